@@ -1,1 +1,26 @@
+//! The Bloom filter algorithms of seenset, on plain memory.
+//!
+//! A key is hashed once, to 128 keyed bits ([`hash`]). A filter's [`spec`] says for how
+//! many keys and which false-positive rate it is made; [`sizing`] computes the bits that
+//! takes, and back from bits to rates. The [`shape`] that follows from the spec says how
+//! the bits are divided into shards and which of them a key sets: one cache line
+//! ([`blocked`]) or anywhere in a shard ([`classic`]).
+//!
+//! Nothing here takes a lock, reads a clock, touches a file or allocates a filter: the
+//! caller brings the memory. It is a crate of its own so that the compiler keeps it so,
+//! and so that the command line can plan a filter without the server.
+//!
+//! # References
+//!
+//! * B. H. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 1970
+//! * A. Kirsch, M. Mitzenmacher, "Less Hashing, Same Performance: Building a Better Bloom
+//!   Filter", ESA 2006
+//! * F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters",
+//!   WEA 2007
 
+pub mod blocked;
+pub mod classic;
+pub mod hash;
+pub mod shape;
+pub mod sizing;
+pub mod spec;

@@ -1,0 +1,167 @@
+//! The blocked layout: all bits of a key lie in one 64-byte cache line.
+//!
+//! Putze, Sanders and Singler (2007): a block costs one memory access however many bits
+//! it holds, and needs somewhat more bits for the same rate, since some blocks get more
+//! keys than others. [`crate::sizing`] pays for that.
+//!
+//! A block is eight 64-bit lanes, and a key sets at most one bit in each lane a round:
+//! lane `i` takes six bits of a 64-bit hash value, from bit `6·i` up, as the index of its
+//! bit. That is eight independent shifts, one wide instruction each way on a machine that
+//! has them. How the `k` bits are dealt to lanes:
+//!
+//! * `k < 8`: to `k` neighbouring lanes, the first of which bits 48 to 50 of the hash
+//!   value choose (counting past lane 7 back to lane 0), so that all lanes fill alike.
+//! * `k ≥ 8`: round after round with the next value of [`KeyHash::value`]; what remains
+//!   after the last full round goes to the lowest lanes.
+
+use crate::hash::KeyHash;
+
+/// The 64-bit words of a block.
+pub const LANES: usize = 8;
+/// The bits of a block.
+pub const BLOCK_BITS: u64 = 512;
+
+/// A block: one cache line.
+pub type Block = [u64; LANES];
+
+/// Whether all `hash_count` bits of a key are set. `hash_count` is 1 to 64.
+#[inline]
+pub fn contains(block: &Block, hash: KeyHash, hash_count: u32) -> bool {
+    rounds(hash, hash_count).all(|mask| {
+        let missing = block
+            .iter()
+            .zip(mask)
+            .fold(0, |acc, (lane, bit)| acc | (bit & !lane));
+        missing == 0
+    })
+}
+
+/// Sets all `hash_count` bits of a key, and returns how many of them were not set before:
+/// 0 means that the key was there, or seemed to be.
+#[inline]
+pub fn insert(block: &mut Block, hash: KeyHash, hash_count: u32) -> u32 {
+    let mut added = 0;
+    for mask in rounds(hash, hash_count) {
+        for (lane, bit) in block.iter_mut().zip(mask) {
+            added += u32::from(bit & !*lane != 0);
+            *lane |= bit;
+        }
+    }
+    added
+}
+
+/// The bits of a key, as one mask of the block for each round.
+#[inline]
+fn rounds(hash: KeyHash, hash_count: u32) -> impl Iterator<Item = Block> {
+    const PER_ROUND: u32 = LANES as u32;
+    (0..hash_count.div_ceil(PER_ROUND)).map(move |round| {
+        let value = hash.value(round);
+        let lanes = match hash_count - round * PER_ROUND {
+            PER_ROUND.. => u8::MAX,
+            remaining => {
+                let lowest = (1_u8 << remaining) - 1;
+                let first = if round == 0 { (value >> 48) & 7 } else { 0 };
+                lowest.rotate_left(first as u32)
+            }
+        };
+        std::array::from_fn(|lane| u64::from((lanes >> lane) & 1) << ((value >> (6 * lane)) & 63))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hashes() -> impl Iterator<Item = KeyHash> {
+        let seed = KeyHash { low: 3, high: 5 };
+        (1..2000).map(move |i| KeyHash {
+            low: seed.value(i),
+            high: seed.value(i + 10_000),
+        })
+    }
+
+    fn ones(block: &Block) -> u32 {
+        block.iter().map(|lane| lane.count_ones()).sum()
+    }
+
+    #[test]
+    fn inserting_reports_each_bit_once() {
+        for hash_count in 1..=64 {
+            for hash in hashes().take(50) {
+                let mut block = [0; LANES];
+                assert!(!contains(&block, hash, hash_count));
+                let added = insert(&mut block, hash, hash_count);
+                assert_eq!(added, ones(&block));
+                assert!(contains(&block, hash, hash_count));
+                assert_eq!(insert(&mut block, hash, hash_count), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn up_to_eight_bits_take_a_lane_each() {
+        for hash_count in 1..=8 {
+            for hash in hashes() {
+                let mut block = [0; LANES];
+                assert_eq!(insert(&mut block, hash, hash_count), hash_count);
+                assert!(block.iter().all(|lane| lane.count_ones() <= 1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_bit_is_noticed_wherever_it_is() {
+        for hash_count in [1, 3, 8, 13, 64] {
+            for hash in hashes().take(50) {
+                let mut full = [0; LANES];
+                insert(&mut full, hash, hash_count);
+                for bit in 0..512 {
+                    let mut block = full;
+                    block[bit / 64] &= !(1 << (bit % 64));
+                    assert_eq!(contains(&block, hash, hash_count), block == full);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_bits_of_the_block_are_used_alike() {
+        for hash_count in [1, 5, 8, 16] {
+            let mut counts = [0_u32; 512];
+            for hash in hashes() {
+                let mut block = [0; LANES];
+                insert(&mut block, hash, hash_count);
+                for (bit, count) in counts.iter_mut().enumerate() {
+                    *count += (block[bit / 64] >> (bit % 64)) as u32 & 1;
+                }
+            }
+            // Six standard deviations around the mean, and no bit never used.
+            let mean = f64::from(hash_count) * 1999.0 / 512.0;
+            let most = mean + 6.0 * mean.sqrt() + 1.0;
+            assert!(
+                counts.iter().all(|&count| f64::from(count) < most),
+                "k = {hash_count}"
+            );
+            assert!(
+                hash_count < 5 || counts.iter().all(|&count| count > 0),
+                "k = {hash_count}"
+            );
+        }
+    }
+
+    /// The bits that snapshots of format 1 hold for a key.
+    #[test]
+    fn a_key_sets_the_bits_that_the_format_says() {
+        let hash = KeyHash {
+            low: 0x0005_0820_c510_2041 | (5 << 48),
+            high: 0,
+        };
+        let mut block = [0; LANES];
+        insert(&mut block, hash, 2);
+        let indices: Vec<u64> = (0..8).map(|lane| (hash.low >> (6 * lane)) & 63).collect();
+        let mut expected = [0; LANES];
+        expected[5] = 1 << indices[5];
+        expected[6] = 1 << indices[6];
+        assert_eq!(block, expected);
+    }
+}

@@ -1,0 +1,224 @@
+//! How a filter's bits are divided into shards, and which of them a key sets.
+//!
+//! All bits of a key lie in one shard, so that one lock, the shard's, makes "was it there?
+//! now it is" one step. Shards are equal in size, at most 4 MiB: small enough to copy under
+//! a lock in well under a millisecond, large enough that a filter of hundreds of GiB has
+//! few enough of them to list.
+
+use crate::{
+    blocked::{self, BLOCK_BITS, Block, LANES},
+    classic,
+    hash::{KeyHash, choose},
+    spec::{FilterSpec, Layout},
+};
+
+/// The most bytes that a shard may have.
+pub const MAX_SHARD_BYTES: u64 = 4 << 20;
+const MAX_SHARD_BITS: u64 = MAX_SHARD_BYTES * 8;
+
+/// The division of a filter's bits, and the bits of each key in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    layout: Layout,
+    hash_count: u32,
+    shard_count: u64,
+    shard_bits: u64,
+}
+
+impl Shape {
+    /// The shape of a filter with at least `bit_count` bits, which must be at least 1 and
+    /// at most [`crate::spec::MAX_BIT_COUNT`].
+    pub(crate) fn new(layout: Layout, bit_count: u64, hash_count: u32) -> Self {
+        let unit = match layout {
+            Layout::Blocked => BLOCK_BITS,
+            Layout::Classic => 64,
+        };
+        let shard_count = bit_count.div_ceil(MAX_SHARD_BITS).max(1);
+        let shard_bits = bit_count
+            .div_ceil(shard_count)
+            .max(1)
+            .next_multiple_of(unit);
+        Self {
+            layout,
+            hash_count,
+            shard_count,
+            shard_bits,
+        }
+    }
+
+    /// The shape that a spec asks for.
+    pub fn of(spec: &FilterSpec) -> Self {
+        Self::new(spec.layout, spec.bit_count, spec.hash_count)
+    }
+
+    /// The number of bits in all shards together: what was asked for, rounded up.
+    pub fn bit_count(&self) -> u64 {
+        self.shard_count * self.shard_bits
+    }
+
+    /// The layout of the bits.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The number of bits that each key sets.
+    pub fn hash_count(&self) -> u32 {
+        self.hash_count
+    }
+
+    /// The number of shards.
+    pub fn shard_count(&self) -> usize {
+        self.shard_count as usize
+    }
+
+    /// The number of bits in each shard.
+    pub fn shard_bits(&self) -> u64 {
+        self.shard_bits
+    }
+
+    /// The number of 64-bit words in each shard.
+    pub fn shard_words(&self) -> usize {
+        (self.shard_bits / 64) as usize
+    }
+
+    /// The index of the shard that holds all bits of a key.
+    #[inline]
+    pub fn shard(&self, hash: KeyHash) -> usize {
+        choose(hash.high, self.shard_count).0 as usize
+    }
+
+    /// Whether a key is in its shard, given the shard's [words](Self::shard_words).
+    #[inline]
+    pub fn contains(&self, words: &[u64], hash: KeyHash) -> bool {
+        match self.layout {
+            Layout::Blocked => {
+                blocked::contains(&as_blocks(words)[self.block(hash)], hash, self.hash_count)
+            }
+            Layout::Classic => classic::contains(words, hash, self.hash_count, self.shard_bits),
+        }
+    }
+
+    /// Adds a key to its shard, and returns how many of its bits were not set before: 0
+    /// means that it was there already (or seemed to be), anything else that it is new.
+    #[inline]
+    pub fn insert(&self, words: &mut [u64], hash: KeyHash) -> u32 {
+        match self.layout {
+            Layout::Blocked => {
+                let block = self.block(hash);
+                blocked::insert(&mut as_blocks_mut(words)[block], hash, self.hash_count)
+            }
+            Layout::Classic => classic::insert(words, hash, self.hash_count, self.shard_bits),
+        }
+    }
+
+    /// Calls `visit` with the index of a word in each cache line that a key's bits lie in,
+    /// so that the caller can fetch them ahead of use.
+    #[inline]
+    pub fn visit_lines(&self, hash: KeyHash, mut visit: impl FnMut(usize)) {
+        match self.layout {
+            Layout::Blocked => visit(self.block(hash) * LANES),
+            Layout::Classic => {
+                for (word, _) in classic::positions(hash, self.hash_count, self.shard_bits) {
+                    visit(word);
+                }
+            }
+        }
+    }
+
+    /// The index of a key's block in its shard. What the choice of the shard leaves of the
+    /// high half chooses the block, so that all blocks of all shards are equally likely.
+    #[inline]
+    fn block(&self, hash: KeyHash) -> usize {
+        let (_, rest) = choose(hash.high, self.shard_count);
+        choose(rest, self.shard_bits / BLOCK_BITS).0 as usize
+    }
+}
+
+fn as_blocks(words: &[u64]) -> &[Block] {
+    words.as_chunks().0
+}
+
+fn as_blocks_mut(words: &mut [u64]) -> &mut [Block] {
+    words.as_chunks_mut().0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_divided_evenly_and_never_short() {
+        for layout in [Layout::Blocked, Layout::Classic] {
+            for bit_count in [
+                1,
+                63,
+                64,
+                511,
+                513,
+                MAX_SHARD_BITS,
+                MAX_SHARD_BITS + 1,
+                1 << 33,
+            ] {
+                let shape = Shape::new(layout, bit_count, 8);
+                assert!(shape.bit_count() >= bit_count);
+                assert!(shape.shard_bits() <= MAX_SHARD_BITS);
+                assert_eq!(shape.shard_words() as u64 * 64, shape.shard_bits());
+                // Asking for what came out gives the same again.
+                assert_eq!(Shape::new(layout, shape.bit_count(), 8), shape);
+            }
+        }
+        assert_eq!(Shape::new(Layout::Blocked, 1 << 33, 8).bit_count(), 1 << 33);
+        assert_eq!(
+            Shape::new(Layout::Classic, MAX_SHARD_BITS, 8).shard_count(),
+            1
+        );
+    }
+
+    #[test]
+    fn keys_spread_over_shards_and_blocks() {
+        let shape = Shape::new(Layout::Blocked, 3 * MAX_SHARD_BITS, 8);
+        let seed = KeyHash { low: 1, high: 1 };
+        let mut shards = [0_u32; 3];
+        let mut halves = [0_u32; 2];
+        for i in 1..6000 {
+            let hash = KeyHash {
+                low: 0,
+                high: seed.value(i),
+            };
+            shards[shape.shard(hash)] += 1;
+            shape.visit_lines(hash, |word| halves[word / (shape.shard_words() / 2)] += 1);
+        }
+        assert!(
+            shards.iter().all(|&count| (1800..2200).contains(&count)),
+            "{shards:?}"
+        );
+        assert!(
+            halves.iter().all(|&count| (2800..3200).contains(&count)),
+            "{halves:?}"
+        );
+    }
+
+    #[test]
+    fn the_lines_to_fetch_are_those_that_insert_writes() {
+        for layout in [Layout::Blocked, Layout::Classic] {
+            let shape = Shape::new(layout, 100_000, 6);
+            let seed = KeyHash { low: 1, high: 1 };
+            for i in 1..200 {
+                let hash = KeyHash {
+                    low: seed.value(i),
+                    high: seed.value(i + 500),
+                };
+                let mut words = vec![0; shape.shard_words()];
+                shape.insert(&mut words, hash);
+                let mut lines = Vec::new();
+                shape.visit_lines(hash, |word| lines.push(word / LANES));
+                let written = words.iter().enumerate().filter(|(_, word)| **word != 0);
+                assert!(
+                    written
+                        .into_iter()
+                        .all(|(word, _)| lines.contains(&(word / LANES)))
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The rate of the blocked layout, as [`crate::blocked`] deals bits to lanes.
+//!
+//! With `n` keys on `B` blocks the keys of a block are distributed binomially, Bin(n, 1/B).
+//! Putze, Sanders and Singler (2007) average the rate of one block over that distribution;
+//! so do we, with the exact rate of this kind of block.
+
+use std::collections::BTreeMap;
+
+const LANES: u32 = 8;
+const LANE_BITS: f64 = 64.0;
+/// The probability that a random bit misses a given bit of its lane.
+const MISS: f64 = 1.0 - 1.0 / LANE_BITS;
+/// The keys of a block past which it is full for all purposes: a bit is unset with a
+/// probability under 1e-60.
+const FULL: f64 = 10_000.0;
+
+/// The false-positive rate of `blocks` blocks with `hash_count` hashes after `keys` keys.
+pub fn rate(blocks: f64, hash_count: u32, keys: f64) -> f64 {
+    let load = keys / blocks;
+    if load * f64::from(hash_count) / f64::from(LANES) > FULL {
+        1.0
+    } else if hash_count < LANES {
+        rate_of_neighbours(blocks, hash_count, keys)
+    } else {
+        rate_of_rounds(blocks, hash_count, keys)
+    }
+}
+
+/// The rate for `k < 8`, where a key sets one bit in each of `k` neighbouring lanes.
+///
+/// The lanes are not independent, for neighbours get the same keys. By inclusion and
+/// exclusion over the sets T of the looked-up bits that are all unset: one key misses all
+/// of T with probability a(T) = mean over its first lane of MISS^|T ∩ its lanes|, n keys
+/// in the filter do with ((1 - 1/B) + a(T)/B)^n, and the rate is the sum of these with
+/// alternating signs. Sets with the same a(T) are added up first; few values remain.
+fn rate_of_neighbours(blocks: f64, hash_count: u32, keys: f64) -> f64 {
+    let lanes = (1_u8 << hash_count) - 1;
+    let mut signs: BTreeMap<u64, f64> = BTreeMap::new();
+    for unset in 0..=lanes {
+        let miss = (0..LANES)
+            .map(|first| MISS.powi((unset & lanes.rotate_left(first)).count_ones() as i32))
+            .sum::<f64>()
+            / f64::from(LANES);
+        let sign = if unset.count_ones() % 2 == 0 {
+            1.0
+        } else {
+            -1.0
+        };
+        *signs.entry(miss.to_bits()).or_default() += sign;
+    }
+    signs
+        .into_iter()
+        .map(|(miss, sign)| sign * (keys * ((f64::from_bits(miss) - 1.0) / blocks).ln_1p()).exp())
+        .sum::<f64>()
+        .max(0.0)
+}
+
+/// The rate for `k ≥ 8`, where every lane gets a bit a round and the lowest lanes one more.
+/// Given the keys of a block its lanes are independent, and their rates multiply.
+fn rate_of_rounds(blocks: f64, hash_count: u32, keys: f64) -> f64 {
+    let (rounds, more) = (hash_count / LANES, hash_count % LANES);
+    let full = LaneRate::new(rounds);
+    let fuller = LaneRate::new(rounds + 1);
+    mean_over_binomial(keys, 1.0 / blocks, |keys| {
+        let rest = full.at(keys).powi((LANES - more) as i32);
+        if more == 0 {
+            rest
+        } else {
+            rest * fuller.at(keys).powi(more as i32)
+        }
+    })
+}
+
+/// The probability that `draws` random bits of a lane are all set, after each of so many
+/// keys set `draws` random bits of it.
+struct LaneRate {
+    draws: u32,
+    /// By the number of bits: the weight of "these bits are all unset".
+    weights: Vec<f64>,
+}
+
+impl LaneRate {
+    /// Inclusion and exclusion over the unset ones among the distinct bits looked up. How
+    /// many of the `draws` are distinct follows from drawing them one after the other.
+    fn new(draws: u32) -> Self {
+        let mut distinct = vec![1.0];
+        for _ in 0..draws {
+            let mut next = vec![0.0; distinct.len() + 1];
+            for (count, probability) in distinct.iter().enumerate() {
+                next[count] += probability * count as f64 / LANE_BITS;
+                next[count + 1] += probability * (1.0 - count as f64 / LANE_BITS);
+            }
+            distinct = next;
+        }
+        let mut weights = vec![0.0; distinct.len()];
+        for (count, probability) in distinct.iter().enumerate() {
+            let mut choices = 1.0;
+            for (unset, weight) in weights.iter_mut().enumerate().take(count + 1) {
+                *weight += probability * choices;
+                choices *= -((count - unset) as f64) / (unset + 1) as f64;
+            }
+        }
+        Self { draws, weights }
+    }
+
+    fn at(&self, keys: f64) -> f64 {
+        let draws = keys * f64::from(self.draws);
+        let terms = self.weights.iter().enumerate();
+        terms
+            .map(|(unset, weight)| weight * (draws * (-(unset as f64) / LANE_BITS).ln_1p()).exp())
+            .sum::<f64>()
+            .max(0.0)
+    }
+}
+
+/// The mean of `value` over Bin(`count`, `probability`). Starts at the mode and goes out
+/// both ways until what is left no longer counts: time in proportion to the square root of
+/// the mean.
+fn mean_over_binomial(count: f64, probability: f64, value: impl Fn(f64) -> f64) -> f64 {
+    if probability >= 1.0 {
+        return value(count);
+    }
+    let odds = probability / (1.0 - probability);
+    let mode = (count * probability).floor();
+    let (mut sum, mut weights) = (value(mode), 1.0);
+    let mut add = |at: f64, weight: f64| {
+        sum += weight * value(at);
+        weights += weight;
+        weight > 1e-18
+    };
+    let (mut at, mut weight) = (mode, 1.0);
+    while at < count {
+        weight *= (count - at) / (at + 1.0) * odds;
+        at += 1.0;
+        if !add(at, weight) {
+            break;
+        }
+    }
+    (at, weight) = (mode, 1.0);
+    while at > 0.0 {
+        weight *= at / (count - at + 1.0) / odds;
+        at -= 1.0;
+        if !add(at, weight) {
+            break;
+        }
+    }
+    sum / weights
+}
+
+/// The number of keys after which the share `fill_ratio` of all bits is to be expected to
+/// be set. `fill_ratio` lies between 0 and 1, neither included.
+pub fn keys_at_fill(blocks: f64, hash_count: u32, fill_ratio: f64) -> f64 {
+    let unset = 1.0 - fill_ratio;
+    if hash_count <= LANES {
+        // Every bit is hit alike, k/512 times a key of its block.
+        let hit = f64::from(hash_count) / (f64::from(LANES) * LANE_BITS);
+        return unset.ln() / (-hit / blocks).ln_1p();
+    }
+    // Lanes that get one bit more fill up sooner: search for the number of keys.
+    let (rounds, more) = (hash_count / LANES, hash_count % LANES);
+    let unset_at = |keys: f64| {
+        let lane = |draws: u32| (keys * ((MISS.powi(draws as i32) - 1.0) / blocks).ln_1p()).exp();
+        (f64::from(more) * lane(rounds + 1) + f64::from(LANES - more) * lane(rounds))
+            / f64::from(LANES)
+    };
+    let (mut low, mut high) = (0.0, blocks * FULL);
+    for _ in 0..100 {
+        let middle = (low + high) / 2.0;
+        if unset_at(middle) > unset {
+            low = middle
+        } else {
+            high = middle
+        }
+    }
+    high
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{blocked, hash::KeyHash};
+
+    /// The formulas against the code that they describe, for every kind of `k`.
+    #[test]
+    fn the_computed_rate_is_the_measured_one() {
+        const BLOCKS: usize = 20_000;
+        let seed = KeyHash {
+            low: 0x5eed,
+            high: 0xfeed,
+        };
+        for (hash_count, per_block) in [
+            (1, 40),
+            (3, 90),
+            (5, 60),
+            (7, 50),
+            (8, 50),
+            (9, 45),
+            (13, 30),
+            (16, 25),
+            (22, 20),
+        ] {
+            let keys = BLOCKS * per_block;
+            let mut blocks = vec![[0; blocked::LANES]; BLOCKS];
+            let place = |i: u32| {
+                let hash = KeyHash {
+                    low: seed.value(2 * i + 1),
+                    high: seed.value(2 * i + 2),
+                };
+                ((hash.high % BLOCKS as u64) as usize, hash)
+            };
+            let mut ones = 0_u64;
+            for i in 0..keys as u32 {
+                let (block, hash) = place(i);
+                ones += u64::from(blocked::insert(&mut blocks[block], hash, hash_count));
+            }
+            let queries = 1_000_000_u32;
+            let found = (0..queries)
+                .filter(|i| {
+                    let (block, hash) = place(1_900_000_000 + i);
+                    blocked::contains(&blocks[block], hash, hash_count)
+                })
+                .count() as f64;
+
+            let expected = rate(BLOCKS as f64, hash_count, keys as f64);
+            let mean = expected * f64::from(queries);
+            // 4.5 standard deviations, and a little for the chance in the filter itself.
+            let bound = 4.5 * (mean * (1.0 - expected)).sqrt() + 0.004 * mean;
+            assert!(
+                (found - mean).abs() < bound,
+                "k = {hash_count}: {found} for {mean}"
+            );
+
+            let fill = ones as f64 / (BLOCKS * 512) as f64;
+            let estimate = keys_at_fill(BLOCKS as f64, hash_count, fill);
+            assert!(
+                (estimate / keys as f64 - 1.0).abs() < 0.005,
+                "k = {hash_count}: {estimate} of {keys}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_block_gets_every_key() {
+        let expected = (1.0 - MISS.powi(30)).powi(8);
+        assert!((rate(1.0, 8, 30.0) - expected).abs() < 1e-12);
+    }
+}

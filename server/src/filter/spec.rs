@@ -1,0 +1,439 @@
+//! What a filter is made for: the request, and the spec it resolves to.
+
+use std::{fmt, str::FromStr};
+
+use thiserror::Error;
+
+pub use crate::hash::HashFunction;
+use crate::{shape::Shape, sizing};
+
+/// The most bits that a key may set.
+pub const MAX_HASH_COUNT: u32 = 64;
+/// The most bits that a filter may have: 128 TiB, past any machine, and far from where
+/// arithmetic on bits could overflow.
+pub const MAX_BIT_COUNT: u64 = 1 << 50;
+
+/// Which bits of a filter a key may set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Layout {
+    /// One cache line for each key: see [`crate::blocked`].
+    #[default]
+    Blocked,
+    /// Anywhere in a shard: see [`crate::classic`].
+    Classic,
+}
+
+impl Layout {
+    /// Every layout there is.
+    pub const ALL: [Self; 2] = [Self::Blocked, Self::Classic];
+
+    /// The name that flags and logs use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Blocked => "blocked",
+            Self::Classic => "classic",
+        }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Layout {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|layout| layout.name() == name)
+            .ok_or_else(|| format!("there is no layout named {name:?}: use blocked or classic"))
+    }
+}
+
+/// Why a spec was refused. Field names are those of the contract's `FilterSpec`.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum SpecError {
+    /// No capacity was given.
+    #[error("capacity is 0; it must be at least 1: the number of keys the filter is for")]
+    Capacity,
+    /// The rate is no probability that a filter could have.
+    #[error(
+        "false_positive_rate is {value}; it must be above 0 and below 1 (or be left out \
+         where bit_count is given)"
+    )]
+    FalsePositiveRate {
+        /// What was asked for.
+        value: f64,
+    },
+    /// Too many bits for each key.
+    #[error("hash_count is {value}; it must be 1 to {MAX_HASH_COUNT}, or be left out")]
+    HashCount {
+        /// What was asked for.
+        value: u32,
+    },
+    /// Too many bits.
+    #[error("bit_count is {value}; it must be at most {MAX_BIT_COUNT}")]
+    BitCount {
+        /// What was asked for.
+        value: u64,
+    },
+    /// The bits given cannot keep the rate given.
+    #[error(
+        "bit_count {bit_count} gives a rate of {reached:.3e} at capacity, and \
+         false_positive_rate is {asked:.3e}: give more bits, or leave one of the two out"
+    )]
+    RateOutOfReach {
+        /// The bits asked for.
+        bit_count: u64,
+        /// The rate asked for.
+        asked: f64,
+        /// The rate that so many bits give at capacity.
+        reached: f64,
+    },
+    /// No filter of a possible size keeps the rate.
+    #[error(
+        "capacity {capacity} with false_positive_rate {false_positive_rate:e} needs more \
+         than {MAX_BIT_COUNT} bits: lower the capacity or raise the rate"
+    )]
+    Unreachable {
+        /// The capacity asked for.
+        capacity: u64,
+        /// The rate asked for.
+        false_positive_rate: f64,
+    },
+}
+
+/// What is asked of a filter: `capacity` with `false_positive_rate`, or `capacity` with
+/// `bit_count`. What is `None` is computed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SpecRequest {
+    /// The number of distinct keys (n) for which the rate holds.
+    pub capacity: u64,
+    /// The share of keys never added that are reported as seen, at capacity (p).
+    pub false_positive_rate: Option<f64>,
+    /// The size in bits (m), rounded up to whole blocks or words.
+    pub bit_count: Option<u64>,
+    /// The number of bits that each key sets (k).
+    pub hash_count: Option<u32>,
+    /// Which bits a key may set.
+    pub layout: Layout,
+    /// What turns a key into bits.
+    pub hash_function: HashFunction,
+}
+
+impl SpecRequest {
+    /// A request for `capacity` keys at `false_positive_rate`, all else by default.
+    pub fn new(capacity: u64, false_positive_rate: f64) -> Self {
+        Self {
+            capacity,
+            false_positive_rate: Some(false_positive_rate),
+            bit_count: None,
+            hash_count: None,
+            layout: Layout::default(),
+            hash_function: HashFunction::default(),
+        }
+    }
+
+    /// Computes what was left out. Takes milliseconds at most, and allocates no filter.
+    ///
+    /// # Errors
+    ///
+    /// A [`SpecError`] that names the field, its value and the limit.
+    pub fn resolve(&self) -> Result<FilterSpec, SpecError> {
+        self.check()?;
+        let shape = match (self.bit_count, self.false_positive_rate) {
+            (Some(bit_count), _) => {
+                let hash_count = self.hash_count.unwrap_or_else(|| {
+                    sizing::best_hash_count(self.layout, bit_count, self.capacity)
+                });
+                Shape::new(self.layout, bit_count, hash_count)
+            }
+            (None, Some(rate)) => {
+                sizing::smallest(self.layout, self.capacity, rate, self.hash_count).ok_or(
+                    SpecError::Unreachable {
+                        capacity: self.capacity,
+                        false_positive_rate: rate,
+                    },
+                )?
+            }
+            (None, None) => return Err(SpecError::FalsePositiveRate { value: 0.0 }),
+        };
+        Ok(FilterSpec {
+            capacity: self.capacity,
+            false_positive_rate: self.rate(&shape)?,
+            bit_count: shape.bit_count(),
+            hash_count: shape.hash_count(),
+            layout: self.layout,
+            hash_function: self.hash_function,
+        })
+    }
+
+    fn check(&self) -> Result<(), SpecError> {
+        if self.capacity == 0 {
+            return Err(SpecError::Capacity);
+        }
+        if let Some(value) = self.false_positive_rate
+            && !(value > 0.0 && value < 1.0)
+        {
+            return Err(SpecError::FalsePositiveRate { value });
+        }
+        if let Some(value) = self.hash_count
+            && !(1..=MAX_HASH_COUNT).contains(&value)
+        {
+            return Err(SpecError::HashCount { value });
+        }
+        match self.bit_count {
+            Some(value) if value > MAX_BIT_COUNT => Err(SpecError::BitCount { value }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The rate of the resolved spec: the one asked for if the shape keeps it, else, if
+    /// none was asked for, the one that the shape gives.
+    fn rate(&self, shape: &Shape) -> Result<f64, SpecError> {
+        let reached = sizing::false_positive_rate(shape, self.capacity as f64)
+            // A probability may round to 0 or 1, and the spec has neither.
+            .clamp(f64::MIN_POSITIVE, 1.0 - f64::EPSILON);
+        match self.false_positive_rate {
+            // Not compared to the last digit: a spec that was resolved on another machine
+            // must resolve to itself here.
+            Some(asked) if reached > asked * (1.0 + 1e-6) => Err(SpecError::RateOutOfReach {
+                bit_count: shape.bit_count(),
+                asked,
+                reached,
+            }),
+            Some(asked) => Ok(asked),
+            None => Ok(reached),
+        }
+    }
+}
+
+/// What a filter is made for, resolved: every field has its value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FilterSpec {
+    /// The number of distinct keys (n) for which the rate holds.
+    pub capacity: u64,
+    /// The share of keys never added that are reported as seen, at capacity (p).
+    pub false_positive_rate: f64,
+    /// The size in bits (m).
+    pub bit_count: u64,
+    /// The number of bits that each key sets (k).
+    pub hash_count: u32,
+    /// Which bits a key may set.
+    pub layout: Layout,
+    /// What turns a key into bits.
+    pub hash_function: HashFunction,
+}
+
+impl FilterSpec {
+    /// The memory that the bits take, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.bit_count / 8
+    }
+
+    /// Whether this spec is what `request` asks for. What the request leaves to be computed
+    /// is not compared, so that a request made again still means the same filter after an
+    /// update that sizes filters differently.
+    pub fn answers(&self, request: &SpecRequest) -> bool {
+        let rounded = request
+            .bit_count
+            .map(|bits| Shape::new(request.layout, bits, self.hash_count).bit_count());
+        self.capacity == request.capacity
+            && self.layout == request.layout
+            && self.hash_function == request.hash_function
+            && request
+                .false_positive_rate
+                .is_none_or(|rate| rate == self.false_positive_rate)
+            && request
+                .hash_count
+                .is_none_or(|count| count == self.hash_count)
+            && rounded.is_none_or(|bits| bits == self.bit_count)
+    }
+}
+
+impl From<FilterSpec> for SpecRequest {
+    /// The request that names every field, and resolves to the same spec again.
+    fn from(spec: FilterSpec) -> Self {
+        Self {
+            capacity: spec.capacity,
+            false_positive_rate: Some(spec.false_positive_rate),
+            bit_count: Some(spec.bit_count),
+            hash_count: Some(spec.hash_count),
+            layout: spec.layout,
+            hash_function: spec.hash_function,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> SpecRequest {
+        SpecRequest::new(1_000_000, 0.001)
+    }
+
+    #[test]
+    fn bad_values_are_refused_by_name() {
+        let cases: [(SpecRequest, &str); 11] = [
+            (
+                SpecRequest {
+                    capacity: 0,
+                    ..request()
+                },
+                "capacity is 0;",
+            ),
+            (SpecRequest::new(1, 0.0), "false_positive_rate is 0;"),
+            (SpecRequest::new(1, 1.0), "false_positive_rate is 1;"),
+            (SpecRequest::new(1, -0.5), "false_positive_rate is -0.5;"),
+            (SpecRequest::new(1, f64::NAN), "false_positive_rate is NaN;"),
+            (
+                SpecRequest::new(1, f64::INFINITY),
+                "false_positive_rate is inf;",
+            ),
+            (
+                SpecRequest {
+                    false_positive_rate: None,
+                    ..request()
+                },
+                "false_positive_rate is 0;",
+            ),
+            (
+                SpecRequest {
+                    hash_count: Some(65),
+                    ..request()
+                },
+                "hash_count is 65; it must be 1 to 64",
+            ),
+            (
+                SpecRequest {
+                    bit_count: Some(u64::MAX),
+                    ..request()
+                },
+                "it must be at most 1125899906842624",
+            ),
+            (
+                SpecRequest::new(u64::MAX, 0.001),
+                "needs more than 1125899906842624 bits",
+            ),
+            (
+                SpecRequest {
+                    bit_count: Some(1024),
+                    ..request()
+                },
+                "bit_count 1024 gives a rate of 1.000e0",
+            ),
+        ];
+        for (request, expected) in cases {
+            let message = request.resolve().unwrap_err().to_string();
+            assert!(
+                message.contains(expected),
+                "{message:?} does not say {expected:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_resolved_spec_resolves_to_itself() {
+        for layout in Layout::ALL {
+            for hash_count in [None, Some(5), Some(12)] {
+                for bit_count in [None, Some(40_000_001)] {
+                    let request = SpecRequest {
+                        layout,
+                        hash_count,
+                        bit_count,
+                        ..request()
+                    };
+                    let spec = request.resolve().unwrap();
+                    assert_eq!(SpecRequest::from(spec).resolve().unwrap(), spec);
+                    assert!(spec.answers(&request) && spec.answers(&spec.into()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_request_is_not_the_same_spec() {
+        let spec = request().resolve().unwrap();
+        for other in [
+            SpecRequest {
+                capacity: 999_999,
+                ..request()
+            },
+            SpecRequest {
+                false_positive_rate: Some(0.002),
+                ..request()
+            },
+            SpecRequest {
+                bit_count: Some(1 << 30),
+                ..request()
+            },
+            SpecRequest {
+                hash_count: Some(3),
+                ..request()
+            },
+            SpecRequest {
+                layout: Layout::Classic,
+                ..request()
+            },
+            SpecRequest {
+                hash_function: HashFunction::Xxh3_128,
+                ..request()
+            },
+        ] {
+            assert!(!spec.answers(&other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn bits_alone_give_a_rate() {
+        let request = SpecRequest {
+            bit_count: Some(1 << 33),
+            false_positive_rate: None,
+            ..SpecRequest::new(500_000_000, 0.5)
+        };
+        let spec = request.resolve().unwrap();
+        assert_eq!(spec.bit_count, 1 << 33);
+        assert!((1e-4..1e-3).contains(&spec.false_positive_rate), "{spec:?}");
+    }
+
+    #[test]
+    fn extremes_resolve_or_refuse_and_never_panic() {
+        for layout in Layout::ALL {
+            for capacity in [1, 2, 3, 1 << 40, u64::MAX] {
+                for rate in [
+                    f64::MIN_POSITIVE,
+                    1e-300,
+                    1e-12,
+                    0.5,
+                    0.999_999,
+                    1.0 - f64::EPSILON,
+                ] {
+                    for hash_count in [None, Some(1), Some(9), Some(64)] {
+                        let request = SpecRequest {
+                            layout,
+                            hash_count,
+                            ..SpecRequest::new(capacity, rate)
+                        };
+                        if let Ok(spec) = request.resolve() {
+                            assert!(spec.bit_count > 0 && spec.hash_count > 0, "{spec:?}");
+                        }
+                    }
+                }
+                for bit_count in [0, 1, 1 << 50] {
+                    let request = SpecRequest {
+                        layout,
+                        bit_count: Some(bit_count),
+                        false_positive_rate: None,
+                        ..SpecRequest::new(capacity, 0.5)
+                    };
+                    let spec = request.resolve().unwrap();
+                    assert!(spec.false_positive_rate > 0.0 && spec.false_positive_rate < 1.0);
+                }
+            }
+        }
+    }
+}
