@@ -1,1 +1,18 @@
+//! The seenset server.
+//!
+//! Layers, from the bottom up; each may use those above it in this list, and no other:
+//!
+//! * [`filter`]: the algorithms on plain memory (a crate of its own, in `src/filter/`)
+//! * [`store`]: durable state in one data directory
+//! * [`engine`]: the lock-protected filters, in memory and on disk; one face to the rpcs
+//! * [`grpc`]: the rpcs; uses `engine` alone
+//!
+//! Beside them stand [`config`] (the one place that reads arguments, the environment and
+//! the configuration file), [`telemetry`] (logs) and [`server`], which puts it all together.
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("seenset-server needs a 64-bit target: a filter may be larger than 4 GiB");
+
+pub use seenset_filter as filter;
+
+pub mod store;

@@ -1,0 +1,293 @@
+//! The header of a snapshot: all that is known of a filter but its bits.
+
+use std::{
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use super::checksum;
+use crate::{
+    filter::{
+        hash::{HashFunction, Secret},
+        shape::Shape,
+        spec::{FilterSpec, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
+    },
+    store::{FilterName, StoreError},
+};
+
+const MAGIC: [u8; 8] = *b"SEENSNAP";
+const FORMAT: u32 = 1;
+const HASH_NAME_BYTES: usize = 32;
+
+/// What a snapshot says of its filter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SnapshotHeader {
+    /// The filter's name.
+    pub name: FilterName,
+    /// What the filter is made for.
+    pub spec: FilterSpec,
+    /// The secret of the filter's hash.
+    pub secret: Secret,
+    /// Every change up to this version is in the snapshot.
+    pub version: u64,
+    /// When the filter was made.
+    pub create_time: SystemTime,
+    /// When this snapshot was begun.
+    pub store_time: SystemTime,
+}
+
+impl SnapshotHeader {
+    /// The length of an encoded header.
+    pub(super) const BYTES: usize = 384;
+
+    /// Encodes the header of a snapshot file that is `file_bytes` long.
+    pub(super) fn encode(&self, file_bytes: u64) -> [u8; Self::BYTES] {
+        let shape = Shape::of(&self.spec);
+        let mut to = Writer::default();
+        to.put(&MAGIC);
+        to.put(&FORMAT.to_le_bytes());
+        to.put(&(Self::BYTES as u32).to_le_bytes());
+        to.put(&file_bytes.to_le_bytes());
+        to.put(&self.version.to_le_bytes());
+        to.put(&nanoseconds(self.create_time).to_le_bytes());
+        to.put(&nanoseconds(self.store_time).to_le_bytes());
+        to.put(&self.spec.capacity.to_le_bytes());
+        to.put(&self.spec.false_positive_rate.to_le_bytes());
+        to.put(&self.spec.bit_count.to_le_bytes());
+        to.put(&self.spec.hash_count.to_le_bytes());
+        to.put(&layout_code(self.spec.layout).to_le_bytes());
+        to.put(&padded::<HASH_NAME_BYTES>(self.spec.hash_function.name()));
+        to.put(self.secret.as_bytes());
+        to.put(&(shape.shard_count() as u64).to_le_bytes());
+        to.put(&shape.shard_bits().to_le_bytes());
+        to.put(&padded::<{ FilterName::MAX_BYTES }>(self.name.as_str()));
+        to.finish()
+    }
+
+    /// Decodes and verifies a header, and returns it with the length that the file must have.
+    pub(super) fn decode(
+        bytes: &[u8; Self::BYTES],
+        path: &Path,
+    ) -> Result<(Self, u64), StoreError> {
+        let mut from = Reader { bytes, path };
+        let magic: [u8; 8] = from.take();
+        from.expect("magic", &MAGIC.escape_ascii(), &magic.escape_ascii())?;
+        let format = u32::from_le_bytes(from.take());
+        if format > FORMAT {
+            return Err(StoreError::NewerFormat {
+                path: path.into(),
+                expected: FORMAT,
+                found: format,
+            });
+        }
+        from.expect("format version", &FORMAT, &format)?;
+        let header_bytes = u32::from_le_bytes(from.take());
+        from.expect("header length", &(Self::BYTES as u32), &header_bytes)?;
+        let (covered, stored) = bytes.split_at(Self::BYTES - 8);
+        let stored = u64::from_le_bytes(stored.try_into().unwrap_or_default());
+        from.expect(
+            "checksum of the header",
+            &Hex(checksum(covered)),
+            &Hex(stored),
+        )?;
+        // From here on the bytes are those that were written; what is checked is that this
+        // program understands them.
+        let file_bytes = from.u64();
+        let version = from.u64();
+        let create_time = time(from.u64());
+        let store_time = time(from.u64());
+        let (spec, secret) = from.spec()?;
+        let shape = Shape::of(&spec);
+        from.expect("bit_count", &shape.bit_count(), &spec.bit_count)?;
+        let (shard_count, shard_bits) = (from.u64(), from.u64());
+        from.expect("shard count", &(shape.shard_count() as u64), &shard_count)?;
+        from.expect("bits per shard", &shape.shard_bits(), &shard_bits)?;
+        let name = from.text::<{ FilterName::MAX_BYTES }>();
+        let name = name
+            .parse()
+            .map_err(|_| from.damaged("filter name", "a filter name", &format!("{name:?}")))?;
+        let header = Self {
+            name,
+            spec,
+            secret,
+            version,
+            create_time,
+            store_time,
+        };
+        Ok((header, file_bytes))
+    }
+}
+
+/// Fills a header from its first byte on.
+struct Writer {
+    bytes: [u8; SnapshotHeader::BYTES],
+    length: usize,
+}
+
+impl Default for Writer {
+    fn default() -> Self {
+        Self {
+            bytes: [0; SnapshotHeader::BYTES],
+            length: 0,
+        }
+    }
+}
+
+impl Writer {
+    fn put(&mut self, value: &[u8]) {
+        self.bytes[self.length..][..value.len()].copy_from_slice(value);
+        self.length += value.len();
+    }
+
+    /// Leaves what is not used at zero, and ends the header with its checksum.
+    fn finish(mut self) -> [u8; SnapshotHeader::BYTES] {
+        let (covered, end) = self.bytes.split_at_mut(SnapshotHeader::BYTES - 8);
+        end.copy_from_slice(&checksum(covered).to_le_bytes());
+        self.bytes
+    }
+}
+
+/// Takes a header apart from its first byte on.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    path: &'a Path,
+}
+
+impl Reader<'_> {
+    /// The next `N` bytes. The fields of a header are fixed and fit, so there are as many.
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        match self.bytes.split_first_chunk() {
+            Some((first, rest)) => {
+                self.bytes = rest;
+                *first
+            }
+            None => [0; N],
+        }
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+
+    /// Text that was padded with zeros.
+    fn text<const N: usize>(&mut self) -> String {
+        let bytes: [u8; N] = self.take();
+        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(N);
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
+
+    fn spec(&mut self) -> Result<(FilterSpec, Secret), StoreError> {
+        let capacity = self.u64();
+        let false_positive_rate = f64::from_le_bytes(self.take());
+        let bit_count = self.u64();
+        let hash_count = u32::from_le_bytes(self.take());
+        let layout = u32::from_le_bytes(self.take());
+        let hash_function = self.text::<HASH_NAME_BYTES>();
+        let secret = Secret::new(self.take());
+
+        self.require("capacity", capacity > 0, "at least 1", &capacity)?;
+        let is_rate = false_positive_rate > 0.0 && false_positive_rate < 1.0;
+        self.require(
+            "false_positive_rate",
+            is_rate,
+            "above 0 and below 1",
+            &false_positive_rate,
+        )?;
+        let fits = (1..=MAX_BIT_COUNT).contains(&bit_count);
+        self.require(
+            "bit_count",
+            fits,
+            &format!("1 to {MAX_BIT_COUNT}"),
+            &bit_count,
+        )?;
+        let fits = (1..=MAX_HASH_COUNT).contains(&hash_count);
+        self.require(
+            "hash_count",
+            fits,
+            &format!("1 to {MAX_HASH_COUNT}"),
+            &hash_count,
+        )?;
+        let layout = Layout::ALL
+            .into_iter()
+            .find(|&known| layout_code(known) == layout)
+            .ok_or_else(|| self.damaged("layout", "1 or 2", &layout.to_string()))?;
+        let hash_function = hash_function
+            .parse::<HashFunction>()
+            .map_err(|error| self.damaged("hash function", "a known one", &error))?;
+        let spec = FilterSpec {
+            capacity,
+            false_positive_rate,
+            bit_count,
+            hash_count,
+            layout,
+            hash_function,
+        };
+        Ok((spec, secret))
+    }
+
+    fn expect<T: ToString + ?Sized>(
+        &self,
+        what: &str,
+        expected: &T,
+        found: &T,
+    ) -> Result<(), StoreError> {
+        let (expected, found) = (expected.to_string(), found.to_string());
+        self.require(what, expected == found, &expected, &found)
+    }
+
+    fn require(
+        &self,
+        what: &str,
+        holds: bool,
+        expected: &str,
+        found: &impl ToString,
+    ) -> Result<(), StoreError> {
+        if holds {
+            Ok(())
+        } else {
+            Err(self.damaged(what, expected, &found.to_string()))
+        }
+    }
+
+    fn damaged(&self, what: &str, expected: &str, found: &str) -> StoreError {
+        StoreError::Damaged {
+            path: self.path.into(),
+            what: what.into(),
+            expected: expected.into(),
+            found: found.into(),
+        }
+    }
+}
+
+/// A checksum as people compare them.
+pub(super) struct Hex(pub u64);
+
+impl std::fmt::Display for Hex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+fn layout_code(layout: Layout) -> u32 {
+    match layout {
+        Layout::Blocked => 1,
+        Layout::Classic => 2,
+    }
+}
+
+fn padded<const N: usize>(text: &str) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    bytes
+}
+
+fn nanoseconds(time: SystemTime) -> u64 {
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn time(nanoseconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds)
+}

@@ -1,0 +1,149 @@
+//! Reads a snapshot, and believes nothing of it before it has been verified.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use super::{
+    ShardState, SnapshotHeader, checksum,
+    header::Hex,
+    table::{self, Entry},
+};
+use crate::{
+    filter::shape::Shape,
+    store::{DataDirectory, FilterName, StoreError},
+};
+
+/// An open snapshot, its header and its table verified.
+#[derive(Debug)]
+pub struct SnapshotReader {
+    path: PathBuf,
+    file: File,
+    header: SnapshotHeader,
+    entries: Vec<Entry>,
+}
+
+impl DataDirectory {
+    /// Opens a filter's snapshot and verifies all but the shards: the header, that the file
+    /// is as long as it says, and the table. Until the file's length bears the header out,
+    /// nothing is allocated.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`], naming the file, what was expected and what was found.
+    pub fn read_snapshot(&self, name: &FilterName) -> Result<SnapshotReader, StoreError> {
+        let path = self.snapshot(name);
+        let reader = SnapshotReader::open(path)?;
+        if reader.header.name != *name {
+            return Err(StoreError::Damaged {
+                path: reader.path,
+                what: "filter name".to_owned(),
+                expected: format!("{name}, after the file"),
+                found: reader.header.name.to_string(),
+            });
+        }
+        Ok(reader)
+    }
+}
+
+impl SnapshotReader {
+    fn open(path: PathBuf) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::io("read", &path, error);
+        let mut file = File::open(&path).map_err(failed)?;
+        let found_bytes = file.metadata().map_err(failed)?.len();
+
+        let mut bytes = [0; SnapshotHeader::BYTES];
+        expect_length(
+            &path,
+            "at least ",
+            bytes.len() as u64,
+            found_bytes,
+            |a, b| a <= b,
+        )?;
+        file.read_exact(&mut bytes).map_err(failed)?;
+        let (header, file_bytes) = SnapshotHeader::decode(&bytes, &path)?;
+        expect_length(&path, "", file_bytes, found_bytes, |a, b| a == b)?;
+
+        let shape = Shape::of(&header.spec);
+        let table_bytes = table::encoded_bytes(shape.shard_count());
+        let shards_from = SnapshotHeader::BYTES as u64 + table_bytes;
+        expect_length(&path, "at least ", shards_from, found_bytes, |a, b| a <= b)?;
+        let mut table = vec![0; table_bytes as usize];
+        file.read_exact(&mut table).map_err(failed)?;
+        let entries = table::decode(&table, shape.shard_bits() / 8, &path)?;
+        let stored: u64 = entries.iter().map(|entry| entry.stored_bytes).sum();
+        expect_length(&path, "", shards_from + stored, found_bytes, |a, b| a == b)?;
+        Ok(Self {
+            path,
+            file,
+            header,
+            entries,
+        })
+    }
+
+    /// What the snapshot says of its filter.
+    pub fn header(&self) -> &SnapshotHeader {
+        &self.header
+    }
+
+    /// Reads and verifies one shard after the other, and hands each that holds any bits to
+    /// `shard` with its index. Takes memory for one shard.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`]. The shards handed out before the error are good, but the snapshot as
+    /// a whole is not to be used.
+    pub fn read_shards(
+        mut self,
+        mut shard: impl FnMut(usize, ShardState, &[u64]),
+    ) -> Result<(), StoreError> {
+        let mut words = vec![0; Shape::of(&self.header.spec).shard_words()];
+        for (index, entry) in self.entries.iter().enumerate() {
+            if entry.stored_bytes == 0 {
+                continue;
+            }
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+            self.file
+                .read_exact(bytes)
+                .map_err(|error| cut_short(error, &self.path))?;
+            let computed = checksum(bytes);
+            if computed != entry.checksum {
+                return Err(StoreError::Damaged {
+                    path: self.path,
+                    what: format!("checksum of shard {index}"),
+                    expected: Hex(entry.checksum).to_string(),
+                    found: Hex(computed).to_string(),
+                });
+            }
+            words
+                .iter_mut()
+                .for_each(|word| *word = u64::from_le(*word));
+            shard(index, entry.state, &words);
+        }
+        Ok(())
+    }
+}
+
+fn expect_length(
+    path: &Path,
+    at_least: &str,
+    expected: u64,
+    found: u64,
+    holds: impl Fn(u64, u64) -> bool,
+) -> Result<(), StoreError> {
+    if holds(expected, found) {
+        return Ok(());
+    }
+    Err(StoreError::Damaged {
+        path: path.into(),
+        what: "length of the file".to_owned(),
+        expected: format!("{at_least}{expected} bytes"),
+        found: format!("{found} bytes"),
+    })
+}
+
+fn cut_short(error: io::Error, path: &Path) -> StoreError {
+    StoreError::io("read", path, error)
+}
