@@ -15,4 +15,5 @@ compile_error!("seenset-server needs a 64-bit target: a filter may be larger tha
 
 pub use seenset_filter as filter;
 
+pub mod engine;
 pub mod store;

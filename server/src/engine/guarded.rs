@@ -1,0 +1,398 @@
+//! One filter that any number of threads use at once.
+//!
+//! # One winner
+//!
+//! All bits of a key lie in one shard. Whether a key is new is found out, and its bits are
+//! set, under that shard's exclusive lock; so of all threads that add one key, the first to
+//! hold the lock finds bits unset, and every other finds them set.
+//!
+//! # Versions
+//!
+//! The filter's version advances by one at the end of each call that changed anything. A
+//! shard notes at each change, under its lock, the version that is to come: one more than
+//! the filter has. From this follow the two properties that snapshots rest on. Let a
+//! snapshot first read the filter's version V and then copy the shards:
+//!
+//! * It holds every change of the calls up to V: they set their bits before they advanced
+//!   the version.
+//! * A change that it does not hold came to its shard after the copy, hence after V was
+//!   read, and left the shard with a version greater than V. So "what changed since V" is
+//!   the list of shards with a greater version.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::{
+    EngineError,
+    budget::{MemoryBudget, Reservation},
+    counters::{Counters, Usage},
+    region::{self, Prefetcher, ShardWords},
+};
+use crate::{
+    filter::{
+        hash::{KeyHash, KeyHasher, Secret},
+        shape::Shape,
+        sizing,
+        spec::FilterSpec,
+    },
+    store::{DataDirectory, FilterName, ShardState, SnapshotHeader, SnapshotReader, StoreError},
+};
+
+/// The cache lines that a batch fetches ahead of the key it is at: enough to cover the
+/// latency of memory, few enough for the buffers of one core.
+const LINES_AHEAD: usize = 16;
+
+/// A filter behind locks, and what is known of its last snapshot.
+#[derive(Debug)]
+pub struct GuardedFilter {
+    name: FilterName,
+    spec: FilterSpec,
+    shape: Shape,
+    secret: Secret,
+    hasher: KeyHasher,
+    create_time: SystemTime,
+    shards: Box<[RwLock<Shard>]>,
+    prefetcher: Prefetcher,
+    version: AtomicU64,
+    counters: Counters,
+    memory: Reservation,
+    last_store: Mutex<Option<LastStore>>,
+    /// Held while a snapshot is written, and while it is removed for good.
+    storing: Mutex<Presence>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    words: ShardWords,
+    state: ShardState,
+}
+
+/// Whether a filter may still be stored: the snapshot of a deleted one must not come back.
+#[derive(Debug, PartialEq, Eq)]
+enum Presence {
+    Present,
+    Deleted,
+}
+
+/// The last snapshot that reached stable storage.
+#[derive(Debug, Clone, Copy)]
+pub struct LastStore {
+    /// The version that it holds.
+    pub version: u64,
+    /// When it was begun.
+    pub time: SystemTime,
+}
+
+/// A filter as it is at one moment.
+#[derive(Debug, Clone)]
+pub struct FilterStatus {
+    /// The filter's name.
+    pub name: FilterName,
+    /// What it is made for.
+    pub spec: FilterSpec,
+    /// The memory that it takes once all of it has been touched.
+    pub memory_bytes: u64,
+    /// Keys added that were new.
+    pub keys_added: u64,
+    /// The share of bits that are set.
+    pub fill_ratio: f64,
+    /// The rate that is to be expected at this fill.
+    pub predicted_false_positive_rate: f64,
+    /// Advances with each call that changed the filter.
+    pub version: u64,
+    /// When it was made.
+    pub create_time: SystemTime,
+    /// Its last snapshot, if it has one.
+    pub last_store: Option<LastStore>,
+    /// What has been asked of it since the server started.
+    pub usage: Usage,
+}
+
+impl GuardedFilter {
+    /// A new, empty filter. Its memory is counted against the budget before any is mapped.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::OverBudget`], or [`EngineError::Internal`] if the system has no address
+    /// space left.
+    pub fn new(
+        name: FilterName,
+        spec: FilterSpec,
+        secret: Secret,
+        create_time: SystemTime,
+        budget: &Arc<MemoryBudget>,
+    ) -> Result<Self, EngineError> {
+        let shape = Shape::of(&spec);
+        let memory = budget
+            .reserve(region::region_bytes(&shape))
+            .map_err(EngineError::OverBudget)?;
+        let (words, prefetcher) = region::reserve(&shape)
+            .map_err(|error| EngineError::internal("cannot map the memory of a filter", error))?;
+        let shards = words
+            .into_iter()
+            .map(|words| {
+                RwLock::new(Shard {
+                    words,
+                    state: ShardState::default(),
+                })
+            })
+            .collect();
+        Ok(Self {
+            name,
+            spec,
+            shape,
+            secret,
+            hasher: KeyHasher::new(spec.hash_function, &secret),
+            create_time,
+            shards,
+            prefetcher,
+            version: AtomicU64::new(0),
+            counters: Counters::default(),
+            memory,
+            last_store: Mutex::new(None),
+            storing: Mutex::new(Presence::Present),
+        })
+    }
+
+    /// The filter that a snapshot holds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`], or [`EngineError::Store`] if a shard is damaged.
+    pub fn restore(
+        snapshot: SnapshotReader,
+        budget: &Arc<MemoryBudget>,
+    ) -> Result<Self, EngineError> {
+        let SnapshotHeader {
+            name,
+            spec,
+            secret,
+            version,
+            create_time,
+            store_time,
+        } = snapshot.header().clone();
+        let mut filter = Self::new(name, spec, secret, create_time, budget)?;
+        snapshot.read_shards(|index, state, words| {
+            let shard = filter.shards[index].get_mut();
+            shard.words.copy_from_slice(words);
+            shard.state = state;
+        })?;
+        *filter.version.get_mut() = version;
+        *filter.last_store.get_mut() = Some(LastStore {
+            version,
+            time: store_time,
+        });
+        Ok(filter)
+    }
+
+    /// The filter's name.
+    pub fn name(&self) -> &FilterName {
+        &self.name
+    }
+
+    /// What the filter is made for.
+    pub fn spec(&self) -> &FilterSpec {
+        &self.spec
+    }
+
+    /// Whether a key has been seen.
+    pub fn query(&self, key: &[u8]) -> bool {
+        let seen = self.contains(self.hasher.hash(key));
+        self.counters.count(1, usize::from(seen));
+        seen
+    }
+
+    /// Whether a key had been seen before this call, which adds it.
+    pub fn query_and_add(&self, key: &[u8]) -> bool {
+        let seen = !self.insert(self.hasher.hash(key));
+        self.counters.count(1, usize::from(seen));
+        self.advance(usize::from(!seen));
+        seen
+    }
+
+    /// Adds a key.
+    pub fn add(&self, key: &[u8]) {
+        let new = self.insert(self.hasher.hash(key));
+        self.advance(usize::from(new));
+    }
+
+    /// Whether each of the keys has been seen.
+    pub fn query_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<bool> {
+        let seen = self.in_batch(keys, |hash| self.contains(hash));
+        self.counters.count(seen.len(), trues(&seen));
+        seen
+    }
+
+    /// Whether each of the keys had been seen before it was added, one after the other: a
+    /// key that stands there twice is seen the second time.
+    pub fn query_and_add_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<bool> {
+        let seen = self.in_batch(keys, |hash| !self.insert(hash));
+        let hits = trues(&seen);
+        self.counters.count(seen.len(), hits);
+        self.advance(seen.len() - hits);
+        seen
+    }
+
+    /// Adds the keys.
+    pub fn add_batch<K: AsRef<[u8]>>(&self, keys: &[K]) {
+        let new = self.in_batch(keys, |hash| self.insert(hash));
+        self.advance(trues(&new));
+    }
+
+    /// Hashes all keys, then visits them in order with their cache lines fetched ahead.
+    fn in_batch<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        mut visit: impl FnMut(KeyHash) -> bool,
+    ) -> Vec<bool> {
+        let hashes: Vec<KeyHash> = keys
+            .iter()
+            .map(|key| self.hasher.hash(key.as_ref()))
+            .collect();
+        let mut lines = 0;
+        if let Some(&first) = hashes.first() {
+            self.shape.visit_lines(first, |_| lines += 1);
+        }
+        let ahead = (LINES_AHEAD / lines.max(1)).max(1);
+        hashes.iter().take(ahead).for_each(|&hash| self.fetch(hash));
+        hashes
+            .iter()
+            .enumerate()
+            .map(|(index, &hash)| {
+                if let Some(&next) = hashes.get(index + ahead) {
+                    self.fetch(next);
+                }
+                visit(hash)
+            })
+            .collect()
+    }
+
+    fn fetch(&self, hash: KeyHash) {
+        let shard = self.shape.shard(hash);
+        self.shape
+            .visit_lines(hash, |word| self.prefetcher.fetch(shard, word));
+    }
+
+    #[inline]
+    fn contains(&self, hash: KeyHash) -> bool {
+        let shard = self.shards[self.shape.shard(hash)].read();
+        self.shape.contains(&shard.words, hash)
+    }
+
+    /// Adds a key, and tells whether it is new. The one place that changes bits.
+    #[inline]
+    fn insert(&self, hash: KeyHash) -> bool {
+        let mut shard = self.shards[self.shape.shard(hash)].write();
+        let bits_added = self.shape.insert(&mut shard.words, hash);
+        if bits_added == 0 {
+            return false;
+        }
+        // To be read under the lock: see the module's argument.
+        let coming = self.version.load(Ordering::Acquire) + 1;
+        shard.state.version = shard.state.version.max(coming);
+        shard.state.keys_added += 1;
+        shard.state.bits_set += u64::from(bits_added);
+        true
+    }
+
+    /// Ends a call that added `new` keys.
+    fn advance(&self, new: usize) {
+        if new > 0 {
+            self.version.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether there is anything that the last snapshot does not hold.
+    pub fn has_changed(&self) -> bool {
+        let stored = self.last_store.lock().map(|last| last.version);
+        stored != Some(self.version.load(Ordering::Acquire))
+    }
+
+    /// Writes a snapshot, and returns the version that it holds and the length of its file;
+    /// `None` if the filter has been deleted. Blocks until it is on stable storage. Locks
+    /// one shard at a time, for the copy alone and against writers alone.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`]; the snapshot before is then still there.
+    pub fn store(&self, directory: &DataDirectory) -> Result<Option<(u64, u64)>, StoreError> {
+        let presence = self.storing.lock();
+        if *presence == Presence::Deleted {
+            return Ok(None);
+        }
+        let header = SnapshotHeader {
+            name: self.name.clone(),
+            spec: self.spec,
+            secret: self.secret,
+            // To be read before the first shard is copied: see the module's argument.
+            version: self.version.load(Ordering::Acquire),
+            create_time: self.create_time,
+            store_time: SystemTime::now(),
+        };
+        let written = directory.write_snapshot(&header, |index, words| {
+            let shard = self.shards[index].read();
+            if shard.state.bits_set > 0 {
+                words.copy_from_slice(&shard.words);
+            }
+            shard.state
+        })?;
+        let last = LastStore {
+            version: header.version,
+            time: header.store_time,
+        };
+        *self.last_store.lock() = Some(last);
+        Ok(Some((header.version, written.bytes)))
+    }
+
+    /// Removes the snapshot, and sees to it that none is written any more.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`]; the filter can then still be stored.
+    pub fn delete(&self, directory: &DataDirectory) -> Result<(), StoreError> {
+        let mut presence = self.storing.lock();
+        directory.remove_snapshot(&self.name)?;
+        *presence = Presence::Deleted;
+        Ok(())
+    }
+
+    /// How the filter is now. Takes each shard's lock for a moment.
+    pub fn status(&self) -> FilterStatus {
+        let (mut keys_added, mut bits_set) = (0, 0);
+        for shard in &self.shards {
+            let state = shard.read().state;
+            keys_added += state.keys_added;
+            bits_set += state.bits_set;
+        }
+        let fill_ratio = bits_set as f64 / self.spec.bit_count as f64;
+        FilterStatus {
+            name: self.name.clone(),
+            spec: self.spec,
+            memory_bytes: self.memory.bytes(),
+            keys_added,
+            fill_ratio,
+            predicted_false_positive_rate: sizing::false_positive_rate_at_fill(
+                &self.shape,
+                fill_ratio,
+            ),
+            version: self.version.load(Ordering::Acquire),
+            create_time: self.create_time,
+            last_store: *self.last_store.lock(),
+            usage: self.counters.usage(),
+        }
+    }
+}
+
+fn trues(values: &[bool]) -> usize {
+    values.iter().filter(|&&value| value).count()
+}
+
+#[cfg(test)]
+mod tests;

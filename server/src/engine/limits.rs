@@ -1,0 +1,53 @@
+//! What one call may bring.
+
+use super::EngineError;
+
+/// The limits on keys. A call past them is refused before it changes anything.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The longest key, in bytes.
+    pub max_key_bytes: usize,
+    /// The most keys in a batch.
+    pub max_batch_keys: usize,
+}
+
+impl Limits {
+    /// Checks the key of a single call.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::KeyLength`].
+    #[inline]
+    pub fn check_key(&self, key: &[u8]) -> Result<(), EngineError> {
+        self.check(key, None)
+    }
+
+    /// Checks the keys of a batch. A batch may be empty; its keys may not.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::BatchLength`] or [`EngineError::KeyLength`].
+    pub fn check_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<(), EngineError> {
+        if keys.len() > self.max_batch_keys {
+            return Err(EngineError::BatchLength {
+                keys: keys.len(),
+                limit: self.max_batch_keys,
+            });
+        }
+        keys.iter()
+            .enumerate()
+            .try_for_each(|(index, key)| self.check(key.as_ref(), Some(index)))
+    }
+
+    fn check(&self, key: &[u8], index: Option<usize>) -> Result<(), EngineError> {
+        if (1..=self.max_key_bytes).contains(&key.len()) {
+            Ok(())
+        } else {
+            Err(EngineError::KeyLength {
+                index,
+                bytes: key.len(),
+                limit: self.max_key_bytes,
+            })
+        }
+    }
+}

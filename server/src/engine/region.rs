@@ -1,0 +1,164 @@
+//! The memory of a filter: one anonymous mapping, divided into shards.
+//!
+//! The system hands pages of zeros out when they are first written, so a new filter of any
+//! size costs neither time nor resident memory. One mapping for all shards, and not one for
+//! each, keeps a filter of hundreds of GiB to one entry in the system's table of mappings.
+//!
+//! This is the one file of the server with `unsafe` in it. What makes it sound is said at
+//! each use; all of it rests on shards being disjoint and being handed out once.
+#![allow(unsafe_code)]
+
+use std::{
+    io,
+    ops::{Deref, DerefMut},
+    slice,
+    sync::Arc,
+};
+
+use memmap2::{MmapOptions, MmapRaw};
+
+use crate::filter::shape::Shape;
+
+/// Shards begin at multiples of this, the smallest page there is.
+const PAGE_BYTES: usize = 4096;
+
+/// The address space that a filter of this shape takes, in bytes.
+pub fn region_bytes(shape: &Shape) -> u64 {
+    stride(shape) as u64 * shape.shard_count() as u64
+}
+
+fn stride(shape: &Shape) -> usize {
+    (shape.shard_words() * size_of::<u64>()).next_multiple_of(PAGE_BYTES)
+}
+
+/// Reserves the memory of a filter, all zeros, and returns its shards with a way to fetch
+/// their lines ahead of use.
+///
+/// # Errors
+///
+/// What the system says, if it has not as much address space left.
+pub fn reserve(shape: &Shape) -> io::Result<(Vec<ShardWords>, Prefetcher)> {
+    let (stride, words) = (stride(shape), shape.shard_words());
+    let length = usize::try_from(region_bytes(shape)).map_err(io::Error::other)?;
+    let mapping = MmapOptions::new()
+        .len(length)
+        .no_reserve_swap()
+        .map_anon()?;
+    let mapping = Arc::new(MmapRaw::from(mapping));
+    let shards = (0..shape.shard_count())
+        .map(|index| ShardWords {
+            mapping: mapping.clone(),
+            offset: index * stride,
+            words,
+        })
+        .collect();
+    Ok((shards, Prefetcher { mapping, stride }))
+}
+
+/// The words of one shard: the only way to them.
+#[derive(Debug)]
+pub struct ShardWords {
+    mapping: Arc<MmapRaw>,
+    /// In bytes from the start of the mapping; a multiple of the page size.
+    offset: usize,
+    words: usize,
+}
+
+impl ShardWords {
+    fn start(&self) -> *mut u64 {
+        // SAFETY: `reserve` mapped `stride` bytes or more from `offset` on, and the mapping
+        // lives as long as `self`.
+        unsafe { self.mapping.as_mut_ptr().add(self.offset).cast() }
+    }
+}
+
+impl Deref for ShardWords {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        // SAFETY: the memory is mapped (see `start`), aligned to a page, and initialised: the
+        // system fills it with zeros. No other `ShardWords` covers any of it, for `reserve`
+        // makes one for each stride and they cannot be cloned; nothing but `deref_mut`
+        // writes to it, which borrows `self` exclusively.
+        unsafe { slice::from_raw_parts(self.start(), self.words) }
+    }
+}
+
+impl DerefMut for ShardWords {
+    fn deref_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.start(), self.words) }
+    }
+}
+
+/// Fetches lines of a filter into the cache. Takes no lock: it reads nothing.
+#[derive(Debug)]
+pub struct Prefetcher {
+    mapping: Arc<MmapRaw>,
+    stride: usize,
+}
+
+impl Prefetcher {
+    /// Hints that a word of a shard will be used soon. A hint alone: any index is harmless.
+    #[inline]
+    pub fn fetch(&self, shard: usize, word: usize) {
+        let offset = shard * self.stride + word * size_of::<u64>();
+        let line = self.mapping.as_ptr().wrapping_add(offset);
+        // SAFETY: prefetching dereferences nothing and faults at no address.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(line.cast());
+        }
+        // SAFETY: as above; the instruction changes no register and no flag.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = line;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::spec::{Layout, SpecRequest};
+
+    fn shape(layout: Layout, bit_count: u64) -> Shape {
+        let request = SpecRequest {
+            layout,
+            bit_count: Some(bit_count),
+            false_positive_rate: None,
+            ..SpecRequest::new(1000, 0.5)
+        };
+        Shape::of(&request.resolve().unwrap())
+    }
+
+    #[test]
+    fn shards_are_zero_aligned_and_apart() {
+        for layout in Layout::ALL {
+            let (mut shards, prefetcher) = reserve(&shape(layout, 100_000_001)).unwrap();
+            assert_eq!(shards.len(), 3);
+            for (index, shard) in shards.iter_mut().enumerate() {
+                assert!(shard.iter().all(|&word| word == 0));
+                assert_eq!(shard.as_ptr() as usize % PAGE_BYTES, 0);
+                shard.fill(index as u64 + 1);
+                prefetcher.fetch(index, shard.len() - 1);
+            }
+            for (index, shard) in shards.iter().enumerate() {
+                assert!(shard.iter().all(|&word| word == index as u64 + 1));
+            }
+            // The memory outlives the mapping's other owners.
+            let last = shards.pop().unwrap();
+            drop((shards, prefetcher));
+            assert_eq!(last[0], 3);
+        }
+    }
+
+    #[test]
+    fn terabytes_are_reserved_at_once() {
+        let (shards, _) = reserve(&shape(Layout::Blocked, 1 << 43)).unwrap();
+        assert_eq!(shards.len(), 1 << 18);
+    }
+}

@@ -1,0 +1,198 @@
+//! The engine as the rpcs see it, without the rpcs.
+
+use super::*;
+
+fn engine(path: &std::path::Path) -> Engine {
+    let limits = Limits {
+        max_key_bytes: 10,
+        max_batch_keys: 3,
+    };
+    Engine::new(DataDirectory::open(path).unwrap(), limits, 1 << 30)
+}
+
+async fn recovered(path: &std::path::Path) -> Engine {
+    let engine = engine(path);
+    engine.recover().await.unwrap();
+    engine
+}
+
+fn small() -> SpecRequest {
+    SpecRequest::new(1000, 0.01)
+}
+
+#[tokio::test]
+async fn nothing_is_answered_before_recovery() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = engine(dir.path());
+    let recovering = |error| matches!(error, EngineError::Recovering);
+    assert!(recovering(engine.query("", "a").await.unwrap_err()));
+    assert!(recovering(engine.store("").await.unwrap_err()));
+    assert!(recovering(
+        engine.create_filter("", small()).await.unwrap_err()
+    ));
+    assert!(recovering(engine.list_filters(0, "").await.unwrap_err()));
+    assert!(recovering(engine.delete_filter("x").await.unwrap_err()));
+    engine.recover().await.unwrap();
+    engine.create_filter("", small()).await.unwrap();
+    assert!(!engine.query("default", "a").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_refused_batch_adds_none_of_its_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    engine.create_filter("", small()).await.unwrap();
+    for bad in [["good", "", "b"], ["good", "b", "12345678901"]] {
+        let error = engine.query_and_add_batch("", &bad).await.unwrap_err();
+        assert!(matches!(
+            error,
+            EngineError::KeyLength {
+                index: Some(1 | 2),
+                limit: 10,
+                ..
+            }
+        ));
+        assert!(matches!(
+            engine.add_batch("", &bad).await,
+            Err(EngineError::KeyLength { .. })
+        ));
+    }
+    let error = engine.add_batch("", &["good"; 4]).await.unwrap_err();
+    assert!(
+        matches!(error, EngineError::BatchLength { keys: 4, limit: 3 }),
+        "{error}"
+    );
+    assert!(!engine.query("", "good").await.unwrap());
+    assert_eq!(engine.get_filter("").await.unwrap().version, 0);
+}
+
+#[tokio::test]
+async fn creating_again_is_harmless_and_changing_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    engine.create_filter("a", small()).await.unwrap();
+    engine.add("a", "key").await.unwrap();
+    let again = engine.create_filter("a", small()).await.unwrap();
+    assert_eq!(again.keys_added, 1);
+    // So does the spec as it was resolved.
+    engine.create_filter("a", again.spec.into()).await.unwrap();
+    let error = engine
+        .create_filter("a", SpecRequest::new(1001, 0.01))
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("exists with another spec: capacity 1000,"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn memory_is_refused_before_it_is_taken_and_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    let large = SpecRequest::new(500_000_000, 0.01);
+    engine.create_filter("a", large).await.unwrap();
+    let error = engine.create_filter("b", large).await.unwrap_err();
+    assert!(
+        matches!(error, EngineError::OverBudget(over) if over.limit_bytes == 1 << 30),
+        "{error}"
+    );
+    engine.delete_filter("a").await.unwrap();
+    engine.create_filter("b", large).await.unwrap();
+}
+
+#[tokio::test]
+async fn pages_cover_every_filter_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    for name in ["c", "a", "e", "b", "d"] {
+        engine.create_filter(name, small()).await.unwrap();
+    }
+    let (mut names, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = engine.list_filters(2, &token).await.unwrap();
+        names.extend(page.filters.iter().map(|filter| filter.name.to_string()));
+        match page.next {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    assert_eq!(names, ["a", "b", "c", "d", "e"]);
+    assert_eq!(engine.list_filters(5, "").await.unwrap().next, None);
+    assert!(matches!(
+        engine.list_filters(-1, "").await,
+        Err(EngineError::PageSize { value: -1 })
+    ));
+    assert!(matches!(
+        engine.list_filters(0, "/").await,
+        Err(EngineError::Name {
+            field: "page_token",
+            ..
+        })
+    ));
+}
+
+#[tokio::test]
+async fn a_filter_outlives_the_engine_and_a_deleted_one_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    engine.create_filter("kept", small()).await.unwrap();
+    engine.create_filter("gone", small()).await.unwrap();
+    engine.add("kept", "key").await.unwrap();
+    let reports = engine.store("kept").await.unwrap();
+    assert_eq!((reports.len(), reports[0].version), (1, 1));
+    engine.delete_filter("gone").await.unwrap();
+    assert!(matches!(
+        engine.delete_filter("").await,
+        Err(EngineError::Name { .. })
+    ));
+    assert!(matches!(
+        engine.query("gone", "a").await,
+        Err(EngineError::UnknownFilter { .. })
+    ));
+    let before = engine.get_filter("kept").await.unwrap();
+    drop(engine);
+
+    let engine = recovered(dir.path()).await;
+    assert!(engine.query("kept", "key").await.unwrap());
+    let after = engine.get_filter("kept").await.unwrap();
+    assert_eq!(
+        (after.spec, after.version, after.keys_added),
+        (before.spec, 1, 1)
+    );
+    assert_eq!(after.create_time, before.create_time);
+    assert_eq!(after.fill_ratio, before.fill_ratio);
+    assert!(matches!(
+        engine.query("gone", "a").await,
+        Err(EngineError::UnknownFilter { .. })
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changed_is_stored_from_time_to_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    engine.create_filter("a", small()).await.unwrap();
+    engine.create_filter("b", small()).await.unwrap();
+    engine.add("a", "key").await.unwrap();
+    let (reported, mut reports) = tokio::sync::mpsc::unbounded_channel();
+    let periodic = engine.clone();
+    tokio::spawn(async move {
+        let interval = std::time::Duration::from_secs(300);
+        periodic
+            .store_periodically(interval, |outcomes| {
+                reported.send(outcomes.unwrap()).unwrap()
+            })
+            .await;
+    });
+    let outcomes = reports.recv().await.unwrap();
+    let names: Vec<&str> = outcomes
+        .iter()
+        .map(|outcome| outcome.name.as_str())
+        .collect();
+    assert_eq!(names, ["a"]);
+    assert_eq!(outcomes[0].result.as_ref().unwrap().version, 1);
+    assert!(reports.recv().await.unwrap().is_empty());
+}
