@@ -15,5 +15,9 @@ compile_error!("seenset-server needs a 64-bit target: a filter may be larger tha
 
 pub use seenset_filter as filter;
 
+pub mod config;
 pub mod engine;
+pub mod grpc;
+pub mod server;
 pub mod store;
+pub mod telemetry;

@@ -1,1 +1,68 @@
-fn main() {}
+//! The program `seenset-server`: parse, start, wait, drain.
+
+use std::{env, process::ExitCode};
+
+use seenset_server::{
+    config::{Command, Config},
+    server::{self, ServerError},
+    telemetry,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The exit code for bad arguments, a bad environment or a bad configuration file.
+const USAGE: u8 = 2;
+
+#[tokio::main]
+#[allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the program's own output"
+)]
+async fn main() -> ExitCode {
+    let variables = env::vars_os().map(|(name, _)| name);
+    let config = match Config::load(env::args_os(), variables) {
+        Ok(Command::Run(config)) => *config,
+        Ok(Command::Print(text)) => {
+            print!("{text}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("seenset-server: {error}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    telemetry::start(&config);
+    match run(config).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("seenset-server: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(config: Config) -> Result<(), ServerError> {
+    let mut server = server::bind(config).await?;
+    tokio::select! {
+        recovered = server.recover() => recovered?,
+        // Nothing has been changed yet, so there is nothing to store.
+        () = stop_signal() => return Ok(()),
+    }
+    stop_signal().await;
+    server.shutdown(stop_signal()).await
+}
+
+/// Waits for SIGTERM or SIGINT.
+async fn stop_signal() {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        // Without handlers the signals end the process at once, as they would by default.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

@@ -200,3 +200,38 @@ fn a_failed_write_changes_nothing() {
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
     assert_eq!(fs::read(directory.snapshot(&header.name)).unwrap(), before);
 }
+
+/// What a crash can leave behind while a second snapshot is written: the first, and any part
+/// of the second under its temporary name. The first is what comes back.
+#[test]
+fn a_crash_while_writing_leaves_the_snapshot_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let header = header(Layout::Blocked, 1024);
+    let write_of = |word: u64| {
+        let directory = DataDirectory::open(dir.path()).unwrap();
+        let state = ShardState {
+            version: word,
+            keys_added: 1,
+            bits_set: 1,
+        };
+        directory
+            .write_snapshot(&header, |_, words| {
+                words.fill(word);
+                state
+            })
+            .unwrap();
+        fs::read(directory.snapshot(&header.name)).unwrap()
+    };
+    let (second, first) = (write_of(2), write_of(1));
+    for length in 0..=second.len() {
+        let temporary = dir.path().join("urls.snapshot.tmp");
+        fs::write(&temporary, &second[..length]).unwrap();
+        let directory = DataDirectory::open(dir.path()).unwrap();
+        assert!(!temporary.exists());
+        assert_eq!(fs::read(directory.snapshot(&header.name)).unwrap(), first);
+        let reader = directory.read_snapshot(&header.name).unwrap();
+        reader
+            .read_shards(|_, _, words| assert!(words.iter().all(|&word| word == 1)))
+            .unwrap();
+    }
+}

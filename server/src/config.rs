@@ -1,0 +1,328 @@
+//! The configuration: defaults < file < environment < flags.
+//!
+//! [`Config`] is the one struct behind all four. This file and `main.rs` are the only ones
+//! that read arguments and the environment.
+
+mod values;
+
+use std::{
+    ffi::OsString,
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, parser::ValueSource};
+use serde::{Deserialize, Serialize};
+
+pub use self::values::{LogFormat, MemoryLimit, Period};
+use crate::filter::{
+    hash::HashFunction,
+    spec::{Layout, SpecRequest},
+};
+
+/// The largest message, in bytes: as much as a server must be ready to hold for each call.
+pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
+/// The rate of the default filter where neither a rate nor bits were asked for.
+const DEFAULT_FALSE_POSITIVE_RATE: f64 = 0.001;
+
+/// What a server can be told. Each field is a flag (`--data-dir`), an environment variable
+/// (`SEENSET_DATA_DIR`) and a key of the configuration file (`data_dir = "..."`).
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Address and port to listen on. Port 0 takes a free one, and the log says which
+    #[arg(long, env = "SEENSET_LISTEN", value_name = "ADDRESS", default_value_t = Config::default().listen)]
+    pub listen: SocketAddr,
+
+    /// Directory of the snapshots. Made if it does not exist; one server at a time works in it
+    #[arg(
+        long,
+        env = "SEENSET_DATA_DIR",
+        value_name = "DIR",
+        default_value = "./seenset-data"
+    )]
+    pub data_dir: PathBuf,
+
+    /// Number of distinct keys (n) that the default filter is made for. It is made at the
+    /// first start; later starts keep the one there is
+    #[arg(long, env = "SEENSET_CAPACITY", value_name = "KEYS", default_value_t = Config::default().capacity)]
+    pub capacity: u64,
+
+    /// Share of keys never added that the default filter reports as seen, at capacity (p)
+    /// [default: 0.001, or what --bit-count gives]
+    #[arg(long, env = "SEENSET_FALSE_POSITIVE_RATE", value_name = "RATE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub false_positive_rate: Option<f64>,
+
+    /// Size of the default filter in bits (m) [default: what the rate takes]
+    #[arg(long, env = "SEENSET_BIT_COUNT", value_name = "BITS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bit_count: Option<u64>,
+
+    /// Bits that each key sets in the default filter (k), 1 to 64 [default: the best]
+    #[arg(long, env = "SEENSET_HASH_COUNT", value_name = "BITS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_count: Option<u32>,
+
+    /// Layout of the default filter: blocked (fastest) or classic (fewest bits)
+    #[arg(long, env = "SEENSET_LAYOUT", value_name = "LAYOUT", default_value_t = Layout::default())]
+    #[serde(with = "values::text")]
+    pub layout: Layout,
+
+    /// Hash of the default filter: siphash-1-3-128 (for any keys) or xxh3-128 (for keys that
+    /// are trusted)
+    #[arg(long, env = "SEENSET_HASH_FUNCTION", value_name = "NAME", default_value_t = HashFunction::default())]
+    #[serde(with = "values::text")]
+    pub hash_function: HashFunction,
+
+    /// Time between snapshots of what has changed: 90, 90s, 5m, 1h. 0 turns them off
+    #[arg(long, env = "SEENSET_STORE_INTERVAL", value_name = "TIME", default_value_t = Config::default().store_interval)]
+    #[serde(with = "values::text")]
+    pub store_interval: Period,
+
+    /// How long a stopping server waits for the calls in flight
+    #[arg(long, env = "SEENSET_DRAIN_TIMEOUT", value_name = "TIME", default_value_t = Config::default().drain_timeout)]
+    #[serde(with = "values::text")]
+    pub drain_timeout: Period,
+
+    /// Memory that all filters together may take: 80%, 12GiB, or a number of bytes
+    #[arg(long, env = "SEENSET_MAX_MEMORY", value_name = "SIZE", default_value_t = Config::default().max_memory)]
+    #[serde(with = "values::text")]
+    pub max_memory: MemoryLimit,
+
+    /// Longest key, in bytes
+    #[arg(long, env = "SEENSET_MAX_KEY_BYTES", value_name = "BYTES", default_value_t = Config::default().max_key_bytes)]
+    pub max_key_bytes: usize,
+
+    /// Most keys in a batch
+    #[arg(long, env = "SEENSET_MAX_BATCH_KEYS", value_name = "KEYS", default_value_t = Config::default().max_batch_keys)]
+    pub max_batch_keys: usize,
+
+    /// Form of the log: text or json
+    #[arg(long, env = "SEENSET_LOG_FORMAT", value_name = "FORMAT", default_value_t = LogFormat::default())]
+    #[serde(with = "values::text")]
+    pub log_format: LogFormat,
+
+    /// What to log: error, warn, info, debug or trace, also for each part of the program
+    /// (info,seenset_server::grpc=debug)
+    #[arg(long, env = "SEENSET_LOG_FILTER", value_name = "FILTER", default_value_t = Config::default().log_filter)]
+    pub log_filter: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9090)),
+            data_dir: "./seenset-data".into(),
+            capacity: 100_000_000,
+            false_positive_rate: None,
+            bit_count: None,
+            hash_count: None,
+            layout: Layout::default(),
+            hash_function: HashFunction::default(),
+            store_interval: Period::from_secs(300),
+            drain_timeout: Period::from_secs(30),
+            max_memory: MemoryLimit::Percent(80),
+            max_key_bytes: 65_536,
+            max_batch_keys: 100_000,
+            log_format: LogFormat::default(),
+            log_filter: "info".to_owned(),
+        }
+    }
+}
+
+/// seenset-server: a networked deduplication service.
+///
+/// Every setting can also stand in the environment (--data-dir as SEENSET_DATA_DIR) and in a
+/// TOML file (data_dir); flags win over the environment, the environment over the file.
+#[derive(Debug, Parser)]
+#[command(name = "seenset-server", version, max_term_width = 100)]
+struct Arguments {
+    /// TOML file with settings
+    #[arg(long, env = "SEENSET_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Print the settings in effect, as a file that --config reads, and exit
+    #[arg(long)]
+    print_config: bool,
+
+    #[command(flatten)]
+    settings: Config,
+}
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq)]
+pub enum Command {
+    /// Run a server.
+    Run(Box<Config>),
+    /// Print this text and exit: help, the version, the configuration.
+    Print(String),
+}
+
+/// A usage error: one line that names the setting, its value and what it must be.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+impl Config {
+    /// Reads the configuration from arguments (the program's name first), the environment
+    /// and the file that these name.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for a setting that is unknown, malformed or out of range.
+    pub fn load(
+        arguments: impl IntoIterator<Item = OsString>,
+        variables: impl IntoIterator<Item = OsString>,
+    ) -> Result<Command, ConfigError> {
+        let matches = match Arguments::command().try_get_matches_from(arguments) {
+            Ok(matches) => matches,
+            Err(error) if !error.use_stderr() => return Ok(Command::Print(error.to_string())),
+            Err(error) => return Err(ConfigError(one_line(&error))),
+        };
+        refuse_unknown(variables)?;
+        let arguments =
+            Arguments::from_arg_matches(&matches).map_err(|error| ConfigError(one_line(&error)))?;
+        arguments.settings.check().map_err(ConfigError)?;
+
+        let mut config = match &arguments.config {
+            Some(path) => overlay(path, &arguments.settings, &matches)?,
+            None => arguments.settings,
+        };
+        config.check().map_err(ConfigError)?;
+        if config.false_positive_rate.is_none() && config.bit_count.is_none() {
+            config.false_positive_rate = Some(DEFAULT_FALSE_POSITIVE_RATE);
+        }
+        config
+            .default_filter()
+            .resolve()
+            .map_err(|error| ConfigError(format!("the default filter cannot be made: {error}")))?;
+        if arguments.print_config {
+            let text = toml::to_string(&config).map_err(|error| ConfigError(error.to_string()))?;
+            return Ok(Command::Print(text));
+        }
+        Ok(Command::Run(Box::new(config)))
+    }
+
+    /// The spec of the filter named `default`.
+    pub fn default_filter(&self) -> SpecRequest {
+        let rate = match self.bit_count {
+            None => self
+                .false_positive_rate
+                .or(Some(DEFAULT_FALSE_POSITIVE_RATE)),
+            Some(_) => self.false_positive_rate,
+        };
+        SpecRequest {
+            capacity: self.capacity,
+            false_positive_rate: rate,
+            bit_count: self.bit_count,
+            hash_count: self.hash_count,
+            layout: self.layout,
+            hash_function: self.hash_function,
+        }
+    }
+
+    /// Checks what the type of a field does not say.
+    fn check(&self) -> Result<(), String> {
+        let within = |name: &str, value: usize, most: usize| {
+            if (1..=most).contains(&value) {
+                Ok(())
+            } else {
+                Err(format!("{name} is {value}; it must be 1 to {most}"))
+            }
+        };
+        within("max_key_bytes", self.max_key_bytes, MAX_MESSAGE_BYTES / 2)?;
+        within("max_batch_keys", self.max_batch_keys, MAX_MESSAGE_BYTES / 2)?;
+        if self.capacity > i64::MAX as u64 {
+            return Err(format!(
+                "capacity is {}; it must be at most {}",
+                self.capacity,
+                i64::MAX
+            ));
+        }
+        if let Some(rate) = self.false_positive_rate
+            && !(rate > 0.0 && rate < 1.0)
+        {
+            return Err(format!(
+                "false_positive_rate is {rate}; it must be above 0 and below 1"
+            ));
+        }
+        crate::telemetry::check_filter(&self.log_filter)
+            .map_err(|error| format!("log_filter is {:?}: {error}", self.log_filter))
+    }
+}
+
+/// Reads a configuration file and lays over it what flags and the environment give.
+fn overlay(path: &Path, given: &Config, matches: &ArgMatches) -> Result<Config, ConfigError> {
+    let in_file = |message: String| ConfigError(format!("{}: {message}", path.display()));
+    let text = fs::read_to_string(path)
+        .map_err(|error| in_file(format!("cannot read the configuration file: {error}")))?;
+    let file: Config = toml::from_str(&text).map_err(|error| {
+        let line = error
+            .span()
+            .map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        in_file(format!(
+            "line {line}: {}",
+            error.message().replace('\n', " ")
+        ))
+    })?;
+    file.check().map_err(in_file)?;
+
+    // As maps from names to values, so that a field added to `Config` needs no line here.
+    let impossible = |error: serde_json::Error| in_file(error.to_string());
+    let mut settings = serde_json::to_value(&file).map_err(impossible)?;
+    let given = serde_json::to_value(given).map_err(impossible)?;
+    for (name, value) in given.as_object().into_iter().flatten() {
+        let source = matches.value_source(name);
+        if matches!(
+            source,
+            Some(ValueSource::CommandLine | ValueSource::EnvVariable)
+        ) {
+            settings[name] = value.clone();
+        }
+    }
+    serde_json::from_value(settings).map_err(impossible)
+}
+
+/// A misspelt variable would leave its setting at the default without a word.
+fn refuse_unknown(variables: impl IntoIterator<Item = OsString>) -> Result<(), ConfigError> {
+    let command = Arguments::command();
+    let known: Vec<&str> = command
+        .get_arguments()
+        .filter_map(|argument| argument.get_env()?.to_str())
+        // What the command line program reads.
+        .chain(["SEENSET_SERVER", "SEENSET_FILTER"])
+        .collect();
+    for name in variables {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("SEENSET_")) else {
+            continue;
+        };
+        // Kubernetes sets these in every container beside a service named seenset.
+        let of_kubernetes =
+            name.contains("_SERVICE_") || name.contains("_PORT_") || name.ends_with("_PORT");
+        if !of_kubernetes && !known.contains(&name) {
+            return Err(ConfigError(format!(
+                "the environment variable {name} is unknown; --help lists those there are"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What clap has to say, without its usage lines.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    let tip = lines.find_map(|line| line.strip_prefix("tip: "));
+    match tip {
+        Some(tip) => format!("{first}: {tip}; --help lists all settings"),
+        None => format!("{first}; --help lists all settings"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

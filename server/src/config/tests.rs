@@ -1,0 +1,247 @@
+//! Every good and bad value, and which source wins. What needs an environment of its own is
+//! tested on the program, in `tests/program.rs`.
+
+use std::time::Duration;
+
+use super::*;
+
+fn load(arguments: &[&str]) -> Result<Command, ConfigError> {
+    let arguments = ["seenset-server"].iter().chain(arguments);
+    Config::load(arguments.map(OsString::from), [])
+}
+
+fn config(arguments: &[&str]) -> Config {
+    match load(arguments).unwrap() {
+        Command::Run(config) => *config,
+        Command::Print(text) => panic!("{text}"),
+    }
+}
+
+fn with_file(text: &str, arguments: &[&str]) -> Result<Config, String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), text).unwrap();
+    let path = file.path().to_str().unwrap();
+    match load(&[&["--config", path], arguments].concat()) {
+        Ok(Command::Run(config)) => Ok(*config),
+        Ok(Command::Print(text)) => panic!("{text}"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn defaults_are_those_of_the_struct() {
+    let expected = Config {
+        false_positive_rate: Some(0.001),
+        ..Config::default()
+    };
+    assert_eq!(config(&[]), expected);
+}
+
+#[test]
+fn good_values() {
+    let config = config(&[
+        "--listen",
+        "[::1]:0",
+        "--data-dir",
+        "/x",
+        "--capacity",
+        "5",
+        "--false-positive-rate",
+        "0.5",
+        "--hash-count",
+        "3",
+        "--layout",
+        "classic",
+        "--hash-function",
+        "xxh3-128",
+        "--store-interval",
+        "90",
+        "--drain-timeout",
+        "1m 30s",
+        "--max-memory",
+        "2GiB",
+        "--max-key-bytes",
+        "1",
+        "--max-batch-keys",
+        "2",
+        "--log-format",
+        "json",
+        "--log-filter",
+        "warn,seenset_server=trace",
+    ]);
+    assert_eq!(config.listen.to_string(), "[::1]:0");
+    assert_eq!(
+        config.store_interval.nonzero(),
+        Some(Duration::from_secs(90))
+    );
+    assert_eq!(config.drain_timeout.get(), Duration::from_secs(90));
+    assert_eq!(config.max_memory.bytes(1), 2 << 30);
+    assert_eq!(
+        (config.layout, config.hash_count),
+        (Layout::Classic, Some(3))
+    );
+    assert_eq!(config.log_format, LogFormat::Json);
+}
+
+#[test]
+fn bits_stand_in_for_a_rate() {
+    let config = config(&["--bit-count", "8589934592", "--capacity", "500000000"]);
+    assert_eq!(config.false_positive_rate, None);
+    let spec = config.default_filter().resolve().unwrap();
+    assert_eq!((spec.bit_count, spec.capacity), (1 << 33, 500_000_000));
+}
+
+#[test]
+fn bad_values_are_refused_in_one_line_that_names_them() {
+    for (arguments, expected) in [
+        (
+            &["--listen", "nowhere"][..],
+            "'nowhere' for '--listen <ADDRESS>'",
+        ),
+        (&["--capacity", "-1"], "'-1'"),
+        (&["--capacity", "many"], "'many' for '--capacity <KEYS>'"),
+        (&["--capacity", "0"], "capacity is 0; it must be at least 1"),
+        (
+            &["--capacity", "18446744073709551615"],
+            "capacity is 18446744073709551615; it must be at most",
+        ),
+        (
+            &["--false-positive-rate", "0"],
+            "false_positive_rate is 0; it must be above 0 and below 1",
+        ),
+        (
+            &["--false-positive-rate", "1"],
+            "false_positive_rate is 1; it must be above 0 and below 1",
+        ),
+        (
+            &["--false-positive-rate", "NaN"],
+            "false_positive_rate is NaN;",
+        ),
+        (
+            &["--hash-count", "65"],
+            "hash_count is 65; it must be 1 to 64",
+        ),
+        (
+            &["--bit-count", "9999999999999999"],
+            "bit_count is 9999999999999999; it must be at most",
+        ),
+        (
+            &["--layout", "square"],
+            "no layout named \"square\": use blocked or classic",
+        ),
+        (
+            &["--hash-function", "md5"],
+            "no hash function named \"md5\"",
+        ),
+        (
+            &["--store-interval", "soon"],
+            "write a time as 90s, 5m or 1h",
+        ),
+        (
+            &["--drain-timeout", "99999999999"],
+            "it must be at most 1000days",
+        ),
+        (&["--max-memory", "0"], "write a size as 80%, 12GiB"),
+        (&["--max-memory", "101%"], "1% to 100%"),
+        (
+            &["--max-key-bytes", "0"],
+            "max_key_bytes is 0; it must be 1 to 8388608",
+        ),
+        (
+            &["--max-batch-keys", "0"],
+            "max_batch_keys is 0; it must be 1 to",
+        ),
+        (&["--log-format", "xml"], "it must be text or json"),
+        (
+            &["--log-filter", "seenset=loud"],
+            "log_filter is \"seenset=loud\"",
+        ),
+        (
+            &["--data-dri", "x"],
+            "'--data-dri' found: a similar argument exists: '--data-dir'",
+        ),
+        (
+            &["--config", "/no/such/file"],
+            "/no/such/file: cannot read the configuration file",
+        ),
+    ] {
+        let message = load(arguments).expect_err(expected).to_string();
+        assert!(
+            message.contains(expected),
+            "{message:?} does not say {expected:?}"
+        );
+        assert!(!message.contains('\n'), "{message:?} is more than one line");
+    }
+}
+
+#[test]
+fn a_file_is_read_and_flags_win_over_it() {
+    let text = "capacity = 7\nstore_interval = \"2m\"\nlayout = \"classic\"\n";
+    let config = with_file(text, &["--capacity", "9"]).unwrap();
+    assert_eq!((config.capacity, config.layout), (9, Layout::Classic));
+    assert_eq!(config.store_interval, Period::from_secs(120));
+    assert_eq!(config.max_batch_keys, Config::default().max_batch_keys);
+    // A flag wins even with the value that is the default.
+    assert_eq!(
+        with_file(text, &["--layout", "blocked"]).unwrap().layout,
+        Layout::Blocked
+    );
+}
+
+#[test]
+fn bad_files_are_refused_by_file_line_and_key() {
+    for (text, expected) in [
+        (
+            "capacity = 7\ncapasity = 8\n",
+            "line 2: unknown field `capasity`",
+        ),
+        ("capacity = \"x\"\n", "line 1: invalid type: string \"x\""),
+        (
+            "\n\nlayout = \"square\"\n",
+            "line 3: \"square\": there is no layout",
+        ),
+        ("max_key_bytes = 0\n", "max_key_bytes is 0; it must be 1 to"),
+        ("false_positive_rate = nan\n", "false_positive_rate is NaN;"),
+        ("capacity = \n", "line 1:"),
+    ] {
+        let message = with_file(text, &[]).expect_err(expected);
+        assert!(
+            message.contains(expected),
+            "{message:?} does not say {expected:?}"
+        );
+        assert!(
+            message.starts_with('/') && !message.contains('\n'),
+            "{message:?}"
+        );
+    }
+}
+
+#[test]
+fn the_printed_configuration_reads_back_as_itself() {
+    let Command::Print(text) = load(&["--print-config", "--capacity", "7"]).unwrap() else {
+        panic!("nothing was printed");
+    };
+    let expected = Config {
+        capacity: 7,
+        false_positive_rate: Some(0.001),
+        ..Config::default()
+    };
+    assert_eq!(with_file(&text, &[]).unwrap(), expected, "{text}");
+}
+
+#[test]
+fn misspelt_variables_are_refused_and_those_of_others_are_not() {
+    let load = |name: &str| Config::load([OsString::from("x")], [OsString::from(name)]);
+    let message = load("SEENSET_CAPASITY").unwrap_err().to_string();
+    assert!(message.contains("SEENSET_CAPASITY is unknown"), "{message}");
+    for name in [
+        "SEENSET_CAPACITY",
+        "SEENSET_CONFIG",
+        "SEENSET_SERVER",
+        "SEENSET_PORT_9090_TCP",
+        "SEENSET_SERVICE_HOST",
+        "HOME",
+    ] {
+        load(name).unwrap();
+    }
+}

@@ -1,0 +1,151 @@
+//! Settings that are written as text: times, sizes, forms.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+/// A span of time, written as `90` (seconds), `90s`, `5m` or `1h 30m`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Period(Duration);
+
+impl Period {
+    /// So many seconds.
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
+    /// The span; `None` if it is 0, which stands for "never".
+    pub fn nonzero(self) -> Option<Duration> {
+        (!self.0.is_zero()).then_some(self.0)
+    }
+
+    /// The span.
+    pub fn get(self) -> Duration {
+        self.0
+    }
+}
+
+impl From<Duration> for Period {
+    fn from(duration: Duration) -> Self {
+        Self(duration)
+    }
+}
+
+impl FromStr for Period {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Past any use, and far from where clocks overflow.
+        const MOST: Duration = Duration::from_secs(1000 * 24 * 60 * 60);
+        let duration = match text.parse() {
+            Ok(seconds) => Duration::from_secs(seconds),
+            Err(_) => humantime::parse_duration(text)
+                .map_err(|error| format!("{error}; write a time as 90s, 5m or 1h"))?,
+        };
+        if duration > MOST {
+            return Err("it must be at most 1000days".to_owned());
+        }
+        Ok(Self(duration))
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
+
+/// An amount of memory: a share of the machine's, or a number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// So many hundredths of what the machine (or the container) has.
+    Percent(u8),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+impl MemoryLimit {
+    /// The limit on a machine that has `machine_bytes`.
+    pub fn bytes(self, machine_bytes: u64) -> u64 {
+        match self {
+            Self::Percent(percent) => machine_bytes / 100 * u64::from(percent),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl FromStr for MemoryLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(percent) = text.strip_suffix('%') {
+            return match percent.parse() {
+                Ok(percent @ 1..=100) => Ok(Self::Percent(percent)),
+                _ => Err("a share must be 1% to 100%".to_owned()),
+            };
+        }
+        match text.parse::<bytesize::ByteSize>() {
+            Ok(size) if size.as_u64() > 0 => Ok(Self::Bytes(size.as_u64())),
+            _ => Err("write a size as 80%, 12GiB or a number of bytes".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for MemoryLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Percent(percent) => write!(f, "{percent}%"),
+            Self::Bytes(bytes) => bytes.fmt(f),
+        }
+    }
+}
+
+/// The form of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// A JSON object on each line.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err("it must be text or json".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        })
+    }
+}
+
+/// Serialises a value as the text that its flag takes.
+pub mod text {
+    use std::{borrow::Cow, fmt::Display, str::FromStr};
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(value: &impl Display, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub fn deserialize<'de, D, T>(from: D) -> Result<T, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: FromStr<Err = String>,
+    {
+        let text = Cow::<str>::deserialize(from)?;
+        text.parse()
+            .map_err(|error| D::Error::custom(format!("{text:?}: {error}")))
+    }
+}

@@ -1,0 +1,106 @@
+//! Between the messages of the contract and the types of the engine.
+
+use seenset_proto::v1;
+use tonic::Status;
+
+use crate::{
+    engine::{FilterStatus, StoreReport},
+    filter::{
+        hash::HashFunction,
+        spec::{FilterSpec, Layout, SpecRequest},
+    },
+};
+
+/// What a spec in a request asks for. Fields at zero were left out.
+pub fn spec_request(spec: Option<v1::FilterSpec>) -> Result<SpecRequest, Status> {
+    let spec = spec.ok_or_else(|| {
+        Status::invalid_argument(
+            "spec is missing; it must give capacity and false_positive_rate, or capacity and \
+             bit_count",
+        )
+    })?;
+    Ok(SpecRequest {
+        capacity: spec.capacity,
+        false_positive_rate: Some(spec.false_positive_rate).filter(|&rate| rate != 0.0),
+        bit_count: Some(spec.bit_count).filter(|&bits| bits != 0),
+        hash_count: Some(spec.hash_count).filter(|&count| count != 0),
+        layout: layout(spec.layout)?,
+        hash_function: hash_function(spec.hash_function)?,
+    })
+}
+
+fn layout(value: i32) -> Result<Layout, Status> {
+    match v1::Layout::try_from(value) {
+        Ok(v1::Layout::Unspecified) => Ok(Layout::default()),
+        Ok(v1::Layout::Blocked) => Ok(Layout::Blocked),
+        Ok(v1::Layout::Classic) => Ok(Layout::Classic),
+        Err(_) => Err(unknown(
+            "spec.layout",
+            value,
+            "LAYOUT_BLOCKED or LAYOUT_CLASSIC",
+        )),
+    }
+}
+
+fn hash_function(value: i32) -> Result<HashFunction, Status> {
+    match v1::HashFunction::try_from(value) {
+        Ok(v1::HashFunction::Unspecified) => Ok(HashFunction::default()),
+        Ok(v1::HashFunction::Siphash13128) => Ok(HashFunction::SipHash13_128),
+        Ok(v1::HashFunction::Xxh3128) => Ok(HashFunction::Xxh3_128),
+        Err(_) => Err(unknown(
+            "spec.hash_function",
+            value,
+            "HASH_FUNCTION_SIPHASH_1_3_128 or HASH_FUNCTION_XXH3_128",
+        )),
+    }
+}
+
+fn unknown(field: &str, value: i32, known: &str) -> Status {
+    Status::invalid_argument(format!("{field} is {value}; it must be {known}"))
+}
+
+/// A filter as the contract shows it.
+pub fn filter(status: FilterStatus) -> v1::Filter {
+    v1::Filter {
+        name: status.name.to_string(),
+        spec: Some(spec(&status.spec)),
+        memory_bytes: status.memory_bytes,
+        keys_added: status.keys_added,
+        fill_ratio: status.fill_ratio,
+        predicted_false_positive_rate: status.predicted_false_positive_rate,
+        version: status.version,
+        create_time: Some(status.create_time.into()),
+        last_store_time: status.last_store.map(|last| last.time.into()),
+        last_store_version: status.last_store.map_or(0, |last| last.version),
+    }
+}
+
+fn spec(spec: &FilterSpec) -> v1::FilterSpec {
+    let layout = match spec.layout {
+        Layout::Blocked => v1::Layout::Blocked,
+        Layout::Classic => v1::Layout::Classic,
+    };
+    let hash_function = match spec.hash_function {
+        HashFunction::SipHash13_128 => v1::HashFunction::Siphash13128,
+        HashFunction::Xxh3_128 => v1::HashFunction::Xxh3128,
+    };
+    v1::FilterSpec {
+        capacity: spec.capacity,
+        false_positive_rate: spec.false_positive_rate,
+        bit_count: spec.bit_count,
+        hash_count: spec.hash_count,
+        layout: layout.into(),
+        hash_function: hash_function.into(),
+    }
+}
+
+/// A snapshot as the contract reports it.
+pub fn stored_filter(report: StoreReport) -> v1::StoredFilter {
+    v1::StoredFilter {
+        name: report.name.to_string(),
+        version: report.version,
+        written_bytes: report.written_bytes,
+        // A span that does not fit would be 292 billion years long.
+        duration: report.duration.try_into().ok(),
+    }
+}

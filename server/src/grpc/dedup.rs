@@ -1,0 +1,144 @@
+//! `DedupService`: what crawlers call.
+
+use seenset_proto::v1::{
+    AddBatchRequest, AddBatchResponse, AddRequest, AddResponse, QueryAndAddBatchRequest,
+    QueryAndAddBatchResponse, QueryAndAddRequest, QueryAndAddResponse, QueryAndAddStreamRequest,
+    QueryBatchRequest, QueryBatchResponse, QueryRequest, QueryResponse, StoreRequest,
+    StoreResponse, dedup_service_server::DedupService,
+};
+use tokio::sync::watch;
+use tonic::{Request, Response, Status, Streaming, async_trait};
+
+use super::{convert, status::status, stream::Answers};
+use crate::engine::Engine;
+
+/// The service.
+#[derive(Debug)]
+pub struct Dedup {
+    engine: Engine,
+    draining: watch::Receiver<bool>,
+}
+
+impl Dedup {
+    pub fn new(engine: Engine, draining: watch::Receiver<bool>) -> Self {
+        Self { engine, draining }
+    }
+}
+
+#[async_trait]
+impl DedupService for Dedup {
+    type QueryAndAddStreamStream = Answers;
+
+    async fn query(
+        &self,
+        request: Request<QueryRequest>,
+    ) -> Result<Response<QueryResponse>, Status> {
+        let QueryRequest { filter, key } = request.into_inner();
+        let seen = self.engine.query(&filter, &key).await.map_err(status)?;
+        Ok(Response::new(QueryResponse { seen: Some(seen) }))
+    }
+
+    async fn add(&self, request: Request<AddRequest>) -> Result<Response<AddResponse>, Status> {
+        let AddRequest {
+            filter,
+            key,
+            request_id: _,
+        } = request.into_inner();
+        self.engine.add(&filter, &key).await.map_err(status)?;
+        Ok(Response::new(AddResponse {}))
+    }
+
+    async fn query_and_add(
+        &self,
+        request: Request<QueryAndAddRequest>,
+    ) -> Result<Response<QueryAndAddResponse>, Status> {
+        let QueryAndAddRequest {
+            filter,
+            key,
+            request_id: _,
+        } = request.into_inner();
+        let seen = self
+            .engine
+            .query_and_add(&filter, &key)
+            .await
+            .map_err(status)?;
+        Ok(Response::new(QueryAndAddResponse { seen: Some(seen) }))
+    }
+
+    async fn store(
+        &self,
+        request: Request<StoreRequest>,
+    ) -> Result<Response<StoreResponse>, Status> {
+        let StoreRequest { filter } = request.into_inner();
+        let reports = self.engine.store(&filter).await.map_err(status)?;
+        for report in &reports {
+            tracing::info!(
+                filter = %report.name,
+                version = report.version,
+                written_bytes = report.written_bytes,
+                duration = ?report.duration,
+                "stored as asked"
+            );
+        }
+        let filters = reports.into_iter().map(convert::stored_filter).collect();
+        Ok(Response::new(StoreResponse { filters }))
+    }
+
+    async fn query_batch(
+        &self,
+        request: Request<QueryBatchRequest>,
+    ) -> Result<Response<QueryBatchResponse>, Status> {
+        let QueryBatchRequest { filter, keys } = request.into_inner();
+        let seen = self
+            .engine
+            .query_batch(&filter, &keys)
+            .await
+            .map_err(status)?;
+        Ok(Response::new(QueryBatchResponse { seen }))
+    }
+
+    async fn add_batch(
+        &self,
+        request: Request<AddBatchRequest>,
+    ) -> Result<Response<AddBatchResponse>, Status> {
+        let AddBatchRequest {
+            filter,
+            keys,
+            request_id: _,
+        } = request.into_inner();
+        self.engine
+            .add_batch(&filter, &keys)
+            .await
+            .map_err(status)?;
+        Ok(Response::new(AddBatchResponse {}))
+    }
+
+    async fn query_and_add_batch(
+        &self,
+        request: Request<QueryAndAddBatchRequest>,
+    ) -> Result<Response<QueryAndAddBatchResponse>, Status> {
+        let QueryAndAddBatchRequest {
+            filter,
+            keys,
+            request_id: _,
+        } = request.into_inner();
+        let seen = self
+            .engine
+            .query_and_add_batch(&filter, &keys)
+            .await
+            .map_err(status)?;
+        Ok(Response::new(QueryAndAddBatchResponse { seen }))
+    }
+
+    async fn query_and_add_stream(
+        &self,
+        request: Request<Streaming<QueryAndAddStreamRequest>>,
+    ) -> Result<Response<Answers>, Status> {
+        let answers = Answers::new(
+            self.engine.clone(),
+            request.into_inner(),
+            self.draining.clone(),
+        );
+        Ok(Response::new(answers))
+    }
+}

@@ -1,0 +1,82 @@
+//! `FilterService`: what operators call.
+
+use seenset_proto::v1::{
+    CreateFilterRequest, CreateFilterResponse, DeleteFilterRequest, DeleteFilterResponse,
+    GetFilterRequest, GetFilterResponse, ListFiltersRequest, ListFiltersResponse,
+    filter_service_server::FilterService,
+};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{convert, status::status};
+use crate::engine::Engine;
+
+/// The service.
+#[derive(Debug)]
+pub struct Filters {
+    engine: Engine,
+}
+
+impl Filters {
+    pub fn new(engine: Engine) -> Self {
+        Self { engine }
+    }
+}
+
+#[async_trait]
+impl FilterService for Filters {
+    async fn create_filter(
+        &self,
+        request: Request<CreateFilterRequest>,
+    ) -> Result<Response<CreateFilterResponse>, Status> {
+        let CreateFilterRequest { name, spec } = request.into_inner();
+        let spec = convert::spec_request(spec)?;
+        let filter = self
+            .engine
+            .create_filter(&name, spec)
+            .await
+            .map_err(status)?;
+        tracing::info!(filter = %filter.name, "filter created, or there already");
+        let filter = Some(convert::filter(filter));
+        Ok(Response::new(CreateFilterResponse { filter }))
+    }
+
+    async fn get_filter(
+        &self,
+        request: Request<GetFilterRequest>,
+    ) -> Result<Response<GetFilterResponse>, Status> {
+        let GetFilterRequest { name } = request.into_inner();
+        let filter = self.engine.get_filter(&name).await.map_err(status)?;
+        Ok(Response::new(GetFilterResponse {
+            filter: Some(convert::filter(filter)),
+        }))
+    }
+
+    async fn list_filters(
+        &self,
+        request: Request<ListFiltersRequest>,
+    ) -> Result<Response<ListFiltersResponse>, Status> {
+        let ListFiltersRequest {
+            page_size,
+            page_token,
+        } = request.into_inner();
+        let page = self
+            .engine
+            .list_filters(page_size, &page_token)
+            .await
+            .map_err(status)?;
+        Ok(Response::new(ListFiltersResponse {
+            filters: page.filters.into_iter().map(convert::filter).collect(),
+            next_page_token: page.next.unwrap_or_default(),
+        }))
+    }
+
+    async fn delete_filter(
+        &self,
+        request: Request<DeleteFilterRequest>,
+    ) -> Result<Response<DeleteFilterResponse>, Status> {
+        let DeleteFilterRequest { name } = request.into_inner();
+        self.engine.delete_filter(&name).await.map_err(status)?;
+        tracing::info!(filter = %name, "filter deleted");
+        Ok(Response::new(DeleteFilterResponse {}))
+    }
+}

@@ -1,0 +1,106 @@
+//! `QueryAndAddStream`: one answer for each batch, in order.
+//!
+//! The answers are a stream that takes the next batch when it is asked for the next answer.
+//! So a client that does not read holds up nobody but itself, and no batch is taken whose
+//! answer there is no room for.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::stream::{self, Stream};
+use seenset_proto::v1::{QueryAndAddStreamRequest, QueryAndAddStreamResponse};
+use tokio::{sync::watch, time::timeout};
+use tonic::{Status, Streaming};
+
+use super::{oversize, status::status};
+use crate::engine::Engine;
+
+/// How long a stream may be silent while the server drains. A client at work sends its next
+/// batch sooner; waiting for one that is not would use up the whole drain timeout.
+const DRAIN_SILENCE: Duration = Duration::from_secs(1);
+
+type Item = Result<QueryAndAddStreamResponse, Status>;
+
+/// The answers to one stream of batches.
+pub struct Answers(Pin<Box<dyn Stream<Item = Item> + Send>>);
+
+impl Answers {
+    /// Answers `batches` until they end, one is refused, or the server drains and no more
+    /// come.
+    pub fn new(
+        engine: Engine,
+        batches: Streaming<QueryAndAddStreamRequest>,
+        draining: watch::Receiver<bool>,
+    ) -> Self {
+        let session = Some(Session {
+            engine,
+            batches,
+            draining,
+        });
+        Self(Box::pin(stream::unfold(session, |session| async {
+            let mut session = session?;
+            match session.answer().await {
+                Ok(Some(answer)) => Some((Ok(answer), Some(session))),
+                Ok(None) => None,
+                // An error is the last item.
+                Err(status) => Some((Err(status), None)),
+            }
+        })))
+    }
+}
+
+impl Stream for Answers {
+    type Item = Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        self.0.as_mut().poll_next(cx)
+    }
+}
+
+struct Session {
+    engine: Engine,
+    batches: Streaming<QueryAndAddStreamRequest>,
+    draining: watch::Receiver<bool>,
+}
+
+impl Session {
+    /// Takes one batch and answers it; `None` if there are no more.
+    async fn answer(&mut self) -> Result<Option<QueryAndAddStreamResponse>, Status> {
+        let Some(batch) = self.next_batch().await? else {
+            return Ok(None);
+        };
+        let QueryAndAddStreamRequest {
+            filter,
+            keys,
+            request_id: _,
+        } = batch;
+        let seen = self
+            .engine
+            .query_and_add_batch(&filter, &keys)
+            .await
+            .map_err(status)?;
+        Ok(Some(QueryAndAddStreamResponse { seen }))
+    }
+
+    async fn next_batch(&mut self) -> Result<Option<QueryAndAddStreamRequest>, Status> {
+        let before_draining = tokio::select! {
+            biased;
+            next = self.batches.message() => Some(next),
+            _ = self.draining.wait_for(|draining| *draining) => None,
+        };
+        let next = match before_draining {
+            Some(next) => next,
+            None => timeout(DRAIN_SILENCE, self.batches.message())
+                .await
+                .map_err(|_| {
+                    Status::unavailable(
+                        "the server is stopping: every batch that it took has been answered",
+                    )
+                })?,
+        };
+        next.map_err(oversize::correct)
+    }
+}

@@ -1,0 +1,307 @@
+//! The composition root: from a configuration to a running server.
+//!
+//! [`bind`] takes the data directory and the port, so that what is wrong with either is
+//! known at once, and answers health checks with NOT_SERVING. [`Server::recover`] restores
+//! the filters and lets calls in. [`Server::shutdown`] lets the calls in flight finish and
+//! stores what has changed.
+
+use std::{future::Future, io, net::SocketAddr, time::Instant};
+
+use thiserror::Error;
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
+use tonic::{
+    codegen::http::Request,
+    transport::server::{Server as Transport, TcpIncoming},
+};
+use tower::util::MapResponseLayer;
+use tracing::Span;
+
+use crate::{
+    config::{Config, MAX_MESSAGE_BYTES, MemoryLimit},
+    engine::{Engine, EngineError, FilterStatus, Limits, StoreOutcome},
+    grpc::{self, Health},
+    store::{DataDirectory, FilterName, StoreError},
+};
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    config: Config,
+    address: SocketAddr,
+    engine: Engine,
+    health: Health,
+    draining: watch::Sender<bool>,
+    serving: JoinHandle<Result<(), tonic::transport::Error>>,
+    storing: Option<JoinHandle<()>>,
+}
+
+/// Why a server did not start, or did not end well.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// The address cannot be listened on.
+    #[error(
+        "cannot listen on {address}: {source}; stop what uses the port, or choose another \
+         --listen"
+    )]
+    Listen {
+        /// The address of the configuration.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The filters cannot be restored, or the default one cannot be made.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The system does not say how much memory there is.
+    #[error("cannot tell how much memory the machine has: {0}; give --max-memory in bytes")]
+    Memory(#[from] sysinfo::Error),
+    /// The descriptors of the contract do not decode.
+    #[error("cannot serve reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// Serving ended with an error.
+    #[error("serving failed: {0}")]
+    Transport(#[from] tonic::transport::Error),
+    /// The last snapshot was not written.
+    #[error("not everything was stored at the end: {0}")]
+    LastStore(String),
+}
+
+/// Opens the data directory, listens, and serves: until [`Server::recover`] is done, with
+/// health NOT_SERVING, and UNAVAILABLE for all other calls.
+///
+/// # Errors
+///
+/// [`ServerError`], in one line that says what to do.
+pub async fn bind(config: Config) -> Result<Server, ServerError> {
+    let directory = DataDirectory::open(&config.data_dir)?;
+    let listen_error = |source| ServerError::Listen {
+        address: config.listen,
+        source,
+    };
+    let listener = TcpListener::bind(config.listen)
+        .await
+        .map_err(listen_error)?;
+    let address = listener.local_addr().map_err(listen_error)?;
+
+    let limits = Limits {
+        max_key_bytes: config.max_key_bytes,
+        max_batch_keys: config.max_batch_keys,
+    };
+    let engine = Engine::new(directory, limits, memory_budget(config.max_memory)?);
+    let (draining, drained) = watch::channel(false);
+    let rpcs = grpc::rpcs(engine.clone(), MAX_MESSAGE_BYTES, drained.clone()).await?;
+
+    let mut drained = drained;
+    let serving = Transport::builder()
+        .trace_fn(call_span)
+        .layer(MapResponseLayer::new(grpc::name_the_limit))
+        .add_routes(rpcs.routes)
+        .serve_with_incoming_shutdown(
+            // Answers are small and somebody waits for each of them.
+            TcpIncoming::from(listener).with_nodelay(Some(true)),
+            async move {
+                // An error means that the server was dropped: time to end as well.
+                let _ = drained.wait_for(|draining| *draining).await;
+            },
+        );
+    Ok(Server {
+        config,
+        address,
+        engine,
+        health: rpcs.health,
+        draining,
+        serving: tokio::spawn(serving),
+        storing: None,
+    })
+}
+
+impl Server {
+    /// The address that the server listens on, with the port that the system chose if the
+    /// configuration says 0.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Restores every filter of the data directory, makes the default one if there is none,
+    /// and lets calls in.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Engine`]; the server then goes on refusing calls, and no file has been
+    /// changed.
+    pub async fn recover(&mut self) -> Result<(), ServerError> {
+        let begun = Instant::now();
+        let restored = self.engine.recover().await?;
+        for filter in &restored {
+            log_filter(filter, "filter restored");
+        }
+        self.provide_default(&restored).await?;
+        if let Some(interval) = self.config.store_interval.nonzero() {
+            let engine = self.engine.clone();
+            self.storing = Some(tokio::spawn(async move {
+                engine
+                    .store_periodically(interval, |outcomes| {
+                        log_outcomes(&outcomes);
+                    })
+                    .await;
+            }));
+        }
+        self.health.serving().await;
+        tracing::info!(
+            address = %self.address,
+            data_dir = %self.config.data_dir.display(),
+            filters_restored = restored.len(),
+            duration = ?begun.elapsed(),
+            "serving"
+        );
+        Ok(())
+    }
+
+    async fn provide_default(&self, restored: &[FilterStatus]) -> Result<(), ServerError> {
+        let request = self.config.default_filter();
+        let existing = restored
+            .iter()
+            .find(|filter| filter.name.as_str() == FilterName::DEFAULT);
+        match existing {
+            None => {
+                let filter = self
+                    .engine
+                    .create_filter(FilterName::DEFAULT, request)
+                    .await?;
+                log_filter(&filter, "filter created");
+            }
+            // What is stored is somebody's keys; a changed flag does not throw them away.
+            Some(filter) if !filter.spec.answers(&request) => tracing::warn!(
+                "the default filter was made with other settings than are configured now, and is \
+                 kept as it is; delete it and start again to make it anew"
+            ),
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Stops: says NOT_SERVING, lets the calls in flight finish for as long as the drain
+    /// timeout (or until `hurry` completes), stores what has changed.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::LastStore`] if not everything could be stored.
+    pub async fn shutdown(mut self, hurry: impl Future<Output = ()>) -> Result<(), ServerError> {
+        tracing::info!("stopping: calls in flight may finish");
+        self.health.not_serving().await;
+        if let Some(storing) = self.storing.take() {
+            storing.abort();
+        }
+        self.draining.send_replace(true);
+
+        let drain_timeout = self.config.drain_timeout.get();
+        let drain = async {
+            tokio::select! {
+                served = timeout(drain_timeout, &mut self.serving) => served.is_ok(),
+                () = hurry => false,
+            }
+        };
+        // The first snapshot is begun at once: whoever stops the server may not wait as long
+        // as the drain takes before they kill it.
+        let (drained, outcomes) = tokio::join!(drain, self.engine.store_changed());
+        log_outcomes(&outcomes);
+        if !drained {
+            tracing::warn!("some calls did not finish in time and were cut off");
+            self.serving.abort();
+        }
+        let outcomes = self.engine.store_changed().await;
+        match log_outcomes(&outcomes) {
+            None => {
+                self.log_usage().await;
+                tracing::info!("stopped");
+                Ok(())
+            }
+            Some(error) => Err(ServerError::LastStore(error)),
+        }
+    }
+
+    /// Leaves in the log what the filters were asked while the server ran.
+    async fn log_usage(&self) {
+        let Ok(page) = self.engine.list_filters(i32::MAX, "").await else {
+            return;
+        };
+        for filter in page.filters {
+            tracing::info!(
+                filter = %filter.name,
+                queries = filter.usage.queries,
+                hits = filter.usage.hits,
+                keys_added = filter.keys_added,
+                fill_ratio = filter.fill_ratio,
+                predicted_false_positive_rate = filter.predicted_false_positive_rate,
+                "filter used"
+            );
+        }
+    }
+}
+
+/// The span of one call. It costs nothing where the log filter leaves it out.
+fn call_span(request: &Request<()>) -> Span {
+    tracing::info_span!("call", method = request.uri().path())
+}
+
+fn log_filter(filter: &FilterStatus, what: &str) {
+    tracing::info!(
+        filter = %filter.name,
+        capacity = filter.spec.capacity,
+        false_positive_rate = filter.spec.false_positive_rate,
+        bit_count = filter.spec.bit_count,
+        hash_count = filter.spec.hash_count,
+        layout = %filter.spec.layout,
+        hash_function = %filter.spec.hash_function,
+        memory_bytes = filter.memory_bytes,
+        keys_added = filter.keys_added,
+        predicted_false_positive_rate = filter.predicted_false_positive_rate,
+        version = filter.version,
+        "{what}"
+    );
+}
+
+/// Logs what came of storing, and returns the first error.
+fn log_outcomes(outcomes: &Result<Vec<StoreOutcome>, EngineError>) -> Option<String> {
+    let outcomes = match outcomes {
+        Ok(outcomes) => outcomes,
+        Err(error) => {
+            tracing::error!(%error, "storing failed");
+            return Some(error.to_string());
+        }
+    };
+    let mut first = None;
+    for StoreOutcome { name, result } in outcomes {
+        match result {
+            Ok(report) => tracing::info!(
+                filter = %name,
+                version = report.version,
+                written_bytes = report.written_bytes,
+                duration = ?report.duration,
+                "filter stored"
+            ),
+            Err(error) => {
+                tracing::error!(filter = %name, %error, "storing failed; the last snapshot stands");
+                first.get_or_insert_with(|| error.to_string());
+            }
+        }
+    }
+    first
+}
+
+/// The memory budget in bytes. The machine is asked only where a share of it is configured;
+/// a container's limit counts as the machine's memory.
+fn memory_budget(limit: MemoryLimit) -> Result<u64, ServerError> {
+    if let MemoryLimit::Bytes(bytes) = limit {
+        return Ok(bytes);
+    }
+    let mut system = sysinfo::System::new()?;
+    system.refresh_memory();
+    let container = system
+        .cgroup_limits()
+        .map_or(u64::MAX, |limits| limits.total_memory);
+    Ok(limit.bytes(system.total_memory().min(container)))
+}

@@ -1,0 +1,29 @@
+//! Logs: to standard error, as text or as JSON.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::{EnvFilter, filter::ParseError, fmt, prelude::*};
+
+use crate::config::{Config, LogFormat};
+
+/// Checks a filter such as `info` or `info,seenset_server::grpc=debug`.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn check_filter(filter: &str) -> Result<(), ParseError> {
+    EnvFilter::try_new(filter).map(drop)
+}
+
+/// Starts logging for the whole process. Called once, by the program; tests go without.
+pub fn start(config: &Config) {
+    let filter = EnvFilter::new(&config.log_filter);
+    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = match config.log_format {
+        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
+        .init();
+}

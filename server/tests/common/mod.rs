@@ -1,0 +1,69 @@
+//! A server on a free port of the loopback interface, and clients of it.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+pub mod raw;
+
+use std::path::Path;
+
+use seenset_proto::v1::{
+    FilterSpec, dedup_service_client::DedupServiceClient,
+    filter_service_client::FilterServiceClient,
+};
+use seenset_server::{
+    config::{Config, Period},
+    server::{self, Server},
+};
+use tonic::transport::Channel;
+
+/// The configuration of a test: a free port, a small default filter, no snapshot that was
+/// not asked for.
+pub fn config(data_dir: &Path) -> Config {
+    Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        data_dir: data_dir.to_owned(),
+        capacity: 1_000_000,
+        store_interval: Period::from_secs(0),
+        drain_timeout: Period::from_secs(5),
+        ..Config::default()
+    }
+}
+
+/// A server that has recovered.
+pub async fn start(config: Config) -> Server {
+    let mut server = server::bind(config).await.unwrap();
+    server.recover().await.unwrap();
+    server
+}
+
+/// Stops a server as SIGTERM does.
+pub async fn stop(server: Server) {
+    server.shutdown(std::future::pending()).await.unwrap();
+}
+
+/// A connection of its own.
+pub async fn channel(server: &Server) -> Channel {
+    Channel::from_shared(format!("http://{}", server.local_addr()))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap()
+}
+
+/// A client for keys, on a connection of its own.
+pub async fn dedup(server: &Server) -> DedupServiceClient<Channel> {
+    DedupServiceClient::new(channel(server).await)
+}
+
+/// A client for filters, on a connection of its own.
+pub async fn filters(server: &Server) -> FilterServiceClient<Channel> {
+    FilterServiceClient::new(channel(server).await)
+}
+
+/// A spec by capacity and rate.
+pub fn spec(capacity: u64, false_positive_rate: f64) -> FilterSpec {
+    FilterSpec {
+        capacity,
+        false_positive_rate,
+        ..FilterSpec::default()
+    }
+}
