@@ -7,7 +7,10 @@
 pub mod codec;
 
 /// Package `seenset.v1`.
-#[allow(missing_docs, reason = "generated: its documentation is in the .proto files")]
+#[allow(
+    missing_docs,
+    reason = "generated: its documentation is in the .proto files"
+)]
 #[allow(clippy::all, reason = "generated")]
 pub mod v1 {
     tonic::include_proto!("seenset.v1");

@@ -1,1 +1,60 @@
+//! Client for seenset, the networked deduplication service: has this key been seen, and
+//! mark it seen in the same call.
+//!
+//! ```no_run
+//! # async fn crawl() -> Result<(), seenset_client::Error> {
+//! use seenset_client::Client;
+//!
+//! let client = Client::connect("http://127.0.0.1:9090").await?;
+//! if !client.query_and_add("https://example.org/").await? {
+//!     // Of all the workers that ask, this one is to fetch the page.
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Client`] is cheap to clone and may be shared: all clones use one connection and
+//! have any number of calls in flight on it. Calls for many keys cost far less than one
+//! call for each: see the batch forms, and [`Client::stream`] for several batches in
+//! flight.
+//!
+//! # Retries
+//!
+//! A call is repeated, with growing pauses and within its deadline (see [`Options`]),
+//! where that is safe:
+//!
+//! | calls | repeated when |
+//! |---|---|
+//! | queries, adds, showing filters, health | the server was UNAVAILABLE, the connection broke, or none was made |
+//! | `query_and_add*`, the stream form, store, making and deleting filters | no connection was made, so that the call can't have been sent |
+//!
+//! `query_and_add` is never repeated once it may have been sent. The first try may have
+//! marked the key, and then the second would say "seen", and nobody would crawl it. Such
+//! a call ends with [`Error::Broken`] or [`Error::Deadline`], and what to make of it is
+//! the caller's decision.
+//!
+//! # Layers
+//!
+//! [`proto`] is the generated contract, for whatever this wrapper does not cover.
+//! The feature `cli` (on by default) adds the program `seenset` and what it needs;
+//! `default-features = false` leaves the library alone.
 
+mod admin;
+mod batch;
+#[cfg(feature = "cli")]
+pub mod cli;
+mod client;
+mod endpoint;
+mod error;
+mod options;
+mod retry;
+mod stream;
+
+pub use seenset_proto as proto;
+pub use seenset_proto::v1;
+
+pub use batch::{KeyBatch, MAX_MESSAGE_BYTES};
+pub use client::Client;
+pub use error::Error;
+pub use options::Options;
+pub use stream::{Answered, BatchReceiver, BatchSender, Broken};

@@ -1,4 +1,5 @@
 //! Promises 1 and 2 at full size: ten million keys, and sixty-four callers at once.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
 

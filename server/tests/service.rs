@@ -1,4 +1,5 @@
 //! Every rpc over TCP: what it answers, and what it refuses.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
 
