@@ -8,7 +8,7 @@
 //! * [`grpc`]: the rpcs; uses `engine` alone
 //!
 //! Beside them stand [`config`] (the one place that reads arguments, the environment and
-//! the configuration file), [`telemetry`] (logs) and [`server`], which puts it all together.
+//! the configuration file), [`telemetry`] (logs), [`signals`], and [`server`], which puts it all together.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("seenset-server needs a 64-bit target: a filter may be larger than 4 GiB");
@@ -19,5 +19,6 @@ pub mod config;
 pub mod engine;
 pub mod grpc;
 pub mod server;
+pub mod signals;
 pub mod store;
 pub mod telemetry;

@@ -5,9 +5,9 @@ use std::{env, process::ExitCode};
 use seenset_server::{
     config::{Command, Config},
     server::{self, ServerError},
+    signals::StopSignals,
     telemetry,
 };
-use tokio::signal::unix::{SignalKind, signal};
 
 /// The exit code for bad arguments, a bad environment or a bad configuration file.
 const USAGE: u8 = 2;
@@ -42,27 +42,13 @@ async fn main() -> ExitCode {
 }
 
 async fn run(config: Config) -> Result<(), ServerError> {
+    let mut signals = StopSignals::new().map_err(ServerError::Signals)?;
     let mut server = server::bind(config).await?;
     tokio::select! {
         recovered = server.recover() => recovered?,
         // Nothing has been changed yet, so there is nothing to store.
-        () = stop_signal() => return Ok(()),
+        () = signals.next() => return Ok(()),
     }
-    stop_signal().await;
-    server.shutdown(stop_signal()).await
-}
-
-/// Waits for SIGTERM or SIGINT.
-async fn stop_signal() {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        // Without handlers the signals end the process at once, as they would by default.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    signals.next().await;
+    server.shutdown(signals.next()).await
 }

@@ -5,7 +5,12 @@
 //! the filters and lets calls in. [`Server::shutdown`] lets the calls in flight finish and
 //! stores what has changed.
 
-use std::{future::Future, io, net::SocketAddr, time::Instant};
+use std::{
+    future::Future,
+    io,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use thiserror::Error;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
@@ -22,6 +27,11 @@ use crate::{
     grpc::{self, Health},
     store::{DataDirectory, FilterName, StoreError},
 };
+
+/// How long a connection may be silent before the server asks whether anybody is there.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
+/// How long it waits for the answer.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server that listens.
 #[derive(Debug)]
@@ -61,6 +71,9 @@ pub enum ServerError {
     /// The descriptors of the contract do not decode.
     #[error("cannot serve reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// The system lets nobody wait for signals.
+    #[error("cannot wait for signals: {0}")]
+    Signals(#[source] io::Error),
     /// Serving ended with an error.
     #[error("serving failed: {0}")]
     Transport(#[from] tonic::transport::Error),
@@ -97,6 +110,9 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
     let mut drained = drained;
     let serving = Transport::builder()
         .trace_fn(call_span)
+        // Finds out connections whose other end is gone without a word.
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .layer(MapResponseLayer::new(grpc::name_the_limit))
         .add_routes(rpcs.routes)
         .serve_with_incoming_shutdown(

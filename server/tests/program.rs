@@ -1,0 +1,340 @@
+//! The program as its operator meets it: settings, exit codes, signals, crashes.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use seenset_proto::v1::{
+    AddBatchRequest, AddRequest, GetFilterRequest, QueryBatchRequest, StoreRequest,
+    dedup_service_client::DedupServiceClient, filter_service_client::FilterServiceClient,
+};
+use tonic::transport::Channel;
+
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seenset-server"));
+    command.env_remove("SEENSET_LISTEN").stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    command().args(arguments).output().unwrap()
+}
+
+/// Asserts the exit code, and that standard error is one line that says `expected`.
+fn assert_refused(output: &Output, code: i32, expected: &str) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.starts_with("seenset-server: "), "{stderr}");
+    assert!(
+        stderr.contains(expected),
+        "{stderr:?} does not say {expected:?}"
+    );
+}
+
+/// A running server, ended with the test.
+struct Program {
+    child: Child,
+    address: String,
+}
+
+impl Program {
+    /// Starts a server on a free port, and waits for the log to say which.
+    fn start(data_dir: &Path, arguments: &[&str]) -> Self {
+        let mut child = command()
+            .args([
+                "--listen",
+                "127.0.0.1:0",
+                "--log-format",
+                "json",
+                "--data-dir",
+            ])
+            .arg(data_dir)
+            .args(arguments)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = lines
+            .by_ref()
+            .map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap())
+            .find_map(|line| Some(line.get("address")?.as_str()?.to_owned()))
+            .expect("the server ended before it served");
+        // Read on, or the server would wait for room in the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address }
+    }
+
+    async fn connect(&self) -> (DedupServiceClient<Channel>, FilterServiceClient<Channel>) {
+        let channel = Channel::from_shared(format!("http://{}", self.address)).unwrap();
+        let channel = channel.connect().await.unwrap();
+        (
+            DedupServiceClient::new(channel.clone()),
+            FilterServiceClient::new(channel),
+        )
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([name, &id])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("seenset.toml");
+    fs::write(
+        &file,
+        "capacity = 1\nmax_key_bytes = 1\nmax_batch_keys = 1\n",
+    )
+    .unwrap();
+    let output = command()
+        .args(["--print-config", "--capacity", "3", "--config"])
+        .arg(&file)
+        .env("SEENSET_CAPACITY", "2")
+        .env("SEENSET_MAX_KEY_BYTES", "2")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "capacity = 3",
+        "max_key_bytes = 2",
+        "max_batch_keys = 1",
+        "layout = \"blocked\"",
+    ] {
+        assert!(
+            text.lines().any(|found| found == line),
+            "{text} has no {line:?}"
+        );
+    }
+    // And the file may be named in the environment.
+    let output = command()
+        .arg("--print-config")
+        .env("SEENSET_CONFIG", &file)
+        .output()
+        .unwrap();
+    assert!(
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .contains("capacity = 1\n")
+    );
+}
+
+#[test]
+fn bad_usage_exits_with_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("seenset.toml");
+    fs::write(&file, "data_dri = \"x\"\n").unwrap();
+    assert_refused(
+        &run(&["--capacity", "0"]),
+        2,
+        "capacity is 0; it must be at least 1",
+    );
+    assert_refused(
+        &run(&["--no-such-flag"]),
+        2,
+        "unexpected argument '--no-such-flag'",
+    );
+    assert_refused(
+        &run(&["--config", file.to_str().unwrap()]),
+        2,
+        "unknown field `data_dri`",
+    );
+    let output = command().env("SEENSET_LAYOUT", "round").output().unwrap();
+    assert_refused(&output, 2, "'round' for '--layout");
+    let output = command().env("SEENSET_LAYUOT", "classic").output().unwrap();
+    assert_refused(&output, 2, "SEENSET_LAYUOT is unknown");
+    assert!(run(&["--help"]).status.success() && run(&["--version"]).status.success());
+}
+
+#[test]
+fn what_is_in_the_way_exits_with_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Program::start(dir.path(), &[]);
+    let path = dir.path().to_str().unwrap();
+    let quiet = ["--log-filter", "off", "--listen"];
+    let second = run(&[&quiet[..], &["127.0.0.1:0", "--data-dir", path]].concat());
+    assert_refused(
+        &second,
+        1,
+        &format!("{path} is in use by another seenset-server"),
+    );
+    let other = dir.path().join("other");
+    let other = other.to_str().unwrap();
+    let second = run(&[&quiet[..], &[&first.address, "--data-dir", other]].concat());
+    assert_refused(&second, 1, &format!("cannot listen on {}", first.address));
+    let nowhere = run(&[&quiet[..], &["127.0.0.1:0", "--data-dir", "/proc/nowhere"]].concat());
+    assert_refused(&nowhere, 1, "/proc/nowhere");
+    let over = ["127.0.0.1:0", "--data-dir", other, "--max-memory", "1MiB"];
+    assert_refused(
+        &run(&[&quiet[..], &over].concat()),
+        1,
+        "the budget of 1048576 (--max-memory)",
+    );
+}
+
+// On several threads, for a client that does not answer the server's goodbye holds it up
+// until the drain timeout.
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_stores_what_was_added_and_exits_with_0() {
+    let dir = tempfile::tempdir().unwrap();
+    for (round, signal) in ["-TERM", "-INT"].iter().enumerate() {
+        let mut program =
+            Program::start(dir.path(), &["--capacity", "1000", "--store-interval", "0"]);
+        let (mut dedup, _) = program.connect().await;
+        let request = AddRequest {
+            key: format!("key {round}"),
+            ..Default::default()
+        };
+        dedup.add(request).await.unwrap();
+        program.signal(signal);
+        assert_eq!(program.exit_code(), Some(0));
+    }
+    let program = Program::start(dir.path(), &[]);
+    let (mut dedup, _) = program.connect().await;
+    let keys = vec!["key 0".to_owned(), "key 1".to_owned(), "key 2".to_owned()];
+    let request = QueryBatchRequest {
+        keys,
+        ..Default::default()
+    };
+    assert_eq!(
+        dedup.query_batch(request).await.unwrap().into_inner().seen,
+        [true, true, false]
+    );
+}
+
+#[test]
+fn a_damaged_snapshot_stops_the_start_and_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut program = Program::start(dir.path(), &["--capacity", "1000"]);
+    program.signal("-TERM");
+    assert_eq!(program.exit_code(), Some(0));
+    let path = dir.path().join("default.snapshot");
+    let good = fs::read(&path).unwrap();
+    let mut flipped = good.clone();
+    flipped[100] ^= 1;
+    let mut newer = good.clone();
+    newer[8] = 2;
+    for (bytes, expected) in [
+        (flipped, "checksum of the header: expected"),
+        (
+            good[..good.len() - 1].to_vec(),
+            "length of the file: expected",
+        ),
+        (
+            newer,
+            "has format 2, and this seenset-server reads format 1",
+        ),
+    ] {
+        fs::write(&path, &bytes).unwrap();
+        let data_dir = dir.path().to_str().unwrap();
+        let output = run(&[
+            "--listen",
+            "127.0.0.1:0",
+            "--log-filter",
+            "off",
+            "--data-dir",
+            data_dir,
+        ]);
+        assert_refused(&output, 1, expected);
+        assert_refused(&output, 1, "default.snapshot");
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+}
+
+/// Promise 5 against the worst: the server is killed at any moment while snapshots follow
+/// each other and keys come in. What a `Store` acknowledged is there after each start, and
+/// the snapshot is one that was written as a whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_during_store_leaves_a_whole_snapshot() {
+    const ROUNDS: u64 = 20;
+    let dir = tempfile::tempdir().unwrap();
+    let key = |i: u64| format!("https://example.com/{i}");
+    let (mut stored_keys, mut stored_version) = (0, 0);
+    for round in 0..ROUNDS {
+        let mut program = Program::start(
+            dir.path(),
+            &["--capacity", "10000000", "--store-interval", "0"],
+        );
+        let (mut dedup, mut admin) = program.connect().await;
+        let filter = admin
+            .get_filter(GetFilterRequest::default())
+            .await
+            .unwrap()
+            .into_inner();
+        let version = filter.filter.unwrap().version;
+        assert!(
+            version >= stored_version,
+            "round {round}: {version} after {stored_version}"
+        );
+        for first in (0..stored_keys).step_by(10_000) {
+            let keys = (first..first + 10_000).map(key).collect();
+            let request = QueryBatchRequest {
+                keys,
+                ..Default::default()
+            };
+            let seen = dedup.query_batch(request).await.unwrap().into_inner().seen;
+            assert!(
+                seen.iter().all(|&seen| seen),
+                "round {round}: forgotten from {first} on"
+            );
+        }
+
+        // What was added after the last store went with the process.
+        let mut acknowledged = stored_keys;
+        let (mut storing, _) = program.connect().await;
+        // From a fraction of a snapshot's time to several: it dies at another point each time.
+        let deadline = Instant::now() + Duration::from_millis(15 + 11 * round);
+        while Instant::now() < deadline {
+            let before = acknowledged;
+            let adding = async {
+                let keys = (before..before + 10_000).map(key).collect();
+                dedup
+                    .add_batch(AddBatchRequest {
+                        keys,
+                        ..Default::default()
+                    })
+                    .await
+                    .unwrap();
+            };
+            let store =
+                tokio::time::timeout_at(deadline.into(), storing.store(StoreRequest::default()));
+            let (stored, ()) = tokio::join!(store, adding);
+            acknowledged = before + 10_000;
+            if let Ok(stored) = stored {
+                stored_keys = before;
+                stored_version = stored.unwrap().into_inner().filters[0].version;
+            }
+        }
+        program.signal("-KILL");
+        assert_eq!(program.exit_code(), None);
+    }
+    assert!(
+        stored_keys > 0,
+        "no store was ever acknowledged: nothing was tested"
+    );
+}
