@@ -1,0 +1,169 @@
+//! The calls that an operator makes: filters, snapshots and health.
+
+use seenset_proto::v1::{self, filter_service_client::FilterServiceClient};
+use tonic::transport::Channel;
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
+
+use crate::{
+    batch::MAX_MESSAGE_BYTES,
+    client::{Client, timed},
+    error::Error,
+    retry::Repeat,
+};
+
+/// How many filters one page asks for: the most that the contract gives.
+const PAGE_SIZE: i32 = 1000;
+
+impl Client {
+    /// Writes a snapshot of the filter `name`, or of every filter if `name` is empty.
+    /// When this is answered they are on stable storage.
+    ///
+    /// A filter of many GiB takes longer than the default deadline: see
+    /// [`with_deadline`](Self::with_deadline).
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`].
+    pub async fn store(&self, name: &str) -> Result<Vec<v1::StoredFilter>, Error> {
+        let response = self
+            .call("Store", Repeat::UnlessSent)
+            .run(&self.options, |left| {
+                let filter = name.to_owned();
+                let mut dedup = self.dedup();
+                async move { dedup.store(timed(v1::StoreRequest { filter }, left)).await }
+            })
+            .await?;
+        Ok(response.filters)
+    }
+
+    /// Makes an empty filter. A name taken by a filter of the same spec succeeds, and
+    /// changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`].
+    pub async fn create_filter(
+        &self,
+        name: &str,
+        spec: v1::FilterSpec,
+    ) -> Result<v1::Filter, Error> {
+        let response = self
+            .call("CreateFilter", Repeat::UnlessSent)
+            .run(&self.options, |left| {
+                let request = v1::CreateFilterRequest {
+                    name: name.to_owned(),
+                    spec: Some(spec),
+                };
+                let mut filters = self.filters();
+                async move { filters.create_filter(timed(request, left)).await }
+            })
+            .await?;
+        present("CreateFilter", response.filter)
+    }
+
+    /// Shows one filter; empty means the one named `default`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`].
+    pub async fn get_filter(&self, name: &str) -> Result<v1::Filter, Error> {
+        let response = self
+            .call("GetFilter", Repeat::Safe)
+            .run(&self.options, |left| {
+                let name = name.to_owned();
+                let mut filters = self.filters();
+                async move {
+                    let request = timed(v1::GetFilterRequest { name }, left);
+                    filters.get_filter(request).await
+                }
+            })
+            .await?;
+        present("GetFilter", response.filter)
+    }
+
+    /// Shows every filter, in the order of the names. One call for each 1,000 of them,
+    /// each with its own deadline.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`].
+    pub async fn list_filters(&self) -> Result<Vec<v1::Filter>, Error> {
+        let call = self.call("ListFilters", Repeat::Safe);
+        let mut all = Vec::new();
+        let mut page_token = String::new();
+        loop {
+            let page = call
+                .run(&self.options, |left| {
+                    let request = v1::ListFiltersRequest {
+                        page_size: PAGE_SIZE,
+                        page_token: page_token.clone(),
+                    };
+                    let mut filters = self.filters();
+                    async move { filters.list_filters(timed(request, left)).await }
+                })
+                .await?;
+            all.extend(page.filters);
+            if page.next_page_token.is_empty() {
+                return Ok(all);
+            }
+            page_token = page.next_page_token;
+        }
+    }
+
+    /// Removes the filter `name`, from memory and from the disk. Its keys are forgotten.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`].
+    pub async fn delete_filter(&self, name: &str) -> Result<(), Error> {
+        self.call("DeleteFilter", Repeat::UnlessSent)
+            .run(&self.options, |left| {
+                let name = name.to_owned();
+                let mut filters = self.filters();
+                async move {
+                    let request = timed(v1::DeleteFilterRequest { name }, left);
+                    filters.delete_filter(request).await
+                }
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// Whether the server serves `service` (for instance `seenset.v1.DedupService`;
+    /// empty means the server as a whole). It does not while it recovers and while it
+    /// drains.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`]; a service that the server does not know is `NOT_FOUND`.
+    pub async fn is_serving(&self, service: &str) -> Result<bool, Error> {
+        let response = self
+            .call("Check", Repeat::Safe)
+            .run(&self.options, |left| {
+                let service = service.to_owned();
+                let mut health = HealthClient::new(self.channel.clone());
+                async move {
+                    let request = timed(HealthCheckRequest { service }, left);
+                    health.check(request).await
+                }
+            })
+            .await?;
+        Ok(response.status() == ServingStatus::Serving)
+    }
+
+    fn filters(&self) -> FilterServiceClient<Channel> {
+        FilterServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+}
+
+fn present(call: &'static str, filter: Option<v1::Filter>) -> Result<v1::Filter, Error> {
+    filter.ok_or(Error::Mismatch {
+        call,
+        expected: 1,
+        actual: 0,
+    })
+}

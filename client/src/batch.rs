@@ -1,0 +1,242 @@
+//! A batch of keys, kept as the bytes that go over the wire.
+//!
+//! A message with a `Vec<String>` would cost an allocation and two copies for each key,
+//! and a third of each when a call is repeated. Here a key is copied once when it is
+//! pushed, and repeating a call copies nothing. All batch requests of the contract have
+//! the filter in field 1 and the keys in field 2, so one encoding serves them all.
+
+use std::{fmt, marker::PhantomData};
+
+use bytes::{BufMut, Bytes};
+use seenset_proto::codec::{ContractCodec, ContractDecoder};
+use tonic::{
+    Status,
+    codec::{Codec, EncodeBuf, Encoder},
+};
+
+use crate::error::Error;
+
+/// The most bytes that a message of the contract may have, in either direction.
+pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Field number and wire type of `repeated string keys = 2`.
+const KEYS_TAG: u8 = 2 << 3 | 2;
+/// Field number and wire type of `string filter = 1`.
+const FILTER_TAG: u8 = 1 << 3 | 2;
+
+/// Keys for one call, in their order; a key may stand in it twice.
+///
+/// Pushing a key copies it, and allocates only as the batch grows. The memory taken is
+/// that of the message: the keys and 2 to 4 bytes for each.
+///
+/// ```
+/// use seenset_client::KeyBatch;
+///
+/// let mut batch = KeyBatch::from(["https://example.org/", "https://example.org/a"]);
+/// batch.push("https://example.org/b");
+/// assert_eq!(batch.len(), 3);
+/// ```
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct KeyBatch {
+    encoded: Vec<u8>,
+    count: usize,
+}
+
+impl KeyBatch {
+    /// A batch without keys.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends a key. Its limits are the server's (1 to 65,536 bytes unless configured
+    /// otherwise), and checked there.
+    pub fn push(&mut self, key: &str) {
+        self.encoded.push(KEYS_TAG);
+        put_delimited(&mut self.encoded, key.as_bytes());
+        self.count += 1;
+    }
+
+    /// The number of keys.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The bytes that the keys take in the message; together with the filter's name they
+    /// must stay within [`MAX_MESSAGE_BYTES`].
+    pub fn encoded_bytes(&self) -> usize {
+        self.encoded.len()
+    }
+
+    /// The message that asks `filter` about these keys.
+    pub(crate) fn into_message(mut self, filter: &str) -> Result<Message, Error> {
+        if !filter.is_empty() {
+            // Fields may come in any order, and behind the keys nothing has to move.
+            self.encoded.push(FILTER_TAG);
+            put_delimited(&mut self.encoded, filter.as_bytes());
+        }
+        if self.encoded.len() > MAX_MESSAGE_BYTES {
+            return Err(Error::TooLarge {
+                encoded_bytes: self.encoded.len(),
+                limit_bytes: MAX_MESSAGE_BYTES,
+            });
+        }
+        Ok(Message(self.encoded.into()))
+    }
+}
+
+/// Appends `bytes` with their length before them, as protobuf has it.
+fn put_delimited(encoded: &mut Vec<u8>, bytes: &[u8]) {
+    let mut length = bytes.len();
+    while length >= 0x80 {
+        encoded.push((length & 0x7f) as u8 | 0x80);
+        length >>= 7;
+    }
+    encoded.push(length as u8);
+    encoded.extend_from_slice(bytes);
+}
+
+impl fmt::Debug for KeyBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyBatch")
+            .field("len", &self.count)
+            .field("encoded_bytes", &self.encoded.len())
+            .finish()
+    }
+}
+
+impl<K: AsRef<str>> Extend<K> for KeyBatch {
+    fn extend<I: IntoIterator<Item = K>>(&mut self, keys: I) {
+        for key in keys {
+            self.push(key.as_ref());
+        }
+    }
+}
+
+impl<K: AsRef<str>> FromIterator<K> for KeyBatch {
+    fn from_iter<I: IntoIterator<Item = K>>(keys: I) -> Self {
+        let mut batch = Self::new();
+        batch.extend(keys);
+        batch
+    }
+}
+
+impl<K: AsRef<str>> From<&[K]> for KeyBatch {
+    fn from(keys: &[K]) -> Self {
+        keys.iter().collect()
+    }
+}
+
+impl<K: AsRef<str>, const N: usize> From<[K; N]> for KeyBatch {
+    fn from(keys: [K; N]) -> Self {
+        keys.iter().collect()
+    }
+}
+
+impl<K: AsRef<str>> From<Vec<K>> for KeyBatch {
+    fn from(keys: Vec<K>) -> Self {
+        keys.iter().collect()
+    }
+}
+
+impl<K: AsRef<str>> From<&Vec<K>> for KeyBatch {
+    fn from(keys: &Vec<K>) -> Self {
+        keys.iter().collect()
+    }
+}
+
+/// An encoded batch request. Cloning it copies nothing.
+#[derive(Debug, Clone)]
+pub(crate) struct Message(Bytes);
+
+/// Sends a [`Message`] as it is, and decodes `U`.
+pub(crate) struct MessageCodec<U>(PhantomData<U>);
+
+impl<U> Default for MessageCodec<U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<U: prost::Message + Default + Send + 'static> Codec for MessageCodec<U> {
+    type Encode = Message;
+    type Decode = U;
+    type Encoder = MessageEncoder;
+    type Decoder = ContractDecoder<U>;
+
+    fn encoder(&mut self) -> MessageEncoder {
+        MessageEncoder
+    }
+
+    fn decoder(&mut self) -> ContractDecoder<U> {
+        ContractCodec::<(), U>::default().decoder()
+    }
+}
+
+/// The encoding half of [`MessageCodec`].
+pub(crate) struct MessageEncoder;
+
+impl Encoder for MessageEncoder {
+    type Item = Message;
+    type Error = Status;
+
+    fn encode(&mut self, Message(bytes): Message, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buf.reserve(bytes.len());
+        buf.put_slice(&bytes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use seenset_proto::v1;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_is_encoded_as_the_contract_has_it() {
+        let keys: Vec<String> = [1, 2, 127, 128, 300, 16_383, 16_384, 65_536]
+            .into_iter()
+            .map(|length| "k".repeat(length))
+            .chain(["https://example.org/ä?q=1".to_owned(), String::new()])
+            .collect();
+        for filter in ["", "crawl", &"f".repeat(128)] {
+            let batch = KeyBatch::from(&keys);
+            assert_eq!(batch.len(), keys.len());
+            let Message(bytes) = batch.into_message(filter).unwrap();
+            let request = v1::QueryAndAddBatchRequest {
+                filter: filter.to_owned(),
+                keys: keys.clone(),
+                request_id: String::new(),
+            };
+            assert_eq!(bytes.len(), request.encoded_len());
+            assert_eq!(
+                v1::QueryAndAddBatchRequest::decode(&bytes[..]).unwrap(),
+                request
+            );
+            assert_eq!(v1::AddBatchRequest::decode(&bytes[..]).unwrap().keys, keys);
+            assert_eq!(
+                v1::QueryBatchRequest::decode(&bytes[..]).unwrap().filter,
+                filter
+            );
+            let streamed = v1::QueryAndAddStreamRequest::decode(&bytes[..]).unwrap();
+            assert_eq!((streamed.filter.as_str(), &streamed.keys), (filter, &keys));
+        }
+    }
+
+    #[test]
+    fn a_batch_over_the_message_limit_is_refused_here() {
+        let key = "k".repeat(65_536);
+        let batch: KeyBatch = std::iter::repeat_n(&key, 256).collect();
+        match batch.into_message("") {
+            Err(Error::TooLarge { encoded_bytes, .. }) => assert!(encoded_bytes > 256 * 65_536),
+            other => panic!("{other:?}"),
+        }
+        assert!(KeyBatch::from([&key]).into_message("").is_ok());
+    }
+}

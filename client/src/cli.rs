@@ -1,0 +1,54 @@
+//! The command line: reads the arguments, runs one command, and turns its outcome into
+//! an exit code: 0, 1 for a failure, 2 for wrong usage, 130 for a signal.
+
+mod args;
+mod dedup;
+mod failure;
+mod filter;
+mod interrupt;
+mod keys;
+mod lines;
+mod load;
+mod output;
+mod plan;
+mod report;
+mod service;
+mod source;
+mod writer;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use self::{
+    args::{Args, Command},
+    failure::Failure,
+};
+
+/// Runs the program with the arguments of the process.
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    let outcome = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::from)
+        .and_then(|runtime| runtime.block_on(run(args)));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+async fn run(Args { global, command }: Args) -> Result<(), Failure> {
+    match command {
+        Command::Query(keys) => keys::query(&global, &keys.keys).await,
+        Command::Add(keys) => keys::add(&global, &keys.keys).await,
+        Command::QueryAndAdd(keys) => keys::query_and_add(&global, &keys.keys).await,
+        Command::Load(args) => load::run(&global, args).await,
+        Command::Dedup(args) => dedup::run(&global, args).await,
+        Command::Store => service::store(&global).await,
+        Command::Filter(command) => filter::run(&global, command).await,
+        Command::Plan(spec) => plan::run(&global, &spec),
+        Command::Health(args) => service::health(&global, &args.service).await,
+    }
+}

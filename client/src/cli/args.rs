@@ -1,0 +1,265 @@
+//! The arguments, and their help: the user's documentation of each command.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Parser, Subcommand, ValueEnum, value_parser};
+
+use super::failure::Failure;
+use crate::{Client, Options};
+
+/// How lines become keys; part of the help of `dedup` and `load`.
+const LINES_HELP: &str = "\
+How lines become keys:
+  A line ends with LF or CRLF, and the key is the line without its ending. The last line
+  may lack the ending.
+  Empty lines are no keys: they are left out, and counted.
+  Lines longer than --max-key-bytes and lines that are not UTF-8 are bad: they are left
+  out, counted, and reported on standard error as FILE:LINE: reason (the first 10). The
+  run goes on, and the exit code at its end is 1.
+  If the server refuses a batch or the connection breaks, the run ends with exit code 1
+  and names the file and line up to which everything is done.";
+
+/// Asks and operates seenset, the networked deduplication service.
+///
+/// Exit codes: 0 done, 1 failed, 2 wrong usage, 130 ended by a signal.
+#[derive(Debug, Parser)]
+#[command(name = "seenset", version)]
+pub(super) struct Args {
+    #[command(flatten)]
+    pub(super) global: Global,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// The arguments of every command.
+#[derive(Debug, clap::Args)]
+pub(super) struct Global {
+    /// The server: host:port or http://host:port.
+    #[arg(
+        long,
+        global = true,
+        env = "SEENSET_SERVER",
+        value_name = "ADDRESS",
+        default_value = "http://127.0.0.1:9090"
+    )]
+    server: String,
+
+    /// The filter that the keys go to [default: the one named default; of `store`: all].
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(super) filter: Option<String>,
+
+    /// How results are printed. json: one object a line.
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub(super) output: OutputFormat,
+
+    /// The time that one call may take, retries included, for instance 500ms or 2min
+    /// [default: 10s; of `store`: 10min].
+    #[arg(long, global = true, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
+}
+
+impl Global {
+    /// Connects to the server, for the keys of the chosen filter.
+    pub(super) async fn connect(&self) -> Result<Client, Failure> {
+        let mut options = Options::default();
+        if let Some(timeout) = self.timeout {
+            options.deadline = timeout;
+        }
+        let client = Client::connect_with(&self.server, options).await?;
+        Ok(client.filter(self.filter.as_deref().unwrap_or_default()))
+    }
+
+    /// The time that a call may take that takes long by nature.
+    pub(super) fn long_timeout(&self) -> Duration {
+        self.timeout.unwrap_or(Duration::from_secs(600))
+    }
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(super) enum OutputFormat {
+    /// For people, and for cut and awk.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Tell whether keys have been seen: prints `seen` or `new`, a tab, the key.
+    Query(Keys),
+    /// Mark keys as seen.
+    Add(Keys),
+    /// Tell whether keys have been seen, and mark them: prints `seen` or `new`, a tab,
+    /// the key.
+    QueryAndAdd(Keys),
+    /// Mark every line of files as seen, and print a summary.
+    #[command(after_long_help = LINES_HELP)]
+    Load(Load),
+    /// Write only the lines that were never seen before, in their order, and mark them.
+    ///
+    /// A line is written as it came, ending included; a last line without one gets an
+    /// LF. The summary goes to standard error. SIGINT and SIGTERM end the run cleanly:
+    /// what was sent is answered and written first, and the exit code is 130. A second
+    /// one ends it at once.
+    #[command(after_long_help = LINES_HELP)]
+    Dedup(Dedup),
+    /// Write a snapshot of every filter, or of the one named by --filter.
+    Store,
+    /// Make, show and remove filters.
+    #[command(subcommand)]
+    Filter(FilterCommand),
+    /// Compute the size of a filter for a number of keys and a false-positive rate. Asks
+    /// no server.
+    Plan(Spec),
+    /// Tell whether the server serves, by the exit code: 0 if it does, else 1. For
+    /// container health checks.
+    Health(Health),
+}
+
+/// Keys as arguments.
+#[derive(Debug, clap::Args)]
+pub(super) struct Keys {
+    /// The keys, for instance URLs.
+    #[arg(required = true, value_name = "KEY")]
+    pub(super) keys: Vec<String>,
+}
+
+/// The arguments of `load`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Load {
+    /// The files to read; `-` is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) lines: Lines,
+}
+
+/// The arguments of `dedup`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Dedup {
+    /// The files to read; `-`, or none, is standard input.
+    #[arg(value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) lines: Lines,
+}
+
+/// How lines are read and sent.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct Lines {
+    /// The longest key; longer lines are left out and reported.
+    #[arg(long, value_name = "BYTES", default_value_t = 65_536,
+          value_parser = value_parser!(u32).range(1..=8 * 1024 * 1024))]
+    pub(super) max_key_bytes: u32,
+    /// The most keys in one batch.
+    #[arg(long, value_name = "KEYS", default_value_t = 1000,
+          value_parser = value_parser!(u32).range(1..=1_000_000))]
+    pub(super) batch_keys: u32,
+    /// The most batches that are sent and not yet answered.
+    #[arg(long, value_name = "BATCHES", default_value_t = 16,
+          value_parser = value_parser!(u32).range(1..=1024))]
+    pub(super) window: u32,
+}
+
+/// The commands on filters.
+#[derive(Debug, Subcommand)]
+pub(super) enum FilterCommand {
+    /// Make an empty filter. If it is there with the same spec, nothing changes.
+    Create {
+        /// The filter's name.
+        name: String,
+        #[command(flatten)]
+        spec: Spec,
+    },
+    /// Show one filter.
+    Get {
+        /// The filter's name.
+        #[arg(default_value = "default")]
+        name: String,
+    },
+    /// Show every filter.
+    List,
+    /// Remove a filter and its snapshot. Its keys are forgotten.
+    Delete {
+        /// The filter's name.
+        name: String,
+    },
+}
+
+/// What a filter is made for.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct Spec {
+    /// The number of distinct keys for which the false-positive rate holds (n).
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(super) capacity: u64,
+    /// The share of keys never added that are reported as seen, at capacity (p)
+    /// [default: 0.001, or what --bit-count gives].
+    #[arg(short = 'p', long, value_name = "P")]
+    pub(super) false_positive_rate: Option<f64>,
+    /// The size in bits (m) [default: the smallest that keeps the rate].
+    #[arg(short = 'm', long, value_name = "M")]
+    pub(super) bit_count: Option<u64>,
+    /// The number of bits that each key sets (k), 1 to 64 [default: the best].
+    #[arg(short = 'k', long, value_name = "K")]
+    pub(super) hash_count: Option<u32>,
+    /// Which bits a key may set [default: blocked; of `plan`: both].
+    #[arg(long, value_enum)]
+    pub(super) layout: Option<LayoutArg>,
+    /// What turns a key into bits.
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) hash_function: HashFunctionArg,
+}
+
+impl Spec {
+    /// The rate that is asked for, the default included.
+    pub(super) fn rate(&self) -> Option<f64> {
+        match (self.false_positive_rate, self.bit_count) {
+            (None, None) => Some(0.001),
+            (rate, _) => rate,
+        }
+    }
+}
+
+/// Which bits a key may set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum LayoutArg {
+    /// One cache line for each key: the fastest.
+    Blocked,
+    /// Anywhere: the fewest bits for each key.
+    Classic,
+}
+
+/// What turns a key into bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(super) enum HashFunctionArg {
+    /// SipHash-1-3 with 128 bits: for keys that others choose.
+    #[default]
+    #[value(name = "siphash-1-3-128")]
+    SipHash,
+    /// XXH3 with 128 bits: faster, for keys that are trusted.
+    #[value(name = "xxh3-128")]
+    Xxh3,
+}
+
+/// The arguments of `health`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Health {
+    /// The service to ask about; empty is the server as a whole.
+    #[arg(long, value_name = "NAME", default_value = "seenset.v1.DedupService")]
+    pub(super) service: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Args::command().debug_assert();
+    }
+}

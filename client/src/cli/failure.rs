@@ -1,0 +1,58 @@
+//! How a command ends when it does not succeed: a message and an exit code.
+
+use std::{
+    io::{self, ErrorKind},
+    process::ExitCode,
+};
+
+use super::{interrupt, output::note};
+use crate::Error;
+
+/// The outcome of a command that did not succeed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The arguments can't be meant: exit code 2.
+    Usage(String),
+    /// It did not work: exit code 1.
+    Failed(String),
+    /// It did not work, and that has been said: exit code 1.
+    Reported,
+    /// A signal ended it early: exit code 130.
+    Interrupted(String),
+    /// Nobody reads the output any more, as in `seenset dedup | head`: that is how the
+    /// user wanted it, so not a word, and exit code 0.
+    BrokenPipe,
+}
+
+impl Failure {
+    /// Says what happened, and gives the exit code.
+    pub(super) fn report(self) -> ExitCode {
+        let (code, message) = match self {
+            Self::Usage(message) => (2, message),
+            Self::Failed(message) => (1, message),
+            Self::Interrupted(message) => (interrupt::EXIT_CODE, message),
+            Self::Reported => return ExitCode::from(1),
+            Self::BrokenPipe => return ExitCode::SUCCESS,
+        };
+        note(&format!("seenset: {message}"));
+        ExitCode::from(code)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Endpoint { .. } => Self::Usage(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::BrokenPipe => Self::BrokenPipe,
+            _ => Self::Failed(format!("cannot write the output: {error}")),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `filter create|get|list|delete`.
+
+use std::time::{Duration, SystemTime};
+
+use prost_types::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    args::{FilterCommand, Global, HashFunctionArg, LayoutArg, Spec},
+    failure::Failure,
+    output::Output,
+};
+use crate::v1;
+
+pub(super) async fn run(global: &Global, command: FilterCommand) -> Result<(), Failure> {
+    let client = global.connect().await?;
+    let mut output = Output::new(global.output);
+    match command {
+        FilterCommand::Create { name, spec } => {
+            let filter = client.create_filter(&name, request(&spec)).await?;
+            output.line(|| text(&filter), || json(&filter))?;
+        }
+        FilterCommand::Get { name } => {
+            let filter = client.get_filter(&name).await?;
+            output.line(|| text(&filter), || json(&filter))?;
+        }
+        FilterCommand::List => {
+            for filter in client.list_filters().await? {
+                output.line(|| text(&filter), || json(&filter))?;
+            }
+        }
+        FilterCommand::Delete { name } => {
+            client.delete_filter(&name).await?;
+            output.line(
+                || format!("deleted\t{name}"),
+                || json!({"name": name, "deleted": true}),
+            )?;
+        }
+    }
+    output.finish()
+}
+
+/// What the flags ask for; a field at zero is left to the server.
+fn request(spec: &Spec) -> v1::FilterSpec {
+    let layout = match spec.layout {
+        None => v1::Layout::Unspecified,
+        Some(LayoutArg::Blocked) => v1::Layout::Blocked,
+        Some(LayoutArg::Classic) => v1::Layout::Classic,
+    };
+    let hash_function = match spec.hash_function {
+        HashFunctionArg::SipHash => v1::HashFunction::Siphash13128,
+        HashFunctionArg::Xxh3 => v1::HashFunction::Xxh3128,
+    };
+    v1::FilterSpec {
+        capacity: spec.capacity,
+        false_positive_rate: spec.rate().unwrap_or_default(),
+        bit_count: spec.bit_count.unwrap_or_default(),
+        hash_count: spec.hash_count.unwrap_or_default(),
+        layout: layout.into(),
+        hash_function: hash_function.into(),
+    }
+}
+
+fn text(filter: &v1::Filter) -> String {
+    let spec = filter.spec.unwrap_or_default();
+    format!(
+        "{}\n  for {} keys at a false-positive rate of {}\n  \
+         {} layout, {}, {} bits, {} for each key, {} bytes of memory\n  \
+         {} keys added, {:.4} of the bits set, a rate of {:.3e} now\n  \
+         version {}, stored up to version {} ({})",
+        filter.name,
+        spec.capacity,
+        spec.false_positive_rate,
+        layout_name(&spec),
+        hash_function_name(&spec),
+        spec.bit_count,
+        spec.hash_count,
+        filter.memory_bytes,
+        filter.keys_added,
+        filter.fill_ratio,
+        filter.predicted_false_positive_rate,
+        filter.version,
+        filter.last_store_version,
+        time(filter.last_store_time).unwrap_or_else(|| "never".to_owned()),
+    )
+}
+
+fn json(filter: &v1::Filter) -> Value {
+    let spec = filter.spec.unwrap_or_default();
+    json!({
+        "name": filter.name,
+        "capacity": spec.capacity,
+        "false_positive_rate": spec.false_positive_rate,
+        "bit_count": spec.bit_count,
+        "hash_count": spec.hash_count,
+        "layout": layout_name(&spec),
+        "hash_function": hash_function_name(&spec),
+        "memory_bytes": filter.memory_bytes,
+        "keys_added": filter.keys_added,
+        "fill_ratio": filter.fill_ratio,
+        "predicted_false_positive_rate": filter.predicted_false_positive_rate,
+        "version": filter.version,
+        "create_time": time(filter.create_time),
+        "last_store_time": time(filter.last_store_time),
+        "last_store_version": filter.last_store_version,
+    })
+}
+
+fn layout_name(spec: &v1::FilterSpec) -> &'static str {
+    match spec.layout() {
+        v1::Layout::Blocked => "blocked",
+        v1::Layout::Classic => "classic",
+        v1::Layout::Unspecified => "unknown",
+    }
+}
+
+fn hash_function_name(spec: &v1::FilterSpec) -> &'static str {
+    match spec.hash_function() {
+        v1::HashFunction::Siphash13128 => "siphash-1-3-128",
+        v1::HashFunction::Xxh3128 => "xxh3-128",
+        v1::HashFunction::Unspecified => "unknown",
+    }
+}
+
+/// RFC 3339, in UTC; `None` for a time that is absent or out of range.
+fn time(timestamp: Option<Timestamp>) -> Option<String> {
+    let timestamp = timestamp?;
+    let seconds = Duration::from_secs(u64::try_from(timestamp.seconds).ok()?);
+    let nanos = Duration::from_nanos(u64::try_from(timestamp.nanos).ok()?);
+    let time = SystemTime::UNIX_EPOCH.checked_add(seconds.checked_add(nanos)?)?;
+    // The formatter panics past the year 9999.
+    (timestamp.seconds < 253_402_300_800)
+        .then(|| humantime::format_rfc3339_millis(time).to_string())
+}

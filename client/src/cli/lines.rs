@@ -1,0 +1,245 @@
+//! Cuts a file into batches of lines, in blocks and without a copy of each line.
+//!
+//! A block is read into one buffer, the lines in it are found by ranges, and a batch
+//! takes its part of the buffer along. What a line copies is its key, once, into the
+//! message that is sent. Memory is bounded by the limits: of a line that is too long, the
+//! rest is skipped as it comes.
+
+use std::{
+    io::{self, ErrorKind, Read},
+    ops::Range,
+    sync::Arc,
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use memchr::memchr;
+
+use crate::KeyBatch;
+
+/// How much one read asks for: more than a pipe holds, so that a full one is emptied.
+const READ_BYTES: usize = 128 * 1024;
+
+/// What bounds a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) max_key_bytes: usize,
+    pub(super) batch_keys: usize,
+    pub(super) batch_bytes: usize,
+}
+
+/// A line of a file. Lines are counted from 1; line 0 is "before the first".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Position {
+    pub(super) file: Arc<str>,
+    pub(super) line: u64,
+}
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// Lines that follow each other in one file, and their keys.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// The bytes as they came. Between the lines may be what is no key.
+    pub(super) bytes: Bytes,
+    /// Where each key's line is in `bytes`, ending included.
+    pub(super) lines: Vec<Range<usize>>,
+    /// The keys, one for each of `lines`.
+    pub(super) keys: KeyBatch,
+    /// The last line of the file that this batch covers.
+    pub(super) end: Position,
+}
+
+/// Told of the lines that are no keys.
+pub(super) trait Observer {
+    /// A line without content.
+    fn empty(&self);
+    /// A line that can't be a key.
+    fn bad(&self, position: &Position, reason: &str);
+}
+
+/// Reads batches from one file.
+pub(super) struct LineReader<R> {
+    input: R,
+    limits: Limits,
+    /// The last line that was taken, skipped or reported.
+    position: Position,
+    /// What was read and not yet given away.
+    buffer: BytesMut,
+    /// How much of `buffer` is known to hold no line feed past the lines taken.
+    scanned: usize,
+    /// Inside a line that is too long, and reported already.
+    skipping: bool,
+    /// The last read gave less than it might have: the next may have to wait.
+    drained: bool,
+    ended: bool,
+}
+
+impl<R: Read> LineReader<R> {
+    pub(super) fn new(file: &str, input: R, limits: Limits) -> Self {
+        Self {
+            input,
+            limits,
+            position: Position {
+                file: file.into(),
+                line: 0,
+            },
+            buffer: BytesMut::new(),
+            scanned: 0,
+            skipping: false,
+            drained: false,
+            ended: false,
+        }
+    }
+
+    /// The last line that was given away or left out.
+    pub(super) fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// The next batch of at least one line; `None` at the end. Full batches come as long
+    /// as the file gives them. When it has nothing at the moment, what there is comes at
+    /// once, so that the lines of a slow pipe are not held back.
+    pub(super) fn next_batch(&mut self, observer: &impl Observer) -> io::Result<Option<Batch>> {
+        let mut draft = Draft::default();
+        loop {
+            let full = self.take_lines(&mut draft, observer);
+            if self.ended && !full {
+                self.take_last_line(&mut draft, observer);
+            }
+            if !draft.lines.is_empty() && (full || self.drained || self.ended) {
+                return Ok(Some(self.cut(draft)));
+            }
+            if draft.lines.is_empty() {
+                // What was taken was all left out.
+                self.buffer.advance(draft.taken);
+                self.scanned -= draft.taken;
+                draft.taken = 0;
+            }
+            if full {
+                continue;
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            self.skip_overlong(&draft, observer);
+            self.fill()?;
+        }
+    }
+
+    /// Takes the complete lines of the buffer into `draft`; true if that is full.
+    fn take_lines(&mut self, draft: &mut Draft, observer: &impl Observer) -> bool {
+        loop {
+            if draft.lines.len() >= self.limits.batch_keys || draft.taken >= self.limits.batch_bytes
+            {
+                return true;
+            }
+            let Some(offset) = memchr(b'\n', &self.buffer[self.scanned..]) else {
+                self.scanned = self.buffer.len();
+                return false;
+            };
+            let end = self.scanned + offset + 1;
+            self.take_line(draft, end, observer);
+        }
+    }
+
+    /// Takes what is left at the end of the file: a line without its ending.
+    fn take_last_line(&mut self, draft: &mut Draft, observer: &impl Observer) {
+        if self.skipping || draft.taken < self.buffer.len() {
+            self.take_line(draft, self.buffer.len(), observer);
+        }
+    }
+
+    /// Takes the line that ends before `end`, or leaves it out.
+    fn take_line(&mut self, draft: &mut Draft, end: usize, observer: &impl Observer) {
+        let line = draft.taken..end;
+        draft.taken = end;
+        self.scanned = end;
+        self.position.line += 1;
+        if self.skipping {
+            self.skipping = false;
+            return;
+        }
+        let bytes = &self.buffer[line.clone()];
+        let key = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let key = key.strip_suffix(b"\r").unwrap_or(key);
+        if key.is_empty() {
+            observer.empty();
+        } else if key.len() > self.limits.max_key_bytes {
+            observer.bad(&self.position, &too_long(self.limits.max_key_bytes));
+        } else {
+            match std::str::from_utf8(key) {
+                Ok(key) => {
+                    draft.keys.push(key);
+                    draft.lines.push(line);
+                }
+                Err(error) => observer.bad(
+                    &self.position,
+                    &format!("not UTF-8 from byte {} on", error.valid_up_to() + 1),
+                ),
+            }
+        }
+    }
+
+    /// Drops the unfinished line at the end of the buffer once it is too long whatever
+    /// follows: even if the next byte were the LF of a CRLF.
+    fn skip_overlong(&mut self, draft: &Draft, observer: &impl Observer) {
+        let unfinished = self.buffer.len() - draft.taken;
+        if !self.skipping && unfinished > self.limits.max_key_bytes + 1 {
+            self.skipping = true;
+            let position = Position {
+                line: self.position.line + 1,
+                ..self.position.clone()
+            };
+            observer.bad(&position, &too_long(self.limits.max_key_bytes));
+        }
+        if self.skipping {
+            self.buffer.truncate(draft.taken);
+            self.scanned = draft.taken;
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        let old = self.buffer.len();
+        self.buffer.resize(old + READ_BYTES, 0);
+        let result = loop {
+            match self.input.read(&mut self.buffer[old..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => break result,
+            }
+        };
+        let read = *result.as_ref().unwrap_or(&0);
+        self.buffer.truncate(old + read);
+        self.drained = read < READ_BYTES;
+        self.ended = read == 0;
+        result.map(drop)
+    }
+
+    fn cut(&mut self, draft: Draft) -> Batch {
+        self.scanned -= draft.taken;
+        Batch {
+            bytes: self.buffer.split_to(draft.taken).freeze(),
+            lines: draft.lines,
+            keys: draft.keys,
+            end: self.position.clone(),
+        }
+    }
+}
+
+/// A batch in the making: the first `taken` bytes of the buffer.
+#[derive(Default)]
+struct Draft {
+    taken: usize,
+    lines: Vec<Range<usize>>,
+    keys: KeyBatch,
+}
+
+fn too_long(max_key_bytes: usize) -> String {
+    format!("longer than {max_key_bytes} bytes (--max-key-bytes)")
+}
+
+#[cfg(test)]
+mod tests;

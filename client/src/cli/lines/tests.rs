@@ -1,0 +1,244 @@
+//! The line reader against every kind of line, cut up by every kind of read.
+
+use std::cell::{Cell, RefCell};
+
+use super::*;
+
+/// Gives its input in pieces of `step` bytes.
+struct Pieces<'a> {
+    input: &'a [u8],
+    step: usize,
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.step.min(self.input.len()).min(buffer.len());
+        let (piece, rest) = self.input.split_at(length);
+        buffer[..length].copy_from_slice(piece);
+        self.input = rest;
+        Ok(length)
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    empty: Cell<u64>,
+    bad: RefCell<Vec<String>>,
+}
+
+impl Observer for Seen {
+    fn empty(&self) {
+        self.empty.set(self.empty.get() + 1);
+    }
+
+    fn bad(&self, position: &Position, reason: &str) {
+        self.bad.borrow_mut().push(format!("{position}: {reason}"));
+    }
+}
+
+const LIMITS: Limits = Limits {
+    max_key_bytes: 8,
+    batch_keys: 3,
+    batch_bytes: 64,
+};
+
+struct Outcome {
+    /// Each line as it came.
+    lines: Vec<Vec<u8>>,
+    batches: Vec<Batch>,
+    empty: u64,
+    bad: Vec<String>,
+    last: u64,
+}
+
+fn read(input: &[u8], step: usize, limits: Limits) -> Outcome {
+    let seen = Seen::default();
+    let mut reader = LineReader::new("f", Pieces { input, step }, limits);
+    let mut batches = Vec::new();
+    while let Some(batch) = reader.next_batch(&seen).unwrap() {
+        assert_eq!(batch.lines.len(), batch.keys.len());
+        assert!(!batch.keys.is_empty() && batch.keys.len() <= limits.batch_keys);
+        batches.push(batch);
+    }
+    assert!(reader.next_batch(&seen).unwrap().is_none());
+    Outcome {
+        lines: batches
+            .iter()
+            .flat_map(|batch| {
+                batch
+                    .lines
+                    .iter()
+                    .map(|line| batch.bytes[line.clone()].to_vec())
+            })
+            .collect(),
+        last: reader.position().line,
+        batches,
+        empty: seen.empty.get(),
+        bad: seen.bad.into_inner(),
+    }
+}
+
+/// What `lines` become, whatever the size of the reads.
+#[track_caller]
+fn check(input: &[u8], lines: &[&[u8]], keys: &[&str], empty: u64, bad: &[&str], last: u64) {
+    for step in [1, 2, 3, 5, 7, 11, 1000] {
+        let outcome = read(input, step, LIMITS);
+        assert_eq!(outcome.lines, lines, "reads of {step}");
+        assert_eq!(outcome.empty, empty, "reads of {step}");
+        assert_eq!(outcome.bad, bad, "reads of {step}");
+        assert_eq!(outcome.last, last, "reads of {step}");
+        let mut rest = keys.iter();
+        for batch in outcome.batches {
+            let expected: KeyBatch = rest.by_ref().take(batch.keys.len()).collect();
+            assert_eq!(batch.keys, expected, "reads of {step}");
+        }
+        assert!(rest.next().is_none());
+    }
+}
+
+#[test]
+fn both_endings_and_none_give_the_same_keys() {
+    check(
+        b"a\nbb\r\nccc",
+        &[b"a\n", b"bb\r\n", b"ccc"],
+        &["a", "bb", "ccc"],
+        0,
+        &[],
+        3,
+    );
+    check(b"a\nb\n", &[b"a\n", b"b\n"], &["a", "b"], 0, &[], 2);
+    // The LF that the last line lacks would have made it CRLF.
+    check(b"a\r", &[b"a\r"], &["a"], 0, &[], 1);
+    // A CR elsewhere is a part of the key.
+    check(b"a\rb\r\r\n", &[b"a\rb\r\r\n"], &["a\rb\r"], 0, &[], 1);
+    check(b"", &[], &[], 0, &[], 0);
+}
+
+#[test]
+fn empty_lines_are_left_out_and_counted() {
+    check(
+        b"\n\r\na\n\n\nb\n\r",
+        &[b"a\n", b"b\n"],
+        &["a", "b"],
+        5,
+        &[],
+        7,
+    );
+    check(b"\n\n\n\n\n\n\n\n\n", &[], &[], 9, &[], 9);
+}
+
+#[test]
+fn a_line_at_the_limit_is_a_key_and_one_over_it_is_bad() {
+    let bad = "f:2: longer than 8 bytes (--max-key-bytes)";
+    check(
+        b"12345678\r\n123456789\nx\n",
+        &[b"12345678\r\n", b"x\n"],
+        &["12345678", "x"],
+        0,
+        &[bad],
+        3,
+    );
+    check(b"12345678", &[b"12345678"], &["12345678"], 0, &[], 1);
+    check(b"a\n123456789", &[b"a\n"], &["a"], 0, &[bad], 2);
+    check(b"a\n123456789\r", &[b"a\n"], &["a"], 0, &[bad], 2);
+    let mut long = b"a\n".to_vec();
+    long.extend([b'x'; 500]);
+    long.extend(b"\nb\n\nc");
+    check(
+        &long,
+        &[b"a\n", b"b\n", b"c"],
+        &["a", "b", "c"],
+        1,
+        &[bad],
+        5,
+    );
+}
+
+#[test]
+fn a_line_that_is_not_utf8_is_bad_and_the_next_is_not() {
+    check(
+        b"a\nb\xff\nc\xc3\xa4\n\xc3",
+        &[b"a\n", b"c\xc3\xa4\n"],
+        &["a", "cä"],
+        0,
+        &[
+            "f:2: not UTF-8 from byte 2 on",
+            "f:4: not UTF-8 from byte 1 on",
+        ],
+        4,
+    );
+}
+
+#[test]
+fn batches_are_bounded_by_keys_and_by_bytes() {
+    let input = "12345678\n".repeat(100);
+    let limits = Limits {
+        batch_keys: 1000,
+        ..LIMITS
+    };
+    let outcome = read(input.as_bytes(), 1000, limits);
+    assert_eq!(outcome.lines.len(), 100);
+    for batch in &outcome.batches {
+        assert!(batch.bytes.len() < limits.batch_bytes + 9, "{batch:?}");
+    }
+    let ends: Vec<_> = read(input.as_bytes(), 1000, LIMITS)
+        .batches
+        .iter()
+        .map(|batch| batch.end.line)
+        .collect();
+    assert_eq!(ends[..3], [3, 6, 9]);
+    assert_eq!(ends.last(), Some(&100));
+}
+
+#[test]
+fn a_slow_pipe_is_not_held_back_and_a_fast_file_fills_batches() {
+    let seen = Seen::default();
+    let limits = Limits {
+        batch_keys: 1000,
+        batch_bytes: 1 << 20,
+        ..LIMITS
+    };
+    let input = b"a\nb\nc\nd";
+    let mut slow = LineReader::new("f", Pieces { input, step: 4 }, limits);
+    assert_eq!(slow.next_batch(&seen).unwrap().unwrap().end.line, 2);
+
+    let input = "1234567\n".repeat(50_000);
+    let outcome = read(input.as_bytes(), usize::MAX, limits);
+    let sizes: Vec<_> = outcome
+        .batches
+        .iter()
+        .map(|batch| batch.lines.len())
+        .collect();
+    assert_eq!(sizes, [1000; 50]);
+}
+
+#[test]
+fn an_endless_line_takes_no_memory() {
+    let seen = Seen::default();
+    let input = io::Read::chain(&b"a\n"[..], io::repeat(b'x').take(1 << 30));
+    let limits = Limits {
+        batch_keys: 2,
+        ..LIMITS
+    };
+    let mut reader = LineReader::new("f", input, limits);
+    assert_eq!(reader.next_batch(&seen).unwrap().unwrap().end.line, 1);
+    assert!(reader.next_batch(&seen).unwrap().is_none());
+    assert_eq!(reader.position().line, 2);
+    assert!(reader.buffer.capacity() <= 4 * READ_BYTES);
+    assert_eq!(seen.bad.borrow().len(), 1);
+}
+
+#[test]
+fn an_error_comes_after_the_lines_before_it() {
+    struct Failing;
+    impl Read for Failing {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("the disk is on fire"))
+        }
+    }
+    let seen = Seen::default();
+    let mut reader = LineReader::new("f", io::Read::chain(&b"a\nb\nc"[..], Failing), LIMITS);
+    assert_eq!(reader.next_batch(&seen).unwrap().unwrap().end.line, 2);
+    assert!(reader.next_batch(&seen).is_err());
+    assert_eq!(reader.position().line, 2);
+}

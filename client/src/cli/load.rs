@@ -1,0 +1,63 @@
+//! `load`: marks every line as seen. Adding is safe to repeat, so several batches are in
+//! flight as calls of their own, each with its retries.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+
+use super::{
+    args::{Global, Load},
+    failure::Failure,
+    lines::Batch,
+    output::Output,
+    report::Report,
+    source,
+};
+use crate::{Client, Error};
+
+pub(super) async fn run(global: &Global, args: Load) -> Result<(), Failure> {
+    let client = global.connect().await?;
+    let report = Arc::new(Report::new(false));
+    let outcome = load(&client, args, &report).await;
+    let summary = report.finish();
+    outcome?;
+    let mut output = Output::new(global.output);
+    output.line(|| summary.load_text(), || summary.load_json())?;
+    output.finish()?;
+    if summary.bad > 0 {
+        return Err(Failure::Reported);
+    }
+    Ok(())
+}
+
+async fn load(client: &Client, args: Load, report: &Arc<Report>) -> Result<(), Failure> {
+    let mut batches = source::spawn(args.files, &args.lines, Arc::clone(report))?;
+    let batches = stream::poll_fn(move |context| batches.poll_recv(context));
+    let mut added = batches
+        .map(|batch| async { Ok::<_, Failure>(add(client, batch?).await) })
+        .buffered(args.lines.window as usize);
+    let mut end = None;
+    while let Some(outcome) = added.next().await {
+        let (batch, result) = outcome?;
+        if let Err(error) = result {
+            let done = match end {
+                Some(end) => format!("every line up to {end} is added"),
+                None => "no line is known to be added".to_owned(),
+            };
+            return Err(Failure::Failed(format!(
+                "{error}\nThis was for the lines up to {}; {done}. Adding twice does no harm: \
+                 run it again.",
+                batch.end
+            )));
+        }
+        report.answered(batch.bytes.len(), batch.lines.len() as u64, 0);
+        end = Some(batch.end);
+    }
+    Ok(())
+}
+
+async fn add(client: &Client, mut batch: Batch) -> (Batch, Result<(), Error>) {
+    let keys = std::mem::take(&mut batch.keys);
+    let result = client.add_batch(keys).await;
+    (batch, result)
+}

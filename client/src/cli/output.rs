@@ -1,0 +1,46 @@
+//! Standard output and standard error, written so that a reader who went away is an
+//! outcome and not a panic.
+
+use std::io::{self, BufWriter, Write};
+
+use serde_json::Value;
+
+use super::{args::OutputFormat, failure::Failure};
+
+/// Prints results, one a line.
+pub(super) struct Output {
+    format: OutputFormat,
+    stdout: BufWriter<io::StdoutLock<'static>>,
+}
+
+impl Output {
+    pub(super) fn new(format: OutputFormat) -> Self {
+        Self {
+            format,
+            stdout: BufWriter::new(io::stdout().lock()),
+        }
+    }
+
+    /// Prints one result in the chosen format; only that form of it is made.
+    pub(super) fn line(
+        &mut self,
+        text: impl FnOnce() -> String,
+        json: impl FnOnce() -> Value,
+    ) -> Result<(), Failure> {
+        match self.format {
+            OutputFormat::Text => writeln!(self.stdout, "{}", text())?,
+            OutputFormat::Json => writeln!(self.stdout, "{}", json())?,
+        }
+        Ok(())
+    }
+
+    /// Makes sure that all of it is written.
+    pub(super) fn finish(mut self) -> Result<(), Failure> {
+        Ok(self.stdout.flush()?)
+    }
+}
+
+/// Writes a line to standard error. If that is closed there is nobody left to tell.
+pub(super) fn note(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}

@@ -1,0 +1,72 @@
+//! `plan`: the size of a filter, computed here by the same code as the server's.
+
+use seenset_filter::spec::{FilterSpec, HashFunction, Layout, SpecRequest};
+use serde_json::json;
+
+use super::{
+    args::{Global, HashFunctionArg, LayoutArg, Spec},
+    failure::Failure,
+    output::Output,
+};
+
+pub(super) fn run(global: &Global, spec: &Spec) -> Result<(), Failure> {
+    let layouts = match spec.layout {
+        None => Layout::ALL.to_vec(),
+        Some(LayoutArg::Blocked) => vec![Layout::Blocked],
+        Some(LayoutArg::Classic) => vec![Layout::Classic],
+    };
+    let plans = layouts
+        .into_iter()
+        .map(|layout| request(spec, layout).resolve())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+
+    let mut output = Output::new(global.output);
+    for plan in &plans {
+        output.line(|| text(plan), || json(plan))?;
+    }
+    output.finish()
+}
+
+fn request(spec: &Spec, layout: Layout) -> SpecRequest {
+    SpecRequest {
+        capacity: spec.capacity,
+        false_positive_rate: spec.rate(),
+        bit_count: spec.bit_count,
+        hash_count: spec.hash_count,
+        layout,
+        hash_function: match spec.hash_function {
+            HashFunctionArg::SipHash => HashFunction::SipHash13_128,
+            HashFunctionArg::Xxh3 => HashFunction::Xxh3_128,
+        },
+    }
+}
+
+fn bits_per_key(plan: &FilterSpec) -> f64 {
+    plan.bit_count as f64 / plan.capacity as f64
+}
+
+fn text(plan: &FilterSpec) -> String {
+    format!(
+        "{}: n = {}, p = {}: m = {} bits ({} bytes), k = {}, {:.2} bits per key",
+        plan.layout,
+        plan.capacity,
+        plan.false_positive_rate,
+        plan.bit_count,
+        plan.memory_bytes(),
+        plan.hash_count,
+        bits_per_key(plan),
+    )
+}
+
+fn json(plan: &FilterSpec) -> serde_json::Value {
+    json!({
+        "layout": plan.layout.name(),
+        "capacity": plan.capacity,
+        "false_positive_rate": plan.false_positive_rate,
+        "bit_count": plan.bit_count,
+        "hash_count": plan.hash_count,
+        "memory_bytes": plan.memory_bytes(),
+        "bits_per_key": bits_per_key(plan),
+    })
+}

@@ -1,0 +1,121 @@
+//! The files of a command, read one after another on a thread of their own.
+//!
+//! Reading blocks and must not hold up what is sent and written meanwhile. The thread is
+//! never joined: at the end of a run that was cut short it may still wait for input.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+};
+
+use tokio::sync::mpsc;
+
+use super::{
+    args::Lines,
+    failure::Failure,
+    lines::{Batch, Limits, LineReader},
+    report::Report,
+};
+
+/// Where a batch is full, whatever its number of keys. Far below the limit of a message
+/// (16 MiB), even with one more line of the longest kind.
+const BATCH_BYTES: usize = 1024 * 1024;
+/// Batches read ahead of what is sent: enough to bridge a slow read.
+const READ_AHEAD: usize = 4;
+
+/// Starts to read `files`, or standard input if there is none. The last item is the
+/// failure, if reading ended with one.
+pub(super) fn spawn(
+    mut files: Vec<PathBuf>,
+    lines: &Lines,
+    report: Arc<Report>,
+) -> Result<mpsc::Receiver<Result<Batch, Failure>>, Failure> {
+    if files.is_empty() {
+        files.push("-".into());
+    }
+    let total = check(&files)?;
+    report.start(total);
+    let limits = Limits {
+        max_key_bytes: lines.max_key_bytes as usize,
+        batch_keys: lines.batch_keys as usize,
+        batch_bytes: BATCH_BYTES,
+    };
+    let (sender, receiver) = mpsc::channel(READ_AHEAD);
+    thread::Builder::new()
+        .name("reader".to_owned())
+        .spawn(move || {
+            if let Err(failure) = read_all(&files, limits, &report, &sender) {
+                // If nobody listens any more the run is over, for another reason.
+                let _ = sender.blocking_send(Err(failure));
+            }
+        })
+        .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
+    Ok(receiver)
+}
+
+/// Finds a name that was mistyped before a run of hours starts, not in its midst. The
+/// total size, if all are regular files.
+fn check(files: &[PathBuf]) -> Result<Option<u64>, Failure> {
+    let mut total = Some(0);
+    for file in files {
+        if is_stdin(file) {
+            total = None;
+            continue;
+        }
+        let metadata = fs::metadata(file).map_err(|error| cannot_open(file, &error))?;
+        if metadata.is_dir() {
+            return Err(cannot_open(
+                file,
+                &io::Error::from(io::ErrorKind::IsADirectory),
+            ));
+        }
+        total = total.filter(|_| metadata.is_file());
+        total = total.map(|total| total + metadata.len());
+    }
+    Ok(total)
+}
+
+fn read_all(
+    files: &[PathBuf],
+    limits: Limits,
+    report: &Report,
+    sender: &mpsc::Sender<Result<Batch, Failure>>,
+) -> Result<(), Failure> {
+    for file in files {
+        let mut reader = if is_stdin(file) {
+            let input: Box<dyn Read> = Box::new(io::stdin().lock());
+            LineReader::new("stdin", input, limits)
+        } else {
+            let input = File::open(file).map_err(|error| cannot_open(file, &error))?;
+            LineReader::new(&file.to_string_lossy(), Box::new(input) as _, limits)
+        };
+        loop {
+            match reader.next_batch(report) {
+                Ok(Some(batch)) => {
+                    if sender.blocking_send(Ok(batch)).is_err() {
+                        return Ok(());
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    return Err(Failure::Failed(format!(
+                        "cannot read on after {}: {error}",
+                        reader.position()
+                    )));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_stdin(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
+fn cannot_open(file: &Path, error: &io::Error) -> Failure {
+    Failure::Failed(format!("cannot open {}: {error}", file.display()))
+}

@@ -1,0 +1,156 @@
+//! Writes the lines that are new, on a thread of its own: writing blocks, and must not
+//! hold up the answers that come in meanwhile.
+
+use std::{
+    io::{self, BufWriter, ErrorKind, Write},
+    ops::Range,
+    thread::{self, JoinHandle},
+};
+
+use tokio::sync::mpsc;
+
+use super::{
+    failure::Failure,
+    lines::{Batch, Position},
+};
+use crate::Answered;
+
+/// What is gathered for one write.
+const WRITE_BYTES: usize = 256 * 1024;
+/// Answered batches that wait to be written.
+const QUEUE: usize = 4;
+
+/// The writing thread, and the way to it.
+pub(super) struct Writer {
+    pub(super) batches: mpsc::Sender<Answered<Batch>>,
+    thread: JoinHandle<(io::Result<()>, Option<Position>)>,
+}
+
+/// How far writing came.
+pub(super) struct Written {
+    pub(super) result: io::Result<()>,
+    /// The last line up to which everything is written; `None` if there is none.
+    pub(super) end: Option<Position>,
+}
+
+impl Writer {
+    /// Starts to write to standard output.
+    pub(super) fn spawn() -> Result<Self, Failure> {
+        let (batches, receiver) = mpsc::channel(QUEUE);
+        let thread = thread::Builder::new()
+            .name("writer".to_owned())
+            .spawn(move || {
+                let mut end = None;
+                (write_all(receiver, &mut io::stdout().lock(), &mut end), end)
+            })
+            .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
+        Ok(Self { batches, thread })
+    }
+
+    /// Waits until all that was sent is written.
+    pub(super) fn finish(self) -> Written {
+        drop(self.batches);
+        let (result, end) = self
+            .thread
+            .join()
+            .unwrap_or_else(|_| (Err(io::Error::from(ErrorKind::Other)), None));
+        Written { result, end }
+    }
+}
+
+/// Writes until the queue ends. It flushes whenever the queue is empty, so that the lines
+/// of a slow pipe come out as they come in; `end` is only ever what was flushed.
+fn write_all(
+    mut batches: mpsc::Receiver<Answered<Batch>>,
+    output: &mut impl Write,
+    end: &mut Option<Position>,
+) -> io::Result<()> {
+    let mut output = BufWriter::with_capacity(WRITE_BYTES, output);
+    while let Some(mut answered) = batches.blocking_recv() {
+        loop {
+            write_new(&mut output, &answered.tag, &answered.seen)?;
+            match batches.try_recv() {
+                Ok(next) => answered = next,
+                Err(_) => break,
+            }
+        }
+        output.flush()?;
+        *end = Some(answered.tag.end);
+    }
+    Ok(())
+}
+
+/// Writes the lines that are new as they came, those that touch in one piece.
+fn write_new(output: &mut impl Write, batch: &Batch, seen: &[bool]) -> io::Result<()> {
+    let mut run: Range<usize> = 0..0;
+    for (line, _) in batch.lines.iter().zip(seen).filter(|(_, seen)| !**seen) {
+        if line.start != run.end {
+            output.write_all(&batch.bytes[run])?;
+            run = line.start..line.start;
+        }
+        run.end = line.end;
+    }
+    let last = &batch.bytes[run];
+    output.write_all(last)?;
+    // Only the last line of a file can lack its ending, and then it is the last here.
+    if !last.is_empty() && !last.ends_with(b"\n") {
+        output.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KeyBatch;
+
+    fn batch(bytes: &'static [u8]) -> Batch {
+        let mut lines = Vec::new();
+        let mut start = 0;
+        for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+            lines.push(start..start + line.len());
+            start += line.len();
+        }
+        Batch {
+            bytes: bytes.into(),
+            lines,
+            keys: KeyBatch::new(),
+            end: Position {
+                file: "f".into(),
+                line: 1,
+            },
+        }
+    }
+
+    fn written(bytes: &'static [u8], seen: &[bool]) -> String {
+        let mut output = Vec::new();
+        write_new(&mut output, &batch(bytes), seen).unwrap();
+        String::from_utf8(output).unwrap()
+    }
+
+    #[test]
+    fn exactly_the_new_lines_are_written() {
+        let input = b"a\nb\r\nc\nd";
+        for mask in 0..16_u32 {
+            let seen: Vec<bool> = (0..4).map(|line| mask >> line & 1 == 1).collect();
+            let expected: String = ["a\n", "b\r\n", "c\n", "d\n"]
+                .iter()
+                .zip(&seen)
+                .filter(|(_, seen)| !**seen)
+                .map(|(line, _)| *line)
+                .collect();
+            assert_eq!(written(input, &seen), expected, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_between_lines_is_not_written() {
+        let batch = Batch {
+            lines: vec![0..2, 6..8],
+            ..batch(b"a\nbad\nc\n")
+        };
+        let mut output = Vec::new();
+        write_new(&mut output, &batch, &[false, false]).unwrap();
+        assert_eq!(output, b"a\nc\n");
+    }
+}

@@ -1,0 +1,268 @@
+//! The calls that a crawler makes, typed, with deadlines and retries.
+
+use std::{sync::Arc, time::Duration};
+
+use seenset_proto::v1::{self, dedup_service_client::DedupServiceClient};
+use tonic::{Request, Status, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
+
+use crate::{
+    batch::{KeyBatch, MAX_MESSAGE_BYTES, Message, MessageCodec},
+    endpoint,
+    error::Error,
+    options::Options,
+    retry::{Call, Repeat},
+};
+
+/// A connection to a server, and the filter that its keys go to.
+///
+/// Cheap to clone; clones share the connection, which comes back by itself when it
+/// breaks. All calls may fail with any [`Error`] but
+/// [`Endpoint`](Error::Endpoint) and [`StreamClosed`](Error::StreamClosed); what the
+/// server refuses is told in the contract.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub(crate) channel: Channel,
+    pub(crate) options: Options,
+    endpoint: Arc<str>,
+    filter: Arc<str>,
+}
+
+impl Client {
+    /// Connects to `host:port` or `http://host:port` (port 9090 if none is named), with
+    /// the default [`Options`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Endpoint`] if that is no address, [`Error::Connect`] or
+    /// [`Error::Deadline`] if no connection came about.
+    pub async fn connect(endpoint: &str) -> Result<Self, Error> {
+        Self::connect_with(endpoint, Options::default()).await
+    }
+
+    /// Connects with other [`Options`], see [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect).
+    pub async fn connect_with(endpoint: &str, options: Options) -> Result<Self, Error> {
+        let uri = endpoint::parse(endpoint)?;
+        Ok(Self {
+            channel: endpoint::connect(&uri, &options).await?,
+            options,
+            endpoint: endpoint::name(&uri),
+            filter: "".into(),
+        })
+    }
+
+    /// The same connection, for the keys of the filter `name`. Empty means the filter
+    /// named `default`. Costs a clone, and no call: a filter that does not exist is
+    /// `NOT_FOUND` in the first call that asks it.
+    #[must_use]
+    pub fn filter(&self, name: &str) -> Self {
+        Self {
+            filter: name.into(),
+            ..self.clone()
+        }
+    }
+
+    /// The same connection, for calls that may take `deadline` each.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        let options = Options {
+            deadline,
+            ..self.options
+        };
+        Self {
+            options,
+            ..self.clone()
+        }
+    }
+
+    /// Whether `key` has been seen. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`].
+    pub async fn query(&self, key: &str) -> Result<bool, Error> {
+        let call = self.call("Query", Repeat::Safe);
+        let response = call
+            .run(&self.options, |left| {
+                let request = v1::QueryRequest {
+                    filter: self.filter.to_string(),
+                    key: key.to_owned(),
+                };
+                let mut dedup = self.dedup();
+                async move { dedup.query(timed(request, left)).await }
+            })
+            .await?;
+        present(call.name, response.seen)
+    }
+
+    /// Marks `key` as seen. Once this is answered, every later query says so.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`].
+    pub async fn add(&self, key: &str) -> Result<(), Error> {
+        self.call("Add", Repeat::Safe)
+            .run(&self.options, |left| {
+                let request = v1::AddRequest {
+                    filter: self.filter.to_string(),
+                    key: key.to_owned(),
+                    request_id: String::new(),
+                };
+                let mut dedup = self.dedup();
+                async move { dedup.add(timed(request, left)).await }
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// Whether `key` had been seen before, and marks it as seen, in one atomic step. Of
+    /// all callers that race on one new key, exactly one is told `false`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`]. After [`Error::Broken`] and [`Error::Deadline`] the key may be
+    /// marked though nobody was told `false`.
+    pub async fn query_and_add(&self, key: &str) -> Result<bool, Error> {
+        let call = self.call("QueryAndAdd", Repeat::UnlessSent);
+        let response = call
+            .run(&self.options, |left| {
+                let request = v1::QueryAndAddRequest {
+                    filter: self.filter.to_string(),
+                    key: key.to_owned(),
+                    request_id: String::new(),
+                };
+                let mut dedup = self.dedup();
+                async move { dedup.query_and_add(timed(request, left)).await }
+            })
+            .await?;
+        present(call.name, response.seen)
+    }
+
+    /// [`query`](Self::query) for many keys: one answer for each, in their order.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`].
+    pub async fn query_batch(&self, keys: impl Into<KeyBatch>) -> Result<Vec<bool>, Error> {
+        let keys = keys.into();
+        let expected = keys.len();
+        let path = "/seenset.v1.DedupService/QueryBatch";
+        let call = self.call("QueryBatch", Repeat::Safe);
+        let response: v1::QueryBatchResponse = self.run_batch(&call, path, keys).await?;
+        one_for_each(call.name, expected, response.seen)
+    }
+
+    /// [`add`](Self::add) for many keys. All are added, or none if one of them is
+    /// refused.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`].
+    pub async fn add_batch(&self, keys: impl Into<KeyBatch>) -> Result<(), Error> {
+        let path = "/seenset.v1.DedupService/AddBatch";
+        let call = self.call("AddBatch", Repeat::Safe);
+        let _: v1::AddBatchResponse = self.run_batch(&call, path, keys.into()).await?;
+        Ok(())
+    }
+
+    /// [`query_and_add`](Self::query_and_add) for many keys: one answer for each, in
+    /// their order. A key that stands in the batch twice is new at most the first time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`query_and_add`](Self::query_and_add).
+    pub async fn query_and_add_batch(&self, keys: impl Into<KeyBatch>) -> Result<Vec<bool>, Error> {
+        let keys = keys.into();
+        let expected = keys.len();
+        let path = "/seenset.v1.DedupService/QueryAndAddBatch";
+        let call = self.call("QueryAndAddBatch", Repeat::UnlessSent);
+        let response: v1::QueryAndAddBatchResponse = self.run_batch(&call, path, keys).await?;
+        one_for_each(call.name, expected, response.seen)
+    }
+
+    async fn run_batch<R>(
+        &self,
+        call: &Call,
+        path: &'static str,
+        keys: KeyBatch,
+    ) -> Result<R, Error>
+    where
+        R: prost::Message + Default + 'static,
+    {
+        let message = self.message(keys)?;
+        call.run(&self.options, |left| {
+            let message = message.clone();
+            async move {
+                let mut grpc = self.ready().await?;
+                let path = PathAndQuery::from_static(path);
+                let codec = MessageCodec::<R>::default();
+                grpc.unary(timed(message, left), path, codec).await
+            }
+        })
+        .await
+    }
+
+    pub(crate) fn message(&self, keys: KeyBatch) -> Result<Message, Error> {
+        keys.into_message(&self.filter)
+    }
+
+    /// The connection, for messages that are encoded already.
+    pub(crate) async fn ready(&self) -> Result<Grpc<Channel>, Status> {
+        let mut grpc = Grpc::new(self.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+        grpc.ready()
+            .await
+            .map_err(|error| Status::from_error(error.into()))?;
+        Ok(grpc)
+    }
+
+    pub(crate) fn call(&self, name: &'static str, repeat: Repeat) -> Call {
+        Call {
+            name,
+            repeat,
+            endpoint: Arc::clone(&self.endpoint),
+        }
+    }
+
+    pub(crate) fn dedup(&self) -> DedupServiceClient<Channel> {
+        DedupServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+}
+
+/// A request that tells the server how long the caller will wait.
+pub(crate) fn timed<T>(message: T, left: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(left);
+    request
+}
+
+/// Checks that every key has its answer: a shorter list would silently pair the answers
+/// with the wrong keys.
+pub(crate) fn one_for_each(
+    call: &'static str,
+    expected: usize,
+    seen: Vec<bool>,
+) -> Result<Vec<bool>, Error> {
+    if seen.len() == expected {
+        return Ok(seen);
+    }
+    Err(Error::Mismatch {
+        call,
+        expected,
+        actual: seen.len(),
+    })
+}
+
+fn present(call: &'static str, seen: Option<bool>) -> Result<bool, Error> {
+    seen.ok_or(Error::Mismatch {
+        call,
+        expected: 1,
+        actual: 0,
+    })
+}

@@ -1,0 +1,135 @@
+//! The address of a server, and the channel to it.
+
+use std::{sync::Arc, time::Duration};
+
+use tonic::{
+    Response, Status,
+    codegen::http::Uri,
+    transport::{Channel, Endpoint},
+};
+
+use crate::{
+    error::Error,
+    options::Options,
+    retry::{Call, Repeat},
+};
+
+/// The port of a server whose address names none.
+const DEFAULT_PORT: u16 = 9090;
+/// How much of its answers the server may send ahead of the reader. HTTP/2's own 64 KiB
+/// would make a stream of large batches wait for a round trip.
+const WINDOW_BYTES: u32 = 1024 * 1024;
+/// Finds out about a peer that went away without a word.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Reads `host`, `host:port`, or either with `http://` before it.
+pub(crate) fn parse(text: &str) -> Result<Uri, Error> {
+    let error = |reason: String| Error::Endpoint {
+        endpoint: text.to_owned(),
+        reason,
+    };
+    let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
+    if scheme != "http" {
+        return Err(error(format!("the scheme {scheme} is not supported")));
+    }
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let uri: Uri = format!("http://{rest}")
+        .parse()
+        .map_err(|reason| error(format!("{reason}")))?;
+    if uri.path_and_query().is_some_and(|path| path != "/") {
+        return Err(error("it has a path".to_owned()));
+    }
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    if uri.host().is_none_or(str::is_empty) || authority.contains('@') {
+        return Err(error("it has no host, or more than a host".to_owned()));
+    }
+    if uri.port().is_some() {
+        return match uri.port_u16() {
+            Some(port) if port > 0 => Ok(uri),
+            _ => Err(error("the port is not 1 to 65535".to_owned())),
+        };
+    }
+    format!("http://{}:{DEFAULT_PORT}", authority.trim_end_matches(':'))
+        .parse()
+        .map_err(|reason| error(format!("{reason}")))
+}
+
+/// Connects, as often as `options` allow. From then on the channel reconnects by itself.
+pub(crate) async fn connect(uri: &Uri, options: &Options) -> Result<Channel, Error> {
+    let endpoint = Endpoint::from(uri.clone())
+        .connect_timeout(options.connect_timeout)
+        .tcp_nodelay(true)
+        .tcp_keepalive(Some(TCP_KEEPALIVE))
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(4 * WINDOW_BYTES);
+    let call = Call {
+        name: "Connect",
+        repeat: Repeat::Safe,
+        endpoint: name(uri),
+    };
+    let connected = call.run(options, |_| async {
+        match endpoint.connect().await {
+            Ok(channel) => Ok(Response::new(channel)),
+            Err(error) => Err(Status::from_error(error.into())),
+        }
+    });
+    connected.await.map_err(|error| match error {
+        // There was no call yet that could have been applied.
+        Error::Deadline {
+            endpoint, deadline, ..
+        } => {
+            let reason = format!("no answer within {deadline:?}");
+            Error::Connect {
+                endpoint,
+                status: Box::new(Status::deadline_exceeded(&reason)),
+                reason,
+            }
+        }
+        error => error,
+    })
+}
+
+/// The address as errors print it.
+pub(crate) fn name(uri: &Uri) -> Arc<str> {
+    uri.to_string().trim_end_matches('/').into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_leave_out_scheme_and_port() {
+        for (text, expected) in [
+            ("http://127.0.0.1:9090", "http://127.0.0.1:9090"),
+            ("127.0.0.1:1234", "http://127.0.0.1:1234"),
+            ("localhost:1", "http://localhost:1"),
+            ("seenset", "http://seenset:9090"),
+            ("http://seenset", "http://seenset:9090"),
+            ("http://seenset:80/", "http://seenset:80"),
+            ("[::1]:9090", "http://[::1]:9090"),
+            ("http://[::1]", "http://[::1]:9090"),
+        ] {
+            assert_eq!(&*name(&parse(text).unwrap()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_address_is_refused_with_a_reason() {
+        for (text, expected) in [
+            ("", "\"\" is no address"),
+            ("http://", "is no address"),
+            (":9090", "is no address"),
+            ("https://a:1", "the scheme https is not supported"),
+            ("unix:///tmp/a", "the scheme unix"),
+            ("a:99999", "is no address"),
+            ("a:0", "the port is not 1 to 65535"),
+            ("a:1/path", "it has a path"),
+            ("user@a:1", "more than a host"),
+            ("a b", "is no address"),
+        ] {
+            let message = parse(text).unwrap_err().to_string();
+            assert!(message.contains(expected), "{text}: {message}");
+        }
+    }
+}

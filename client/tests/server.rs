@@ -1,0 +1,220 @@
+//! The client and the program against the real server.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::{
+    collections::HashSet,
+    fs,
+    net::SocketAddr,
+    path::Path,
+    process::{Command, Output},
+};
+
+use seenset_client::{Client, Error, v1};
+use seenset_server::{
+    config::Config,
+    server::{Server, bind},
+};
+use serde_json::Value;
+use tempfile::TempDir;
+use tonic::Code;
+
+async fn start(data_dir: &Path) -> Server {
+    let config = Config {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        data_dir: data_dir.to_owned(),
+        capacity: 1_000_000,
+        false_positive_rate: Some(1e-9),
+        ..Config::default()
+    };
+    let mut server = bind(config).await.unwrap();
+    server.recover().await.unwrap();
+    server
+}
+
+async fn connect(server: &Server) -> Client {
+    Client::connect(&server.local_addr().to_string())
+        .await
+        .unwrap()
+}
+
+fn seenset(server: &Server, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_seenset"))
+        .args(["--server", &server.local_addr().to_string()])
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+/// The result of a command that succeeds, as its one JSON object.
+#[track_caller]
+fn json(server: &Server, args: &[&str]) -> Value {
+    let output = seenset(server, &[args, &["--output=json"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_call_of_the_client() {
+    let directory = TempDir::new().unwrap();
+    let server = start(directory.path()).await;
+    let client = connect(&server).await;
+
+    assert!(!client.query("a").await.unwrap());
+    client.add("a").await.unwrap();
+    assert!(client.query("a").await.unwrap());
+    assert!(!client.query_and_add("b").await.unwrap());
+    assert!(client.query_and_add("b").await.unwrap());
+    client.add_batch(["c", "d"]).await.unwrap();
+    let seen = client.query_batch(["a", "x", "c"]).await.unwrap();
+    assert_eq!(seen, [true, false, true]);
+    let seen = client.query_and_add_batch(["d", "x", "x"]).await.unwrap();
+    assert_eq!(seen, [true, false, true]);
+
+    let (mut sender, mut receiver) = client.stream(3);
+    tokio::spawn(async move {
+        for page in 0..1000_u32 {
+            let keys = [page.to_string(), (page / 2).to_string()];
+            sender.send(keys, page).await.unwrap();
+        }
+    });
+    for page in 0..1000 {
+        let answered = receiver.recv().await.unwrap().unwrap();
+        assert_eq!((answered.tag, answered.seen), (page, vec![false, true]));
+    }
+    assert!(receiver.recv().await.is_none());
+
+    let spec = v1::FilterSpec {
+        capacity: 1000,
+        false_positive_rate: 0.01,
+        ..v1::FilterSpec::default()
+    };
+    let created = client.create_filter("mine", spec).await.unwrap();
+    assert_eq!(created.spec.unwrap().capacity, 1000);
+    client.filter("mine").add("a").await.unwrap();
+    assert_eq!(client.get_filter("mine").await.unwrap().keys_added, 1);
+    assert_eq!(client.list_filters().await.unwrap().len(), 2);
+    assert_eq!(client.store("").await.unwrap().len(), 2);
+    client.delete_filter("mine").await.unwrap();
+    let error = client.filter("mine").query("a").await.unwrap_err();
+    assert_eq!(error.code(), Some(Code::NotFound));
+    assert!(client.is_serving("seenset.v1.DedupService").await.unwrap());
+    server.shutdown(std::future::pending()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limits_of_the_server_are_told() {
+    let directory = TempDir::new().unwrap();
+    let server = start(directory.path()).await;
+    let client = connect(&server).await;
+    for keys in [vec!["k"; 100_001], vec![""], vec![&*"k".repeat(65_537)]] {
+        let error = client.query_and_add_batch(&keys).await.unwrap_err();
+        assert_eq!(error.code(), Some(Code::InvalidArgument), "{error}");
+        assert!(error.changed_nothing());
+    }
+    let error = client
+        .add_batch(vec!["k".repeat(65_536); 260])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    // As large as a message may be.
+    let keys: Vec<_> = (0..255).map(|key| format!("{key:065535}")).collect();
+    assert_eq!(
+        client.query_and_add_batch(&keys).await.unwrap(),
+        [false; 255]
+    );
+    assert_eq!(client.query_batch(&keys).await.unwrap(), [true; 255]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_of_the_program() {
+    let directory = TempDir::new().unwrap();
+    let server = start(&directory.path().join("data")).await;
+    assert_eq!(json(&server, &["health"])["serving"], true);
+
+    let args = [
+        "filter",
+        "create",
+        "mine",
+        "-n1000",
+        "-p0.01",
+        "--layout=classic",
+    ];
+    let created = json(&server, &args);
+    assert_eq!(created["capacity"], 1000);
+    assert_eq!(created["layout"], "classic");
+    assert_eq!(created["hash_function"], "siphash-1-3-128");
+    let plan = json(&server, &["plan", "-n1000", "-p0.01", "--layout=classic"]);
+    for field in ["bit_count", "hash_count", "false_positive_rate"] {
+        assert_eq!(plan[field], created[field], "{field}");
+    }
+    assert_eq!(
+        seenset(&server, &["filter", "create", "mine", "-n1"])
+            .status
+            .code(),
+        Some(1)
+    );
+
+    json(&server, &["--filter=mine", "add", "a"]);
+    assert_eq!(
+        json(&server, &["--filter=mine", "query", "a"])["seen"],
+        true
+    );
+    assert_eq!(json(&server, &["query", "a"])["seen"], false);
+    assert_eq!(json(&server, &["filter", "get", "mine"])["keys_added"], 1);
+    let list = seenset(&server, &["filter", "list"]);
+    let list = String::from_utf8(list.stdout).unwrap();
+    assert!(list.starts_with("default\n  for 1000000 keys"), "{list}");
+    assert!(list.contains("\nmine\n  for 1000 keys"), "{list}");
+
+    let stored = json(&server, &["--filter=mine", "store"]);
+    assert_eq!(
+        (&stored["name"], &stored["version"]),
+        (&"mine".into(), &1.into())
+    );
+    assert!(stored["written_bytes"].as_u64().unwrap() > 100);
+    assert_eq!(
+        json(&server, &["filter", "get", "mine"])["last_store_version"],
+        1
+    );
+    assert_eq!(
+        json(&server, &["filter", "delete", "mine"])["deleted"],
+        true
+    );
+    let gone = seenset(&server, &["filter", "get", "mine"]);
+    assert_eq!(gone.status.code(), Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deduplicated_stays_so_after_a_restart() {
+    let directory = TempDir::new().unwrap();
+    let data_dir = directory.path().join("data");
+    let lines: String = (0..100_000)
+        .map(|line| format!("https://example.org/{}\r\n", line * 7919 % 60_000))
+        .collect();
+    let mut first = HashSet::new();
+    let expected: String = lines
+        .split_inclusive('\n')
+        .filter(|line| first.insert(*line))
+        .collect();
+    let file = directory.path().join("lines");
+    fs::write(&file, &lines).unwrap();
+    let file = file.to_str().unwrap();
+
+    let server = start(&data_dir).await;
+    let output = seenset(&server, &["dedup", file]);
+    assert!(output.status.success());
+    assert!(
+        output.stdout == expected.as_bytes(),
+        "other lines than expected"
+    );
+    let loaded = json(&server, &["load", file]);
+    assert_eq!(loaded["added"], 100_000);
+    server.shutdown(std::future::pending()).await.unwrap();
+
+    let server = start(&data_dir).await;
+    let output = seenset(&server, &["dedup", file]);
+    assert!(output.status.success());
+    assert!(output.stdout.is_empty());
+}

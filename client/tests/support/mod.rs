@@ -1,0 +1,357 @@
+//! A service that answers exactly from a set in memory and fails on demand, and a way to
+//! it that can be cut: what a real server can't be made to do at the right moment.
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::{
+    collections::HashSet,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use seenset_client::{
+    Client, Options,
+    v1::{
+        self,
+        dedup_service_server::{DedupService, DedupServiceServer},
+        filter_service_server::{FilterService, FilterServiceServer},
+    },
+};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    sync::{broadcast, mpsc},
+    task::JoinHandle,
+};
+use tokio_stream::{
+    Stream, StreamExt, wrappers::TcpListenerStream, wrappers::UnboundedReceiverStream,
+};
+use tonic::{Request, Response, Status, Streaming, transport::Server};
+
+/// What the fake service does with its next calls.
+#[derive(Default)]
+pub struct State {
+    seen: Mutex<HashSet<(String, String)>>,
+    /// Calls that reached the service.
+    pub calls: AtomicUsize,
+    /// So many calls answer UNAVAILABLE.
+    pub unavailable: AtomicUsize,
+    /// So many calls are applied, and their answer is lost with the connection.
+    pub lose_reply: AtomicUsize,
+    /// The call of this number, counted from 1, is such a one.
+    pub lose_reply_of_call: AtomicUsize,
+    /// So many calls are never answered.
+    pub hang: AtomicUsize,
+    /// Streams answer nothing before they have so many messages.
+    pub hold: AtomicUsize,
+    /// The most stream messages that had come and were not answered.
+    pub most_held: AtomicUsize,
+    cut: Mutex<Option<broadcast::Sender<()>>>,
+}
+
+impl State {
+    pub fn contains(&self, filter: &str, key: &str) -> bool {
+        let entry = (filter.to_owned(), key.to_owned());
+        self.seen.lock().unwrap().contains(&entry)
+    }
+
+    pub fn len(&self) -> usize {
+        self.seen.lock().unwrap().len()
+    }
+
+    fn query(&self, filter: &str, keys: &[String]) -> Vec<bool> {
+        keys.iter().map(|key| self.contains(filter, key)).collect()
+    }
+
+    fn mark(&self, filter: &str, keys: &[String]) -> Vec<bool> {
+        let mut seen = self.seen.lock().unwrap();
+        keys.iter()
+            .map(|key| !seen.insert((filter.to_owned(), key.clone())))
+            .collect()
+    }
+
+    /// Runs a call: fails it before or after `apply`, as the counters say.
+    async fn run<T>(&self, keys: &[String], apply: impl FnOnce() -> T) -> Result<T, Status> {
+        let call = self.calls.fetch_add(1, SeqCst) + 1;
+        if take(&self.unavailable) {
+            return Err(Status::unavailable("recovering"));
+        }
+        if take(&self.hang) {
+            std::future::pending::<()>().await;
+        }
+        if keys.iter().any(|key| key == "refuse me") {
+            return Err(Status::invalid_argument("keys: refuse me"));
+        }
+        let answer = apply();
+        if take(&self.lose_reply) || call == self.lose_reply_of_call.load(SeqCst) {
+            self.cut();
+            std::future::pending::<()>().await;
+        }
+        Ok(answer)
+    }
+
+    /// Cuts all connections that go over the [`Way`].
+    pub fn cut(&self) {
+        if let Some(cut) = &*self.cut.lock().unwrap() {
+            let _ = cut.send(());
+        }
+    }
+}
+
+fn take(counter: &AtomicUsize) -> bool {
+    counter
+        .fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1))
+        .is_ok()
+}
+
+struct Fake(Arc<State>);
+
+#[tonic::async_trait]
+impl DedupService for Fake {
+    async fn query(
+        &self,
+        request: Request<v1::QueryRequest>,
+    ) -> Result<Response<v1::QueryResponse>, Status> {
+        let v1::QueryRequest { filter, key } = request.into_inner();
+        let keys = [key];
+        let seen = self.0.run(&keys, || self.0.query(&filter, &keys)).await?;
+        let seen = seen.first().copied();
+        Ok(Response::new(v1::QueryResponse { seen }))
+    }
+
+    async fn add(
+        &self,
+        request: Request<v1::AddRequest>,
+    ) -> Result<Response<v1::AddResponse>, Status> {
+        let v1::AddRequest { filter, key, .. } = request.into_inner();
+        let keys = [key];
+        self.0.run(&keys, || self.0.mark(&filter, &keys)).await?;
+        Ok(Response::new(v1::AddResponse {}))
+    }
+
+    async fn query_and_add(
+        &self,
+        request: Request<v1::QueryAndAddRequest>,
+    ) -> Result<Response<v1::QueryAndAddResponse>, Status> {
+        let v1::QueryAndAddRequest { filter, key, .. } = request.into_inner();
+        let keys = [key];
+        let seen = self.0.run(&keys, || self.0.mark(&filter, &keys)).await?;
+        let seen = seen.first().copied();
+        Ok(Response::new(v1::QueryAndAddResponse { seen }))
+    }
+
+    async fn store(
+        &self,
+        _: Request<v1::StoreRequest>,
+    ) -> Result<Response<v1::StoreResponse>, Status> {
+        self.0.run(&[], || ()).await?;
+        Ok(Response::new(v1::StoreResponse::default()))
+    }
+
+    async fn query_batch(
+        &self,
+        request: Request<v1::QueryBatchRequest>,
+    ) -> Result<Response<v1::QueryBatchResponse>, Status> {
+        let v1::QueryBatchRequest { filter, keys } = request.into_inner();
+        let seen = self.0.run(&keys, || self.0.query(&filter, &keys)).await?;
+        Ok(Response::new(v1::QueryBatchResponse { seen }))
+    }
+
+    async fn add_batch(
+        &self,
+        request: Request<v1::AddBatchRequest>,
+    ) -> Result<Response<v1::AddBatchResponse>, Status> {
+        let v1::AddBatchRequest { filter, keys, .. } = request.into_inner();
+        self.0.run(&keys, || self.0.mark(&filter, &keys)).await?;
+        Ok(Response::new(v1::AddBatchResponse {}))
+    }
+
+    async fn query_and_add_batch(
+        &self,
+        request: Request<v1::QueryAndAddBatchRequest>,
+    ) -> Result<Response<v1::QueryAndAddBatchResponse>, Status> {
+        let v1::QueryAndAddBatchRequest { filter, keys, .. } = request.into_inner();
+        let seen = self.0.run(&keys, || self.0.mark(&filter, &keys)).await?;
+        Ok(Response::new(v1::QueryAndAddBatchResponse { seen }))
+    }
+
+    type QueryAndAddStreamStream =
+        Pin<Box<dyn Stream<Item = Result<v1::QueryAndAddStreamResponse, Status>> + Send>>;
+
+    async fn query_and_add_stream(
+        &self,
+        request: Request<Streaming<v1::QueryAndAddStreamRequest>>,
+    ) -> Result<Response<Self::QueryAndAddStreamStream>, Status> {
+        let state = Arc::clone(&self.0);
+        let (sender, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(answer_stream(state, request.into_inner(), sender));
+        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(
+            receiver,
+        ))))
+    }
+}
+
+/// Only pages: what a filter is, the real server is asked about.
+#[tonic::async_trait]
+impl FilterService for Fake {
+    /// Three pages, of two filters, none, and one.
+    async fn list_filters(
+        &self,
+        request: Request<v1::ListFiltersRequest>,
+    ) -> Result<Response<v1::ListFiltersResponse>, Status> {
+        let token = request.into_inner().page_token;
+        self.0.run(&[], || ()).await?;
+        let (names, next): (&[_], _) = match token.as_str() {
+            "" => (&["a", "b"], "second"),
+            "second" => (&[], "third"),
+            "third" => (&["c"], ""),
+            _ => return Err(Status::invalid_argument("page_token")),
+        };
+        let filters = names.iter().map(|&name| v1::Filter {
+            name: name.to_owned(),
+            ..v1::Filter::default()
+        });
+        Ok(Response::new(v1::ListFiltersResponse {
+            filters: filters.collect(),
+            next_page_token: next.to_owned(),
+        }))
+    }
+
+    async fn create_filter(
+        &self,
+        _: Request<v1::CreateFilterRequest>,
+    ) -> Result<Response<v1::CreateFilterResponse>, Status> {
+        Err(Status::unimplemented("fake"))
+    }
+
+    async fn get_filter(
+        &self,
+        _: Request<v1::GetFilterRequest>,
+    ) -> Result<Response<v1::GetFilterResponse>, Status> {
+        Err(Status::unimplemented("fake"))
+    }
+
+    async fn delete_filter(
+        &self,
+        _: Request<v1::DeleteFilterRequest>,
+    ) -> Result<Response<v1::DeleteFilterResponse>, Status> {
+        Err(Status::unimplemented("fake"))
+    }
+}
+
+async fn answer_stream(
+    state: Arc<State>,
+    mut messages: Streaming<v1::QueryAndAddStreamRequest>,
+    answers: mpsc::UnboundedSender<Result<v1::QueryAndAddStreamResponse, Status>>,
+) {
+    let mut held = Vec::new();
+    loop {
+        // A pause in what comes is taken for "this is all that will come for now".
+        let next = tokio::time::timeout(Duration::from_millis(100), messages.next()).await;
+        if let Ok(Some(Ok(message))) = &next {
+            held.push(message.clone());
+            state.most_held.fetch_max(held.len(), SeqCst);
+        }
+        if next.is_ok() && held.len() < state.hold.load(SeqCst) && matches!(next, Ok(Some(_))) {
+            continue;
+        }
+        for message in held.drain(..) {
+            let apply = || state.mark(&message.filter, &message.keys);
+            let answer = state.run(&message.keys, apply).await;
+            let ended = answer.is_err();
+            let response = answer.map(|seen| v1::QueryAndAddStreamResponse { seen });
+            if answers.send(response).is_err() || ended {
+                return;
+            }
+        }
+        if !matches!(next, Err(_) | Ok(Some(Ok(_)))) {
+            return;
+        }
+    }
+}
+
+/// A fake server, and the way to it.
+pub struct Service {
+    pub state: Arc<State>,
+    pub address: SocketAddr,
+    server: SocketAddr,
+    accepting: JoinHandle<()>,
+    cut: broadcast::Sender<()>,
+}
+
+impl Service {
+    pub async fn start() -> Self {
+        let state = Arc::new(State::default());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let service = DedupServiceServer::new(Fake(Arc::clone(&state)));
+        let filters = FilterServiceServer::new(Fake(Arc::clone(&state)));
+        let (_, health) = tonic_health::server::health_reporter();
+        tokio::spawn(
+            Server::builder()
+                .add_service(health)
+                .add_service(service)
+                .add_service(filters)
+                .serve_with_incoming(TcpListenerStream::new(listener)),
+        );
+        let (cut, _) = broadcast::channel(1);
+        *state.cut.lock().unwrap() = Some(cut.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self {
+            address: listener.local_addr().unwrap(),
+            accepting: tokio::spawn(accept(listener, server, cut.clone())),
+            state,
+            server,
+            cut,
+        }
+    }
+
+    /// Cuts all connections and refuses new ones.
+    pub async fn close(&mut self) {
+        self.accepting.abort();
+        let _ = (&mut self.accepting).await;
+        self.state.cut();
+    }
+
+    /// Takes connections again.
+    pub async fn open(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.accepting = tokio::spawn(accept(listener, self.server, self.cut.clone()));
+    }
+
+    /// A client that does not wait long.
+    pub async fn client(&self) -> Client {
+        let options = Options {
+            deadline: Duration::from_secs(5),
+            first_pause: Duration::from_millis(20),
+            longest_pause: Duration::from_millis(200),
+            attempts: 10,
+            ..Options::default()
+        };
+        Client::connect_with(&self.address.to_string(), options)
+            .await
+            .unwrap()
+    }
+
+    pub fn calls(&self) -> usize {
+        self.state.calls.load(SeqCst)
+    }
+}
+
+async fn accept(listener: TcpListener, server: SocketAddr, cut: broadcast::Sender<()>) {
+    while let Ok((mut inbound, _)) = listener.accept().await {
+        let mut cut = cut.subscribe();
+        tokio::spawn(async move {
+            let mut outbound = TcpStream::connect(server).await.unwrap();
+            tokio::select! {
+                _ = copy_bidirectional(&mut inbound, &mut outbound) => {}
+                _ = cut.recv() => {}
+            }
+        });
+    }
+}
