@@ -293,7 +293,7 @@ fn refuse_unknown(variables: impl IntoIterator<Item = OsString>) -> Result<(), C
         .get_arguments()
         .filter_map(|argument| argument.get_env()?.to_str())
         // What the command line program reads.
-        .chain(["SEENSET_SERVER", "SEENSET_FILTER"])
+        .chain(["SEENSET_SERVER"])
         .collect();
     for name in variables {
         let Some(name) = name.to_str().filter(|name| name.starts_with("SEENSET_")) else {

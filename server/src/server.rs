@@ -28,6 +28,11 @@ use crate::{
     store::{DataDirectory, FilterName, StoreError},
 };
 
+/// What a client may send on one stream before the server has read it.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+/// The same for all streams of a connection.
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+
 /// How long a connection may be silent before the server asks whether anybody is there.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 /// How long it waits for the answer.
@@ -110,6 +115,10 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
     let mut drained = drained;
     let serving = Transport::builder()
         .trace_fn(call_span)
+        // More than the 64 KiB of the protocol's defaults, which over a network of some
+        // latency would let one batch through for each round trip.
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         // Finds out connections whose other end is gone without a word.
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))

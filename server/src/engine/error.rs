@@ -15,14 +15,14 @@ pub enum EngineError {
     #[error("the server is restoring its filters; try again when its health says SERVING")]
     Recovering,
     /// No filter has the name.
-    #[error("there is no filter named {name:?}: create it, or correct the name")]
+    #[error("there is no filter named \"{name}\": create it, or correct the name")]
     UnknownFilter {
         /// The name asked for.
         name: FilterName,
     },
     /// A filter of another spec has the name.
     #[error(
-        "a filter named {name:?} exists with another spec: {}",
+        "a filter named \"{name}\" exists with another spec: {}",
         shown(existing)
     )]
     FilterExists {

@@ -1,0 +1,61 @@
+//! Which keyed hash is the default: `cargo bench -p seenset-filter --bench hash`.
+//!
+//! Keys of 60 bytes, a typical URL. The contenders take turns, so that what the machine does
+//! besides falls on all of them alike; what counts is the ratios, by medians.
+#![allow(clippy::print_stdout, reason = "a benchmark prints its result")]
+
+use std::{hint::black_box, time::Instant};
+
+use highway::{HighwayHash, HighwayHasher, Key};
+use seenset_filter::hash::{HashFunction, KeyHasher, Secret};
+
+const KEYS: u64 = 4096;
+const ROUNDS: usize = 401;
+
+fn main() {
+    let keys: Vec<[u8; 60]> = (0..KEYS)
+        .map(|i| {
+            let mut key = [b'x'; 60];
+            key[..8].copy_from_slice(&i.to_le_bytes());
+            key
+        })
+        .collect();
+    let hasher = |function| KeyHasher::new(function, &Secret::new([7; 16]));
+    let (sip, xxh) = (
+        hasher(HashFunction::SipHash13_128),
+        hasher(HashFunction::Xxh3_128),
+    );
+    let contenders: [(&str, &dyn Fn(&[u8]) -> u64); 3] = [
+        ("SipHash-1-3-128", &|key| sip.hash(key).low),
+        ("HighwayHash-128", &|key| {
+            HighwayHasher::new(Key([7; 4])).hash128(key)[0]
+        }),
+        ("XXH3-128", &|key| xxh.hash(key).low),
+    ];
+    let mut times = contenders.map(|_| Vec::new());
+    for _ in 0..ROUNDS {
+        for ((_, hash), times) in contenders.iter().zip(&mut times) {
+            let begun = Instant::now();
+            for key in &keys {
+                black_box(hash(black_box(key)));
+            }
+            times.push(begun.elapsed().as_nanos() as f64 / KEYS as f64);
+        }
+    }
+    times
+        .iter_mut()
+        .for_each(|times| times.sort_by(f64::total_cmp));
+    let first = times[0][ROUNDS / 2];
+    println!(
+        "{:16} {:>9} {:>9} {:>9} {:>7}",
+        "ns a key", "10 %", "median", "90 %", "ratio"
+    );
+    for ((name, _), times) in contenders.iter().zip(&times) {
+        let at = |share: usize| times[ROUNDS * share / 100];
+        let (low, median, high) = (at(10), at(50), at(90));
+        println!(
+            "{name:16} {low:9.1} {median:9.1} {high:9.1} {:7.2}",
+            median / first
+        );
+    }
+}
