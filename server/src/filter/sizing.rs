@@ -2,7 +2,7 @@
 //!
 //! The classic formula alone would be wrong for blocks: some get more keys than others, and
 //! the rate suffers more from the full ones than it gains from the empty ones. Rates are
-//! therefore computed for each layout ([`blocked`], [`classic`]), and sizes are found by
+//! therefore computed for each layout (`sizing/blocked.rs`, `sizing/classic.rs`), and sizes are found by
 //! searching for the smallest whose computed rate is low enough.
 
 mod blocked;

@@ -9,6 +9,9 @@ use std::{hint::black_box, time::Instant};
 use highway::{HighwayHash, HighwayHasher, Key};
 use seenset_filter::hash::{HashFunction, KeyHasher, Secret};
 
+/// A name, and what it does with a key.
+type Contender<'a> = (&'a str, &'a dyn Fn(&[u8]) -> u64);
+
 const KEYS: u64 = 4096;
 const ROUNDS: usize = 401;
 
@@ -25,7 +28,7 @@ fn main() {
         hasher(HashFunction::SipHash13_128),
         hasher(HashFunction::Xxh3_128),
     );
-    let contenders: [(&str, &dyn Fn(&[u8]) -> u64); 3] = [
+    let contenders: [Contender; 3] = [
         ("SipHash-1-3-128", &|key| sip.hash(key).low),
         ("HighwayHash-128", &|key| {
             HighwayHasher::new(Key([7; 4])).hash128(key)[0]
