@@ -3,30 +3,29 @@
 mod convert;
 mod dedup;
 mod filters;
+mod health;
 mod oversize;
 mod status;
 mod stream;
 
+use std::time::Duration;
+
 use seenset_proto::v1::{
-    dedup_service_server::{self, DedupServiceServer},
-    filter_service_server::{self, FilterServiceServer},
+    dedup_service_server::DedupServiceServer, filter_service_server::FilterServiceServer,
 };
 use tokio::sync::watch;
 use tonic::service::Routes;
-use tonic_health::{ServingStatus, server::HealthReporter};
 use tonic_reflection::server::Error as ReflectionError;
 
+pub use health::Health;
 pub use oversize::name_the_limit;
 
 use self::{dedup::Dedup, filters::Filters};
 use crate::engine::Engine;
 
-/// The names under which health is asked for; the empty one is the server as a whole.
-const SERVICES: [&str; 3] = [
-    "",
-    dedup_service_server::SERVICE_NAME,
-    filter_service_server::SERVICE_NAME,
-];
+/// How long a stream may be silent while the server drains. A client at work sends its next
+/// batch sooner; waiting for one that is not would use up the whole drain timeout.
+const DRAIN_SILENCE: Duration = Duration::from_secs(1);
 
 /// What the services tell the rest of the server, and are told by it.
 #[derive(Debug)]
@@ -47,9 +46,7 @@ pub async fn rpcs(
     max_message_bytes: usize,
     draining: watch::Receiver<bool>,
 ) -> Result<Rpcs, ReflectionError> {
-    let (reporter, health_service) = tonic_health::server::health_reporter();
-    let health = Health { reporter };
-    health.set(ServingStatus::NotServing).await;
+    let (health, health_service) = Health::new(draining.clone()).await;
 
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -67,29 +64,4 @@ pub async fn rpcs(
         // What grpcurl knew before its version 1.9.
         .add_service(reflection().build_v1alpha()?);
     Ok(Rpcs { routes, health })
-}
-
-/// What `grpc.health.v1.Health` answers, for the server and for each of its services.
-#[derive(Debug, Clone)]
-pub struct Health {
-    reporter: HealthReporter,
-}
-
-impl Health {
-    /// Says that calls are welcome.
-    pub async fn serving(&self) {
-        self.set(ServingStatus::Serving).await;
-    }
-
-    /// Says that they are not: the server recovers, or is about to stop.
-    pub async fn not_serving(&self) {
-        self.set(ServingStatus::NotServing).await;
-    }
-
-    async fn set(&self, status: ServingStatus) {
-        // The empty name too: it is reported as serving from the start otherwise.
-        for service in SERVICES {
-            self.reporter.set_service_status(service, status).await;
-        }
-    }
 }

@@ -7,7 +7,6 @@
 use std::{
     pin::Pin,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use futures_util::stream::{self, Stream};
@@ -15,12 +14,8 @@ use seenset_proto::v1::{QueryAndAddStreamRequest, QueryAndAddStreamResponse};
 use tokio::{sync::watch, time::timeout};
 use tonic::{Status, Streaming};
 
-use super::{oversize, status::status};
+use super::{DRAIN_SILENCE, oversize, status::status};
 use crate::engine::Engine;
-
-/// How long a stream may be silent while the server drains. A client at work sends its next
-/// batch sooner; waiting for one that is not would use up the whole drain timeout.
-const DRAIN_SILENCE: Duration = Duration::from_secs(1);
 
 type Item = Result<QueryAndAddStreamResponse, Status>;
 
