@@ -1,0 +1,1 @@
+"""What the tests stand on: a running server, real tools, real pages."""

@@ -1,0 +1,152 @@
+"""Promise 6 for files: a snapshot that is damaged, cut short or from a newer release stops
+the start with an error that names it, and stays as it is for whoever can repair it."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.programs import Programs, run
+from support.server import SMALL, Server
+
+FORMAT_OFFSET = 8
+
+
+@pytest.fixture(scope="module")
+def healthy(programs, contract, tmp_path_factory) -> Path:
+    """A data directory with two filters; tests work on copies."""
+    data_dir = tmp_path_factory.mktemp("healthy") / "data"
+    with Server(programs.server, contract, data_dir, *SMALL) as server:
+        server.client.create_filter("pages", capacity=50_000, false_positive_rate=0.01)
+        keys = [str(number) for number in range(20_000)]
+        server.client.add_batch(keys)
+        server.client.add_batch(keys, filter="pages")
+        assert server.stop() == 0
+    return data_dir
+
+
+def flipped(place: float | int) -> Callable[[bytes], bytes]:
+    """One bit of one byte turned: at an offset, or at a share of the file's length."""
+
+    def flip(content: bytes) -> bytes:
+        damaged = bytearray(content)
+        offset = int(place * len(content)) if isinstance(place, float) else place
+        damaged[offset] ^= 0x10
+        return bytes(damaged)
+
+    return flip
+
+
+def newer(content: bytes) -> bytes:
+    (version,) = struct.unpack_from("<I", content, FORMAT_OFFSET)
+    return content[:FORMAT_OFFSET] + struct.pack("<I", version + 1) + content[FORMAT_OFFSET + 4 :]
+
+
+def zeroed(content: bytes) -> bytes:
+    """A page that never reached the disk, as some file systems leave it after a crash."""
+    middle = len(content) // 2 // 4096 * 4096
+    return content[:middle] + bytes(4096) + content[middle + 4096 :]
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "magic": flipped(0),
+    "version": flipped(24),
+    "capacity": flipped(48),
+    "secret": flipped(120),
+    "name": flipped(140),
+    "end of the header": flipped(383),
+    "table": flipped(384 + 4),
+    "a tenth in": flipped(0.1),
+    "middle": flipped(0.5),
+    "last byte": flipped(-1),
+    "a page of zeros": zeroed,
+    "newer format": newer,
+    "older format": lambda content: content[:FORMAT_OFFSET] + bytes(4) + content[FORMAT_OFFSET + 4 :],
+    "empty": lambda _: b"",
+    "a part of the header": lambda content: content[:100],
+    "the header alone": lambda content: content[:384],
+    "half": lambda content: content[: len(content) // 2],
+    "a byte too few": lambda content: content[:-1],
+    "a byte too many": lambda content: content + b"\0",
+    "other contents": lambda content: b"\x7fELF" + b"x" * len(content),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_stops_the_start_and_stays(
+    programs: Programs, healthy: Path, data_dir: Path, kind: str
+) -> None:
+    shutil.copytree(healthy, data_dir)
+    (file,) = data_dir.glob("pages.*")
+    damaged = DAMAGE[kind](file.read_bytes())
+    assert damaged != file.read_bytes()
+    file.write_bytes(damaged)
+    before = contents(data_dir)
+
+    for _ in range(2):
+        result = run(programs.server, "--listen=127.0.0.1:0", f"--data-dir={data_dir}", *SMALL)
+        assert result.returncode == 1, result.stderr
+        errors = [line for line in result.stderr.splitlines() if line.startswith("seenset-server: ")]
+        assert len(errors) == 1, result.stderr
+        assert str(file) in errors[0]
+        assert contents(data_dir) == before, "a start that was stopped changed a file"
+
+
+def contents(data_dir: Path) -> dict[str, bytes]:
+    """All files but the lock, which says who had it last."""
+    return {file.name: file.read_bytes() for file in data_dir.iterdir() if file.name != "LOCK"}
+
+
+def test_the_message_says_what_was_expected_and_found(
+    programs: Programs, healthy: Path, data_dir: Path
+) -> None:
+    shutil.copytree(healthy, data_dir)
+    (file,) = data_dir.glob("pages.*")
+    intact = file.read_bytes()
+    for damage, words in ((newer, ["format 2", "format 1"]), (flipped(0.5), ["expected", "found"])):
+        file.write_bytes(damage(intact))
+        result = run(programs.server, "--listen=127.0.0.1:0", f"--data-dir={data_dir}", *SMALL)
+        for word in words:
+            assert word in result.stderr
+
+
+def test_a_snapshot_under_another_name_is_no_snapshot(
+    programs: Programs, healthy: Path, data_dir: Path
+) -> None:
+    """A file that was copied by hand would bring one filter up as two, or as the wrong one."""
+    shutil.copytree(healthy, data_dir)
+    (file,) = data_dir.glob("pages.*")
+    copy = file.with_name(file.name.replace("pages", "copies"))
+    shutil.copyfile(file, copy)
+    result = run(programs.server, "--listen=127.0.0.1:0", f"--data-dir={data_dir}", *SMALL)
+    assert result.returncode == 1, result.stderr
+    assert str(copy) in result.stderr
+
+
+def test_without_the_damaged_file_the_others_are_served(start, healthy: Path, data_dir: Path) -> None:
+    """What the message advises works."""
+    shutil.copytree(healthy, data_dir)
+    (file,) = data_dir.glob("pages.*")
+    file.rename(data_dir.with_name(file.name))
+    server = start()
+    assert [filter.name for filter in server.client.list_filters().filters] == ["default"]
+    assert server.client.query_batch(["0", "19999"]) == [True, True]
+    assert server.stop() == 0
+    data_dir.with_name(file.name).rename(file)
+    server = start()
+    assert server.client.query_batch(["0", "19999"], filter="pages") == [True, True]
+
+
+def test_an_unfinished_snapshot_is_no_harm(start, healthy: Path, data_dir: Path) -> None:
+    """It is what a crash in the middle of a store leaves."""
+    shutil.copytree(healthy, data_dir)
+    (file,) = data_dir.glob("pages.*")
+    unfinished = file.with_name(file.name + ".tmp")
+    unfinished.write_bytes(file.read_bytes()[:1000])
+    server = start()
+    assert not unfinished.exists()
+    assert server.client.query_batch(["0", "19999"], filter="pages") == [True, True]

@@ -1,0 +1,159 @@
+"""The real grpcurl, with nothing but the address: no `.proto` at hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from support.contract import PROTO
+from support.programs import Programs, run
+from support.server import Server
+
+# grpcurl's exit code is 64 and the status code.
+INVALID_ARGUMENT, NOT_FOUND = 64 + 3, 64 + 5
+
+
+class Grpcurl:
+    def __init__(self, program: Path, address: str, cwd: Path) -> None:
+        self.command = [program, "-plaintext", "-max-time", "30"]
+        self.address = address
+        self.cwd = cwd
+
+    def __call__(self, *arguments: str, data: str | None = None, code: int = 0) -> str:
+        """What it prints; on standard error if it fails as expected."""
+        flags = [] if data is None else ["-d", data]
+        result = run(*self.command, *flags, self.address, *arguments, cwd=self.cwd)
+        assert result.returncode == code, result.stdout + result.stderr
+        return result.stderr if code else result.stdout
+
+    def dedup(self, method: str, code: int = 0, **request: object) -> str:
+        return self(f"seenset.v1.DedupService/{method}", data=json.dumps(request), code=code)
+
+    def filters(self, method: str, code: int = 0, **request: object) -> str:
+        return self(f"seenset.v1.FilterService/{method}", data=json.dumps(request), code=code)
+
+
+@pytest.fixture
+def grpcurl(programs: Programs, server: Server, tmp_path: Path) -> Grpcurl:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    return Grpcurl(programs.grpcurl, server.address, empty)
+
+
+def test_it_is_the_release_that_knows_only_v1alpha(programs: Programs) -> None:
+    result = run(programs.grpcurl, "-version")
+    assert "v1.8.6" in result.stdout + result.stderr
+
+
+def test_list_shows_every_service(grpcurl: Grpcurl) -> None:
+    services = grpcurl("list").split()
+    for service in (
+        "grpc.health.v1.Health",
+        "seenset.v1.DedupService",
+        "seenset.v1.FilterService",
+    ):
+        assert service in services
+    assert grpcurl("list", "seenset.v1.DedupService").split() == [
+        f"seenset.v1.DedupService.{method}"
+        for method in (
+            "Add",
+            "AddBatch",
+            "Query",
+            "QueryAndAdd",
+            "QueryAndAddBatch",
+            "QueryAndAddStream",
+            "QueryBatch",
+            "Store",
+        )
+    ]
+    assert grpcurl("list", "seenset.v1.FilterService").split() == [
+        f"seenset.v1.FilterService.{method}"
+        for method in ("CreateFilter", "DeleteFilter", "GetFilter", "ListFilters")
+    ]
+
+
+def test_describe_shows_every_comment_of_the_contract(grpcurl: Grpcurl) -> None:
+    for source in PROTO.rglob("*.proto"):
+        text = source.read_text()
+        symbols = re.findall(r"^(?:service|message|enum) (\w+)", text, re.MULTILINE)
+        assert symbols, source
+        described = "".join(grpcurl("describe", f"seenset.v1.{symbol}") for symbol in symbols)
+        shown = {line.strip() for line in described.splitlines()}
+        comments = {line.strip() for line in text.splitlines() if line.strip().startswith("//")}
+        assert len(comments) > 20, source
+        assert comments - shown == set(), source
+
+
+def test_query_and_add_prints_false_and_then_true(grpcurl: Grpcurl) -> None:
+    url = "https://example.com/"
+    assert grpcurl.dedup("Query", key=url) == '{\n  "seen": false\n}\n'
+    assert grpcurl.dedup("QueryAndAdd", key=url) == '{\n  "seen": false\n}\n'
+    assert grpcurl.dedup("QueryAndAdd", key=url) == '{\n  "seen": true\n}\n'
+    assert grpcurl.dedup("Query", key=url) == '{\n  "seen": true\n}\n'
+
+
+def test_the_other_dedup_calls(grpcurl: Grpcurl) -> None:
+    def seen(text: str) -> list[bool]:
+        return json.loads(text)["seen"]
+
+    assert json.loads(grpcurl.dedup("Add", key="a")) == {}
+    assert json.loads(grpcurl.dedup("AddBatch", keys=["b", "c"])) == {}
+    assert seen(grpcurl.dedup("QueryBatch", keys=["a", "b", "c", "d"])) == [True, True, True, False]
+    assert seen(grpcurl.dedup("QueryAndAddBatch", keys=["d", "a", "d"])) == [False, True, True]
+    (stored,) = json.loads(grpcurl.dedup("Store"))["filters"]
+    assert stored["name"] == "default"
+    assert int(stored["version"]) > 0
+    assert int(stored["writtenBytes"]) > 0
+    assert re.fullmatch(r"\d+(\.\d+)?s", stored["duration"])
+
+
+def test_the_stream_answers_each_message(grpcurl: Grpcurl) -> None:
+    messages = '{"keys": ["a", "b"]} {"keys": ["b", "c"]} {"keys": ["c"]}'
+    output = grpcurl("seenset.v1.DedupService/QueryAndAddStream", data=messages)
+    answers = [json.loads(part + "}") for part in output.split("}") if part.strip()]
+    assert [answer["seen"] for answer in answers] == [[False, False], [True, False], [True]]
+
+
+def test_the_filter_calls(grpcurl: Grpcurl) -> None:
+    spec = {"capacity": 1000, "false_positive_rate": 0.01, "layout": "LAYOUT_CLASSIC"}
+    created = json.loads(grpcurl.filters("CreateFilter", name="pages", spec=spec))["filter"]
+    assert created["name"] == "pages"
+    assert created["spec"]["capacity"] == "1000"
+    assert created["spec"]["layout"] == "LAYOUT_CLASSIC"
+    assert int(created["spec"]["bitCount"]) > 0
+    assert created["spec"]["hashCount"] > 0
+
+    # The same again changes nothing; something else under the name is refused.
+    again = json.loads(grpcurl.filters("CreateFilter", name="pages", spec=spec))["filter"]
+    assert again["createTime"] == created["createTime"]
+    other = grpcurl.filters("CreateFilter", name="pages", spec=spec | {"capacity": 7}, code=64 + 6)
+    assert "Code: AlreadyExists" in other
+
+    assert '"seen": false' in grpcurl.dedup("QueryAndAdd", filter="pages", key="a")
+    shown = json.loads(grpcurl.filters("GetFilter", name="pages"))["filter"]
+    assert shown["keysAdded"] == "1"
+    listed = json.loads(grpcurl.filters("ListFilters"))["filters"]
+    assert [filter["name"] for filter in listed] == ["default", "pages"]
+    assert json.loads(grpcurl.filters("DeleteFilter", name="pages")) == {}
+    gone = grpcurl.filters("GetFilter", name="pages", code=NOT_FOUND)
+    assert "Code: NotFound" in gone
+
+
+def test_errors_say_what_is_wrong(grpcurl: Grpcurl) -> None:
+    unknown = grpcurl.dedup("Query", filter="defualt", key="a", code=NOT_FOUND)
+    assert "Code: NotFound" in unknown
+    assert "defualt" in unknown
+    empty = grpcurl.dedup("QueryAndAdd", key="", code=INVALID_ARGUMENT)
+    assert "Code: InvalidArgument" in empty
+    assert "key" in empty
+
+
+def test_health(grpcurl: Grpcurl) -> None:
+    for service in ("", "seenset.v1.DedupService", "seenset.v1.FilterService"):
+        answer = grpcurl("grpc.health.v1.Health/Check", data=json.dumps({"service": service}))
+        assert json.loads(answer) == {"status": "SERVING"}
+    other = json.dumps({"service": "seenset.v1.Other"})
+    assert "Code: NotFound" in grpcurl("grpc.health.v1.Health/Check", data=other, code=NOT_FOUND)
