@@ -23,10 +23,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
 
+    // The codec tells requests from responses by their names.
+    let mut names = tonic_prost_build::Config::new();
+    names.enable_type_names();
     tonic_prost_build::configure()
         // A codec of our own, because the stock one answers a malformed message with
         // INTERNAL, and the contract says INVALID_ARGUMENT.
         .codec_path("crate::codec::ContractCodec")
-        .compile_fds(descriptors)?;
+        .compile_fds_with_config(descriptors, names)?;
     Ok(())
 }

@@ -99,7 +99,8 @@ def test_dedup_from_a_pipe_that_stays_open(programs: Programs, server: Server) -
         stderr=subprocess.PIPE,
     )
     try:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         for line in (b"a\n", b"b\n"):
             process.stdin.write(line)
             process.stdin.flush()

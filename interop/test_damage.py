@@ -65,7 +65,9 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "last byte": flipped(-1),
     "a page of zeros": zeroed,
     "newer format": newer,
-    "older format": lambda content: content[:FORMAT_OFFSET] + bytes(4) + content[FORMAT_OFFSET + 4 :],
+    "older format": lambda content: (
+        content[:FORMAT_OFFSET] + bytes(4) + content[FORMAT_OFFSET + 4 :]
+    ),
     "empty": lambda _: b"",
     "a part of the header": lambda content: content[:100],
     "the header alone": lambda content: content[:384],
@@ -90,7 +92,9 @@ def test_damage_stops_the_start_and_stays(
     for _ in range(2):
         result = run(programs.server, "--listen=127.0.0.1:0", f"--data-dir={data_dir}", *SMALL)
         assert result.returncode == 1, result.stderr
-        errors = [line for line in result.stderr.splitlines() if line.startswith("seenset-server: ")]
+        errors = [
+            line for line in result.stderr.splitlines() if line.startswith("seenset-server: ")
+        ]
         assert len(errors) == 1, result.stderr
         assert str(file) in errors[0]
         assert contents(data_dir) == before, "a start that was stopped changed a file"
@@ -127,7 +131,9 @@ def test_a_snapshot_under_another_name_is_no_snapshot(
     assert str(copy) in result.stderr
 
 
-def test_without_the_damaged_file_the_others_are_served(start, healthy: Path, data_dir: Path) -> None:
+def test_without_the_damaged_file_the_others_are_served(
+    start, healthy: Path, data_dir: Path
+) -> None:
     """What the message advises works."""
     shutil.copytree(healthy, data_dir)
     (file,) = data_dir.glob("pages.*")

@@ -41,7 +41,9 @@ def test_it_starts_at_once_and_takes_no_memory_until_keys_come(start, tmp_path) 
 
 def test_store_and_restore(start) -> None:
     server = start(*LARGE)
-    batches = [[f"https://example.com/{batch}/{key}" for key in range(10_000)] for batch in range(20)]
+    batches = [
+        [f"https://example.com/{batch}/{key}" for key in range(10_000)] for batch in range(20)
+    ]
     for batch in batches:
         server.client.add_batch(batch)
     (stored,) = server.client.store()

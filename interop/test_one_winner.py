@@ -76,7 +76,9 @@ def test_streams_batches_and_duplicates_in_a_batch(start) -> None:
             answers = list(client.query_and_add_stream(batches))
         else:
             answers = [client.query_and_add_batch(batch) for batch in batches]
-        return [key for batch, seen in zip(batches, answers, strict=True) for key in new(batch, seen)]
+        return [
+            key for batch, seen in zip(batches, answers, strict=True) for key in new(batch, seen)
+        ]
 
     server = start(*EXACT)
     assert race(server, caller) == Counter(keys)

@@ -54,4 +54,3 @@ def test_buf_calls_without_the_contract(
         )
         assert called.returncode == 0, called.stderr
         assert json.loads(called.stdout) == {"seen": seen}
-

@@ -42,151 +42,163 @@ def streaming(*batches: list[str], filter: str = "") -> Call:
 
 
 # The call, the code, and what the message must say: the field, the value, the limit.
-REFUSED: dict[str, tuple[Call, grpc.StatusCode, list[str]]] = {
-    "Query, empty key": (lambda c: c.query(""), INVALID, ["key", "0", "1 to 65536"]),
-    "Add, empty key": (lambda c: c.add(""), INVALID, ["key", "0", "1 to 65536"]),
-    "QueryAndAdd, empty key": (lambda c: c.query_and_add(""), INVALID, ["key", "0", "1 to 65536"]),
-    "Query, long key": (lambda c: c.query(LONG_KEY), INVALID, ["key", "65537", "65536"]),
-    "Add, long key": (lambda c: c.add(LONG_KEY), INVALID, ["key", "65537", "65536"]),
-    "QueryAndAdd, long key": (
-        lambda c: c.query_and_add(LONG_KEY),
-        INVALID,
-        ["key", "65537", "65536"],
-    ),
-    "QueryBatch, empty key": (
-        lambda c: c.query_batch(["a", ""]),
-        INVALID,
-        ["keys[1]", "0", "1 to 65536"],
-    ),
-    "QueryBatch, long key": (
-        lambda c: c.query_batch(["a", "b", LONG_KEY]),
-        INVALID,
-        ["keys[2]", "65537", "65536"],
-    ),
-    "QueryBatch, many keys": (
-        lambda c: c.query_batch(MANY_KEYS),
-        INVALID,
-        ["keys", "100001", "100000"],
-    ),
-    "AddBatch, many keys": (
-        lambda c: c.add_batch(MANY_KEYS),
-        INVALID,
-        ["keys", "100001", "100000"],
-    ),
-    "QueryAndAddBatch, many keys": (
-        lambda c: c.query_and_add_batch(MANY_KEYS),
-        INVALID,
-        ["keys", "100001", "100000"],
-    ),
-    "QueryAndAddStream, many keys": (
-        streaming(MANY_KEYS),
-        INVALID,
-        ["keys", "100001", "100000"],
-    ),
-    "QueryAndAddStream, empty key": (streaming([""]), INVALID, ["keys[0]", "0", "1 to 65536"]),
-    "AddBatch, large message": (
-        lambda c: c.add_batch(LARGE_BATCH),
-        EXHAUSTED,
-        ["message", "16777216"],
-    ),
-    "QueryAndAddStream, large message": (
-        streaming(LARGE_BATCH),
-        EXHAUSTED,
-        ["message", "16777216"],
-    ),
-    "Query, unknown filter": (lambda c: c.query("a", filter="other"), NOT_FOUND, ["other"]),
-    "Add, unknown filter": (lambda c: c.add("a", filter="other"), NOT_FOUND, ["other"]),
-    "QueryAndAdd, unknown filter": (
-        lambda c: c.query_and_add("a", filter="other"),
-        NOT_FOUND,
-        ["other"],
-    ),
-    "QueryBatch, unknown filter": (
-        lambda c: c.query_batch(["a"], filter="other"),
-        NOT_FOUND,
-        ["other"],
-    ),
-    "AddBatch, unknown filter": (
-        lambda c: c.add_batch(["a"], filter="other"),
-        NOT_FOUND,
-        ["other"],
-    ),
-    "QueryAndAddBatch, unknown filter": (
-        lambda c: c.query_and_add_batch(["a"], filter="other"),
-        NOT_FOUND,
-        ["other"],
-    ),
-    "QueryAndAddStream, unknown filter": (
-        streaming(["a"], filter="other"),
-        NOT_FOUND,
-        ["other"],
-    ),
-    "Store, unknown filter": (lambda c: c.store("other"), NOT_FOUND, ["other"]),
-    "GetFilter, unknown filter": (lambda c: c.get_filter("other"), NOT_FOUND, ["other"]),
-    "DeleteFilter, unknown filter": (lambda c: c.delete_filter("other"), NOT_FOUND, ["other"]),
-    "DeleteFilter, no name": (lambda c: c.delete_filter(""), INVALID, ["name", "1 to 128"]),
-    "ListFilters, negative page size": (
-        lambda c: c.list_filters(page_size=-1),
-        INVALID,
-        ["page_size", "-1", "at least 0"],
-    ),
-    "CreateFilter, capacity 0": (
-        creating(capacity=0),
-        INVALID,
-        ["capacity", "0", "at least 1"],
-    ),
-    "CreateFilter, hash_count 65": (
-        creating(hash_count=65),
-        INVALID,
-        ["hash_count", "65", "64"],
-    ),
-    "CreateFilter, unknown layout": (creating(layout=9), INVALID, ["layout", "9", "LAYOUT_"]),
-    "CreateFilter, unknown hash function": (
-        creating(hash_function=9),
-        INVALID,
-        ["hash_function", "9", "HASH_FUNCTION_"],
-    ),
-    "CreateFilter, more bits than there can be": (
-        creating(bit_count=(1 << 64) - 1, false_positive_rate=0),
-        INVALID,
-        ["bit_count", str((1 << 64) - 1), "at most"],
-    ),
-    "CreateFilter, more memory than the budget": (
-        creating(bit_count=1 << 46, false_positive_rate=0),
-        EXHAUSTED,
-        [str(1 << 43), "--max-memory"],
-    ),
-    "CreateFilter, too few bits for the rate": (
-        creating(bit_count=64, false_positive_rate=0.001),
-        INVALID,
-        ["bit_count", "false_positive_rate"],
-    ),
-} | {
-    f"CreateFilter, false_positive_rate {rate}": (
-        creating(false_positive_rate=rate),
-        INVALID,
-        ["false_positive_rate", shown, "above 0 and below 1"],
-    )
-    for rate, shown in (
-        (0.0, "0"),
-        (-0.5, "-0.5"),
-        (1.0, "1"),
-        (1.5, "1.5"),
-        (math.nan, "NaN"),
-        (math.inf, "inf"),
-    )
-} | {
-    f"{method}, name {name[:20]!r}": (call, INVALID, [field, quoted(name), "1 to 128"])
-    for name in ("../x", "a/b", "/etc/x", "..\\x", "a b", "é", "x" * 129)
-    for method, field, call in (
-        ("CreateFilter", "name", creating(name)),
-        ("GetFilter", "name", lambda c, name=name: c.get_filter(name)),
-        ("DeleteFilter", "name", lambda c, name=name: c.delete_filter(name)),
-        ("Query", "filter", lambda c, name=name: c.query("a", filter=name)),
-        ("QueryAndAddBatch", "filter", lambda c, name=name: c.query_and_add_batch(["a"], filter=name)),
-        ("Store", "filter", lambda c, name=name: c.store(name)),
-    )
-}
+REFUSED: dict[str, tuple[Call, grpc.StatusCode, list[str]]] = (
+    {
+        "Query, empty key": (lambda c: c.query(""), INVALID, ["key", "0", "1 to 65536"]),
+        "Add, empty key": (lambda c: c.add(""), INVALID, ["key", "0", "1 to 65536"]),
+        "QueryAndAdd, empty key": (
+            lambda c: c.query_and_add(""),
+            INVALID,
+            ["key", "0", "1 to 65536"],
+        ),
+        "Query, long key": (lambda c: c.query(LONG_KEY), INVALID, ["key", "65537", "65536"]),
+        "Add, long key": (lambda c: c.add(LONG_KEY), INVALID, ["key", "65537", "65536"]),
+        "QueryAndAdd, long key": (
+            lambda c: c.query_and_add(LONG_KEY),
+            INVALID,
+            ["key", "65537", "65536"],
+        ),
+        "QueryBatch, empty key": (
+            lambda c: c.query_batch(["a", ""]),
+            INVALID,
+            ["keys[1]", "0", "1 to 65536"],
+        ),
+        "QueryBatch, long key": (
+            lambda c: c.query_batch(["a", "b", LONG_KEY]),
+            INVALID,
+            ["keys[2]", "65537", "65536"],
+        ),
+        "QueryBatch, many keys": (
+            lambda c: c.query_batch(MANY_KEYS),
+            INVALID,
+            ["keys", "100001", "100000"],
+        ),
+        "AddBatch, many keys": (
+            lambda c: c.add_batch(MANY_KEYS),
+            INVALID,
+            ["keys", "100001", "100000"],
+        ),
+        "QueryAndAddBatch, many keys": (
+            lambda c: c.query_and_add_batch(MANY_KEYS),
+            INVALID,
+            ["keys", "100001", "100000"],
+        ),
+        "QueryAndAddStream, many keys": (
+            streaming(MANY_KEYS),
+            INVALID,
+            ["keys", "100001", "100000"],
+        ),
+        "QueryAndAddStream, empty key": (streaming([""]), INVALID, ["keys[0]", "0", "1 to 65536"]),
+        "AddBatch, large message": (
+            lambda c: c.add_batch(LARGE_BATCH),
+            EXHAUSTED,
+            ["message", "16777216"],
+        ),
+        "QueryAndAddStream, large message": (
+            streaming(LARGE_BATCH),
+            EXHAUSTED,
+            ["message", "16777216"],
+        ),
+        "Query, unknown filter": (lambda c: c.query("a", filter="other"), NOT_FOUND, ["other"]),
+        "Add, unknown filter": (lambda c: c.add("a", filter="other"), NOT_FOUND, ["other"]),
+        "QueryAndAdd, unknown filter": (
+            lambda c: c.query_and_add("a", filter="other"),
+            NOT_FOUND,
+            ["other"],
+        ),
+        "QueryBatch, unknown filter": (
+            lambda c: c.query_batch(["a"], filter="other"),
+            NOT_FOUND,
+            ["other"],
+        ),
+        "AddBatch, unknown filter": (
+            lambda c: c.add_batch(["a"], filter="other"),
+            NOT_FOUND,
+            ["other"],
+        ),
+        "QueryAndAddBatch, unknown filter": (
+            lambda c: c.query_and_add_batch(["a"], filter="other"),
+            NOT_FOUND,
+            ["other"],
+        ),
+        "QueryAndAddStream, unknown filter": (
+            streaming(["a"], filter="other"),
+            NOT_FOUND,
+            ["other"],
+        ),
+        "Store, unknown filter": (lambda c: c.store("other"), NOT_FOUND, ["other"]),
+        "GetFilter, unknown filter": (lambda c: c.get_filter("other"), NOT_FOUND, ["other"]),
+        "DeleteFilter, unknown filter": (lambda c: c.delete_filter("other"), NOT_FOUND, ["other"]),
+        "DeleteFilter, no name": (lambda c: c.delete_filter(""), INVALID, ["name", "1 to 128"]),
+        "ListFilters, negative page size": (
+            lambda c: c.list_filters(page_size=-1),
+            INVALID,
+            ["page_size", "-1", "at least 0"],
+        ),
+        "CreateFilter, capacity 0": (
+            creating(capacity=0),
+            INVALID,
+            ["capacity", "0", "at least 1"],
+        ),
+        "CreateFilter, hash_count 65": (
+            creating(hash_count=65),
+            INVALID,
+            ["hash_count", "65", "64"],
+        ),
+        "CreateFilter, unknown layout": (creating(layout=9), INVALID, ["layout", "9", "LAYOUT_"]),
+        "CreateFilter, unknown hash function": (
+            creating(hash_function=9),
+            INVALID,
+            ["hash_function", "9", "HASH_FUNCTION_"],
+        ),
+        "CreateFilter, more bits than there can be": (
+            creating(bit_count=(1 << 64) - 1, false_positive_rate=0),
+            INVALID,
+            ["bit_count", str((1 << 64) - 1), "at most"],
+        ),
+        "CreateFilter, more memory than the budget": (
+            creating(bit_count=1 << 46, false_positive_rate=0),
+            EXHAUSTED,
+            [str(1 << 43), "--max-memory"],
+        ),
+        "CreateFilter, too few bits for the rate": (
+            creating(bit_count=64, false_positive_rate=0.001),
+            INVALID,
+            ["bit_count", "false_positive_rate"],
+        ),
+    }
+    | {
+        f"CreateFilter, false_positive_rate {rate}": (
+            creating(false_positive_rate=rate),
+            INVALID,
+            ["false_positive_rate", shown, "above 0 and below 1"],
+        )
+        for rate, shown in (
+            (0.0, "0"),
+            (-0.5, "-0.5"),
+            (1.0, "1"),
+            (1.5, "1.5"),
+            (math.nan, "NaN"),
+            (math.inf, "inf"),
+        )
+    }
+    | {
+        f"{method}, name {name[:20]!r}": (call, INVALID, [field, quoted(name), "1 to 128"])
+        for name in ("../x", "a/b", "/etc/x", "..\\x", "a b", "é", "x" * 129)
+        for method, field, call in (
+            ("CreateFilter", "name", creating(name)),
+            ("GetFilter", "name", lambda c, name=name: c.get_filter(name)),
+            ("DeleteFilter", "name", lambda c, name=name: c.delete_filter(name)),
+            ("Query", "filter", lambda c, name=name: c.query("a", filter=name)),
+            (
+                "QueryAndAddBatch",
+                "filter",
+                lambda c, name=name: c.query_and_add_batch(["a"], filter=name),
+            ),
+            ("Store", "filter", lambda c, name=name: c.store(name)),
+        )
+    }
+)
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
-from support.programs import Programs, run
+from support.programs import Programs, environment, run
 
 
 def refusal(programs: Programs, data_dir: Path, *flags: str, code: int, **settings: str) -> str:
@@ -50,7 +51,9 @@ def test_an_unwritable_data_directory(programs: Programs, tmp_path: Path) -> Non
     data_dir = tmp_path / "data"
     data_dir.mkdir(mode=0o555)
     # Root may write anywhere, unless it gives that up.
-    plain = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    plain = (
+        ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    )
     result = run(*plain, programs.server, "--listen=127.0.0.1:0", f"--data-dir={data_dir}")
     assert result.returncode == 1, result.stderr
     (line,) = result.stderr.splitlines()
@@ -176,9 +179,13 @@ def test_the_log_of_a_start(programs: Programs, data_dir: Path, form: str) -> No
             f"--log-format={form}",
             "--capacity=1000000",
         ],
+        env=environment(),
         stderr=subprocess.PIPE,
         text=True,
     )
+    # Ends a wait for lines that never come.
+    deadline = threading.Timer(60, server.kill)
+    deadline.start()
     try:
         assert server.stderr is not None
         log = ""
@@ -196,6 +203,7 @@ def test_the_log_of_a_start(programs: Programs, data_dir: Path, form: str) -> No
         assert all(line.startswith("{") == (form == "json") for line in log.splitlines())
         assert "\x1b" not in log, "colours in what is no terminal"
     finally:
+        deadline.cancel()
         server.kill()
         server.wait(timeout=60)
         server.stderr.close()

@@ -162,7 +162,7 @@ impl<U> Default for MessageCodec<U> {
     }
 }
 
-impl<U: prost::Message + Default + Send + 'static> Codec for MessageCodec<U> {
+impl<U: prost::Message + prost::Name + Default + Send + 'static> Codec for MessageCodec<U> {
     type Encode = Message;
     type Decode = U;
     type Encoder = MessageEncoder;

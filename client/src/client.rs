@@ -190,7 +190,7 @@ impl Client {
         keys: KeyBatch,
     ) -> Result<R, Error>
     where
-        R: prost::Message + Default + 'static,
+        R: prost::Message + prost::Name + Default + 'static,
     {
         let message = self.message(keys)?;
         call.run(&self.options, |left| {

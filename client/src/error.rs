@@ -116,7 +116,6 @@ impl Error {
                     | Code::PermissionDenied
                     | Code::ResourceExhausted
                     | Code::FailedPrecondition
-                    | Code::OutOfRange
                     | Code::Unimplemented
                     | Code::Unauthenticated
             ),

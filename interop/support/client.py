@@ -18,7 +18,9 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 class Client:
     """One connection to one server."""
 
-    def __init__(self, contract: Contract, address: str, deadline: float = DEADLINE_SECONDS) -> None:
+    def __init__(
+        self, contract: Contract, address: str, deadline: float = DEADLINE_SECONDS
+    ) -> None:
         self.contract = contract
         self.deadline = deadline
         self.channel = grpc.insecure_channel(
@@ -68,7 +70,9 @@ class Client:
         request = self.contract.dedup.QueryAndAddBatchRequest(filter=filter, keys=keys)
         return list(self.call("QueryAndAddBatch", request).seen)
 
-    def query_and_add_stream(self, batches: Iterable[Sequence[str]], filter: str = "") -> Iterator[list[bool]]:
+    def query_and_add_stream(
+        self, batches: Iterable[Sequence[str]], filter: str = ""
+    ) -> Iterator[list[bool]]:
         message = self.contract.dedup.QueryAndAddStreamRequest
         requests = (message(filter=filter, keys=keys) for keys in batches)
         for answer in self.dedup.QueryAndAddStream(requests, timeout=self.deadline):
@@ -86,7 +90,9 @@ class Client:
         return self.call("GetFilter", self.contract.filters.GetFilterRequest(name=name)).filter
 
     def list_filters(self, page_size: int = 0, page_token: str = "") -> Any:
-        request = self.contract.filters.ListFiltersRequest(page_size=page_size, page_token=page_token)
+        request = self.contract.filters.ListFiltersRequest(
+            page_size=page_size, page_token=page_token
+        )
         return self.call("ListFilters", request)
 
     def delete_filter(self, name: str) -> None:

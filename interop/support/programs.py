@@ -50,7 +50,9 @@ def _executable(name: Path | str) -> Path:
 
 def environment(**extra: str) -> dict[str, str]:
     """The environment without settings of ours, which the caller's shell may hold."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SEENSET_")}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("SEENSET_")
+    }
     return inherited | extra
 
 

@@ -1,6 +1,10 @@
 //! The program `seenset-server`: parse, start, wait, drain.
 
-use std::{env, process::ExitCode};
+use std::{
+    env,
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use seenset_server::{
     config::{Command, Config},
@@ -23,7 +27,8 @@ async fn main() -> ExitCode {
     let config = match Config::load(env::args_os(), variables) {
         Ok(Command::Run(config)) => *config,
         Ok(Command::Print(text)) => {
-            print!("{text}");
+            // A closed pipe is the reader's choice.
+            let _ = io::stdout().write_all(text.as_bytes());
             return ExitCode::SUCCESS;
         }
         Err(error) => {
@@ -46,8 +51,7 @@ async fn run(config: Config) -> Result<(), ServerError> {
     let mut server = server::bind(config).await?;
     tokio::select! {
         recovered = server.recover() => recovered?,
-        // Nothing has been changed yet, so there is nothing to store.
-        () = signals.next() => return Ok(()),
+        () = signals.next() => return server.shutdown(signals.next()).await,
     }
     signals.next().await;
     server.shutdown(signals.next()).await

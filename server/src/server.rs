@@ -33,6 +33,9 @@ const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 /// The same for all streams of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
+/// The calls that one connection may have in flight, each with a message of its own.
+const MAX_STREAMS: u32 = 256;
+
 /// How long a connection may be silent before the server asks whether anybody is there.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 /// How long it waits for the answer.
@@ -79,9 +82,6 @@ pub enum ServerError {
     /// The system lets nobody wait for signals.
     #[error("cannot wait for signals: {0}")]
     Signals(#[source] io::Error),
-    /// Serving ended with an error.
-    #[error("serving failed: {0}")]
-    Transport(#[from] tonic::transport::Error),
     /// The last snapshot was not written.
     #[error("not everything was stored at the end: {0}")]
     LastStore(String),
@@ -119,6 +119,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         // latency would let one batch through for each round trip.
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_concurrent_streams(MAX_STREAMS)
         // Finds out connections whose other end is gone without a word.
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
@@ -159,11 +160,24 @@ impl Server {
     /// changed.
     pub async fn recover(&mut self) -> Result<(), ServerError> {
         let begun = Instant::now();
-        let restored = self.engine.recover().await?;
+        let request = self.config.default_filter();
+        let restored = self.engine.recover(Some(request)).await?;
         for filter in &restored {
             log_filter(filter, "filter restored");
         }
-        self.provide_default(&restored).await?;
+        let is_default = |filter: &&FilterStatus| filter.name.as_str() == FilterName::DEFAULT;
+        match restored.iter().find(is_default) {
+            None => {
+                let filter = self.engine.get_filter(FilterName::DEFAULT).await?;
+                log_filter(&filter, "filter created");
+            }
+            // What is stored is somebody's keys; a changed flag does not throw them away.
+            Some(filter) if !filter.spec.answers(&request) => tracing::warn!(
+                "the default filter was made with other settings than are configured now, and is \
+                 kept as it is; delete it and start again to make it anew"
+            ),
+            Some(_) => {}
+        }
         if let Some(interval) = self.config.store_interval.nonzero() {
             let engine = self.engine.clone();
             self.storing = Some(tokio::spawn(async move {
@@ -182,29 +196,6 @@ impl Server {
             duration = ?begun.elapsed(),
             "serving"
         );
-        Ok(())
-    }
-
-    async fn provide_default(&self, restored: &[FilterStatus]) -> Result<(), ServerError> {
-        let request = self.config.default_filter();
-        let existing = restored
-            .iter()
-            .find(|filter| filter.name.as_str() == FilterName::DEFAULT);
-        match existing {
-            None => {
-                let filter = self
-                    .engine
-                    .create_filter(FilterName::DEFAULT, request)
-                    .await?;
-                log_filter(&filter, "filter created");
-            }
-            // What is stored is somebody's keys; a changed flag does not throw them away.
-            Some(filter) if !filter.spec.answers(&request) => tracing::warn!(
-                "the default filter was made with other settings than are configured now, and is \
-                 kept as it is; delete it and start again to make it anew"
-            ),
-            Some(_) => {}
-        }
         Ok(())
     }
 
@@ -234,9 +225,12 @@ impl Server {
         let (drained, outcomes) = tokio::join!(drain, self.engine.store_changed());
         log_outcomes(&outcomes);
         if !drained {
-            tracing::warn!("some calls did not finish in time and were cut off");
+            tracing::warn!("some calls did not finish in time and are cut off");
             self.serving.abort();
         }
+        // Aborting ends no connection that is there already: whatever still comes in on one is
+        // refused from here on, or it would be acknowledged and not stored.
+        self.engine.close();
         let outcomes = self.engine.store_changed().await;
         match log_outcomes(&outcomes) {
             None => {

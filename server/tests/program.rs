@@ -11,9 +11,11 @@ use std::{
 };
 
 use seenset_proto::v1::{
-    AddBatchRequest, AddRequest, GetFilterRequest, QueryBatchRequest, StoreRequest,
-    dedup_service_client::DedupServiceClient, filter_service_client::FilterServiceClient,
+    AddBatchRequest, AddRequest, GetFilterRequest, QueryAndAddStreamRequest, QueryBatchRequest,
+    StoreRequest, dedup_service_client::DedupServiceClient,
+    filter_service_client::FilterServiceClient,
 };
+use tokio_stream::StreamExt;
 use tonic::transport::Channel;
 
 fn command() -> Command {
@@ -337,4 +339,51 @@ async fn a_kill_during_store_leaves_a_whole_snapshot() {
         stored_keys > 0,
         "no store was ever acknowledged: nothing was tested"
     );
+}
+
+/// A stream that never pauses is cut off by the drain timeout; all that it was told until
+/// then is in the last snapshot.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_acknowledged_while_stopping_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut program = Program::start(
+        dir.path(),
+        &["--capacity", "10000000", "--drain-timeout", "1s"],
+    );
+    let (mut dedup, _) = program.connect().await;
+    let keys = |batch: u64| {
+        (batch * 100..(batch + 1) * 100)
+            .map(|i| format!("key {i}"))
+            .collect()
+    };
+    let requests = tokio_stream::iter(0..).map(move |batch| QueryAndAddStreamRequest {
+        keys: keys(batch),
+        ..Default::default()
+    });
+    let mut answers = dedup
+        .query_and_add_stream(requests)
+        .await
+        .unwrap()
+        .into_inner();
+    answers.message().await.unwrap().unwrap();
+    program.signal("-TERM");
+    let mut acknowledged = 1;
+    while let Ok(Some(_)) = answers.message().await {
+        acknowledged += 1;
+    }
+    assert_eq!(program.exit_code(), Some(0));
+
+    let program = Program::start(dir.path(), &[]);
+    let (mut dedup, _) = program.connect().await;
+    for batch in 0..acknowledged {
+        let request = QueryBatchRequest {
+            keys: keys(batch),
+            ..Default::default()
+        };
+        let seen = dedup.query_batch(request).await.unwrap().into_inner().seen;
+        assert!(
+            seen.iter().all(|&seen| seen),
+            "batch {batch} of {acknowledged} was forgotten"
+        );
+    }
 }

@@ -14,6 +14,9 @@ pub enum EngineError {
     /// Filters are still being restored.
     #[error("the server is restoring its filters; try again when its health says SERVING")]
     Recovering,
+    /// The server has stored what there was for the last time.
+    #[error("the server is stopping and takes no more keys")]
+    Stopping,
     /// No filter has the name.
     #[error("there is no filter named \"{name}\": create it, or correct the name")]
     UnknownFilter {

@@ -358,6 +358,8 @@ impl GuardedFilter {
     /// [`StoreError`]; the filter can then still be stored.
     pub fn delete(&self, directory: &DataDirectory) -> Result<(), StoreError> {
         let mut presence = self.storing.lock();
+        // Should the removal fail half-way, the filter lives on, and must be stored again.
+        *self.last_store.lock() = None;
         directory.remove_snapshot(&self.name)?;
         *presence = Presence::Deleted;
         Ok(())
@@ -365,6 +367,8 @@ impl GuardedFilter {
 
     /// How the filter is now. Takes each shard's lock for a moment.
     pub fn status(&self) -> FilterStatus {
+        // Before the version, so that it is never the greater of the two.
+        let last_store = *self.last_store.lock();
         let (mut keys_added, mut bits_set) = (0, 0);
         for shard in &self.shards {
             let state = shard.read().state;
@@ -384,7 +388,7 @@ impl GuardedFilter {
             ),
             version: self.version.load(Ordering::Acquire),
             create_time: self.create_time,
-            last_store: *self.last_store.lock(),
+            last_store,
             usage: self.counters.usage(),
         }
     }

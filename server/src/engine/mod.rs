@@ -16,12 +16,13 @@ mod storing;
 
 use std::{
     sync::{
-        Arc,
+        Arc, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::SystemTime,
 };
 
+use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard};
 use parking_lot::Mutex;
 
 pub use budget::OverBudget;
@@ -55,6 +56,9 @@ struct Inner {
     budget: Arc<MemoryBudget>,
     limits: Limits,
     recovered: AtomicBool,
+    /// Whether keys are no longer taken. Held shared by each call that adds keys, until it
+    /// has; sharded, so that such calls do not contend for it.
+    closed: ShardedLock<bool>,
     /// Held while a filter is made or deleted, so that its name is free or taken for as long
     /// as that takes. Calls with keys never wait for it.
     naming: Mutex<()>,
@@ -79,19 +83,24 @@ impl Engine {
                 budget: MemoryBudget::new(max_memory_bytes),
                 limits,
                 recovered: AtomicBool::new(false),
+                closed: ShardedLock::new(false),
                 naming: Mutex::new(()),
             }),
         }
     }
 
-    /// Restores every filter that has a snapshot, then lets calls in.
+    /// Restores every filter that has a snapshot, makes the default one if it has none and
+    /// `default` says what of, and then lets calls in.
     ///
     /// # Errors
     ///
     /// If any snapshot is damaged, of a newer format, or does not fit the memory budget. The
     /// engine then stays closed, and no file is changed.
-    pub async fn recover(&self) -> Result<Vec<FilterStatus>, EngineError> {
-        self.blocking(|inner| {
+    pub async fn recover(
+        &self,
+        default: Option<SpecRequest>,
+    ) -> Result<Vec<FilterStatus>, EngineError> {
+        self.blocking(move |inner| {
             let mut restored = Vec::new();
             for name in inner.directory.filters()? {
                 let snapshot = inner.directory.read_snapshot(&name)?;
@@ -99,10 +108,27 @@ impl Engine {
                 restored.push(filter.status());
                 inner.registry.insert(Arc::new(filter));
             }
+            if let Some(request) = default {
+                let name = filter_name("name", FilterName::DEFAULT)?;
+                if inner.registry.get(&name).is_none() {
+                    inner.create(name, &request)?;
+                }
+            }
             inner.recovered.store(true, Ordering::Release);
             Ok(restored)
         })
         .await
+    }
+
+    /// Takes no more keys from now on, and returns when the calls that are adding some have
+    /// added them: what is stored afterwards is all that was acknowledged. Waits for no more
+    /// than one batch of each thread.
+    pub fn close(&self) {
+        *self
+            .inner
+            .closed
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = true;
     }
 
     /// Whether a key has been seen.
@@ -124,6 +150,7 @@ impl Engine {
     /// As [`Self::query`].
     pub async fn add(&self, filter: &str, key: &str) -> Result<(), EngineError> {
         self.inner.limits.check_key(key.as_bytes())?;
+        let _open = self.open()?;
         self.filter(filter)?.add(key.as_bytes());
         Ok(())
     }
@@ -135,6 +162,7 @@ impl Engine {
     /// As [`Self::query`].
     pub async fn query_and_add(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
         self.inner.limits.check_key(key.as_bytes())?;
+        let _open = self.open()?;
         Ok(self.filter(filter)?.query_and_add(key.as_bytes()))
     }
 
@@ -163,6 +191,7 @@ impl Engine {
         keys: &[K],
     ) -> Result<(), EngineError> {
         self.inner.limits.check_batch(keys)?;
+        let _open = self.open()?;
         self.filter(filter)?.add_batch(keys);
         Ok(())
     }
@@ -178,6 +207,7 @@ impl Engine {
         keys: &[K],
     ) -> Result<Vec<bool>, EngineError> {
         self.inner.limits.check_batch(keys)?;
+        let _open = self.open()?;
         Ok(self.filter(filter)?.query_and_add_batch(keys))
     }
 
@@ -194,31 +224,8 @@ impl Engine {
     ) -> Result<FilterStatus, EngineError> {
         self.check_recovered()?;
         let name = filter_name("name", name)?;
-        let spec = request.resolve()?;
-        self.blocking(move |inner| {
-            let _naming = inner.naming.lock();
-            if let Some(filter) = inner.registry.get(&name) {
-                if filter.spec().answers(&request) {
-                    return Ok(filter.status());
-                }
-                let existing = Box::new(*filter.spec());
-                return Err(EngineError::FilterExists { name, existing });
-            }
-            let filter = GuardedFilter::new(
-                name,
-                spec,
-                random_secret()?,
-                SystemTime::now(),
-                &inner.budget,
-            )?;
-            // What is acknowledged must outlive a crash, and this includes that there is such
-            // a filter. An empty snapshot is short.
-            filter.store(&inner.directory)?;
-            let status = filter.status();
-            inner.registry.insert(Arc::new(filter));
-            Ok(status)
-        })
-        .await
+        self.blocking(move |inner| inner.create(name, &request))
+            .await
     }
 
     /// How a filter is now.
@@ -289,6 +296,20 @@ impl Engine {
         .await
     }
 
+    /// Keeps the engine open for as long as a call adds keys.
+    fn open(&self) -> Result<ShardedLockReadGuard<'_, bool>, EngineError> {
+        let closed = self
+            .inner
+            .closed
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *closed {
+            Err(EngineError::Stopping)
+        } else {
+            Ok(closed)
+        }
+    }
+
     fn filter(&self, name: &str) -> Result<Arc<GuardedFilter>, EngineError> {
         self.filter_named(filter_name("filter", name)?)
     }
@@ -319,6 +340,33 @@ impl Engine {
         tokio::task::spawn_blocking(move || work(&inner))
             .await
             .map_err(|error| EngineError::internal("a task of the engine ended early", error))?
+    }
+}
+
+impl Inner {
+    fn create(&self, name: FilterName, request: &SpecRequest) -> Result<FilterStatus, EngineError> {
+        let spec = request.resolve()?;
+        let _naming = self.naming.lock();
+        if let Some(filter) = self.registry.get(&name) {
+            if filter.spec().answers(request) {
+                return Ok(filter.status());
+            }
+            let existing = Box::new(*filter.spec());
+            return Err(EngineError::FilterExists { name, existing });
+        }
+        let filter = GuardedFilter::new(
+            name,
+            spec,
+            random_secret()?,
+            SystemTime::now(),
+            &self.budget,
+        )?;
+        // What is acknowledged must outlive a crash, and this includes that there is such a
+        // filter. An empty snapshot is short.
+        filter.store(&self.directory)?;
+        let status = filter.status();
+        self.registry.insert(Arc::new(filter));
+        Ok(status)
     }
 }
 

@@ -12,7 +12,7 @@ fn engine(path: &std::path::Path) -> Engine {
 
 async fn recovered(path: &std::path::Path) -> Engine {
     let engine = engine(path);
-    engine.recover().await.unwrap();
+    engine.recover(None).await.unwrap();
     engine
 }
 
@@ -32,7 +32,7 @@ async fn nothing_is_answered_before_recovery() {
     ));
     assert!(recovering(engine.list_filters(0, "").await.unwrap_err()));
     assert!(recovering(engine.delete_filter("x").await.unwrap_err()));
-    engine.recover().await.unwrap();
+    engine.recover(None).await.unwrap();
     engine.create_filter("", small()).await.unwrap();
     assert!(!engine.query("default", "a").await.unwrap());
 }

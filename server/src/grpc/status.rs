@@ -36,7 +36,7 @@ fn code(error: &EngineError) -> Code {
         EngineError::UnknownFilter { .. } => Code::NotFound,
         EngineError::FilterExists { .. } => Code::AlreadyExists,
         EngineError::OverBudget(_) => Code::ResourceExhausted,
-        EngineError::Recovering => Code::Unavailable,
+        EngineError::Recovering | EngineError::Stopping => Code::Unavailable,
         EngineError::Store(error) if error.is_full() => Code::ResourceExhausted,
         EngineError::Store(StoreError::Io { .. }) => Code::Unavailable,
         EngineError::Store(
@@ -49,9 +49,11 @@ fn code(error: &EngineError) -> Code {
 fn disk_message(code: Code) -> &'static str {
     match code {
         Code::ResourceExhausted => {
-            "the server's disk is full: nothing was stored; make room and try again"
+            "the server's disk is full, and the call was not carried out; make room and try again"
         }
-        _ => "the server's disk failed: nothing was stored; the server's log says more",
+        _ => {
+            "the server's disk failed, and the call was not carried out; the server's log says more"
+        }
     }
 }
 

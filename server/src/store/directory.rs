@@ -29,8 +29,7 @@ impl DataDirectory {
     /// [`StoreError::Locked`] if another process has it, [`StoreError::Io`] if it cannot be
     /// made or written in.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        fs::create_dir_all(path)
-            .map_err(|error| StoreError::io("make the data directory", path, error))?;
+        make(path).map_err(|error| StoreError::io("make the data directory", path, error))?;
         let directory = Self {
             path: path.to_owned(),
             _lock: lock(path)?,
@@ -118,6 +117,23 @@ impl DataDirectory {
     }
 }
 
+/// Makes a directory and those above it, and puts each new name on stable storage: what is
+/// stored in a directory is lost with its name.
+fn make(path: &Path) -> io::Result<()> {
+    let new: Vec<&Path> = path
+        .ancestors()
+        .take_while(|ancestor| !ancestor.as_os_str().is_empty() && !ancestor.exists())
+        .collect();
+    fs::create_dir_all(path)?;
+    for directory in new {
+        let parent = directory
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
+}
+
 fn lock(directory: &Path) -> Result<File, StoreError> {
     let path = directory.join(LOCK_FILE);
     let mut file = File::options()
@@ -140,10 +156,11 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
         }
         Err(TryLockError::Error(error)) => return Err(StoreError::io("lock", path, error)),
     }
-    // For whoever wonders who holds it; the lock itself is the system's.
-    file.set_len(0)
-        .and_then(|()| writeln!(file, "{}", std::process::id()))
-        .map_err(|error| StoreError::io("write", path, error))?;
+    // For whoever wonders who holds it; the lock itself is the system's. On a disk that is
+    // full it cannot be written, and the start may be what makes room.
+    let _ = file
+        .set_len(0)
+        .and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 

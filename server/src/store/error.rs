@@ -82,13 +82,13 @@ impl StoreError {
 /// What to do, where the kind of the error tells.
 fn hint(error: &io::Error) -> &'static str {
     use io::ErrorKind::{
-        NotADirectory, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
+        NotADirectory, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
     };
     match error.kind() {
         PermissionDenied | ReadOnlyFilesystem => {
             "; make it writable for the user that runs the server, or choose another --data-dir"
         }
-        NotADirectory | io::ErrorKind::AlreadyExists => "; choose another --data-dir",
+        NotADirectory | NotFound | io::ErrorKind::AlreadyExists => "; choose another --data-dir",
         StorageFull | QuotaExceeded => "; make room on the disk",
         _ => "",
     }

@@ -21,10 +21,10 @@ struct Filter {
 }
 
 impl Filter {
-    fn new(layout: Layout, rate: f64) -> Self {
+    fn new(layout: Layout, capacity: u64, rate: f64) -> Self {
         let spec = SpecRequest {
             layout,
-            ..SpecRequest::new(CAPACITY, rate)
+            ..SpecRequest::new(capacity, rate)
         }
         .resolve()
         .unwrap();
@@ -72,10 +72,14 @@ fn interval(trials: f64, probability: f64) -> (f64, f64) {
 }
 
 fn measure(layout: Layout, rate: f64, queries: u64) {
-    let mut filter = Filter::new(layout, rate);
+    measure_at(layout, CAPACITY, rate, queries);
+}
+
+fn measure_at(layout: Layout, capacity: u64, rate: f64, queries: u64) -> usize {
+    let mut filter = Filter::new(layout, capacity, rate);
     let mut added = 0;
     for percent in [10, 50, 100, 200] {
-        let keys = CAPACITY * percent / 100;
+        let keys = capacity * percent / 100;
         (added..keys).for_each(|key| filter.add(key));
         added = keys;
         assert!(
@@ -108,6 +112,7 @@ fn measure(layout: Layout, rate: f64, queries: u64) {
             "{layout} for {rate} at {percent} %: {from_fill} from the fill, {predicted} from keys"
         );
     }
+    filter.shards.len()
 }
 
 #[test]
@@ -136,4 +141,12 @@ fn one_in_ten_thousand() {
     Layout::ALL
         .into_iter()
         .for_each(|layout| measure(layout, 0.0001, 20_000_000));
+}
+
+/// Keys are dealt to several shards before they are dealt to bits.
+#[test]
+fn in_several_shards() {
+    for layout in Layout::ALL {
+        assert_eq!(measure_at(layout, 8_000_000, 0.01, 1_000_000), 3);
+    }
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::checksum;
+use super::{MAX_VERSION, checksum};
 use crate::{
     filter::{
         hash::{HashFunction, Secret},
@@ -94,6 +94,13 @@ impl SnapshotHeader {
         // program understands them.
         let file_bytes = from.u64();
         let version = from.u64();
+        let counts_on = version <= MAX_VERSION;
+        from.require(
+            "version",
+            counts_on,
+            &format!("at most {MAX_VERSION}"),
+            &version,
+        )?;
         let create_time = time(from.u64());
         let store_time = time(from.u64());
         let (spec, secret) = from.spec()?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{checksum, header::Hex};
+use super::{MAX_VERSION, checksum, header::Hex};
 use crate::store::StoreError;
 
 /// What is known of a shard beside its bits.
@@ -106,6 +106,28 @@ pub(super) fn decode(
             let what = format!("stored bytes of shard {index}");
             let expected = format!("0 or {shard_bytes}");
             return Err(damaged(what, expected, entry.stored_bytes.to_string()));
+        }
+        let ShardState {
+            version,
+            keys_added,
+            bits_set,
+        } = entry.state;
+        if (entry.stored_bytes == 0) != (bits_set == 0) || keys_added > bits_set {
+            let what = format!("counts of shard {index}");
+            let expected = "as many set bits as keys, and bytes where there are any".to_owned();
+            let found = format!(
+                "{keys_added} keys, {bits_set} bits, {} bytes",
+                entry.stored_bytes
+            );
+            return Err(damaged(what, expected, found));
+        }
+        if version > MAX_VERSION {
+            let what = format!("version of shard {index}");
+            return Err(damaged(
+                what,
+                format!("at most {MAX_VERSION}"),
+                version.to_string(),
+            ));
         }
         let most = entry.stored_bytes * 8;
         if entry.state.bits_set > most {
