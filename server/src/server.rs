@@ -284,14 +284,7 @@ fn log_filter(filter: &FilterStatus, what: &str) {
 }
 
 /// Logs what came of storing, and returns the first error.
-fn log_outcomes(outcomes: &Result<Vec<StoreOutcome>, EngineError>) -> Option<String> {
-    let outcomes = match outcomes {
-        Ok(outcomes) => outcomes,
-        Err(error) => {
-            tracing::error!(%error, "storing failed");
-            return Some(error.to_string());
-        }
-    };
+fn log_outcomes(outcomes: &[StoreOutcome]) -> Option<String> {
     let mut first = None;
     for StoreOutcome { name, result } in outcomes {
         match result {

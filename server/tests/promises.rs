@@ -46,7 +46,7 @@ fn batches() -> impl Iterator<Item = Vec<String>> {
 
 async fn assert_all_seen(engine: &Engine, when: &str) {
     for keys in batches() {
-        let seen = engine.query_batch("", &keys).await.unwrap();
+        let seen = engine.query_batch("", keys.clone()).await.unwrap();
         if let Some(index) = seen.iter().position(|&seen| !seen) {
             panic!("{} was forgotten {when}", keys[index]);
         }
@@ -64,7 +64,7 @@ async fn nothing_is_forgotten(layout: Layout, capacity: u64) {
     };
     first.create_filter("", request).await.unwrap();
     for keys in batches() {
-        first.add_batch("", &keys).await.unwrap();
+        first.add_batch("", keys).await.unwrap();
     }
     assert_all_seen(&first, "before the restart").await;
     first.store("").await.unwrap();

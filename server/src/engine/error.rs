@@ -1,5 +1,7 @@
 //! Why the engine refuses a call or fails it. The edge turns each into a status.
 
+use std::{io, path::PathBuf};
+
 use thiserror::Error;
 
 use super::budget::OverBudget;
@@ -7,6 +9,9 @@ use crate::{
     filter::spec::{FilterSpec, SpecError},
     store::{FilterName, NameError, StoreError},
 };
+
+/// An error of the layer below, whichever that is; for the log, not for callers.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What came of a call instead of an answer. Names of fields are those of the contract.
 #[derive(Debug, Error)]
@@ -82,9 +87,39 @@ pub enum EngineError {
         .0.needed_bytes, .0.limit_bytes, .0.left_bytes
     )]
     OverBudget(OverBudget),
-    /// The disk failed, or is full.
-    #[error(transparent)]
-    Store(#[from] StoreError),
+    /// A snapshot of a filter that does not fit beside those there are.
+    #[error(
+        "{} holds a filter of {} bytes of memory, and of the budget of {} (--max-memory) {} \
+         are left: raise --max-memory, or move the file out of the data directory to start \
+         without this filter",
+        path.display(), over.needed_bytes, over.limit_bytes, over.left_bytes
+    )]
+    RestoreOverBudget {
+        /// The snapshot.
+        path: PathBuf,
+        /// What is missing.
+        over: OverBudget,
+    },
+    /// A filter within the budget, and yet past what the system gives.
+    #[error(
+        "the system refuses {needed_bytes} bytes of memory for the filter: {source}; ask for \
+         fewer bits"
+    )]
+    OutOfMemory {
+        /// What the filter takes.
+        needed_bytes: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What keeps the filters is full: nothing more can be stored.
+    #[error("{0}")]
+    StorageFull(BoxError),
+    /// What keeps the filters fails.
+    #[error("{0}")]
+    StorageFailed(BoxError),
+    /// What was stored cannot be used.
+    #[error("{0}")]
+    Snapshot(BoxError),
     /// The system refused what a server must have.
     #[error("{what}: {detail}")]
     Internal {
@@ -104,6 +139,18 @@ impl EngineError {
     }
 }
 
+impl From<StoreError> for EngineError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Io { .. } if error.is_full() => Self::StorageFull(error.into()),
+            StoreError::Io { .. } => Self::StorageFailed(error.into()),
+            StoreError::Locked { .. }
+            | StoreError::Damaged { .. }
+            | StoreError::NewerFormat { .. } => Self::Snapshot(error.into()),
+        }
+    }
+}
+
 fn field(index: Option<usize>) -> String {
     index.map_or_else(|| "key".to_owned(), |index| format!("keys[{index}]"))
 }
@@ -119,4 +166,25 @@ fn shown(spec: &FilterSpec) -> String {
         spec.layout,
         spec.hash_function
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_a_broken_one() {
+        let of = |kind: io::ErrorKind| {
+            EngineError::from(StoreError::Io {
+                action: "write",
+                path: "file".into(),
+                source: kind.into(),
+            })
+        };
+        use io::ErrorKind::{FileTooLarge, Other, QuotaExceeded, StorageFull};
+        for full in [StorageFull, QuotaExceeded, FileTooLarge] {
+            assert!(matches!(of(full), EngineError::StorageFull(_)), "{full}");
+        }
+        assert!(matches!(of(Other), EngineError::StorageFailed(_)));
+    }
 }

@@ -19,6 +19,8 @@
 //!   read, and left the shard with a version greater than V. So "what changed since V" is
 //!   the list of shards with a greater version.
 
+mod snapshots;
+
 use std::{
     sync::{
         Arc,
@@ -29,6 +31,9 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 
+pub use self::snapshots::{LastStore, StoreReport};
+
+use self::snapshots::Turns;
 use super::{
     EngineError,
     budget::{MemoryBudget, Reservation},
@@ -42,7 +47,7 @@ use crate::{
         sizing,
         spec::FilterSpec,
     },
-    store::{DataDirectory, FilterName, ShardState, SnapshotHeader, SnapshotReader, StoreError},
+    store::{FilterName, ShardState},
 };
 
 /// The cache lines that a batch fetches ahead of the key it is at: enough to cover the
@@ -64,30 +69,13 @@ pub struct GuardedFilter {
     counters: Counters,
     memory: Reservation,
     last_store: Mutex<Option<LastStore>>,
-    /// Held while a snapshot is written, and while it is removed for good.
-    storing: Mutex<Presence>,
+    turns: Turns,
 }
 
 #[derive(Debug)]
 struct Shard {
     words: ShardWords,
     state: ShardState,
-}
-
-/// Whether a filter may still be stored: the snapshot of a deleted one must not come back.
-#[derive(Debug, PartialEq, Eq)]
-enum Presence {
-    Present,
-    Deleted,
-}
-
-/// The last snapshot that reached stable storage.
-#[derive(Debug, Clone, Copy)]
-pub struct LastStore {
-    /// The version that it holds.
-    pub version: u64,
-    /// When it was begun.
-    pub time: SystemTime,
 }
 
 /// A filter as it is at one moment.
@@ -120,8 +108,8 @@ impl GuardedFilter {
     ///
     /// # Errors
     ///
-    /// [`EngineError::OverBudget`], or [`EngineError::Internal`] if the system has no address
-    /// space left.
+    /// [`EngineError::OverBudget`], or [`EngineError::OutOfMemory`] if the system has no
+    /// address space left.
     pub fn new(
         name: FilterName,
         spec: FilterSpec,
@@ -133,8 +121,11 @@ impl GuardedFilter {
         let memory = budget
             .reserve(region::region_bytes(&shape))
             .map_err(EngineError::OverBudget)?;
-        let (words, prefetcher) = region::reserve(&shape)
-            .map_err(|error| EngineError::internal("cannot map the memory of a filter", error))?;
+        let (words, prefetcher) =
+            region::reserve(&shape).map_err(|source| EngineError::OutOfMemory {
+                needed_bytes: memory.bytes(),
+                source,
+            })?;
         let shards = words
             .into_iter()
             .map(|words| {
@@ -157,39 +148,8 @@ impl GuardedFilter {
             counters: Counters::default(),
             memory,
             last_store: Mutex::new(None),
-            storing: Mutex::new(Presence::Present),
+            turns: Turns::default(),
         })
-    }
-
-    /// The filter that a snapshot holds.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::new`], or [`EngineError::Store`] if a shard is damaged.
-    pub fn restore(
-        snapshot: SnapshotReader,
-        budget: &Arc<MemoryBudget>,
-    ) -> Result<Self, EngineError> {
-        let SnapshotHeader {
-            name,
-            spec,
-            secret,
-            version,
-            create_time,
-            store_time,
-        } = snapshot.header().clone();
-        let mut filter = Self::new(name, spec, secret, create_time, budget)?;
-        snapshot.read_shards(|index, state, words| {
-            let shard = filter.shards[index].get_mut();
-            shard.words.copy_from_slice(words);
-            shard.state = state;
-        })?;
-        *filter.version.get_mut() = version;
-        *filter.last_store.get_mut() = Some(LastStore {
-            version,
-            time: store_time,
-        });
-        Ok(filter)
     }
 
     /// The filter's name.
@@ -307,62 +267,6 @@ impl GuardedFilter {
         if new > 0 {
             self.version.fetch_add(1, Ordering::AcqRel);
         }
-    }
-
-    /// Whether there is anything that the last snapshot does not hold.
-    pub fn has_changed(&self) -> bool {
-        let stored = self.last_store.lock().map(|last| last.version);
-        stored != Some(self.version.load(Ordering::Acquire))
-    }
-
-    /// Writes a snapshot, and returns the version that it holds and the length of its file;
-    /// `None` if the filter has been deleted. Blocks until it is on stable storage. Locks
-    /// one shard at a time, for the copy alone and against writers alone.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`]; the snapshot before is then still there.
-    pub fn store(&self, directory: &DataDirectory) -> Result<Option<(u64, u64)>, StoreError> {
-        let presence = self.storing.lock();
-        if *presence == Presence::Deleted {
-            return Ok(None);
-        }
-        let header = SnapshotHeader {
-            name: self.name.clone(),
-            spec: self.spec,
-            secret: self.secret,
-            // To be read before the first shard is copied: see the module's argument.
-            version: self.version.load(Ordering::Acquire),
-            create_time: self.create_time,
-            store_time: SystemTime::now(),
-        };
-        let written = directory.write_snapshot(&header, |index, words| {
-            let shard = self.shards[index].read();
-            if shard.state.bits_set > 0 {
-                words.copy_from_slice(&shard.words);
-            }
-            shard.state
-        })?;
-        let last = LastStore {
-            version: header.version,
-            time: header.store_time,
-        };
-        *self.last_store.lock() = Some(last);
-        Ok(Some((header.version, written.bytes)))
-    }
-
-    /// Removes the snapshot, and sees to it that none is written any more.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`]; the filter can then still be stored.
-    pub fn delete(&self, directory: &DataDirectory) -> Result<(), StoreError> {
-        let mut presence = self.storing.lock();
-        // Should the removal fail half-way, the filter lives on, and must be stored again.
-        *self.last_store.lock() = None;
-        directory.remove_snapshot(&self.name)?;
-        *presence = Presence::Deleted;
-        Ok(())
     }
 
     /// How the filter is now. Takes each shard's lock for a moment.

@@ -1,6 +1,6 @@
 //! What one call may bring.
 
-use super::EngineError;
+use super::{EngineError, workers::Weight};
 
 /// The limits on keys. A call past them is refused before it changes anything.
 #[derive(Debug, Clone, Copy)]
@@ -22,21 +22,26 @@ impl Limits {
         self.check(key, None)
     }
 
-    /// Checks the keys of a batch. A batch may be empty; its keys may not.
+    /// Checks the keys of a batch, and tells how much work they are. A batch may be empty;
+    /// its keys may not.
     ///
     /// # Errors
     ///
     /// [`EngineError::BatchLength`] or [`EngineError::KeyLength`].
-    pub fn check_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<(), EngineError> {
+    pub fn check_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Weight, EngineError> {
         if keys.len() > self.max_batch_keys {
             return Err(EngineError::BatchLength {
                 keys: keys.len(),
                 limit: self.max_batch_keys,
             });
         }
-        keys.iter()
-            .enumerate()
-            .try_for_each(|(index, key)| self.check(key.as_ref(), Some(index)))
+        let mut bytes = 0;
+        for (index, key) in keys.iter().enumerate() {
+            self.check(key.as_ref(), Some(index))?;
+            bytes += key.as_ref().len();
+        }
+        let keys = keys.len();
+        Ok(Weight { keys, bytes })
     }
 
     fn check(&self, key: &[u8], index: Option<usize>) -> Result<(), EngineError> {

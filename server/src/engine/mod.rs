@@ -13,6 +13,7 @@ mod limits;
 mod region;
 mod registry;
 mod storing;
+mod workers;
 
 use std::{
     sync::{
@@ -23,20 +24,22 @@ use std::{
 };
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard};
-use parking_lot::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 pub use budget::OverBudget;
 pub use counters::Usage;
 pub use error::EngineError;
-pub use guarded::{FilterStatus, LastStore};
+pub use guarded::{FilterStatus, LastStore, StoreReport};
 pub use limits::Limits;
-pub use storing::{StoreOutcome, StoreReport};
+pub use storing::StoreOutcome;
 
-use self::{budget::MemoryBudget, guarded::GuardedFilter, registry::Registry};
-use crate::{
-    filter::{hash::Secret, spec::SpecRequest},
-    store::{DataDirectory, FilterName},
+pub use crate::{
+    filter::spec::{FilterSpec, HashFunction, Layout, SpecRequest},
+    store::FilterName,
 };
+
+use self::{budget::MemoryBudget, guarded::GuardedFilter, registry::Registry, workers::Workers};
+use crate::{filter::hash::Secret, store::DataDirectory};
 
 /// The filters of a page where none is asked for.
 pub const DEFAULT_PAGE_SIZE: usize = 100;
@@ -59,10 +62,18 @@ struct Inner {
     /// Whether keys are no longer taken. Held shared by each call that adds keys, until it
     /// has; sharded, so that such calls do not contend for it.
     closed: ShardedLock<bool>,
-    /// Held while a filter is made or deleted, so that its name is free or taken for as long
-    /// as that takes. Calls with keys never wait for it.
-    naming: Mutex<()>,
+    workers: Workers,
+    naming: Arc<Mutex<()>>,
 }
+
+/// The right to make or delete filters, so that a name is free or taken for as long as that
+/// takes. Calls with keys never wait for it, and nobody waits for it with a thread.
+type Naming = OwnedMutexGuard<()>;
+
+/// A key of a batch.
+pub trait Key: AsRef<[u8]> + Send + 'static {}
+
+impl<K: AsRef<[u8]> + Send + 'static> Key for K {}
 
 /// One page of filters.
 #[derive(Debug)]
@@ -84,7 +95,8 @@ impl Engine {
                 limits,
                 recovered: AtomicBool::new(false),
                 closed: ShardedLock::new(false),
-                naming: Mutex::new(()),
+                workers: Workers::new(),
+                naming: Arc::default(),
             }),
         }
     }
@@ -94,35 +106,39 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// If any snapshot is damaged, of a newer format, or does not fit the memory budget. The
-    /// engine then stays closed, and no file is changed.
+    /// If any snapshot is damaged, of a newer format, or does not fit the memory budget, and
+    /// [`EngineError::Stopping`] soon after [`Self::close`]. The engine then goes on refusing
+    /// calls, and no file is changed.
     pub async fn recover(
         &self,
         default: Option<SpecRequest>,
     ) -> Result<Vec<FilterStatus>, EngineError> {
-        self.blocking(move |inner| {
-            let mut restored = Vec::new();
-            for name in inner.directory.filters()? {
-                let snapshot = inner.directory.read_snapshot(&name)?;
-                let filter = GuardedFilter::restore(snapshot, &inner.budget)?;
-                restored.push(filter.status());
-                inner.registry.insert(Arc::new(filter));
-            }
-            if let Some(request) = default {
-                let name = filter_name("name", FilterName::DEFAULT)?;
-                if inner.registry.get(&name).is_none() {
-                    inner.create(name, &request)?;
+        let restored = self
+            .blocking(move |inner| {
+                let mut restored = Vec::new();
+                for name in inner.directory.filters()? {
+                    let snapshot = inner.directory.read_snapshot(&name)?;
+                    let closed = || inner.open().is_err();
+                    let filter = GuardedFilter::restore(snapshot, &inner.budget, closed)?;
+                    restored.push(filter.status());
+                    inner.registry.insert(Arc::new(filter));
                 }
+                Ok(restored)
+            })
+            .await?;
+        if let Some(request) = default {
+            let name = filter_name("name", FilterName::DEFAULT)?;
+            if self.inner.registry.get(&name).is_none() {
+                self.create(name, request).await?;
             }
-            inner.recovered.store(true, Ordering::Release);
-            Ok(restored)
-        })
-        .await
+        }
+        self.inner.recovered.store(true, Ordering::Release);
+        Ok(restored)
     }
 
     /// Takes no more keys from now on, and returns when the calls that are adding some have
     /// added them: what is stored afterwards is all that was acknowledged. Waits for no more
-    /// than one batch of each thread.
+    /// than one batch of each thread. A recovery under way ends early.
     pub fn close(&self) {
         *self
             .inner
@@ -150,7 +166,7 @@ impl Engine {
     /// As [`Self::query`].
     pub async fn add(&self, filter: &str, key: &str) -> Result<(), EngineError> {
         self.inner.limits.check_key(key.as_bytes())?;
-        let _open = self.open()?;
+        let _open = self.inner.open()?;
         self.filter(filter)?.add(key.as_bytes());
         Ok(())
     }
@@ -162,7 +178,7 @@ impl Engine {
     /// As [`Self::query`].
     pub async fn query_and_add(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
         self.inner.limits.check_key(key.as_bytes())?;
-        let _open = self.open()?;
+        let _open = self.inner.open()?;
         Ok(self.filter(filter)?.query_and_add(key.as_bytes()))
     }
 
@@ -171,13 +187,15 @@ impl Engine {
     /// # Errors
     ///
     /// As [`Self::query`].
-    pub async fn query_batch<K: AsRef<[u8]>>(
+    pub async fn query_batch<K: Key>(
         &self,
         filter: &str,
-        keys: &[K],
+        keys: Vec<K>,
     ) -> Result<Vec<bool>, EngineError> {
-        self.inner.limits.check_batch(keys)?;
-        Ok(self.filter(filter)?.query_batch(keys))
+        let weight = self.inner.limits.check_batch(&keys)?;
+        let filter = self.filter(filter)?;
+        let work = move || Ok(filter.query_batch(&keys));
+        self.inner.workers.run(weight, work).await
     }
 
     /// Adds the keys.
@@ -185,15 +203,8 @@ impl Engine {
     /// # Errors
     ///
     /// As [`Self::query`].
-    pub async fn add_batch<K: AsRef<[u8]>>(
-        &self,
-        filter: &str,
-        keys: &[K],
-    ) -> Result<(), EngineError> {
-        self.inner.limits.check_batch(keys)?;
-        let _open = self.open()?;
-        self.filter(filter)?.add_batch(keys);
-        Ok(())
+    pub async fn add_batch<K: Key>(&self, filter: &str, keys: Vec<K>) -> Result<(), EngineError> {
+        self.change(filter, keys, GuardedFilter::add_batch).await
     }
 
     /// Whether each of the keys had been seen before it was added.
@@ -201,14 +212,30 @@ impl Engine {
     /// # Errors
     ///
     /// As [`Self::query`].
-    pub async fn query_and_add_batch<K: AsRef<[u8]>>(
+    pub async fn query_and_add_batch<K: Key>(
         &self,
         filter: &str,
-        keys: &[K],
+        keys: Vec<K>,
     ) -> Result<Vec<bool>, EngineError> {
-        self.inner.limits.check_batch(keys)?;
-        let _open = self.open()?;
-        Ok(self.filter(filter)?.query_and_add_batch(keys))
+        self.change(filter, keys, GuardedFilter::query_and_add_batch)
+            .await
+    }
+
+    /// Applies a batch that adds keys, all of it or, if the engine is closed, nothing.
+    async fn change<K: Key, T: Send + 'static>(
+        &self,
+        filter: &str,
+        keys: Vec<K>,
+        apply: fn(&GuardedFilter, &[K]) -> T,
+    ) -> Result<T, EngineError> {
+        let weight = self.inner.limits.check_batch(&keys)?;
+        let filter = self.filter(filter)?;
+        let inner = self.inner.clone();
+        let work = move || {
+            let _open = inner.open()?;
+            Ok(apply(&filter, &keys))
+        };
+        self.inner.workers.run(weight, work).await
     }
 
     /// Makes an empty filter and stores it, or returns the one that has the name and is of
@@ -223,9 +250,7 @@ impl Engine {
         request: SpecRequest,
     ) -> Result<FilterStatus, EngineError> {
         self.check_recovered()?;
-        let name = filter_name("name", name)?;
-        self.blocking(move |inner| inner.create(name, &request))
-            .await
+        self.create(filter_name("name", name)?, request).await
     }
 
     /// How a filter is now.
@@ -284,30 +309,59 @@ impl Engine {
             field: "name",
             source,
         })?;
+        let filter = self.filter_named(name)?;
+        // Before the right to names: a snapshot that is being written may take minutes.
+        let turn = filter.turn().await;
+        let naming = self.naming().await;
         self.blocking(move |inner| {
-            let _naming = inner.naming.lock();
-            let Some(filter) = inner.registry.get(&name) else {
+            if !filter.delete(&inner.directory, turn)? {
+                // Somebody was faster, and another filter may have the name by now.
+                let name = filter.name().clone();
                 return Err(EngineError::UnknownFilter { name });
-            };
-            filter.delete(&inner.directory)?;
-            inner.registry.remove(&name);
+            }
+            inner.registry.remove(filter.name());
+            drop(naming);
             Ok(())
         })
         .await
     }
 
-    /// Keeps the engine open for as long as a call adds keys.
-    fn open(&self) -> Result<ShardedLockReadGuard<'_, bool>, EngineError> {
-        let closed = self
-            .inner
-            .closed
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        if *closed {
-            Err(EngineError::Stopping)
-        } else {
-            Ok(closed)
+    async fn create(
+        &self,
+        name: FilterName,
+        request: SpecRequest,
+    ) -> Result<FilterStatus, EngineError> {
+        let spec = self.blocking(move |_| Ok(request.resolve()?)).await?;
+        let naming = self.naming().await;
+        if let Some(filter) = self.inner.registry.get(&name) {
+            drop(naming);
+            if filter.spec().answers(&request) {
+                return self.blocking(move |_| Ok(filter.status())).await;
+            }
+            let existing = Box::new(*filter.spec());
+            return Err(EngineError::FilterExists { name, existing });
         }
+        let filter = self
+            .blocking(move |inner| {
+                let (secret, now) = (random_secret()?, SystemTime::now());
+                GuardedFilter::new(name, spec, secret, now, &inner.budget).map(Arc::new)
+            })
+            .await?;
+        let turn = filter.turn().await;
+        self.blocking(move |inner| {
+            // What is acknowledged must outlive a crash, and this includes that there is such
+            // a filter. An empty snapshot is short.
+            filter.store(&inner.directory, turn)?;
+            let status = filter.status();
+            inner.registry.insert(filter);
+            drop(naming);
+            Ok(status)
+        })
+        .await
+    }
+
+    async fn naming(&self) -> Naming {
+        self.inner.naming.clone().lock_owned().await
     }
 
     fn filter(&self, name: &str) -> Result<Arc<GuardedFilter>, EngineError> {
@@ -344,29 +398,14 @@ impl Engine {
 }
 
 impl Inner {
-    fn create(&self, name: FilterName, request: &SpecRequest) -> Result<FilterStatus, EngineError> {
-        let spec = request.resolve()?;
-        let _naming = self.naming.lock();
-        if let Some(filter) = self.registry.get(&name) {
-            if filter.spec().answers(request) {
-                return Ok(filter.status());
-            }
-            let existing = Box::new(*filter.spec());
-            return Err(EngineError::FilterExists { name, existing });
+    /// Keeps the engine open for as long as a call adds keys.
+    fn open(&self) -> Result<ShardedLockReadGuard<'_, bool>, EngineError> {
+        let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
+        if *closed {
+            Err(EngineError::Stopping)
+        } else {
+            Ok(closed)
         }
-        let filter = GuardedFilter::new(
-            name,
-            spec,
-            random_secret()?,
-            SystemTime::now(),
-            &self.budget,
-        )?;
-        // What is acknowledged must outlive a crash, and this includes that there is such a
-        // filter. An empty snapshot is short.
-        filter.store(&self.directory)?;
-        let status = filter.status();
-        self.registry.insert(Arc::new(filter));
-        Ok(status)
     }
 }
 

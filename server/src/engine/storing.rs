@@ -1,27 +1,14 @@
 //! When filters are stored: when asked to, from time to time, and at the end.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use super::{
+    Engine, EngineError,
+    guarded::{GuardedFilter, StoreReport},
 };
-
-use tokio::time::{MissedTickBehavior, interval_at};
-
-use super::{Engine, EngineError, Inner, guarded::GuardedFilter};
-use crate::store::{FilterName, StoreError};
-
-/// A snapshot that reached stable storage.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreReport {
-    /// The filter.
-    pub name: FilterName,
-    /// The version that the snapshot holds.
-    pub version: u64,
-    /// The length of its file.
-    pub written_bytes: u64,
-    /// How long it took.
-    pub duration: Duration,
-}
+use crate::store::FilterName;
 
 /// What came of storing one filter without being asked.
 #[derive(Debug)]
@@ -29,7 +16,7 @@ pub struct StoreOutcome {
     /// The filter.
     pub name: FilterName,
     /// The snapshot, or why there is none. The one before is then still there.
-    pub result: Result<StoreReport, StoreError>,
+    pub result: Result<StoreReport, EngineError>,
 }
 
 impl Engine {
@@ -38,56 +25,51 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`EngineError`]; filters that come before the one it is about may have been stored.
+    /// [`EngineError`]: the first, if several filters could not be stored. All others have
+    /// been.
     pub async fn store(&self, filter: &str) -> Result<Vec<StoreReport>, EngineError> {
         self.check_recovered()?;
-        let filters = match filter {
-            "" => self.inner.registry.list(None, usize::MAX),
-            name => vec![self.filter(name)?],
-        };
-        self.blocking(move |inner| {
-            let mut reports = Vec::new();
-            for filter in filters {
-                reports.extend(inner.store(&filter)?);
+        if !filter.is_empty() {
+            let filter = self.filter(filter)?;
+            let name = filter.name().clone();
+            let stored = self.store_filter(filter).await?;
+            // It may have been deleted while it was waited for.
+            let report = stored.ok_or(EngineError::UnknownFilter { name })?;
+            return Ok(vec![report]);
+        }
+        let (mut reports, mut failed) = (Vec::new(), None);
+        for filter in self.inner.registry.list(None, usize::MAX) {
+            match self.store_filter(filter).await {
+                Ok(report) => reports.extend(report),
+                Err(error) => {
+                    failed.get_or_insert(error);
+                }
             }
-            Ok(reports)
-        })
-        .await
+        }
+        failed.map_or(Ok(reports), Err)
     }
 
     /// Stores every filter that has changed since it was last stored. One that fails does
     /// not keep the others from being stored.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::Internal`]; what becomes of each filter is in its outcome.
-    pub async fn store_changed(&self) -> Result<Vec<StoreOutcome>, EngineError> {
-        self.blocking(|inner| {
-            let mut outcomes = Vec::new();
-            for filter in inner.registry.list(None, usize::MAX) {
-                if filter.has_changed()
-                    && let Some(result) = inner.store(&filter).transpose()
-                {
-                    outcomes.push(StoreOutcome {
-                        name: filter.name().clone(),
-                        result,
-                    });
-                }
+    pub async fn store_changed(&self) -> Vec<StoreOutcome> {
+        let mut outcomes = Vec::new();
+        for filter in self.inner.registry.list(None, usize::MAX) {
+            if !filter.has_changed() {
+                continue;
             }
-            Ok(outcomes)
-        })
-        .await
+            let name = filter.name().clone();
+            if let Some(result) = self.store_filter(filter).await.transpose() {
+                outcomes.push(StoreOutcome { name, result });
+            }
+        }
+        outcomes
     }
 
-    /// Stores what has changed, again and again with `interval` between, and reports each
-    /// outcome. Never returns; a snapshot that is being written when the future is dropped
-    /// is still finished.
-    pub async fn store_periodically(
-        &self,
-        interval: Duration,
-        report: impl Fn(Result<Vec<StoreOutcome>, EngineError>),
-    ) {
-        let mut ticks = interval_at(tokio::time::Instant::now() + interval, interval);
+    /// Stores what has changed, again and again with `interval` between, and reports what
+    /// came of it. Never returns; a snapshot that is being written when the future is
+    /// dropped is still finished.
+    pub async fn store_periodically(&self, interval: Duration, report: impl Fn(Vec<StoreOutcome>)) {
+        let mut ticks = interval_at(Instant::now() + interval, interval);
         // A snapshot that took longer than the interval is not followed by another at once.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -95,18 +77,14 @@ impl Engine {
             report(self.store_changed().await);
         }
     }
-}
 
-impl Inner {
     /// Stores one filter; `None` if it has been deleted meanwhile.
-    fn store(&self, filter: &Arc<GuardedFilter>) -> Result<Option<StoreReport>, StoreError> {
-        let begun = Instant::now();
-        let stored = filter.store(&self.directory)?;
-        Ok(stored.map(|(version, written_bytes)| StoreReport {
-            name: filter.name().clone(),
-            version,
-            written_bytes,
-            duration: begun.elapsed(),
-        }))
+    async fn store_filter(
+        &self,
+        filter: Arc<GuardedFilter>,
+    ) -> Result<Option<StoreReport>, EngineError> {
+        let turn = filter.turn().await;
+        self.blocking(move |inner| Ok(filter.store(&inner.directory, turn)?))
+            .await
     }
 }

@@ -43,7 +43,10 @@ async fn a_refused_batch_adds_none_of_its_keys() {
     let engine = recovered(dir.path()).await;
     engine.create_filter("", small()).await.unwrap();
     for bad in [["good", "", "b"], ["good", "b", "12345678901"]] {
-        let error = engine.query_and_add_batch("", &bad).await.unwrap_err();
+        let error = engine
+            .query_and_add_batch("", bad.to_vec())
+            .await
+            .unwrap_err();
         assert!(matches!(
             error,
             EngineError::KeyLength {
@@ -53,11 +56,11 @@ async fn a_refused_batch_adds_none_of_its_keys() {
             }
         ));
         assert!(matches!(
-            engine.add_batch("", &bad).await,
+            engine.add_batch("", bad.to_vec()).await,
             Err(EngineError::KeyLength { .. })
         ));
     }
-    let error = engine.add_batch("", &["good"; 4]).await.unwrap_err();
+    let error = engine.add_batch("", vec!["good"; 4]).await.unwrap_err();
     assert!(
         matches!(error, EngineError::BatchLength { keys: 4, limit: 3 }),
         "{error}"
@@ -182,9 +185,7 @@ async fn what_changed_is_stored_from_time_to_time() {
     tokio::spawn(async move {
         let interval = std::time::Duration::from_secs(300);
         periodic
-            .store_periodically(interval, |outcomes| {
-                reported.send(outcomes.unwrap()).unwrap()
-            })
+            .store_periodically(interval, |outcomes| reported.send(outcomes).unwrap())
             .await;
     });
     let outcomes = reports.recv().await.unwrap();
@@ -195,4 +196,74 @@ async fn what_changed_is_stored_from_time_to_time() {
     assert_eq!(names, ["a"]);
     assert_eq!(outcomes[0].result.as_ref().unwrap().version, 1);
     assert!(reports.recv().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_filter_that_cannot_be_stored_keeps_no_other_from_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    for name in ["a", "b", "c"] {
+        engine.create_filter(name, small()).await.unwrap();
+        engine.add(name, "key").await.unwrap();
+    }
+    // A directory in the place of the temporary file.
+    std::fs::create_dir(dir.path().join("b.snapshot.tmp")).unwrap();
+    let error = engine.store("").await.unwrap_err();
+    assert!(matches!(error, EngineError::StorageFailed(_)), "{error}");
+    for (name, version) in [("a", 1), ("b", 0), ("c", 1)] {
+        let last = engine.get_filter(name).await.unwrap().last_store;
+        assert_eq!(last.map(|last| last.version), Some(version), "{name}");
+    }
+    let outcomes = engine.store_changed().await;
+    let names: Vec<&str> = outcomes.iter().map(|o| o.name.as_str()).collect();
+    assert_eq!(names, ["b"]);
+}
+
+#[tokio::test]
+async fn a_recovery_ends_when_the_engine_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    engine.create_filter("a", small()).await.unwrap();
+    engine.add("a", "key").await.unwrap();
+    engine.store("a").await.unwrap();
+    drop(engine);
+    let engine = self::engine(dir.path());
+    engine.close();
+    let error = engine.recover(None).await.unwrap_err();
+    assert!(matches!(error, EngineError::Stopping), "{error}");
+}
+
+#[tokio::test]
+async fn a_snapshot_past_the_budget_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    engine.create_filter("large", small()).await.unwrap();
+    let limits = engine.inner.limits;
+    drop(engine);
+    let directory = DataDirectory::open(dir.path()).unwrap();
+    let engine = Engine::new(directory, limits, 1000);
+    let message = engine.recover(None).await.unwrap_err().to_string();
+    assert!(
+        message.contains("large.snapshot holds a filter of 4096 bytes of memory")
+            && message.contains("raise --max-memory"),
+        "{message}"
+    );
+}
+
+/// What was acknowledged before the engine was closed is stored; what comes after is refused.
+#[tokio::test]
+async fn a_closed_engine_answers_and_takes_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    engine.create_filter("", small()).await.unwrap();
+    engine.add("", "key").await.unwrap();
+    engine.close();
+    assert!(engine.query("", "key").await.unwrap());
+    let stopping = |error| matches!(error, EngineError::Stopping);
+    assert!(stopping(engine.add("", "b").await.unwrap_err()));
+    assert!(stopping(engine.query_and_add("", "b").await.unwrap_err()));
+    let batch = engine.query_and_add_batch("", vec!["b"]).await;
+    assert!(stopping(batch.unwrap_err()));
+    assert!(!engine.query("", "b").await.unwrap());
+    assert_eq!(engine.store_changed().await.len(), 1);
 }

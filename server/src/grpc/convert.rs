@@ -3,13 +3,7 @@
 use seenset_proto::v1;
 use tonic::Status;
 
-use crate::{
-    engine::{FilterStatus, StoreReport},
-    filter::{
-        hash::HashFunction,
-        spec::{FilterSpec, Layout, SpecRequest},
-    },
-};
+use crate::engine::{FilterSpec, FilterStatus, HashFunction, Layout, SpecRequest, StoreReport};
 
 /// What a spec in a request asks for. Fields at zero were left out.
 pub fn spec_request(spec: Option<v1::FilterSpec>) -> Result<SpecRequest, Status> {

@@ -91,7 +91,7 @@ impl DedupService for Dedup {
         let QueryBatchRequest { filter, keys } = request.into_inner();
         let seen = self
             .engine
-            .query_batch(&filter, &keys)
+            .query_batch(&filter, keys)
             .await
             .map_err(status)?;
         Ok(Response::new(QueryBatchResponse { seen }))
@@ -106,10 +106,7 @@ impl DedupService for Dedup {
             keys,
             request_id: _,
         } = request.into_inner();
-        self.engine
-            .add_batch(&filter, &keys)
-            .await
-            .map_err(status)?;
+        self.engine.add_batch(&filter, keys).await.map_err(status)?;
         Ok(Response::new(AddBatchResponse {}))
     }
 
@@ -124,7 +121,7 @@ impl DedupService for Dedup {
         } = request.into_inner();
         let seen = self
             .engine
-            .query_and_add_batch(&filter, &keys)
+            .query_and_add_batch(&filter, keys)
             .await
             .map_err(status)?;
         Ok(Response::new(QueryAndAddBatchResponse { seen }))

@@ -2,87 +2,73 @@
 
 use tonic::{Code, Status};
 
-use crate::{engine::EngineError, store::StoreError};
+use crate::engine::EngineError;
 
 /// The status that tells a caller of an error.
 ///
 /// Messages of bad requests name the field, the value and the limit. Those of failures name
 /// no internals: they are logged here, within the span of the call.
 pub fn status(error: EngineError) -> Status {
-    let code = code(&error);
-    match code {
-        Code::Internal => {
-            tracing::error!(%error, "call failed");
-            Status::internal("internal error; the server's log says more")
+    let (code, message) = match error {
+        EngineError::Name { .. }
+        | EngineError::Spec(_)
+        | EngineError::KeyLength { .. }
+        | EngineError::BatchLength { .. }
+        | EngineError::PageSize { .. } => (Code::InvalidArgument, None),
+        EngineError::UnknownFilter { .. } => (Code::NotFound, None),
+        EngineError::FilterExists { .. } => (Code::AlreadyExists, None),
+        EngineError::OverBudget(_) | EngineError::OutOfMemory { .. } => {
+            (Code::ResourceExhausted, None)
         }
-        Code::Unavailable | Code::ResourceExhausted if matches!(error, EngineError::Store(_)) => {
-            tracing::error!(%error, "the disk failed a call");
-            Status::new(code, disk_message(code))
+        EngineError::Recovering | EngineError::Stopping => (Code::Unavailable, None),
+        EngineError::StorageFull(_) => (Code::ResourceExhausted, Some(STORAGE_FULL)),
+        EngineError::StorageFailed(_) => (Code::Unavailable, Some(STORAGE_FAILED)),
+        EngineError::RestoreOverBudget { .. }
+        | EngineError::Snapshot(_)
+        | EngineError::Internal { .. } => (Code::Internal, Some(INTERNAL)),
+    };
+    match message {
+        Some(message) => {
+            tracing::error!(%error, ?code, "call failed");
+            Status::new(code, message)
         }
-        _ => {
+        None => {
             tracing::debug!(%error, ?code, "call refused");
             Status::new(code, error.to_string())
         }
     }
 }
 
-fn code(error: &EngineError) -> Code {
-    match error {
-        EngineError::Name { .. }
-        | EngineError::Spec(_)
-        | EngineError::KeyLength { .. }
-        | EngineError::BatchLength { .. }
-        | EngineError::PageSize { .. } => Code::InvalidArgument,
-        EngineError::UnknownFilter { .. } => Code::NotFound,
-        EngineError::FilterExists { .. } => Code::AlreadyExists,
-        EngineError::OverBudget(_) => Code::ResourceExhausted,
-        EngineError::Recovering | EngineError::Stopping => Code::Unavailable,
-        EngineError::Store(error) if error.is_full() => Code::ResourceExhausted,
-        EngineError::Store(StoreError::Io { .. }) => Code::Unavailable,
-        EngineError::Store(
-            StoreError::Locked { .. } | StoreError::Damaged { .. } | StoreError::NewerFormat { .. },
-        )
-        | EngineError::Internal { .. } => Code::Internal,
-    }
-}
-
-fn disk_message(code: Code) -> &'static str {
-    match code {
-        Code::ResourceExhausted => {
-            "the server's disk is full, and the call was not carried out; make room and try again"
-        }
-        _ => {
-            "the server's disk failed, and the call was not carried out; the server's log says more"
-        }
-    }
-}
+const STORAGE_FULL: &str =
+    "the server's disk is full, and the call was not carried out; make room and try again";
+const STORAGE_FAILED: &str =
+    "the server's disk failed, and the call was not carried out; the server's log says more";
+const INTERNAL: &str = "internal error; the server's log says more";
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
 
-    fn store_error(kind: io::ErrorKind) -> EngineError {
-        EngineError::Store(StoreError::Io {
-            action: "write",
-            path: "/secret/place".into(),
-            source: kind.into(),
-        })
-    }
-
     #[test]
-    fn disks_are_told_apart_and_paths_are_not_told() {
-        let full = status(store_error(io::ErrorKind::StorageFull));
-        let broken = status(store_error(io::ErrorKind::Other));
-        let internal = status(EngineError::Internal {
-            what: "x",
-            detail: "/secret".into(),
-        });
-        assert_eq!(full.code(), Code::ResourceExhausted);
-        assert_eq!(broken.code(), Code::Unavailable);
-        assert_eq!(internal.code(), Code::Internal);
-        for status in [full, broken, internal] {
+    fn failures_are_told_apart_and_internals_are_not_told() {
+        let secret = "cannot write /secret/place";
+        for (error, code) in [
+            (
+                EngineError::StorageFull(secret.into()),
+                Code::ResourceExhausted,
+            ),
+            (EngineError::StorageFailed(secret.into()), Code::Unavailable),
+            (EngineError::Snapshot(secret.into()), Code::Internal),
+            (
+                EngineError::Internal {
+                    what: "x",
+                    detail: secret.to_owned(),
+                },
+                Code::Internal,
+            ),
+        ] {
+            let status = status(error);
+            assert_eq!(status.code(), code, "{status}");
             assert!(!status.message().contains("secret"), "{status}");
         }
     }

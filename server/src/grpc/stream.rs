@@ -74,7 +74,7 @@ impl Session {
         } = batch;
         let seen = self
             .engine
-            .query_and_add_batch(&filter, &keys)
+            .query_and_add_batch(&filter, keys)
             .await
             .map_err(status)?;
         Ok(Some(QueryAndAddStreamResponse { seen }))

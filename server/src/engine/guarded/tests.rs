@@ -3,11 +3,15 @@
 use std::{
     collections::HashSet,
     sync::atomic::{AtomicBool, AtomicUsize},
+    task::{Context, Waker},
     thread,
 };
 
 use super::*;
-use crate::filter::spec::{Layout, SpecRequest};
+use crate::{
+    filter::spec::{Layout, SpecRequest},
+    store::DataDirectory,
+};
 
 fn filter(layout: Layout, capacity: u64) -> GuardedFilter {
     let request = SpecRequest {
@@ -22,6 +26,17 @@ fn filter(layout: Layout, capacity: u64) -> GuardedFilter {
         &MemoryBudget::new(1 << 30),
     )
     .unwrap()
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+fn store(filter: &GuardedFilter, directory: &DataDirectory) -> Option<StoreReport> {
+    filter.store(directory, block_on(filter.turn())).unwrap()
 }
 
 fn key(index: usize) -> String {
@@ -154,9 +169,9 @@ fn a_snapshot_holds_all_that_came_before_it() {
         });
         for _ in 0..10 {
             let before = acknowledged.load(Ordering::Acquire);
-            let (version, _) = filter.store(&directory).unwrap().unwrap();
+            let version = store(&filter, &directory).unwrap().version;
             let snapshot = directory.read_snapshot(filter.name()).unwrap();
-            let restored = GuardedFilter::restore(snapshot, &budget).unwrap();
+            let restored = GuardedFilter::restore(snapshot, &budget, || false).unwrap();
             for index in 0..before {
                 assert!(
                     restored.query(key(index).as_bytes()),
@@ -169,7 +184,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
         done.store(true, Ordering::Relaxed);
     });
 
-    let (version, _) = filter.store(&directory).unwrap().unwrap();
+    let version = store(&filter, &directory).unwrap().version;
     assert!(!filter.has_changed());
     let stale = |filter: &GuardedFilter| -> HashSet<usize> {
         (0..filter.shards.len())
@@ -188,8 +203,38 @@ fn a_deleted_filter_is_not_stored_again() {
     let dir = tempfile::tempdir().unwrap();
     let directory = DataDirectory::open(dir.path()).unwrap();
     let filter = filter(Layout::Blocked, 1000);
-    assert!(filter.store(&directory).unwrap().is_some());
-    filter.delete(&directory).unwrap();
-    assert!(filter.store(&directory).unwrap().is_none());
+    assert!(store(&filter, &directory).is_some());
+    assert!(filter.delete(&directory, block_on(filter.turn())).unwrap());
+    assert!(store(&filter, &directory).is_none());
     assert!(directory.filters().unwrap().is_empty());
+
+    // Nor is the snapshot of another filter that has the name by now removed with it.
+    let another = self::filter(Layout::Classic, 1000);
+    store(&another, &directory).unwrap();
+    assert!(!filter.delete(&directory, block_on(filter.turn())).unwrap());
+    assert_eq!(directory.filters().unwrap(), [another.name().clone()]);
+}
+
+/// Whoever asked before a snapshot was begun is content with it; whoever asks later is not.
+#[test]
+fn callers_share_a_snapshot_that_holds_what_they_were_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = DataDirectory::open(dir.path()).unwrap();
+    let filter = filter(Layout::Blocked, 1000);
+    filter.add(b"a");
+    let first = block_on(filter.turn());
+    let mut second = Box::pin(filter.turn());
+    let polled = second
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending(), "two have a turn");
+
+    let written = filter.store(&directory, first).unwrap();
+    let shared = filter.store(&directory, block_on(second)).unwrap();
+    // To the nanosecond of its duration.
+    assert_eq!(shared, written);
+
+    let again = store(&filter, &directory);
+    assert_eq!(again.as_ref().map(|report| report.version), Some(1));
+    assert_ne!(again, written);
 }

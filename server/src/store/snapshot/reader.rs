@@ -88,18 +88,23 @@ impl SnapshotReader {
         &self.header
     }
 
+    /// The file that is read.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Reads and verifies one shard after the other, and hands each that holds any bits to
-    /// `shard` with its index. Takes memory for one shard.
+    /// `shard` with its index, until that returns an error. Takes memory for one shard.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]. The shards handed out before the error are good, but the snapshot as
-    /// a whole is not to be used.
-    pub fn read_shards(
+    /// [`StoreError`], or what `shard` returned. The shards handed out before the error are
+    /// good, but the snapshot as a whole is not to be used.
+    pub fn read_shards<E: From<StoreError>>(
         mut self,
-        mut shard: impl FnMut(usize, ShardState, &[u64]),
-    ) -> Result<(), StoreError> {
-        let mut words = vec![0; Shape::of(&self.header.spec).shard_words()];
+        mut shard: impl FnMut(usize, ShardState, &[u64]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut words = vec![0_u64; Shape::of(&self.header.spec).shard_words()];
         for (index, entry) in self.entries.iter().enumerate() {
             if entry.stored_bytes == 0 {
                 continue;
@@ -109,18 +114,31 @@ impl SnapshotReader {
                 .read_exact(bytes)
                 .map_err(|error| cut_short(error, &self.path))?;
             let computed = checksum(bytes);
+            let damaged = |what: String, expected: String, found: String| StoreError::Damaged {
+                path: self.path.clone(),
+                what,
+                expected,
+                found,
+            };
             if computed != entry.checksum {
-                return Err(StoreError::Damaged {
-                    path: self.path,
-                    what: format!("checksum of shard {index}"),
-                    expected: Hex(entry.checksum).to_string(),
-                    found: Hex(computed).to_string(),
-                });
+                return Err(E::from(damaged(
+                    format!("checksum of shard {index}"),
+                    Hex(entry.checksum).to_string(),
+                    Hex(computed).to_string(),
+                )));
+            }
+            let set: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
+            if entry.state.bits_set != set {
+                return Err(E::from(damaged(
+                    format!("set bits of shard {index}"),
+                    entry.state.bits_set.to_string(),
+                    set.to_string(),
+                )));
             }
             words
                 .iter_mut()
                 .for_each(|word| *word = u64::from_le(*word));
-            shard(index, entry.state, &words);
+            shard(index, entry.state, &words)?;
         }
         Ok(())
     }

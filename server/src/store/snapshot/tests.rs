@@ -55,6 +55,7 @@ fn read(directory: &DataDirectory, name: &FilterName) -> Result<usize, StoreErro
         );
         assert!(words.iter().all(|&word| word == index as u64));
         shards += 1;
+        Ok::<_, StoreError>(())
     })?;
     Ok(shards)
 }
@@ -102,7 +103,7 @@ fn damage_anywhere_is_noticed() {
         fs::write(&path, bytes).unwrap();
         let result = directory
             .read_snapshot(&header.name)
-            .and_then(|reader| reader.read_shards(|_, _, _| ()));
+            .and_then(|reader| reader.read_shards(|_, _, _| Ok(())));
         let message = result.expect_err(what).to_string();
         assert!(message.contains("urls.snapshot"), "{what}: {message}");
         assert!(
@@ -124,6 +125,131 @@ fn damage_anywhere_is_noticed() {
         refused(&good[..length], &format!("cut to {length} bytes"));
     }
     refused(&[good.as_slice(), b"x"].concat(), "one byte more");
+}
+
+/// Numbers that no seenset would write, with good checksums over them: a program gone wrong,
+/// or somebody who wants to see what a snapshot can make the server do.
+#[test]
+fn well_formed_nonsense_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = DataDirectory::open(dir.path()).unwrap();
+    let header = header(Layout::Blocked, 1024);
+    let path = directory.snapshot(&header.name);
+    directory
+        .write_snapshot(&header, |_, words| {
+            words.fill(1);
+            ShardState {
+                version: 40,
+                keys_added: 2,
+                bits_set: words.len() as u64,
+            }
+        })
+        .unwrap();
+    let good = fs::read(&path).unwrap();
+    let nan = f64::NAN.to_bits();
+    let (one, much) = (1.0_f64.to_bits(), u64::MAX);
+    // Offsets are those of docs/format.md.
+    let (table, shards) = (384, 384 + 40 + 8);
+    let cases: &[(usize, &[u8], &str)] = &[
+        (
+            16,
+            &much.to_le_bytes(),
+            "length of the file: expected 18446744073709551615",
+        ),
+        (24, &much.to_le_bytes(), "version: expected at most"),
+        (
+            48,
+            &0_u64.to_le_bytes(),
+            "capacity: expected at least 1, found 0",
+        ),
+        (
+            56,
+            &nan.to_le_bytes(),
+            "false_positive_rate: expected above 0",
+        ),
+        (
+            56,
+            &one.to_le_bytes(),
+            "false_positive_rate: expected above 0",
+        ),
+        (
+            56,
+            &0_u64.to_le_bytes(),
+            "false_positive_rate: expected above 0",
+        ),
+        (64, &0_u64.to_le_bytes(), "bit_count: expected 1 to"),
+        (64, &much.to_le_bytes(), "bit_count: expected 1 to"),
+        (
+            64,
+            &1025_u64.to_le_bytes(),
+            "bit_count: expected 1536, found 1025",
+        ),
+        (
+            64,
+            &2048_u64.to_le_bytes(),
+            "bits per shard: expected 2048, found 1024",
+        ),
+        (
+            72,
+            &0_u32.to_le_bytes(),
+            "hash_count: expected 1 to 64, found 0",
+        ),
+        (
+            72,
+            &65_u32.to_le_bytes(),
+            "hash_count: expected 1 to 64, found 65",
+        ),
+        (76, &9_u32.to_le_bytes(), "layout: expected 1 or 2, found 9"),
+        (80, b"md5\0", "hash function: expected a known one"),
+        (
+            128,
+            &2_u64.to_le_bytes(),
+            "shard count: expected 1, found 2",
+        ),
+        (
+            136,
+            &8_u64.to_le_bytes(),
+            "bits per shard: expected 1024, found 8",
+        ),
+        (144, b"../x", "filter name: expected a filter name"),
+        (
+            table,
+            &64_u64.to_le_bytes(),
+            "stored bytes of shard 0: expected 0 or 128",
+        ),
+        (table, &0_u64.to_le_bytes(), "counts of shard 0"),
+        (
+            table + 8,
+            &much.to_le_bytes(),
+            "version of shard 0: expected at most",
+        ),
+        (table + 16, &17_u64.to_le_bytes(), "counts of shard 0"),
+        (
+            table + 24,
+            &much.to_le_bytes(),
+            "set bits of shard 0: expected at most 1024",
+        ),
+        (
+            table + 24,
+            &15_u64.to_le_bytes(),
+            "set bits of shard 0: expected 15, found 16",
+        ),
+    ];
+    for (offset, value, expected) in cases {
+        let mut bytes = good.clone();
+        bytes[*offset..][..value.len()].copy_from_slice(value);
+        for covered in [0..table - 8, table..shards - 8] {
+            let sum = checksum(&bytes[covered.clone()]).to_le_bytes();
+            bytes[covered.end..][..8].copy_from_slice(&sum);
+        }
+        fs::write(&path, bytes).unwrap();
+        let message = directory
+            .read_snapshot(&header.name)
+            .and_then(|reader| reader.read_shards(|_, _, _| Ok(())))
+            .expect_err(expected)
+            .to_string();
+        assert!(message.contains(expected), "{message}, not {expected}");
+    }
 }
 
 #[test]
@@ -209,15 +335,14 @@ fn a_crash_while_writing_leaves_the_snapshot_before() {
     let header = header(Layout::Blocked, 1024);
     let write_of = |word: u64| {
         let directory = DataDirectory::open(dir.path()).unwrap();
-        let state = ShardState {
-            version: word,
-            keys_added: 1,
-            bits_set: 1,
-        };
         directory
             .write_snapshot(&header, |_, words| {
                 words.fill(word);
-                state
+                ShardState {
+                    version: word,
+                    keys_added: 1,
+                    bits_set: u64::from(word.count_ones()) * words.len() as u64,
+                }
             })
             .unwrap();
         fs::read(directory.snapshot(&header.name)).unwrap()
@@ -231,7 +356,10 @@ fn a_crash_while_writing_leaves_the_snapshot_before() {
         assert_eq!(fs::read(directory.snapshot(&header.name)).unwrap(), first);
         let reader = directory.read_snapshot(&header.name).unwrap();
         reader
-            .read_shards(|_, _, words| assert!(words.iter().all(|&word| word == 1)))
+            .read_shards(|_, _, words| {
+                assert!(words.iter().all(|&word| word == 1));
+                Ok::<_, StoreError>(())
+            })
             .unwrap();
     }
 }
