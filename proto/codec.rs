@@ -7,12 +7,23 @@
 
 use std::marker::PhantomData;
 
-use prost::{Message, Name};
+use prost::{
+    DecodeError, Message, Name,
+    bytes::Buf,
+    encoding::{self, DecodeContext},
+};
 use tonic::{
     Status,
     codec::{Codec, DecodeBuf, Decoder},
 };
 use tonic_prost::{ProstCodec, ProstEncoder};
+
+/// The most fields that a message may have, each key of a batch being one. A key of no bytes
+/// takes two on the wire and 24 in memory: what a message asks for is known before it is given.
+pub const MAX_FIELDS: usize = 1 << 20;
+
+/// The fewest bytes of a field: its tag, and its length or value.
+const FIELD_BYTES: usize = 2;
 
 /// Encodes `T` and decodes `U`, see the [module](self).
 #[derive(Debug, Clone)]
@@ -52,8 +63,16 @@ impl<U: Message + Name + Default> Decoder for ContractDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        U::decode(buf).map(Some).map_err(|error| {
-            let message = format!("the message is not valid protobuf of the contract: {error}");
+        let invalid = |error| format!("the message is not valid protobuf of the contract: {error}");
+        let decoded = match fields(buf.chunk()).map_err(invalid) {
+            Ok(fields) if fields > MAX_FIELDS => Err(format!(
+                "the message has {fields} keys and other fields; it may have at most \
+                 {MAX_FIELDS}: send several smaller batches"
+            )),
+            Ok(_) => U::decode(buf).map_err(invalid),
+            Err(message) => Err(message),
+        };
+        decoded.map(Some).map_err(|message| {
             // Each rpc has a Request and a Response of its own: the contract says so, and
             // `buf lint` checks it.
             if U::NAME.ends_with("Request") {
@@ -63,4 +82,18 @@ impl<U: Message + Name + Default> Decoder for ContractDecoder<U> {
             }
         })
     }
+}
+
+/// The number of fields of a message, or 0 where it is too short to have too many.
+fn fields(mut message: &[u8]) -> Result<usize, DecodeError> {
+    if message.len() <= MAX_FIELDS * FIELD_BYTES {
+        return Ok(0);
+    }
+    let mut fields = 0;
+    while message.has_remaining() {
+        let (tag, wire_type) = encoding::decode_key(&mut message)?;
+        encoding::skip_field(wire_type, tag, &mut message, DecodeContext::default())?;
+        fields += 1;
+    }
+    Ok(fields)
 }

@@ -24,6 +24,14 @@ use crate::filter::{
 /// The largest message, in bytes: as much as a server must be ready to hold for each call.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
+/// The most keys that a batch can be allowed: what a message can hold, see
+/// [`seenset_proto::codec::MAX_FIELDS`].
+const MAX_BATCH_KEYS: usize = 1_000_000;
+const _: () = assert!(MAX_BATCH_KEYS + 2 <= seenset_proto::codec::MAX_FIELDS);
+
+/// The most connections that can be allowed: past the ports that one client has.
+const MAX_CONNECTIONS: usize = 1_000_000;
+
 /// The rate of the default filter where neither a rate nor bits were asked for.
 const DEFAULT_FALSE_POSITIVE_RATE: f64 = 0.001;
 
@@ -92,6 +100,10 @@ pub struct Config {
     #[serde(with = "values::text")]
     pub max_memory: MemoryLimit,
 
+    /// Most connections at once. One more is closed as soon as it is made
+    #[arg(long, env = "SEENSET_MAX_CONNECTIONS", value_name = "CONNECTIONS", default_value_t = Config::default().max_connections)]
+    pub max_connections: usize,
+
     /// Longest key, in bytes
     #[arg(long, env = "SEENSET_MAX_KEY_BYTES", value_name = "BYTES", default_value_t = Config::default().max_key_bytes)]
     pub max_key_bytes: usize,
@@ -125,6 +137,7 @@ impl Default for Config {
             store_interval: Period::from_secs(300),
             drain_timeout: Period::from_secs(30),
             max_memory: MemoryLimit::Percent(80),
+            max_connections: 4096,
             max_key_bytes: 65_536,
             max_batch_keys: 100_000,
             log_format: LogFormat::default(),
@@ -234,7 +247,8 @@ impl Config {
             }
         };
         within("max_key_bytes", self.max_key_bytes, MAX_MESSAGE_BYTES / 2)?;
-        within("max_batch_keys", self.max_batch_keys, MAX_MESSAGE_BYTES / 2)?;
+        within("max_batch_keys", self.max_batch_keys, MAX_BATCH_KEYS)?;
+        within("max_connections", self.max_connections, MAX_CONNECTIONS)?;
         if self.capacity > i64::MAX as u64 {
             return Err(format!(
                 "capacity is {}; it must be at most {}",

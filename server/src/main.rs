@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    fmt::Display,
     io::{self, Write},
     process::ExitCode,
 };
@@ -17,11 +18,6 @@ use seenset_server::{
 const USAGE: u8 = 2;
 
 #[tokio::main]
-#[allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "the program's own output"
-)]
 async fn main() -> ExitCode {
     let variables = env::vars_os().map(|(name, _)| name);
     let config = match Config::load(env::args_os(), variables) {
@@ -31,18 +27,12 @@ async fn main() -> ExitCode {
             let _ = io::stdout().write_all(text.as_bytes());
             return ExitCode::SUCCESS;
         }
-        Err(error) => {
-            eprintln!("seenset-server: {error}");
-            return ExitCode::from(USAGE);
-        }
+        Err(error) => return failed(&error, ExitCode::from(USAGE)),
     };
     telemetry::start(&config);
     match run(config).await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("seenset-server: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&error, ExitCode::FAILURE),
     }
 }
 
@@ -53,6 +43,15 @@ async fn run(config: Config) -> Result<(), ServerError> {
         recovered = server.recover() => recovered?,
         () = signals.next() => return server.shutdown(signals.next()).await,
     }
-    signals.next().await;
-    server.shutdown(signals.next()).await
+    let failed = tokio::select! {
+        () = signals.next() => Ok(()),
+        error = server.failed() => Err(error),
+    };
+    server.shutdown(signals.next()).await.and(failed)
+}
+
+fn failed(error: &dyn Display, code: ExitCode) -> ExitCode {
+    // Where nobody reads it the code says it; the macro for this panics there.
+    let _ = writeln!(io::stderr(), "seenset-server: {error}");
+    code
 }

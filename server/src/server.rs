@@ -13,18 +13,16 @@ use std::{
 };
 
 use thiserror::Error;
-use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
-use tonic::{
-    codegen::http::Request,
-    transport::server::{Server as Transport, TcpIncoming},
-};
+use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
+use tonic::{codegen::http::Request, service::Routes, transport::server::Server as Transport};
 use tower::util::MapResponseLayer;
 use tracing::Span;
 
 use crate::{
     config::{Config, MAX_MESSAGE_BYTES, MemoryLimit},
+    connections::Connections,
     engine::{Engine, EngineError, FilterStatus, Limits, StoreOutcome},
-    grpc::{self, Health},
+    grpc::{self, Calls, Health},
     store::{DataDirectory, FilterName, StoreError},
 };
 
@@ -41,6 +39,10 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 /// How long it waits for the answer.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long connections may take to close once the last call has been answered: a client that
+/// does not react to being asked to must not hold up the stop.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A server that listens.
 #[derive(Debug)]
 pub struct Server {
@@ -48,7 +50,9 @@ pub struct Server {
     address: SocketAddr,
     engine: Engine,
     health: Health,
-    draining: watch::Sender<bool>,
+    calls: Calls,
+    connections: Connections,
+    routes: Routes,
     serving: JoinHandle<Result<(), tonic::transport::Error>>,
     storing: Option<JoinHandle<()>>,
 }
@@ -82,6 +86,9 @@ pub enum ServerError {
     /// The system lets nobody wait for signals.
     #[error("cannot wait for signals: {0}")]
     Signals(#[source] io::Error),
+    /// Nothing accepts connections any more.
+    #[error("the server stopped serving: {0}; start it again")]
+    Serving(String),
     /// The last snapshot was not written.
     #[error("not everything was stored at the end: {0}")]
     LastStore(String),
@@ -102,17 +109,42 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
     let listener = TcpListener::bind(config.listen)
         .await
         .map_err(listen_error)?;
-    let address = listener.local_addr().map_err(listen_error)?;
+    let connections = Connections::new(listener, config.max_connections);
+    let address = connections.local_addr().map_err(listen_error)?;
 
     let limits = Limits {
         max_key_bytes: config.max_key_bytes,
         max_batch_keys: config.max_batch_keys,
     };
     let engine = Engine::new(directory, limits, memory_budget(config.max_memory)?);
-    let (draining, drained) = watch::channel(false);
-    let rpcs = grpc::rpcs(engine.clone(), MAX_MESSAGE_BYTES, drained.clone()).await?;
+    let rpcs = grpc::rpcs(engine.clone(), MAX_MESSAGE_BYTES).await?;
 
-    let mut drained = drained;
+    let mut draining = rpcs.calls.draining();
+    let serving = serve(&rpcs.routes, &rpcs.calls, &connections, async move {
+        // An error means that the server was dropped: time to end as well.
+        let _ = draining.wait_for(|draining| *draining).await;
+    });
+    Ok(Server {
+        config,
+        address,
+        engine,
+        health: rpcs.health,
+        calls: rpcs.calls,
+        connections,
+        routes: rpcs.routes,
+        serving,
+        storing: None,
+    })
+}
+
+/// Serves until `end` completes; then no more connections are accepted, and those that are
+/// there are asked to close.
+fn serve(
+    routes: &Routes,
+    calls: &Calls,
+    connections: &Connections,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<Result<(), tonic::transport::Error>> {
     let serving = Transport::builder()
         .trace_fn(call_span)
         // More than the 64 KiB of the protocol's defaults, which over a network of some
@@ -123,25 +155,11 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         // Finds out connections whose other end is gone without a word.
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .layer(MapResponseLayer::new(grpc::name_the_limit))
-        .add_routes(rpcs.routes)
-        .serve_with_incoming_shutdown(
-            // Answers are small and somebody waits for each of them.
-            TcpIncoming::from(listener).with_nodelay(Some(true)),
-            async move {
-                // An error means that the server was dropped: time to end as well.
-                let _ = drained.wait_for(|draining| *draining).await;
-            },
-        );
-    Ok(Server {
-        config,
-        address,
-        engine,
-        health: rpcs.health,
-        draining,
-        serving: tokio::spawn(serving),
-        storing: None,
-    })
+        .layer(calls.clone())
+        .layer(MapResponseLayer::new(grpc::correct_response))
+        .add_routes(routes.clone())
+        .serve_with_incoming_shutdown(connections.clone().incoming(), end);
+    tokio::spawn(serving)
 }
 
 impl Server {
@@ -199,6 +217,15 @@ impl Server {
         Ok(())
     }
 
+    /// Returns when the server has stopped serving on its own, which it should not, and why.
+    pub async fn failed(&mut self) -> ServerError {
+        ServerError::Serving(match (&mut self.serving).await {
+            Ok(Ok(())) => "no more connections are accepted".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        })
+    }
+
     /// Stops: says NOT_SERVING, lets the calls in flight finish for as long as the drain
     /// timeout (or until `hurry` completes), stores what has changed.
     ///
@@ -211,12 +238,26 @@ impl Server {
         if let Some(storing) = self.storing.take() {
             storing.abort();
         }
-        self.draining.send_replace(true);
-
+        // The connections that are there are asked to close. Those that come from now on find
+        // a server that answers health checks, so that whoever watches it sees NOT_SERVING and
+        // not silence, and refuses all else.
+        let draining = async {
+            self.calls.drain().await;
+            // For the last answers to leave.
+            if !self.serving.is_finished() {
+                let _ = timeout(CLOSE_TIMEOUT, &mut self.serving).await;
+            }
+        };
+        let draining_serving = serve(
+            &self.routes,
+            &self.calls,
+            &self.connections,
+            std::future::pending(),
+        );
         let drain_timeout = self.config.drain_timeout.get();
         let drain = async {
             tokio::select! {
-                served = timeout(drain_timeout, &mut self.serving) => served.is_ok(),
+                drained = timeout(drain_timeout, draining) => drained.is_ok(),
                 () = hurry => false,
             }
         };
@@ -226,12 +267,13 @@ impl Server {
         log_outcomes(&outcomes);
         if !drained {
             tracing::warn!("some calls did not finish in time and are cut off");
-            self.serving.abort();
         }
+        self.serving.abort();
         // Aborting ends no connection that is there already: whatever still comes in on one is
         // refused from here on, or it would be acknowledged and not stored.
         self.engine.close();
         let outcomes = self.engine.store_changed().await;
+        draining_serving.abort();
         match log_outcomes(&outcomes) {
             None => {
                 self.log_usage().await;

@@ -4,9 +4,9 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Lines},
     path::Path,
-    process::{Child, Command, Output, Stdio},
+    process::{Child, ChildStderr, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -49,6 +49,17 @@ struct Program {
 impl Program {
     /// Starts a server on a free port, and waits for the log to say which.
     fn start(data_dir: &Path, arguments: &[&str]) -> Self {
+        let (program, log) = Self::start_with_log(data_dir, arguments);
+        // Read on, or the server would wait for room in the pipe.
+        std::thread::spawn(move || log.for_each(drop));
+        program
+    }
+
+    /// The same, with the rest of the log.
+    fn start_with_log(
+        data_dir: &Path,
+        arguments: &[&str],
+    ) -> (Self, Lines<BufReader<ChildStderr>>) {
         let mut child = command()
             .args([
                 "--listen",
@@ -68,9 +79,7 @@ impl Program {
             .map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap())
             .find_map(|line| Some(line.get("address")?.as_str()?.to_owned()))
             .expect("the server ended before it served");
-        // Read on, or the server would wait for room in the pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, address }
+        (Self { child, address }, lines)
     }
 
     async fn connect(&self) -> (DedupServiceClient<Channel>, FilterServiceClient<Channel>) {
@@ -199,8 +208,7 @@ fn what_is_in_the_way_exits_with_1() {
     );
 }
 
-// On several threads, for a client that does not answer the server's goodbye holds it up
-// until the drain timeout.
+// On several threads: a client that does not answer the server's goodbye makes it wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_stores_what_was_added_and_exits_with_0() {
     let dir = tempfile::tempdir().unwrap();
@@ -227,6 +235,20 @@ async fn sigterm_stores_what_was_added_and_exits_with_0() {
         dedup.query_batch(request).await.unwrap().into_inner().seen,
         [true, true, false]
     );
+}
+
+/// Whoever reads the log may go away; calls that log a line are answered all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_nobody_reads_harms_no_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut program, log) = Program::start_with_log(dir.path(), &["--log-filter", "trace"]);
+    drop(log);
+    let (mut dedup, _) = program.connect().await;
+    for _ in 0..3 {
+        dedup.store(StoreRequest::default()).await.unwrap();
+    }
+    program.signal("-TERM");
+    assert_eq!(program.exit_code(), Some(0));
 }
 
 #[test]

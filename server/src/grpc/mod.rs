@@ -1,10 +1,12 @@
 //! The rpcs: thin services that convert, call the engine and map its errors.
 
+mod calls;
 mod convert;
 mod dedup;
 mod filters;
 mod health;
-mod oversize;
+mod intake;
+mod malformed;
 mod status;
 mod stream;
 
@@ -13,12 +15,12 @@ use std::time::Duration;
 use seenset_proto::v1::{
     dedup_service_server::DedupServiceServer, filter_service_server::FilterServiceServer,
 };
-use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic_reflection::server::Error as ReflectionError;
 
+pub use calls::Calls;
 pub use health::Health;
-pub use oversize::name_the_limit;
+pub use malformed::correct_response;
 
 use self::{dedup::Dedup, filters::Filters};
 use crate::engine::Engine;
@@ -34,26 +36,25 @@ pub struct Rpcs {
     pub routes: Routes,
     /// Who reports whether calls are welcome.
     pub health: Health,
+    /// The calls in flight, as a layer for the routes.
+    pub calls: Calls,
 }
 
-/// Builds all services. They end idle streams once `draining` says so.
+/// Builds all services. They end idle streams once the calls are drained.
 ///
 /// # Errors
 ///
 /// If the descriptor set that reflection is to serve does not decode.
-pub async fn rpcs(
-    engine: Engine,
-    max_message_bytes: usize,
-    draining: watch::Receiver<bool>,
-) -> Result<Rpcs, ReflectionError> {
-    let (health, health_service) = Health::new(draining.clone()).await;
+pub async fn rpcs(engine: Engine, max_message_bytes: usize) -> Result<Rpcs, ReflectionError> {
+    let calls = Calls::default();
+    let (health, health_service) = Health::new(calls.draining()).await;
 
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(seenset_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let dedup = DedupServiceServer::new(Dedup::new(engine.clone(), draining))
+    let dedup = DedupServiceServer::new(Dedup::new(engine.clone(), calls.draining()))
         .max_decoding_message_size(max_message_bytes);
     let filters =
         FilterServiceServer::new(Filters::new(engine)).max_decoding_message_size(max_message_bytes);
@@ -63,5 +64,9 @@ pub async fn rpcs(
         .add_service(reflection().build_v1()?)
         // What grpcurl knew before its version 1.9.
         .add_service(reflection().build_v1alpha()?);
-    Ok(Rpcs { routes, health })
+    Ok(Rpcs {
+        routes,
+        health,
+        calls,
+    })
 }

@@ -14,7 +14,7 @@ use seenset_proto::v1::{QueryAndAddStreamRequest, QueryAndAddStreamResponse};
 use tokio::{sync::watch, time::timeout};
 use tonic::{Status, Streaming};
 
-use super::{DRAIN_SILENCE, oversize, status::status};
+use super::{DRAIN_SILENCE, malformed, status::status};
 use crate::engine::Engine;
 
 type Item = Result<QueryAndAddStreamResponse, Status>;
@@ -96,6 +96,6 @@ impl Session {
                     )
                 })?,
         };
-        next.map_err(oversize::correct)
+        next.map_err(malformed::correct)
     }
 }

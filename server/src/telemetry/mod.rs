@@ -18,7 +18,11 @@ pub fn check_filter(filter: &str) -> Result<(), ParseError> {
 /// Starts logging for the whole process. Called once, by the program; tests go without.
 pub fn start(config: &Config) {
     let filter = EnvFilter::new(&config.log_filter);
-    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = fmt::layer()
+        .with_writer(io::stderr)
+        // Or a line that cannot be written would be reported on the same standard error, by a
+        // macro that panics.
+        .log_internal_errors(false);
     let lines = match config.log_format {
         LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),

@@ -1,0 +1,186 @@
+//! The connections of the server: accepted for as long as there is room for them.
+//!
+//! Each connection takes a file descriptor and some memory, and snapshots need descriptors
+//! too. So there is a limit, below what the system allows the process; a connection past it
+//! is closed at once, which its client can tell from a server that is slow.
+
+use std::{
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::{Stream, stream};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::sleep,
+};
+use tonic::transport::server::{Connected, TcpConnectInfo};
+
+/// File descriptors that are left for everything but connections.
+const OTHER_FILES: usize = 64;
+
+/// How long to wait where the system refuses to accept a connection: it would refuse the
+/// next attempt just as well.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts connections. Cheap to clone; clones accept from the same port, within one limit.
+#[derive(Debug, Clone)]
+pub struct Connections {
+    listener: Arc<TcpListener>,
+    room: Arc<Semaphore>,
+    limit: usize,
+}
+
+impl Connections {
+    /// Accepts from a port, at most `limit` connections at once: fewer, if the system does
+    /// not allow the process as many files.
+    pub fn new(listener: TcpListener, limit: usize) -> Self {
+        let allowed = allow_files(limit.saturating_add(OTHER_FILES)).saturating_sub(OTHER_FILES);
+        if allowed < limit {
+            tracing::warn!(
+                max_connections = limit,
+                allowed,
+                "the limit of open files allows fewer connections; raise it (ulimit -n)"
+            );
+        }
+        let limit = allowed.clamp(1, limit);
+        Self {
+            listener: Arc::new(listener),
+            room: Arc::new(Semaphore::new(limit)),
+            limit,
+        }
+    }
+
+    /// The address that is listened on.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// The connections as they come, without end. Dropping the last clone closes the port.
+    pub fn incoming(self) -> impl Stream<Item = io::Result<Connection>> + Send {
+        stream::unfold(self, |connections| async {
+            let next = connections.accept().await;
+            Some((Ok(next), connections))
+        })
+    }
+
+    async fn accept(&self) -> Connection {
+        loop {
+            let stream = match self.listener.accept().await {
+                Ok((stream, _)) => stream,
+                // The client was faster to go than the server to accept.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let Ok(place) = self.room.clone().try_acquire_owned() else {
+                tracing::warn!(
+                    max_connections = self.limit,
+                    "a connection is refused: there are as many as allowed"
+                );
+                continue;
+            };
+            // Answers are small and somebody waits for each of them.
+            if let Err(error) = stream.set_nodelay(true) {
+                tracing::debug!(%error, "answers on a connection may be delayed");
+            }
+            return Connection {
+                stream,
+                _place: place,
+            };
+        }
+    }
+}
+
+/// Sees to it that the process may have `wanted` files open, as far as it may decide that
+/// itself, and returns how many it may have.
+fn allow_files(wanted: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let allowed = |soft: Option<u64>| {
+        soft.map_or(usize::MAX, |files| {
+            usize::try_from(files).unwrap_or(usize::MAX)
+        })
+    };
+    if allowed(limit.current) >= wanted {
+        return wanted;
+    }
+    let raised = Rlimit {
+        current: limit
+            .maximum
+            .map_or(Some(wanted as u64), |hard| Some(hard.min(wanted as u64))),
+        ..limit
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => allowed(raised.current),
+        Err(_) => allowed(limit.current),
+    }
+}
+
+/// A connection, and its place among those that are allowed.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connected for Connection {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

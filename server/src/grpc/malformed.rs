@@ -1,0 +1,60 @@
+//! Requests that tonic refuses before any code of ours sees them, answered as the contract says.
+//!
+//! A message that is too long is refused by the length in its header, before it is read, which
+//! is right; but with OUT_OF_RANGE, where the contract and the rest of gRPC say
+//! RESOURCE_EXHAUSTED. A request that holds no message, or a part of one, is blamed on the
+//! server (INTERNAL), and is the caller's fault. No method of ours answers OUT_OF_RANGE, and
+//! none INTERNAL with those words.
+
+use tonic::{
+    Code, Status,
+    body::Body,
+    codegen::http::{Response, header::HeaderMap},
+};
+
+/// The words of tonic for a request without a message, and for one that ends too early.
+const NO_MESSAGE: &str = "Missing request message.";
+const CUT_SHORT: &str = "Unexpected EOF decoding stream.";
+
+/// Puts the status of the contract in the place of tonic's, in responses to single calls.
+pub fn correct_response(response: Response<Body>) -> Response<Body> {
+    match refused(response.headers()) {
+        Some(status) => correct(status).into_http(),
+        None => response,
+    }
+}
+
+fn refused(headers: &HeaderMap) -> Option<Status> {
+    // Looked at first because it costs nothing: most responses have no status up front.
+    headers.get(Status::GRPC_STATUS)?;
+    Status::from_header_map(headers)
+        .filter(|status| matches!(status.code(), Code::OutOfRange | Code::Internal))
+}
+
+/// The same for a status that reading a stream of requests ended with.
+pub fn correct(status: Status) -> Status {
+    match (status.code(), status.message()) {
+        (Code::OutOfRange, message) => Status::resource_exhausted(too_long(message)),
+        (Code::Internal, NO_MESSAGE) => Status::invalid_argument(
+            "the request holds no message; a call has one, even if all its fields are empty",
+        ),
+        (Code::Internal, CUT_SHORT) => {
+            Status::invalid_argument("the request ends in the middle of a message")
+        }
+        _ => status,
+    }
+}
+
+fn too_long(message: &str) -> String {
+    let numbers: Vec<&str> = message
+        .split(|c: char| !c.is_ascii_digit())
+        .filter(|digits| !digits.is_empty())
+        .collect();
+    match numbers[..] {
+        [found, limit] => format!(
+            "the message has {found} bytes; a message may have at most {limit}: send smaller \
+             batches"
+        ),
+        _ => format!("the message is too large: {message}"),
+    }
+}

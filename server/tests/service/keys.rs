@@ -1,0 +1,137 @@
+//! Keys: queried, added, both at once; one by one, in batches and in streams.
+
+use seenset_proto::v1::{
+    AddBatchRequest, AddRequest, QueryAndAddBatchRequest, QueryAndAddRequest,
+    QueryAndAddStreamRequest, QueryBatchRequest, QueryRequest,
+};
+use tokio_stream::StreamExt;
+use tonic::{Code, Status};
+
+use crate::{
+    common::{config, dedup, start, stop},
+    key, keys, request,
+};
+
+#[tokio::test]
+async fn keys_are_seen_once_they_were_added_whichever_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(config(dir.path())).await;
+    let mut client = dedup(&server).await;
+
+    let query = |text: &str| QueryRequest {
+        filter: String::new(),
+        key: key(text),
+    };
+    let query_and_add = |text: &str| request(|r: &mut QueryAndAddRequest| r.key = key(text));
+    assert_eq!(
+        client.query(query("a")).await.unwrap().into_inner().seen,
+        Some(false)
+    );
+    assert_eq!(
+        client
+            .query_and_add(query_and_add("a"))
+            .await
+            .unwrap()
+            .into_inner()
+            .seen,
+        Some(false)
+    );
+    assert_eq!(
+        client
+            .query_and_add(query_and_add("a"))
+            .await
+            .unwrap()
+            .into_inner()
+            .seen,
+        Some(true)
+    );
+    client
+        .add(request(|r: &mut AddRequest| r.key = key("b")))
+        .await
+        .unwrap();
+    assert_eq!(
+        client.query(query("b")).await.unwrap().into_inner().seen,
+        Some(true)
+    );
+
+    // The name of the default filter means the same as none.
+    let batch = QueryBatchRequest {
+        filter: key("default"),
+        keys: keys(&["c", "a", "b"]),
+    };
+    assert_eq!(
+        client.query_batch(batch).await.unwrap().into_inner().seen,
+        [false, true, true]
+    );
+    client
+        .add_batch(request(|r: &mut AddBatchRequest| {
+            r.keys = keys(&["c", "d"])
+        }))
+        .await
+        .unwrap();
+    let batch = request(|r: &mut QueryAndAddBatchRequest| r.keys = keys(&["e", "d", "e", "c"]));
+    let seen = client
+        .query_and_add_batch(batch)
+        .await
+        .unwrap()
+        .into_inner()
+        .seen;
+    assert_eq!(seen, [false, true, true, true]);
+    let batch = request(|r: &mut QueryAndAddBatchRequest| r.keys = vec![]);
+    assert!(
+        client
+            .query_and_add_batch(batch)
+            .await
+            .unwrap()
+            .into_inner()
+            .seen
+            .is_empty()
+    );
+    stop(server).await;
+}
+
+#[tokio::test]
+async fn a_stream_answers_each_batch_in_order_and_ends_with_the_first_refusal() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(config(dir.path())).await;
+    let mut client = dedup(&server).await;
+    let batch = |texts: &[&str]| request(|r: &mut QueryAndAddStreamRequest| r.keys = keys(texts));
+    let batches = [
+        batch(&["a", "b"]),
+        batch(&[]),
+        batch(&["b", "c", "c"]),
+        batch(&["d", ""]),
+        batch(&["e"]),
+    ];
+    let answers = client
+        .query_and_add_stream(tokio_stream::iter(batches))
+        .await
+        .unwrap();
+    let answers: Vec<Result<Vec<bool>, Status>> = answers
+        .into_inner()
+        .map(|answer| answer.map(|answer| answer.seen))
+        .collect()
+        .await;
+    assert_eq!(answers.len(), 4);
+    assert_eq!(answers[0].as_ref().unwrap(), &[false, false]);
+    assert!(answers[1].as_ref().unwrap().is_empty());
+    assert_eq!(answers[2].as_ref().unwrap(), &[true, false, true]);
+    let status = answers[3].as_ref().unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(
+        status.message().starts_with("keys[1] has 0 bytes"),
+        "{status}"
+    );
+
+    let batch = QueryBatchRequest {
+        filter: String::new(),
+        keys: keys(&["c", "d", "e"]),
+    };
+    let seen = client.query_batch(batch).await.unwrap().into_inner().seen;
+    assert_eq!(
+        seen,
+        [true, false, false],
+        "a refused batch, or one behind it, was added"
+    );
+    stop(server).await;
+}

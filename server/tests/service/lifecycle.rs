@@ -1,0 +1,189 @@
+//! From the start to the stop: health, draining, connections.
+
+use std::time::Duration;
+
+use seenset_proto::v1::{
+    QueryAndAddStreamRequest, QueryBatchRequest, QueryRequest,
+    dedup_service_client::DedupServiceClient,
+};
+use seenset_server::{config::Config, server};
+use tokio::{io::AsyncReadExt, net::TcpStream, sync::mpsc, time::timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, transport::Channel};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+use crate::{
+    common::{channel, config, dedup, start, stop},
+    key, keys,
+};
+
+const SERVING: i32 = 1;
+const NOT_SERVING: i32 = 2;
+
+async fn health(channel: &Channel, service: &str) -> i32 {
+    let request = HealthCheckRequest {
+        service: key(service),
+    };
+    HealthClient::new(channel.clone())
+        .check(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .status
+}
+
+#[tokio::test]
+async fn health_follows_recovery_and_draining() {
+    let services = ["", "seenset.v1.DedupService", "seenset.v1.FilterService"];
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = server::bind(config(dir.path())).await.unwrap();
+    let connection = channel(&server).await;
+    for service in services {
+        assert_eq!(health(&connection, service).await, NOT_SERVING);
+    }
+    let early = dedup(&server)
+        .await
+        .query(QueryRequest {
+            key: key("a"),
+            ..Default::default()
+        })
+        .await;
+    assert_eq!(early.unwrap_err().code(), Code::Unavailable);
+    server.recover().await.unwrap();
+    for service in services {
+        assert_eq!(health(&connection, service).await, SERVING);
+    }
+
+    // While a call is in flight, the connection lives and says that the server drains.
+    let (batches, receiver) = mpsc::channel(1);
+    let mut client = dedup(&server).await;
+    let mut answers = client
+        .query_and_add_stream(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
+    let batch = |text: &str| QueryAndAddStreamRequest {
+        keys: keys(&[text]),
+        ..Default::default()
+    };
+    batches.send(batch("before")).await.unwrap();
+    assert_eq!(answers.message().await.unwrap().unwrap().seen, [false]);
+    let stopping = tokio::spawn(stop(server));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    // What is still sent on the stream is answered, and then the silence ends it.
+    batches.send(batch("while draining")).await.unwrap();
+    assert_eq!(answers.message().await.unwrap().unwrap().seen, [false]);
+    let status = answers.message().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    timeout(Duration::from_secs(4), stopping)
+        .await
+        .expect("an idle stream held up the stop")
+        .unwrap();
+
+    let server = start(config(dir.path())).await;
+    let batch = QueryBatchRequest {
+        keys: keys(&["before", "while draining"]),
+        ..Default::default()
+    };
+    let seen = dedup(&server)
+        .await
+        .query_batch(batch)
+        .await
+        .unwrap()
+        .into_inner()
+        .seen;
+    assert_eq!(seen, [true, true]);
+    stop(server).await;
+}
+
+/// What is asked on a new connection while a call holds up the stop: health is told, calls
+/// are refused, and the call that was there finishes.
+#[tokio::test]
+async fn a_draining_server_says_so_and_takes_no_more_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(config(dir.path())).await;
+    let mut client = dedup(&server).await;
+    let (batches, receiver) = mpsc::channel(1);
+    let mut answers = client
+        .query_and_add_stream(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
+    let address = format!("http://{}", server.local_addr());
+    let stopping = tokio::spawn(stop(server));
+    // Less than the silence that would end the stream.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+
+    let connection = Channel::from_shared(address).unwrap().connect().await;
+    let connection = connection.expect("a server that drains answers");
+    assert_eq!(health(&connection, "").await, NOT_SERVING);
+    let mut late = DedupServiceClient::new(connection.clone());
+    let refused = late.query(QueryRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains("is stopping"), "{refused}");
+
+    let batch = QueryAndAddStreamRequest {
+        keys: keys(&["a"]),
+        ..Default::default()
+    };
+    batches.send(batch).await.unwrap();
+    assert_eq!(answers.message().await.unwrap().unwrap().seen, [false]);
+    drop(batches);
+    assert!(answers.message().await.unwrap().is_none());
+    // The connection that only asks for health, and is still there, does not hold it up.
+    timeout(Duration::from_secs(4), stopping)
+        .await
+        .expect("nothing is in flight")
+        .unwrap();
+}
+
+/// A client that connects and never says a word is no call in flight.
+#[tokio::test]
+async fn a_silent_connection_does_not_hold_up_the_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(Config {
+        drain_timeout: "30s".parse().unwrap(),
+        ..config(dir.path())
+    })
+    .await;
+    let _silent = TcpStream::connect(server.local_addr()).await.unwrap();
+    timeout(Duration::from_secs(5), stop(server))
+        .await
+        .expect("a silent connection held up the stop");
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_closed_and_the_others_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(Config {
+        max_connections: 2,
+        ..config(dir.path())
+    })
+    .await;
+    let (first, second) = (channel(&server).await, channel(&server).await);
+    let mut third = TcpStream::connect(server.local_addr()).await.unwrap();
+    let closed = timeout(Duration::from_secs(5), third.read(&mut [0])).await;
+    assert_eq!(closed.expect("it is left open").unwrap_or(0), 0);
+    assert_eq!(health(&first, "").await, SERVING);
+    assert_eq!(health(&second, "").await, SERVING);
+
+    drop(second);
+    // The server learns of it when it next reads from that connection.
+    let again = async {
+        loop {
+            let next = Channel::from_shared(format!("http://{}", server.local_addr()));
+            if let Ok(next) = next.unwrap().connect().await
+                && HealthClient::new(next)
+                    .check(HealthCheckRequest::default())
+                    .await
+                    .is_ok()
+            {
+                break;
+            }
+        }
+    };
+    timeout(Duration::from_secs(5), again)
+        .await
+        .expect("a place that is free again is not given");
+    stop(server).await;
+}

@@ -1,0 +1,23 @@
+//! Every rpc over TCP: what it answers, what it refuses, and when.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+mod bad_input;
+#[path = "../common/mod.rs"]
+mod common;
+mod filters;
+mod keys;
+mod lifecycle;
+
+fn key(text: &str) -> String {
+    text.to_owned()
+}
+
+fn keys(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| key(text)).collect()
+}
+
+fn request<T: Default>(fill: impl FnOnce(&mut T)) -> T {
+    let mut request = T::default();
+    fill(&mut request);
+    request
+}
