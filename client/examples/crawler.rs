@@ -237,6 +237,10 @@ fn link(base: &Url, href: &str) -> Option<Url> {
 }
 
 /// Hands out URLs until none is outstanding.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "`idle` holds the numbers of workers, each of which has an inbox"
+)]
 async fn crawl(args: &Args) -> Result<Totals, Error> {
     let count = if args.exact { 1 } else { args.workers.into() };
     let (done_sender, mut done) = mpsc::channel(count);

@@ -289,12 +289,11 @@ fn overlay(path: &Path, given: &Config, matches: &ArgMatches) -> Result<Config, 
     let mut settings = serde_json::to_value(&file).map_err(impossible)?;
     let given = serde_json::to_value(given).map_err(impossible)?;
     for (name, value) in given.as_object().into_iter().flatten() {
-        let source = matches.value_source(name);
-        if matches!(
-            source,
-            Some(ValueSource::CommandLine | ValueSource::EnvVariable)
-        ) {
-            settings[name] = value.clone();
+        if let Some(ValueSource::CommandLine | ValueSource::EnvVariable) =
+            matches.value_source(name)
+            && let Some(settings) = settings.as_object_mut()
+        {
+            settings.insert(name.clone(), value.clone());
         }
     }
     serde_json::from_value(settings).map_err(impossible)

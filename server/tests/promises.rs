@@ -1,5 +1,10 @@
 //! Promises 1 and 2 at full size: ten million keys, and sixty-four callers at once.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests"
+)]
 
 mod common;
 

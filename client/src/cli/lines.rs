@@ -131,6 +131,10 @@ impl<R: Read> LineReader<R> {
     }
 
     /// Takes the complete lines of the buffer into `draft`; true if that is full.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "`scanned` and lines end inside of the buffer"
+    )]
     fn take_lines(&mut self, draft: &mut Draft, observer: &impl Observer) -> bool {
         loop {
             if draft.lines.len() >= self.limits.batch_keys || draft.taken >= self.limits.batch_bytes
@@ -154,6 +158,10 @@ impl<R: Read> LineReader<R> {
     }
 
     /// Takes the line that ends before `end`, or leaves it out.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "`scanned` and lines end inside of the buffer"
+    )]
     fn take_line(&mut self, draft: &mut Draft, end: usize, observer: &impl Observer) {
         let line = draft.taken..end;
         draft.taken = end;
@@ -202,6 +210,10 @@ impl<R: Read> LineReader<R> {
         }
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the buffer was made longer just before"
+    )]
     fn fill(&mut self) -> io::Result<()> {
         let old = self.buffer.len();
         self.buffer.resize(old + READ_BYTES, 0);

@@ -81,6 +81,10 @@ fn write_all(
 }
 
 /// Writes the lines that are new as they came, those that touch in one piece.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the lines of a batch are ranges of its bytes"
+)]
 fn write_new(output: &mut impl Write, batch: &Batch, seen: &[bool]) -> io::Result<()> {
     let mut run: Range<usize> = 0..0;
     for (line, _) in batch.lines.iter().zip(seen).filter(|(_, seen)| !**seen) {

@@ -36,6 +36,10 @@ struct Stripe {
 
 impl Counters {
     /// Adds what one call or batch asked. To be called once for each.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "there are `STRIPES`, and each thread has one of them"
+    )]
     #[inline]
     pub fn count(&self, queries: usize, hits: usize) {
         let stripe = &self.stripes[stripe_of_this_thread()];

@@ -240,6 +240,10 @@ impl GuardedFilter {
             .visit_lines(hash, |word| self.prefetcher.fetch(shard, word));
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "`Shape::shard` returns less than the number of shards"
+    )]
     #[inline]
     fn contains(&self, hash: KeyHash) -> bool {
         let shard = self.shards[self.shape.shard(hash)].read();
@@ -247,6 +251,10 @@ impl GuardedFilter {
     }
 
     /// Adds a key, and tells whether it is new. The one place that changes bits.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "`Shape::shard` returns less than the number of shards"
+    )]
     #[inline]
     fn insert(&self, hash: KeyHash) -> bool {
         let mut shard = self.shards[self.shape.shard(hash)].write();

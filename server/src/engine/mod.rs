@@ -75,6 +75,15 @@ pub trait Key: AsRef<[u8]> + Send + 'static {}
 
 impl<K: AsRef<[u8]> + Send + 'static> Key for K {}
 
+/// What came of asking for a filter.
+#[derive(Debug)]
+pub struct Creation {
+    /// The filter.
+    pub filter: FilterStatus,
+    /// Whether it was made, as opposed to being there already.
+    pub is_new: bool,
+}
+
 /// One page of filters.
 #[derive(Debug)]
 pub struct Page {
@@ -248,7 +257,7 @@ impl Engine {
         &self,
         name: &str,
         request: SpecRequest,
-    ) -> Result<FilterStatus, EngineError> {
+    ) -> Result<Creation, EngineError> {
         self.check_recovered()?;
         self.create(filter_name("name", name)?, request).await
     }
@@ -330,13 +339,17 @@ impl Engine {
         &self,
         name: FilterName,
         request: SpecRequest,
-    ) -> Result<FilterStatus, EngineError> {
+    ) -> Result<Creation, EngineError> {
         let spec = self.blocking(move |_| Ok(request.resolve()?)).await?;
         let naming = self.naming().await;
         if let Some(filter) = self.inner.registry.get(&name) {
             drop(naming);
             if filter.spec().answers(&request) {
-                return self.blocking(move |_| Ok(filter.status())).await;
+                let filter = self.blocking(move |_| Ok(filter.status())).await?;
+                return Ok(Creation {
+                    filter,
+                    is_new: false,
+                });
             }
             let existing = Box::new(*filter.spec());
             return Err(EngineError::FilterExists { name, existing });
@@ -355,7 +368,10 @@ impl Engine {
             let status = filter.status();
             inner.registry.insert(filter);
             drop(naming);
-            Ok(status)
+            Ok(Creation {
+                filter: status,
+                is_new: true,
+            })
         })
         .await
     }

@@ -73,9 +73,11 @@ async fn a_refused_batch_adds_none_of_its_keys() {
 async fn creating_again_is_harmless_and_changing_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let engine = recovered(dir.path()).await;
-    engine.create_filter("a", small()).await.unwrap();
+    assert!(engine.create_filter("a", small()).await.unwrap().is_new);
     engine.add("a", "key").await.unwrap();
     let again = engine.create_filter("a", small()).await.unwrap();
+    assert!(!again.is_new);
+    let again = again.filter;
     assert_eq!(again.keys_added, 1);
     // So does the spec as it was resolved.
     engine.create_filter("a", again.spec.into()).await.unwrap();

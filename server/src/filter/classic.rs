@@ -20,12 +20,20 @@ pub fn positions(
 }
 
 /// Whether all `hash_count` bits of a key are set. `words` must hold `shard_bits` bits.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the caller gives a whole shard, and bits are chosen inside of it"
+)]
 #[inline]
 pub fn contains(words: &[u64], hash: KeyHash, hash_count: u32, shard_bits: u64) -> bool {
     positions(hash, hash_count, shard_bits).all(|(word, mask)| words[word] & mask != 0)
 }
 
 /// Sets all `hash_count` bits of a key, and returns how many of them were not set before.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the caller gives a whole shard, and bits are chosen inside of it"
+)]
 #[inline]
 pub fn insert(words: &mut [u64], hash: KeyHash, hash_count: u32, shard_bits: u64) -> u32 {
     positions(hash, hash_count, shard_bits)

@@ -88,6 +88,10 @@ impl Shape {
     }
 
     /// Whether a key is in its shard, given the shard's [words](Self::shard_words).
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the caller gives a whole shard, and blocks are chosen inside of it"
+    )]
     #[inline]
     pub fn contains(&self, words: &[u64], hash: KeyHash) -> bool {
         match self.layout {
@@ -100,6 +104,10 @@ impl Shape {
 
     /// Adds a key to its shard, and returns how many of its bits were not set before: 0
     /// means that it was there already (or seemed to be), anything else that it is new.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the caller gives a whole shard, and blocks are chosen inside of it"
+    )]
     #[inline]
     pub fn insert(&self, words: &mut [u64], hash: KeyHash) -> u32 {
         match self.layout {

@@ -8,7 +8,7 @@ use seenset_proto::v1::{
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{convert, status::status};
-use crate::engine::Engine;
+use crate::engine::{Creation, Engine};
 
 /// The service.
 #[derive(Debug)]
@@ -30,12 +30,14 @@ impl FilterService for Filters {
     ) -> Result<Response<CreateFilterResponse>, Status> {
         let CreateFilterRequest { name, spec } = request.into_inner();
         let spec = convert::spec_request(spec)?;
-        let filter = self
+        let Creation { filter, is_new } = self
             .engine
             .create_filter(&name, spec)
             .await
             .map_err(status)?;
-        tracing::info!(filter = %filter.name, "filter created, or there already");
+        if is_new {
+            tracing::info!(filter = %filter.name, "filter created");
+        }
         let filter = Some(convert::filter(filter));
         Ok(Response::new(CreateFilterResponse { filter }))
     }

@@ -1,5 +1,10 @@
 //! Every rpc over TCP: what it answers, what it refuses, and when.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests"
+)]
 
 mod bad_input;
 #[path = "../common/mod.rs"]

@@ -74,6 +74,10 @@ impl GuardedFilter {
     /// As [`Self::new`], but for [`EngineError::RestoreOverBudget`] if the filter does not fit
     /// the budget; [`EngineError::Snapshot`] or [`EngineError::StorageFailed`] if a shard is
     /// damaged or cannot be read; [`EngineError::Stopping`] if it was ended.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the reader hands out the shards of the spec, as many as `new` makes"
+    )]
     pub fn restore(
         snapshot: SnapshotReader,
         budget: &Arc<MemoryBudget>,
@@ -133,6 +137,10 @@ impl GuardedFilter {
     /// # Errors
     ///
     /// [`StoreError`]; the snapshot before is then still there.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the writer asks for the shards of the spec, as many as `new` makes"
+    )]
     pub fn store(
         &self,
         directory: &DataDirectory,

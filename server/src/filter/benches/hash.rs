@@ -2,7 +2,11 @@
 //!
 //! Keys of 60 bytes, a typical URL. The contenders take turns, so that what the machine does
 //! besides falls on all of them alike; what counts is the ratios, by medians.
-#![allow(clippy::print_stdout, reason = "a benchmark prints its result")]
+#![allow(
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "a benchmark prints its result, and is asked for by nobody else"
+)]
 
 use std::{hint::black_box, time::Instant};
 

@@ -82,6 +82,10 @@ struct LaneRate {
 impl LaneRate {
     /// Inclusion and exclusion over the unset ones among the distinct bits looked up. How
     /// many of the `draws` are distinct follows from drawing them one after the other.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "`next` is longer than `distinct` by one"
+    )]
     fn new(draws: u32) -> Self {
         let mut distinct = vec![1.0];
         for _ in 0..draws {

@@ -1,7 +1,11 @@
 //! Promise 4 by measurement: the rate at capacity is at most the one asked for, and at every
 //! fill it is the one that sizing predicts. Keys and secret are fixed, so the outcome is too.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests"
+)]
 
 use seenset_filter::{
     hash::{KeyHasher, Secret},

@@ -141,6 +141,10 @@ impl Default for Writer {
 }
 
 impl Writer {
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the fields are fixed, and fit: every snapshot has all of them"
+    )]
     fn put(&mut self, value: &[u8]) {
         self.bytes[self.length..][..value.len()].copy_from_slice(value);
         self.length += value.len();
@@ -180,7 +184,7 @@ impl Reader<'_> {
     fn text<const N: usize>(&mut self) -> String {
         let bytes: [u8; N] = self.take();
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(N);
-        String::from_utf8_lossy(&bytes[..end]).into_owned()
+        String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
     }
 
     fn spec(&mut self) -> Result<(FilterSpec, Secret), StoreError> {

@@ -1,0 +1,168 @@
+//! Which requests are refused, and what the others resolve to.
+
+use super::*;
+
+fn request() -> SpecRequest {
+    SpecRequest::new(1_000_000, 0.001)
+}
+
+#[test]
+fn bad_values_are_refused_by_name() {
+    let cases: [(SpecRequest, &str); 11] = [
+        (
+            SpecRequest {
+                capacity: 0,
+                ..request()
+            },
+            "capacity is 0;",
+        ),
+        (SpecRequest::new(1, 0.0), "false_positive_rate is 0;"),
+        (SpecRequest::new(1, 1.0), "false_positive_rate is 1;"),
+        (SpecRequest::new(1, -0.5), "false_positive_rate is -0.5;"),
+        (SpecRequest::new(1, f64::NAN), "false_positive_rate is NaN;"),
+        (
+            SpecRequest::new(1, f64::INFINITY),
+            "false_positive_rate is inf;",
+        ),
+        (
+            SpecRequest {
+                false_positive_rate: None,
+                ..request()
+            },
+            "false_positive_rate is 0;",
+        ),
+        (
+            SpecRequest {
+                hash_count: Some(65),
+                ..request()
+            },
+            "hash_count is 65; it must be 1 to 64",
+        ),
+        (
+            SpecRequest {
+                bit_count: Some(u64::MAX),
+                ..request()
+            },
+            "it must be at most 1125899906842624",
+        ),
+        (
+            SpecRequest::new(u64::MAX, 0.001),
+            "needs more than 1125899906842624 bits",
+        ),
+        (
+            SpecRequest {
+                bit_count: Some(1024),
+                ..request()
+            },
+            "bit_count 1024 gives a rate of 1.000e0",
+        ),
+    ];
+    for (request, expected) in cases {
+        let message = request.resolve().unwrap_err().to_string();
+        assert!(
+            message.contains(expected),
+            "{message:?} does not say {expected:?}"
+        );
+    }
+}
+
+#[test]
+fn a_resolved_spec_resolves_to_itself() {
+    for layout in Layout::ALL {
+        for hash_count in [None, Some(5), Some(12)] {
+            for bit_count in [None, Some(40_000_001)] {
+                let request = SpecRequest {
+                    layout,
+                    hash_count,
+                    bit_count,
+                    ..request()
+                };
+                let spec = request.resolve().unwrap();
+                assert_eq!(SpecRequest::from(spec).resolve().unwrap(), spec);
+                assert!(spec.answers(&request) && spec.answers(&spec.into()));
+            }
+        }
+    }
+}
+
+#[test]
+fn another_request_is_not_the_same_spec() {
+    let spec = request().resolve().unwrap();
+    for other in [
+        SpecRequest {
+            capacity: 999_999,
+            ..request()
+        },
+        SpecRequest {
+            false_positive_rate: Some(0.002),
+            ..request()
+        },
+        SpecRequest {
+            bit_count: Some(1 << 30),
+            ..request()
+        },
+        SpecRequest {
+            hash_count: Some(3),
+            ..request()
+        },
+        SpecRequest {
+            layout: Layout::Classic,
+            ..request()
+        },
+        SpecRequest {
+            hash_function: HashFunction::Xxh3_128,
+            ..request()
+        },
+    ] {
+        assert!(!spec.answers(&other), "{other:?}");
+    }
+}
+
+#[test]
+fn bits_alone_give_a_rate() {
+    let request = SpecRequest {
+        bit_count: Some(1 << 33),
+        false_positive_rate: None,
+        ..SpecRequest::new(500_000_000, 0.5)
+    };
+    let spec = request.resolve().unwrap();
+    assert_eq!(spec.bit_count, 1 << 33);
+    assert!((1e-4..1e-3).contains(&spec.false_positive_rate), "{spec:?}");
+}
+
+#[test]
+fn extremes_resolve_or_refuse_and_never_panic() {
+    for layout in Layout::ALL {
+        for capacity in [1, 2, 3, 1 << 40, u64::MAX] {
+            for rate in [
+                f64::MIN_POSITIVE,
+                1e-300,
+                1e-12,
+                0.5,
+                0.999_999,
+                1.0 - f64::EPSILON,
+            ] {
+                for hash_count in [None, Some(1), Some(9), Some(64)] {
+                    let request = SpecRequest {
+                        layout,
+                        hash_count,
+                        ..SpecRequest::new(capacity, rate)
+                    };
+                    if let Ok(spec) = request.resolve() {
+                        assert!(spec.bit_count > 0 && spec.hash_count > 0, "{spec:?}");
+                    }
+                }
+            }
+            for bit_count in [0, 1, 1 << 50] {
+                let request = SpecRequest {
+                    layout,
+                    bit_count: Some(bit_count),
+                    false_positive_rate: None,
+                    ..SpecRequest::new(capacity, 0.5)
+                };
+                let spec = request.resolve().unwrap();
+                assert!(spec.false_positive_rate > 0.0 && spec.false_positive_rate < 1.0);
+            }
+        }
+    }
+}
