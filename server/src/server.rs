@@ -26,13 +26,17 @@ use crate::{
     store::{DataDirectory, FilterName, StoreError},
 };
 
-/// What a client may send on one stream before the server has read it.
-const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-/// The same for all streams of a connection.
-const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
-
 /// The calls that one connection may have in flight, each with a message of its own.
 const MAX_STREAMS: u32 = 256;
+
+/// What a client may send on one stream before the server has read it: four times the 64 KiB
+/// of the protocol's defaults, which over a network of some latency would let one batch
+/// through for each round trip.
+const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+/// The same for all streams of a connection. There must be room for what each of them may
+/// send: or the streams that wait for room for their message (see [`grpc::Calls`]) would keep
+/// the others, whose messages are under way, from making any.
+const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * STREAM_WINDOW_BYTES;
 
 /// How long a connection may be silent before the server asks whether anybody is there.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
@@ -147,8 +151,6 @@ fn serve(
 ) -> JoinHandle<Result<(), tonic::transport::Error>> {
     let serving = Transport::builder()
         .trace_fn(call_span)
-        // More than the 64 KiB of the protocol's defaults, which over a network of some
-        // latency would let one batch through for each round trip.
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_concurrent_streams(MAX_STREAMS)

@@ -3,7 +3,9 @@
 //! A message may have [`MAX_MESSAGE_BYTES`], a connection may have hundreds of them under way,
 //! and a server thousands of connections: more than any machine has. So the large ones share
 //! a room. Before the body of a large message is read its length is taken from the room; one
-//! that does not fit waits, and the flow control of HTTP/2 makes its sender wait.
+//! that does not fit waits, and the flow control of HTTP/2 makes its sender wait. What the
+//! sender could send before it noticed takes memory too, so not everybody may wait: past
+//! [`MAX_WAITING`] a call is refused.
 //!
 //! A call never waits while it holds a part of the room, so two cannot wait for each other:
 //! it gives back what the message before took before it asks for the next. And as a message
@@ -24,7 +26,7 @@ use std::{
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::{
-    sync::{AcquireError, OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{Sleep, sleep},
 };
 use tonic::{Status, body::Body, codegen::Bytes};
@@ -41,6 +43,9 @@ const SMALL_BYTES: usize = 64 << 10;
 /// 300 KB a second.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The most messages that may wait for room.
+const MAX_WAITING: usize = 1024;
+
 /// The room is counted in units of this, because a semaphore counts no further than `u32`.
 const UNIT_BYTES: usize = 1 << 10;
 
@@ -49,6 +54,7 @@ const UNIT_BYTES: usize = 1 << 10;
 pub struct Room {
     units: Arc<Semaphore>,
     total: usize,
+    waiting: Arc<Semaphore>,
 }
 
 /// What one call holds of the room. The call keeps a clone for as long as it needs the
@@ -68,18 +74,33 @@ impl Room {
         Self {
             units: Arc::new(Semaphore::new(total)),
             total,
+            waiting: Arc::new(Semaphore::new(MAX_WAITING)),
         }
     }
 
-    fn take(&self, bytes: usize) -> Taking {
+    /// Takes room for a message, and waits for it if it must and may.
+    async fn take(self, bytes: usize) -> Result<OwnedSemaphorePermit, Status> {
         // No more than there is, or it would be waited for without end.
         let units = bytes.div_ceil(UNIT_BYTES).min(self.total);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
-        Box::pin(self.units.clone().acquire_many_owned(units))
+        let busy = |_| {
+            Status::resource_exhausted(format!(
+                "more than {MAX_WAITING} large messages wait for the server's memory, and this \
+                 one of {bytes} bytes was not read: send fewer or smaller batches at once"
+            ))
+        };
+        match self.units.clone().try_acquire_many_owned(units) {
+            Ok(taken) => Ok(taken),
+            Err(_) => {
+                let _waiting = self.waiting.try_acquire().map_err(busy)?;
+                let taken = self.units.acquire_many_owned(units).await;
+                taken.map_err(|_| Status::unavailable("the server is stopping"))
+            }
+        }
     }
 }
 
-type Taking = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
+type Taking = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, Status>> + Send>>;
 
 /// The body of a request, read no faster than there is room for it.
 pub struct Intake {
@@ -129,15 +150,17 @@ impl Intake {
             && self.state.message() != Some(message.number)
         {
             self.share.0.lock().take();
-            self.state = State::Waiting(message.number, self.room.take(message.bytes));
+            self.state = State::Waiting(
+                message.number,
+                Box::pin(self.room.clone().take(message.bytes)),
+            );
         }
     }
 
     /// Waits for room, and for no longer than a message may take to arrive.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         if let State::Waiting(number, taking) = &mut self.state {
-            let taken = ready!(taking.as_mut().poll(cx));
-            let taken = taken.map_err(|_| Status::unavailable("the server is stopping"))?;
+            let taken = ready!(taking.as_mut().poll(cx))?;
             *self.share.0.lock() = Some(taken);
             self.state = State::Arriving(*number, Box::pin(sleep(ARRIVAL_TIMEOUT)));
         }

@@ -1,9 +1,12 @@
 //! Keys: queried, added, both at once; one by one, in batches and in streams.
 
+use std::time::Duration;
+
 use seenset_proto::v1::{
     AddBatchRequest, AddRequest, QueryAndAddBatchRequest, QueryAndAddRequest,
     QueryAndAddStreamRequest, QueryBatchRequest, QueryRequest,
 };
+use tokio::{task::JoinSet, time::timeout};
 use tokio_stream::StreamExt;
 use tonic::{Code, Status};
 
@@ -133,5 +136,31 @@ async fn a_stream_answers_each_batch_in_order_and_ends_with_the_first_refusal() 
         [true, false, false],
         "a refused batch, or one behind it, was added"
     );
+    stop(server).await;
+}
+
+/// More large messages at once, on one connection, than the server has room for: those that
+/// wait must not keep the others from arriving.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_messages_on_one_connection_take_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(config(dir.path())).await;
+    let client = dedup(&server).await;
+    let mut calls = JoinSet::new();
+    for call in 0..40 {
+        let mut client = client.clone();
+        calls.spawn(async move {
+            let keys = (0..250).map(|key| format!("{call}/{key:060000}")).collect();
+            let batch = QueryAndAddBatchRequest {
+                keys,
+                ..Default::default()
+            };
+            client.query_and_add_batch(batch).await
+        });
+    }
+    let answers = timeout(Duration::from_secs(40), calls.join_all()).await;
+    for answer in answers.expect("calls wait for each other") {
+        assert_eq!(answer.unwrap().into_inner().seen, [false; 250]);
+    }
     stop(server).await;
 }

@@ -5,14 +5,6 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// A message of `bytes` in two frames: its header with a first byte, and the rest.
-fn message(bytes: usize) -> [Bytes; 2] {
-    let mut first = vec![0];
-    first.extend((bytes as u32).to_be_bytes());
-    first.push(1);
-    [first.into(), vec![1; bytes - 1].into()]
-}
-
 /// What a client sends, as a body.
 struct Sent(mpsc::UnboundedReceiver<Bytes>);
 
@@ -37,10 +29,17 @@ fn call(room: &Room) -> (mpsc::UnboundedSender<Bytes>, Intake, Share) {
     (client, intake, share)
 }
 
+/// Sends a message of `bytes` in two frames: its header with a first byte, and the rest.
 fn send(client: &mpsc::UnboundedSender<Bytes>, bytes: usize) {
-    for frame in message(bytes) {
-        client.send(frame).unwrap();
-    }
+    begin(client, bytes);
+    client.send(vec![1; bytes - 1].into()).unwrap();
+}
+
+fn begin(client: &mpsc::UnboundedSender<Bytes>, bytes: usize) {
+    let mut first = vec![0];
+    first.extend((bytes as u32).to_be_bytes());
+    first.push(1);
+    client.send(first.into()).unwrap();
 }
 
 async fn frame(intake: &mut Intake) -> Option<Result<usize, Status>> {
@@ -115,11 +114,38 @@ async fn small_messages_never_wait_and_those_past_the_room_do_not_wait_for_ever(
     assert_eq!(timeout(read(&mut second, 2)).await, SMALL_BYTES + 5);
 }
 
+#[tokio::test]
+async fn no_more_than_some_may_wait() {
+    let room = Room::of(1 << 20);
+    let (first_client, mut first, _first_share) = call(&room);
+    send(&first_client, 1 << 20);
+    read(&mut first, 2).await;
+    let mut waiting = Vec::new();
+    for _ in 0..MAX_WAITING {
+        let (client, mut next, share) = call(&room);
+        begin(&client, 1 << 20);
+        read(&mut next, 1).await;
+        assert!(frame(&mut next).now_or_never().is_none());
+        waiting.push((client, next, share));
+    }
+    let (client, mut last, _share) = call(&room);
+    begin(&client, 1 << 20);
+    read(&mut last, 1).await;
+    let status = frame(&mut last).now_or_never().expect("it waits").unwrap();
+    assert_eq!(status.unwrap_err().code(), tonic::Code::ResourceExhausted);
+    // One that goes away makes room for another to wait.
+    waiting.pop();
+    let (client, mut last, _share) = call(&room);
+    begin(&client, 1 << 20);
+    read(&mut last, 1).await;
+    assert!(frame(&mut last).now_or_never().is_none());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_message_that_does_not_come_loses_its_room() {
     let room = Room::of(1 << 20);
     let (client, mut slow, share) = call(&room);
-    client.send(message(700_000)[0].clone()).unwrap();
+    begin(&client, 700_000);
     read(&mut slow, 1).await;
     let status = frame(&mut slow).await.unwrap().unwrap_err();
     assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
