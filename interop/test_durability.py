@@ -108,3 +108,10 @@ def test_the_last_snapshot_is_as_durable(traced: tuple[Server, Trace], data_dir:
     renamed = the_one(calls, rf'rename\w*\(.*"{directory}/default\.snapshot"')
     named = the_one(calls, rf"fsync\(\d+<{directory}>\)")
     assert written < renamed < named
+
+
+def test_a_data_directory_that_is_made_is_as_durable(
+    traced: tuple[Server, Trace], data_dir: Path
+) -> None:
+    _, trace = traced
+    the_one(trace.take(), rf"fsync\(\d+<{re.escape(str(data_dir.parent))}>\)")
