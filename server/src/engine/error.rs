@@ -74,7 +74,7 @@ pub enum EngineError {
     /// A page size below 0.
     #[error(
         "page_size is {value}; it must be at least 0 (0 means {})",
-        super::DEFAULT_PAGE_SIZE
+        super::filters::DEFAULT_PAGE_SIZE
     )]
     PageSize {
         /// What was asked for.

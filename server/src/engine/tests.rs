@@ -169,6 +169,10 @@ async fn a_filter_outlives_the_engine_and_a_deleted_one_does_not() {
     );
     assert_eq!(after.create_time, before.create_time);
     assert_eq!(after.fill_ratio, before.fill_ratio);
+    let last = |status: &FilterStatus| status.last_store.map(|last| (last.version, last.time));
+    assert_eq!(last(&after), last(&before));
+    assert_eq!(last(&after).map(|(version, _)| version), Some(1));
+    assert!(engine.store_changed().await.is_empty(), "stored again");
     assert!(matches!(
         engine.query("gone", "a").await,
         Err(EngineError::UnknownFilter { .. })

@@ -80,72 +80,80 @@ fn what_was_written_is_read() {
     }
 }
 
+/// A good snapshot of one shard, to be damaged.
+struct Victim {
+    _dir: tempfile::TempDir,
+    directory: DataDirectory,
+    name: FilterName,
+    good: Vec<u8>,
+}
+
+impl Victim {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(dir.path()).unwrap();
+        let header = header(Layout::Blocked, 1024);
+        directory
+            .write_snapshot(&header, |_, words| {
+                words.fill(1);
+                ShardState {
+                    version: 40,
+                    keys_added: 2,
+                    bits_set: words.len() as u64,
+                }
+            })
+            .unwrap();
+        Self {
+            good: fs::read(directory.snapshot(&header.name)).unwrap(),
+            name: header.name,
+            directory,
+            _dir: dir,
+        }
+    }
+
+    /// What is said of these bytes in the place of the good ones. They must stay as they are.
+    fn refusal(&self, bytes: &[u8], what: &str) -> String {
+        let path = self.directory.snapshot(&self.name);
+        fs::write(&path, bytes).unwrap();
+        let read = self
+            .directory
+            .read_snapshot(&self.name)
+            .and_then(|reader| reader.read_shards(|_, _, _| Ok(())));
+        let message = read.expect_err(what).to_string();
+        assert!(message.contains("urls.snapshot"), "{what}: {message}");
+        assert_eq!(fs::read(&path).unwrap(), bytes, "{what}: it was changed");
+        message
+    }
+}
+
 /// Every single byte counts: whichever is changed, and wherever the file is cut, it is
 /// noticed and the error names the file.
 #[test]
 fn damage_anywhere_is_noticed() {
-    let dir = tempfile::tempdir().unwrap();
-    let directory = DataDirectory::open(dir.path()).unwrap();
-    let header = header(Layout::Blocked, 1024);
-    let path = directory.snapshot(&header.name);
-    directory
-        .write_snapshot(&header, |_, words| {
-            words.fill(1);
-            ShardState {
-                version: 40,
-                keys_added: 0,
-                bits_set: words.len() as u64,
-            }
-        })
-        .unwrap();
-    let good = fs::read(&path).unwrap();
+    let victim = Victim::new();
     let refused = |bytes: &[u8], what: &str| {
-        fs::write(&path, bytes).unwrap();
-        let result = directory
-            .read_snapshot(&header.name)
-            .and_then(|reader| reader.read_shards(|_, _, _| Ok(())));
-        let message = result.expect_err(what).to_string();
-        assert!(message.contains("urls.snapshot"), "{what}: {message}");
+        let message = victim.refusal(bytes, what);
         assert!(
             message.contains("expected") || message.contains("reads format"),
             "{what}: {message}"
         );
-        assert_eq!(
-            fs::read(&path).unwrap(),
-            bytes,
-            "{what}: the file was changed"
-        );
     };
-    for position in 0..good.len() {
-        let mut bytes = good.clone();
+    for position in 0..victim.good.len() {
+        let mut bytes = victim.good.clone();
         bytes[position] ^= 0x10;
         refused(&bytes, &format!("byte {position} changed"));
     }
-    for length in 0..good.len() {
-        refused(&good[..length], &format!("cut to {length} bytes"));
+    for length in 0..victim.good.len() {
+        refused(&victim.good[..length], &format!("cut to {length} bytes"));
     }
-    refused(&[good.as_slice(), b"x"].concat(), "one byte more");
+    refused(&[victim.good.as_slice(), b"x"].concat(), "one byte more");
 }
 
 /// Numbers that no seenset would write, with good checksums over them: a program gone wrong,
 /// or somebody who wants to see what a snapshot can make the server do.
 #[test]
 fn well_formed_nonsense_is_refused_by_name() {
-    let dir = tempfile::tempdir().unwrap();
-    let directory = DataDirectory::open(dir.path()).unwrap();
-    let header = header(Layout::Blocked, 1024);
-    let path = directory.snapshot(&header.name);
-    directory
-        .write_snapshot(&header, |_, words| {
-            words.fill(1);
-            ShardState {
-                version: 40,
-                keys_added: 2,
-                bits_set: words.len() as u64,
-            }
-        })
-        .unwrap();
-    let good = fs::read(&path).unwrap();
+    let victim = Victim::new();
     let nan = f64::NAN.to_bits();
     let (one, much) = (1.0_f64.to_bits(), u64::MAX);
     // Offsets are those of docs/format.md.
@@ -236,18 +244,13 @@ fn well_formed_nonsense_is_refused_by_name() {
         ),
     ];
     for (offset, value, expected) in cases {
-        let mut bytes = good.clone();
+        let mut bytes = victim.good.clone();
         bytes[*offset..][..value.len()].copy_from_slice(value);
         for covered in [0..table - 8, table..shards - 8] {
             let sum = checksum(&bytes[covered.clone()]).to_le_bytes();
             bytes[covered.end..][..8].copy_from_slice(&sum);
         }
-        fs::write(&path, bytes).unwrap();
-        let message = directory
-            .read_snapshot(&header.name)
-            .and_then(|reader| reader.read_shards(|_, _, _| Ok(())))
-            .expect_err(expected)
-            .to_string();
+        let message = victim.refusal(&bytes, expected);
         assert!(message.contains(expected), "{message}, not {expected}");
     }
 }

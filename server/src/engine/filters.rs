@@ -1,0 +1,179 @@
+//! Filters as their operators handle them: made, shown, listed and removed by name.
+
+use std::{sync::Arc, time::SystemTime};
+
+use tokio::sync::OwnedMutexGuard;
+
+use super::{
+    Engine, EngineError, FilterName, FilterStatus, SpecRequest, filter_name, guarded::GuardedFilter,
+};
+use crate::filter::hash::Secret;
+
+/// The filters of a page where none is asked for.
+pub const DEFAULT_PAGE_SIZE: usize = 100;
+/// The most filters of a page.
+pub const MAX_PAGE_SIZE: usize = 1000;
+
+/// The right to make or delete filters, so that a name is free or taken for as long as that
+/// takes. Calls with keys never wait for it, and nobody waits for it with a thread.
+pub(super) type Naming = OwnedMutexGuard<()>;
+
+/// What came of asking for a filter.
+#[derive(Debug)]
+pub struct Creation {
+    /// The filter.
+    pub filter: FilterStatus,
+    /// Whether it was made, as opposed to being there already.
+    pub is_new: bool,
+}
+
+/// One page of filters.
+#[derive(Debug)]
+pub struct Page {
+    /// The filters, in the order of their names.
+    pub filters: Vec<FilterStatus>,
+    /// What to ask for the next page with; `None` if this is the last.
+    pub next: Option<String>,
+}
+
+impl Engine {
+    /// Makes an empty filter and stores it, or returns the one that has the name and is of
+    /// the same spec.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError`]; no filter has then been made, and none changed.
+    pub async fn create_filter(
+        &self,
+        name: &str,
+        request: SpecRequest,
+    ) -> Result<Creation, EngineError> {
+        self.check_recovered()?;
+        self.create(filter_name("name", name)?, request).await
+    }
+
+    /// How a filter is now.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Recovering`], [`EngineError::Name`] or [`EngineError::UnknownFilter`].
+    pub async fn get_filter(&self, name: &str) -> Result<FilterStatus, EngineError> {
+        let filter = self.filter_named(filter_name("name", name)?)?;
+        self.blocking(move |_| Ok(filter.status())).await
+    }
+
+    /// A page of filters in the order of their names, from behind the one that `token`
+    /// names, or from the first.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Recovering`], [`EngineError::PageSize`], or [`EngineError::Name`] for a
+    /// token that no page has ended with.
+    pub async fn list_filters(&self, page_size: i32, token: &str) -> Result<Page, EngineError> {
+        self.check_recovered()?;
+        let size = match usize::try_from(page_size) {
+            Ok(0) => DEFAULT_PAGE_SIZE,
+            Ok(size) => size.min(MAX_PAGE_SIZE),
+            Err(_) => return Err(EngineError::PageSize { value: page_size }),
+        };
+        let after = match token {
+            "" => None,
+            token => Some(filter_name("page_token", token)?),
+        };
+        self.blocking(move |inner| {
+            // One more than asked for tells whether there is a next page.
+            let mut filters = inner.registry.list(after.as_ref(), size + 1);
+            let more = filters.len() > size;
+            filters.truncate(size);
+            let next = filters
+                .last()
+                .filter(|_| more)
+                .map(|last| last.name().to_string());
+            Ok(Page {
+                filters: filters.iter().map(|filter| filter.status()).collect(),
+                next,
+            })
+        })
+        .await
+    }
+
+    /// Removes a filter and its snapshot. An empty name is not `default` here.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError`]; the filter is then still there.
+    pub async fn delete_filter(&self, name: &str) -> Result<(), EngineError> {
+        self.check_recovered()?;
+        let name: FilterName = name.parse().map_err(|source| EngineError::Name {
+            field: "name",
+            source,
+        })?;
+        let filter = self.filter_named(name)?;
+        // Before the right to names: a snapshot that is being written may take minutes.
+        let turn = filter.turn().await;
+        let naming = self.naming().await;
+        self.blocking(move |inner| {
+            if !filter.delete(&inner.directory, turn)? {
+                // Somebody was faster, and another filter may have the name by now.
+                let name = filter.name().clone();
+                return Err(EngineError::UnknownFilter { name });
+            }
+            inner.registry.remove(filter.name());
+            drop(naming);
+            Ok(())
+        })
+        .await
+    }
+
+    pub(super) async fn create(
+        &self,
+        name: FilterName,
+        request: SpecRequest,
+    ) -> Result<Creation, EngineError> {
+        let spec = self.blocking(move |_| Ok(request.resolve()?)).await?;
+        let naming = self.naming().await;
+        if let Some(filter) = self.inner.registry.get(&name) {
+            drop(naming);
+            if filter.spec().answers(&request) {
+                let filter = self.blocking(move |_| Ok(filter.status())).await?;
+                return Ok(Creation {
+                    filter,
+                    is_new: false,
+                });
+            }
+            let existing = Box::new(*filter.spec());
+            return Err(EngineError::FilterExists { name, existing });
+        }
+        let filter = self
+            .blocking(move |inner| {
+                let (secret, now) = (random_secret()?, SystemTime::now());
+                GuardedFilter::new(name, spec, secret, now, &inner.budget).map(Arc::new)
+            })
+            .await?;
+        let turn = filter.turn().await;
+        self.blocking(move |inner| {
+            // What is acknowledged must outlive a crash, and this includes that there is such
+            // a filter. An empty snapshot is short.
+            filter.store(&inner.directory, turn)?;
+            let status = filter.status();
+            inner.registry.insert(filter);
+            drop(naming);
+            Ok(Creation {
+                filter: status,
+                is_new: true,
+            })
+        })
+        .await
+    }
+
+    async fn naming(&self) -> Naming {
+        self.inner.naming.clone().lock_owned().await
+    }
+}
+
+fn random_secret() -> Result<Secret, EngineError> {
+    let mut bytes = [0; Secret::BYTES];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| EngineError::internal("the system gave no random bytes", error))?;
+    Ok(Secret::new(bytes))
+}
