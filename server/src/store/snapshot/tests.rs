@@ -142,6 +142,11 @@ fn damage_anywhere_is_noticed() {
         let mut bytes = victim.good.clone();
         bytes[position] ^= 0x10;
         refused(&bytes, &format!("byte {position} changed"));
+        // Another byte with as many bits set.
+        bytes[position] = victim.good[position].rotate_left(1);
+        if bytes != victim.good {
+            refused(&bytes, &format!("byte {position} rotated"));
+        }
     }
     for length in 0..victim.good.len() {
         refused(&victim.good[..length], &format!("cut to {length} bytes"));
