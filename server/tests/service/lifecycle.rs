@@ -122,12 +122,16 @@ async fn a_draining_server_says_so_and_takes_no_more_calls() {
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(refused.message().contains("is stopping"), "{refused}");
 
-    let batch = QueryAndAddStreamRequest {
-        keys: keys(&["a"]),
-        ..Default::default()
-    };
-    batches.send(batch).await.unwrap();
-    assert_eq!(answers.message().await.unwrap().unwrap().seen, [false]);
+    // For longer than connections without a call are given.
+    for text in ["a", "b", "c", "d", "e", "f"] {
+        let batch = QueryAndAddStreamRequest {
+            keys: keys(&[text]),
+            ..Default::default()
+        };
+        batches.send(batch).await.unwrap();
+        assert_eq!(answers.message().await.unwrap().unwrap().seen, [false]);
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
     drop(batches);
     assert!(answers.message().await.unwrap().is_none());
     // The connection that only asks for health, and is still there, does not hold it up.
