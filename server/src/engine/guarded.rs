@@ -19,6 +19,7 @@
 //!   read, and left the shard with a version greater than V. So "what changed since V" is
 //!   the list of shards with a greater version.
 
+mod batch;
 mod snapshots;
 
 use std::{
@@ -49,10 +50,6 @@ use crate::{
     },
     store::{FilterName, ShardState},
 };
-
-/// The cache lines that a batch fetches ahead of the key it is at: enough to cover the
-/// latency of memory, few enough for the buffers of one core.
-const LINES_AHEAD: usize = 16;
 
 /// A filter behind locks, and what is known of its last snapshot.
 #[derive(Debug)]
@@ -183,63 +180,6 @@ impl GuardedFilter {
         self.advance(usize::from(new));
     }
 
-    /// Whether each of the keys has been seen.
-    pub fn query_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<bool> {
-        let seen = self.in_batch(keys, |hash| self.contains(hash));
-        self.counters.count(seen.len(), trues(&seen));
-        seen
-    }
-
-    /// Whether each of the keys had been seen before it was added, one after the other: a
-    /// key that stands there twice is seen the second time.
-    pub fn query_and_add_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<bool> {
-        let seen = self.in_batch(keys, |hash| !self.insert(hash));
-        let hits = trues(&seen);
-        self.counters.count(seen.len(), hits);
-        self.advance(seen.len() - hits);
-        seen
-    }
-
-    /// Adds the keys.
-    pub fn add_batch<K: AsRef<[u8]>>(&self, keys: &[K]) {
-        let new = self.in_batch(keys, |hash| self.insert(hash));
-        self.advance(trues(&new));
-    }
-
-    /// Hashes all keys, then visits them in order with their cache lines fetched ahead.
-    fn in_batch<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        mut visit: impl FnMut(KeyHash) -> bool,
-    ) -> Vec<bool> {
-        let hashes: Vec<KeyHash> = keys
-            .iter()
-            .map(|key| self.hasher.hash(key.as_ref()))
-            .collect();
-        let mut lines = 0;
-        if let Some(&first) = hashes.first() {
-            self.shape.visit_lines(first, |_| lines += 1);
-        }
-        let ahead = (LINES_AHEAD / lines.max(1)).max(1);
-        hashes.iter().take(ahead).for_each(|&hash| self.fetch(hash));
-        hashes
-            .iter()
-            .enumerate()
-            .map(|(index, &hash)| {
-                if let Some(&next) = hashes.get(index + ahead) {
-                    self.fetch(next);
-                }
-                visit(hash)
-            })
-            .collect()
-    }
-
-    fn fetch(&self, hash: KeyHash) {
-        let shard = self.shape.shard(hash);
-        self.shape
-            .visit_lines(hash, |word| self.prefetcher.fetch(shard, word));
-    }
-
     #[expect(
         clippy::indexing_slicing,
         reason = "`Shape::shard` returns less than the number of shards"
@@ -250,7 +190,7 @@ impl GuardedFilter {
         self.shape.contains(&shard.words, hash)
     }
 
-    /// Adds a key, and tells whether it is new. The one place that changes bits.
+    /// Adds a key, and tells whether it is new.
     #[expect(
         clippy::indexing_slicing,
         reason = "`Shape::shard` returns less than the number of shards"
@@ -259,15 +199,22 @@ impl GuardedFilter {
     fn insert(&self, hash: KeyHash) -> bool {
         let mut shard = self.shards[self.shape.shard(hash)].write();
         let bits_added = self.shape.insert(&mut shard.words, hash);
-        if bits_added == 0 {
-            return false;
+        let is_new = bits_added > 0;
+        self.note(&mut shard, u64::from(is_new), u64::from(bits_added));
+        is_new
+    }
+
+    /// Notes what was added to a shard. To be called before its lock is released: see the
+    /// module's argument.
+    #[inline]
+    fn note(&self, shard: &mut Shard, keys_added: u64, bits_added: u64) {
+        if keys_added == 0 {
+            return;
         }
-        // To be read under the lock: see the module's argument.
         let coming = self.version.load(Ordering::Acquire) + 1;
         shard.state.version = shard.state.version.max(coming);
-        shard.state.keys_added += 1;
-        shard.state.bits_set += u64::from(bits_added);
-        true
+        shard.state.keys_added += keys_added;
+        shard.state.bits_set += bits_added;
     }
 
     /// Ends a call that added `new` keys.
@@ -304,10 +251,6 @@ impl GuardedFilter {
             usage: self.counters.usage(),
         }
     }
-}
-
-fn trues(values: &[bool]) -> usize {
-    values.iter().filter(|&&value| value).count()
 }
 
 #[cfg(test)]

@@ -44,6 +44,11 @@ pub fn reserve(shape: &Shape) -> io::Result<(Vec<ShardWords>, Prefetcher)> {
         .len(length)
         .no_reserve_swap()
         .map_anon()?;
+    // A key lies anywhere in the filter, so beyond the caches every access would also look up
+    // a small page, which costs as much as the access. Where the system has no huge pages, or
+    // gives none, it stays with small ones.
+    #[cfg(target_os = "linux")]
+    let _ = mapping.advise(memmap2::Advice::HugePage);
     let mapping = Arc::new(MmapRaw::from(mapping));
     let shards = (0..shape.shard_count())
         .map(|index| ShardWords {

@@ -1,0 +1,372 @@
+//! What a key costs in memory: `cargo bench -p seenset-server --bench filter [-- MIB...]`.
+//!
+//! Filters of 1 MiB, 64 MiB, 1 GiB and 4 GiB (or those given), half of their bits set, keys of
+//! 60 bytes. seenset's engine, one call for each key and in batches of 1,000, against the
+//! crates `fastbloom` and `sbbf-rs-safe` with as many bits for each key, and against the
+//! limit: hashing the key, and changing one random cache line that was fetched ahead.
+//!
+//! All contenders take the same keys in turns, so that what the machine does besides falls on
+//! all of them alike; what counts is the ratios within one run. The keys are read once before
+//! each turn, so that none pays for another's cache misses.
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a benchmark prints its result, and is asked for by nobody else"
+)]
+
+use std::{
+    env,
+    hint::black_box,
+    sync::Barrier,
+    thread,
+    time::{Instant, SystemTime},
+};
+
+use fastbloom::BloomFilter;
+use foldhash::fast::FixedState;
+use futures_util::FutureExt;
+use memmap2::{Advice, MmapMut};
+use sbbf_rs_safe::Filter as Sbbf;
+use seenset_server::{
+    engine::{Engine, Limits},
+    filter::{
+        hash::{HashFunction, KeyHash, KeyHasher, Secret},
+        shape::Shape,
+        spec::SpecRequest,
+    },
+    store::{DataDirectory, ShardState, SnapshotHeader},
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+const SIZES_MIB: [usize; 4] = [1, 64, 1024, 4096];
+const HASH_COUNT: u32 = 8;
+const BATCH: usize = 1000;
+const BATCHES: usize = 10;
+const ROUNDS: usize = 41;
+/// How many keys ahead the limit fetches.
+const AHEAD: usize = 16;
+
+type Keys<'a> = &'a [&'static str];
+/// What takes keys, and tells how many of them were there.
+type Contender<'a> = (&'a str, Box<dyn FnMut(Keys) -> usize + 'a>);
+
+fn main() {
+    let given: Vec<usize> = env::args().filter_map(|size| size.parse().ok()).collect();
+    let sizes = if given.is_empty() {
+        SIZES_MIB.to_vec()
+    } else {
+        given
+    };
+    let (new, absent) = (keys("new"), keys("absent"));
+    for mib in sizes {
+        println!("\n{mib} MiB, half full; ns a key");
+        let (first, second) = (Ours::new(mib), Ours::new(mib));
+        let mut sbbf = half_full_sbbf(mib);
+        let mut fast = BloomFilter::from_vec(words(mib << 17).collect())
+            .hasher(FixedState::with_seed(7))
+            .hashes(HASH_COUNT);
+        let mut limit = Limit::new(mib);
+        let mut xxh_limit = Limit::with(mib, HashFunction::Xxh3_128);
+
+        let rows = turns(
+            &new,
+            &mut [
+                ("limit", Box::new(|keys| limit.change(keys))),
+                ("limit, XXH3", Box::new(|keys| xxh_limit.change(keys))),
+                ("hash alone", Box::new(limit_hash)),
+                ("seenset, batch", Box::new(|keys| first.add_batch(keys))),
+                ("seenset, single", Box::new(|keys| second.add(keys))),
+                (
+                    "sbbf-rs-safe",
+                    Box::new(|keys| {
+                        let mut there = |key: &&str| sbbf.insert_hash(xxh3_64(key.as_bytes()));
+                        keys.iter().filter(|key| there(key)).count()
+                    }),
+                ),
+                (
+                    "fastbloom",
+                    Box::new(|keys| keys.iter().filter(|key| fast.insert(**key)).count()),
+                ),
+            ],
+        );
+        print("insert", &rows);
+        for (what, keys) in [("hit", &new), ("miss", &absent)] {
+            let rows = turns(
+                keys,
+                &mut [
+                    ("seenset, batch", Box::new(|keys| first.query_batch(keys))),
+                    ("seenset, single", Box::new(|keys| second.query(keys))),
+                    (
+                        "sbbf-rs-safe",
+                        Box::new(|keys| {
+                            let there = |key: &&str| sbbf.contains_hash(xxh3_64(key.as_bytes()));
+                            keys.iter().filter(|key| there(key)).count()
+                        }),
+                    ),
+                    (
+                        "fastbloom",
+                        Box::new(|keys| keys.iter().filter(|key| fast.contains(**key)).count()),
+                    ),
+                ],
+            );
+            print(what, &rows);
+        }
+        two_threads(&first);
+    }
+}
+
+/// Keys for all rounds, 60 bytes each.
+fn keys(prefix: &str) -> Vec<&'static str> {
+    let host = format!("https://{prefix}.example.com/");
+    let key = |i: usize| format!("{host}{i:0width$}", width = 60 - host.len());
+    (0..BATCH * BATCHES * ROUNDS)
+        .map(|i| &*key(i).leak())
+        .collect()
+}
+
+/// Random words, half of whose bits are set.
+fn words(count: usize) -> impl Iterator<Item = u64> {
+    let seed = KeyHash { low: 1, high: 3 };
+    (0..count).map(move |i| {
+        KeyHash {
+            low: seed.low ^ i as u64,
+            high: seed.high,
+        }
+        .value(1)
+    })
+}
+
+/// seenset's engine with one filter.
+struct Ours {
+    engine: Engine,
+    _dir: tempfile::TempDir,
+}
+
+impl Ours {
+    /// A filter half of whose bits are set: restored from a snapshot that says so.
+    fn new(mib: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(dir.path()).unwrap();
+        let spec = SpecRequest {
+            bit_count: Some((mib as u64) << 23),
+            hash_count: Some(HASH_COUNT),
+            false_positive_rate: None,
+            ..SpecRequest::new((mib as u64) << 19, 0.5)
+        };
+        let header = SnapshotHeader {
+            name: "default".parse().unwrap(),
+            spec: spec.resolve().unwrap(),
+            secret: Secret::new([7; 16]),
+            version: 1,
+            create_time: SystemTime::now(),
+            store_time: SystemTime::now(),
+        };
+        let mut random = words(Shape::of(&header.spec).shard_words() * 100_000);
+        directory
+            .write_snapshot(&header, |_, to| {
+                to.iter_mut()
+                    .zip(&mut random)
+                    .for_each(|(to, word)| *to = word);
+                ShardState {
+                    version: 1,
+                    keys_added: 0,
+                    bits_set: to.iter().map(|word| u64::from(word.count_ones())).sum(),
+                }
+            })
+            .unwrap();
+        let limits = Limits {
+            max_key_bytes: 100,
+            max_batch_keys: BATCH,
+        };
+        let engine = Engine::new(directory, limits, u64::MAX);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(engine.recover(None)).unwrap();
+        Self { engine, _dir: dir }
+    }
+
+    fn add(&self, keys: Keys) -> usize {
+        keys.iter()
+            .filter(|key| now(self.engine.query_and_add("", key)))
+            .count()
+    }
+
+    fn add_batch(&self, keys: Keys) -> usize {
+        batches(keys, |batch| {
+            now(self.engine.query_and_add_batch("", batch))
+        })
+    }
+
+    fn query(&self, keys: Keys) -> usize {
+        keys.iter()
+            .filter(|key| now(self.engine.query("", key)))
+            .count()
+    }
+
+    fn query_batch(&self, keys: Keys) -> usize {
+        batches(keys, |batch| now(self.engine.query_batch("", batch)))
+    }
+}
+
+fn batches(keys: Keys, mut ask: impl FnMut(Vec<&'static str>) -> Vec<bool>) -> usize {
+    keys.chunks(BATCH)
+        .flat_map(|batch| ask(batch.to_vec()))
+        .filter(|&seen| seen)
+        .count()
+}
+
+/// Calls of this size are answered without waiting.
+fn now<T, E: std::fmt::Debug>(call: impl Future<Output = Result<T, E>>) -> T {
+    call.now_or_never().unwrap().unwrap()
+}
+
+/// The least that a filter can do: hash a key, and change one cache line.
+struct Limit {
+    memory: MmapMut,
+    hasher: KeyHasher,
+}
+
+impl Limit {
+    fn new(mib: usize) -> Self {
+        Self::with(mib, HashFunction::default())
+    }
+
+    fn with(mib: usize, function: HashFunction) -> Self {
+        let mut memory = MmapMut::map_anon(mib << 20).unwrap();
+        if cfg!(target_os = "linux") {
+            let _ = memory.advise(Advice::HugePage);
+        }
+        memory.fill(0x55);
+        Self {
+            memory,
+            hasher: KeyHasher::new(function, &Secret::new([7; 16])),
+        }
+    }
+
+    fn change(&mut self, keys: Keys) -> usize {
+        let lines: &mut [[u64; 8]] = bytemuck::cast_slice_mut(&mut self.memory);
+        let count = lines.len() as u128;
+        let mut changed = 0;
+        for batch in keys.chunks(BATCH) {
+            let places: Vec<(usize, u64)> = batch
+                .iter()
+                .map(|key| self.hasher.hash(key.as_bytes()))
+                .map(|hash| ((u128::from(hash.high) * count) >> 64, hash.low))
+                .map(|(line, bits)| (line as usize, bits))
+                .collect();
+            for (index, &(line, bits)) in places.iter().enumerate() {
+                if let Some(&(next, _)) = places.get(index + AHEAD) {
+                    prefetch(&lines[next]);
+                }
+                let word = &mut lines[line][0];
+                changed += usize::from(*word != bits);
+                *word ^= bits;
+            }
+        }
+        changed
+    }
+}
+
+fn limit_hash(keys: Keys) -> usize {
+    let hasher = KeyHasher::new(HashFunction::default(), &Secret::new([7; 16]));
+    keys.iter()
+        .filter(|key| black_box(hasher.hash(key.as_bytes())).low == 0)
+        .count()
+}
+
+#[allow(unsafe_code, reason = "prefetching dereferences nothing")]
+fn prefetch(line: &[u64; 8]) {
+    // SAFETY: a hint, which faults at no address.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
+fn half_full_sbbf(mib: usize) -> Sbbf {
+    let bytes: Vec<u8> = words(mib << 17).flat_map(u64::to_le_bytes).collect();
+    Sbbf::from_bytes(&bytes).unwrap()
+}
+
+/// Nanoseconds for each key of each contender, one value a round, sorted.
+fn turns<'a>(keys: Keys, contenders: &mut [Contender<'a>]) -> Vec<(&'a str, Vec<f64>)> {
+    let mut rows: Vec<(&str, Vec<f64>)> = contenders.iter().map(|c| (c.0, Vec::new())).collect();
+    for keys in keys.chunks(BATCH * BATCHES) {
+        for ((_, take), (_, times)) in contenders.iter_mut().zip(&mut rows) {
+            let read: usize = keys.iter().map(|key| usize::from(key.as_bytes()[59])).sum();
+            black_box(read);
+            let begun = Instant::now();
+            black_box(take(black_box(keys)));
+            times.push(begun.elapsed().as_nanos() as f64 / keys.len() as f64);
+        }
+    }
+    rows.iter_mut()
+        .for_each(|(_, times)| times.sort_by(f64::total_cmp));
+    rows
+}
+
+fn print(what: &str, rows: &[(&str, Vec<f64>)]) {
+    let median = |times: &[f64]| times[times.len() / 2];
+    let first = median(&rows[0].1);
+    println!(
+        "  {what:16} {:>8} {:>8} {:>8} {:>7}",
+        "10 %", "median", "90 %", "ratio"
+    );
+    for (name, times) in rows {
+        let at = |share: usize| times[times.len() * share / 100];
+        println!(
+            "    {name:16} {:6.1} {:8.1} {:8.1} {:7.2}",
+            at(10),
+            median(times),
+            at(90),
+            median(times) / first
+        );
+    }
+}
+
+/// Adds by one thread and by two, in turns: how much more two do.
+fn two_threads(ours: &Ours) {
+    let keys = [keys("left"), keys("right")];
+    let mut ratios = Vec::new();
+    let rounds = keys[0]
+        .chunks(BATCH * BATCHES)
+        .zip(keys[1].chunks(BATCH * BATCHES));
+    for (round, (left, right)) in rounds.enumerate() {
+        let alone = |keys| {
+            let begun = Instant::now();
+            ours.add_batch(keys);
+            begun.elapsed().as_secs_f64()
+        };
+        let (one, other) = left.split_at(left.len() / 2);
+        let single = if round % 2 == 0 {
+            alone(one)
+        } else {
+            alone(other)
+        };
+        let start = Barrier::new(2);
+        let both: Vec<f64> = thread::scope(|scope| {
+            let halves = right.split_at(right.len() / 2);
+            let threads = [halves.0, halves.1].map(|half| {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    alone(half)
+                })
+            });
+            threads.map(|thread| thread.join().unwrap()).to_vec()
+        });
+        ratios.push(2.0 * single / both[0].max(both[1]));
+    }
+    ratios.sort_by(f64::total_cmp);
+    println!(
+        "  two threads do {:.2} times as much as one (10 %: {:.2}, 90 %: {:.2})",
+        ratios[ratios.len() / 2],
+        ratios[ratios.len() / 10],
+        ratios[ratios.len() * 9 / 10]
+    );
+}
