@@ -85,7 +85,7 @@ def test_a_broken_pipe_ends_quietly(programs: Programs, server: Server, tmp_path
         timeout=60,
         check=False,
     )
-    assert (result.returncode, result.stdout) == (0, "https://example.com/0\n"), result.stderr
+    assert (result.returncode, result.stdout) == (141, "https://example.com/0\n"), result.stderr
     assert result.stderr == ""
 
 

@@ -259,7 +259,12 @@ async fn crawl(args: &Args) -> Result<Totals, Error> {
         workers.spawn(worker.run(urls, done_sender.clone()));
     }
     if queue.is_empty() {
-        return Err(format!("{} has been seen: take a new filter", args.start).into());
+        return Err(format!(
+            "{} has been seen: make a filter for this crawl (seenset filter create NAME \
+             --capacity PAGES) and name it with --filter",
+            args.start
+        )
+        .into());
     }
 
     let mut hrefs = args.hrefs.as_ref().map(File::create).transpose()?;
@@ -330,7 +335,13 @@ async fn main() -> ExitCode {
     let args = Args::parse();
     let started = Instant::now();
     let outcome = match crawl(&args).await {
-        Ok(totals) => totals.print(started.elapsed()).map_err(Error::from),
+        Ok(totals) => totals
+            .print(started.elapsed())
+            .map_err(Error::from)
+            .and_then(|()| match totals.pages_fetched {
+                0 => Err("not one page was fetched".into()),
+                _ => Ok(()),
+            }),
         Err(error) => Err(error),
     };
     match outcome {

@@ -22,7 +22,7 @@ use crate::{
     config::{Config, MAX_MESSAGE_BYTES, MemoryLimit},
     connections::Connections,
     engine::{Engine, EngineError, FilterStatus, Limits, StoreOutcome},
-    grpc::{self, Calls, Health},
+    grpc::{self, Calls, Drain, Health},
     store::{DataDirectory, FilterName, StoreError},
 };
 
@@ -65,10 +65,7 @@ pub struct Server {
 #[derive(Debug, Error)]
 pub enum ServerError {
     /// The address cannot be listened on.
-    #[error(
-        "cannot listen on {address}: {source}; stop what uses the port, or choose another \
-         --listen"
-    )]
+    #[error("cannot listen on {address}: {source}; {}", listen_hint(source))]
     Listen {
         /// The address of the configuration.
         address: SocketAddr,
@@ -123,10 +120,10 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
     let engine = Engine::new(directory, limits, memory_budget(config.max_memory)?);
     let rpcs = grpc::rpcs(engine.clone(), MAX_MESSAGE_BYTES).await?;
 
-    let mut draining = rpcs.calls.draining();
+    let mut drain = rpcs.calls.drain_state();
     let serving = serve(&rpcs.routes, &rpcs.calls, &connections, async move {
         // An error means that the server was dropped: time to end as well.
-        let _ = draining.wait_for(|draining| *draining).await;
+        let _ = drain.wait_for(|drain| *drain >= Drain::Begun).await;
     });
     Ok(Server {
         config,
@@ -194,7 +191,8 @@ impl Server {
             // What is stored is somebody's keys; a changed flag does not throw them away.
             Some(filter) if !filter.spec.answers(&request) => tracing::warn!(
                 "the default filter was made with other settings than are configured now, and is \
-                 kept as it is; delete it and start again to make it anew"
+                 kept as it is; to make it anew, delete it (seenset filter delete default) and \
+                 start again"
             ),
             Some(_) => {}
         }
@@ -267,7 +265,7 @@ impl Server {
         // as the drain takes before they kill it.
         let (drained, outcomes) = tokio::join!(drain, self.engine.store_changed());
         log_outcomes(&outcomes);
-        if !drained {
+        if !drained && timeout(CLOSE_TIMEOUT, self.calls.cut()).await.is_err() {
             tracing::warn!("some calls did not finish in time and are cut off");
         }
         self.serving.abort();
@@ -275,7 +273,9 @@ impl Server {
         // refused from here on, or it would be acknowledged and not stored.
         self.engine.close();
         let outcomes = self.engine.store_changed().await;
+        // What serves holds the engine, and with it the data directory: gone when this returns.
         draining_serving.abort();
+        let _ = draining_serving.await;
         match log_outcomes(&outcomes) {
             None => {
                 self.log_usage().await;
@@ -302,6 +302,17 @@ impl Server {
                 "filter used"
             );
         }
+    }
+}
+
+/// What to do about an address that cannot be listened on.
+fn listen_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "stop what uses the port, or choose another --listen",
+        io::ErrorKind::AddrNotAvailable => {
+            "the machine does not have this address: choose another --listen"
+        }
+        _ => "choose another --listen",
     }
 }
 

@@ -21,7 +21,8 @@ How lines become keys:
 
 /// Asks and operates seenset, the networked deduplication service.
 ///
-/// Exit codes: 0 done, 1 failed, 2 wrong usage, 130 ended by a signal.
+/// Exit codes: 0 done, 1 failed, 2 wrong usage, 130 ended by a signal, 141 if nobody reads
+/// what `dedup` writes.
 #[derive(Debug, Parser)]
 #[command(name = "seenset", version)]
 pub(super) struct Args {
@@ -33,6 +34,7 @@ pub(super) struct Args {
 
 /// The arguments of every command.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Options of all commands")]
 pub(super) struct Global {
     /// The server: host:port or http://host:port.
     #[arg(
@@ -103,7 +105,8 @@ pub(super) enum Command {
     /// A line is written as it came, ending included; a last line without one gets an
     /// LF. The summary goes to standard error. SIGINT and SIGTERM end the run cleanly:
     /// what was sent is answered and written first, and the exit code is 130. A second
-    /// one ends it at once.
+    /// one ends it at once. If the program that reads the lines ends first, nothing is
+    /// said, but lines that it has not read are marked as seen: the exit code is then 141.
     #[command(after_long_help = LINES_HELP)]
     Dedup(Dedup),
     /// Write a snapshot of every filter, or of the one named by --filter.

@@ -41,7 +41,7 @@ pub(super) async fn run(global: &Global, args: Dedup) -> Result<(), Failure> {
     };
     if let Err(error) = written.result {
         return Err(match error.kind() {
-            ErrorKind::BrokenPipe => Failure::BrokenPipe,
+            ErrorKind::BrokenPipe => Failure::Unread,
             _ => Failure::Failed(format!(
                 "cannot write the output: {error}\n{done}; lines after it that were sent \
                  are marked as seen without having been written."

@@ -19,9 +19,12 @@ pub(super) enum Failure {
     Reported,
     /// A signal ended it early: exit code 130.
     Interrupted(String),
-    /// Nobody reads the output any more, as in `seenset dedup | head`: that is how the
-    /// user wanted it, so not a word, and exit code 0.
+    /// Nobody reads the output any more, as in `seenset filter list | head`: that is how
+    /// the user wanted it, so not a word, and exit code 0.
     BrokenPipe,
+    /// The same, but lines that were marked as seen can't be written. Not a word either, but
+    /// the exit code of a program that the signal of a broken pipe ended: 141.
+    Unread,
 }
 
 impl Failure {
@@ -33,6 +36,7 @@ impl Failure {
             Self::Interrupted(message) => (interrupt::EXIT_CODE, message),
             Self::Reported => return ExitCode::from(1),
             Self::BrokenPipe => return ExitCode::SUCCESS,
+            Self::Unread => return ExitCode::from(141),
         };
         note(&format!("seenset: {message}"));
         ExitCode::from(code)

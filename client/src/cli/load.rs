@@ -8,7 +8,8 @@ use futures_util::{StreamExt, stream};
 use super::{
     args::{Global, Load},
     failure::Failure,
-    lines::Batch,
+    interrupt::interrupted,
+    lines::{Batch, Position},
     output::Output,
     report::Report,
     source,
@@ -36,14 +37,22 @@ async fn load(client: &Client, args: Load, report: &Arc<Report>) -> Result<(), F
     let mut added = batches
         .map(|batch| async { Ok::<_, Failure>(add(client, batch?).await) })
         .buffered(args.lines.window as usize);
+    let mut signal = interrupted();
     let mut end = None;
-    while let Some(outcome) = added.next().await {
+    loop {
+        let next = tokio::select! {
+            next = added.next() => next,
+            _ = &mut signal => {
+                let done = done(end.as_ref());
+                return Err(Failure::Interrupted(format!(
+                    "interrupted: {done}. Adding twice does no harm: run it again."
+                )));
+            }
+        };
+        let Some(outcome) = next else { break };
         let (batch, result) = outcome?;
         if let Err(error) = result {
-            let done = match end {
-                Some(end) => format!("every line up to {end} is added"),
-                None => "no line is known to be added".to_owned(),
-            };
+            let done = done(end.as_ref());
             return Err(Failure::Failed(format!(
                 "{error}\nThis was for the lines up to {}; {done}. Adding twice does no harm: \
                  run it again.",
@@ -54,6 +63,13 @@ async fn load(client: &Client, args: Load, report: &Arc<Report>) -> Result<(), F
         end = Some(batch.end);
     }
     Ok(())
+}
+
+fn done(end: Option<&Position>) -> String {
+    match end {
+        Some(end) => format!("every line up to {end} is added"),
+        None => "no line is known to be added".to_owned(),
+    }
 }
 
 async fn add(client: &Client, mut batch: Batch) -> (Batch, Result<(), Error>) {

@@ -123,7 +123,7 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
         ),
         (
             &["--bit-count", "9999999999999999"],
-            "bit_count is 9999999999999999; it must be at most",
+            "bit_count is 9999999999999999; it must be 1 to",
         ),
         (
             &["--layout", "square"],

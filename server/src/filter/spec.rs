@@ -74,8 +74,8 @@ pub enum SpecError {
         /// What was asked for.
         value: u32,
     },
-    /// Too many bits.
-    #[error("bit_count is {value}; it must be at most {MAX_BIT_COUNT}")]
+    /// No bits, or too many.
+    #[error("bit_count is {value}; it must be 1 to {MAX_BIT_COUNT}, or be left out")]
     BitCount {
         /// What was asked for.
         value: u64,
@@ -186,7 +186,9 @@ impl SpecRequest {
             return Err(SpecError::HashCount { value });
         }
         match self.bit_count {
-            Some(value) if value > MAX_BIT_COUNT => Err(SpecError::BitCount { value }),
+            Some(value) if !(1..=MAX_BIT_COUNT).contains(&value) => {
+                Err(SpecError::BitCount { value })
+            }
             _ => Ok(()),
         }
     }

@@ -32,8 +32,19 @@ const OUR_PATHS: &str = "/seenset.";
 #[derive(Debug, Clone)]
 pub struct Calls {
     tracker: TaskTracker,
-    draining: watch::Sender<bool>,
+    drain: watch::Sender<Drain>,
     room: Room,
+}
+
+/// How far a stop has come, for calls that go on for as long as their clients like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Drain {
+    /// There is no stop.
+    No,
+    /// Calls may finish, and those that are silent end.
+    Begun,
+    /// Time is up: streams end with the batch that they are at.
+    Over,
 }
 
 impl Default for Calls {
@@ -41,22 +52,28 @@ impl Default for Calls {
     fn default() -> Self {
         Self {
             tracker: TaskTracker::new(),
-            draining: watch::Sender::new(false),
+            drain: watch::Sender::new(Drain::No),
             room: Room::default(),
         }
     }
 }
 
 impl Calls {
-    /// Becomes true when no more calls are welcome.
-    pub fn draining(&self) -> watch::Receiver<bool> {
-        self.draining.subscribe()
+    /// Tells how far a stop has come.
+    pub fn drain_state(&self) -> watch::Receiver<Drain> {
+        self.drain.subscribe()
     }
 
     /// Refuses calls from now on, and returns when those in flight have ended.
     pub async fn drain(&self) {
         self.tracker.close();
-        self.draining.send_replace(true);
+        self.drain.send_replace(Drain::Begun);
+        self.tracker.wait().await;
+    }
+
+    /// Ends streams with the batch that they are at, and returns when all calls have ended.
+    pub async fn cut(&self) {
+        self.drain.send_replace(Drain::Over);
         self.tracker.wait().await;
     }
 }

@@ -9,18 +9,18 @@ use seenset_proto::v1::{
 use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
-use super::{convert, status::status, stream::Answers};
+use super::{Drain, convert, status::status, stream::Answers};
 use crate::engine::Engine;
 
 /// The service.
 #[derive(Debug)]
 pub struct Dedup {
     engine: Engine,
-    draining: watch::Receiver<bool>,
+    draining: watch::Receiver<Drain>,
 }
 
 impl Dedup {
-    pub fn new(engine: Engine, draining: watch::Receiver<bool>) -> Self {
+    pub fn new(engine: Engine, draining: watch::Receiver<Drain>) -> Self {
         Self { engine, draining }
     }
 }

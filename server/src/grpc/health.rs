@@ -15,7 +15,7 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 
-use super::DRAIN_SILENCE;
+use super::{DRAIN_SILENCE, Drain};
 
 /// The names under which health is asked for; the empty one is the server as a whole.
 const SERVICES: [&str; 3] = [
@@ -33,7 +33,7 @@ pub struct Health {
 impl Health {
     /// Health that says NOT_SERVING, and the service that tells it to callers.
     pub(super) async fn new(
-        draining: watch::Receiver<bool>,
+        draining: watch::Receiver<Drain>,
     ) -> (Self, HealthServer<EndingWatches>) {
         let health = Self {
             reporter: HealthReporter::new(),
@@ -66,7 +66,7 @@ impl Health {
 /// for as long as they live, and each would hold up the stop for the whole drain timeout.
 pub struct EndingWatches {
     inner: HealthService,
-    draining: watch::Receiver<bool>,
+    draining: watch::Receiver<Drain>,
 }
 
 #[async_trait]
@@ -88,7 +88,7 @@ impl HealthRpcs for EndingWatches {
         let mut draining = self.draining.clone();
         let end = async move {
             // An error means that the server is gone, which is an end too.
-            let _ = draining.wait_for(|draining| *draining).await;
+            let _ = draining.wait_for(|drain| *drain >= Drain::Begun).await;
             // Long enough for the watcher to be told NOT_SERVING first.
             sleep(DRAIN_SILENCE).await;
         };

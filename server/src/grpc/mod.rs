@@ -18,7 +18,7 @@ use seenset_proto::v1::{
 use tonic::service::Routes;
 use tonic_reflection::server::Error as ReflectionError;
 
-pub use calls::Calls;
+pub use calls::{Calls, Drain};
 pub use health::Health;
 pub use malformed::correct_response;
 
@@ -47,14 +47,14 @@ pub struct Rpcs {
 /// If the descriptor set that reflection is to serve does not decode.
 pub async fn rpcs(engine: Engine, max_message_bytes: usize) -> Result<Rpcs, ReflectionError> {
     let calls = Calls::default();
-    let (health, health_service) = Health::new(calls.draining()).await;
+    let (health, health_service) = Health::new(calls.drain_state()).await;
 
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(seenset_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let dedup = DedupServiceServer::new(Dedup::new(engine.clone(), calls.draining()))
+    let dedup = DedupServiceServer::new(Dedup::new(engine.clone(), calls.drain_state()))
         .max_decoding_message_size(max_message_bytes);
     let filters =
         FilterServiceServer::new(Filters::new(engine)).max_decoding_message_size(max_message_bytes);

@@ -14,7 +14,7 @@ use seenset_proto::v1::{QueryAndAddStreamRequest, QueryAndAddStreamResponse};
 use tokio::{sync::watch, time::timeout};
 use tonic::{Status, Streaming};
 
-use super::{DRAIN_SILENCE, malformed, status::status};
+use super::{DRAIN_SILENCE, Drain, malformed, status::status};
 use crate::engine::Engine;
 
 type Item = Result<QueryAndAddStreamResponse, Status>;
@@ -28,7 +28,7 @@ impl Answers {
     pub fn new(
         engine: Engine,
         batches: Streaming<QueryAndAddStreamRequest>,
-        draining: watch::Receiver<bool>,
+        draining: watch::Receiver<Drain>,
     ) -> Self {
         let session = Some(Session {
             engine,
@@ -58,7 +58,7 @@ impl Stream for Answers {
 struct Session {
     engine: Engine,
     batches: Streaming<QueryAndAddStreamRequest>,
-    draining: watch::Receiver<bool>,
+    draining: watch::Receiver<Drain>,
 }
 
 impl Session {
@@ -81,21 +81,30 @@ impl Session {
     }
 
     async fn next_batch(&mut self) -> Result<Option<QueryAndAddStreamRequest>, Status> {
+        let begun = self.draining.wait_for(|drain| *drain >= Drain::Begun);
         let before_draining = tokio::select! {
             biased;
-            next = self.batches.message() => Some(next),
-            _ = self.draining.wait_for(|draining| *draining) => None,
+            // Looked at first, and an answered batch costs next to nothing more for it.
+            over = begun => over.map(|drain| *drain),
+            next = self.batches.message() => return next.map_err(malformed::correct),
         };
-        let next = match before_draining {
-            Some(next) => next,
-            None => timeout(DRAIN_SILENCE, self.batches.message())
-                .await
-                .map_err(|_| {
-                    Status::unavailable(
-                        "the server is stopping: every batch that it took has been answered",
-                    )
-                })?,
-        };
-        next.map_err(malformed::correct)
+        match before_draining {
+            Ok(Drain::No | Drain::Begun) => {
+                let over = self.draining.wait_for(|drain| *drain == Drain::Over);
+                tokio::select! {
+                    biased;
+                    _ = over => Err(stopping()),
+                    next = timeout(DRAIN_SILENCE, self.batches.message()) => {
+                        next.map_err(|_| stopping())?.map_err(malformed::correct)
+                    }
+                }
+            }
+            // An error means that the server is gone.
+            Ok(Drain::Over) | Err(_) => Err(stopping()),
+        }
     }
+}
+
+fn stopping() -> Status {
+    Status::unavailable("the server is stopping: every batch that it took has been answered")
 }

@@ -33,7 +33,7 @@ pub enum StoreError {
     /// A file holds what no seenset wrote.
     #[error(
         "{} is damaged: {what}: expected {expected}, found {found}; put back a good copy of \
-         the file, or move it out of the data directory to start without this filter",
+         the file, or move it out of the data directory to start without this filter and its keys",
         path.display()
     )]
     Damaged {
@@ -88,7 +88,10 @@ fn hint(error: &io::Error) -> &'static str {
         PermissionDenied | ReadOnlyFilesystem => {
             "; make it writable for the user that runs the server, or choose another --data-dir"
         }
-        NotADirectory | NotFound | io::ErrorKind::AlreadyExists => "; choose another --data-dir",
+        io::ErrorKind::AlreadyExists => {
+            "; there is a file in its place: move it, or choose another --data-dir"
+        }
+        NotADirectory | NotFound => "; choose another --data-dir",
         StorageFull | QuotaExceeded => "; make room on the disk",
         _ => "",
     }

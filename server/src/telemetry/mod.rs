@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use tracing_subscriber::{EnvFilter, filter::ParseError, fmt, prelude::*};
+use tracing_subscriber::{EnvFilter, filter::LevelFilter, fmt, prelude::*};
 
 use crate::config::{Config, LogFormat};
 
@@ -11,8 +11,19 @@ use crate::config::{Config, LogFormat};
 /// # Errors
 ///
 /// What is wrong with it.
-pub fn check_filter(filter: &str) -> Result<(), ParseError> {
-    EnvFilter::try_new(filter).map(drop)
+pub fn check_filter(filter: &str) -> Result<(), String> {
+    EnvFilter::try_new(filter).map_err(|error| error.to_string())?;
+    // A misspelt level would be taken for the name of a part, and all others be silent.
+    for directive in filter.split(',') {
+        let is_level = directive.trim().parse::<LevelFilter>().is_ok();
+        if !is_level && !directive.contains('=') {
+            return Err(format!(
+                "{directive:?} is no level; use off, error, warn, info, debug or trace, or \
+                 PART=LEVEL"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Starts logging for the whole process. Called once, by the program; tests go without.

@@ -206,7 +206,10 @@ async fn specs() {
                 ..spec(1, 0.1)
             }),
             Code::InvalidArgument,
-            &["spec.bit_count is 18446744073709551615", "at most"],
+            &[
+                "spec.bit_count is 18446744073709551615",
+                "1 to 1125899906842624",
+            ],
         ),
         (
             "too many keys",

@@ -191,3 +191,59 @@ async fn one_connection_too_many_is_closed_and_the_others_are_not() {
         .expect("a place that is free again is not given");
     stop(server).await;
 }
+
+/// A stream that is always busy is ended when time is up, between two batches: what was
+/// answered is stored, and what was not has changed nothing.
+#[tokio::test]
+async fn a_busy_stream_is_ended_between_two_batches() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = || Config {
+        drain_timeout: "1s".parse().unwrap(),
+        ..config(dir.path())
+    };
+    let server = start(settings()).await;
+    let mut client = dedup(&server).await;
+    let (batches, receiver) = mpsc::channel(1);
+    let mut answers = client
+        .query_and_add_stream(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
+    let stopping = tokio::spawn(stop(server));
+    let mut answered = Vec::new();
+    let status = loop {
+        let next = format!("key {}", answered.len());
+        let batch = QueryAndAddStreamRequest {
+            keys: vec![next.clone()],
+            ..Default::default()
+        };
+        let _ = batches.send(batch).await;
+        match answers.message().await {
+            Ok(_) => answered.push(next),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("has been answered"), "{status}");
+    timeout(Duration::from_secs(4), stopping)
+        .await
+        .expect("a busy stream held up the stop")
+        .unwrap();
+
+    let server = start(settings()).await;
+    let mut client = dedup(&server).await;
+    let mut all_seen = async |keys: Vec<String>| {
+        let batch = QueryBatchRequest {
+            keys,
+            ..Default::default()
+        };
+        let seen = client.query_batch(batch).await.unwrap().into_inner().seen;
+        seen.iter().all(|&seen| seen)
+    };
+    let refused = format!("key {}", answered.len());
+    assert!(!all_seen(vec![refused]).await);
+    for keys in answered.chunks(10_000) {
+        assert!(all_seen(keys.to_vec()).await);
+    }
+    stop(server).await;
+}

@@ -8,7 +8,7 @@ fn request() -> SpecRequest {
 
 #[test]
 fn bad_values_are_refused_by_name() {
-    let cases: [(SpecRequest, &str); 11] = [
+    let cases: [(SpecRequest, &str); 12] = [
         (
             SpecRequest {
                 capacity: 0,
@@ -40,10 +40,17 @@ fn bad_values_are_refused_by_name() {
         ),
         (
             SpecRequest {
+                bit_count: Some(0),
+                ..request()
+            },
+            "bit_count is 0; it must be 1 to",
+        ),
+        (
+            SpecRequest {
                 bit_count: Some(u64::MAX),
                 ..request()
             },
-            "it must be at most 1125899906842624",
+            "it must be 1 to 1125899906842624",
         ),
         (
             SpecRequest::new(u64::MAX, 0.001),
@@ -153,7 +160,7 @@ fn extremes_resolve_or_refuse_and_never_panic() {
                     }
                 }
             }
-            for bit_count in [0, 1, 1 << 50] {
+            for bit_count in [1, 1 << 50] {
                 let request = SpecRequest {
                     layout,
                     bit_count: Some(bit_count),
