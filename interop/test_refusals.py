@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[Call, grpc.StatusCode, list[str]]] = (
         "CreateFilter, more bits than there can be": (
             creating(bit_count=(1 << 64) - 1, false_positive_rate=0),
             INVALID,
-            ["bit_count", str((1 << 64) - 1), "at most"],
+            ["bit_count", str((1 << 64) - 1), "it must be 1 to"],
         ),
         "CreateFilter, more memory than the budget": (
             creating(bit_count=1 << 46, false_positive_rate=0),
