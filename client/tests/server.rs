@@ -163,6 +163,10 @@ async fn every_command_of_the_program() {
     );
     assert_eq!(json(&server, &["query", "a"])["seen"], false);
     assert_eq!(json(&server, &["filter", "get", "mine"])["keys_added"], 1);
+    assert_eq!(
+        json(&server, &["--filter", "mine", "filter", "get"])["name"],
+        "mine"
+    );
     let list = seenset(&server, &["filter", "list"]);
     let list = String::from_utf8(list.stdout).unwrap();
     assert!(list.starts_with("default\n  for 1000000 keys"), "{list}");

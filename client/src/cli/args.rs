@@ -179,9 +179,8 @@ pub(super) enum FilterCommand {
     },
     /// Show one filter.
     Get {
-        /// The filter's name.
-        #[arg(default_value = "default")]
-        name: String,
+        /// The filter's name [default: that of --filter, or default].
+        name: Option<String>,
     },
     /// Show every filter.
     List,

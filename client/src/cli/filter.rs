@@ -21,7 +21,10 @@ pub(super) async fn run(global: &Global, command: FilterCommand) -> Result<(), F
             output.line(|| text(&filter), || json(&filter))?;
         }
         FilterCommand::Get { name } => {
-            let filter = client.get_filter(&name).await?;
+            let name = name.as_ref().or(global.filter.as_ref());
+            let filter = client
+                .get_filter(name.map_or("default", String::as_str))
+                .await?;
             output.line(|| text(&filter), || json(&filter))?;
         }
         FilterCommand::List => {

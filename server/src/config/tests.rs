@@ -189,6 +189,14 @@ fn a_file_is_read_and_flags_win_over_it() {
 }
 
 #[test]
+fn a_number_in_a_file_needs_no_quotes() {
+    let text = "store_interval = 90\nmax_memory = 1073741824\n";
+    let config = with_file(text, &[]).unwrap();
+    assert_eq!(config.store_interval, Period::from_secs(90));
+    assert_eq!(config.max_memory, "1GiB".parse().unwrap());
+}
+
+#[test]
 fn bad_files_are_refused_by_file_line_and_key() {
     for (text, expected) in [
         (

@@ -131,9 +131,17 @@ impl fmt::Display for LogFormat {
 
 /// Serialises a value as the text that its flag takes.
 pub mod text {
-    use std::{borrow::Cow, fmt::Display, str::FromStr};
+    use std::{fmt::Display, str::FromStr};
 
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    /// A number may stand without quotes.
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "text in quotes, or a whole number")]
+    enum Written {
+        Text(String),
+        Number(u64),
+    }
 
     pub fn serialize<S: Serializer>(value: &impl Display, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(value)
@@ -144,7 +152,10 @@ pub mod text {
         D: Deserializer<'de>,
         T: FromStr<Err = String>,
     {
-        let text = Cow::<str>::deserialize(from)?;
+        let text = match Written::deserialize(from)? {
+            Written::Text(text) => text,
+            Written::Number(number) => number.to_string(),
+        };
         text.parse()
             .map_err(|error| D::Error::custom(format!("{text:?}: {error}")))
     }

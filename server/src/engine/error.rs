@@ -51,7 +51,8 @@ pub enum EngineError {
     #[error("spec.{0}")]
     Spec(#[from] SpecError),
     /// A key that is empty or too long.
-    #[error("{} has {bytes} bytes; a key must have 1 to {limit} (--max-key-bytes)", field(*index))]
+    #[error("{} has {bytes} bytes; a key must have 1 to {limit} (the server's \
+         --max-key-bytes)", field(*index))]
     KeyLength {
         /// Its place in the batch; `None` for the key of a single call.
         index: Option<usize>,
@@ -62,7 +63,7 @@ pub enum EngineError {
     },
     /// Too many keys at once.
     #[error(
-        "keys has {keys} keys; a batch may have at most {limit} (--max-batch-keys): send \
+        "keys has {keys} keys; a batch may have at most {limit} (the server's --max-batch-keys): send \
          several"
     )]
     BatchLength {
