@@ -142,18 +142,24 @@ impl Intake {
 
     /// Gives back what the message before took, and asks for what the one under way needs.
     fn turn_to_next(&mut self) {
-        let large = self
-            .framing
-            .under_way()
-            .filter(|message| message.bytes > SMALL_BYTES);
-        if let Some(message) = large
-            && self.state.message() != Some(message.number)
-        {
+        let Some(message) = self.framing.under_way() else {
+            return;
+        };
+        if self.state.message() == Some(message.number) {
+            return;
+        }
+        self.give_back();
+        if message.bytes > SMALL_BYTES {
+            let taking = self.room.clone().take(message.bytes);
+            self.state = State::Waiting(message.number, Box::pin(taking));
+        }
+    }
+
+    /// The message before has been dealt with, or more would not be asked for.
+    fn give_back(&mut self) {
+        if !matches!(self.state, State::Free) {
             self.share.0.lock().take();
-            self.state = State::Waiting(
-                message.number,
-                Box::pin(self.room.clone().take(message.bytes)),
-            );
+            self.state = State::Free;
         }
     }
 
@@ -191,9 +197,7 @@ impl HttpBody for Intake {
                 Poll::Ready(frame)
             }
             Poll::Pending if intake.framing.under_way().is_none() => {
-                // The next message is waited for, so the one before has been dealt with.
-                intake.share.0.lock().take();
-                intake.state = State::Free;
+                intake.give_back();
                 Poll::Pending
             }
             Poll::Pending => {

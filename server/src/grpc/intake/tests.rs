@@ -141,6 +141,19 @@ async fn no_more_than_some_may_wait() {
     assert!(frame(&mut last).now_or_never().is_none());
 }
 
+/// The time of a large message is over when it has arrived, and its room is given back.
+#[tokio::test(start_paused = true)]
+async fn a_small_message_has_nothing_of_the_large_one_before() {
+    let room = Room::of(1 << 20);
+    let (client, mut stream, _share) = call(&room);
+    send(&client, 700_000);
+    begin(&client, 100);
+    assert_eq!(read(&mut stream, 3).await, 700_005 + 6);
+    let next = tokio::time::timeout(2 * ARRIVAL_TIMEOUT, frame(&mut stream)).await;
+    assert!(next.is_err(), "{next:?}");
+    assert_eq!(room.units.available_permits(), 1 << 10);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_message_that_does_not_come_loses_its_room() {
     let room = Room::of(1 << 20);
