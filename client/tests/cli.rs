@@ -323,6 +323,30 @@ async fn lines_of_a_slow_pipe_come_at_once_and_a_signal_ends_the_run_cleanly() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_load_with_what_is_done() {
+    let service = Service::start().await;
+    let mut child = command(&service, &["load", "--batch-keys=1", "--window=1", "-"])
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"a\nb\n").unwrap();
+    while service.state.len() < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let id = child.id().to_string();
+    let kill = Command::new("kill").args(["-TERM", &id]).status();
+    assert!(kill.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("interrupted: every line up to stdin:"),
+        "{stderr}"
+    );
+    drop(stdin);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_names_the_lines_that_are_lost() {
     let service = Service::start().await;
     let mut child = command(&service, &["dedup"])

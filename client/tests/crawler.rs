@@ -166,3 +166,19 @@ async fn workers_that_share_nothing_fetch_every_page_exactly_once() {
         assert_eq!(exact[name], totals[name], "{name}");
     }
 }
+
+/// A site that is down is a failure, and so is a second crawl with the same filter.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crawl_without_a_page_fails() {
+    let service = Service::start().await;
+    let server = format!("--server={}", service.address);
+    for expected in ["not one page was fetched", "make a filter for this crawl"] {
+        let output = Command::new(crawler())
+            .args(["http://127.0.0.1:1/", &server])
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
+    }
+}

@@ -41,7 +41,7 @@ const DEFAULT_FALSE_POSITIVE_RATE: f64 = 0.001;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Address and port to listen on. Port 0 takes a free one, and the log says which
-    #[arg(long, env = "SEENSET_LISTEN", value_name = "ADDRESS", default_value_t = Config::default().listen)]
+    #[arg(long, env = "SEENSET_LISTEN", value_name = "ADDRESS", value_parser = values::address, default_value_t = Config::default().listen)]
     pub listen: SocketAddr,
 
     /// Directory of the snapshots. Made if it does not exist; one server at a time works in it
@@ -55,7 +55,7 @@ pub struct Config {
 
     /// Number of distinct keys (n) that the default filter is made for. It is made at the
     /// first start; later starts keep the one there is
-    #[arg(long, env = "SEENSET_CAPACITY", value_name = "KEYS", default_value_t = Config::default().capacity)]
+    #[arg(long, env = "SEENSET_CAPACITY", value_name = "KEYS", value_parser = values::whole, default_value_t = Config::default().capacity)]
     pub capacity: u64,
 
     /// Share of keys never added that the default filter reports as seen, at capacity (p)
@@ -65,7 +65,7 @@ pub struct Config {
     pub false_positive_rate: Option<f64>,
 
     /// Size of the default filter in bits (m) [default: what the rate takes]
-    #[arg(long, env = "SEENSET_BIT_COUNT", value_name = "BITS")]
+    #[arg(long, env = "SEENSET_BIT_COUNT", value_name = "BITS", value_parser = values::whole)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bit_count: Option<u64>,
 

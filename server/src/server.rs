@@ -273,7 +273,7 @@ impl Server {
         // refused from here on, or it would be acknowledged and not stored.
         self.engine.close();
         let outcomes = self.engine.store_changed().await;
-        // What serves holds the engine, and with it the data directory: gone when this returns.
+        // What accepts connections holds the engine, and with it the lock of the data directory.
         draining_serving.abort();
         let _ = draining_serving.await;
         match log_outcomes(&outcomes) {

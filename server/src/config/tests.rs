@@ -96,10 +96,13 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
     for (arguments, expected) in [
         (
             &["--listen", "nowhere"][..],
-            "'nowhere' for '--listen <ADDRESS>'",
+            "'nowhere' for '--listen <ADDRESS>': write an address and a port, as 127.0.0.1:9090",
         ),
         (&["--capacity", "-1"], "'-1'"),
-        (&["--capacity", "many"], "'many' for '--capacity <KEYS>'"),
+        (
+            &["--capacity", "1e9"],
+            "'1e9' for '--capacity <KEYS>': write a whole number in digits",
+        ),
         (&["--capacity", "0"], "capacity is 0; it must be at least 1"),
         (
             &["--capacity", "18446744073709551615"],
@@ -155,6 +158,10 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
         (
             &["--log-filter", "seenset=loud"],
             "log_filter is \"seenset=loud\"",
+        ),
+        (
+            &["--log-filter", "inof"],
+            "log_filter is \"inof\": \"inof\" is no level; use off, error,",
         ),
         (
             &["--data-dri", "x"],

@@ -1,6 +1,18 @@
 //! Settings that are written as text: times, sizes, forms.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
+
+/// An address to listen on.
+pub fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse()
+        .map_err(|_| "write an address and a port, as 127.0.0.1:9090 or [::1]:9090")
+}
+
+/// A number of keys or bits.
+pub fn whole(text: &str) -> Result<u64, &'static str> {
+    text.parse()
+        .map_err(|_| "write a whole number in digits, as 100000000")
+}
 
 /// A span of time, written as `90` (seconds), `90s`, `5m` or `1h 30m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

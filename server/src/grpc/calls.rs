@@ -73,6 +73,7 @@ impl Calls {
 
     /// Ends streams with the batch that they are at, and returns when all calls have ended.
     pub async fn cut(&self) {
+        self.tracker.close();
         self.drain.send_replace(Drain::Over);
         self.tracker.wait().await;
     }

@@ -7,6 +7,7 @@
 use std::{
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures_util::stream::{self, Stream};
@@ -28,12 +29,12 @@ impl Answers {
     pub fn new(
         engine: Engine,
         batches: Streaming<QueryAndAddStreamRequest>,
-        draining: watch::Receiver<Drain>,
+        drain: watch::Receiver<Drain>,
     ) -> Self {
         let session = Some(Session {
             engine,
             batches,
-            draining,
+            drain,
         });
         Self(Box::pin(stream::unfold(session, |session| async {
             let mut session = session?;
@@ -58,7 +59,7 @@ impl Stream for Answers {
 struct Session {
     engine: Engine,
     batches: Streaming<QueryAndAddStreamRequest>,
-    draining: watch::Receiver<Drain>,
+    drain: watch::Receiver<Drain>,
 }
 
 impl Session {
@@ -81,26 +82,21 @@ impl Session {
     }
 
     async fn next_batch(&mut self) -> Result<Option<QueryAndAddStreamRequest>, Status> {
-        let begun = self.draining.wait_for(|drain| *drain >= Drain::Begun);
-        let before_draining = tokio::select! {
-            biased;
-            // Looked at first, and an answered batch costs next to nothing more for it.
-            over = begun => over.map(|drain| *drain),
-            next = self.batches.message() => return next.map_err(malformed::correct),
-        };
-        match before_draining {
-            Ok(Drain::No | Drain::Begun) => {
-                let over = self.draining.wait_for(|drain| *drain == Drain::Over);
-                tokio::select! {
-                    biased;
-                    _ = over => Err(stopping()),
-                    next = timeout(DRAIN_SILENCE, self.batches.message()) => {
-                        next.map_err(|_| stopping())?.map_err(malformed::correct)
-                    }
+        loop {
+            let patience = match *self.drain.borrow_and_update() {
+                Drain::No => Duration::MAX,
+                Drain::Begun => DRAIN_SILENCE,
+                Drain::Over => return Err(stopping()),
+            };
+            tokio::select! {
+                next = timeout(patience, self.batches.message()) => {
+                    return next.map_err(|_| stopping())?.map_err(malformed::correct);
+                }
+                changed = self.drain.changed() => {
+                    // An error means that the server is gone.
+                    changed.map_err(|_| stopping())?;
                 }
             }
-            // An error means that the server is gone.
-            Ok(Drain::Over) | Err(_) => Err(stopping()),
         }
     }
 }

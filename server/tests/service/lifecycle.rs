@@ -1,15 +1,18 @@
 //! From the start to the stop: health, draining, connections.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use seenset_proto::v1::{
-    QueryAndAddStreamRequest, QueryBatchRequest, QueryRequest,
+    QueryAndAddStreamRequest, QueryAndAddStreamResponse, QueryBatchRequest, QueryRequest,
     dedup_service_client::DedupServiceClient,
 };
-use seenset_server::{config::Config, server};
+use seenset_server::{
+    config::Config,
+    server::{self, Server},
+};
 use tokio::{io::AsyncReadExt, net::TcpStream, sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, transport::Channel};
+use tonic::{Code, Streaming, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::{
@@ -30,6 +33,26 @@ async fn health(channel: &Channel, service: &str) -> i32 {
         .unwrap()
         .into_inner()
         .status
+}
+
+/// A stream that is kept open: the way in, and the answers.
+async fn open_stream(
+    server: &Server,
+) -> (
+    mpsc::Sender<QueryAndAddStreamRequest>,
+    Streaming<QueryAndAddStreamResponse>,
+) {
+    let (batches, receiver) = mpsc::channel(1);
+    let mut client = dedup(server).await;
+    let answers = client.query_and_add_stream(ReceiverStream::new(receiver));
+    (batches, answers.await.unwrap().into_inner())
+}
+
+fn batch(text: &str) -> QueryAndAddStreamRequest {
+    QueryAndAddStreamRequest {
+        keys: keys(&[text]),
+        ..Default::default()
+    }
 }
 
 #[tokio::test]
@@ -55,17 +78,7 @@ async fn health_follows_recovery_and_draining() {
     }
 
     // While a call is in flight, the connection lives and says that the server drains.
-    let (batches, receiver) = mpsc::channel(1);
-    let mut client = dedup(&server).await;
-    let mut answers = client
-        .query_and_add_stream(ReceiverStream::new(receiver))
-        .await
-        .unwrap()
-        .into_inner();
-    let batch = |text: &str| QueryAndAddStreamRequest {
-        keys: keys(&[text]),
-        ..Default::default()
-    };
+    let (batches, mut answers) = open_stream(&server).await;
     batches.send(batch("before")).await.unwrap();
     assert_eq!(answers.message().await.unwrap().unwrap().seen, [false]);
     let stopping = tokio::spawn(stop(server));
@@ -102,13 +115,7 @@ async fn health_follows_recovery_and_draining() {
 async fn a_draining_server_says_so_and_takes_no_more_calls() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(config(dir.path())).await;
-    let mut client = dedup(&server).await;
-    let (batches, receiver) = mpsc::channel(1);
-    let mut answers = client
-        .query_and_add_stream(ReceiverStream::new(receiver))
-        .await
-        .unwrap()
-        .into_inner();
+    let (batches, mut answers) = open_stream(&server).await;
     let address = format!("http://{}", server.local_addr());
     let stopping = tokio::spawn(stop(server));
     // Less than the silence that would end the stream.
@@ -124,11 +131,7 @@ async fn a_draining_server_says_so_and_takes_no_more_calls() {
 
     // For longer than connections without a call are given.
     for text in ["a", "b", "c", "d", "e", "f"] {
-        let batch = QueryAndAddStreamRequest {
-            keys: keys(&[text]),
-            ..Default::default()
-        };
-        batches.send(batch).await.unwrap();
+        batches.send(batch(text)).await.unwrap();
         assert_eq!(answers.message().await.unwrap().unwrap().seen, [false]);
         tokio::time::sleep(Duration::from_millis(400)).await;
     }
@@ -202,22 +205,12 @@ async fn a_busy_stream_is_ended_between_two_batches() {
         ..config(dir.path())
     };
     let server = start(settings()).await;
-    let mut client = dedup(&server).await;
-    let (batches, receiver) = mpsc::channel(1);
-    let mut answers = client
-        .query_and_add_stream(ReceiverStream::new(receiver))
-        .await
-        .unwrap()
-        .into_inner();
+    let (batches, mut answers) = open_stream(&server).await;
     let stopping = tokio::spawn(stop(server));
     let mut answered = Vec::new();
     let status = loop {
         let next = format!("key {}", answered.len());
-        let batch = QueryAndAddStreamRequest {
-            keys: vec![next.clone()],
-            ..Default::default()
-        };
-        let _ = batches.send(batch).await;
+        let _ = batches.send(batch(&next)).await;
         match answers.message().await {
             Ok(_) => answered.push(next),
             Err(status) => break status,
@@ -246,4 +239,16 @@ async fn a_busy_stream_is_ended_between_two_batches() {
         assert!(all_seen(keys.to_vec()).await);
     }
     stop(server).await;
+}
+
+/// Whoever stops it twice in a row has not cut anything off where nothing is in flight.
+#[tokio::test]
+async fn a_hurried_stop_of_an_idle_server_waits_for_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..8 {
+        let server = start(config(dir.path())).await;
+        let begun = Instant::now();
+        server.shutdown(std::future::ready(())).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_millis(900), "it waited");
+    }
 }
