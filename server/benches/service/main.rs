@@ -1,0 +1,189 @@
+//! What the service costs beside moving the bytes:
+//! `cargo bench -p seenset-server --bench service [-- SCENARIO... [SECONDS]]`.
+//!
+//! The real server against a tonic server that decodes the same messages the ordinary way and
+//! answers without a look at them. Keys of 60 bytes, a filter of 1 GiB; the servers on one core,
+//! the client on another. They are loaded in turns of a second, so that what the machine does
+//! besides falls on both alike; what counts is the ratios within one run.
+#![allow(
+    missing_docs,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a benchmark prints its result, and is asked for by nobody else"
+)]
+
+mod echo;
+mod load;
+mod messages;
+mod process;
+
+use std::{env, time::Duration};
+
+use hdrhistogram::Histogram;
+
+use self::{
+    load::{Client, Keys, Load, Outcome},
+    process::Process,
+};
+
+const FILTER_MIB: u64 = 1024;
+const ROUNDS: usize = 11;
+/// How long each turn takes.
+const TURN: Duration = Duration::from_secs(1);
+/// The batches of a stream that are under way at once.
+const WINDOW: usize = 16;
+
+/// Each with the words that choose it, separated by a space.
+const SCENARIOS: [(&str, Load, Keys); 10] = {
+    use {Keys::*, Load::*};
+    const fn stream(keys: usize) -> Load {
+        Stream {
+            keys,
+            window: WINDOW,
+        }
+    }
+    const fn single(connections: usize, callers: usize) -> Load {
+        Single {
+            connections,
+            callers,
+        }
+    }
+    [
+        ("stream 1000 new", stream(1000), New),
+        ("stream 1000 seen", stream(1000), Seen),
+        ("stream 100 new", stream(100), New),
+        ("stream 10000 new", stream(10_000), New),
+        (
+            "batch 1000 new",
+            Batch {
+                keys: 1000,
+                callers: WINDOW,
+            },
+            New,
+        ),
+        ("single 1 new", single(1, 1), New),
+        ("single 50 new", single(50, 50), New),
+        ("single 4x100 new", single(4, 400), New),
+        ("single 512 new", single(4, 512), New),
+        ("single 50 seen", single(50, 50), Seen),
+    ]
+};
+
+fn main() {
+    if env::args().any(|argument| argument == "--echo") {
+        echo::serve().unwrap();
+        return;
+    }
+    process::pin_client();
+    let arguments: Vec<String> = env::args().skip(1).filter(|a| a != "--bench").collect();
+    let dir = tempfile::tempdir().unwrap();
+    let mut contenders = [
+        Contender::new("echo", Process::echo()),
+        Contender::new("seenset", Process::seenset(dir.path(), FILTER_MIB)),
+    ];
+    // All memory touched, as that of a server at work is, and keys to ask for again.
+    for contender in &mut contenders {
+        contender.turn(SCENARIOS[0].1, Keys::New, 3 * TURN);
+    }
+    for (name, load, keys) in SCENARIOS {
+        if arguments.is_empty() || arguments.iter().any(|argument| name.contains(argument)) {
+            run(name, load, keys, &mut contenders);
+        }
+    }
+}
+
+/// A server, and the client that loads it.
+struct Contender {
+    name: &'static str,
+    server: Process,
+    client: Client,
+}
+
+impl Contender {
+    fn new(name: &'static str, server: Process) -> Self {
+        let client = Client::new(&server.address);
+        Self {
+            name,
+            server,
+            client,
+        }
+    }
+
+    /// What came of a load, and the CPU time that the server took for it.
+    fn turn(&mut self, load: Load, keys: Keys, time: Duration) -> (Outcome, Duration) {
+        let before = self.server.cpu_time();
+        let outcome = self.client.run(load, keys, time);
+        (outcome, self.server.cpu_time() - before)
+    }
+}
+
+/// All turns of a contender in a scenario.
+struct Row {
+    name: &'static str,
+    keys_per_second: Vec<f64>,
+    latencies: Histogram<u64>,
+    keys: u64,
+    cpu_time: Duration,
+}
+
+fn run(name: &str, load: Load, keys: Keys, contenders: &mut [Contender]) {
+    let mut rows: Vec<Row> = contenders
+        .iter()
+        .map(|contender| Row {
+            name: contender.name,
+            keys_per_second: Vec::new(),
+            latencies: Histogram::new(3).unwrap(),
+            keys: 0,
+            cpu_time: Duration::ZERO,
+        })
+        .collect();
+    for _ in 0..ROUNDS {
+        for (contender, row) in contenders.iter_mut().zip(&mut rows) {
+            let (outcome, cpu_time) = contender.turn(load, keys, TURN);
+            if contender.name == "seenset" {
+                let expected = if keys == Keys::Seen { outcome.keys } else { 0 };
+                let wrong = outcome.seen.abs_diff(expected);
+                assert!(wrong <= outcome.keys / 100, "{wrong} wrong answers");
+            }
+            row.keys_per_second
+                .push(outcome.keys as f64 / outcome.elapsed.as_secs_f64());
+            row.latencies += outcome.latencies;
+            row.keys += outcome.keys;
+            row.cpu_time += cpu_time;
+        }
+    }
+    print(name, &rows);
+}
+
+fn print(name: &str, rows: &[Row]) {
+    println!(
+        "\n{name:18} {:>12} {:>8} {:>8} {:>8} {:>10}   ratio (10 %, 90 %)",
+        "keys/s", "p50 us", "p99", "p99.9", "CPU ns/key"
+    );
+    for row in rows {
+        let at = |quantile| row.latencies.value_at_quantile(quantile) as f64 / 1000.0;
+        let mut ratios: Vec<f64> = row
+            .keys_per_second
+            .iter()
+            .zip(&rows[0].keys_per_second)
+            .map(|(own, echo)| own / echo)
+            .collect();
+        let [low, median, high] = quantiles(&mut ratios);
+        println!(
+            "  {:16} {:>12.0} {:>8.0} {:>8.0} {:>8.0} {:>10.1}   {median:.2} ({low:.2}, {high:.2})",
+            row.name,
+            quantiles(&mut row.keys_per_second.clone())[1],
+            at(0.5),
+            at(0.99),
+            at(0.999),
+            row.cpu_time.as_nanos() as f64 / row.keys as f64,
+        );
+    }
+}
+
+/// The values at 10 %, 50 % and 90 %.
+fn quantiles(values: &mut [f64]) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [10, 50, 90].map(|percent| values[(values.len() - 1) * percent / 100])
+}
