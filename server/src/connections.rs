@@ -13,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{Stream, stream};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -30,7 +29,8 @@ const OTHER_FILES: usize = 64;
 /// next attempt just as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts connections. Cheap to clone; clones accept from the same port, within one limit.
+/// Accepts connections. Cheap to clone; clones accept from the same port, within one limit,
+/// and dropping the last closes it.
 #[derive(Debug, Clone)]
 pub struct Connections {
     listener: Arc<TcpListener>,
@@ -67,15 +67,8 @@ impl Connections {
         self.listener.local_addr()
     }
 
-    /// The connections as they come, without end. Dropping the last clone closes the port.
-    pub fn incoming(self) -> impl Stream<Item = io::Result<Connection>> + Send {
-        stream::unfold(self, |connections| async {
-            let next = connections.accept().await;
-            Some((Ok(next), connections))
-        })
-    }
-
-    async fn accept(&self) -> Connection {
+    /// The next connection. Cancel safe: none is lost.
+    pub async fn accept(&self) -> Accepted {
         loop {
             let stream = match self.listener.accept().await {
                 Ok((stream, _)) => stream,
@@ -98,10 +91,11 @@ impl Connections {
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "answers on a connection may be delayed");
             }
-            return Connection {
-                stream,
-                _place: place,
-            };
+            // It is served by another thread, whose runtime must know of it and this one not.
+            match stream.into_std() {
+                Ok(stream) => return Accepted { stream, place },
+                Err(error) => tracing::warn!(%error, "a connection is lost"),
+            }
         }
     }
 }
@@ -130,11 +124,35 @@ fn allow_files(wanted: usize) -> usize {
     }
 }
 
-/// A connection, and its place among those that are allowed.
+/// A connection that nobody serves yet, and its place among those that are allowed.
+#[derive(Debug)]
+pub struct Accepted {
+    stream: std::net::TcpStream,
+    place: OwnedSemaphorePermit,
+}
+
+impl Accepted {
+    /// Has the runtime that this is called in take care of the connection. `seat` is dropped
+    /// with it.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, if it can watch no more connections.
+    pub fn open(self, seat: Arc<()>) -> io::Result<Connection> {
+        Ok(Connection {
+            stream: TcpStream::from_std(self.stream)?,
+            _place: self.place,
+            _seat: seat,
+        })
+    }
+}
+
+/// A connection that is served.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
     _place: OwnedSemaphorePermit,
+    _seat: Arc<()>,
 }
 
 impl Connected for Connection {

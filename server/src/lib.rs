@@ -8,8 +8,8 @@
 //! * [`grpc`]: the rpcs; uses `engine` alone
 //!
 //! Beside them stand [`config`] (the one place that reads arguments, the environment and
-//! the configuration file), [`telemetry`] (logs), [`signals`], [`connections`], and
-//! [`server`], which puts it all together.
+//! the configuration file), [`telemetry`] (logs), [`signals`], [`connections`] and
+//! [`cores`] (the threads that serve them), and [`server`], which puts it all together.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("seenset-server needs a 64-bit target: a filter may be larger than 4 GiB");
@@ -18,6 +18,7 @@ pub use seenset_filter as filter;
 
 pub mod config;
 pub mod connections;
+pub mod cores;
 pub mod engine;
 pub mod grpc;
 pub mod server;

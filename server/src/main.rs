@@ -14,13 +14,15 @@ use seenset_server::{
     telemetry,
 };
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The exit code for bad arguments, a bad environment or a bad configuration file.
 const USAGE: u8 = 2;
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let variables = env::vars_os().map(|(name, _)| name);
-    let config = match Config::load(env::args_os(), variables) {
+    let config = match Config::load(env::args_os(), env::vars_os().map(|(name, _)| name)) {
         Ok(Command::Run(config)) => *config,
         Ok(Command::Print(text)) => {
             // A closed pipe is the reader's choice.

@@ -6,7 +6,7 @@
 //! stores what has changed.
 
 use std::{
-    future::Future,
+    future::{self, Future},
     io,
     net::SocketAddr,
     time::{Duration, Instant},
@@ -21,6 +21,7 @@ use tracing::Span;
 use crate::{
     config::{Config, MAX_MESSAGE_BYTES, MemoryLimit},
     connections::Connections,
+    cores::Cores,
     engine::{Engine, EngineError, FilterStatus, Limits, StoreOutcome},
     grpc::{self, Calls, Drain, Health},
     store::{DataDirectory, FilterName, StoreError},
@@ -57,7 +58,8 @@ pub struct Server {
     calls: Calls,
     connections: Connections,
     routes: Routes,
-    serving: JoinHandle<Result<(), tonic::transport::Error>>,
+    cores: Cores,
+    serving: JoinHandle<Result<(), String>>,
     storing: Option<JoinHandle<()>>,
 }
 
@@ -84,6 +86,9 @@ pub enum ServerError {
     /// The descriptors of the contract do not decode.
     #[error("cannot serve reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// The system gives no threads to serve calls on.
+    #[error("cannot start the threads that serve calls: {0}")]
+    Cores(#[source] io::Error),
     /// The system lets nobody wait for signals.
     #[error("cannot wait for signals: {0}")]
     Signals(#[source] io::Error),
@@ -121,10 +126,12 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
     let rpcs = grpc::rpcs(engine.clone(), MAX_MESSAGE_BYTES).await?;
 
     let mut drain = rpcs.calls.drain_state();
-    let serving = serve(&rpcs.routes, &rpcs.calls, &connections, async move {
+    let cores = Cores::start().map_err(ServerError::Cores)?;
+    let end = async move {
         // An error means that the server was dropped: time to end as well.
         let _ = drain.wait_for(|drain| *drain >= Drain::Begun).await;
-    });
+    };
+    let serving = serve(&cores, &rpcs.routes, &rpcs.calls, &connections, end);
     Ok(Server {
         config,
         address,
@@ -133,6 +140,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         calls: rpcs.calls,
         connections,
         routes: rpcs.routes,
+        cores,
         serving,
         storing: None,
     })
@@ -141,24 +149,29 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
 /// Serves until `end` completes; then no more connections are accepted, and those that are
 /// there are asked to close.
 fn serve(
+    cores: &Cores,
     routes: &Routes,
     calls: &Calls,
     connections: &Connections,
     end: impl Future<Output = ()> + Send + 'static,
-) -> JoinHandle<Result<(), tonic::transport::Error>> {
-    let serving = Transport::builder()
-        .trace_fn(call_span)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_concurrent_streams(MAX_STREAMS)
-        // Finds out connections whose other end is gone without a word.
-        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .layer(calls.clone())
-        .layer(MapResponseLayer::new(grpc::correct_response))
-        .add_routes(routes.clone())
-        .serve_with_incoming_shutdown(connections.clone().incoming(), end);
-    tokio::spawn(serving)
+) -> JoinHandle<Result<(), String>> {
+    let server = |incoming| {
+        Transport::builder()
+            .trace_fn(call_span)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_concurrent_streams(MAX_STREAMS)
+            // Finds out connections whose other end is gone without a word.
+            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+            .layer(calls.clone())
+            .layer(MapResponseLayer::new(grpc::correct_response))
+            .add_routes(routes.clone())
+            // With a signal that never comes: without one, connections are not asked to close
+            // when no more come.
+            .serve_with_incoming_shutdown(incoming, future::pending())
+    };
+    cores.serve(connections.clone(), server, end)
 }
 
 impl Server {
@@ -221,7 +234,7 @@ impl Server {
     pub async fn failed(&mut self) -> ServerError {
         ServerError::Serving(match (&mut self.serving).await {
             Ok(Ok(())) => "no more connections are accepted".to_owned(),
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => error,
             Err(error) => error.to_string(),
         })
     }
@@ -249,10 +262,11 @@ impl Server {
             }
         };
         let draining_serving = serve(
+            &self.cores,
             &self.routes,
             &self.calls,
             &self.connections,
-            std::future::pending(),
+            future::pending(),
         );
         let drain_timeout = self.config.drain_timeout.get();
         let drain = async {
@@ -273,12 +287,12 @@ impl Server {
         // refused from here on, or it would be acknowledged and not stored.
         self.engine.close();
         let outcomes = self.engine.store_changed().await;
-        // What accepts connections holds the engine, and with it the lock of the data directory.
         draining_serving.abort();
-        let _ = draining_serving.await;
+        self.log_usage().await;
+        // What serves holds the engine, and with it the lock of the data directory.
+        self.cores.stop().await;
         match log_outcomes(&outcomes) {
             None => {
-                self.log_usage().await;
                 tracing::info!("stopped");
                 Ok(())
             }

@@ -1,0 +1,237 @@
+//! Where calls are served: a thread for each processor core, each with a runtime of its own.
+//!
+//! A call takes less time than moving it to another thread, so a connection and all its calls
+//! stay on one. And a single-threaded runtime takes its tasks in turn, so that calls which
+//! arrive together are all answered before their answers are written, at once; a runtime that
+//! steals work runs first what became ready last, and writes each answer by itself.
+
+use std::{
+    future::Future,
+    io,
+    num::NonZero,
+    pin::{Pin, pin},
+    sync::Arc,
+    thread,
+};
+
+use futures_util::{Stream, StreamExt};
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::{mpsc, oneshot},
+    task::{JoinHandle, JoinSet},
+};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport;
+
+use crate::connections::{Accepted, Connection, Connections};
+
+/// The connections of one core, as they come; it ends when no more are accepted.
+pub type Incoming = Pin<Box<dyn Stream<Item = io::Result<Connection>> + Send>>;
+
+/// The threads that serve calls. All that runs on them ends soon after this is dropped.
+#[derive(Debug)]
+pub struct Cores(Vec<Core>);
+
+#[derive(Debug)]
+struct Core {
+    runtime: Handle,
+    /// Cloned for each connection that is open here.
+    seat: Arc<()>,
+    /// Dropping it ends the thread.
+    stop: oneshot::Sender<()>,
+    /// Closed when all that ran on the thread is gone.
+    stopped: oneshot::Receiver<()>,
+}
+
+impl Cores {
+    /// Starts a thread for each core that the process may use.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, if it gives no more threads or files.
+    pub fn start() -> io::Result<Self> {
+        Self::threads(thread::available_parallelism().map_or(1, NonZero::get))
+    }
+
+    fn threads(count: usize) -> io::Result<Self> {
+        let cores: io::Result<_> = (0..count).map(Core::start).collect();
+        cores.map(Self)
+    }
+
+    /// Serves connections until `end` completes, each on the core that has the fewest, by what
+    /// `server` makes for each core. Then no more are accepted, the servers are told so by the
+    /// end of [`Incoming`], and what this returns completes when they have ended; or with an
+    /// error as soon as one ends before it is told to.
+    pub fn serve<S, F, E>(
+        &self,
+        connections: Connections,
+        server: S,
+        end: E,
+    ) -> JoinHandle<Result<(), String>>
+    where
+        S: Fn(Incoming) -> F,
+        F: Future<Output = Result<(), transport::Error>> + Send + 'static,
+        E: Future<Output = ()> + Send + 'static,
+    {
+        let mut servers = JoinSet::new();
+        let tables: Vec<Table> = self
+            .0
+            .iter()
+            .map(|core| {
+                let (table, incoming) = Table::new(core.seat.clone());
+                servers.spawn_on(server(incoming), &core.runtime);
+                table
+            })
+            .collect();
+        tokio::spawn(async move {
+            let mut end = pin!(end);
+            loop {
+                tokio::select! {
+                    () = &mut end => break,
+                    accepted = connections.accept() => deal(&tables, accepted),
+                    Some(ended) = servers.join_next() => return Err(match ended {
+                        Ok(Ok(())) => "no more connections are accepted".to_owned(),
+                        Ok(Err(error)) => error.to_string(),
+                        Err(error) => error.to_string(),
+                    }),
+                }
+            }
+            drop((tables, connections));
+            // How they end matters no more.
+            while servers.join_next().await.is_some() {}
+            Ok(())
+        })
+    }
+
+    /// Ends the threads and all that runs on them, connections too, and returns when it is
+    /// gone.
+    pub async fn stop(self) {
+        for Core { stop, stopped, .. } in self.0 {
+            drop(stop);
+            // An error is what is waited for: the other end goes with the thread.
+            let _ = stopped.await;
+        }
+    }
+}
+
+impl Core {
+    fn start(number: usize) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopping) = oneshot::channel();
+        let (running, stopped) = oneshot::channel();
+        let core = Self {
+            runtime: runtime.handle().clone(),
+            seat: Arc::default(),
+            stop,
+            stopped,
+        };
+        thread::Builder::new()
+            .name(format!("core-{number}"))
+            .spawn(move || {
+                // An error says that the sender was dropped, which is how to stop.
+                let _ = runtime.block_on(stopping);
+                // What blocks in it, such as writing a snapshot, may go on: nobody waits for it.
+                runtime.shutdown_background();
+                drop(running);
+            })?;
+        Ok(core)
+    }
+}
+
+/// Where the connections of a core go.
+struct Table {
+    seat: Arc<()>,
+    deal: mpsc::UnboundedSender<(Accepted, Arc<()>)>,
+}
+
+impl Table {
+    fn new(seat: Arc<()>) -> (Self, Incoming) {
+        // Not bounded: there is a limit on connections.
+        let (deal, dealt) = mpsc::unbounded_channel::<(Accepted, Arc<()>)>();
+        let incoming =
+            UnboundedReceiverStream::new(dealt).map(|(accepted, seat)| accepted.open(seat));
+        (Self { seat, deal }, Box::pin(incoming))
+    }
+
+    fn connections(&self) -> usize {
+        Arc::strong_count(&self.seat)
+    }
+}
+
+fn deal(tables: &[Table], accepted: Accepted) {
+    if let Some(table) = tables.iter().min_by_key(|table| table.connections()) {
+        // A server that takes no more has ended, which is an error of its own.
+        let _ = table.deal.send((accepted, table.seat.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future;
+
+    use tokio::{
+        io::AsyncReadExt,
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_are_dealt_evenly_and_end_with_the_cores() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connections = Connections::new(listener, 10);
+        let address = connections.local_addr().unwrap();
+        let cores = Cores::threads(3).unwrap();
+        let (served, mut serving) = mpsc::unbounded_channel();
+        let (end, ended) = oneshot::channel::<()>();
+        let server = |mut incoming: Incoming| {
+            let served = served.clone();
+            async move {
+                let mut open = Vec::new();
+                while let Some(connection) = incoming.next().await {
+                    open.push(connection.unwrap());
+                    let core = thread::current().name().unwrap().to_owned();
+                    served.send(core).unwrap();
+                }
+                future::pending().await
+            }
+        };
+        let running = cores.serve(connections, server, async {
+            let _ = ended.await;
+        });
+
+        let mut clients = Vec::new();
+        let mut used = Vec::new();
+        for _ in 0..6 {
+            clients.push(TcpStream::connect(address).await.unwrap());
+            used.push(serving.recv().await.unwrap());
+        }
+        used.sort();
+        assert_eq!(
+            used,
+            ["core-0", "core-0", "core-1", "core-1", "core-2", "core-2"]
+        );
+
+        // No more come in, and those that are there stay.
+        drop(end);
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!running.is_finished());
+        cores.stop().await;
+        running.await.unwrap().unwrap();
+        for mut client in clients {
+            assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_is_told_of() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let cores = Cores::threads(2).unwrap();
+        let server = |_| future::ready(Ok(()));
+        let serving = cores.serve(Connections::new(listener, 1), server, future::pending());
+        let error = serving.await.unwrap().unwrap_err();
+        assert_eq!(error, "no more connections are accepted");
+    }
+}
