@@ -332,7 +332,7 @@ fn listen_hint(error: &io::Error) -> &'static str {
 
 /// The span of one call. It costs nothing where the log filter leaves it out.
 fn call_span(request: &Request<()>) -> Span {
-    tracing::info_span!("call", method = request.uri().path())
+    tracing::debug_span!("call", method = request.uri().path())
 }
 
 fn log_filter(filter: &FilterStatus, what: &str) {

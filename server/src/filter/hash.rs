@@ -6,10 +6,14 @@
 //! keys of 60 bytes SipHash-1-3-128 took a third of the time of HighwayHash-128 (see
 //! `docs/decisions/0001-hash.md`), and it can be computed for several keys at once.
 
+mod lanes;
+
 use std::{fmt, str::FromStr};
 
 use siphasher::sip128::SipHasher13;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+use self::lanes::Waiting;
 
 /// A hash function that a filter may be built on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -90,6 +94,9 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// Fewer keys than this are hashed as fast one by one.
+const MIN_AT_ONCE: usize = 4;
+
 /// Hashes keys for one filter.
 #[derive(Debug, Clone)]
 pub struct KeyHasher {
@@ -98,15 +105,20 @@ pub struct KeyHasher {
 
 #[derive(Clone)]
 enum Inner {
-    SipHash13_128(SipHasher13),
-    Xxh3_128 { seed: u64 },
+    SipHash13_128 {
+        hasher: SipHasher13,
+        secret: (u64, u64),
+    },
+    Xxh3_128 {
+        seed: u64,
+    },
 }
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not derived: the derived form would show the secret.
         f.write_str(match self {
-            Self::SipHash13_128(_) => "SipHash13_128",
+            Self::SipHash13_128 { .. } => "SipHash13_128",
             Self::Xxh3_128 { .. } => "Xxh3_128",
         })
     }
@@ -118,9 +130,10 @@ impl KeyHasher {
     pub fn new(function: HashFunction, secret: &Secret) -> Self {
         let (first, second) = secret.halves();
         let inner = match function {
-            HashFunction::SipHash13_128 => {
-                Inner::SipHash13_128(SipHasher13::new_with_keys(first, second))
-            }
+            HashFunction::SipHash13_128 => Inner::SipHash13_128 {
+                hasher: SipHasher13::new_with_keys(first, second),
+                secret: (first, second),
+            },
             HashFunction::Xxh3_128 => Inner::Xxh3_128 { seed: first },
         };
         Self { inner }
@@ -130,7 +143,7 @@ impl KeyHasher {
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         match &self.inner {
-            Inner::SipHash13_128(hasher) => {
+            Inner::SipHash13_128 { hasher, .. } => {
                 let hash = hasher.hash(key);
                 KeyHash {
                     low: hash.h1,
@@ -144,6 +157,35 @@ impl KeyHasher {
                     high: (hash >> 64) as u64,
                 }
             }
+        }
+    }
+}
+
+impl KeyHasher {
+    /// Hashes many keys, and tells the hash of each with its place among them, in any order.
+    ///
+    /// Takes a third of the time of as many calls of [`hash`](Self::hash) if the hash function
+    /// is SipHash and the keys are equally long, and allocates nothing.
+    pub fn hash_each<'k>(
+        &self,
+        keys: impl ExactSizeIterator<Item = &'k [u8]>,
+        mut tell: impl FnMut(usize, KeyHash),
+    ) {
+        match self.inner {
+            Inner::SipHash13_128 { secret, .. } if keys.len() >= MIN_AT_ONCE => {
+                let mut waiting = Waiting::new(secret);
+                for (place, key) in keys.enumerate() {
+                    if key.len() <= Waiting::MAX_BYTES {
+                        waiting.take(place, key, &mut tell);
+                    } else {
+                        tell(place, self.hash(key));
+                    }
+                }
+                waiting.finish(tell);
+            }
+            _ => keys
+                .enumerate()
+                .for_each(|(place, key)| tell(place, self.hash(key))),
         }
     }
 }
@@ -219,6 +261,28 @@ mod tests {
         );
         assert_eq!(sip.value(0), sip.low);
         assert_eq!(KeyHash { low: 1, high: 2 }.value(1), 0xb7a4_712c_7456_2914);
+    }
+
+    /// Whatever their lengths, and however many of one length there are.
+    #[test]
+    fn many_keys_have_the_hashes_of_single_ones() {
+        let bytes: Vec<u8> = (0..700_u32).map(|i| (i * 7 + i / 256) as u8).collect();
+        let mut keys: Vec<&[u8]> = (0..300).map(|length| &bytes[length..2 * length]).collect();
+        for (length, count) in [(5, 2), (60, 8), (64, 9), (71, 20), (300, 9)] {
+            keys.extend((0..count).map(|start| &bytes[start..start + length]));
+        }
+        for function in HashFunction::ALL {
+            let hasher = KeyHasher::new(function, &Secret::new([3; 16]));
+            for keys in [&keys[..], &keys[280..], &keys[..5], &[]] {
+                let mut hashes = vec![None; keys.len()];
+                hasher.hash_each(keys.iter().copied(), |place, hash| {
+                    assert_eq!(hashes[place].replace(hash), None);
+                });
+                for (key, hash) in keys.iter().zip(hashes) {
+                    assert_eq!(hash, Some(hasher.hash(key)), "{function}, {}", key.len());
+                }
+            }
+        }
     }
 
     #[test]

@@ -13,10 +13,13 @@ use std::{hint::black_box, time::Instant};
 use highway::{HighwayHash, HighwayHasher, Key};
 use seenset_filter::hash::{HashFunction, KeyHasher, Secret};
 
-/// A name, and what it does with a key.
-type Contender<'a> = (&'a str, &'a dyn Fn(&[u8]) -> u64);
+type Keys<'a> = &'a [[u8; 60]];
+/// A name, and what it does with keys.
+type Contender<'a> = (&'a str, &'a dyn Fn(Keys));
 
 const KEYS: u64 = 4096;
+/// The keys that are hashed at once where they are.
+const BATCH: usize = 1000;
 const ROUNDS: usize = 401;
 
 fn main() {
@@ -32,20 +35,27 @@ fn main() {
         hasher(HashFunction::SipHash13_128),
         hasher(HashFunction::Xxh3_128),
     );
-    let contenders: [Contender; 3] = [
-        ("SipHash-1-3-128", &|key| sip.hash(key).low),
-        ("HighwayHash-128", &|key| {
-            HighwayHasher::new(Key([7; 4])).hash128(key)[0]
+    let contenders: [Contender; 4] = [
+        ("SipHash-1-3-128", &|keys| {
+            each(keys, |key| sip.hash(key).low);
         }),
-        ("XXH3-128", &|key| xxh.hash(key).low),
+        ("same, batches", &|keys| {
+            for batch in keys.chunks(BATCH) {
+                sip.hash_each(batch.iter().map(|key| &key[..]), |_, hash| {
+                    black_box(hash);
+                });
+            }
+        }),
+        ("HighwayHash-128", &|keys| {
+            each(keys, |key| HighwayHasher::new(Key([7; 4])).hash128(key)[0]);
+        }),
+        ("XXH3-128", &|keys| each(keys, |key| xxh.hash(key).low)),
     ];
     let mut times = contenders.map(|_| Vec::new());
     for _ in 0..ROUNDS {
         for ((_, hash), times) in contenders.iter().zip(&mut times) {
             let begun = Instant::now();
-            for key in &keys {
-                black_box(hash(black_box(key)));
-            }
+            hash(black_box(&keys));
             times.push(begun.elapsed().as_nanos() as f64 / KEYS as f64);
         }
     }
@@ -64,5 +74,11 @@ fn main() {
             "{name:16} {low:9.1} {median:9.1} {high:9.1} {:7.2}",
             median / first
         );
+    }
+}
+
+fn each(keys: Keys, hash: impl Fn(&[u8]) -> u64) {
+    for key in keys {
+        black_box(hash(black_box(key)));
     }
 }
