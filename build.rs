@@ -10,6 +10,17 @@ const FILES: &[&str] = &[
     "seenset/v1/filter_service.proto",
 ];
 
+/// What the server has in the place of generated messages.
+const BATCH_MESSAGES: &[(&str, &str)] = &[
+    ("QueryBatchRequest", "crate::batch::BatchRequest"),
+    ("QueryBatchResponse", "crate::batch::BatchResponse"),
+    ("AddBatchRequest", "crate::batch::BatchRequest"),
+    ("QueryAndAddBatchRequest", "crate::batch::BatchRequest"),
+    ("QueryAndAddBatchResponse", "crate::batch::BatchResponse"),
+    ("QueryAndAddStreamRequest", "crate::batch::BatchRequest"),
+    ("QueryAndAddStreamResponse", "crate::batch::BatchResponse"),
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto/seenset");
 
@@ -24,12 +35,27 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
 
     // The codec tells requests from responses by their names.
-    let mut names = tonic_prost_build::Config::new();
-    names.enable_type_names();
-    tonic_prost_build::configure()
-        // A codec of our own, because the stock one answers a malformed message with
-        // INTERNAL, and the contract says INVALID_ARGUMENT.
-        .codec_path("crate::codec::ContractCodec")
-        .compile_fds_with_config(descriptors, names)?;
+    let mut config = tonic_prost_build::Config::new();
+    config.enable_type_names();
+    builder().compile_fds_with_config(descriptors.clone(), config)?;
+
+    // What our server implements: the same, but for the messages with many keys, which it reads
+    // without an allocation for each.
+    let out = out.join("server");
+    fs::create_dir_all(&out)?;
+    let mut server = builder()
+        .build_client(false)
+        .out_dir(&out)
+        .extern_path(".seenset.v1", "crate::v1");
+    for (message, own) in BATCH_MESSAGES {
+        server = server.extern_path(format!(".seenset.v1.{message}"), own);
+    }
+    server.compile_fds(descriptors)?;
     Ok(())
+}
+
+/// With a codec of our own, because the stock one answers a malformed message with INTERNAL, and
+/// the contract says INVALID_ARGUMENT.
+fn builder() -> tonic_prost_build::Builder {
+    tonic_prost_build::configure().codec_path("crate::codec::ContractCodec")
 }

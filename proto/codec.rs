@@ -7,9 +7,9 @@
 
 use std::marker::PhantomData;
 
+use bytes::{Buf, Bytes};
 use prost::{
     DecodeError, Message, Name,
-    bytes::Buf,
     encoding::{self, DecodeContext},
 };
 use tonic::{
@@ -35,10 +35,36 @@ impl<T, U> Default for ContractCodec<T, U> {
     }
 }
 
+/// A message that can be decoded.
+pub trait Decode: Sized {
+    /// Whether it is a client's, who is told what is wrong with it.
+    const IS_REQUEST: bool;
+
+    /// Decodes a message, of all the bytes that there are.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the message, and in which field.
+    fn decode(message: Bytes) -> Result<Self, DecodeError>;
+}
+
+impl<M: Message + Name + Default> Decode for M {
+    // Each rpc has a Request and a Response of its own: the contract says so, and `buf lint`
+    // checks it.
+    const IS_REQUEST: bool = matches!(
+        Self::NAME.as_bytes(),
+        [.., b'R', b'e', b'q', b'u', b'e', b's', b't']
+    );
+
+    fn decode(message: Bytes) -> Result<Self, DecodeError> {
+        Message::decode(message)
+    }
+}
+
 impl<T, U> Codec for ContractCodec<T, U>
 where
     T: Message + Send + 'static,
-    U: Message + Name + Default + Send + 'static,
+    U: Decode + Send + 'static,
 {
     type Encode = T;
     type Decode = U;
@@ -46,7 +72,7 @@ where
     type Decoder = ContractDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstCodec::<T, U>::raw_encoder(Default::default())
+        ProstCodec::<T, ()>::raw_encoder(Default::default())
     }
 
     fn decoder(&mut self) -> Self::Decoder {
@@ -58,24 +84,24 @@ where
 #[derive(Debug, Clone)]
 pub struct ContractDecoder<U>(PhantomData<U>);
 
-impl<U: Message + Name + Default> Decoder for ContractDecoder<U> {
+impl<U: Decode> Decoder for ContractDecoder<U> {
     type Item = U;
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         let invalid = |error| format!("the message is not valid protobuf of the contract: {error}");
-        let decoded = match fields(buf.chunk()).map_err(invalid) {
+        // Copies nothing: it is a part of what has been received.
+        let message = buf.copy_to_bytes(buf.remaining());
+        let decoded = match fields(&message).map_err(invalid) {
             Ok(fields) if fields > MAX_FIELDS => Err(format!(
                 "the message has {fields} keys and other fields; it may have at most \
                  {MAX_FIELDS}: send several smaller batches"
             )),
-            Ok(_) => U::decode(buf).map_err(invalid),
+            Ok(_) => U::decode(message).map_err(invalid),
             Err(message) => Err(message),
         };
         decoded.map(Some).map_err(|message| {
-            // Each rpc has a Request and a Response of its own: the contract says so, and
-            // `buf lint` checks it.
-            if U::NAME.ends_with("Request") {
+            if U::IS_REQUEST {
                 Status::invalid_argument(message)
             } else {
                 Status::internal(message)

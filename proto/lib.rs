@@ -2,8 +2,10 @@
 //! from `proto/seenset/v1/*.proto`, and the descriptor set that server reflection serves.
 //!
 //! The `.proto` files are the documentation of the contract; nothing is added here but
-//! the [`codec`] that the generated code encodes and decodes with.
+//! the [`codec`] that the generated code encodes and decodes with, and the form that messages
+//! with many keys have in the server ([`batch`]).
 
+pub mod batch;
 pub mod codec;
 
 /// Package `seenset.v1`.
@@ -14,6 +16,16 @@ pub mod codec;
 #[allow(clippy::all, reason = "generated")]
 pub mod v1 {
     tonic::include_proto!("seenset.v1");
+}
+
+/// The servers of [`v1`], with the messages of [`batch`] for many keys.
+#[allow(
+    missing_docs,
+    reason = "generated: its documentation is in the .proto files"
+)]
+#[allow(clippy::all, reason = "generated")]
+pub mod server {
+    include!(concat!(env!("OUT_DIR"), "/server/seenset.v1.rs"));
 }
 
 /// The encoded `google.protobuf.FileDescriptorSet` of package `seenset.v1` with all it

@@ -1,6 +1,6 @@
 //! What one call may bring.
 
-use super::{EngineError, workers::Weight};
+use super::{EngineError, Keys, workers::Weight};
 
 /// The limits on keys. A call past them is refused before it changes anything.
 #[derive(Debug, Clone, Copy)]
@@ -28,22 +28,23 @@ impl Limits {
     /// # Errors
     ///
     /// [`EngineError::BatchLength`] or [`EngineError::KeyLength`].
-    pub fn check_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Weight, EngineError> {
-        if keys.len() > self.max_batch_keys {
+    pub fn check_batch(&self, keys: &impl Keys) -> Result<Weight, EngineError> {
+        let count = keys.iter().len();
+        if count > self.max_batch_keys {
             return Err(EngineError::BatchLength {
-                keys: keys.len(),
+                keys: count,
                 limit: self.max_batch_keys,
             });
         }
         let mut bytes = 0;
         for (index, key) in keys.iter().enumerate() {
-            self.check(key.as_ref(), Some(index))?;
-            bytes += key.as_ref().len();
+            self.check(key, Some(index))?;
+            bytes += key.len();
         }
-        let keys = keys.len();
-        Ok(Weight { keys, bytes })
+        Ok(Weight { keys: count, bytes })
     }
 
+    #[inline]
     fn check(&self, key: &[u8], index: Option<usize>) -> Result<(), EngineError> {
         if (1..=self.max_key_bytes).contains(&key.len()) {
             Ok(())

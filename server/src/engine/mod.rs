@@ -61,10 +61,17 @@ struct Inner {
     naming: Arc<Mutex<()>>,
 }
 
-/// A key of a batch.
-pub trait Key: AsRef<[u8]> + Send + 'static {}
+/// The keys of a batch.
+pub trait Keys: Send + 'static {
+    /// The keys in their order.
+    fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]>;
+}
 
-impl<K: AsRef<[u8]> + Send + 'static> Key for K {}
+impl<K: AsRef<[u8]> + Send + 'static> Keys for Vec<K> {
+    fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.as_slice().iter().map(AsRef::as_ref)
+    }
+}
 
 impl Engine {
     /// An engine over a data directory. It refuses calls until [`Self::recover`] is done.
@@ -169,10 +176,10 @@ impl Engine {
     /// # Errors
     ///
     /// As [`Self::query`].
-    pub async fn query_batch<K: Key>(
+    pub async fn query_batch(
         &self,
         filter: &str,
-        keys: Vec<K>,
+        keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
         let weight = self.inner.limits.check_batch(&keys)?;
         let filter = self.filter(filter)?;
@@ -185,7 +192,7 @@ impl Engine {
     /// # Errors
     ///
     /// As [`Self::query`].
-    pub async fn add_batch<K: Key>(&self, filter: &str, keys: Vec<K>) -> Result<(), EngineError> {
+    pub async fn add_batch(&self, filter: &str, keys: impl Keys) -> Result<(), EngineError> {
         self.change(filter, keys, GuardedFilter::add_batch).await
     }
 
@@ -194,21 +201,21 @@ impl Engine {
     /// # Errors
     ///
     /// As [`Self::query`].
-    pub async fn query_and_add_batch<K: Key>(
+    pub async fn query_and_add_batch(
         &self,
         filter: &str,
-        keys: Vec<K>,
+        keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
         self.change(filter, keys, GuardedFilter::query_and_add_batch)
             .await
     }
 
     /// Applies a batch that adds keys, all of it or, if the engine is closed, nothing.
-    async fn change<K: Key, T: Send + 'static>(
+    async fn change<K: Keys, T: Send + 'static>(
         &self,
         filter: &str,
-        keys: Vec<K>,
-        apply: fn(&GuardedFilter, &[K]) -> T,
+        keys: K,
+        apply: fn(&GuardedFilter, &K) -> T,
     ) -> Result<T, EngineError> {
         let weight = self.inner.limits.check_batch(&keys)?;
         let filter = self.filter(filter)?;

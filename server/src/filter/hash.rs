@@ -191,7 +191,7 @@ impl KeyHasher {
 }
 
 /// The hash of one key: all that a filter ever knows of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KeyHash {
     /// Picks the bits.
     pub low: u64,

@@ -1,9 +1,17 @@
 //! Between the messages of the contract and the types of the engine.
 
-use seenset_proto::v1;
+use seenset_proto::{batch, v1};
 use tonic::Status;
 
-use crate::engine::{FilterSpec, FilterStatus, HashFunction, Layout, SpecRequest, StoreReport};
+use crate::engine::{
+    self, FilterSpec, FilterStatus, HashFunction, Layout, SpecRequest, StoreReport,
+};
+
+impl engine::Keys for batch::Keys {
+    fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.iter()
+    }
+}
 
 /// What a spec in a request asks for. Fields at zero were left out.
 pub fn spec_request(spec: Option<v1::FilterSpec>) -> Result<SpecRequest, Status> {

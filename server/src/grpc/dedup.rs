@@ -1,10 +1,12 @@
 //! `DedupService`: what crawlers call.
 
-use seenset_proto::v1::{
-    AddBatchRequest, AddBatchResponse, AddRequest, AddResponse, QueryAndAddBatchRequest,
-    QueryAndAddBatchResponse, QueryAndAddRequest, QueryAndAddResponse, QueryAndAddStreamRequest,
-    QueryBatchRequest, QueryBatchResponse, QueryRequest, QueryResponse, StoreRequest,
-    StoreResponse, dedup_service_server::DedupService,
+use seenset_proto::{
+    batch::{BatchRequest, BatchResponse},
+    server::dedup_service_server::DedupService,
+    v1::{
+        AddBatchResponse, AddRequest, AddResponse, QueryAndAddRequest, QueryAndAddResponse,
+        QueryRequest, QueryResponse, StoreRequest, StoreResponse,
+    },
 };
 use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming, async_trait};
@@ -86,22 +88,22 @@ impl DedupService for Dedup {
 
     async fn query_batch(
         &self,
-        request: Request<QueryBatchRequest>,
-    ) -> Result<Response<QueryBatchResponse>, Status> {
-        let QueryBatchRequest { filter, keys } = request.into_inner();
+        request: Request<BatchRequest>,
+    ) -> Result<Response<BatchResponse>, Status> {
+        let BatchRequest { filter, keys, .. } = request.into_inner();
         let seen = self
             .engine
             .query_batch(&filter, keys)
             .await
             .map_err(status)?;
-        Ok(Response::new(QueryBatchResponse { seen }))
+        Ok(Response::new(BatchResponse { seen }))
     }
 
     async fn add_batch(
         &self,
-        request: Request<AddBatchRequest>,
+        request: Request<BatchRequest>,
     ) -> Result<Response<AddBatchResponse>, Status> {
-        let AddBatchRequest {
+        let BatchRequest {
             filter,
             keys,
             request_id: _,
@@ -112,9 +114,9 @@ impl DedupService for Dedup {
 
     async fn query_and_add_batch(
         &self,
-        request: Request<QueryAndAddBatchRequest>,
-    ) -> Result<Response<QueryAndAddBatchResponse>, Status> {
-        let QueryAndAddBatchRequest {
+        request: Request<BatchRequest>,
+    ) -> Result<Response<BatchResponse>, Status> {
+        let BatchRequest {
             filter,
             keys,
             request_id: _,
@@ -124,12 +126,12 @@ impl DedupService for Dedup {
             .query_and_add_batch(&filter, keys)
             .await
             .map_err(status)?;
-        Ok(Response::new(QueryAndAddBatchResponse { seen }))
+        Ok(Response::new(BatchResponse { seen }))
     }
 
     async fn query_and_add_stream(
         &self,
-        request: Request<Streaming<QueryAndAddStreamRequest>>,
+        request: Request<Streaming<BatchRequest>>,
     ) -> Result<Response<Answers>, Status> {
         let answers = Answers::new(
             self.engine.clone(),

@@ -12,7 +12,7 @@ mod stream;
 
 use std::time::Duration;
 
-use seenset_proto::v1::{
+use seenset_proto::server::{
     dedup_service_server::DedupServiceServer, filter_service_server::FilterServiceServer,
 };
 use tonic::service::Routes;

@@ -11,14 +11,14 @@ use std::{
 };
 
 use futures_util::stream::{self, Stream};
-use seenset_proto::v1::{QueryAndAddStreamRequest, QueryAndAddStreamResponse};
+use seenset_proto::batch::{BatchRequest, BatchResponse};
 use tokio::{sync::watch, time::timeout};
 use tonic::{Status, Streaming};
 
 use super::{DRAIN_SILENCE, Drain, malformed, status::status};
 use crate::engine::Engine;
 
-type Item = Result<QueryAndAddStreamResponse, Status>;
+type Item = Result<BatchResponse, Status>;
 
 /// The answers to one stream of batches.
 pub struct Answers(Pin<Box<dyn Stream<Item = Item> + Send>>);
@@ -28,7 +28,7 @@ impl Answers {
     /// come.
     pub fn new(
         engine: Engine,
-        batches: Streaming<QueryAndAddStreamRequest>,
+        batches: Streaming<BatchRequest>,
         drain: watch::Receiver<Drain>,
     ) -> Self {
         let session = Some(Session {
@@ -58,17 +58,17 @@ impl Stream for Answers {
 
 struct Session {
     engine: Engine,
-    batches: Streaming<QueryAndAddStreamRequest>,
+    batches: Streaming<BatchRequest>,
     drain: watch::Receiver<Drain>,
 }
 
 impl Session {
     /// Takes one batch and answers it; `None` if there are no more.
-    async fn answer(&mut self) -> Result<Option<QueryAndAddStreamResponse>, Status> {
+    async fn answer(&mut self) -> Result<Option<BatchResponse>, Status> {
         let Some(batch) = self.next_batch().await? else {
             return Ok(None);
         };
-        let QueryAndAddStreamRequest {
+        let BatchRequest {
             filter,
             keys,
             request_id: _,
@@ -78,10 +78,10 @@ impl Session {
             .query_and_add_batch(&filter, keys)
             .await
             .map_err(status)?;
-        Ok(Some(QueryAndAddStreamResponse { seen }))
+        Ok(Some(BatchResponse { seen }))
     }
 
-    async fn next_batch(&mut self) -> Result<Option<QueryAndAddStreamRequest>, Status> {
+    async fn next_batch(&mut self) -> Result<Option<BatchRequest>, Status> {
         loop {
             let patience = match *self.drain.borrow_and_update() {
                 Drain::No => Duration::MAX,

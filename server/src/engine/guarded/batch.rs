@@ -10,7 +10,7 @@ use std::slice;
 use parking_lot::RwLock;
 
 use super::{GuardedFilter, Shard};
-use crate::filter::hash::KeyHash;
+use crate::{engine::Keys, filter::hash::KeyHash};
 
 /// The cache lines that are fetched at once, ahead of use: enough to cover the latency of
 /// memory, few enough for the buffers of one core.
@@ -21,8 +21,8 @@ const MIN_KEYS_A_SHARD: usize = 2;
 
 impl GuardedFilter {
     /// Whether each of the keys has been seen.
-    pub fn query_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<bool> {
-        let mut seen = vec![false; keys.len()];
+    pub fn query_batch(&self, keys: &impl Keys) -> Vec<bool> {
+        let mut seen = vec![false; keys.iter().len()];
         self.visit(keys, |shard, keys| {
             let shard = shard.read();
             for (key, hash) in keys {
@@ -35,20 +35,20 @@ impl GuardedFilter {
 
     /// Whether each of the keys had been seen before it was added, one after the other: a
     /// key that stands there twice is seen the second time.
-    pub fn query_and_add_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<bool> {
-        let mut seen = vec![false; keys.len()];
+    pub fn query_and_add_batch(&self, keys: &impl Keys) -> Vec<bool> {
+        let mut seen = vec![false; keys.iter().len()];
         let new = self.insert_batch(keys, |key, is_new| set(&mut seen, key, !is_new));
-        self.counters.count(keys.len(), keys.len() - new);
+        self.counters.count(seen.len(), seen.len() - new);
         seen
     }
 
     /// Adds the keys.
-    pub fn add_batch<K: AsRef<[u8]>>(&self, keys: &[K]) {
+    pub fn add_batch(&self, keys: &impl Keys) {
         self.insert_batch(keys, |_, _| {});
     }
 
     /// Adds the keys, tells of each whether it is new, and returns how many are.
-    fn insert_batch<K: AsRef<[u8]>>(&self, keys: &[K], mut tell: impl FnMut(usize, bool)) -> usize {
+    fn insert_batch(&self, keys: &impl Keys, mut tell: impl FnMut(usize, bool)) -> usize {
         let mut new = 0;
         self.visit(keys, |shard, keys| {
             let mut shard = shard.write();
@@ -69,23 +69,19 @@ impl GuardedFilter {
     /// Hashes the keys, and calls `visit` for each shard in turn with its keys.
     #[expect(
         clippy::indexing_slicing,
-        reason = "`Shape::shard` returns less than the number of shards"
+        reason = "each key has a place, and `Shape::shard` returns less than the number of shards"
     )]
-    fn visit<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        mut visit: impl FnMut(&RwLock<Shard>, Group<'_, '_>),
-    ) {
-        let mut places: Vec<Place> = keys
-            .iter()
-            .enumerate()
-            .map(|(key, bytes)| {
-                let hash = self.hasher.hash(bytes.as_ref());
-                // A filter has no more than 2^25 shards, and a message no more than 2^20 keys.
-                let (shard, key) = (self.shape.shard(hash) as u32, key as u32);
-                Place { hash, shard, key }
-            })
-            .collect();
+    fn visit(&self, keys: &impl Keys, mut visit: impl FnMut(&RwLock<Shard>, Group<'_, '_>)) {
+        let keys = keys.iter();
+        let mut places = vec![Place::default(); keys.len()];
+        self.hasher.hash_each(keys, |key, hash| {
+            // A filter has no more than 2^25 shards, and a message no more than 2^20 keys.
+            places[key] = Place {
+                hash,
+                shard: self.shape.shard(hash) as u32,
+                key: key as u32,
+            };
+        });
         if places.len() >= MIN_KEYS_A_SHARD * self.shards.len() {
             places = by_shard(&places, self.shards.len());
         }
@@ -108,7 +104,7 @@ impl GuardedFilter {
 }
 
 /// A key of a batch.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Place {
     hash: KeyHash,
     shard: u32,

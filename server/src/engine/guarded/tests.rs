@@ -52,13 +52,13 @@ fn every_way_to_ask_agrees() {
         assert!(filter.query_and_add(b"a"));
         assert!(filter.query(b"a"));
         filter.add(b"b");
-        assert_eq!(filter.query_batch(&["a", "b", "c"]), [true, true, false]);
-        filter.add_batch(&["c", "a"]);
+        assert_eq!(filter.query_batch(&vec!["a", "b", "c"]), [true, true, false]);
+        filter.add_batch(&vec!["c", "a"]);
         assert_eq!(
-            filter.query_and_add_batch(&["c", "d", "d", "a"]),
+            filter.query_and_add_batch(&vec!["c", "d", "d", "a"]),
             [true, false, true, true]
         );
-        assert!(filter.query_and_add_batch::<&str>(&[]).is_empty());
+        assert!(filter.query_and_add_batch(&Vec::<&str>::new()).is_empty());
         let status = filter.status();
         assert_eq!(status.keys_added, 4);
         assert_eq!(
@@ -76,9 +76,9 @@ fn every_way_to_ask_agrees() {
 fn versions_count_changes() {
     let filter = filter(Layout::Blocked, 1000);
     let version = || filter.status().version;
-    filter.add_batch(&["a", "b", "c"]);
+    filter.add_batch(&vec!["a", "b", "c"]);
     assert_eq!(version(), 1);
-    filter.add_batch(&["a", "b", "c"]);
+    filter.add_batch(&vec!["a", "b", "c"]);
     filter.query_and_add(b"a");
     filter.query(b"zz");
     assert_eq!(version(), 1);
@@ -109,7 +109,7 @@ fn one_winner() {
                     1 => (0..keys.len())
                         .zip(
                             keys.chunks(100)
-                                .flat_map(|keys| filter.query_and_add_batch(keys)),
+                                .flat_map(|keys| filter.query_and_add_batch(&keys.to_vec())),
                         )
                         .for_each(|(i, seen)| {
                             if !seen {
@@ -121,7 +121,7 @@ fn one_winner() {
                         .zip(
                             backwards
                                 .chunks(77)
-                                .flat_map(|keys| filter.query_and_add_batch(keys)),
+                                .flat_map(|keys| filter.query_and_add_batch(&keys.to_vec())),
                         )
                         .for_each(|(i, seen)| {
                             if !seen {

@@ -1,0 +1,369 @@
+//! The messages with many keys, as the server reads and writes them.
+//!
+//! Decoded the ordinary way every key becomes a `String`: an allocation, a copy and a check of
+//! its own, several times what all else costs that is done for it. Here the message is kept as
+//! the bytes that came, and the keys are parts of it. On the wire nothing differs: all batch
+//! requests of the contract have the filter in field 1, the keys in field 2 and the request's id
+//! in field 3, and all their responses the answers in field 1.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use prost::{
+    DecodeError, Message,
+    encoding::{self, DecodeContext, WireType, WireType::LengthDelimited},
+};
+
+use crate::codec::Decode;
+
+/// Field numbers of the requests.
+const FILTER: u32 = 1;
+const KEYS: u32 = 2;
+const REQUEST_ID: u32 = 3;
+/// Field number of the responses.
+const SEEN: u32 = 1;
+
+/// Field number and wire type of a key, one byte.
+const KEY_TAG: u8 = (KEYS as u8) << 3 | LengthDelimited as u8;
+/// Lengths up to this are one byte, and an ASCII character.
+const MAX_SHORT: u8 = 0x7f;
+
+/// `QueryBatchRequest`, `AddBatchRequest`, `QueryAndAddBatchRequest` and
+/// `QueryAndAddStreamRequest`.
+#[derive(Debug, Clone, Default)]
+pub struct BatchRequest {
+    /// The filter's name. Empty: the filter named `default`.
+    pub filter: String,
+    /// The keys.
+    pub keys: Keys,
+    /// What a retry of the call repeats. Optional.
+    pub request_id: String,
+}
+
+/// The keys of a [`BatchRequest`], UTF-8 all of them, in the message that they came in.
+///
+/// Takes the memory of the message and no more; cloning it copies nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Keys {
+    /// Fields of a message: those of keys, and others between them.
+    message: Bytes,
+    count: usize,
+}
+
+impl Keys {
+    /// The number of keys.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The bytes of the message: all keys, and what stands around them.
+    pub fn message_bytes(&self) -> usize {
+        self.message.len()
+    }
+
+    /// The keys in their order. Finding the next one costs a few nanoseconds.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter {
+            rest: &self.message,
+            left: self.count,
+        }
+    }
+}
+
+/// Iterates over [`Keys`].
+#[derive(Debug, Clone)]
+pub struct Iter<'k> {
+    rest: &'k [u8],
+    left: usize,
+}
+
+impl<'k> Iterator for Iter<'k> {
+    type Item = &'k [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'k [u8]> {
+        self.left = self.left.checked_sub(1)?;
+        if let Some((key, rest)) = short_key(self.rest) {
+            self.rest = rest;
+            return Some(key);
+        }
+        // What was decoded once has no errors.
+        loop {
+            if let Field::Key(key) = Field::take(&mut self.rest).ok()? {
+                return Some(key);
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+/// What a message begins with, if that is a key of no more than [`MAX_SHORT`] bytes.
+#[inline]
+fn short_key(message: &[u8]) -> Option<(&[u8], &[u8])> {
+    match message {
+        [KEY_TAG, length @ ..=MAX_SHORT, rest @ ..] => rest.split_at_checked(*length as usize),
+        _ => None,
+    }
+}
+
+/// A field of a message.
+enum Field<'k> {
+    Key(&'k [u8]),
+    Filter(&'k [u8]),
+    RequestId(&'k [u8]),
+    Unknown,
+}
+
+impl<'k> Field<'k> {
+    /// Takes the first field of what is left of a message.
+    fn take(rest: &mut &'k [u8]) -> Result<Self, DecodeError> {
+        let (tag, wire_type) = encoding::decode_key(rest)?;
+        let name = match tag {
+            FILTER => "filter",
+            KEYS => "keys",
+            REQUEST_ID => "request_id",
+            _ => {
+                encoding::skip_field(wire_type, tag, rest, DecodeContext::default())?;
+                return Ok(Self::Unknown);
+            }
+        };
+        let value = delimited(wire_type, rest).map_err(|error| blame(error, name))?;
+        Ok(match tag {
+            FILTER => Self::Filter(value),
+            REQUEST_ID => Self::RequestId(value),
+            _ => Self::Key(value),
+        })
+    }
+}
+
+/// A value with its length before it.
+fn delimited<'k>(wire_type: WireType, rest: &mut &'k [u8]) -> Result<&'k [u8], DecodeError> {
+    encoding::check_wire_type(LengthDelimited, wire_type)?;
+    let mut behind = *rest;
+    // An error if the message ends before the value does.
+    encoding::skip_field(wire_type, KEYS, &mut behind, DecodeContext::default())?;
+    encoding::decode_varint(rest)?;
+    let (value, _) = rest.split_at(rest.len() - behind.len());
+    *rest = behind;
+    Ok(value)
+}
+
+/// The text of a field.
+fn text(bytes: &[u8], name: &'static str) -> Result<String, DecodeError> {
+    let mut field = BytesMut::new();
+    encoding::encode_varint(bytes.len() as u64, &mut field);
+    field.put_slice(bytes);
+    let mut text = String::new();
+    encoding::string::merge(
+        LengthDelimited,
+        &mut text,
+        &mut field,
+        DecodeContext::default(),
+    )
+    .map_err(|error| blame(error, name))?;
+    Ok(text)
+}
+
+/// Checks that short keys, one after the other as they stand in a message, are UTF-8.
+///
+/// Together, for what stands between them are ASCII characters: so none is a part of another,
+/// and each key is UTF-8 if and only if all of it is. Long pieces are checked many times as fast
+/// as short ones.
+fn check_run(run: &[u8]) -> Result<(), DecodeError> {
+    if simdutf8::basic::from_utf8(run).is_ok() {
+        return Ok(());
+    }
+    let mut rest = run;
+    while let Some((key, behind)) = short_key(rest) {
+        check_key(key)?;
+        rest = behind;
+    }
+    Ok(())
+}
+
+fn check_key(key: &[u8]) -> Result<(), DecodeError> {
+    if simdutf8::basic::from_utf8(key).is_ok() {
+        return Ok(());
+    }
+    text(key, "keys").map(drop)
+}
+
+fn blame(mut error: DecodeError, field: &'static str) -> DecodeError {
+    error.push("BatchRequest", field);
+    error
+}
+
+impl Decode for BatchRequest {
+    const IS_REQUEST: bool = true;
+
+    fn decode(message: Bytes) -> Result<Self, DecodeError> {
+        let mut request = Self::default();
+        let mut count = 0;
+        // Short keys that have not been checked, and what is left of the message behind them.
+        let (mut run, mut rest) = (&message[..], &message[..]);
+        loop {
+            while let Some((_, behind)) = short_key(rest) {
+                rest = behind;
+                count += 1;
+            }
+            let (unchecked, _) = run.split_at(run.len() - rest.len());
+            check_run(unchecked)?;
+            if rest.is_empty() {
+                break;
+            }
+            match Field::take(&mut rest)? {
+                Field::Key(key) => {
+                    check_key(key)?;
+                    count += 1;
+                }
+                Field::Filter(name) => request.filter = text(name, "filter")?,
+                Field::RequestId(id) => request.request_id = text(id, "request_id")?,
+                Field::Unknown => {}
+            }
+            run = rest;
+        }
+        request.keys = Keys { message, count };
+        Ok(request)
+    }
+}
+
+/// `QueryBatchResponse`, `QueryAndAddBatchResponse` and `QueryAndAddStreamResponse`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BatchResponse {
+    /// Whether each key had been seen, in the order of the keys.
+    pub seen: Vec<bool>,
+}
+
+impl Message for BatchResponse {
+    fn encode_raw(&self, buf: &mut impl BufMut) {
+        if !self.seen.is_empty() {
+            encoding::encode_key(SEEN, LengthDelimited, buf);
+            encoding::encode_varint(self.seen.len() as u64, buf);
+            // A bool is a byte of 0 or 1, in memory as on the wire.
+            buf.put_slice(bytemuck::cast_slice(&self.seen));
+        }
+    }
+
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        buf: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        match tag {
+            SEEN => encoding::bool::merge_repeated(wire_type, &mut self.seen, buf, context),
+            _ => encoding::skip_field(wire_type, tag, buf, context),
+        }
+    }
+
+    fn encoded_len(&self) -> usize {
+        match self.seen.len() {
+            0 => 0,
+            count => encoding::key_len(SEEN) + encoding::encoded_len_varint(count as u64) + count,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.seen.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v1::{QueryAndAddBatchRequest, QueryAndAddBatchResponse};
+
+    fn decode(message: &[u8]) -> Result<BatchRequest, DecodeError> {
+        BatchRequest::decode(Bytes::copy_from_slice(message))
+    }
+
+    /// Asserts that a message means the same to prost and here, or nothing to both.
+    fn assert_same(message: &[u8]) {
+        match (
+            decode(message),
+            <QueryAndAddBatchRequest as Message>::decode(message),
+        ) {
+            (Ok(own), Ok(expected)) => {
+                assert_eq!(own.filter, expected.filter);
+                assert_eq!(own.request_id, expected.request_id);
+                assert_eq!(own.keys.len(), expected.keys.len());
+                let keys = expected.keys.iter().map(String::as_bytes);
+                assert!(own.keys.iter().eq(keys), "{message:?}");
+            }
+            (Err(own), Err(expected)) => {
+                let expected = expected.to_string();
+                let expected = expected.replace("QueryAndAddBatchRequest", "BatchRequest");
+                assert_eq!(own.to_string(), expected, "{message:?}");
+            }
+            (own, expected) => panic!("{message:?}: {own:?}, not {expected:?}"),
+        }
+    }
+
+    fn key(length: usize) -> String {
+        "kä/".chars().cycle().take(length).collect()
+    }
+
+    #[test]
+    fn a_request_is_what_prost_reads() {
+        for (filter, request_id) in [("", ""), ("crawl", "9b4"), (&key(200), &key(300))] {
+            let lengths = [1, 60, 61, 127, 128, 85, 86, 0, 300, 16_384, 3, 2, 1];
+            let request = QueryAndAddBatchRequest {
+                filter: filter.to_owned(),
+                keys: lengths.into_iter().map(key).collect(),
+                request_id: request_id.to_owned(),
+            };
+            let mut message = request.encode_to_vec();
+            assert_eq!(decode(&message).unwrap().keys.len(), lengths.len());
+            assert_same(&message);
+            // Fields come in any order, more than once, and some are of a later version.
+            let later = [0x2a, 2, 0xff, 0xff, 0x30, 1, 0x12, 1, b'x', 0x0a, 1, b'f'];
+            message.extend(later);
+            assert_same(&message);
+            assert_same(&[&later[..], &message].concat());
+        }
+        assert_same(&[]);
+    }
+
+    #[test]
+    fn what_prost_refuses_is_refused() {
+        let request = QueryAndAddBatchRequest {
+            filter: "crawl".to_owned(),
+            keys: [5, 130, 7, 60].map(key).to_vec(),
+            request_id: "1".to_owned(),
+        };
+        let message = request.encode_to_vec();
+        for length in 0..message.len() {
+            assert_same(&message[..length]);
+        }
+        for place in 0..message.len() {
+            for byte in [0, 0x0b, 0x12, 0x18, 0x7f, 0x80, 0xc3, 0xff] {
+                let mut message = message.clone();
+                message[place] = byte;
+                assert_same(&message);
+            }
+        }
+        // Half a character at the end of one key, and half at the start of the next.
+        assert_same(&[0x12, 1, 0xc3, 0x12, 1, 0xa4]);
+    }
+
+    #[test]
+    fn a_response_is_what_prost_writes() {
+        for count in [0, 1, 127, 128, 70_000] {
+            let seen: Vec<bool> = (0..count).map(|i| i % 3 == 0).collect();
+            let expected = QueryAndAddBatchResponse { seen: seen.clone() };
+            let response = BatchResponse { seen };
+            assert_eq!(response.encode_to_vec(), expected.encode_to_vec());
+            let decoded = <BatchResponse as Message>::decode(&expected.encode_to_vec()[..]);
+            assert_eq!(decoded.unwrap(), response);
+        }
+    }
+}
