@@ -3,7 +3,8 @@
 //! Filters of 1 MiB, 64 MiB, 1 GiB and 4 GiB (or those given), half of their bits set, keys of
 //! 60 bytes. seenset's engine, one call for each key and in batches of 1,000, against the
 //! crates `fastbloom` and `sbbf-rs-safe` with as many bits for each key, and against the
-//! limit: hashing the key, and changing one random cache line that was fetched ahead.
+//! limit: hashing the key, and changing one random cache line that was fetched ahead (its keys
+//! hashed one by one, several at once, and by a hash that is not keyed).
 //!
 //! All contenders take the same keys in turns, so that what the machine does besides falls on
 //! all of them alike; what counts is the ratios within one run. The keys are read once before
@@ -67,12 +68,17 @@ fn main() {
             .hasher(FixedState::with_seed(7))
             .hashes(HASH_COUNT);
         let mut limit = Limit::new(mib);
+        let mut wide_limit = Limit::new(mib);
         let mut xxh_limit = Limit::with(mib, HashFunction::Xxh3_128);
 
         let rows = turns(
             &new,
             &mut [
                 ("limit", Box::new(|keys| limit.change(keys))),
+                (
+                    "limit, at once",
+                    Box::new(|keys| wide_limit.change_at_once(keys)),
+                ),
                 ("limit, XXH3", Box::new(|keys| xxh_limit.change(keys))),
                 ("hash alone", Box::new(limit_hash)),
                 ("seenset, batch", Box::new(|keys| first.add_batch(keys))),
@@ -246,26 +252,37 @@ impl Limit {
     }
 
     fn change(&mut self, keys: Keys) -> usize {
+        batches(keys, |batch| {
+            let hashes = batch.iter().map(|key| self.hasher.hash(key.as_bytes()));
+            self.change_lines(&hashes.collect::<Vec<_>>())
+        })
+    }
+
+    /// With the keys hashed several at once.
+    fn change_at_once(&mut self, keys: Keys) -> usize {
+        batches(keys, |batch| {
+            let mut hashes = vec![KeyHash::default(); batch.len()];
+            let keys = batch.iter().map(|key| key.as_bytes());
+            self.hasher
+                .hash_each(keys, |place, hash| hashes[place] = hash);
+            self.change_lines(&hashes)
+        })
+    }
+
+    fn change_lines(&mut self, hashes: &[KeyHash]) -> Vec<bool> {
         let lines: &mut [[u64; 8]] = bytemuck::cast_slice_mut(&mut self.memory);
         let count = lines.len() as u128;
-        let mut changed = 0;
-        for batch in keys.chunks(BATCH) {
-            let places: Vec<(usize, u64)> = batch
-                .iter()
-                .map(|key| self.hasher.hash(key.as_bytes()))
-                .map(|hash| ((u128::from(hash.high) * count) >> 64, hash.low))
-                .map(|(line, bits)| (line as usize, bits))
-                .collect();
-            for (index, &(line, bits)) in places.iter().enumerate() {
-                if let Some(&(next, _)) = places.get(index + AHEAD) {
-                    prefetch(&lines[next]);
-                }
-                let word = &mut lines[line][0];
-                changed += usize::from(*word != bits);
-                *word ^= bits;
+        let line = |hash: &KeyHash| ((u128::from(hash.high) * count) >> 64) as usize;
+        let changed = hashes.iter().enumerate().map(|(index, hash)| {
+            if let Some(next) = hashes.get(index + AHEAD) {
+                prefetch(&lines[line(next)]);
             }
-        }
-        changed
+            let word = &mut lines[line(hash)][0];
+            let changed = *word != hash.low;
+            *word ^= hash.low;
+            changed
+        });
+        changed.collect()
     }
 }
 

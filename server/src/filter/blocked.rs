@@ -25,47 +25,55 @@ pub const BLOCK_BITS: u64 = 512;
 pub type Block = [u64; LANES];
 
 /// Whether all `hash_count` bits of a key are set. `hash_count` is 1 to 64.
-#[inline]
+#[inline(always)]
 pub fn contains(block: &Block, hash: KeyHash, hash_count: u32) -> bool {
-    rounds(hash, hash_count).all(|mask| {
-        let missing = block
-            .iter()
-            .zip(mask)
-            .fold(0, |acc, (lane, bit)| acc | (bit & !lane));
-        missing == 0
-    })
+    let mut missing = 0;
+    for mask in rounds(hash, hash_count) {
+        for (lane, bit) in block.iter().zip(mask) {
+            missing += u64::from(bit & !lane != 0);
+        }
+    }
+    missing == 0
 }
 
 /// Sets all `hash_count` bits of a key, and returns how many of them were not set before:
 /// 0 means that the key was there, or seemed to be.
-#[inline]
+#[inline(always)]
 pub fn insert(block: &mut Block, hash: KeyHash, hash_count: u32) -> u32 {
     let mut added = 0;
     for mask in rounds(hash, hash_count) {
         for (lane, bit) in block.iter_mut().zip(mask) {
-            added += u32::from(bit & !*lane != 0);
+            // As wide as the lane: a sum of lanes is one of wide registers too.
+            added += u64::from(bit & !*lane != 0);
             *lane |= bit;
         }
     }
-    added
+    added as u32
 }
 
 /// The bits of a key, as one mask of the block for each round.
-#[inline]
+#[inline(always)]
 fn rounds(hash: KeyHash, hash_count: u32) -> impl Iterator<Item = Block> {
     const PER_ROUND: u32 = LANES as u32;
-    (0..hash_count.div_ceil(PER_ROUND)).map(move |round| {
-        let value = hash.value(round);
-        let lanes = match hash_count - round * PER_ROUND {
-            PER_ROUND.. => u8::MAX,
-            remaining => {
-                let lowest = (1_u8 << remaining) - 1;
-                let first = if round == 0 { (value >> 48) & 7 } else { 0 };
-                lowest.rotate_left(first as u32)
+    (0..hash_count.div_ceil(PER_ROUND)).map(
+        #[inline(always)]
+        move |round| {
+            let value = hash.value(round);
+            let lanes = match hash_count - round * PER_ROUND {
+                PER_ROUND.. => u8::MAX,
+                remaining => {
+                    let lowest = (1_u8 << remaining) - 1;
+                    let first = if round == 0 { (value >> 48) & 7 } else { 0 };
+                    lowest.rotate_left(first as u32)
+                }
+            };
+            let mut mask = [0; LANES];
+            for (lane, bit) in mask.iter_mut().enumerate() {
+                *bit = u64::from((lanes >> lane) & 1) << ((value >> (6 * lane)) & 63);
             }
-        };
-        std::array::from_fn(|lane| u64::from((lanes >> lane) & 1) << ((value >> (6 * lane)) & 63))
-    })
+            mask
+        },
+    )
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! a lock in well under a millisecond, large enough that a filter of hundreds of GiB has
 //! few enough of them to list.
 
+use multiversion::multiversion;
+
 use crate::{
     blocked::{self, BLOCK_BITS, Block, LANES},
     classic,
@@ -92,7 +94,7 @@ impl Shape {
         clippy::indexing_slicing,
         reason = "the caller gives a whole shard, and blocks are chosen inside of it"
     )]
-    #[inline]
+    #[inline(always)]
     pub fn contains(&self, words: &[u64], hash: KeyHash) -> bool {
         match self.layout {
             Layout::Blocked => {
@@ -108,7 +110,7 @@ impl Shape {
         clippy::indexing_slicing,
         reason = "the caller gives a whole shard, and blocks are chosen inside of it"
     )]
-    #[inline]
+    #[inline(always)]
     pub fn insert(&self, words: &mut [u64], hash: KeyHash) -> u32 {
         match self.layout {
             Layout::Blocked => {
@@ -117,6 +119,28 @@ impl Shape {
             }
             Layout::Classic => classic::insert(words, hash, self.hash_count, self.shard_bits),
         }
+    }
+
+    /// [`contains`](Self::contains) for many keys of a shard, one after the other, with the
+    /// widest instructions that the machine has. Each comes with its number, and is told by it.
+    pub fn contains_each(
+        &self,
+        words: &[u64],
+        keys: impl Iterator<Item = (usize, KeyHash)>,
+        tell: impl FnMut(usize, bool),
+    ) {
+        contains_each(self, words, keys, tell);
+    }
+
+    /// [`insert`](Self::insert) for many keys of a shard, one after the other, with the widest
+    /// instructions that the machine has. Each comes with its number, and is told by it.
+    pub fn insert_each(
+        &self,
+        words: &mut [u64],
+        keys: impl Iterator<Item = (usize, KeyHash)>,
+        tell: impl FnMut(usize, u32),
+    ) {
+        insert_each(self, words, keys, tell);
     }
 
     /// Calls `visit` with the index of a word in each cache line that a key's bits lie in,
@@ -142,6 +166,30 @@ impl Shape {
     }
 }
 
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx512bw", "x86_64+avx2"))]
+fn contains_each(
+    shape: &Shape,
+    words: &[u64],
+    keys: impl Iterator<Item = (usize, KeyHash)>,
+    mut tell: impl FnMut(usize, bool),
+) {
+    for (number, hash) in keys {
+        tell(number, shape.contains(words, hash));
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx512bw", "x86_64+avx2"))]
+fn insert_each(
+    shape: &Shape,
+    words: &mut [u64],
+    keys: impl Iterator<Item = (usize, KeyHash)>,
+    mut tell: impl FnMut(usize, u32),
+) {
+    for (number, hash) in keys {
+        tell(number, shape.insert(words, hash));
+    }
+}
+
 fn as_blocks(words: &[u64]) -> &[Block] {
     words.as_chunks().0
 }
@@ -153,6 +201,47 @@ fn as_blocks_mut(words: &mut [u64]) -> &mut [Block] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_keys_at_once_are_as_one_after_the_other() {
+        for layout in Layout::ALL {
+            for hash_count in [1, 5, 8, 13, 64] {
+                let shape = Shape::new(layout, 100_000, hash_count);
+                let seed = KeyHash { low: 3, high: 5 };
+                let keys: Vec<(usize, KeyHash)> = (0..500)
+                    .map(|number| {
+                        let low = seed.value(number as u32 % 400 + 1);
+                        (
+                            number,
+                            KeyHash {
+                                low,
+                                high: low.rotate_left(9),
+                            },
+                        )
+                    })
+                    .collect();
+                let (mut one_by_one, mut at_once) =
+                    (vec![0; shape.shard_words()], vec![0; shape.shard_words()]);
+                let mut told = Vec::new();
+                shape.insert_each(&mut at_once, keys.iter().copied(), |number, added| {
+                    told.push((number, added));
+                });
+                for (&(number, hash), told) in keys.iter().zip(told) {
+                    assert_eq!(told, (number, shape.insert(&mut one_by_one, hash)));
+                }
+                assert_eq!(at_once, one_by_one);
+                one_by_one.truncate(shape.shard_words() / 2);
+                one_by_one.resize(shape.shard_words(), 0);
+                let mut told = Vec::new();
+                shape.contains_each(&one_by_one, keys.iter().copied(), |number, there| {
+                    told.push((number, there));
+                });
+                for (&(number, hash), told) in keys.iter().zip(told) {
+                    assert_eq!(told, (number, shape.contains(&one_by_one, hash)));
+                }
+            }
+        }
+    }
 
     #[test]
     fn bits_are_divided_evenly_and_never_short() {

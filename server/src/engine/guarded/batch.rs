@@ -25,9 +25,9 @@ impl GuardedFilter {
         let mut seen = vec![false; keys.iter().len()];
         self.visit(keys, |shard, keys| {
             let shard = shard.read();
-            for (key, hash) in keys {
-                set(&mut seen, key, self.shape.contains(&shard.words, hash));
-            }
+            self.shape.contains_each(&shard.words, keys, |key, there| {
+                set(&mut seen, key, there);
+            });
         });
         self.counters.count(seen.len(), trues(&seen));
         seen
@@ -53,12 +53,12 @@ impl GuardedFilter {
         self.visit(keys, |shard, keys| {
             let mut shard = shard.write();
             let (mut keys_added, mut bits_added) = (0, 0);
-            for (key, hash) in keys {
-                let bits = self.shape.insert(&mut shard.words, hash);
+            let words = &mut shard.words;
+            self.shape.insert_each(words, keys, |key, bits| {
                 keys_added += u64::from(bits > 0);
                 bits_added += u64::from(bits);
                 tell(key, bits > 0);
-            }
+            });
             self.note(&mut shard, keys_added, bits_added);
             new += keys_added as usize;
         });

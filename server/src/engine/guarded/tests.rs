@@ -52,7 +52,10 @@ fn every_way_to_ask_agrees() {
         assert!(filter.query_and_add(b"a"));
         assert!(filter.query(b"a"));
         filter.add(b"b");
-        assert_eq!(filter.query_batch(&vec!["a", "b", "c"]), [true, true, false]);
+        assert_eq!(
+            filter.query_batch(&vec!["a", "b", "c"]),
+            [true, true, false]
+        );
         filter.add_batch(&vec!["c", "a"]);
         assert_eq!(
             filter.query_and_add_batch(&vec!["c", "d", "d", "a"]),
