@@ -145,7 +145,7 @@ impl Engine {
     /// [`EngineError::BatchLength`]. The call has then changed nothing.
     pub async fn query(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
         self.inner.limits.check_key(key.as_bytes())?;
-        Ok(self.filter(filter)?.query(key.as_bytes()))
+        self.ask(filter, |filter| filter.query(key.as_bytes()))
     }
 
     /// Adds a key.
@@ -156,8 +156,7 @@ impl Engine {
     pub async fn add(&self, filter: &str, key: &str) -> Result<(), EngineError> {
         self.inner.limits.check_key(key.as_bytes())?;
         let _open = self.inner.open()?;
-        self.filter(filter)?.add(key.as_bytes());
-        Ok(())
+        self.ask(filter, |filter| filter.add(key.as_bytes()))
     }
 
     /// Whether a key had been seen before this call, which adds it.
@@ -168,7 +167,7 @@ impl Engine {
     pub async fn query_and_add(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
         self.inner.limits.check_key(key.as_bytes())?;
         let _open = self.inner.open()?;
-        Ok(self.filter(filter)?.query_and_add(key.as_bytes()))
+        self.ask(filter, |filter| filter.query_and_add(key.as_bytes()))
     }
 
     /// Whether each of the keys has been seen.
@@ -227,6 +226,17 @@ impl Engine {
         self.inner.workers.run(weight, work).await
     }
 
+    /// Asks a filter of a name in a request.
+    fn ask<T>(&self, name: &str, ask: impl FnOnce(&GuardedFilter) -> T) -> Result<T, EngineError> {
+        self.check_recovered()?;
+        match self.inner.registry.now().get(or_default(name)) {
+            Some(filter) => Ok(ask(filter)),
+            None => Err(EngineError::UnknownFilter {
+                name: filter_name("filter", name)?,
+            }),
+        }
+    }
+
     fn filter(&self, name: &str) -> Result<Arc<GuardedFilter>, EngineError> {
         self.filter_named(filter_name("filter", name)?)
     }
@@ -274,13 +284,17 @@ impl Inner {
 
 /// The name in a request, in which nothing stands for the default filter.
 fn filter_name(field: &'static str, name: &str) -> Result<FilterName, EngineError> {
-    let name = if name.is_empty() {
+    or_default(name)
+        .parse()
+        .map_err(|source| EngineError::Name { field, source })
+}
+
+fn or_default(name: &str) -> &str {
+    if name.is_empty() {
         FilterName::DEFAULT
     } else {
         name
-    };
-    name.parse()
-        .map_err(|source| EngineError::Name { field, source })
+    }
 }
 
 #[cfg(test)]

@@ -2,27 +2,45 @@
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
-use parking_lot::RwLock;
+use arc_swap::{ArcSwap, Guard};
 
 use super::guarded::GuardedFilter;
 use crate::store::FilterName;
 
-/// The filters that calls can reach. Looking one up takes a shared lock for a moment.
+type Filters = BTreeMap<FilterName, Arc<GuardedFilter>>;
+
+/// The filters that calls can reach. Looking one up writes nothing that other threads read, or
+/// every call on every core would contend for it; making and removing filters copies the list.
 #[derive(Debug, Default)]
 pub struct Registry {
-    filters: RwLock<BTreeMap<FilterName, Arc<GuardedFilter>>>,
+    filters: ArcSwap<Filters>,
+}
+
+/// The filters as they are at one moment.
+pub struct View(Guard<Arc<Filters>>);
+
+impl View {
+    /// The filter of a name.
+    pub fn get(&self, name: &str) -> Option<&Arc<GuardedFilter>> {
+        self.0.get(name)
+    }
 }
 
 impl Registry {
+    /// The filters as they are now. To be held for one call.
+    pub fn now(&self) -> View {
+        View(self.filters.load())
+    }
+
     /// The filter of a name.
     pub fn get(&self, name: &FilterName) -> Option<Arc<GuardedFilter>> {
-        self.filters.read().get(name).cloned()
+        self.now().get(name.as_str()).cloned()
     }
 
     /// Up to `count` filters in the order of their names, those after `after` alone.
     pub fn list(&self, after: Option<&FilterName>, count: usize) -> Vec<Arc<GuardedFilter>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let filters = self.filters.read();
+        let filters = self.filters.load();
         filters
             .range::<FilterName, _>((from, Bound::Unbounded))
             .map(|(_, filter)| filter.clone())
@@ -32,11 +50,23 @@ impl Registry {
 
     /// Makes a filter reachable, in the place of one of the same name.
     pub fn insert(&self, filter: Arc<GuardedFilter>) {
-        self.filters.write().insert(filter.name().clone(), filter);
+        self.change(|filters| {
+            filters.insert(filter.name().clone(), filter.clone());
+        });
     }
 
     /// Makes a filter unreachable. Its memory goes when the last call with it ends.
     pub fn remove(&self, name: &FilterName) {
-        self.filters.write().remove(name);
+        self.change(|filters| {
+            filters.remove(name);
+        });
+    }
+
+    fn change(&self, change: impl Fn(&mut Filters)) {
+        self.filters.rcu(|filters| {
+            let mut filters = Filters::clone(filters);
+            change(&mut filters);
+            filters
+        });
     }
 }

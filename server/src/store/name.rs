@@ -1,6 +1,6 @@
 //! A filter's name: one that can be part of a file's name and can never lead elsewhere.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Borrow, fmt, str::FromStr};
 
 use thiserror::Error;
 
@@ -47,6 +47,13 @@ impl FromStr for FilterName {
                 name: name.chars().take(Self::MAX_BYTES + 1).collect(),
             })
         }
+    }
+}
+
+/// Names are ordered, and equal, as their texts are.
+impl Borrow<str> for FilterName {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 
