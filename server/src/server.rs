@@ -39,11 +39,6 @@ const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 /// the others, whose messages are under way, from making any.
 const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * STREAM_WINDOW_BYTES;
 
-/// How long a connection may be silent before the server asks whether anybody is there.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
-/// How long it waits for the answer.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-
 /// How long connections may take to close once the last call has been answered: a client that
 /// does not react to being asked to must not hold up the stop.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -161,10 +156,7 @@ fn serve(
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_concurrent_streams(MAX_STREAMS)
-            // Finds out connections whose other end is gone without a word.
-            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-            .layer(calls.clone())
+            .layer(calls.lane())
             .layer(MapResponseLayer::new(grpc::correct_response))
             .add_routes(routes.clone())
             // With a signal that never comes: without one, connections are not asked to close

@@ -6,10 +6,12 @@
 use std::{
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tokio::sync::watch;
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
@@ -31,7 +33,8 @@ const OUR_PATHS: &str = "/seenset.";
 /// The calls in flight. Cheap to clone; clones are the same calls.
 #[derive(Debug, Clone)]
 pub struct Calls {
-    tracker: TaskTracker,
+    /// One for each lane, or all cores would contend for the count of calls.
+    trackers: Arc<Mutex<Vec<TaskTracker>>>,
     drain: watch::Sender<Drain>,
     room: Room,
 }
@@ -51,7 +54,7 @@ impl Default for Calls {
     /// No calls, and all are welcome.
     fn default() -> Self {
         Self {
-            tracker: TaskTracker::new(),
+            trackers: Arc::default(),
             drain: watch::Sender::new(Drain::No),
             room: Room::default(),
         }
@@ -64,27 +67,55 @@ impl Calls {
         self.drain.subscribe()
     }
 
+    /// A layer for the services of one core, which tracks their calls.
+    pub fn lane(&self) -> Lane {
+        let tracker = TaskTracker::new();
+        self.trackers.lock().push(tracker.clone());
+        if *self.drain.borrow() >= Drain::Begun {
+            tracker.close();
+        }
+        Lane {
+            tracker,
+            room: Arc::new(self.room.clone()),
+        }
+    }
+
     /// Refuses calls from now on, and returns when those in flight have ended.
     pub async fn drain(&self) {
-        self.tracker.close();
-        self.drain.send_replace(Drain::Begun);
-        self.tracker.wait().await;
+        self.turn_to(Drain::Begun).await;
     }
 
     /// Ends streams with the batch that they are at, and returns when all calls have ended.
     pub async fn cut(&self) {
-        self.tracker.close();
-        self.drain.send_replace(Drain::Over);
-        self.tracker.wait().await;
+        self.turn_to(Drain::Over).await;
+    }
+
+    async fn turn_to(&self, drain: Drain) {
+        self.drain.send_replace(drain);
+        // Those that come from now on are closed from the start.
+        let trackers = self.trackers.lock().clone();
+        for tracker in &trackers {
+            tracker.close();
+        }
+        for tracker in trackers {
+            tracker.wait().await;
+        }
     }
 }
 
-impl<S> Layer<S> for Calls {
+/// Tracks the calls of one core.
+#[derive(Debug, Clone)]
+pub struct Lane {
+    tracker: TaskTracker,
+    room: Arc<Room>,
+}
+
+impl<S> Layer<S> for Lane {
     type Service = Tracked<S>;
 
     fn layer(&self, inner: S) -> Tracked<S> {
         Tracked {
-            calls: self.clone(),
+            lane: self.clone(),
             inner,
         }
     }
@@ -93,7 +124,7 @@ impl<S> Layer<S> for Calls {
 /// A service whose calls are tracked.
 #[derive(Debug, Clone)]
 pub struct Tracked<S> {
-    calls: Calls,
+    lane: Lane,
     inner: S,
 }
 
@@ -101,7 +132,7 @@ impl<S> Service<Request<Body>> for Tracked<S>
 where
     S: Service<Request<Body>, Response = Response<Body>>,
 {
-    type Response = Response<Body>;
+    type Response = Response<TrackedBody>;
     type Error = S::Error;
     type Future = Answering<S::Future>;
 
@@ -110,15 +141,15 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let Lane { tracker, room } = &self.lane;
         let is_ours = request.uri().path().starts_with(OUR_PATHS);
         // Before the question whether it is welcome: so a call that is let in is waited for.
-        let token = is_ours.then(|| self.calls.tracker.token());
-        if is_ours && self.calls.tracker.is_closed() {
+        let token = is_ours.then(|| tracker.token());
+        if is_ours && tracker.is_closed() {
             return Answering::Refused;
         }
         let share = Share::default();
-        let request =
-            request.map(|body| Body::new(Intake::new(body, &self.calls.room, share.clone())));
+        let request = request.map(|body| Body::new(Intake::new(body, room, share.clone())));
         Answering::Called {
             response: self.inner.call(request),
             share,
@@ -146,10 +177,10 @@ impl<F, E> Future for Answering<F>
 where
     F: Future<Output = Result<Response<Body>, E>>,
 {
-    type Output = Result<Response<Body>, E>;
+    type Output = Result<Response<TrackedBody>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(match self.project() {
+        Poll::Ready(Ok(match self.project() {
             AnsweringProjection::Called {
                 response,
                 share: _,
@@ -157,18 +188,19 @@ where
             } => {
                 let response = ready!(response.poll(cx))?;
                 let token = token.take();
-                Ok(response.map(|inner| Body::new(TrackedBody { inner, token })))
+                response.map(|inner| TrackedBody { inner, token })
             }
-            AnsweringProjection::Refused => Ok(Status::unavailable(
+            AnsweringProjection::Refused => Status::unavailable(
                 "the server is stopping, and the call was not carried out; try again",
             )
-            .into_http()),
-        })
+            .into_http()
+            .map(|inner| TrackedBody { inner, token: None }),
+        }))
     }
 }
 
 /// The body of a response: its call is in flight until all of it has been sent.
-struct TrackedBody {
+pub struct TrackedBody {
     inner: Body,
     token: Option<TaskTrackerToken>,
 }

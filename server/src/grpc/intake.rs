@@ -105,7 +105,7 @@ type Taking = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, Status>> 
 /// The body of a request, read no faster than there is room for it.
 pub struct Intake {
     body: Body,
-    room: Room,
+    room: Arc<Room>,
     share: Share,
     framing: Framing,
     state: State,
@@ -130,7 +130,7 @@ impl State {
 }
 
 impl Intake {
-    pub fn new(body: Body, room: &Room, share: Share) -> Self {
+    pub fn new(body: Body, room: &Arc<Room>, share: Share) -> Self {
         Self {
             body,
             room: room.clone(),
@@ -150,7 +150,7 @@ impl Intake {
         }
         self.give_back();
         if message.bytes > SMALL_BYTES {
-            let taking = self.room.clone().take(message.bytes);
+            let taking = Room::clone(&self.room).take(message.bytes);
             self.state = State::Waiting(message.number, Box::pin(taking));
         }
     }

@@ -25,7 +25,11 @@ impl HttpBody for Sent {
 fn call(room: &Room) -> (mpsc::UnboundedSender<Bytes>, Intake, Share) {
     let (client, sent) = mpsc::unbounded_channel();
     let share = Share::default();
-    let intake = Intake::new(Body::new(Sent(sent)), room, share.clone());
+    let intake = Intake::new(
+        Body::new(Sent(sent)),
+        &Arc::new(room.clone()),
+        share.clone(),
+    );
     (client, intake, share)
 }
 
