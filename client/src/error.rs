@@ -9,7 +9,7 @@ use tonic::{Code, ConnectError, Status, TimeoutExpired};
 ///
 /// Whether the call may have been applied all the same is told by
 /// [`changed_nothing`](Error::changed_nothing).
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The address can't be one of a server.

@@ -15,8 +15,8 @@
 //!
 //! A [`Client`] is cheap to clone and may be shared: all clones use one connection and
 //! have any number of calls in flight on it. Calls for many keys cost far less than one
-//! call for each: see the batch forms, and [`Client::stream`] for several batches in
-//! flight.
+//! call for each: see the batch forms, [`Client::stream`] for several batches in flight,
+//! and [`Client::coalescing`], which makes batches of the single calls of many workers.
 //!
 //! # Retries
 //!
@@ -44,6 +44,7 @@ mod batch;
 #[cfg(feature = "cli")]
 pub mod cli;
 mod client;
+mod coalesce;
 mod endpoint;
 mod error;
 mod options;
@@ -55,6 +56,7 @@ pub use seenset_proto::v1;
 
 pub use batch::{KeyBatch, MAX_MESSAGE_BYTES};
 pub use client::Client;
+pub use coalesce::Coalescing;
 pub use error::Error;
 pub use options::Options;
 pub use stream::{Answered, BatchReceiver, BatchSender, Broken};

@@ -96,18 +96,31 @@ impl<T> BatchSender<T> {
     /// [`Error::StreamClosed`] if the stream has ended: the receiving half knows why.
     /// The batch was not sent then.
     pub async fn send(&mut self, keys: impl Into<KeyBatch>, tag: T) -> Result<(), Error> {
-        let keys = keys.into();
+        let sent = self.send_or_return(keys.into(), tag).await;
+        sent.map_err(|(error, _)| error)
+    }
+
+    /// The same, but gives the tag back with an error.
+    pub(crate) async fn send_or_return(
+        &mut self,
+        keys: KeyBatch,
+        tag: T,
+    ) -> Result<(), (Error, T)> {
         let count = keys.len();
-        let message = self.client.message(keys)?;
-        let permit = Arc::clone(&self.window)
-            .acquire_owned()
-            .await
-            .map_err(|_| Error::StreamClosed)?;
+        let message = match self.client.message(keys) {
+            Ok(message) => message,
+            Err(error) => return Err((error, tag)),
+        };
+        let Ok(permit) = Arc::clone(&self.window).acquire_owned().await else {
+            return Err((Error::StreamClosed, tag));
+        };
         // First the tag, so that no answer can come before it.
         self.pending
             .send(Pending { tag, count, permit })
-            .map_err(|_| Error::StreamClosed)?;
-        self.messages.send(message).map_err(|_| Error::StreamClosed)
+            .map_err(|unsent| (Error::StreamClosed, unsent.0.tag))?;
+        // Where nobody takes it any more the receiving half is told of the tag.
+        let _ = self.messages.send(message);
+        Ok(())
     }
 }
 

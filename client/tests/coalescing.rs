@@ -1,0 +1,134 @@
+//! Single calls that go together: each has its own answer, its own error, and its own end.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod support;
+
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+
+use seenset_client::Error;
+use support::Service;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tonic::Code;
+
+#[tokio::test]
+async fn callers_go_together_and_each_has_its_own_answer() {
+    let service = Service::start().await;
+    let client = service.client().await.filter("f").coalescing();
+    let mut callers = JoinSet::new();
+    for number in 0..600 {
+        let client = client.clone();
+        // Three callers for each key.
+        let key = format!("key {}", number % 200);
+        callers.spawn(async move { (number % 200, client.query_and_add(&key).await.unwrap()) });
+    }
+    let answers = callers.join_all().await;
+    for key in 0..200 {
+        let new = |&&(number, seen): &&(i32, bool)| number == key && !seen;
+        assert_eq!(answers.iter().filter(new).count(), 1, "key {key}");
+    }
+    assert!(service.state.contains("f", "key 7"));
+    let batches = service.state.calls.load(SeqCst);
+    assert!((1..60).contains(&batches), "{batches} batches");
+}
+
+#[tokio::test]
+async fn a_caller_alone_does_not_wait_for_others() {
+    let service = Service::start().await;
+    let client = service.client().await.coalescing();
+    for round in 1..=20 {
+        assert!(!client.query_and_add(&format!("{round}")).await.unwrap());
+        assert_eq!(service.state.calls.load(SeqCst), round);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_key_is_its_own_callers_error() {
+    let service = Service::start().await;
+    let client = service.client().await.coalescing();
+    let mut callers = JoinSet::new();
+    for number in 0..100 {
+        let client = client.clone();
+        callers.spawn(async move {
+            let refused = number % 40 == 13;
+            let key = if refused {
+                "refuse me"
+            } else {
+                &format!("{number}")
+            };
+            match client.query_and_add(key).await {
+                Ok(seen) => assert!(!refused && !seen, "{number}"),
+                Err(error) => {
+                    assert!(refused, "{number}: {error}");
+                    assert_eq!(error.code(), Some(Code::InvalidArgument));
+                    assert!(error.to_string().contains("refuse me"), "{error}");
+                }
+            }
+        });
+    }
+    callers.join_all().await;
+    assert_eq!(service.state.len(), 97);
+    // The stream that ended with the first of them is not missed.
+    assert!(client.query_and_add("5").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_broken_connection_fails_those_under_way_and_no_others() {
+    let service = Service::start().await;
+    let client = service.client().await.coalescing();
+    assert!(!client.query_and_add("before").await.unwrap());
+    service.state.lose_reply.store(1, SeqCst);
+    let mut callers = JoinSet::new();
+    for number in 0..50 {
+        let client = client.clone();
+        callers.spawn(async move { client.query_and_add(&format!("{number}")).await });
+    }
+    for answer in callers.join_all().await {
+        // Those that were not sent with the first batch, or not at all, may have an answer.
+        match answer {
+            Ok(seen) => assert!(!seen),
+            Err(error) => assert!(matches!(error, Error::Broken { .. }), "{error:?}"),
+        }
+    }
+    assert_eq!(service.state.lose_reply.load(SeqCst), 0);
+    assert!(client.query_and_add("before").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_before_it_is_sent_marks_nothing() {
+    let service = Service::start().await;
+    // No batch is answered before there are three, and only two are in flight.
+    service.state.hold.store(3, SeqCst);
+    let client = service.client().await.coalescing();
+    let mut callers = JoinSet::new();
+    for key in ["first", "second"] {
+        let client = client.clone();
+        callers.spawn(async move { client.query_and_add(key).await.unwrap() });
+        sleep(Duration::from_millis(20)).await;
+    }
+    let third = client.query_and_add("third");
+    assert!(timeout(Duration::from_millis(20), third).await.is_err());
+    assert_eq!(callers.join_all().await, [false, false]);
+    assert!(!client.query_and_add("fourth").await.unwrap());
+    assert!(!service.state.contains("", "third"));
+}
+
+#[tokio::test]
+async fn keys_of_any_length_and_number_are_answered() {
+    let service = Service::start().await;
+    let client = service.client().await.coalescing();
+    let mut callers = JoinSet::new();
+    for number in 0..3000_usize {
+        let client = client.clone();
+        let bytes = if number % 100 == 0 { 300_000 } else { number };
+        callers.spawn(async move {
+            let key = format!("{number} {}", "k".repeat(bytes));
+            client.query_and_add(&key).await.unwrap()
+        });
+    }
+    assert!(callers.join_all().await.iter().all(|seen| !seen));
+    assert_eq!(service.state.len(), 3000);
+}
