@@ -14,13 +14,14 @@ use h2::{
     client::{self, SendRequest},
 };
 use hdrhistogram::Histogram;
+use seenset_client::Coalescing;
 use tokio::{
     net::TcpStream,
     task::{self, LocalSet},
 };
 use tonic::codegen::http::{HeaderMap, Request};
 
-use super::messages::{PREFIX_BYTES, Template};
+use super::messages::{KEY_BYTES, PREFIX_BYTES, Template};
 
 /// More than is ever under way: the client never holds a server up.
 const WINDOW_BYTES: u32 = 1 << 24;
@@ -32,6 +33,8 @@ pub enum Load {
     Single { connections: usize, callers: usize },
     /// Calls for so many keys each, by so many callers.
     Batch { keys: usize, callers: usize },
+    /// The client crate's single calls, which it sends together.
+    Coalesced { callers: usize },
     /// One stream of batches of so many keys, so many of them in flight.
     Stream { keys: usize, window: usize },
 }
@@ -41,12 +44,13 @@ impl Load {
         match self {
             Self::Single { connections, .. } => connections,
             Self::Batch { .. } | Self::Stream { .. } => 1,
+            Self::Coalesced { .. } => 0,
         }
     }
 
     fn keys(self) -> usize {
         match self {
-            Self::Single { .. } => 1,
+            Self::Single { .. } | Self::Coalesced { .. } => 1,
             Self::Batch { keys, .. } | Self::Stream { keys, .. } => keys,
         }
     }
@@ -135,6 +139,15 @@ impl Client {
                         task::spawn_local(run.clone().call(connection.clone(), method))
                     })
                     .collect(),
+                Load::Coalesced { callers } => {
+                    let client = seenset_client::Client::connect(&self.address)
+                        .await
+                        .unwrap();
+                    let client = client.coalescing();
+                    (0..callers)
+                        .map(|_| task::spawn_local(run.clone().coalesced(client.clone())))
+                        .collect()
+                }
                 Load::Stream { window, .. } => connections
                     .take(1)
                     .map(|connection| {
@@ -232,6 +245,17 @@ impl Run {
             }
             check(&body.trailers().await.unwrap().unwrap());
             self.answered(&message, sent);
+        }
+    }
+
+    /// One call of the client crate after the other.
+    async fn coalesced(self: Rc<Self>, client: Coalescing) {
+        while Instant::now() < self.end {
+            let request = self.request();
+            let key = str::from_utf8(&request[request.len() - KEY_BYTES..]).unwrap();
+            let sent = Instant::now();
+            let seen = client.query_and_add(key).await.unwrap();
+            self.answered(&[u8::from(seen)], sent);
         }
     }
 

@@ -1,5 +1,5 @@
 //! What the service costs beside moving the bytes:
-//! `cargo bench -p seenset-server --bench service [-- SCENARIO... [SECONDS]]`.
+//! `cargo bench -p seenset-server --bench service [-- SCENARIO...]`.
 //!
 //! The real server against a tonic server that decodes the same messages the ordinary way and
 //! answers without a look at them. Keys of 60 bytes, a filter of 1 GiB; the servers on one core,
@@ -35,7 +35,7 @@ const TURN: Duration = Duration::from_secs(1);
 const WINDOW: usize = 16;
 
 /// Each with the words that choose it, separated by a space.
-const SCENARIOS: [(&str, Load, Keys); 10] = {
+const SCENARIOS: [(&str, Load, Keys); 11] = {
     use {Keys::*, Load::*};
     const fn stream(keys: usize) -> Load {
         Stream {
@@ -67,6 +67,7 @@ const SCENARIOS: [(&str, Load, Keys); 10] = {
         ("single 4x100 new", single(4, 400), New),
         ("single 512 new", single(4, 512), New),
         ("single 50 seen", single(50, 50), Seen),
+        ("coalesced 512 new", Coalesced { callers: 512 }, New),
     ]
 };
 
