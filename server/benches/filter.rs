@@ -17,6 +17,7 @@
 )]
 
 use std::{
+    cell::RefCell,
     env,
     hint::black_box,
     sync::Barrier,
@@ -67,19 +68,23 @@ fn main() {
         let mut fast = BloomFilter::from_vec(words(mib << 17).collect())
             .hasher(FixedState::with_seed(7))
             .hashes(HASH_COUNT);
-        let mut limit = Limit::new(mib);
-        let mut wide_limit = Limit::new(mib);
-        let mut xxh_limit = Limit::with(mib, HashFunction::Xxh3_128);
+        let limit = Limit::new(mib);
 
         let rows = turns(
             &new,
             &mut [
-                ("limit", Box::new(|keys| limit.change(keys))),
+                (
+                    "limit",
+                    Box::new(|keys| limit.change(HashFunction::default(), keys)),
+                ),
                 (
                     "limit, at once",
-                    Box::new(|keys| wide_limit.change_at_once(keys)),
+                    Box::new(|keys| limit.change_at_once(keys)),
                 ),
-                ("limit, XXH3", Box::new(|keys| xxh_limit.change(keys))),
+                (
+                    "limit, XXH3",
+                    Box::new(|keys| limit.change(HashFunction::Xxh3_128, keys)),
+                ),
                 ("hash alone", Box::new(limit_hash)),
                 ("seenset, batch", Box::new(|keys| first.add_batch(keys))),
                 ("seenset, single", Box::new(|keys| second.add(keys))),
@@ -230,47 +235,44 @@ fn now<T, E: std::fmt::Debug>(call: impl Future<Output = Result<T, E>>) -> T {
 
 /// The least that a filter can do: hash a key, and change one cache line.
 struct Limit {
-    memory: MmapMut,
-    hasher: KeyHasher,
+    memory: RefCell<MmapMut>,
 }
 
 impl Limit {
     fn new(mib: usize) -> Self {
-        Self::with(mib, HashFunction::default())
-    }
-
-    fn with(mib: usize, function: HashFunction) -> Self {
         let mut memory = MmapMut::map_anon(mib << 20).unwrap();
         if cfg!(target_os = "linux") {
             let _ = memory.advise(Advice::HugePage);
         }
         memory.fill(0x55);
         Self {
-            memory,
-            hasher: KeyHasher::new(function, &Secret::new([7; 16])),
+            memory: RefCell::new(memory),
         }
     }
 
-    fn change(&mut self, keys: Keys) -> usize {
+    fn change(&self, function: HashFunction, keys: Keys) -> usize {
+        let hasher = KeyHasher::new(function, &Secret::new([7; 16]));
         batches(keys, |batch| {
-            let hashes = batch.iter().map(|key| self.hasher.hash(key.as_bytes()));
+            let hashes = batch.iter().map(|key| hasher.hash(key.as_bytes()));
             self.change_lines(&hashes.collect::<Vec<_>>())
         })
     }
 
     /// With the keys hashed several at once.
-    fn change_at_once(&mut self, keys: Keys) -> usize {
+    fn change_at_once(&self, keys: Keys) -> usize {
+        // Another secret, or it would change lines that are in the cache from the turn before.
+        let hasher = KeyHasher::new(HashFunction::default(), &Secret::new([8; 16]));
         batches(keys, |batch| {
             let mut hashes = vec![KeyHash::default(); batch.len()];
             let keys = batch.iter().map(|key| key.as_bytes());
-            self.hasher
-                .hash_each(keys, |place, hash| hashes[place] = hash);
+            hasher.hash_each(keys, |place, hash| hashes[place] = hash);
             self.change_lines(&hashes)
         })
     }
 
-    fn change_lines(&mut self, hashes: &[KeyHash]) -> Vec<bool> {
-        let lines: &mut [[u64; 8]] = bytemuck::cast_slice_mut(&mut self.memory);
+    fn change_lines(&self, hashes: &[KeyHash]) -> Vec<bool> {
+        let mut memory = self.memory.borrow_mut();
+        let lines: &mut [[u64; 8]] = bytemuck::cast_slice_mut(&mut memory);
         let count = lines.len() as u128;
         let line = |hash: &KeyHash| ((u128::from(hash.high) * count) >> 64) as usize;
         let changed = hashes.iter().enumerate().map(|(index, hash)| {
