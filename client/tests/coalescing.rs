@@ -76,6 +76,23 @@ async fn a_refused_key_is_its_own_callers_error() {
 }
 
 #[tokio::test]
+async fn what_is_behind_a_refused_batch_is_sent_again() {
+    let service = Service::start().await;
+    // Nothing is answered before both batches are there.
+    service.state.hold.store(2, SeqCst);
+    let client = service.client().await.coalescing();
+    let first = tokio::spawn({
+        let client = client.clone();
+        async move { client.query_and_add("refuse me").await }
+    });
+    sleep(Duration::from_millis(20)).await;
+    assert!(!client.query_and_add("behind").await.unwrap());
+    let error = first.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), Some(Code::InvalidArgument));
+    assert_eq!(service.state.most_held.load(SeqCst), 2);
+}
+
+#[tokio::test]
 async fn a_broken_connection_fails_those_under_way_and_no_others() {
     let service = Service::start().await;
     let client = service.client().await.coalescing();
