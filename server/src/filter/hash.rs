@@ -164,8 +164,8 @@ impl KeyHasher {
 impl KeyHasher {
     /// Hashes many keys, and tells the hash of each with its place among them, in any order.
     ///
-    /// Takes a third of the time of as many calls of [`hash`](Self::hash) if the hash function
-    /// is SipHash and the keys are equally long, and allocates nothing.
+    /// Takes two fifths of the time of as many calls of [`hash`](Self::hash) where registers are
+    /// wide, if the hash function is SipHash and the keys are equally long; allocates nothing.
     pub fn hash_each<'k>(
         &self,
         keys: impl ExactSizeIterator<Item = &'k [u8]>,

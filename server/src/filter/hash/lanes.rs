@@ -81,6 +81,9 @@ impl Waiting {
     /// Tells the hashes of the keys that wait.
     #[inline]
     pub fn finish(&mut self, mut tell: impl FnMut(usize, KeyHash)) {
+        if self.count == 0 {
+            return;
+        }
         let (low, high) = sip_hash(self.secret, &self.words);
         let hashes = low.into_iter().zip(high);
         for (place, (low, high)) in self.places.into_iter().zip(hashes).take(self.count) {
