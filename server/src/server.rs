@@ -14,7 +14,7 @@ use std::{
 
 use thiserror::Error;
 use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
-use tonic::{codegen::http::Request, service::Routes, transport::server::Server as Transport};
+use tonic::{codegen::http::Request, transport::server::Server as Transport};
 use tower::util::MapResponseLayer;
 use tracing::Span;
 
@@ -23,7 +23,7 @@ use crate::{
     connections::Connections,
     cores::Cores,
     engine::{Engine, EngineError, FilterStatus, Limits, StoreOutcome},
-    grpc::{self, Calls, Drain, Health},
+    grpc::{self, Calls, Drain, Health, Services},
     store::{DataDirectory, FilterName, StoreError},
 };
 
@@ -52,7 +52,7 @@ pub struct Server {
     health: Health,
     calls: Calls,
     connections: Connections,
-    routes: Routes,
+    services: Services,
     cores: Cores,
     serving: JoinHandle<Result<(), String>>,
     storing: Option<JoinHandle<()>>,
@@ -126,7 +126,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         // An error means that the server was dropped: time to end as well.
         let _ = drain.wait_for(|drain| *drain >= Drain::Begun).await;
     };
-    let serving = serve(&cores, &rpcs.routes, &rpcs.calls, &connections, end);
+    let serving = serve(&cores, &rpcs.services, &rpcs.calls, &connections, end);
     Ok(Server {
         config,
         address,
@@ -134,7 +134,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         health: rpcs.health,
         calls: rpcs.calls,
         connections,
-        routes: rpcs.routes,
+        services: rpcs.services,
         cores,
         serving,
         storing: None,
@@ -145,7 +145,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
 /// there are asked to close.
 fn serve(
     cores: &Cores,
-    routes: &Routes,
+    services: &Services,
     calls: &Calls,
     connections: &Connections,
     end: impl Future<Output = ()> + Send + 'static,
@@ -158,10 +158,9 @@ fn serve(
             .max_concurrent_streams(MAX_STREAMS)
             .layer(calls.lane())
             .layer(MapResponseLayer::new(grpc::correct_response))
-            .add_routes(routes.clone())
             // With a signal that never comes: without one, connections are not asked to close
             // when no more come.
-            .serve_with_incoming_shutdown(incoming, future::pending())
+            .serve_with_incoming_shutdown(services.clone(), incoming, future::pending())
     };
     cores.serve(connections.clone(), server, end)
 }
@@ -255,7 +254,7 @@ impl Server {
         };
         let draining_serving = serve(
             &self.cores,
-            &self.routes,
+            &self.services,
             &self.calls,
             &self.connections,
             future::pending(),

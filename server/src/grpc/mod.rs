@@ -7,6 +7,7 @@ mod filters;
 mod health;
 mod intake;
 mod malformed;
+mod services;
 mod status;
 mod stream;
 
@@ -21,6 +22,7 @@ use tonic_reflection::server::Error as ReflectionError;
 pub use calls::{Calls, Drain};
 pub use health::Health;
 pub use malformed::correct_response;
+pub use services::Services;
 
 use self::{dedup::Dedup, filters::Filters};
 use crate::engine::Engine;
@@ -33,10 +35,10 @@ const DRAIN_SILENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Rpcs {
     /// All services, ready to be served.
-    pub routes: Routes,
+    pub services: Services,
     /// Who reports whether calls are welcome.
     pub health: Health,
-    /// The calls in flight, as a layer for the routes.
+    /// The calls in flight, as a layer for the services.
     pub calls: Calls,
 }
 
@@ -58,14 +60,13 @@ pub async fn rpcs(engine: Engine, max_message_bytes: usize) -> Result<Rpcs, Refl
         .max_decoding_message_size(max_message_bytes);
     let filters =
         FilterServiceServer::new(Filters::new(engine)).max_decoding_message_size(max_message_bytes);
-    let routes = Routes::new(dedup)
-        .add_service(filters)
+    let rest = Routes::new(filters)
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         // What grpcurl knew before its version 1.9.
         .add_service(reflection().build_v1alpha()?);
     Ok(Rpcs {
-        routes,
+        services: Services::new(dedup, rest),
         health,
         calls,
     })
