@@ -3,7 +3,7 @@
 //! # One winner
 //!
 //! All bits of a key lie in one shard. Whether a key is new is found out, and its bits are
-//! set, under that shard's exclusive lock; so of all threads that add one key, the first to
+//! set, under the exclusive lock of that shard; so of all threads that add one key, the first to
 //! hold the lock finds bits unset, and every other finds them set.
 //!
 //! # Versions
@@ -20,6 +20,7 @@
 //!   the list of shards with a greater version.
 
 mod batch;
+mod shards;
 mod snapshots;
 
 use std::{
@@ -30,16 +31,19 @@ use std::{
     time::SystemTime,
 };
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 pub use self::snapshots::{LastStore, StoreReport};
 
-use self::snapshots::Turns;
+use self::{
+    shards::{Shard, Shards},
+    snapshots::Turns,
+};
 use super::{
     EngineError,
     budget::{MemoryBudget, Reservation},
     counters::{Counters, Usage},
-    region::{self, Prefetcher, ShardWords},
+    region::{self, Prefetcher},
 };
 use crate::{
     filter::{
@@ -48,7 +52,7 @@ use crate::{
         sizing,
         spec::FilterSpec,
     },
-    store::{FilterName, ShardState},
+    store::FilterName,
 };
 
 /// A filter behind locks, and what is known of its last snapshot.
@@ -60,19 +64,13 @@ pub struct GuardedFilter {
     secret: Secret,
     hasher: KeyHasher,
     create_time: SystemTime,
-    shards: Box<[RwLock<Shard>]>,
+    shards: Shards,
     prefetcher: Prefetcher,
     version: AtomicU64,
     counters: Counters,
     memory: Reservation,
     last_store: Mutex<Option<LastStore>>,
     turns: Turns,
-}
-
-#[derive(Debug)]
-struct Shard {
-    words: ShardWords,
-    state: ShardState,
 }
 
 /// A filter as it is at one moment.
@@ -123,15 +121,6 @@ impl GuardedFilter {
                 needed_bytes: memory.bytes(),
                 source,
             })?;
-        let shards = words
-            .into_iter()
-            .map(|words| {
-                RwLock::new(Shard {
-                    words,
-                    state: ShardState::default(),
-                })
-            })
-            .collect();
         Ok(Self {
             name,
             spec,
@@ -139,7 +128,7 @@ impl GuardedFilter {
             secret,
             hasher: KeyHasher::new(spec.hash_function, &secret),
             create_time,
-            shards,
+            shards: Shards::new(words),
             prefetcher,
             version: AtomicU64::new(0),
             counters: Counters::default(),
@@ -180,41 +169,26 @@ impl GuardedFilter {
         self.advance(usize::from(new));
     }
 
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "`Shape::shard` returns less than the number of shards"
-    )]
     #[inline]
     fn contains(&self, hash: KeyHash) -> bool {
-        let shard = self.shards[self.shape.shard(hash)].read();
+        let shard = self.shards.read(self.shape.shard(hash));
         self.shape.contains(&shard.words, hash)
     }
 
     /// Adds a key, and tells whether it is new.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "`Shape::shard` returns less than the number of shards"
-    )]
     #[inline]
     fn insert(&self, hash: KeyHash) -> bool {
-        let mut shard = self.shards[self.shape.shard(hash)].write();
+        let mut shard = self.shards.write(self.shape.shard(hash));
         let bits_added = self.shape.insert(&mut shard.words, hash);
-        let is_new = bits_added > 0;
-        self.note(&mut shard, u64::from(is_new), u64::from(bits_added));
-        is_new
+        note(&mut shard, bits_added, self.coming_version());
+        bits_added > 0
     }
 
-    /// Notes what was added to a shard. To be called before its lock is released: see the
-    /// module's argument.
+    /// The version that the change under way leads to. To be asked for under the lock of what
+    /// changes: see the module's argument.
     #[inline]
-    fn note(&self, shard: &mut Shard, keys_added: u64, bits_added: u64) {
-        if keys_added == 0 {
-            return;
-        }
-        let coming = self.version.load(Ordering::Acquire) + 1;
-        shard.state.version = shard.state.version.max(coming);
-        shard.state.keys_added += keys_added;
-        shard.state.bits_set += bits_added;
+    fn coming_version(&self) -> u64 {
+        self.version.load(Ordering::Acquire) + 1
     }
 
     /// Ends a call that added `new` keys.
@@ -224,15 +198,16 @@ impl GuardedFilter {
         }
     }
 
-    /// How the filter is now. Takes each shard's lock for a moment.
+    /// How the filter is now. Takes each lock for a moment.
     pub fn status(&self) -> FilterStatus {
         // Before the version, so that it is never the greater of the two.
         let last_store = *self.last_store.lock();
         let (mut keys_added, mut bits_set) = (0, 0);
-        for shard in &self.shards {
-            let state = shard.read().state;
-            keys_added += state.keys_added;
-            bits_set += state.bits_set;
+        for stripe in self.shards.stripes() {
+            for Shard { state, .. } in &**stripe.read() {
+                keys_added += state.keys_added;
+                bits_set += state.bits_set;
+            }
         }
         let fill_ratio = bits_set as f64 / self.spec.bit_count as f64;
         FilterStatus {
@@ -250,6 +225,17 @@ impl GuardedFilter {
             last_store,
             usage: self.counters.usage(),
         }
+    }
+}
+
+/// Notes in a shard that a key of its own set so many bits, on the way to a version.
+#[inline]
+fn note(shard: &mut Shard, bits_added: u32, coming_version: u64) {
+    if bits_added > 0 {
+        let state = &mut shard.state;
+        state.version = state.version.max(coming_version);
+        state.keys_added += 1;
+        state.bits_set += u64::from(bits_added);
     }
 }
 

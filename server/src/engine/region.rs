@@ -52,9 +52,11 @@ pub fn reserve(shape: &Shape) -> io::Result<(Vec<ShardWords>, Prefetcher)> {
     let mapping = Arc::new(MmapRaw::from(mapping));
     let shards = (0..shape.shard_count())
         .map(|index| ShardWords {
-            mapping: mapping.clone(),
-            offset: index * stride,
+            // SAFETY: `index * stride` is less than the length of the mapping, which was
+            // made of `shard_count` strides.
+            start: unsafe { mapping.as_mut_ptr().add(index * stride) }.cast(),
             words,
+            _mapping: mapping.clone(),
         })
         .collect();
     Ok((shards, Prefetcher { mapping, stride }))
@@ -63,36 +65,36 @@ pub fn reserve(shape: &Shape) -> io::Result<(Vec<ShardWords>, Prefetcher)> {
 /// The words of one shard: the only way to them.
 #[derive(Debug)]
 pub struct ShardWords {
-    mapping: Arc<MmapRaw>,
-    /// In bytes from the start of the mapping; a multiple of the page size.
-    offset: usize,
+    /// Not found by way of the mapping: keys come to shards at random, and each would wait for
+    /// one look-up more.
+    start: *mut u64,
     words: usize,
+    _mapping: Arc<MmapRaw>,
 }
 
-impl ShardWords {
-    fn start(&self) -> *mut u64 {
-        // SAFETY: `reserve` mapped `stride` bytes or more from `offset` on, and the mapping
-        // lives as long as `self`.
-        unsafe { self.mapping.as_mut_ptr().add(self.offset).cast() }
-    }
-}
+// SAFETY: the memory is no thread's own, and is reached as the borrow of `self` allows: shared
+// to be read, exclusively to be written.
+unsafe impl Send for ShardWords {}
+// SAFETY: as above.
+unsafe impl Sync for ShardWords {}
 
 impl Deref for ShardWords {
     type Target = [u64];
 
     fn deref(&self) -> &[u64] {
-        // SAFETY: the memory is mapped (see `start`), aligned to a page, and initialised: the
-        // system fills it with zeros. No other `ShardWords` covers any of it, for `reserve`
+        // SAFETY: `reserve` mapped `stride` bytes or more from `start` on, and the mapping lives
+        // as long as `self`; they are aligned to a page, and initialised: the system fills them
+        // with zeros. No other `ShardWords` covers any of it, for `reserve`
         // makes one for each stride and they cannot be cloned; nothing but `deref_mut`
         // writes to it, which borrows `self` exclusively.
-        unsafe { slice::from_raw_parts(self.start(), self.words) }
+        unsafe { slice::from_raw_parts(self.start, self.words) }
     }
 }
 
 impl DerefMut for ShardWords {
     fn deref_mut(&mut self) -> &mut [u64] {
         // SAFETY: as in `deref`, and `self` is borrowed exclusively.
-        unsafe { slice::from_raw_parts_mut(self.start(), self.words) }
+        unsafe { slice::from_raw_parts_mut(self.start, self.words) }
     }
 }
 

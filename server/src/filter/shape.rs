@@ -121,26 +121,30 @@ impl Shape {
         }
     }
 
-    /// [`contains`](Self::contains) for many keys of a shard, one after the other, with the
-    /// widest instructions that the machine has. Each comes with its number, and is told by it.
-    pub fn contains_each(
+    /// [`contains`](Self::contains) for many keys, one after the other, with the widest
+    /// instructions that the machine has. The shards are those from `first_shard` on; each key
+    /// comes with its number, and is told by it.
+    pub fn contains_each<S: AsRef<[u64]>>(
         &self,
-        words: &[u64],
+        shards: &[S],
+        first_shard: usize,
         keys: impl Iterator<Item = (usize, KeyHash)>,
         tell: impl FnMut(usize, bool),
     ) {
-        contains_each(self, words, keys, tell);
+        contains_each(self, shards, first_shard, keys, tell);
     }
 
-    /// [`insert`](Self::insert) for many keys of a shard, one after the other, with the widest
-    /// instructions that the machine has. Each comes with its number, and is told by it.
-    pub fn insert_each(
+    /// [`insert`](Self::insert) for many keys, one after the other, with the widest
+    /// instructions that the machine has. The shards are those from `first_shard` on; each key
+    /// comes with its number, and is told by it.
+    pub fn insert_each<S: AsMut<[u64]>>(
         &self,
-        words: &mut [u64],
+        shards: &mut [S],
+        first_shard: usize,
         keys: impl Iterator<Item = (usize, KeyHash)>,
-        tell: impl FnMut(usize, u32),
+        tell: impl FnMut(usize, &mut S, u32),
     ) {
-        insert_each(self, words, keys, tell);
+        insert_each(self, shards, first_shard, keys, tell);
     }
 
     /// Calls `visit` with the index of a word in each cache line that a key's bits lie in,
@@ -167,26 +171,39 @@ impl Shape {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx512bw", "x86_64+avx2"))]
-fn contains_each(
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the caller gives the shards of its keys"
+)]
+fn contains_each<S: AsRef<[u64]>>(
     shape: &Shape,
-    words: &[u64],
+    shards: &[S],
+    first_shard: usize,
     keys: impl Iterator<Item = (usize, KeyHash)>,
     mut tell: impl FnMut(usize, bool),
 ) {
     for (number, hash) in keys {
-        tell(number, shape.contains(words, hash));
+        let shard = &shards[shape.shard(hash) - first_shard];
+        tell(number, shape.contains(shard.as_ref(), hash));
     }
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx512bw", "x86_64+avx2"))]
-fn insert_each(
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the caller gives the shards of its keys"
+)]
+fn insert_each<S: AsMut<[u64]>>(
     shape: &Shape,
-    words: &mut [u64],
+    shards: &mut [S],
+    first_shard: usize,
     keys: impl Iterator<Item = (usize, KeyHash)>,
-    mut tell: impl FnMut(usize, u32),
+    mut tell: impl FnMut(usize, &mut S, u32),
 ) {
     for (number, hash) in keys {
-        tell(number, shape.insert(words, hash));
+        let shard = &mut shards[shape.shard(hash) - first_shard];
+        let bits_added = shape.insert(shard.as_mut(), hash);
+        tell(number, shard, bits_added);
     }
 }
 
@@ -206,38 +223,37 @@ mod tests {
     fn many_keys_at_once_are_as_one_after_the_other() {
         for layout in Layout::ALL {
             for hash_count in [1, 5, 8, 13, 64] {
-                let shape = Shape::new(layout, 100_000, hash_count);
+                // Of five shards, those from the second on.
+                let shape = Shape::new(layout, 5 * MAX_SHARD_BITS, hash_count);
                 let seed = KeyHash { low: 3, high: 5 };
                 let keys: Vec<(usize, KeyHash)> = (0..500)
                     .map(|number| {
                         let low = seed.value(number as u32 % 400 + 1);
-                        (
-                            number,
-                            KeyHash {
-                                low,
-                                high: low.rotate_left(9),
-                            },
-                        )
+                        let high = low.rotate_left(9).max(u64::MAX / 4);
+                        (number, KeyHash { low, high })
                     })
                     .collect();
-                let (mut one_by_one, mut at_once) =
-                    (vec![0; shape.shard_words()], vec![0; shape.shard_words()]);
+                let mut one_by_one = vec![vec![0; shape.shard_words()]; 4];
+                let mut at_once = one_by_one.clone();
                 let mut told = Vec::new();
-                shape.insert_each(&mut at_once, keys.iter().copied(), |number, added| {
+                shape.insert_each(&mut at_once, 1, keys.iter().copied(), |number, _, added| {
                     told.push((number, added));
                 });
                 for (&(number, hash), told) in keys.iter().zip(told) {
-                    assert_eq!(told, (number, shape.insert(&mut one_by_one, hash)));
+                    let shard = &mut one_by_one[shape.shard(hash) - 1];
+                    assert_eq!(told, (number, shape.insert(shard, hash)));
                 }
-                assert_eq!(at_once, one_by_one);
-                one_by_one.truncate(shape.shard_words() / 2);
-                one_by_one.resize(shape.shard_words(), 0);
+                assert!(at_once == one_by_one);
+                for shard in &mut one_by_one {
+                    shard[..shape.shard_words() / 2].fill(0);
+                }
                 let mut told = Vec::new();
-                shape.contains_each(&one_by_one, keys.iter().copied(), |number, there| {
+                shape.contains_each(&one_by_one, 1, keys.iter().copied(), |number, there| {
                     told.push((number, there));
                 });
                 for (&(number, hash), told) in keys.iter().zip(told) {
-                    assert_eq!(told, (number, shape.contains(&one_by_one, hash)));
+                    let shard = &one_by_one[shape.shard(hash) - 1];
+                    assert_eq!(told, (number, shape.contains(shard, hash)));
                 }
             }
         }

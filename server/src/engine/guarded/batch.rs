@@ -1,33 +1,34 @@
-//! Batches: many keys for one look at each shard.
+//! Batches: many keys for one look at each stripe.
 //!
-//! All keys are hashed first. Then they are visited shard by shard, so that one lock is taken
-//! for all keys of a shard, and with the cache lines of those to come fetched ahead. Within a
-//! shard they keep their order, and equal keys lie in one shard: so a key that stands in a
-//! batch twice is seen the second time.
+//! All keys are hashed first. Then they are visited stripe by stripe, so that one lock is taken
+//! for all keys behind it, and with the cache lines of those to come fetched ahead. Within a
+//! stripe they keep their order, and equal keys lie in one: so a key that stands in a batch
+//! twice is seen the second time.
 
 use std::slice;
 
 use parking_lot::RwLock;
 
-use super::{GuardedFilter, Shard};
+use super::{GuardedFilter, note, shards::Stripe};
 use crate::{engine::Keys, filter::hash::KeyHash};
 
 /// The cache lines that are fetched at once, ahead of use: enough to cover the latency of
 /// memory, few enough for the buffers of one core.
 const BURST_LINES: usize = 32;
 
-/// With fewer keys for each shard than this, there is little to gain from their order.
-const MIN_KEYS_A_SHARD: usize = 2;
+/// With fewer keys for each stripe than this, there is little to gain from their order.
+const MIN_KEYS_A_STRIPE: usize = 2;
 
 impl GuardedFilter {
     /// Whether each of the keys has been seen.
     pub fn query_batch(&self, keys: &impl Keys) -> Vec<bool> {
         let mut seen = vec![false; keys.iter().len()];
-        self.visit(keys, |shard, keys| {
-            let shard = shard.read();
-            self.shape.contains_each(&shard.words, keys, |key, there| {
-                set(&mut seen, key, there);
-            });
+        self.visit(keys, |stripe, first_shard, keys| {
+            let shards = stripe.read();
+            self.shape
+                .contains_each(&shards, first_shard, keys, |key, there| {
+                    set(&mut seen, key, there);
+                });
         });
         self.counters.count(seen.len(), trues(&seen));
         seen
@@ -50,55 +51,60 @@ impl GuardedFilter {
     /// Adds the keys, tells of each whether it is new, and returns how many are.
     fn insert_batch(&self, keys: &impl Keys, mut tell: impl FnMut(usize, bool)) -> usize {
         let mut new = 0;
-        self.visit(keys, |shard, keys| {
-            let mut shard = shard.write();
-            let (mut keys_added, mut bits_added) = (0, 0);
-            let words = &mut shard.words;
-            self.shape.insert_each(words, keys, |key, bits| {
-                keys_added += u64::from(bits > 0);
-                bits_added += u64::from(bits);
-                tell(key, bits > 0);
-            });
-            self.note(&mut shard, keys_added, bits_added);
-            new += keys_added as usize;
+        self.visit(keys, |stripe, first_shard, keys| {
+            let mut shards = stripe.write();
+            let coming_version = self.coming_version();
+            self.shape
+                .insert_each(&mut shards, first_shard, keys, |key, shard, bits_added| {
+                    note(shard, bits_added, coming_version);
+                    new += usize::from(bits_added > 0);
+                    tell(key, bits_added > 0);
+                });
         });
         self.advance(new);
         new
     }
 
-    /// Hashes the keys, and calls `visit` for each shard in turn with its keys.
+    /// Hashes the keys, and calls `visit` for each stripe in turn, with its first shard and
+    /// with its keys.
     #[expect(
         clippy::indexing_slicing,
         reason = "each key has a place, and `Shape::shard` returns less than the number of shards"
     )]
-    fn visit(&self, keys: &impl Keys, mut visit: impl FnMut(&RwLock<Shard>, Group<'_, '_>)) {
+    fn visit(
+        &self,
+        keys: &impl Keys,
+        mut visit: impl FnMut(&RwLock<Stripe>, usize, Group<'_, '_>),
+    ) {
         let keys = keys.iter();
         let mut places = vec![Place::default(); keys.len()];
         self.hasher.hash_each(keys, |key, hash| {
             // A filter has no more than 2^25 shards, and a message no more than 2^20 keys.
             places[key] = Place {
                 hash,
-                shard: self.shape.shard(hash) as u32,
+                stripe: self.shards.stripe_of(self.shape.shard(hash)) as u32,
                 key: key as u32,
             };
         });
-        if places.len() >= MIN_KEYS_A_SHARD * self.shards.len() {
-            places = by_shard(&places, self.shards.len());
+        let stripes = self.shards.stripes();
+        if places.len() >= MIN_KEYS_A_STRIPE * stripes.len() {
+            places = by_stripe(&places, stripes.len());
         }
 
         let mut fetches = Fetches::new(self, &places);
-        for keys in places.chunk_by(|left, right| left.shard == right.shard) {
+        for keys in places.chunk_by(|left, right| left.stripe == right.stripe) {
             let fetches = &mut fetches;
-            let shard = &self.shards[keys[0].shard as usize];
+            let stripe = keys[0].stripe as usize;
+            let first_shard = self.shards.first_shard(stripe);
             let keys = keys.iter();
-            visit(shard, Group { keys, fetches });
+            visit(&stripes[stripe], first_shard, Group { keys, fetches });
         }
     }
 
     #[inline]
     fn fetch(&self, place: &Place) {
         self.shape.visit_lines(place.hash, |word| {
-            self.prefetcher.fetch(place.shard as usize, word);
+            self.prefetcher.fetch(self.shape.shard(place.hash), word);
         });
     }
 }
@@ -107,12 +113,13 @@ impl GuardedFilter {
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     hash: KeyHash,
-    shard: u32,
+    stripe: u32,
     /// Its index in the batch.
     key: u32,
 }
 
-/// The keys of a batch that lie in one shard: their places in the batch, and their hashes.
+/// The keys of a batch that lie in one stripe: their places in the batch, and their
+/// hashes.
 struct Group<'a, 'b> {
     keys: slice::Iter<'a, Place>,
     fetches: &'a mut Fetches<'b>,
@@ -173,16 +180,23 @@ impl<'b> Fetches<'b> {
     }
 }
 
-/// The same places in the order of their shards, those of one shard as they were: a counting
-/// sort.
+/// The same places in the order of their stripes, those of one stripe as they were: a counting
+/// sort. The first key's stripe comes first, and behind the last one the order goes round: or
+/// batches that come at the same time would wait for each other at one stripe after the other.
 #[expect(
     clippy::indexing_slicing,
-    reason = "`ends` has a place for each shard, and they end where the places do"
+    reason = "`ends` has a place for each stripe, and they end where the places do"
 )]
-fn by_shard(places: &[Place], shards: usize) -> Vec<Place> {
-    let mut ends = vec![0_u32; shards];
+fn by_stripe(places: &[Place], stripes: usize) -> Vec<Place> {
+    let first = places.first().map_or(0, |place| place.stripe as usize);
+    let turn = |place: &Place| {
+        let stripe = place.stripe as usize;
+        let round = if stripe < first { stripes } else { 0 };
+        stripe + round - first
+    };
+    let mut ends = vec![0_u32; stripes];
     for place in places {
-        ends[place.shard as usize] += 1;
+        ends[turn(place)] += 1;
     }
     let mut end = 0;
     for count in &mut ends {
@@ -191,7 +205,7 @@ fn by_shard(places: &[Place], shards: usize) -> Vec<Place> {
     }
     let mut sorted = places.to_vec();
     for place in places.iter().rev() {
-        let end = &mut ends[place.shard as usize];
+        let end = &mut ends[turn(place)];
         *end -= 1;
         sorted[*end as usize] = *place;
     }

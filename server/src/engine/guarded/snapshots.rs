@@ -74,10 +74,6 @@ impl GuardedFilter {
     /// As [`Self::new`], but for [`EngineError::RestoreOverBudget`] if the filter does not fit
     /// the budget; [`EngineError::Snapshot`] or [`EngineError::StorageFailed`] if a shard is
     /// damaged or cannot be read; [`EngineError::Stopping`] if it was ended.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the reader hands out the shards of the spec, as many as `new` makes"
-    )]
     pub fn restore(
         snapshot: SnapshotReader,
         budget: &Arc<MemoryBudget>,
@@ -101,7 +97,8 @@ impl GuardedFilter {
             if stopped() {
                 return Err(EngineError::Stopping);
             }
-            let shard = filter.shards[index].get_mut();
+            // The shards of the spec, as many as `new` makes.
+            let shard = filter.shards.get_mut(index);
             shard.words.copy_from_slice(words);
             shard.state = state;
             Ok(())
@@ -130,17 +127,13 @@ impl GuardedFilter {
     }
 
     /// Writes a snapshot and tells what it holds; `None` if the filter has been deleted.
-    /// Blocks until it is on stable storage. Locks one shard at a time, for the copy alone
-    /// and against writers alone. Writes none if one was begun after the turn was asked for:
+    /// Blocks until it is on stable storage. Locks one shard (and its neighbours behind
+    /// the same lock) at a time, for the copy alone and against writers alone. Writes none if one was begun after the turn was asked for:
     /// that one holds everything acknowledged until then.
     ///
     /// # Errors
     ///
     /// [`StoreError`]; the snapshot before is then still there.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the writer asks for the shards of the spec, as many as `new` makes"
-    )]
     pub fn store(
         &self,
         directory: &DataDirectory,
@@ -164,7 +157,8 @@ impl GuardedFilter {
             store_time: SystemTime::now(),
         };
         let written = directory.write_snapshot(&header, |index, words| {
-            let shard = self.shards[index].read();
+            // The shards of the spec, as many as `new` made.
+            let shard = self.shards.read(index);
             if shard.state.bits_set > 0 {
                 words.copy_from_slice(&shard.words);
             }

@@ -156,7 +156,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
     let directory = DataDirectory::open(dir.path()).unwrap();
     let budget = MemoryBudget::new(1 << 30);
     let filter = filter(Layout::Blocked, 10_000_000);
-    assert!(filter.shards.len() > 4);
+    assert!(filter.shape.shard_count() > 4);
     let (acknowledged, done) = (AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -190,8 +190,8 @@ fn a_snapshot_holds_all_that_came_before_it() {
     let version = store(&filter, &directory).unwrap().version;
     assert!(!filter.has_changed());
     let stale = |filter: &GuardedFilter| -> HashSet<usize> {
-        (0..filter.shards.len())
-            .filter(|&index| filter.shards[index].read().state.version > version)
+        (0..filter.shape.shard_count())
+            .filter(|&index| filter.shards.read(index).state.version > version)
             .collect()
     };
     assert!(stale(&filter).is_empty());

@@ -1,0 +1,164 @@
+//! The shards of a filter behind their locks.
+//!
+//! A lock guards a stripe: one shard, or several that are neighbours where there are many.
+//! Taking a lock waits for all that the processor has under way, lines fetched ahead of use
+//! among it, which in a filter far larger than the caches takes longer than the work on a key.
+//! So there are no more locks than keep the cores from waiting for each other, and a batch
+//! takes each of them for many keys.
+
+use std::{num::NonZero, thread};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::{
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+
+use crate::{engine::region::ShardWords, store::ShardState};
+
+/// The most locks for each core of the machine. A core holds one at a time: with 32 for each,
+/// two cores still found each other's often enough to lose a tenth of their time; with twice
+/// as many as here, a batch of 1,000 takes half again as long (`docs/decisions/0008-stripes.md`).
+const STRIPES_A_CORE: usize = 128;
+
+/// All shards of a filter.
+#[derive(Debug)]
+pub struct Shards {
+    /// Each in a cache line of its own, or cores would contend for different locks.
+    stripes: Box<[CachePadded<RwLock<Stripe>>]>,
+    /// The shards of each stripe, but for the last, as a power of two.
+    log2_width: u32,
+}
+
+/// The shards behind one lock.
+pub type Stripe = Box<[Shard]>;
+
+/// One shard.
+#[derive(Debug)]
+pub struct Shard {
+    pub words: ShardWords,
+    pub state: ShardState,
+}
+
+impl AsRef<[u64]> for Shard {
+    #[inline]
+    fn as_ref(&self) -> &[u64] {
+        &self.words
+    }
+}
+
+impl AsMut<[u64]> for Shard {
+    #[inline]
+    fn as_mut(&mut self) -> &mut [u64] {
+        &mut self.words
+    }
+}
+
+impl Shards {
+    /// Puts shards that hold no keys behind as many locks as the machine has use for.
+    pub fn new(words: Vec<ShardWords>) -> Self {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        Self::striped(words, STRIPES_A_CORE * cores)
+    }
+
+    /// Puts shards behind no more than `stripes` locks.
+    fn striped(words: Vec<ShardWords>, stripes: usize) -> Self {
+        let width = words.len().div_ceil(stripes).next_power_of_two();
+        let mut shards = words.into_iter().map(|words| Shard {
+            words,
+            state: ShardState::default(),
+        });
+        let stripes = std::iter::from_fn(|| {
+            let stripe: Stripe = shards.by_ref().take(width).collect();
+            (!stripe.is_empty()).then(|| CachePadded::new(RwLock::new(stripe)))
+        });
+        Self {
+            stripes: stripes.collect(),
+            log2_width: width.trailing_zeros(),
+        }
+    }
+
+    /// The locks, each with its shards.
+    pub fn stripes(&self) -> &[CachePadded<RwLock<Stripe>>] {
+        &self.stripes
+    }
+
+    /// The index of the stripe that a shard is in.
+    #[inline]
+    pub fn stripe_of(&self, shard: usize) -> usize {
+        shard >> self.log2_width
+    }
+
+    /// The index of the first shard in a stripe.
+    #[inline]
+    pub fn first_shard(&self, stripe: usize) -> usize {
+        stripe << self.log2_width
+    }
+
+    #[inline]
+    fn locate(&self, shard: usize) -> (usize, usize) {
+        let stripe = self.stripe_of(shard);
+        (stripe, shard - self.first_shard(stripe))
+    }
+
+    /// Locks a shard against writers.
+    ///
+    /// # Panics
+    ///
+    /// Here and in the methods like this one: if there are not as many shards.
+    #[expect(clippy::indexing_slicing, reason = "the caller's part of the bargain")]
+    #[inline]
+    pub fn read(&self, shard: usize) -> MappedRwLockReadGuard<'_, Shard> {
+        let (stripe, place) = self.locate(shard);
+        RwLockReadGuard::map(self.stripes[stripe].read(), |shards| &shards[place])
+    }
+
+    /// Locks a shard against everybody.
+    #[expect(clippy::indexing_slicing, reason = "as for `read`")]
+    #[inline]
+    pub fn write(&self, shard: usize) -> MappedRwLockWriteGuard<'_, Shard> {
+        let (stripe, place) = self.locate(shard);
+        RwLockWriteGuard::map(self.stripes[stripe].write(), |shards| &mut shards[place])
+    }
+
+    /// A shard that nobody else knows of yet.
+    #[expect(clippy::indexing_slicing, reason = "as for `read`")]
+    pub fn get_mut(&mut self, shard: usize) -> &mut Shard {
+        let (stripe, place) = self.locate(shard);
+        &mut self.stripes[stripe].get_mut()[place]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        engine::region,
+        filter::{
+            shape::Shape,
+            spec::{Layout, SpecRequest},
+        },
+    };
+
+    #[test]
+    fn every_shard_has_a_place_behind_few_locks() {
+        let request = SpecRequest {
+            layout: Layout::Blocked,
+            bit_count: Some(70 << 25),
+            false_positive_rate: None,
+            ..SpecRequest::new(1000, 0.5)
+        };
+        let shape = Shape::of(&request.resolve().unwrap());
+        for (stripes, expected) in [(1, 1), (7, 5), (35, 35), (64, 35), (70, 70), (1000, 70)] {
+            let (words, _) = region::reserve(&shape).unwrap();
+            let mut shards = Shards::striped(words, stripes);
+            assert_eq!(shards.stripes().len(), expected);
+            for shard in 0..70 {
+                shards.get_mut(shard).state.version = shard as u64;
+            }
+            for shard in 0..70 {
+                assert_eq!(shards.read(shard).state.version, shard as u64);
+                assert_eq!(shards.write(shard).state.version, shard as u64);
+            }
+        }
+    }
+}
