@@ -151,7 +151,7 @@ impl<K: AsRef<str>> From<&Vec<K>> for KeyBatch {
 
 /// An encoded batch request. Cloning it copies nothing.
 #[derive(Debug, Clone)]
-pub(crate) struct Message(Bytes);
+pub(crate) struct Message(pub(crate) Bytes);
 
 /// Sends a [`Message`] as it is, and decodes `U`.
 pub(crate) struct MessageCodec<U>(PhantomData<U>);

@@ -47,6 +47,8 @@ mod client;
 mod coalesce;
 mod endpoint;
 mod error;
+#[cfg(feature = "cli")]
+pub mod load;
 mod options;
 mod retry;
 mod stream;

@@ -14,18 +14,19 @@
 )]
 
 mod echo;
-mod load;
 mod messages;
 mod process;
 
-use std::{env, time::Duration};
+use std::{env, ops::ControlFlow, time::Duration};
 
 use hdrhistogram::Histogram;
-
-use self::{
-    load::{Client, Keys, Load, Outcome},
-    process::Process,
+use seenset_client::{
+    Options,
+    load::{Calls, Generator, Load, Outcome},
 };
+use tokio::runtime::Runtime;
+
+use self::process::Process;
 
 const FILTER_MIB: u64 = 1024;
 const ROUNDS: usize = 11;
@@ -33,41 +34,49 @@ const ROUNDS: usize = 11;
 const TURN: Duration = Duration::from_secs(1);
 /// The batches of a stream that are under way at once.
 const WINDOW: usize = 16;
+/// The length of every key.
+const KEY_BYTES: usize = 60;
+
+/// Which keys are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    /// Those never asked for before.
+    New,
+    /// Those asked for before, again and again.
+    Seen,
+}
 
 /// Each with the words that choose it, separated by a space.
 const SCENARIOS: [(&str, Load, Keys); 11] = {
-    use {Keys::*, Load::*};
-    const fn stream(keys: usize) -> Load {
-        Stream {
-            keys,
-            window: WINDOW,
-        }
-    }
-    const fn single(connections: usize, callers: usize) -> Load {
-        Single {
+    use Keys::*;
+    const fn load(calls: Calls, connections: usize, callers: usize) -> Load {
+        Load {
+            calls,
             connections,
             callers,
         }
     }
+    const fn stream(keys: usize) -> Load {
+        let window = WINDOW;
+        load(Calls::Stream { keys, window }, 1, 1)
+    }
+    const fn single(connections: usize, callers: usize) -> Load {
+        load(Calls::Single, connections, callers)
+    }
+    const BATCH: Load = load(Calls::Batch { keys: 1000 }, 1, WINDOW);
+    const COALESCED: Load = load(Calls::Coalesced, 1, 512);
     [
         ("stream 1000 new", stream(1000), New),
         ("stream 1000 seen", stream(1000), Seen),
         ("stream 100 new", stream(100), New),
         ("stream 10000 new", stream(10_000), New),
-        (
-            "batch 1000 new",
-            Batch {
-                keys: 1000,
-                callers: WINDOW,
-            },
-            New,
-        ),
+        ("batch 1000 new", BATCH, New),
         ("single 1 new", single(1, 1), New),
         ("single 50 new", single(50, 50), New),
         ("single 4x100 new", single(4, 400), New),
         ("single 512 new", single(4, 512), New),
         ("single 50 seen", single(50, 50), Seen),
-        ("coalesced 512 new", Coalesced { callers: 512 }, New),
+        ("coalesced 512 new", COALESCED, New),
     ]
 };
 
@@ -98,23 +107,32 @@ fn main() {
 struct Contender {
     name: &'static str,
     server: Process,
-    client: Client,
+    runtime: Runtime,
+    generator: Generator,
 }
 
 impl Contender {
     fn new(name: &'static str, server: Process) -> Self {
-        let client = Client::new(&server.address);
+        let generator = Generator::new(&server.address, Options::default(), "", KEY_BYTES);
         Self {
             name,
             server,
-            client,
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap(),
+            generator: generator.unwrap(),
         }
     }
 
     /// What came of a load, and the CPU time that the server took for it.
     fn turn(&mut self, load: Load, keys: Keys, time: Duration) -> (Outcome, Duration) {
+        let share = if keys == Keys::Seen { 1.0 } else { 0.0 };
         let before = self.server.cpu_time();
-        let outcome = self.client.run(load, keys, time);
+        let run = self
+            .generator
+            .run(load, share, time, |_| ControlFlow::Continue(()));
+        let outcome = self.runtime.block_on(run).unwrap();
         (outcome, self.server.cpu_time() - before)
     }
 }
@@ -143,14 +161,13 @@ fn run(name: &str, load: Load, keys: Keys, contenders: &mut [Contender]) {
         for (contender, row) in contenders.iter_mut().zip(&mut rows) {
             let (outcome, cpu_time) = contender.turn(load, keys, TURN);
             if contender.name == "seenset" {
-                let expected = if keys == Keys::Seen { outcome.keys } else { 0 };
-                let wrong = outcome.seen.abs_diff(expected);
-                assert!(wrong <= outcome.keys / 100, "{wrong} wrong answers");
+                let wrong = outcome.false_positives;
+                assert!(wrong <= outcome.keys() / 100, "{wrong} false positives");
+                assert_eq!(outcome.forgotten, 0, "forgotten");
             }
-            row.keys_per_second
-                .push(outcome.keys as f64 / outcome.elapsed.as_secs_f64());
+            row.keys_per_second.push(outcome.per_second(outcome.keys()));
+            row.keys += outcome.keys();
             row.latencies += outcome.latencies;
-            row.keys += outcome.keys;
             row.cpu_time += cpu_time;
         }
     }

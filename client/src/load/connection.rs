@@ -1,0 +1,60 @@
+//! Connections over which calls go as bytes.
+
+use std::{io, sync::Arc};
+
+use bytes::Bytes;
+use h2::client::{self, ResponseFuture, SendRequest};
+use tokio::{net::TcpStream, task, time::timeout};
+use tonic::{
+    ConnectError, Status,
+    codegen::http::{Request, Uri},
+};
+
+use crate::{endpoint, error::Error, options::Options};
+
+/// More than is ever under way: the client never holds a server up.
+const WINDOW_BYTES: u32 = 1 << 24;
+
+/// A connection; clones share it.
+#[derive(Clone)]
+pub(super) struct Connection(SendRequest<Bytes>);
+
+impl Connection {
+    /// Connects. From then on a task of the local set that this runs in moves the bytes.
+    pub async fn open(uri: &Uri, options: &Options) -> Result<Self, Error> {
+        let connecting = timeout(options.connect_timeout, shake_hands(uri));
+        let connected = connecting.await.unwrap_or_else(|_| {
+            let reason = format!("no answer within {:?}", options.connect_timeout);
+            Err(io::Error::new(io::ErrorKind::TimedOut, reason))
+        });
+        connected.map_err(|error| {
+            let endpoint: Arc<str> = endpoint::name(uri);
+            let status = Status::from_error(Box::new(ConnectError(Box::new(error))));
+            Error::from_status("Connect", &endpoint, options.deadline, status)
+        })
+    }
+
+    /// Opens a call, as soon as the server takes one more on this connection.
+    pub async fn call(
+        self,
+        head: Request<()>,
+    ) -> Result<(ResponseFuture, h2::SendStream<Bytes>), h2::Error> {
+        self.0.ready().await?.send_request(head, false)
+    }
+}
+
+async fn shake_hands(uri: &Uri) -> io::Result<Connection> {
+    let address = uri.authority().map_or("", |authority| authority.as_str());
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let (send, connection) = client::Builder::new()
+        .initial_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_send_buffer_size(WINDOW_BYTES as usize)
+        .handshake(stream)
+        .await
+        .map_err(io::Error::other)?;
+    // What ends the connection ends the calls on it, and they tell.
+    task::spawn_local(async move { drop(connection.await) });
+    Ok(Connection(send))
+}

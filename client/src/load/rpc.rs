@@ -1,0 +1,173 @@
+//! Calls as bytes: what goes before them, and what their answers may be.
+
+use bytes::{Buf, Bytes, BytesMut};
+use h2::{RecvStream, client::ResponseFuture};
+use tonic::{
+    Code, Status,
+    codegen::http::{
+        HeaderMap, HeaderValue, Method, Request, StatusCode, Uri,
+        header::{CONTENT_TYPE, TE},
+        uri::PathAndQuery,
+    },
+};
+
+use super::{
+    Calls,
+    answer::{Form, Unfit},
+    connection::Connection,
+};
+use crate::{
+    endpoint,
+    error::Error,
+    options::Options,
+    retry::{Call, Repeat},
+};
+
+/// One rpc, as it is called over and over.
+pub(super) struct Rpc {
+    call: Call,
+    options: Options,
+    head: Request<()>,
+    form: Form,
+    keys: usize,
+}
+
+impl Rpc {
+    /// That of such calls.
+    pub fn new(server: &Uri, options: Options, calls: Calls) -> Result<Self, Error> {
+        let path = match calls {
+            Calls::Single => "/seenset.v1.DedupService/QueryAndAdd",
+            Calls::Batch { .. } => "/seenset.v1.DedupService/QueryAndAddBatch",
+            Calls::Coalesced | Calls::Stream { .. } => "/seenset.v1.DedupService/QueryAndAddStream",
+        };
+        let mut uri = server.clone().into_parts();
+        uri.path_and_query = Some(PathAndQuery::from_static(path));
+        let mut head = Request::new(());
+        *head.method_mut() = Method::POST;
+        *head.uri_mut() = Uri::from_parts(uri).map_err(|reason| Error::Endpoint {
+            endpoint: server.to_string(),
+            reason: reason.to_string(),
+        })?;
+        let headers = head.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        Ok(Self {
+            call: Call {
+                name: path.rsplit('/').next().unwrap_or(path),
+                repeat: Repeat::UnlessSent,
+                endpoint: endpoint::name(server),
+            },
+            options,
+            head,
+            form: Form::new(calls),
+            keys: calls.keys(),
+        })
+    }
+
+    /// One call: its answers, a byte for each key.
+    pub async fn unary(&self, connection: Connection, request: Bytes) -> Result<BytesMut, Error> {
+        let (response, mut send) = self.open(connection).await?;
+        // If the server does not want it any more, its answer says why.
+        let _ = send.send_data(request, true);
+        let mut body = self.body(response).await?;
+        let mut received = BytesMut::new();
+        while self.receive(&mut body, &mut received).await? {
+            self.read(&received)?;
+        }
+        self.form
+            .read_all(&received)
+            .map_err(|unfit| self.unfit(unfit))?;
+        received.advance(self.form.head_bytes());
+        Ok(received)
+    }
+
+    /// Opens a call.
+    pub async fn open(
+        &self,
+        connection: Connection,
+    ) -> Result<(ResponseFuture, h2::SendStream<Bytes>), Error> {
+        let opened = connection.call(self.head.clone()).await;
+        opened.map_err(|error| self.broken(error))
+    }
+
+    /// What the server answers a call with, unless it refuses it out of hand.
+    pub async fn body(&self, response: ResponseFuture) -> Result<RecvStream, Error> {
+        let (head, body) = response
+            .await
+            .map_err(|error| self.broken(error))?
+            .into_parts();
+        // A refusal may come without a body, and then without trailers.
+        if head.headers.contains_key(Status::GRPC_STATUS) {
+            self.check(&head.headers)?;
+        } else if head.status != StatusCode::OK {
+            let status = Status::unknown(format!("the answer is HTTP status {}", head.status));
+            return Err(self.call.failed(&self.options, status));
+        }
+        Ok(body)
+    }
+
+    /// Appends what comes next. False if that is the end, and the server is content.
+    pub async fn receive(&self, body: &mut RecvStream, to: &mut BytesMut) -> Result<bool, Error> {
+        if let Some(data) = body.data().await {
+            let data = data.map_err(|error| self.broken(error))?;
+            to.extend_from_slice(&data);
+            let released = body.flow_control().release_capacity(data.len());
+            released.map_err(|error| self.broken(error))?;
+            return Ok(true);
+        }
+        match body.trailers().await.map_err(|error| self.broken(error))? {
+            Some(trailers) => self.check(&trailers)?,
+            None => return Err(self.call.broken("the answer ended without a status")),
+        }
+        Ok(false)
+    }
+
+    /// The answers at the front of what has been received, if they have all come.
+    pub fn read<'a>(&self, received: &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
+        self.form.read(received).map_err(|unfit| self.unfit(unfit))
+    }
+
+    /// The bytes of an answer.
+    pub fn answer_bytes(&self) -> usize {
+        self.form.bytes()
+    }
+
+    /// The server has ended a stream before all was answered, or answers what was not asked.
+    pub fn out_of_step(&self) -> Error {
+        self.call
+            .broken("there are not as many answers as requests")
+    }
+
+    /// No answer has come for as long as the options allow.
+    pub fn expired(&self) -> Error {
+        self.call.expired(&self.options)
+    }
+
+    fn check(&self, headers: &HeaderMap) -> Result<(), Error> {
+        // Nearly always, and faster than a status that is taken apart.
+        if headers
+            .get(Status::GRPC_STATUS)
+            .is_some_and(|code| code == "0")
+        {
+            return Ok(());
+        }
+        match Status::from_header_map(headers) {
+            Some(status) if status.code() == Code::Ok => Ok(()),
+            Some(status) => Err(self.call.failed(&self.options, status)),
+            None => Err(self.call.broken("the answer ended without a status")),
+        }
+    }
+
+    fn broken(&self, error: h2::Error) -> Error {
+        let status = Status::from_error(Box::new(error));
+        self.call.failed(&self.options, status)
+    }
+
+    fn unfit(&self, unfit: Unfit) -> Error {
+        Error::Mismatch {
+            call: self.call.name,
+            expected: self.keys,
+            actual: unfit.answers,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! One run of a load: what its callers share, and what each does.
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use h2::SendStream;
+
+use super::{
+    connection::Connection,
+    numbers::{Batch, Numbers},
+    outcome::Outcome,
+    rpc::Rpc,
+    template::Template,
+};
+use crate::{Coalescing, error::Error};
+
+/// One run of a load, shared by its callers.
+pub(super) struct Run {
+    pub rpc: Rpc,
+    pub template: Template,
+    pub numbers: Rc<RefCell<Numbers>>,
+    pub begun: Instant,
+    /// How long new calls are made.
+    pub time: Duration,
+    pub outcome: RefCell<Outcome>,
+}
+
+/// A batch that is under way, and since when.
+type Sent = (Batch, Instant);
+
+impl Run {
+    /// One call after the other.
+    pub async fn call(self: Rc<Self>, connection: Connection) -> Result<(), Error> {
+        while self.goes_on() {
+            let (batch, request) = self.request();
+            let sent = Instant::now();
+            let answers = self.rpc.unary(connection.clone(), request).await?;
+            self.answered((batch, sent), &answers);
+        }
+        Ok(())
+    }
+
+    /// One call of the client crate after the other.
+    pub async fn coalesced(self: Rc<Self>, client: Coalescing) -> Result<(), Error> {
+        while self.goes_on() {
+            let batch = self.numbers.borrow_mut().take();
+            let key = self.template.key(batch.first);
+            let sent = Instant::now();
+            let seen = client.query_and_add(&key).await?;
+            self.answered((batch, sent), &[u8::from(seen)]);
+        }
+        Ok(())
+    }
+
+    /// Batches one behind the other.
+    pub async fn stream(
+        self: Rc<Self>,
+        connection: Connection,
+        window: usize,
+    ) -> Result<(), Error> {
+        let (response, mut send) = self.rpc.open(connection).await?;
+        let mut under_way = VecDeque::new();
+        self.fill(&mut under_way, window, &mut send);
+        if under_way.is_empty() {
+            // The time was over before it began; nothing would be answered.
+            return Ok(());
+        }
+        let mut body = self.rpc.body(response).await?;
+        let mut received = BytesMut::new();
+        while !under_way.is_empty() {
+            if !self.rpc.receive(&mut body, &mut received).await? {
+                return Err(self.rpc.out_of_step());
+            }
+            while let Some(answers) = self.rpc.read(&received)? {
+                let Some(sent) = under_way.pop_front() else {
+                    return Err(self.rpc.out_of_step());
+                };
+                self.answered(sent, answers);
+                received.advance(self.rpc.answer_bytes());
+            }
+            self.fill(&mut under_way, window, &mut send);
+        }
+        // If the server has ended it already, it has said so.
+        let _ = send.send_data(Bytes::new(), true);
+        while self.rpc.receive(&mut body, &mut received).await? {}
+        if received.is_empty() {
+            Ok(())
+        } else {
+            Err(self.rpc.out_of_step())
+        }
+    }
+
+    /// Sends as many batches as may be under way.
+    fn fill(&self, under_way: &mut VecDeque<Sent>, window: usize, send: &mut SendStream<Bytes>) {
+        while under_way.len() < window.max(1) && self.goes_on() {
+            let (batch, request) = self.request();
+            under_way.push_back((batch, Instant::now()));
+            // If the server takes no more, what it answers says why.
+            let _ = send.send_data(request, false);
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        self.begun.elapsed() < self.time
+    }
+
+    fn request(&self) -> (Batch, Bytes) {
+        let batch = self.numbers.borrow_mut().take();
+        (batch, self.template.fill(batch.first))
+    }
+
+    /// Counts the answers to a batch, a byte for each key.
+    fn answered(&self, (batch, sent): Sent, answers: &[u8]) {
+        self.numbers.borrow_mut().answered(batch);
+        let mut outcome = self.outcome.borrow_mut();
+        outcome.count(batch, sent.elapsed(), answers);
+    }
+}

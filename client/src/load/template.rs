@@ -1,0 +1,156 @@
+//! Requests as bytes, made ahead but for the end of each key.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::answer::PREFIX_BYTES;
+use crate::{
+    batch::{KeyBatch, Message},
+    error::Error,
+};
+
+/// The digits of a number in a key.
+const DIGITS: usize = 8;
+/// The shortest key: the number of the run, and that of the key in it.
+pub const MIN_KEY_BYTES: usize = 2 * DIGITS;
+/// What keys begin with, as far as they have room for it.
+const HOST: &str = "https://www.example.com/";
+
+/// Requests of as many keys each, encoded: a key has the same bytes in a message for one and
+/// in one for many, so this does for all.
+pub(super) struct Template {
+    /// The whole frame, with keys of the number 0.
+    frame: Bytes,
+    /// What a key takes in it.
+    stride: usize,
+    /// Where the keys end.
+    end: usize,
+    /// What all keys have in common.
+    prefix: String,
+}
+
+impl Template {
+    /// For requests that ask `filter` about `count` keys (at least one) of `key_bytes` (at
+    /// least [`MIN_KEY_BYTES`]). Other runs than `run` have other keys.
+    pub fn new(filter: &str, key_bytes: usize, run: u64, count: usize) -> Result<Self, Error> {
+        let room = key_bytes.saturating_sub(MIN_KEY_BYTES);
+        let prefix: String = HOST
+            .chars()
+            .chain(std::iter::repeat('-'))
+            .take(room)
+            .chain(digits(run).map(char::from))
+            .collect();
+        let key = with_number(&prefix, 0);
+        let keys: KeyBatch = std::iter::repeat_n(&key, count).collect();
+        let end = PREFIX_BYTES + keys.encoded_bytes();
+        let Message(message) = keys.into_message(filter)?;
+        let mut frame = BytesMut::with_capacity(PREFIX_BYTES + message.len());
+        frame.put_u8(0);
+        // A message has at most 16 MiB.
+        frame.put_u32(message.len() as u32);
+        frame.put(message);
+        Ok(Self {
+            frame: frame.freeze(),
+            stride: (end - PREFIX_BYTES) / count,
+            end,
+            prefix,
+        })
+    }
+
+    /// A request for as many keys as there are in one, from that number on.
+    pub fn fill(&self, first: u64) -> Bytes {
+        let mut frame = BytesMut::from(&*self.frame);
+        let keys = frame.get_mut(PREFIX_BYTES..self.end).unwrap_or_default();
+        for (key, number) in keys.chunks_exact_mut(self.stride).zip(first..) {
+            if let Some(end) = key.last_chunk_mut() {
+                *end = digits(number);
+            }
+        }
+        frame.freeze()
+    }
+
+    /// The key of that number.
+    pub fn key(&self, number: u64) -> String {
+        with_number(&self.prefix, number)
+    }
+}
+
+fn with_number(prefix: &str, number: u64) -> String {
+    let mut key = String::with_capacity(prefix.len() + DIGITS);
+    key.push_str(prefix);
+    key.extend(digits(number).map(char::from));
+    key
+}
+
+/// The low 48 bits of a number in digits of 6 bits, in a few instructions: writing keys must
+/// cost the sender less than reading them costs anybody. No run sends so many keys.
+fn digits(number: u64) -> [u8; DIGITS] {
+    // Halves, and their halves, and theirs, each to the low end of as many bits.
+    let mut spread = (number & 0x00ff_ffff) | (number & 0xffff_ff00_0000) << 8;
+    spread = (spread & 0x0000_0fff_0000_0fff) | (spread & 0x00ff_f000_00ff_f000) << 4;
+    spread = (spread & 0x003f_003f_003f_003f) | (spread & 0x0fc0_0fc0_0fc0_0fc0) << 2;
+    (spread + 0x3030_3030_3030_3030).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use prost::Message as _;
+    use seenset_proto::v1::{QueryAndAddBatchRequest, QueryAndAddRequest};
+
+    use super::*;
+
+    /// The message of a frame whose length is right.
+    #[track_caller]
+    fn message(frame: &Bytes) -> &[u8] {
+        let (prefix, message) = frame.split_first_chunk::<PREFIX_BYTES>().unwrap();
+        assert_eq!(prefix[0], 0, "compressed");
+        let length = u32::from_be_bytes(*prefix.last_chunk().unwrap());
+        assert_eq!(length as usize, message.len());
+        message
+    }
+
+    #[test]
+    fn a_request_has_the_keys_of_its_numbers_and_names_the_filter() {
+        // Lengths of one, two and three bytes.
+        for key_bytes in [MIN_KEY_BYTES, 17, 39, 60, 127, 128, 16_384] {
+            for (filter, count) in [("", 1), ("a", 3), (&*"f".repeat(128), 100)] {
+                let template = Template::new(filter, key_bytes, 7, count).unwrap();
+                let frame = template.fill(1 << 40);
+                let request = QueryAndAddBatchRequest::decode(message(&frame)).unwrap();
+                assert_eq!(request.filter, filter);
+                assert_eq!(request.keys.len(), count);
+                for (key, number) in request.keys.iter().zip(1 << 40..) {
+                    assert_eq!(key.len(), key_bytes);
+                    assert_eq!(*key, template.key(number));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_of_one_key_is_one_for_a_single_call() {
+        let template = Template::new("f", 200, 7, 1).unwrap();
+        let frame = template.fill(5);
+        let request = QueryAndAddRequest::decode(message(&frame)).unwrap();
+        assert_eq!((request.filter, request.key), ("f".into(), template.key(5)));
+    }
+
+    #[test]
+    fn no_two_keys_are_the_same() {
+        let numbers = (0..300).chain((3..48).map(|bit| (1 << bit) + 1_000));
+        let mut keys = HashSet::new();
+        for run in [0, 1, u64::MAX] {
+            let template = Template::new("", MIN_KEY_BYTES, run, 1).unwrap();
+            for number in numbers.clone() {
+                assert!(keys.insert(template.key(number)), "{run}, {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_fits_no_message_is_refused() {
+        let template = Template::new("", 1 << 20, 7, 16);
+        assert!(matches!(template, Err(Error::TooLarge { .. })));
+    }
+}
