@@ -3,6 +3,7 @@
 //! reads the lines that `dedup` has marked.
 
 mod args;
+mod bench;
 mod dedup;
 mod failure;
 mod filter;
@@ -50,6 +51,7 @@ async fn run(Args { global, command }: Args) -> Result<(), Failure> {
         Command::Store => service::store(&global).await,
         Command::Filter(command) => filter::run(&global, command).await,
         Command::Plan(spec) => plan::run(&global, &spec),
+        Command::Bench(args) => bench::run(&global, args).await,
         Command::Health(args) => service::health(&global, &args.service).await,
     }
 }

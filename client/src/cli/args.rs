@@ -4,8 +4,12 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 
+pub(super) use bench::Bench;
+
 use super::failure::Failure;
 use crate::{Client, Options};
+
+mod bench;
 
 /// How lines become keys; part of the help of `dedup` and `load`.
 const LINES_HELP: &str = "\
@@ -44,9 +48,10 @@ pub(super) struct Global {
         value_name = "ADDRESS",
         default_value = "http://127.0.0.1:9090"
     )]
-    server: String,
+    pub(super) server: String,
 
-    /// The filter that the keys go to [default: the one named default; of `store`: all].
+    /// The filter that the keys go to [default: the one named default; of `store`: all; of
+    /// `bench`: one of its own].
     #[arg(long, global = true, value_name = "NAME")]
     pub(super) filter: Option<String>,
 
@@ -63,12 +68,17 @@ pub(super) struct Global {
 impl Global {
     /// Connects to the server, for the keys of the chosen filter.
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
+        let client = Client::connect_with(&self.server, self.options()).await?;
+        Ok(client.filter(self.filter.as_deref().unwrap_or_default()))
+    }
+
+    /// How long calls may take.
+    pub(super) fn options(&self) -> Options {
         let mut options = Options::default();
         if let Some(timeout) = self.timeout {
             options.deadline = timeout;
         }
-        let client = Client::connect_with(&self.server, options).await?;
-        Ok(client.filter(self.filter.as_deref().unwrap_or_default()))
+        options
     }
 
     /// The time that a call may take that takes long by nature.
@@ -117,6 +127,17 @@ pub(super) enum Command {
     /// Compute the size of a filter for a number of keys and a false-positive rate. Asks
     /// no server.
     Plan(Spec),
+    /// Measure how fast a server answers: keys a second, and a histogram of latencies.
+    ///
+    /// The keys go to a filter that the command makes for itself, named bench- and a
+    /// random number, and deletes at the end, whatever ends it; only a second signal, or one
+    /// that cannot be caught, leaves it behind. With --filter they go to that filter and
+    /// STAY IN IT, millions of them in a second: never name one that is in use.
+    ///
+    /// The keys are new to any server, but for the share that --seen says. SIGINT and SIGTERM
+    /// end the run and print what was measured so far; the exit code is 130.
+    #[command(after_long_help = bench::RESULT_HELP)]
+    Bench(Bench),
     /// Tell whether the server serves, by the exit code: 0 if it does, else 1. For
     /// container health checks.
     Health(Health),

@@ -9,7 +9,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -47,6 +47,12 @@ pub struct State {
     pub lose_reply_of_call: AtomicUsize,
     /// So many calls are never answered.
     pub hang: AtomicUsize,
+    /// So many calls are answered as if they had added nothing.
+    pub forget: AtomicUsize,
+    /// The filters that were made and not removed.
+    pub filters: Mutex<HashSet<String>>,
+    /// Filters are not removed.
+    pub keep_filters: AtomicBool,
     /// Streams answer nothing before they have so many messages.
     pub hold: AtomicUsize,
     /// The most stream messages that had come and were not answered.
@@ -69,6 +75,9 @@ impl State {
     }
 
     fn mark(&self, filter: &str, keys: &[String]) -> Vec<bool> {
+        if take(&self.forget) {
+            return vec![false; keys.len()];
+        }
         let mut seen = self.seen.lock().unwrap();
         keys.iter()
             .map(|key| !seen.insert((filter.to_owned(), key.clone())))
@@ -196,7 +205,7 @@ impl DedupService for Fake {
     }
 }
 
-/// Only pages: what a filter is, the real server is asked about.
+/// Pages, and names: what a filter is, the real server is asked about.
 #[tonic::async_trait]
 impl FilterService for Fake {
     /// Three pages, of two filters, none, and one.
@@ -212,10 +221,7 @@ impl FilterService for Fake {
             "third" => (&["c"], ""),
             _ => return Err(Status::invalid_argument("page_token")),
         };
-        let filters = names.iter().map(|&name| v1::Filter {
-            name: name.to_owned(),
-            ..v1::Filter::default()
-        });
+        let filters = names.iter().map(|&name| filter(name.to_owned()));
         Ok(Response::new(v1::ListFiltersResponse {
             filters: filters.collect(),
             next_page_token: next.to_owned(),
@@ -224,23 +230,45 @@ impl FilterService for Fake {
 
     async fn create_filter(
         &self,
-        _: Request<v1::CreateFilterRequest>,
+        request: Request<v1::CreateFilterRequest>,
     ) -> Result<Response<v1::CreateFilterResponse>, Status> {
-        Err(Status::unimplemented("fake"))
+        let name = request.into_inner().name;
+        self.0.filters.lock().unwrap().insert(name.clone());
+        Ok(Response::new(v1::CreateFilterResponse {
+            filter: Some(filter(name)),
+        }))
     }
 
     async fn get_filter(
         &self,
-        _: Request<v1::GetFilterRequest>,
+        request: Request<v1::GetFilterRequest>,
     ) -> Result<Response<v1::GetFilterResponse>, Status> {
-        Err(Status::unimplemented("fake"))
+        let name = request.into_inner().name;
+        if !self.0.filters.lock().unwrap().contains(&name) {
+            return Err(Status::not_found(format!("no filter {name}")));
+        }
+        Ok(Response::new(v1::GetFilterResponse {
+            filter: Some(filter(name)),
+        }))
     }
 
     async fn delete_filter(
         &self,
-        _: Request<v1::DeleteFilterRequest>,
+        request: Request<v1::DeleteFilterRequest>,
     ) -> Result<Response<v1::DeleteFilterResponse>, Status> {
-        Err(Status::unimplemented("fake"))
+        if self.0.keep_filters.load(SeqCst) {
+            return Err(Status::internal("the disk is read-only"));
+        }
+        let name = request.into_inner().name;
+        self.0.filters.lock().unwrap().remove(&name);
+        Ok(Response::new(v1::DeleteFilterResponse {}))
+    }
+}
+
+fn filter(name: String) -> v1::Filter {
+    v1::Filter {
+        name,
+        ..v1::Filter::default()
     }
 }
 

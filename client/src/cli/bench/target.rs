@@ -1,0 +1,123 @@
+//! The filter that the keys go to: one of the command's own, unless the user names one.
+
+use std::{collections::hash_map::RandomState, hash::BuildHasher};
+
+use tonic::Code;
+
+use super::units::count;
+use crate::{
+    Client, Error,
+    cli::{args::Bench, failure::Failure, output::note},
+    v1,
+};
+
+/// The capacity of an own filter, that of a server's default.
+const CAPACITY: u64 = 100_000_000;
+/// The false-positive rate of an own filter.
+const RATE: f64 = 0.001;
+
+/// The filter that the keys go to.
+pub(super) enum Target {
+    /// Made for this run, and removed after it.
+    Own {
+        /// `bench-` and a random number.
+        name: String,
+        /// The keys that it is made for.
+        capacity: u64,
+    },
+    /// What the user named. It keeps the keys.
+    Named(String),
+}
+
+impl Target {
+    /// Makes a filter, or finds the one that was named.
+    pub(super) async fn prepare(
+        client: &Client,
+        named: Option<&str>,
+        args: &Bench,
+    ) -> Result<Self, Failure> {
+        if let Some(name) = named {
+            if args.capacity.is_some() {
+                return Err(Failure::Usage(
+                    "--capacity is for a filter of the command's own, and --filter names \
+                     another"
+                        .to_owned(),
+                ));
+            }
+            let filter = client.get_filter(name).await?;
+            return Ok(Self::Named(filter.name));
+        }
+        let capacity = args.capacity.unwrap_or(CAPACITY);
+        let name = format!("bench-{:016x}", RandomState::new().hash_one(0));
+        let spec = v1::FilterSpec {
+            capacity,
+            false_positive_rate: RATE,
+            ..v1::FilterSpec::default()
+        };
+        match client.create_filter(&name, spec).await {
+            Ok(_) => Ok(Self::Own { name, capacity }),
+            Err(error) => {
+                // Without an answer, it may be there all the same.
+                if !error.changed_nothing() {
+                    let _ = remove(client, &name).await;
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Removes an own filter.
+    pub(super) async fn remove(&self, client: &Client) -> Result<(), Failure> {
+        match self {
+            Self::Own { name, .. } => remove(client, name).await,
+            Self::Named(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Own { name, .. } | Self::Named(name) => name,
+        }
+    }
+
+    /// The capacity of an own filter.
+    pub(super) fn own_capacity(&self) -> Option<u64> {
+        match self {
+            Self::Own { capacity, .. } => Some(*capacity),
+            Self::Named(_) => None,
+        }
+    }
+
+    /// A line on it.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Own { name, capacity } => {
+                format!(
+                    "filter: {name} for {} keys, deleted after the run",
+                    count(*capacity)
+                )
+            }
+            Self::Named(name) => format!("filter: {name}, which keeps the keys"),
+        }
+    }
+}
+
+async fn remove(client: &Client, name: &str) -> Result<(), Failure> {
+    let mut removed = client.delete_filter(name).await;
+    if let Err(Error::Broken { .. }) = removed {
+        // What broke the load may have broken this connection, and nobody looked at it until
+        // now. The name is nobody else's, so twice does no harm.
+        removed = client.delete_filter(name).await;
+    }
+    match removed {
+        Ok(()) => Ok(()),
+        Err(error) if error.code() == Some(Code::NotFound) => Ok(()),
+        Err(error) => {
+            note(&format!(
+                "seenset: {error}\nThe filter {name} may still be there; this removes it: \
+                 seenset filter delete {name}"
+            ));
+            Err(Failure::Reported)
+        }
+    }
+}
