@@ -17,7 +17,7 @@ mod echo;
 mod messages;
 mod process;
 
-use std::{env, ops::ControlFlow, time::Duration};
+use std::{env, ops::ControlFlow, thread, time::Duration};
 
 use hdrhistogram::Histogram;
 use seenset_client::{
@@ -32,6 +32,8 @@ const FILTER_MIB: u64 = 1024;
 const ROUNDS: usize = 11;
 /// How long each turn takes.
 const TURN: Duration = Duration::from_secs(1);
+/// No snapshot takes as long.
+const STORE_TIMEOUT: Duration = Duration::from_secs(100);
 /// The batches of a stream that are under way at once.
 const WINDOW: usize = 16;
 /// The length of every key.
@@ -96,10 +98,17 @@ fn main() {
     for contender in &mut contenders {
         contender.turn(SCENARIOS[0].1, Keys::New, 3 * TURN);
     }
+    let chosen = |name: &str| {
+        arguments.is_empty() || arguments.iter().any(|argument| name.contains(argument))
+    };
     for (name, load, keys) in SCENARIOS {
-        if arguments.is_empty() || arguments.iter().any(|argument| name.contains(argument)) {
+        if chosen(name) {
             run(name, load, keys, &mut contenders);
         }
+    }
+    let [_, seenset] = &mut contenders;
+    if chosen("store") {
+        store(seenset);
     }
 }
 
@@ -127,13 +136,49 @@ impl Contender {
 
     /// What came of a load, and the CPU time that the server took for it.
     fn turn(&mut self, load: Load, keys: Keys, time: Duration) -> (Outcome, Duration) {
+        self.turn_until(load, keys, time, || false)
+    }
+
+    /// The same, until `end` says so, if that is sooner.
+    fn turn_until(
+        &mut self,
+        load: Load,
+        keys: Keys,
+        time: Duration,
+        end: impl Fn() -> bool,
+    ) -> (Outcome, Duration) {
         let share = if keys == Keys::Seen { 1.0 } else { 0.0 };
         let before = self.server.cpu_time();
-        let run = self
-            .generator
-            .run(load, share, time, |_| ControlFlow::Continue(()));
+        let run = self.generator.run(load, share, time, |_| {
+            if end() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
         let outcome = self.runtime.block_on(run).unwrap();
         (outcome, self.server.cpu_time() - before)
+    }
+
+    /// Stores the filter, on a thread of its own.
+    fn store(&self) -> thread::JoinHandle<()> {
+        let address = self.server.address.clone();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let options = Options {
+                    deadline: STORE_TIMEOUT,
+                    ..Options::default()
+                };
+                let client = seenset_client::Client::connect_with(&address, options)
+                    .await
+                    .unwrap();
+                client.store("default").await.unwrap();
+            });
+        })
     }
 }
 
@@ -146,16 +191,30 @@ struct Row {
     cpu_time: Duration,
 }
 
-fn run(name: &str, load: Load, keys: Keys, contenders: &mut [Contender]) {
-    let mut rows: Vec<Row> = contenders
-        .iter()
-        .map(|contender| Row {
-            name: contender.name,
+impl Row {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
             keys_per_second: Vec::new(),
             latencies: Histogram::new(3).unwrap(),
             keys: 0,
             cpu_time: Duration::ZERO,
-        })
+        }
+    }
+
+    fn add(&mut self, (outcome, cpu_time): (Outcome, Duration)) {
+        self.keys_per_second
+            .push(outcome.per_second(outcome.keys()));
+        self.keys += outcome.keys();
+        self.latencies += outcome.latencies;
+        self.cpu_time += cpu_time;
+    }
+}
+
+fn run(name: &str, load: Load, keys: Keys, contenders: &mut [Contender]) {
+    let mut rows: Vec<Row> = contenders
+        .iter()
+        .map(|contender| Row::new(contender.name))
         .collect();
     for _ in 0..ROUNDS {
         for (contender, row) in contenders.iter_mut().zip(&mut rows) {
@@ -165,13 +224,28 @@ fn run(name: &str, load: Load, keys: Keys, contenders: &mut [Contender]) {
                 assert!(wrong <= outcome.keys() / 100, "{wrong} false positives");
                 assert_eq!(outcome.forgotten, 0, "forgotten");
             }
-            row.keys_per_second.push(outcome.per_second(outcome.keys()));
-            row.keys += outcome.keys();
-            row.latencies += outcome.latencies;
-            row.cpu_time += cpu_time;
+            row.add((outcome, cpu_time));
         }
     }
     print(name, &rows);
+}
+
+/// The stream by itself, and while all of the filter is stored.
+fn store(seenset: &mut Contender) {
+    let (_, load, keys) = SCENARIOS[0];
+    let (mut alone, mut storing) = (Row::new("alone"), Row::new("while storing"));
+    let mut seconds = Vec::new();
+    for _ in 0..ROUNDS {
+        alone.add(seenset.turn(load, keys, 2 * TURN));
+        let store = seenset.store();
+        let turn = seenset.turn_until(load, keys, STORE_TIMEOUT, || store.is_finished());
+        store.join().unwrap();
+        seconds.push(turn.0.elapsed.as_secs_f64());
+        storing.add(turn);
+    }
+    print("stream 1000 new", &[alone, storing]);
+    let [low, median, high] = quantiles(&mut seconds);
+    println!("  {FILTER_MIB} MiB are stored in {median:.1} ({low:.1}, {high:.1}) seconds");
 }
 
 fn print(name: &str, rows: &[Row]) {

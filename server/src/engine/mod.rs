@@ -5,6 +5,7 @@
 //! this one. It takes names and keys as they came, and checks them before it changes
 //! anything; work that blocks runs on threads of its own.
 
+mod background;
 mod budget;
 mod counters;
 mod error;

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::{
-    Engine, EngineError,
+    Engine, EngineError, background,
     guarded::{GuardedFilter, StoreReport},
 };
 use crate::store::FilterName;
@@ -84,7 +84,7 @@ impl Engine {
         filter: Arc<GuardedFilter>,
     ) -> Result<Option<StoreReport>, EngineError> {
         let turn = filter.turn().await;
-        self.blocking(move |inner| Ok(filter.store(&inner.directory, turn)?))
-            .await
+        let inner = self.inner.clone();
+        background::run("store", move || Ok(filter.store(&inner.directory, turn)?)).await
     }
 }

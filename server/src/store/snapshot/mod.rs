@@ -29,5 +29,19 @@ fn checksum(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
+/// [`checksum`] of bytes that come in pieces.
+#[derive(Default)]
+struct Checksum(xxhash_rust::xxh3::Xxh3Default);
+
+impl Checksum {
+    fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn value(&self) -> u64 {
+        self.0.digest()
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -4,13 +4,22 @@ use std::{
     fs::{self, File},
     io::{self, Seek, SeekFrom, Write},
     path::Path,
+    thread,
 };
 
-use super::{ShardState, SnapshotHeader, checksum, table};
+use super::{Checksum, ShardState, SnapshotHeader, table};
 use crate::{
     filter::shape::Shape,
     store::{DataDirectory, StoreError},
 };
+
+/// What is written at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// What is written at most before it has to reach the disk. So a snapshot takes no more of the
+/// system's memory than this, whatever the size of the filter, and writing does not race ahead
+/// of the disk, to be waited for at the end by everybody who writes.
+const WINDOW_BYTES: u64 = 32 << 20;
 
 /// A snapshot that is on stable storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +76,7 @@ fn write(
 
     let mut entries = Vec::with_capacity(shape.shard_count());
     let mut words = vec![0; shape.shard_words()];
+    let mut unsynced_bytes = 0;
     for index in 0..shape.shard_count() {
         let state = copy_shard(index, &mut words);
         let mut entry = table::Entry {
@@ -77,19 +87,47 @@ fn write(
             // Nothing to do where the machine is little-endian like the file.
             words.iter_mut().for_each(|word| *word = word.to_le());
             let stored: &[u8] = bytemuck::cast_slice(&words);
-            file.write_all(stored)?;
+            entry.checksum = write_shard(&mut file, stored)?;
             entry.stored_bytes = stored.len() as u64;
-            entry.checksum = checksum(stored);
             bytes += entry.stored_bytes;
+            unsynced_bytes += entry.stored_bytes;
         }
         entries.push(entry);
+        if unsynced_bytes >= WINDOW_BYTES {
+            file.sync_data()?;
+            forget(&file);
+            unsynced_bytes = 0;
+        }
     }
 
     file.rewind()?;
     file.write_all(&header.encode(bytes))?;
     file.write_all(&table::encode(&entries))?;
     file.sync_all()?;
+    forget(&file);
     Ok(Written { bytes })
+}
+
+/// Writes the bytes of a shard and returns their checksum. In pieces, between which other
+/// threads come first: the system does not interrupt a call of its own everywhere, and one for
+/// some MiB may take longer than all the calls of a client that wait for this core.
+fn write_shard(file: &mut File, stored: &[u8]) -> io::Result<u64> {
+    let mut checksum = Checksum::default();
+    for piece in stored.chunks(PIECE_BYTES) {
+        checksum.update(piece);
+        file.write_all(piece)?;
+        thread::yield_now();
+    }
+    Ok(checksum.value())
+}
+
+/// Has the system keep no copy in memory of what has reached the disk: it is read at the next
+/// start at most, and would take as much memory again as the filter.
+fn forget(file: &File) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
 }
 
 /// Makes a file that only the server's user can read: the secret of the hash is in it.
