@@ -5,10 +5,11 @@ use std::time::Duration;
 use seenset_proto::v1::{
     AddBatchRequest, AddRequest, QueryAndAddBatchRequest, QueryAndAddRequest,
     QueryAndAddStreamRequest, QueryBatchRequest, QueryRequest,
+    dedup_service_client::DedupServiceClient,
 };
-use tokio::{task::JoinSet, time::timeout};
-use tokio_stream::StreamExt;
-use tonic::{Code, Status};
+use tokio::{sync::mpsc, task::JoinSet, time::timeout};
+use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+use tonic::{Code, Status, transport::Channel};
 
 use crate::{
     common::{config, dedup, start, stop},
@@ -161,6 +162,65 @@ async fn large_messages_on_one_connection_take_turns() {
     let answers = timeout(Duration::from_secs(40), calls.join_all()).await;
     for answer in answers.expect("calls wait for each other") {
         assert_eq!(answer.unwrap().into_inner().seen, [false; 250]);
+    }
+    stop(server).await;
+}
+
+/// A client that sends and does not read is held back, and holds up nobody else, on its own
+/// connection neither; once it reads, it gets all its answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_not_read_stands_still_by_itself() {
+    const BATCH: usize = 1000;
+    /// Far more than the windows of a stream hold.
+    const ENOUGH: usize = 2000;
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(config(dir.path())).await;
+    let endpoint = Channel::from_shared(format!("http://{}", server.local_addr())).unwrap();
+    // What is not read of one stream must not fill up the window that the client's streams
+    // share.
+    let endpoint = endpoint
+        .initial_stream_window_size(1 << 16)
+        .initial_connection_window_size(1 << 20);
+    let mut client = DedupServiceClient::new(endpoint.connect().await.unwrap());
+    let batch = |number: usize| {
+        let key = |key| format!("{number}/{key:050}");
+        request(|r: &mut QueryAndAddStreamRequest| r.keys = (0..BATCH).map(key).collect())
+    };
+
+    let (batches, requests) = mpsc::channel(1);
+    let slow = client
+        .query_and_add_stream(ReceiverStream::new(requests))
+        .await
+        .unwrap();
+    let mut sent = 0;
+    while let Ok(taken) = timeout(Duration::from_secs(1), batches.send(batch(sent))).await {
+        taken.unwrap();
+        sent += 1;
+        assert!(sent < ENOUGH, "nothing holds the client back");
+    }
+    assert!(sent > 4, "{sent} batches are in flight at most");
+
+    for mut other in [client, dedup(&server).await] {
+        let batches = (0..100).map(batch).collect::<Vec<_>>();
+        let answers = timeout(Duration::from_secs(20), async {
+            let answers = other.query_and_add_stream(tokio_stream::iter(batches));
+            answers
+                .await
+                .unwrap()
+                .into_inner()
+                .collect::<Vec<_>>()
+                .await
+        });
+        let answers = answers.await.expect("another stream stands still as well");
+        assert_eq!(answers.len(), 100);
+        assert!(answers.iter().all(Result::is_ok));
+    }
+
+    drop(batches);
+    let answers: Vec<_> = slow.into_inner().collect().await;
+    assert_eq!(answers.len(), sent);
+    for answer in answers {
+        assert_eq!(answer.unwrap().seen.len(), BATCH);
     }
     stop(server).await;
 }
