@@ -127,9 +127,9 @@ impl GuardedFilter {
     }
 
     /// Writes a snapshot and tells what it holds; `None` if the filter has been deleted.
-    /// Blocks until it is on stable storage. Locks one shard (and its neighbours behind
-    /// the same lock) at a time, for the copy alone and against writers alone. Writes none if one was begun after the turn was asked for:
-    /// that one holds everything acknowledged until then.
+    /// Blocks until it is on stable storage. Locks one shard (and its neighbours behind the same
+    /// lock) at a time, for the copy alone and against writers alone. Writes none if one was
+    /// begun after the turn was asked for: that one holds everything acknowledged until then.
     ///
     /// # Errors
     ///
