@@ -20,12 +20,12 @@
 
 use std::{
     env, fs,
-    hint::black_box,
+    hint::{black_box, spin_loop},
     ops::Range,
     slice,
-    sync::{
-        Barrier,
-        atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicU64, AtomicUsize,
+        Ordering::{Relaxed, SeqCst},
     },
     thread,
     time::{Instant, SystemTime},
@@ -34,6 +34,7 @@ use std::{
 use fastbloom::BloomFilter;
 use foldhash::fast::FixedState;
 use futures_util::FutureExt;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use sbbf_rs_safe::Filter as Sbbf;
 use seenset_server::{
     engine::{Engine, Limits},
@@ -394,38 +395,22 @@ fn print(what: &str, rows: &[(&str, Vec<f64>)]) {
     }
 }
 
-/// Keys are taken by one thread and by two, in turns: how much more two do.
+/// Keys are taken by one thread and by two, in turns: how much more two do. Each of the two has
+/// a core of its own, and what one does is the mean of both cores.
 fn two_threads(contenders: &[(&str, Shared)]) {
-    // Long enough that it matters little when each of the threads comes to run.
     const TURN: usize = 50 * BATCH;
-    const ROUNDS: usize = 21;
-    let keys = keys("two", ROUNDS * 3 * TURN);
+    const ROUNDS: usize = 41;
+    let keys = keys("two", ROUNDS * 4 * TURN);
     let mut ratios: Vec<Vec<f64>> = contenders.iter().map(|_| Vec::new()).collect();
-    for keys in keys.chunks(3 * TURN) {
+    for keys in keys.chunks(4 * TURN) {
         for ((_, take), ratios) in contenders.iter().zip(&mut ratios) {
-            let together = |threads: Vec<Keys>| {
-                let start = Barrier::new(threads.len());
-                thread::scope(|scope| {
-                    let threads: Vec<_> = threads
-                        .into_iter()
-                        .map(|keys| {
-                            let start = &start;
-                            scope.spawn(move || {
-                                read(keys);
-                                start.wait();
-                                let begun = Instant::now();
-                                black_box(take(keys));
-                                begun.elapsed().as_secs_f64()
-                            })
-                        })
-                        .collect();
-                    let times = threads.into_iter().map(|thread| thread.join().unwrap());
-                    times.fold(0.0, f64::max)
-                })
-            };
-            let (alone, rest) = keys.split_at(TURN);
-            let (left, right) = rest.split_at(TURN);
-            ratios.push(2.0 * together(vec![alone]) / together(vec![left, right]));
+            let mut turns = keys.chunks(TURN);
+            let mut alone = 0.0;
+            for core in [0, 1] {
+                alone += rate(take, &[(core, turns.next().unwrap())]) / 2.0;
+            }
+            let together = [(0, turns.next().unwrap()), (1, turns.next().unwrap())];
+            ratios.push(rate(take, &together) / alone);
         }
     }
     println!("  two threads do as much as one, times");
@@ -434,4 +419,37 @@ fn two_threads(contenders: &[(&str, Shared)]) {
         let at = |share: usize| ratios[ratios.len() * share / 100];
         println!("    {name:16} {:6.2} {:8.2} {:8.2}", at(10), at(50), at(90));
     }
+}
+
+/// Keys a second, of all threads: each has a core and its own keys, and begins with the others.
+fn rate(take: Shared, threads: &[(usize, Keys)]) -> f64 {
+    let ready = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let threads: Vec<_> = threads
+            .iter()
+            .map(|&(core, keys)| {
+                let ready = &ready;
+                scope.spawn(move || {
+                    pin(core);
+                    read(keys);
+                    ready.fetch_add(1, SeqCst);
+                    while ready.load(SeqCst) < threads.len() {
+                        spin_loop();
+                    }
+                    let begun = Instant::now();
+                    black_box(take(keys));
+                    keys.len() as f64 / begun.elapsed().as_secs_f64()
+                })
+            })
+            .collect();
+        let rates = threads.into_iter().map(|thread| thread.join().unwrap());
+        rates.sum()
+    })
+}
+
+/// Has this thread run on one core.
+fn pin(core: usize) {
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    sched_setaffinity(None, &cores).unwrap();
 }

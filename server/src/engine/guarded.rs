@@ -31,6 +31,7 @@ use std::{
     time::SystemTime,
 };
 
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 pub use self::snapshots::{LastStore, StoreReport};
@@ -66,7 +67,8 @@ pub struct GuardedFilter {
     create_time: SystemTime,
     shards: Shards,
     prefetcher: Prefetcher,
-    version: AtomicU64,
+    /// Written at the end of each call that changes anything: not in the line of what all read.
+    version: CachePadded<AtomicU64>,
     counters: Counters,
     memory: Reservation,
     last_store: Mutex<Option<LastStore>>,
@@ -130,7 +132,7 @@ impl GuardedFilter {
             create_time,
             shards: Shards::new(words),
             prefetcher,
-            version: AtomicU64::new(0),
+            version: AtomicU64::new(0).into(),
             counters: Counters::default(),
             memory,
             last_store: Mutex::new(None),

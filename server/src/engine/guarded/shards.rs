@@ -6,7 +6,11 @@
 //! So there are no more locks than keep the cores from waiting for each other, and a batch
 //! takes each of them for many keys.
 
-use std::{num::NonZero, thread};
+use std::{
+    num::NonZero,
+    ops::{Deref, DerefMut},
+    thread,
+};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{
@@ -29,8 +33,48 @@ pub struct Shards {
     log2_width: u32,
 }
 
+// A stripe of one shard and its lock fit into one cache line.
+const _: () = assert!(size_of::<RwLock<Stripe>>() <= 64);
+
 /// The shards behind one lock.
-pub type Stripe = Box<[Shard]>;
+#[derive(Debug)]
+pub enum Stripe {
+    /// Beside its lock, so that both come to a core in one cache line.
+    One([Shard; 1]),
+    /// Neighbours.
+    Many(Box<[Shard]>),
+}
+
+impl FromIterator<Shard> for Stripe {
+    fn from_iter<I: IntoIterator<Item = Shard>>(shards: I) -> Self {
+        match <[Shard; 1]>::try_from(Vec::from_iter(shards)) {
+            Ok(one) => Self::One(one),
+            Err(many) => Self::Many(many.into()),
+        }
+    }
+}
+
+impl Deref for Stripe {
+    type Target = [Shard];
+
+    #[inline]
+    fn deref(&self) -> &[Shard] {
+        match self {
+            Self::One(shard) => shard,
+            Self::Many(shards) => shards,
+        }
+    }
+}
+
+impl DerefMut for Stripe {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [Shard] {
+        match self {
+            Self::One(shard) => shard,
+            Self::Many(shards) => shards,
+        }
+    }
+}
 
 /// One shard.
 #[derive(Debug)]
