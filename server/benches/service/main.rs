@@ -19,7 +19,6 @@ mod process;
 
 use std::{env, ops::ControlFlow, thread, time::Duration};
 
-use hdrhistogram::Histogram;
 use seenset_client::{
     Options,
     load::{Calls, Generator, Load, Outcome},
@@ -38,6 +37,8 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(100);
 const WINDOW: usize = 16;
 /// The length of every key.
 const KEY_BYTES: usize = 60;
+/// Which latencies are told.
+const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
 /// Which keys are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +187,8 @@ impl Contender {
 struct Row {
     name: &'static str,
     keys_per_second: Vec<f64>,
-    latencies: Histogram<u64>,
+    /// In microseconds, at each of [`QUANTILES`].
+    latencies: [Vec<f64>; QUANTILES.len()],
     keys: u64,
     cpu_time: Duration,
 }
@@ -196,7 +198,7 @@ impl Row {
         Self {
             name,
             keys_per_second: Vec::new(),
-            latencies: Histogram::new(3).unwrap(),
+            latencies: Default::default(),
             keys: 0,
             cpu_time: Duration::ZERO,
         }
@@ -206,7 +208,10 @@ impl Row {
         self.keys_per_second
             .push(outcome.per_second(outcome.keys()));
         self.keys += outcome.keys();
-        self.latencies += outcome.latencies;
+        for (latencies, quantile) in self.latencies.iter_mut().zip(QUANTILES) {
+            let nanoseconds = outcome.latencies.value_at_quantile(quantile);
+            latencies.push(nanoseconds as f64 / 1000.0);
+        }
         self.cpu_time += cpu_time;
     }
 }
@@ -244,38 +249,41 @@ fn store(seenset: &mut Contender) {
         storing.add(turn);
     }
     print("stream 1000 new", &[alone, storing]);
-    let [low, median, high] = quantiles(&mut seconds);
+    let [low, median, high] = quantiles(&seconds);
     println!("  {FILTER_MIB} MiB are stored in {median:.1} ({low:.1}, {high:.1}) seconds");
 }
 
+/// Medians of the turns, and of their ratios to the first row's.
 fn print(name: &str, rows: &[Row]) {
     println!(
-        "\n{name:18} {:>12} {:>8} {:>8} {:>8} {:>10}   ratio (10 %, 90 %)",
-        "keys/s", "p50 us", "p99", "p99.9", "CPU ns/key"
+        "\n{name:18} {:>12} {:>8} {:>8} {:>8} {:>10}   {:22} p99 ratio",
+        "keys/s", "p50 us", "p99", "p99.9", "CPU ns/key", "ratio (10 %, 90 %)"
     );
+    let ratio = |own: &[f64], first: &[f64]| {
+        let ratios = own.iter().zip(first).map(|(own, first)| own / first);
+        let [low, median, high] = quantiles(&ratios.collect::<Vec<_>>());
+        format!("{median:.2} ({low:.2}, {high:.2})")
+    };
+    let median = |values: &[f64]| quantiles(values)[1];
     for row in rows {
-        let at = |quantile| row.latencies.value_at_quantile(quantile) as f64 / 1000.0;
-        let mut ratios: Vec<f64> = row
-            .keys_per_second
-            .iter()
-            .zip(&rows[0].keys_per_second)
-            .map(|(own, echo)| own / echo)
-            .collect();
-        let [low, median, high] = quantiles(&mut ratios);
+        let [p50, p99, p999] = &row.latencies;
         println!(
-            "  {:16} {:>12.0} {:>8.0} {:>8.0} {:>8.0} {:>10.1}   {median:.2} ({low:.2}, {high:.2})",
+            "  {:16} {:>12.0} {:>8.0} {:>8.0} {:>8.0} {:>10.1}   {:22} {}",
             row.name,
-            quantiles(&mut row.keys_per_second.clone())[1],
-            at(0.5),
-            at(0.99),
-            at(0.999),
+            median(&row.keys_per_second),
+            median(p50),
+            median(p99),
+            median(p999),
             row.cpu_time.as_nanos() as f64 / row.keys as f64,
+            ratio(&row.keys_per_second, &rows[0].keys_per_second),
+            ratio(p99, &rows[0].latencies[1]),
         );
     }
 }
 
 /// The values at 10 %, 50 % and 90 %.
-fn quantiles(values: &mut [f64]) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    [10, 50, 90].map(|percent| values[(values.len() - 1) * percent / 100])
+fn quantiles(values: &[f64]) -> [f64; 3] {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    [10, 50, 90].map(|percent| sorted[(sorted.len() - 1) * percent / 100])
 }
