@@ -160,7 +160,7 @@ fn serve(
             .layer(MapResponseLayer::new(grpc::correct_response))
             // With a signal that never comes: without one, connections are not asked to close
             // when no more come.
-            .serve_with_incoming_shutdown(services.clone(), incoming, future::pending())
+            .serve_with_incoming_shutdown(services.for_core(), incoming, future::pending())
     };
     cores.serve(connections.clone(), server, end)
 }

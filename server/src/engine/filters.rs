@@ -48,7 +48,7 @@ impl Engine {
         name: &str,
         request: SpecRequest,
     ) -> Result<Creation, EngineError> {
-        self.check_recovered()?;
+        self.inner.check_recovered()?;
         self.create(filter_name("name", name)?, request).await
     }
 
@@ -70,7 +70,7 @@ impl Engine {
     /// [`EngineError::Recovering`], [`EngineError::PageSize`], or [`EngineError::Name`] for a
     /// token that no page has ended with.
     pub async fn list_filters(&self, page_size: i32, token: &str) -> Result<Page, EngineError> {
-        self.check_recovered()?;
+        self.inner.check_recovered()?;
         let size = match usize::try_from(page_size) {
             Ok(0) => DEFAULT_PAGE_SIZE,
             Ok(size) => size.min(MAX_PAGE_SIZE),
@@ -103,7 +103,7 @@ impl Engine {
     ///
     /// [`EngineError`]; the filter is then still there.
     pub async fn delete_filter(&self, name: &str) -> Result<(), EngineError> {
-        self.check_recovered()?;
+        self.inner.check_recovered()?;
         let name: FilterName = name.parse().map_err(|source| EngineError::Name {
             field: "name",
             source,

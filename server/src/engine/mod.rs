@@ -146,7 +146,8 @@ impl Engine {
     /// [`EngineError::BatchLength`]. The call has then changed nothing.
     pub async fn query(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
         self.inner.limits.check_key(key.as_bytes())?;
-        self.ask(filter, |filter| filter.query(key.as_bytes()))
+        self.inner
+            .ask(filter, |filter| filter.query(key.as_bytes()))
     }
 
     /// Adds a key.
@@ -156,8 +157,8 @@ impl Engine {
     /// As [`Self::query`].
     pub async fn add(&self, filter: &str, key: &str) -> Result<(), EngineError> {
         self.inner.limits.check_key(key.as_bytes())?;
-        let _open = self.inner.open()?;
-        self.ask(filter, |filter| filter.add(key.as_bytes()))
+        self.inner
+            .change(filter, |filter| filter.add(key.as_bytes()))
     }
 
     /// Whether a key had been seen before this call, which adds it.
@@ -167,8 +168,8 @@ impl Engine {
     /// As [`Self::query`].
     pub async fn query_and_add(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
         self.inner.limits.check_key(key.as_bytes())?;
-        let _open = self.inner.open()?;
-        self.ask(filter, |filter| filter.query_and_add(key.as_bytes()))
+        self.inner
+            .change(filter, |filter| filter.query_and_add(key.as_bytes()))
     }
 
     /// Whether each of the keys has been seen.
@@ -181,22 +182,26 @@ impl Engine {
         filter: &str,
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
-        let weight = self.inner.limits.check_batch(&keys)?;
-        let filter = self.filter(filter)?;
-        let work = move || Ok(filter.query_batch(&keys));
-        self.inner.workers.run(weight, work).await
+        self.batch(filter, keys, |inner, filter, keys| {
+            inner.ask(filter, |filter| filter.query_batch(keys))
+        })
+        .await
     }
 
-    /// Adds the keys.
+    /// Adds the keys: all of them or, if the engine is closed, none.
     ///
     /// # Errors
     ///
     /// As [`Self::query`].
     pub async fn add_batch(&self, filter: &str, keys: impl Keys) -> Result<(), EngineError> {
-        self.change(filter, keys, GuardedFilter::add_batch).await
+        self.batch(filter, keys, |inner, filter, keys| {
+            inner.change(filter, |filter| filter.add_batch(keys))
+        })
+        .await
     }
 
-    /// Whether each of the keys had been seen before it was added.
+    /// Whether each of the keys had been seen before it was added; they are added as by
+    /// [`Self::add_batch`].
     ///
     /// # Errors
     ///
@@ -206,56 +211,37 @@ impl Engine {
         filter: &str,
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
-        self.change(filter, keys, GuardedFilter::query_and_add_batch)
-            .await
+        self.batch(filter, keys, |inner, filter, keys| {
+            inner.change(filter, |filter| filter.query_and_add_batch(keys))
+        })
+        .await
     }
 
-    /// Applies a batch that adds keys, all of it or, if the engine is closed, nothing.
-    async fn change<K: Keys, T: Send + 'static>(
+    /// Answers a batch at once or, if it is heavy, on a worker. A light one takes a share in
+    /// nothing that other cores count the owners of, or they would contend for the count.
+    async fn batch<K: Keys, T: Send + 'static>(
         &self,
         filter: &str,
         keys: K,
-        apply: fn(&GuardedFilter, &K) -> T,
+        answer: fn(&Inner, &str, &K) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let weight = self.inner.limits.check_batch(&keys)?;
-        let filter = self.filter(filter)?;
-        let inner = self.inner.clone();
-        let work = move || {
-            let _open = inner.open()?;
-            Ok(apply(&filter, &keys))
-        };
-        self.inner.workers.run(weight, work).await
-    }
-
-    /// Asks a filter of a name in a request.
-    fn ask<T>(&self, name: &str, ask: impl FnOnce(&GuardedFilter) -> T) -> Result<T, EngineError> {
-        self.check_recovered()?;
-        match self.inner.registry.now().get(or_default(name)) {
-            Some(filter) => Ok(ask(filter)),
-            None => Err(EngineError::UnknownFilter {
-                name: filter_name("filter", name)?,
-            }),
+        let inner = &self.inner;
+        if inner.limits.check_batch(&keys)?.is_light() {
+            return answer(inner, filter, &keys);
         }
-    }
-
-    fn filter(&self, name: &str) -> Result<Arc<GuardedFilter>, EngineError> {
-        self.filter_named(filter_name("filter", name)?)
+        // Before it waits for a worker.
+        inner.ask(filter, |_| ())?;
+        let (inner, filter) = (inner.clone(), filter.to_owned());
+        let work = move || answer(&inner, &filter, &keys);
+        self.inner.workers.run(work).await
     }
 
     fn filter_named(&self, name: FilterName) -> Result<Arc<GuardedFilter>, EngineError> {
-        self.check_recovered()?;
+        self.inner.check_recovered()?;
         self.inner
             .registry
             .get(&name)
             .ok_or(EngineError::UnknownFilter { name })
-    }
-
-    fn check_recovered(&self) -> Result<(), EngineError> {
-        if self.inner.recovered.load(Ordering::Acquire) {
-            Ok(())
-        } else {
-            Err(EngineError::Recovering)
-        }
     }
 
     /// Runs work that blocks, or may take long, off the threads that serve calls. It runs to
@@ -272,6 +258,35 @@ impl Engine {
 }
 
 impl Inner {
+    /// Asks a filter of a name in a request.
+    fn ask<T>(&self, name: &str, ask: impl FnOnce(&GuardedFilter) -> T) -> Result<T, EngineError> {
+        self.check_recovered()?;
+        match self.registry.now().get(or_default(name)) {
+            Some(filter) => Ok(ask(filter)),
+            None => Err(EngineError::UnknownFilter {
+                name: filter_name("filter", name)?,
+            }),
+        }
+    }
+
+    /// Changes a filter of a name in a request, if the engine is open.
+    fn change<T>(
+        &self,
+        name: &str,
+        change: impl FnOnce(&GuardedFilter) -> T,
+    ) -> Result<T, EngineError> {
+        let _open = self.open()?;
+        self.ask(name, change)
+    }
+
+    fn check_recovered(&self) -> Result<(), EngineError> {
+        if self.recovered.load(Ordering::Acquire) {
+            Ok(())
+        } else {
+            Err(EngineError::Recovering)
+        }
+    }
+
     /// Keeps the engine open for as long as a call adds keys.
     fn open(&self) -> Result<ShardedLockReadGuard<'_, bool>, EngineError> {
         let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::{
-    Engine, EngineError, background,
+    Engine, EngineError, background, filter_name,
     guarded::{GuardedFilter, StoreReport},
 };
 use crate::store::FilterName;
@@ -28,9 +28,9 @@ impl Engine {
     /// [`EngineError`]: the first, if several filters could not be stored. All others have
     /// been.
     pub async fn store(&self, filter: &str) -> Result<Vec<StoreReport>, EngineError> {
-        self.check_recovered()?;
+        self.inner.check_recovered()?;
         if !filter.is_empty() {
-            let filter = self.filter(filter)?;
+            let filter = self.filter_named(filter_name("filter", filter)?)?;
             let name = filter.name().clone();
             let stored = self.store_filter(filter).await?;
             // It may have been deleted while it was waited for.

@@ -1,5 +1,7 @@
 //! The engine as the rpcs see it, without the rpcs.
 
+use futures_util::FutureExt;
+
 use super::*;
 
 fn engine(path: &std::path::Path) -> Engine {
@@ -35,6 +37,29 @@ async fn nothing_is_answered_before_recovery() {
     engine.recover(None).await.unwrap();
     engine.create_filter("", small()).await.unwrap();
     assert!(!engine.query("default", "a").await.unwrap());
+}
+
+#[tokio::test]
+async fn light_batches_are_answered_at_once_and_heavy_ones_by_a_worker() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = DataDirectory::open(dir.path()).unwrap();
+    let limits = Limits {
+        max_key_bytes: 10,
+        max_batch_keys: usize::MAX,
+    };
+    let engine = Engine::new(directory, limits, 1 << 30);
+    engine.recover(Some(small())).await.unwrap();
+    let batch = |keys: usize| engine.query_and_add_batch("", vec!["a"; keys]);
+
+    let answered = batch(2).now_or_never();
+    assert_eq!(answered.unwrap().unwrap(), [false, true]);
+    assert!(batch(100_000).now_or_never().is_none());
+    let answered = batch(100_000).await.unwrap();
+    assert!(answered.iter().all(|&seen| seen));
+
+    let unknown = engine.query_batch("x", vec!["a"; 100_000]).now_or_never();
+    let error = unknown.unwrap().unwrap_err();
+    assert!(matches!(error, EngineError::UnknownFilter { .. }));
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use super::{Drain, convert, status::status, stream::Answers};
 use crate::engine::Engine;
 
 /// The service.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Dedup {
     engine: Engine,
     draining: watch::Receiver<Drain>,

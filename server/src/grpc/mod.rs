@@ -13,9 +13,7 @@ mod stream;
 
 use std::time::Duration;
 
-use seenset_proto::server::{
-    dedup_service_server::DedupServiceServer, filter_service_server::FilterServiceServer,
-};
+use seenset_proto::server::filter_service_server::FilterServiceServer;
 use tonic::service::Routes;
 use tonic_reflection::server::Error as ReflectionError;
 
@@ -56,8 +54,7 @@ pub async fn rpcs(engine: Engine, max_message_bytes: usize) -> Result<Rpcs, Refl
             .register_encoded_file_descriptor_set(seenset_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let dedup = DedupServiceServer::new(Dedup::new(engine.clone(), calls.drain_state()))
-        .max_decoding_message_size(max_message_bytes);
+    let dedup = Dedup::new(engine.clone(), calls.drain_state());
     let filters =
         FilterServiceServer::new(Filters::new(engine)).max_decoding_message_size(max_message_bytes);
     let rest = Routes::new(filters)
@@ -66,7 +63,7 @@ pub async fn rpcs(engine: Engine, max_message_bytes: usize) -> Result<Rpcs, Refl
         // What grpcurl knew before its version 1.9.
         .add_service(reflection().build_v1alpha()?);
     Ok(Rpcs {
-        services: Services::new(dedup, rest),
+        services: Services::new(dedup, rest, max_message_bytes),
         health,
         calls,
     })

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -16,19 +17,43 @@ use tower::Service;
 
 use super::dedup::Dedup;
 
-/// All services. Cheap to clone.
-#[derive(Debug, Clone)]
+/// All services.
+#[derive(Debug)]
 pub struct Services {
-    dedup: DedupServiceServer<Dedup>,
+    dedup: Dedup,
     rest: Routes,
+    max_message_bytes: usize,
 }
 
 impl Services {
-    pub(super) fn new(dedup: DedupServiceServer<Dedup>, rest: Routes) -> Self {
+    /// The services that are not [`Dedup`] limit their messages themselves.
+    pub(super) fn new(dedup: Dedup, rest: Routes, max_message_bytes: usize) -> Self {
         // The router shares what it would copy for each call otherwise.
         let rest = rest.prepare();
-        Self { dedup, rest }
+        Self {
+            dedup,
+            rest,
+            max_message_bytes,
+        }
     }
+
+    /// The services for one core. What is cloned for each call is the core's own, or all cores
+    /// would contend for the counts of its owners.
+    pub fn for_core(&self) -> CoreServices {
+        let dedup = DedupServiceServer::new(self.dedup.clone())
+            .max_decoding_message_size(self.max_message_bytes);
+        CoreServices {
+            dedup,
+            rest: Arc::new(self.rest.clone()),
+        }
+    }
+}
+
+/// All services, for the calls of one core. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct CoreServices {
+    dedup: DedupServiceServer<Dedup>,
+    rest: Arc<Routes>,
 }
 
 /// The service of a path: `/package.Service/Method`.
@@ -37,7 +62,7 @@ fn service(path: &str) -> Option<&str> {
     Some(service)
 }
 
-impl Service<Request<Body>> for Services {
+impl Service<Request<Body>> for CoreServices {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Either<
@@ -55,7 +80,7 @@ impl Service<Request<Body>> for Services {
         if service(request.uri().path()) == Some(SERVICE_NAME) {
             Either::Left(self.dedup.call(request))
         } else {
-            Either::Right(self.rest.call(request))
+            Either::Right(Routes::clone(&self.rest).call(request))
         }
     }
 }

@@ -29,12 +29,15 @@ impl Answers {
     pub fn new(
         engine: Engine,
         batches: Streaming<BatchRequest>,
-        drain: watch::Receiver<Drain>,
+        mut drain: watch::Receiver<Drain>,
     ) -> Self {
+        // Looked at with the first batch, whatever its state.
+        drain.mark_changed();
         let session = Some(Session {
             engine,
             batches,
             drain,
+            patience: Duration::MAX,
         });
         Self(Box::pin(stream::unfold(session, |session| async {
             let mut session = session?;
@@ -60,6 +63,8 @@ struct Session {
     engine: Engine,
     batches: Streaming<BatchRequest>,
     drain: watch::Receiver<Drain>,
+    /// How long the client may be silent.
+    patience: Duration,
 }
 
 impl Session {
@@ -83,19 +88,24 @@ impl Session {
 
     async fn next_batch(&mut self) -> Result<Option<BatchRequest>, Status> {
         loop {
-            let patience = match *self.drain.borrow_and_update() {
-                Drain::No => Duration::MAX,
-                Drain::Begun => DRAIN_SILENCE,
-                Drain::Over => return Err(stopping()),
-            };
+            // An error means that the server is gone. Not looked at unless it has changed: that
+            // takes a lock, for which the streams of all cores would contend with each batch.
+            if self.drain.has_changed().map_err(|_| stopping())? {
+                self.patience = match *self.drain.borrow_and_update() {
+                    Drain::No => Duration::MAX,
+                    Drain::Begun => DRAIN_SILENCE,
+                    Drain::Over => return Err(stopping()),
+                };
+            }
+            let patience = self.patience;
             tokio::select! {
+                // In this order, for the same reason.
+                biased;
                 next = timeout(patience, self.batches.message()) => {
                     return next.map_err(|_| stopping())?.map_err(malformed::correct);
                 }
-                changed = self.drain.changed() => {
-                    // An error means that the server is gone.
-                    changed.map_err(|_| stopping())?;
-                }
+                // To be looked at above.
+                _ = self.drain.changed() => self.drain.mark_changed(),
             }
         }
     }
