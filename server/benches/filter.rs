@@ -34,6 +34,7 @@ use std::{
 use fastbloom::BloomFilter;
 use foldhash::fast::FixedState;
 use futures_util::FutureExt;
+use mimalloc::MiMalloc;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use sbbf_rs_safe::Filter as Sbbf;
 use seenset_server::{
@@ -46,6 +47,10 @@ use seenset_server::{
     store::{DataDirectory, ShardState, SnapshotHeader},
 };
 use xxhash_rust::xxh3::xxh3_64;
+
+/// That of the server.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const SIZES_MIB: [usize; 4] = [1, 64, 1024, 4096];
 const HASH_COUNT: u32 = 8;

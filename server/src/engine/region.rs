@@ -127,6 +127,24 @@ impl Prefetcher {
     }
 }
 
+/// Hints that this thread will soon write to a value that others write to as well: its cache
+/// line, or the first of them, leaves their cores meanwhile.
+#[inline]
+pub fn fetch_to_write<T>(value: &T) {
+    // SAFETY: as in `Prefetcher::fetch`; processors without the instruction pass over it.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("prefetchw [{0}]", in(reg) &raw const *value, options(nostack, preserves_flags, readonly));
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{0}]", in(reg) &raw const *value, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = value;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

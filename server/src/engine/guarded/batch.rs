@@ -10,7 +10,10 @@ use std::slice;
 use parking_lot::RwLock;
 
 use super::{GuardedFilter, note, shards::Stripe};
-use crate::{engine::Keys, filter::hash::KeyHash};
+use crate::{
+    engine::{Keys, region::fetch_to_write},
+    filter::hash::KeyHash,
+};
 
 /// The cache lines that are fetched at once, ahead of use: enough to cover the latency of
 /// memory, few enough for the buffers of one core.
@@ -92,7 +95,13 @@ impl GuardedFilter {
         }
 
         let mut fetches = Fetches::new(self, &places);
+        let mut visited = 0;
         for keys in places.chunk_by(|left, right| left.stripe == right.stripe) {
+            visited += keys.len();
+            if let Some(next) = places.get(visited) {
+                // Most likely another core had it last.
+                fetch_to_write(&stripes[next.stripe as usize]);
+            }
             let fetches = &mut fetches;
             let stripe = keys[0].stripe as usize;
             let first_shard = self.shards.first_shard(stripe);
