@@ -7,7 +7,11 @@ mod support;
 use std::{
     net::SocketAddr,
     process::{Child, Command, Stdio},
-    sync::atomic::Ordering::SeqCst,
+    sync::{
+        atomic::Ordering::SeqCst,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
     time::Duration,
 };
 
@@ -65,8 +69,18 @@ impl Run {
     }
 }
 
+/// Waits for the end of a run, and ends one that goes on without end.
 fn wait(child: Child) -> Run {
+    let id = child.id();
+    let (ended, end) = mpsc::channel::<()>();
+    let watch = thread::spawn(move || {
+        if end.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
+            signal(id, "-KILL");
+        }
+    });
     let output = child.wait_with_output().unwrap();
+    drop(ended);
+    watch.join().unwrap();
     Run {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -79,8 +93,12 @@ fn bench(address: SocketAddr, args: &[&str]) -> Run {
 }
 
 fn interrupt(child: &Child) {
+    signal(child.id(), "-INT");
+}
+
+fn signal(process: u32, signal: &str) {
     let kill = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
+        .args([signal, &process.to_string()])
         .status();
     assert!(kill.unwrap().success());
 }

@@ -10,7 +10,7 @@ use seenset_client::{
     Error, Options,
     load::{Calls, Generator, Load},
 };
-use tokio::{io::AsyncWriteExt, net::TcpListener};
+use tokio::{io::AsyncWriteExt, net::TcpListener, time::timeout};
 use tonic::{
     Code,
     codegen::http::{HeaderMap, HeaderValue, Response},
@@ -58,7 +58,8 @@ async fn load(address: SocketAddr, stream: bool) -> Error {
     let mut generator = Generator::new(&address.to_string(), options, "f", 60).unwrap();
     let time = Duration::from_secs(3600);
     let run = generator.run(load, 0.0, time, |_| ControlFlow::Continue(()));
-    run.await.unwrap_err()
+    let ended = timeout(Duration::from_secs(30), run).await;
+    ended.expect("the run goes on").unwrap_err()
 }
 
 fn head() -> Response<()> {
