@@ -24,7 +24,7 @@ use std::{
     ops::Range,
     slice,
     sync::atomic::{
-        AtomicU64, AtomicUsize,
+        AtomicBool, AtomicU64, AtomicUsize,
         Ordering::{Relaxed, SeqCst},
     },
     thread,
@@ -273,13 +273,17 @@ impl Limit {
                 }
             })
         };
-        let largest = mapped().into_iter().map(new).max_by_key(Range::len);
-        let range = largest.unwrap();
-        assert!(range.len() >= mib << 20, "the filter's memory is not found");
+        let bytes = mib << 20;
+        let large = mapped().into_iter().map(new);
+        let large = large.filter(|range| range.len() >= bytes);
+        let range = large.min_by_key(Range::len).unwrap();
         #[allow(unsafe_code, reason = "the engine gives its memory to nobody")]
         // SAFETY: the memory is mapped for as long as `Ours`. Whatever lies in it is read, and
         // written as it was, while nobody else changes it; nothing follows from what is read.
-        let lines = unsafe { slice::from_raw_parts(range.start as *const _, (mib << 20) / 64) };
+        let lines: &'static [[AtomicU64; 8]] =
+            unsafe { slice::from_raw_parts(range.start as *const _, bytes / 64) };
+        let is_filled = |line: &[AtomicU64; 8]| line.iter().any(|word| word.load(Relaxed) != 0);
+        assert!(lines.iter().all(is_filled), "not the memory of the filter");
         Self { lines }
     }
 
@@ -426,14 +430,15 @@ fn two_threads(contenders: &[(&str, Shared)]) {
     }
 }
 
-/// Keys a second, of all threads: each has a core and its own keys, and begins with the others.
+/// Keys a second, of all threads: each has a core and its own keys, they begin together, and all
+/// end when the first has no more.
 fn rate(take: Shared, threads: &[(usize, Keys)]) -> f64 {
-    let ready = AtomicUsize::new(0);
+    let (ready, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let threads: Vec<_> = threads
             .iter()
             .map(|&(core, keys)| {
-                let ready = &ready;
+                let (ready, ended) = (&ready, &ended);
                 scope.spawn(move || {
                     pin(core);
                     read(keys);
@@ -442,8 +447,16 @@ fn rate(take: Shared, threads: &[(usize, Keys)]) -> f64 {
                         spin_loop();
                     }
                     let begun = Instant::now();
-                    black_box(take(keys));
-                    keys.len() as f64 / begun.elapsed().as_secs_f64()
+                    let mut taken = 0;
+                    for batch in keys.chunks(BATCH) {
+                        black_box(take(batch));
+                        taken += batch.len();
+                        if ended.load(Relaxed) {
+                            break;
+                        }
+                    }
+                    ended.store(true, Relaxed);
+                    taken as f64 / begun.elapsed().as_secs_f64()
                 })
             })
             .collect();

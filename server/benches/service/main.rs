@@ -253,7 +253,7 @@ fn store(seenset: &mut Contender) {
     println!("  {FILTER_MIB} MiB are stored in {median:.1} ({low:.1}, {high:.1}) seconds");
 }
 
-/// Medians of the turns, and of their ratios to the first row's.
+/// Medians of the turns, and of their ratios to the first row's; the CPU time is that of all.
 fn print(name: &str, rows: &[Row]) {
     println!(
         "\n{name:18} {:>12} {:>8} {:>8} {:>8} {:>10}   {:22} p99 ratio",

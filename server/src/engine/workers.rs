@@ -28,7 +28,7 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// Whether the work is done sooner than it is handed over.
+    /// Whether the work is little enough to be done at once.
     pub fn is_light(self) -> bool {
         self.keys <= LIGHT_KEYS && self.bytes <= LIGHT_BYTES
     }
@@ -63,6 +63,14 @@ impl Workers {
         })
         .await
         .map_err(|error| ended(error.to_string()))?
+    }
+
+    /// Keeps all workers from taking work.
+    #[cfg(test)]
+    pub async fn take_all(&self) -> impl Drop {
+        let all = thread::available_parallelism().map_or(1, NonZero::get);
+        let all = self.free.clone().acquire_many_owned(all as u32);
+        all.await.unwrap()
     }
 }
 

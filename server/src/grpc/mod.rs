@@ -32,7 +32,7 @@ const DRAIN_SILENCE: Duration = Duration::from_secs(1);
 /// What the services tell the rest of the server, and are told by it.
 #[derive(Debug)]
 pub struct Rpcs {
-    /// All services, ready to be served.
+    /// All services, to be served on each core.
     pub services: Services,
     /// Who reports whether calls are welcome.
     pub health: Health,

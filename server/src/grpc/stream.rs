@@ -99,7 +99,7 @@ impl Session {
             }
             let patience = self.patience;
             tokio::select! {
-                // In this order, for the same reason.
+                // In this order, for to wait for a change takes a lock as well.
                 biased;
                 next = timeout(patience, self.batches.message()) => {
                     return next.map_err(|_| stopping())?.map_err(malformed::correct);
