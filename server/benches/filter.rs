@@ -326,14 +326,16 @@ impl Limit {
         let bytes = mib << 20;
         let large = mapped().into_iter().map(new);
         let large = large.filter(|range| range.len() >= bytes);
-        let range = large.min_by_key(Range::len).unwrap();
         #[allow(unsafe_code, reason = "the engine gives its memory to nobody")]
         // SAFETY: the memory is mapped for as long as `Ours`. Whatever lies in it is read, and
         // written as it was, while nobody else changes it; nothing follows from what is read.
-        let lines: &'static [[AtomicU64; 8]] =
-            unsafe { slice::from_raw_parts(range.start as *const _, bytes / 64) };
+        let mut large = large.map(|range| unsafe {
+            slice::from_raw_parts(range.start as *const [AtomicU64; 8], bytes / 64)
+        });
         let is_filled = |line: &[AtomicU64; 8]| line.iter().any(|word| word.load(Relaxed) != 0);
-        assert!(lines.iter().all(is_filled), "not the memory of the filter");
+        let lines = large
+            .find(|lines| lines.iter().all(is_filled))
+            .expect("the memory of the filter");
         Self { lines }
     }
 
