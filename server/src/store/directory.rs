@@ -1,23 +1,20 @@
-//! The data directory: which files are in it, and that only one server works there.
+//! The data directory: which files are in it.
 
 use std::{
-    fs::{self, File, TryLockError},
-    io::{self, Write},
+    io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use super::{FilterName, StoreError};
+use super::{Disk, FilterName, StoreError, SystemDisk};
 
-const LOCK_FILE: &str = "LOCK";
 const SNAPSHOT_SUFFIX: &str = ".snapshot";
 const TEMPORARY_SUFFIX: &str = ".snapshot.tmp";
 
-/// A data directory that this process holds the lock of. The lock goes with the value, and
-/// with the process however it ends.
+/// A data directory, which no other process works in.
 #[derive(Debug)]
 pub struct DataDirectory {
-    path: PathBuf,
-    _lock: File,
+    pub(super) disk: Arc<dyn Disk>,
 }
 
 impl DataDirectory {
@@ -29,22 +26,24 @@ impl DataDirectory {
     /// [`StoreError::Locked`] if another process has it, [`StoreError::Io`] if it cannot be
     /// made or written in.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        make(path).map_err(|error| StoreError::io("make the data directory", path, error))?;
-        let directory = Self {
-            path: path.to_owned(),
-            _lock: lock(path)?,
-        };
-        for file in directory.files_with(TEMPORARY_SUFFIX)? {
-            let file = directory.path.join(file);
-            fs::remove_file(&file)
-                .map_err(|error| StoreError::io("remove the unfinished", file, error))?;
-        }
-        Ok(directory)
+        Self::on(Arc::new(SystemDisk::open(path)?))
     }
 
-    /// Where the directory is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// The data directory that is all of a disk, without the unfinished snapshots that a crash
+    /// left behind.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`] if it cannot be written in.
+    pub fn on(disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
+        let directory = Self { disk };
+        for file in directory.files_with(TEMPORARY_SUFFIX)? {
+            directory
+                .disk
+                .remove(&file)
+                .map_err(|error| directory.failed("remove the unfinished", &file, error))?;
+        }
+        Ok(directory)
     }
 
     /// The filters that have a snapshot, in the order of their names.
@@ -58,7 +57,7 @@ impl DataDirectory {
         for file in self.files_with(SNAPSHOT_SUFFIX)? {
             let stem = file.strip_suffix(SNAPSHOT_SUFFIX).unwrap_or(&file);
             names.push(stem.parse().map_err(|_| StoreError::Damaged {
-                path: self.path.join(&file),
+                path: self.path(&file),
                 what: "name of the file".to_owned(),
                 expected: format!("a filter name and {SNAPSHOT_SUFFIX}"),
                 found: format!("{stem:?}"),
@@ -68,14 +67,14 @@ impl DataDirectory {
         Ok(names)
     }
 
-    /// The path of a filter's snapshot.
-    pub fn snapshot(&self, name: &FilterName) -> PathBuf {
-        self.path.join(format!("{name}{SNAPSHOT_SUFFIX}"))
+    /// The name of the file of a filter's snapshot.
+    pub(super) fn snapshot(name: &FilterName) -> String {
+        format!("{name}{SNAPSHOT_SUFFIX}")
     }
 
-    /// The path at which a filter's next snapshot is written.
-    pub(super) fn temporary(&self, name: &FilterName) -> PathBuf {
-        self.path.join(format!("{name}{TEMPORARY_SUFFIX}"))
+    /// That of the file in which a filter's next snapshot is written.
+    pub(super) fn temporary(name: &FilterName) -> String {
+        format!("{name}{TEMPORARY_SUFFIX}")
     }
 
     /// Removes a filter's snapshot, and returns when the removal is on stable storage.
@@ -85,10 +84,10 @@ impl DataDirectory {
     ///
     /// [`StoreError::Io`]; the snapshot may then still be there, or come back after a crash.
     pub fn remove_snapshot(&self, name: &FilterName) -> Result<(), StoreError> {
-        let path = self.snapshot(name);
-        match fs::remove_file(&path) {
+        let file = Self::snapshot(name);
+        match self.disk.remove(&file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(StoreError::io("remove", path, error))
+                Err(self.failed("remove", &file, error))
             }
             _ => self.sync(),
         }
@@ -96,90 +95,33 @@ impl DataDirectory {
 
     /// Puts the directory itself on stable storage: which names there are, and what for.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
-        File::open(&self.path)
-            .and_then(|directory| directory.sync_all())
-            .map_err(|error| StoreError::io("sync the directory", &self.path, error))
+        let failed = |error| StoreError::io("sync the directory", self.disk.path(), error);
+        self.disk.sync().map_err(failed)
+    }
+
+    /// The path of a file, for messages.
+    pub(super) fn path(&self, file: &str) -> PathBuf {
+        self.disk.path().join(file)
+    }
+
+    pub(super) fn failed(&self, action: &'static str, file: &str, error: io::Error) -> StoreError {
+        StoreError::io(action, self.path(file), error)
     }
 
     fn files_with(&self, suffix: &str) -> Result<Vec<String>, StoreError> {
-        let failed = |error| StoreError::io("list the data directory", &self.path, error);
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&self.path).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            // A name that is not UTF-8 keeps its suffix through the conversion, and is then
-            // refused for what it is not.
-            let name = name.to_string_lossy();
-            if name.ends_with(suffix) {
-                files.push(name.into_owned());
-            }
-        }
-        Ok(files)
+        let failed = |error| StoreError::io("list the data directory", self.disk.path(), error);
+        // A name that is not UTF-8 keeps its suffix, and is then refused for what it is not.
+        let mut names = self.disk.names().map_err(failed)?;
+        names.retain(|name| name.ends_with(suffix));
+        Ok(names)
     }
-}
-
-/// Makes a directory and those above it, and puts each new name on stable storage: what is
-/// stored in a directory is lost with its name.
-fn make(path: &Path) -> io::Result<()> {
-    let new: Vec<&Path> = path
-        .ancestors()
-        .take_while(|ancestor| !ancestor.as_os_str().is_empty() && !ancestor.exists())
-        .collect();
-    fs::create_dir_all(path)?;
-    for directory in new {
-        let parent = directory
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty());
-        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
-    }
-    Ok(())
-}
-
-fn lock(directory: &Path) -> Result<File, StoreError> {
-    let path = directory.join(LOCK_FILE);
-    let mut file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(|error| StoreError::io("write in the data directory: open", &path, error))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            return Err(StoreError::Locked {
-                path: directory.to_owned(),
-                owner: fs::read_to_string(&path)
-                    .ok()
-                    .map(|id| id.trim().to_owned())
-                    .filter(|id| !id.is_empty()),
-            });
-        }
-        Err(TryLockError::Error(error)) => return Err(StoreError::io("lock", path, error)),
-    }
-    // For whoever wonders who holds it; the lock itself is the system's. On a disk that is
-    // full it cannot be written, and the start may be what makes room.
-    let _ = file
-        .set_len(0)
-        .and_then(|()| writeln!(file, "{}", std::process::id()));
-    Ok(file)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
 
-    #[test]
-    fn one_server_at_a_time() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = DataDirectory::open(dir.path()).unwrap();
-        let message = DataDirectory::open(dir.path()).unwrap_err().to_string();
-        assert!(
-            message.contains("is in use by another seenset-server (process "),
-            "{message}"
-        );
-        drop(first);
-        DataDirectory::open(dir.path()).unwrap();
-    }
+    use super::*;
 
     #[test]
     fn unfinished_snapshots_go_and_other_files_stay() {
@@ -210,19 +152,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(dir.path()).unwrap();
         for name in [".", ".."] {
-            let path = directory.snapshot(&name.parse().unwrap());
+            let path = directory.path(&DataDirectory::snapshot(&name.parse().unwrap()));
             assert_eq!(path.parent(), Some(dir.path()));
             fs::write(&path, "x").unwrap();
         }
         assert_eq!(directory.filters().unwrap().len(), 2);
-    }
-
-    #[test]
-    fn a_file_in_the_place_of_the_directory_is_an_error() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        fs::write(&path, "x").unwrap();
-        let message = DataDirectory::open(&path).unwrap_err().to_string();
-        assert!(message.contains("choose another --data-dir"), "{message}");
     }
 }

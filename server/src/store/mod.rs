@@ -12,11 +12,13 @@
 //! skipped and never overwritten: what it holds may be all that is left of somebody's keys.
 
 mod directory;
+mod disk;
 mod error;
 mod name;
 mod snapshot;
 
 pub use directory::DataDirectory;
+pub use disk::{Disk, DiskFile, SystemDisk};
 pub use error::StoreError;
 pub use name::{FilterName, NameError};
 pub use snapshot::{ShardState, SnapshotHeader, SnapshotReader, Written};

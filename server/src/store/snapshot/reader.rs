@@ -1,10 +1,6 @@
 //! Reads a snapshot, and believes nothing of it before it has been verified.
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use super::{
     ShardState, SnapshotHeader, checksum,
@@ -13,14 +9,14 @@ use super::{
 };
 use crate::{
     filter::shape::Shape,
-    store::{DataDirectory, FilterName, StoreError},
+    store::{DataDirectory, DiskFile, FilterName, StoreError},
 };
 
 /// An open snapshot, its header and its table verified.
 #[derive(Debug)]
 pub struct SnapshotReader {
     path: PathBuf,
-    file: File,
+    file: Box<dyn DiskFile>,
     header: SnapshotHeader,
     entries: Vec<Entry>,
 }
@@ -34,8 +30,10 @@ impl DataDirectory {
     ///
     /// [`StoreError`], naming the file, what was expected and what was found.
     pub fn read_snapshot(&self, name: &FilterName) -> Result<SnapshotReader, StoreError> {
-        let path = self.snapshot(name);
-        let reader = SnapshotReader::open(path)?;
+        let file = Self::snapshot(name);
+        let opened = self.disk.open(&file);
+        let opened = opened.map_err(|error| self.failed("read", &file, error))?;
+        let reader = SnapshotReader::open(self.path(&file), opened)?;
         if reader.header.name != *name {
             return Err(StoreError::Damaged {
                 path: reader.path,
@@ -49,10 +47,9 @@ impl DataDirectory {
 }
 
 impl SnapshotReader {
-    fn open(path: PathBuf) -> Result<Self, StoreError> {
+    fn open(path: PathBuf, file: Box<dyn DiskFile>) -> Result<Self, StoreError> {
         let failed = |error| StoreError::io("read", &path, error);
-        let mut file = File::open(&path).map_err(failed)?;
-        let found_bytes = file.metadata().map_err(failed)?.len();
+        let found_bytes = file.bytes().map_err(failed)?;
 
         let mut bytes = [0; SnapshotHeader::BYTES];
         expect_length(
@@ -62,7 +59,7 @@ impl SnapshotReader {
             found_bytes,
             |a, b| a <= b,
         )?;
-        file.read_exact(&mut bytes).map_err(failed)?;
+        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
         let (header, file_bytes) = SnapshotHeader::decode(&bytes, &path)?;
         expect_length(&path, "", file_bytes, found_bytes, |a, b| a == b)?;
 
@@ -71,7 +68,8 @@ impl SnapshotReader {
         let shards_from = SnapshotHeader::BYTES as u64 + table_bytes;
         expect_length(&path, "at least ", shards_from, found_bytes, |a, b| a <= b)?;
         let mut table = vec![0; table_bytes as usize];
-        file.read_exact(&mut table).map_err(failed)?;
+        let table_at = SnapshotHeader::BYTES as u64;
+        file.read_exact_at(&mut table, table_at).map_err(failed)?;
         let entries = table::decode(&table, shape.shard_bits() / 8, &path)?;
         let stored: u64 = entries.iter().map(|entry| entry.stored_bytes).sum();
         expect_length(&path, "", shards_from + stored, found_bytes, |a, b| a == b)?;
@@ -101,18 +99,21 @@ impl SnapshotReader {
     /// [`StoreError`], or what `shard` returned. The shards handed out before the error are
     /// good, but the snapshot as a whole is not to be used.
     pub fn read_shards<E: From<StoreError>>(
-        mut self,
+        self,
         mut shard: impl FnMut(usize, ShardState, &[u64]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut words = vec![0_u64; Shape::of(&self.header.spec).shard_words()];
+        let shape = Shape::of(&self.header.spec);
+        let mut words = vec![0_u64; shape.shard_words()];
+        let mut at = SnapshotHeader::BYTES as u64 + table::encoded_bytes(shape.shard_count());
         for (index, entry) in self.entries.iter().enumerate() {
             if entry.stored_bytes == 0 {
                 continue;
             }
             let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
             self.file
-                .read_exact(bytes)
-                .map_err(|error| cut_short(error, &self.path))?;
+                .read_exact_at(bytes, at)
+                .map_err(|error| StoreError::io("read", &self.path, error))?;
+            at += entry.stored_bytes;
             let computed = checksum(bytes);
             let damaged = |what: String, expected: String, found: String| StoreError::Damaged {
                 path: self.path.clone(),
@@ -160,8 +161,4 @@ fn expect_length(
         expected: format!("{at_least}{expected} bytes"),
         found: format!("{found} bytes"),
     })
-}
-
-fn cut_short(error: io::Error, path: &Path) -> StoreError {
-    StoreError::io("read", path, error)
 }

@@ -69,14 +69,18 @@ fn what_was_written_is_read() {
         let written = write(&directory, &header);
         let shape = Shape::of(&header.spec);
         assert_eq!(shape.shard_count(), 3);
-        let path = directory.snapshot(&header.name);
+        let path = directory.path(&DataDirectory::snapshot(&header.name));
         assert_eq!(fs::metadata(path).unwrap().len(), written.bytes);
         // The empty shard takes no room.
         assert_eq!(written.bytes, 384 + 3 * 40 + 8 + 2 * shape.shard_bits() / 8);
         let reader = directory.read_snapshot(&header.name).unwrap();
         assert_eq!(reader.header(), &header);
         assert_eq!(read(&directory, &header.name).unwrap(), 2);
-        assert!(!directory.temporary(&header.name).exists());
+        assert!(
+            !directory
+                .path(&DataDirectory::temporary(&header.name))
+                .exists()
+        );
     }
 }
 
@@ -104,7 +108,7 @@ impl Victim {
             })
             .unwrap();
         Self {
-            good: fs::read(directory.snapshot(&header.name)).unwrap(),
+            good: fs::read(directory.path(&DataDirectory::snapshot(&header.name))).unwrap(),
             name: header.name,
             directory,
             _dir: dir,
@@ -113,7 +117,7 @@ impl Victim {
 
     /// What is said of these bytes in the place of the good ones. They must stay as they are.
     fn refusal(&self, bytes: &[u8], what: &str) -> String {
-        let path = self.directory.snapshot(&self.name);
+        let path = self.directory.path(&DataDirectory::snapshot(&self.name));
         fs::write(&path, bytes).unwrap();
         let read = self
             .directory
@@ -266,7 +270,7 @@ fn a_newer_format_is_named() {
     let directory = DataDirectory::open(dir.path()).unwrap();
     let header = header(Layout::Blocked, 1024);
     write(&directory, &header);
-    let path = directory.snapshot(&header.name);
+    let path = directory.path(&DataDirectory::snapshot(&header.name));
     let mut bytes = fs::read(&path).unwrap();
     bytes[8..12].copy_from_slice(&2_u32.to_le_bytes());
     fs::write(&path, bytes).unwrap();
@@ -291,7 +295,11 @@ fn a_snapshot_under_another_name_is_refused() {
     let header = header(Layout::Blocked, 1024);
     write(&directory, &header);
     let other = "other".parse().unwrap();
-    fs::copy(directory.snapshot(&header.name), directory.snapshot(&other)).unwrap();
+    fs::copy(
+        directory.path(&DataDirectory::snapshot(&header.name)),
+        directory.path(&DataDirectory::snapshot(&other)),
+    )
+    .unwrap();
     let message = directory.read_snapshot(&other).unwrap_err().to_string();
     assert!(
         message.contains("expected other, after the file, found urls"),
@@ -307,7 +315,11 @@ fn a_huge_claim_allocates_nothing() {
     let directory = DataDirectory::open(dir.path()).unwrap();
     let mut header = header(Layout::Blocked, 1024);
     header.spec.bit_count = 1 << 50;
-    fs::write(directory.snapshot(&header.name), header.encode(384)).unwrap();
+    fs::write(
+        directory.path(&DataDirectory::snapshot(&header.name)),
+        header.encode(384),
+    )
+    .unwrap();
     let message = directory
         .read_snapshot(&header.name)
         .unwrap_err()
@@ -325,14 +337,17 @@ fn a_failed_write_changes_nothing() {
     let directory = DataDirectory::open(dir.path()).unwrap();
     let header = header(Layout::Blocked, 1024);
     write(&directory, &header);
-    let before = fs::read(directory.snapshot(&header.name)).unwrap();
+    let before = fs::read(directory.path(&DataDirectory::snapshot(&header.name))).unwrap();
     // A directory in the place of the temporary file.
-    fs::create_dir(directory.temporary(&header.name)).unwrap();
+    fs::create_dir(directory.path(&DataDirectory::temporary(&header.name))).unwrap();
     let error = directory
         .write_snapshot(&header, |_, _| ShardState::default())
         .unwrap_err();
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
-    assert_eq!(fs::read(directory.snapshot(&header.name)).unwrap(), before);
+    assert_eq!(
+        fs::read(directory.path(&DataDirectory::snapshot(&header.name))).unwrap(),
+        before
+    );
 }
 
 /// What a crash can leave behind while a second snapshot is written: the first, and any part
@@ -353,7 +368,7 @@ fn a_crash_while_writing_leaves_the_snapshot_before() {
                 }
             })
             .unwrap();
-        fs::read(directory.snapshot(&header.name)).unwrap()
+        fs::read(directory.path(&DataDirectory::snapshot(&header.name))).unwrap()
     };
     let (second, first) = (write_of(2), write_of(1));
     for length in 0..=second.len() {
@@ -361,7 +376,10 @@ fn a_crash_while_writing_leaves_the_snapshot_before() {
         fs::write(&temporary, &second[..length]).unwrap();
         let directory = DataDirectory::open(dir.path()).unwrap();
         assert!(!temporary.exists());
-        assert_eq!(fs::read(directory.snapshot(&header.name)).unwrap(), first);
+        assert_eq!(
+            fs::read(directory.path(&DataDirectory::snapshot(&header.name))).unwrap(),
+            first
+        );
         let reader = directory.read_snapshot(&header.name).unwrap();
         reader
             .read_shards(|_, _, words| {

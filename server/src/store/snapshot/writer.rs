@@ -1,16 +1,11 @@
 //! Writes a snapshot while the filter is in use.
 
-use std::{
-    fs::{self, File},
-    io::{self, Seek, SeekFrom, Write},
-    path::Path,
-    thread,
-};
+use std::{io, thread};
 
 use super::{Checksum, ShardState, SnapshotHeader, table};
 use crate::{
     filter::shape::Shape,
-    store::{DataDirectory, StoreError},
+    store::{DataDirectory, DiskFile, StoreError},
 };
 
 /// What is written at once.
@@ -43,18 +38,22 @@ impl DataDirectory {
         header: &SnapshotHeader,
         copy_shard: impl FnMut(usize, &mut [u64]) -> ShardState,
     ) -> Result<Written, StoreError> {
-        let temporary = self.temporary(&header.name);
-        let written = write(&temporary, header, copy_shard)
-            .map_err(|error| StoreError::io("write the snapshot", &temporary, error));
+        let temporary = DataDirectory::temporary(&header.name);
+        let written = self
+            .disk
+            .create(&temporary)
+            .and_then(|file| write(&*file, header, copy_shard))
+            .map_err(|error| self.failed("write the snapshot", &temporary, error));
         let replaced = written.and_then(|written| {
-            let path = self.snapshot(&header.name);
-            fs::rename(&temporary, &path)
-                .map_err(|error| StoreError::io("put in place the snapshot", path, error))?;
+            let file = DataDirectory::snapshot(&header.name);
+            self.disk
+                .rename(&temporary, &file)
+                .map_err(|error| self.failed("put in place the snapshot", &file, error))?;
             Ok(written)
         });
         if replaced.is_err() {
             // Only room on the disk is at stake: the next start removes it too.
-            let _ = fs::remove_file(&temporary);
+            let _ = self.disk.remove(&temporary);
         }
         let written = replaced?;
         self.sync()?;
@@ -65,14 +64,12 @@ impl DataDirectory {
 /// Writes the shards behind the place of the header and the table, for the table can only be
 /// known when all of them have been copied, and then those two.
 fn write(
-    path: &Path,
+    file: &dyn DiskFile,
     header: &SnapshotHeader,
     mut copy_shard: impl FnMut(usize, &mut [u64]) -> ShardState,
 ) -> io::Result<Written> {
     let shape = Shape::of(&header.spec);
-    let mut file = create(path)?;
     let mut bytes = SnapshotHeader::BYTES as u64 + table::encoded_bytes(shape.shard_count());
-    file.seek(SeekFrom::Start(bytes))?;
 
     let mut entries = Vec::with_capacity(shape.shard_count());
     let mut words = vec![0; shape.shard_words()];
@@ -87,54 +84,36 @@ fn write(
             // Nothing to do where the machine is little-endian like the file.
             words.iter_mut().for_each(|word| *word = word.to_le());
             let stored: &[u8] = bytemuck::cast_slice(&words);
-            entry.checksum = write_shard(&mut file, stored)?;
+            entry.checksum = write_shard(file, stored, bytes)?;
             entry.stored_bytes = stored.len() as u64;
             bytes += entry.stored_bytes;
             unsynced_bytes += entry.stored_bytes;
         }
         entries.push(entry);
         if unsynced_bytes >= WINDOW_BYTES {
-            file.sync_data()?;
-            forget(&file);
+            file.sync()?;
+            file.forget();
             unsynced_bytes = 0;
         }
     }
 
-    file.rewind()?;
-    file.write_all(&header.encode(bytes))?;
-    file.write_all(&table::encode(&entries))?;
-    file.sync_all()?;
-    forget(&file);
+    file.write_all_at(&header.encode(bytes), 0)?;
+    file.write_all_at(&table::encode(&entries), SnapshotHeader::BYTES as u64)?;
+    file.sync()?;
+    file.forget();
     Ok(Written { bytes })
 }
 
 /// Writes the bytes of a shard and returns their checksum. In pieces, between which other
 /// threads come first: the system does not interrupt a call of its own everywhere, and one for
 /// some MiB may take longer than all the calls of a client that wait for this core.
-fn write_shard(file: &mut File, stored: &[u8]) -> io::Result<u64> {
+fn write_shard(file: &dyn DiskFile, stored: &[u8], mut at: u64) -> io::Result<u64> {
     let mut checksum = Checksum::default();
     for piece in stored.chunks(PIECE_BYTES) {
         checksum.update(piece);
-        file.write_all(piece)?;
+        file.write_all_at(piece, at)?;
+        at += piece.len() as u64;
         thread::yield_now();
     }
     Ok(checksum.value())
-}
-
-/// Has the system keep no copy in memory of what has reached the disk: it is read at the next
-/// start at most, and would take as much memory again as the filter.
-fn forget(file: &File) {
-    #[cfg(target_os = "linux")]
-    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
-    #[cfg(not(target_os = "linux"))]
-    let _ = file;
-}
-
-/// Makes a file that only the server's user can read: the secret of the hash is in it.
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
 }

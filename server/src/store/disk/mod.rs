@@ -1,0 +1,154 @@
+//! The file system, as much of it as the store uses: one directory of files.
+//!
+//! Whatever reaches or leaves the disk goes through [`Disk`] and [`DiskFile`], so that a
+//! simulated disk can stand in for the system's: one that loses what was not synced, and fails
+//! where a test wants it to.
+
+mod system;
+
+use std::{fmt::Debug, io, path::Path};
+
+pub use self::system::SystemDisk;
+
+/// A directory of files, and nothing else.
+///
+/// What names there are, and for which files, is on stable storage after [`sync`](Self::sync)
+/// alone; what is in a file, after [`DiskFile::sync`].
+pub trait Disk: Debug + Send + Sync {
+    /// Where the directory is, for messages.
+    fn path(&self) -> &Path;
+
+    /// The names of all files, in any order. One that is not UTF-8 has its bytes replaced that
+    /// are not, and keeps all others.
+    ///
+    /// # Errors
+    ///
+    /// Here and in the methods like this one: what the system says.
+    fn names(&self) -> io::Result<Vec<String>>;
+
+    /// Opens a file that is there, to be read.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::names`].
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Makes an empty file, in the place of one of the same name, that the server's user alone
+    /// can read: secrets of hashes come into it.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::names`].
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Gives a file another name, in the place of a file that has it, in one step.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::names`].
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::names`].
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Puts the names on stable storage.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::names`]. Which of the changes since the sync before have reached the disk is
+    /// then not known.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// An open file.
+pub trait DiskFile: Debug + Send + Sync {
+    /// Its length.
+    ///
+    /// # Errors
+    ///
+    /// Here and in the methods like this one: what the system says.
+    fn bytes(&self) -> io::Result<u64>;
+
+    /// Reads at a place, and tells how much: less than asked for at the end of the file, and
+    /// wherever the system likes.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::bytes`].
+    fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize>;
+
+    /// Writes at a place, and tells how much: less than given wherever the system likes.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::bytes`].
+    fn write_at(&self, from: &[u8], at: u64) -> io::Result<usize>;
+
+    /// Cuts the file, or lengthens it with zeros that take no room.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::bytes`].
+    fn resize(&self, bytes: u64) -> io::Result<()>;
+
+    /// Puts what is in the file, and its length, on stable storage.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::bytes`]. What was written since the sync before may then be lost, and no
+    /// later sync says so: the file must not be relied on.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Has the system keep no copy in memory of what has reached the disk.
+    fn forget(&self);
+}
+
+impl dyn DiskFile + '_ {
+    /// Reads as many bytes as asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::UnexpectedEof`] if the file ends before; what the system says.
+    pub fn read_exact_at(&self, mut to: &mut [u8], mut at: u64) -> io::Result<()> {
+        while !to.is_empty() {
+            let read = uninterrupted(|| self.read_at(to, at))?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            to = to.get_mut(read..).unwrap_or_default();
+            at += read as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes all of the bytes.
+    ///
+    /// # Errors
+    ///
+    /// What the system says. Any part of the bytes may then have been written.
+    pub fn write_all_at(&self, mut from: &[u8], mut at: u64) -> io::Result<()> {
+        while !from.is_empty() {
+            let written = uninterrupted(|| self.write_at(from, at))?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            from = from.get(written..).unwrap_or_default();
+            at += written as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Tries again what a signal has interrupted.
+fn uninterrupted<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match attempt() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The system's file system.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use super::{Disk, DiskFile};
+use crate::store::StoreError;
+
+const LOCK_FILE: &str = "LOCK";
+
+/// A directory that this process holds the lock of. The lock goes with the value, and with the
+/// process however it ends.
+#[derive(Debug)]
+pub struct SystemDisk {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl SystemDisk {
+    /// Makes the directory if it does not exist, and locks it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Locked`] if another process has it, [`StoreError::Io`] if it cannot be
+    /// made or written in.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        make(path).map_err(|error| StoreError::io("make the data directory", path, error))?;
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock(path)?,
+        })
+    }
+}
+
+impl Disk for SystemDisk {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        fs::read_dir(&self.path)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(File::open(self.path.join(name))?))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(self.path.join(name))?;
+        Ok(Box::new(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl DiskFile for File {
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize> {
+        FileExt::read_at(self, to, at)
+    }
+
+    fn write_at(&self, from: &[u8], at: u64) -> io::Result<usize> {
+        FileExt::write_at(self, from, at)
+    }
+
+    fn resize(&self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // The length counts as data.
+        self.sync_data()
+    }
+
+    fn forget(&self) {
+        #[cfg(target_os = "linux")]
+        let _ = rustix::fs::fadvise(self, 0, None, rustix::fs::Advice::DontNeed);
+    }
+}
+
+/// Makes a directory and those above it, and puts each new name on stable storage: what is
+/// stored in a directory is lost with its name.
+fn make(path: &Path) -> io::Result<()> {
+    let new: Vec<&Path> = path
+        .ancestors()
+        .take_while(|ancestor| !ancestor.as_os_str().is_empty() && !ancestor.exists())
+        .collect();
+    fs::create_dir_all(path)?;
+    for directory in new {
+        let parent = directory
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
+}
+
+fn lock(directory: &Path) -> Result<File, StoreError> {
+    let path = directory.join(LOCK_FILE);
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(|error| StoreError::io("write in the data directory: open", &path, error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(StoreError::Locked {
+                path: directory.to_owned(),
+                owner: fs::read_to_string(&path)
+                    .ok()
+                    .map(|id| id.trim().to_owned())
+                    .filter(|id| !id.is_empty()),
+            });
+        }
+        Err(TryLockError::Error(error)) => return Err(StoreError::io("lock", path, error)),
+    }
+    // For whoever wonders who holds it; the lock itself is the system's. On a disk that is
+    // full it cannot be written, and the start may be what makes room.
+    let _ = file
+        .set_len(0)
+        .and_then(|()| writeln!(file, "{}", std::process::id()));
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_server_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = SystemDisk::open(dir.path()).unwrap();
+        let message = SystemDisk::open(dir.path()).unwrap_err().to_string();
+        assert!(
+            message.contains("is in use by another seenset-server (process "),
+            "{message}"
+        );
+        drop(first);
+        SystemDisk::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_the_directory_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "x").unwrap();
+        let message = SystemDisk::open(&path).unwrap_err().to_string();
+        assert!(message.contains("choose another --data-dir"), "{message}");
+    }
+}
