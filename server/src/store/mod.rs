@@ -14,11 +14,13 @@
 mod directory;
 mod disk;
 mod error;
+mod log;
 mod name;
 mod snapshot;
 
 pub use directory::DataDirectory;
 pub use disk::{Disk, DiskFile, SystemDisk};
 pub use error::StoreError;
+pub use log::{Batch, FilterId, LogEnd, LogReader, LogWriter, Record, RequestId, Torn};
 pub use name::{FilterName, NameError};
 pub use snapshot::{ShardState, SnapshotHeader, SnapshotReader, Written};

@@ -4,6 +4,8 @@
 //! simulated disk can stand in for the system's: one that loses what was not synced, and fails
 //! where a test wants it to.
 
+#[cfg(test)]
+pub mod simulated;
 mod system;
 
 use std::{fmt::Debug, io, path::Path};
@@ -88,12 +90,13 @@ pub trait DiskFile: Debug + Send + Sync {
     /// See [`Self::bytes`].
     fn write_at(&self, from: &[u8], at: u64) -> io::Result<usize>;
 
-    /// Cuts the file, or lengthens it with zeros that take no room.
+    /// Makes a file longer, with zeros, and keeps room on the disk for them where the system
+    /// can.
     ///
     /// # Errors
     ///
     /// See [`Self::bytes`].
-    fn resize(&self, bytes: u64) -> io::Result<()>;
+    fn reserve(&self, bytes: u64) -> io::Result<()>;
 
     /// Puts what is in the file, and its length, on stable storage.
     ///

@@ -88,7 +88,15 @@ impl DiskFile for File {
         FileExt::write_at(self, from, at)
     }
 
-    fn resize(&self, bytes: u64) -> io::Result<()> {
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::{fs::FallocateFlags, io::Errno};
+            match rustix::fs::fallocate(self, FallocateFlags::empty(), 0, bytes) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                done => return Ok(done?),
+            }
+        }
         self.set_len(bytes)
     }
 

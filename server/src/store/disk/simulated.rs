@@ -1,0 +1,540 @@
+//! A disk in memory that behaves as badly as a real one is allowed to.
+//!
+//! It keeps apart what the system has been told and what has reached stable storage, for the
+//! bytes of files and for their names. A [power cut](SimulatedDisk::cut) keeps what was
+//! synced, and of all else what chance will have: single sectors of a write, a name without its
+//! file's bytes, a later change without an earlier one. Calls can be made to [fail](Fault).
+
+use std::{collections::BTreeMap, io, path::Path, sync::Arc};
+
+use parking_lot::Mutex;
+
+use super::{Disk, DiskFile};
+use crate::filter::hash::KeyHash;
+
+/// What reaches stable storage whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
+/// A disk, and all handles to it.
+#[derive(Debug, Clone, Default)]
+pub struct SimulatedDisk(Arc<Mutex<State>>);
+
+/// What is to go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A call fails with this kind of error, and has done nothing. A sync that fails has the
+    /// system forget that anything was to be synced.
+    Error(io::ErrorKind),
+    /// A write or a read does a part of what it was asked for.
+    Short,
+    /// Nothing works any more.
+    PowerCut,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: Vec<File>,
+    names: BTreeMap<String, usize>,
+    durable_names: BTreeMap<String, usize>,
+    /// What has been done to the names since they were synced.
+    name_changes: Vec<NameChange>,
+    /// The number of calls so far.
+    calls: u64,
+    /// From which call on there is a fault, and up to which.
+    faults: Vec<(u64, u64, Fault)>,
+    /// The bytes that all files together may have.
+    room_bytes: Option<u64>,
+    has_power: Option<bool>,
+}
+
+#[derive(Debug, Default, Clone)]
+struct File {
+    bytes: Vec<u8>,
+    durable: Vec<u8>,
+    changes: Vec<Change>,
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Write { at: usize, bytes: Vec<u8> },
+    Resize(usize),
+}
+
+#[derive(Debug, Clone)]
+enum NameChange {
+    Set(String, usize),
+    Rename(String, String),
+    Remove(String),
+}
+
+/// A source of chance that is the same for the same seed.
+#[derive(Debug, Clone, Copy)]
+pub struct Chance(KeyHash, u64);
+
+impl Chance {
+    /// Chance from a seed.
+    pub fn new(seed: u64) -> Self {
+        let low = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self(KeyHash { low, high: !seed }, 0)
+    }
+
+    /// Any number.
+    pub fn number(&mut self) -> u64 {
+        self.1 += 1;
+        let Self(KeyHash { low, high }, count) = *self;
+        let low = low.wrapping_add(count.wrapping_mul(0xbf58_476d_1ce4_e5b9));
+        KeyHash { low, high }.value(1)
+    }
+
+    /// A number below another, which is not 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.number() % end
+    }
+
+    /// Yes in one of so many cases.
+    pub fn one_in(&mut self, cases: u64) -> bool {
+        self.below(cases) == 0
+    }
+}
+
+impl SimulatedDisk {
+    /// The number of calls so far that could have had a fault.
+    pub fn calls(&self) -> u64 {
+        self.0.lock().calls
+    }
+
+    /// Has calls go wrong, from one on (as [`Self::calls`] counts them) and so many of them.
+    pub fn fail(&self, from: u64, count: u64, fault: Fault) {
+        let end = from.saturating_add(count);
+        self.0.lock().faults.push((from, end, fault));
+    }
+
+    /// Has all calls work again, but for those after a power cut.
+    pub fn heal(&self) {
+        self.0.lock().faults.clear();
+    }
+
+    /// Gives all files together so much room; `None` for as much as they like.
+    pub fn limit(&self, bytes: Option<u64>) {
+        self.0.lock().room_bytes = bytes;
+    }
+
+    /// The disk as it is found after the power was cut.
+    pub fn cut(&self, chance: &mut Chance) -> Self {
+        let state = self.0.lock();
+        let files = state.files.iter().map(|file| file.cut(chance)).collect();
+        let mut names = state.durable_names.clone();
+        // A journal keeps the changes in their order; without one any of them may be there.
+        let in_order = chance.one_in(2);
+        let kept = chance.below(state.name_changes.len() as u64 + 1) as usize;
+        for (index, change) in state.name_changes.iter().enumerate() {
+            if if in_order {
+                index < kept
+            } else {
+                chance.one_in(2)
+            } {
+                change.apply(&mut names);
+            }
+        }
+        Self::of(files, names)
+    }
+
+    /// The disk as it is found after the process was killed: with all that the system was told.
+    pub fn kill(&self) -> Self {
+        let state = self.0.lock();
+        let mut files = state.files.clone();
+        for file in &mut files {
+            // Still not on stable storage.
+            file.changes = vec![
+                Change::Resize(file.bytes.len()),
+                Change::Write {
+                    at: 0,
+                    bytes: file.bytes.clone(),
+                },
+            ];
+        }
+        Self::of(files, state.names.clone())
+    }
+
+    /// What is in a file, as the system has it.
+    pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        let state = self.0.lock();
+        let &file = state.names.get(name)?;
+        Some(state.files[file].bytes.clone())
+    }
+
+    /// Puts a file on stable storage.
+    pub fn put(&self, name: &str, bytes: &[u8]) {
+        let mut state = self.0.lock();
+        let file = state.files.len();
+        state.files.push(File {
+            bytes: bytes.to_vec(),
+            durable: bytes.to_vec(),
+            changes: Vec::new(),
+        });
+        state.names.insert(name.to_owned(), file);
+        state.durable_names.insert(name.to_owned(), file);
+    }
+
+    fn of(files: Vec<File>, names: BTreeMap<String, usize>) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            files,
+            durable_names: names.clone(),
+            names,
+            ..State::default()
+        })))
+    }
+}
+
+impl State {
+    /// Counts a call, and has it go wrong if it is its turn: with an error, or `true` if it is
+    /// to do a part.
+    fn call(&mut self) -> io::Result<bool> {
+        let this = self.calls;
+        self.calls += 1;
+        let due = |&&(from, end, _): &&(u64, u64, Fault)| (from..end).contains(&this);
+        match self.faults.iter().find(due) {
+            _ if self.has_power == Some(false) => {}
+            Some((_, _, Fault::PowerCut)) => self.has_power = Some(false),
+            Some((_, _, Fault::Error(kind))) => return Err((*kind).into()),
+            Some((_, _, Fault::Short)) => return Ok(true),
+            None => return Ok(false),
+        }
+        Err(io::Error::other("the power is off"))
+    }
+
+    fn find(&self, name: &str) -> io::Result<usize> {
+        let file = self.names.get(name).copied();
+        file.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Whether there is room for a file of so many bytes.
+    fn take_room(&self, file: usize, bytes: usize) -> io::Result<()> {
+        let Some(room) = self.room_bytes else {
+            return Ok(());
+        };
+        let named = self.names.values().filter(|&&other| other != file);
+        let others: usize = named.map(|&other| self.files[other].bytes.len()).sum();
+        let grows = bytes > self.files[file].bytes.len();
+        if grows && (others + bytes) as u64 > room {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+impl File {
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.bytes);
+        self.changes.push(change);
+    }
+
+    fn sync(&mut self) {
+        for change in self.changes.drain(..) {
+            change.apply(&mut self.durable);
+        }
+    }
+
+    /// What of the file is found after the power was cut.
+    fn cut(&self, chance: &mut Chance) -> Self {
+        let mut bytes = self.durable.clone();
+        let all_or_none = chance.below(4);
+        for change in &self.changes {
+            if all_or_none == 0 || (all_or_none > 1 && chance.one_in(3)) {
+                continue;
+            }
+            match change {
+                Change::Write { at, bytes: new } if all_or_none != 1 && chance.one_in(2) => {
+                    let (mut at, mut new) = (*at, &**new);
+                    while !new.is_empty() {
+                        let sector = (SECTOR_BYTES - at % SECTOR_BYTES).min(new.len());
+                        let (now, later) = new.split_at(sector);
+                        if chance.one_in(2) {
+                            let bytes_now = now.to_vec();
+                            let change = Change::Write {
+                                at,
+                                bytes: bytes_now,
+                            };
+                            change.apply(&mut bytes);
+                        }
+                        at += sector;
+                        new = later;
+                    }
+                }
+                change => change.apply(&mut bytes),
+            }
+        }
+        Self {
+            durable: bytes.clone(),
+            bytes,
+            changes: Vec::new(),
+        }
+    }
+}
+
+impl Change {
+    fn apply(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Write { at, bytes } => {
+                let end = at + bytes.len();
+                if to.len() < end {
+                    to.resize(end, 0);
+                }
+                to[*at..end].copy_from_slice(bytes);
+            }
+            Self::Resize(bytes) => to.resize(*bytes, 0),
+        }
+    }
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<String, usize>) {
+        match self {
+            Self::Set(name, file) => {
+                names.insert(name.clone(), *file);
+            }
+            Self::Rename(from, to) => {
+                // Its file may not have got this name.
+                if let Some(file) = names.remove(from) {
+                    names.insert(to.clone(), file);
+                }
+            }
+            Self::Remove(name) => {
+                names.remove(name);
+            }
+        }
+    }
+}
+
+impl SimulatedDisk {
+    fn change_name(&self, change: NameChange) -> io::Result<()> {
+        let mut state = self.0.lock();
+        state.call()?;
+        if let NameChange::Rename(name, _) | NameChange::Remove(name) = &change {
+            state.find(name)?;
+        }
+        change.apply(&mut state.names);
+        state.name_changes.push(change);
+        Ok(())
+    }
+}
+
+impl Disk for SimulatedDisk {
+    fn path(&self) -> &Path {
+        Path::new("simulated")
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut state = self.0.lock();
+        state.call()?;
+        Ok(state.names.keys().cloned().collect())
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let mut state = self.0.lock();
+        state.call()?;
+        let file = state.find(name)?;
+        let disk = self.clone();
+        Ok(Box::new(SimulatedFile { disk, file }))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let mut state = self.0.lock();
+        state.call()?;
+        let file = match state.find(name) {
+            Ok(file) => {
+                state.files[file].change(Change::Resize(0));
+                file
+            }
+            Err(_) => {
+                state.files.push(File::default());
+                let file = state.files.len() - 1;
+                let change = NameChange::Set(name.to_owned(), file);
+                change.apply(&mut state.names);
+                state.name_changes.push(change);
+                file
+            }
+        };
+        let disk = self.clone();
+        Ok(Box::new(SimulatedFile { disk, file }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.change_name(NameChange::Rename(from.to_owned(), to.to_owned()))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.change_name(NameChange::Remove(name.to_owned()))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.0.lock();
+        state.call()?;
+        state.durable_names = state.names.clone();
+        state.name_changes.clear();
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct SimulatedFile {
+    disk: SimulatedDisk,
+    file: usize,
+}
+
+impl DiskFile for SimulatedFile {
+    fn bytes(&self) -> io::Result<u64> {
+        let mut state = self.disk.0.lock();
+        state.call()?;
+        Ok(state.files[self.file].bytes.len() as u64)
+    }
+
+    fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut state = self.disk.0.lock();
+        let is_short = state.call()?;
+        let bytes = &state.files[self.file].bytes;
+        let from = bytes.get(at as usize..).unwrap_or_default();
+        let wanted = if is_short {
+            to.len().div_ceil(2)
+        } else {
+            to.len()
+        };
+        let count = wanted.min(from.len());
+        to[..count].copy_from_slice(&from[..count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, from: &[u8], at: u64) -> io::Result<usize> {
+        let mut state = self.disk.0.lock();
+        let is_short = state.call()?;
+        let count = if is_short {
+            from.len().div_ceil(2)
+        } else {
+            from.len()
+        };
+        let at = at as usize;
+        state.take_room(self.file, at + count)?;
+        let bytes = from[..count].to_vec();
+        state.files[self.file].change(Change::Write { at, bytes });
+        Ok(count)
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.disk.0.lock();
+        state.call()?;
+        state.take_room(self.file, bytes as usize)?;
+        state.files[self.file].change(Change::Resize(bytes as usize));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.0.lock();
+        let done = state.call();
+        let file = &mut state.files[self.file];
+        match done {
+            Ok(_) => file.sync(),
+            // The system takes the pages for clean from now on.
+            Err(_) => file.changes.clear(),
+        }
+        done.map(|_| ())
+    }
+
+    fn forget(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(disk: &SimulatedDisk, name: &str, bytes: &[u8]) -> Box<dyn DiskFile> {
+        let file = disk.create(name).unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file
+    }
+
+    fn found_after_cuts(disk: &SimulatedDisk, name: &str) -> Vec<Option<Vec<u8>>> {
+        let mut found: Vec<_> = (0..200)
+            .map(|seed| disk.cut(&mut Chance::new(seed)).contents(name))
+            .collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    #[test]
+    fn a_cut_keeps_what_was_synced_and_no_more_for_certain() {
+        let disk = SimulatedDisk::default();
+        let file = written(&disk, "file", b"old");
+        file.sync().unwrap();
+        // The bytes are there, but not the name.
+        assert_eq!(found_after_cuts(&disk, "file"), [None, Some(b"old".into())]);
+        disk.sync().unwrap();
+        assert_eq!(found_after_cuts(&disk, "file"), [Some(b"old".into())]);
+
+        file.write_all_at(b"new", 0).unwrap();
+        let either = [Some(b"new".into()), Some(b"old".into())];
+        assert_eq!(found_after_cuts(&disk, "file"), either);
+        file.sync().unwrap();
+        assert_eq!(found_after_cuts(&disk, "file"), [Some(b"new".into())]);
+
+        disk.rename("file", "other").unwrap();
+        assert_eq!(
+            found_after_cuts(&disk, "other"),
+            [None, Some(b"new".into())]
+        );
+        assert_eq!(disk.kill().contents("other"), Some(b"new".into()));
+        assert_eq!(disk.kill().contents("file"), None);
+    }
+
+    #[test]
+    fn a_cut_tears_writes_and_reorders_them() {
+        let disk = SimulatedDisk::default();
+        let file = written(&disk, "file", &[0; 4 * SECTOR_BYTES]);
+        file.sync().unwrap();
+        disk.sync().unwrap();
+        file.write_all_at(&[1; 2 * SECTOR_BYTES], 0).unwrap();
+        file.write_all_at(&[2; 2 * SECTOR_BYTES], 2 * SECTOR_BYTES as u64)
+            .unwrap();
+        let found = found_after_cuts(&disk, "file");
+        let sectors = found.iter().flatten().map(|bytes| {
+            let sectors = bytes.chunks(SECTOR_BYTES);
+            sectors.map(|sector| sector[0]).collect::<Vec<_>>()
+        });
+        let sectors: Vec<_> = sectors.collect();
+        for expected in [[0, 0, 0, 0], [1, 1, 2, 2], [0, 0, 2, 2], [0, 1, 0, 0]] {
+            assert!(sectors.contains(&expected.to_vec()), "{expected:?}");
+        }
+    }
+
+    #[test]
+    fn a_sync_that_failed_is_not_made_good_by_the_next() {
+        let disk = SimulatedDisk::default();
+        let file = written(&disk, "file", b"old");
+        file.sync().unwrap();
+        disk.sync().unwrap();
+        file.write_all_at(b"new", 0).unwrap();
+        disk.fail(disk.calls(), 1, Fault::Error(io::ErrorKind::Other));
+        file.sync().unwrap_err();
+        file.sync().unwrap();
+        file.write_all_at(b"more", 3).unwrap();
+        assert!(found_after_cuts(&disk, "file").contains(&Some(b"old".into())));
+    }
+
+    #[test]
+    fn faults_come_when_they_are_due() {
+        let disk = SimulatedDisk::default();
+        let file = written(&disk, "file", b"");
+        disk.fail(disk.calls() + 1, 1, Fault::Short);
+        assert_eq!(file.write_at(b"1234", 0).unwrap(), 4);
+        assert_eq!(file.write_at(b"1234", 4).unwrap(), 2);
+        disk.fail(disk.calls(), 2, Fault::Error(io::ErrorKind::Interrupted));
+        file.write_all_at(b"34", 6).unwrap();
+        assert_eq!(disk.contents("file").unwrap(), b"12341234");
+        disk.limit(Some(9));
+        let full = file.write_at(b"56", 8).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        disk.fail(disk.calls(), 1, Fault::PowerCut);
+        file.sync().unwrap_err();
+        disk.names().unwrap_err();
+    }
+}

@@ -1,0 +1,256 @@
+//! Reads the log from a segment on, and finds its end.
+
+use std::path::PathBuf;
+
+use super::{
+    batch::{self, BatchHeader, MAX_BODY_BYTES},
+    record::{self, Record},
+    segment::{self, SegmentHeader, file_name},
+};
+use crate::store::{Disk, DiskFile, StoreError};
+
+/// Where a log ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogEnd {
+    /// The number of its last segment; 0 if there is none.
+    pub sequence: u64,
+    /// The end of the last whole batch in it.
+    pub(super) at: u64,
+    /// The checksum of that.
+    pub(super) checksum: u64,
+}
+
+/// A log, as it was found.
+#[derive(Debug)]
+pub struct LogReader<'a> {
+    disk: &'a dyn Disk,
+    sequences: Vec<u64>,
+}
+
+/// What a crash left behind the end of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Torn {
+    /// The file.
+    pub path: PathBuf,
+    /// Where the log ends in it.
+    pub at: u64,
+    /// The number of bytes behind that, up to the last one that is not 0.
+    pub bytes: u64,
+}
+
+impl<'a> LogReader<'a> {
+    /// The log in a directory, from a segment on.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`], or [`StoreError::Damaged`] if a segment is missing.
+    pub fn open(disk: &'a dyn Disk, first: u64) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::io("list the data directory", disk.path(), error);
+        let names = disk.names().map_err(failed)?;
+        let mut sequences: Vec<u64> = names
+            .iter()
+            .filter_map(|name| segment::sequence(name))
+            .filter(|&sequence| sequence >= first)
+            .collect();
+        sequences.sort_unstable();
+        for (&found, expected) in sequences.iter().zip(first..) {
+            if found != expected {
+                return Err(StoreError::Damaged {
+                    path: disk.path().join(file_name(expected)),
+                    what: "segment of the log".to_owned(),
+                    expected: "a file".to_owned(),
+                    found: format!("none, but {}", file_name(found)),
+                });
+            }
+        }
+        Ok(Self { disk, sequences })
+    }
+
+    /// Reads all records in their order, and returns where the log ends.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`], with the place of what is damaged, or what `visit` returned.
+    pub fn read<E: From<StoreError>>(
+        &self,
+        mut visit: impl FnMut(Record) -> Result<(), E>,
+    ) -> Result<(LogEnd, Option<Torn>), E> {
+        let mut end = LogEnd::default();
+        let mut segments = self.sequences.iter().peekable();
+        let mut next = match segments.next() {
+            Some(&first) => Some(Segment::open(self.disk, first)?),
+            None => None,
+        };
+        while let Some(mut segment) = next {
+            next = match segments.next() {
+                Some(&sequence) => Some(Segment::open(self.disk, sequence)?),
+                None => None,
+            };
+            let until = next.as_ref().map(|next| next.header);
+            segment.read(until, &mut visit)?;
+            end = LogEnd {
+                sequence: segment.header.sequence,
+                at: segment.at,
+                checksum: segment.checksum,
+            };
+            if next.is_none() {
+                return Ok((end, segment.torn()?));
+            }
+        }
+        Ok((end, None))
+    }
+}
+
+struct Segment {
+    path: PathBuf,
+    file: Box<dyn DiskFile>,
+    bytes: u64,
+    header: SegmentHeader,
+    /// The end of what has been read.
+    at: u64,
+    /// The checksum of the batch before that.
+    checksum: u64,
+}
+
+impl Segment {
+    fn open(disk: &dyn Disk, sequence: u64) -> Result<Self, StoreError> {
+        let name = file_name(sequence);
+        let path = disk.path().join(&name);
+        let failed = |error| StoreError::io("read", &path, error);
+        let file = disk.open(&name).map_err(failed)?;
+        let bytes = file.bytes().map_err(failed)?;
+        if bytes < SegmentHeader::BYTES as u64 {
+            return Err(StoreError::Damaged {
+                path,
+                what: "length of the file".to_owned(),
+                expected: format!("at least {} bytes", SegmentHeader::BYTES),
+                found: format!("{bytes} bytes"),
+            });
+        }
+        let mut header = [0; SegmentHeader::BYTES];
+        file.read_exact_at(&mut header, 0).map_err(failed)?;
+        let header = SegmentHeader::decode(&header, sequence, &path)?;
+        Ok(Self {
+            path,
+            file,
+            bytes,
+            header,
+            at: SegmentHeader::BYTES as u64,
+            checksum: header.salt,
+        })
+    }
+
+    /// Reads batches: up to where the next segment says that this one ends, or else as long as
+    /// they are whole.
+    fn read<E: From<StoreError>>(
+        &mut self,
+        next: Option<SegmentHeader>,
+        visit: &mut impl FnMut(Record) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let until = next.map_or(self.bytes, |next| next.previous_end);
+        let mut batch = Vec::new();
+        while self.at < until {
+            let Some(header) = self.batch(self.at, &mut batch)? else {
+                break;
+            };
+            let follows = header.previous == self.checksum && header.synced <= self.at;
+            if !follows {
+                break;
+            }
+            let mut records = batch.get(BatchHeader::BYTES..).unwrap_or_default();
+            while !records.is_empty() {
+                let record = record::decode(&mut records)
+                    .ok_or_else(|| self.damaged(self.at, "a whole record"))?;
+                visit(record)?;
+            }
+            self.at += batch.len() as u64;
+            self.checksum = header.checksum;
+        }
+        let Some(next) = next else { return Ok(()) };
+        if self.at != until || self.checksum != next.previous_checksum {
+            return Err(E::from(self.damaged(self.at, "a whole batch")));
+        }
+        Ok(())
+    }
+
+    /// Reads the batch at a place; `None` if there is no whole one.
+    fn batch(&self, at: u64, batch: &mut Vec<u8>) -> Result<Option<BatchHeader>, StoreError> {
+        let failed = |error| StoreError::io("read", &self.path, error);
+        batch.clear();
+        let left = self.bytes.saturating_sub(at);
+        if left < BatchHeader::BYTES as u64 {
+            return Ok(None);
+        }
+        let mut head = [0; BatchHeader::BYTES];
+        self.file.read_exact_at(&mut head, at).map_err(failed)?;
+        let Some(header) = BatchHeader::read(&head) else {
+            return Ok(None);
+        };
+        let bytes = BatchHeader::BYTES + header.body_bytes;
+        if left < bytes as u64 {
+            return Ok(None);
+        }
+        batch.resize(bytes, 0);
+        self.file.read_exact_at(batch, at).map_err(failed)?;
+        let is_whole = batch::checksum(batch, self.header.salt) == header.checksum;
+        Ok(is_whole.then_some(header))
+    }
+
+    /// What stands behind the end of the last segment.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Damaged`] if the segment once went on from here, and was relied on.
+    fn torn(&self) -> Result<Option<Torn>, StoreError> {
+        let mut last = None;
+        let mut piece = vec![0; 1 << 20];
+        let mut batch = Vec::new();
+        let mut at = self.at;
+        // Of all bytes that look like a batch, checksums are computed of so many: enough for
+        // each batch behind the end and for accidents, but not for a file made of beginnings.
+        let mut patience = 2 * self.bytes + MAX_BODY_BYTES as u64;
+        while at < self.bytes {
+            let bytes = (self.bytes - at).min(piece.len() as u64) as usize;
+            let piece = piece.get_mut(..bytes).unwrap_or_default();
+            let read = self.file.read_exact_at(piece, at);
+            read.map_err(|error| StoreError::io("read", &self.path, error))?;
+            if let Some(place) = piece.iter().rposition(|&byte| byte != 0) {
+                last = Some(at + place as u64 + 1);
+            }
+            // Batches begin at multiples of 8, and so do segments' first ones.
+            let words = piece.as_chunks::<8>().0.iter().enumerate();
+            let magics = words.filter(|(_, word)| word.starts_with(&batch::MAGIC));
+            for (index, _) in magics {
+                let magic_at = at + 8 * index as u64;
+                let Some(batch_at) = magic_at.checked_sub(batch::MAGIC_AT as u64) else {
+                    continue;
+                };
+                if batch_at <= self.at {
+                    continue;
+                }
+                let found = self.batch(batch_at, &mut batch)?;
+                patience = patience
+                    .checked_sub(batch.len() as u64)
+                    .ok_or_else(|| self.damaged(self.at, "a whole batch"))?;
+                if found.is_some_and(|header| header.synced > self.at) {
+                    return Err(self.damaged(self.at, "a whole batch"));
+                }
+            }
+            at += bytes as u64;
+        }
+        Ok(last.map(|last| Torn {
+            path: self.path.clone(),
+            at: self.at,
+            bytes: last - self.at,
+        }))
+    }
+
+    fn damaged(&self, at: u64, expected: &str) -> StoreError {
+        StoreError::Damaged {
+            path: self.path.clone(),
+            what: format!("batch at byte {at}"),
+            expected: expected.to_owned(),
+            found: "bytes that are none".to_owned(),
+        }
+    }
+}

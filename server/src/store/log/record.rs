@@ -1,0 +1,96 @@
+//! Records: what one call added to one filter.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::filter::hash::KeyHash;
+
+/// Which filter a record is of. No two filters of a data directory ever have the same, not even
+/// one after the other under one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FilterId(pub u64);
+
+/// What a caller called its request, hashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestId(pub [u8; 16]);
+
+/// The keys that a call added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The filter.
+    pub filter: FilterId,
+    /// The version that the call gave it.
+    pub version: u64,
+    /// What the caller called its request, if anything.
+    pub request: Option<RequestId>,
+    /// The hashes of the keys that were new.
+    pub hashes: Vec<KeyHash>,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Head {
+    filter: [u8; 8],
+    version: [u8; 8],
+    count: [u8; 4],
+    flags: [u8; 4],
+}
+
+const HAS_REQUEST: u32 = 1;
+
+/// Appends a record to those of a batch.
+pub fn encode(record: &Record, to: &mut Vec<u8>) {
+    let flags = if record.request.is_some() {
+        HAS_REQUEST
+    } else {
+        0
+    };
+    let head = Head {
+        filter: record.filter.0.to_le_bytes(),
+        version: record.version.to_le_bytes(),
+        // A message has no more keys than fit into 16 MiB.
+        count: (record.hashes.len() as u32).to_le_bytes(),
+        flags: flags.to_le_bytes(),
+    };
+    to.extend_from_slice(bytemuck::bytes_of(&head));
+    if let Some(RequestId(id)) = &record.request {
+        to.extend_from_slice(id);
+    }
+    for hash in &record.hashes {
+        to.extend_from_slice(&hash.low.to_le_bytes());
+        to.extend_from_slice(&hash.high.to_le_bytes());
+    }
+}
+
+/// Takes the first record off those of a batch. `None` if there is none, of known form and as
+/// long as it says.
+pub fn decode(from: &mut &[u8]) -> Option<Record> {
+    let mut rest = *from;
+    let head: Head = bytemuck::pod_read_unaligned(take(&mut rest, size_of::<Head>())?);
+    let request = match u32::from_le_bytes(head.flags) {
+        0 => None,
+        HAS_REQUEST => Some(RequestId(take(&mut rest, 16)?.try_into().ok()?)),
+        _ => return None,
+    };
+    let count = u32::from_le_bytes(head.count) as usize;
+    let hashes = take(&mut rest, count.checked_mul(16)?)?;
+    let hashes = hashes.as_chunks().0.iter().map(|hash: &[u8; 16]| {
+        let hash = u128::from_le_bytes(*hash);
+        KeyHash {
+            low: hash as u64,
+            high: (hash >> 64) as u64,
+        }
+    });
+    *from = rest;
+    Some(Record {
+        filter: FilterId(u64::from_le_bytes(head.filter)),
+        version: u64::from_le_bytes(head.version),
+        request,
+        hashes: hashes.collect(),
+    })
+}
+
+fn take<'a>(from: &mut &'a [u8], bytes: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = from.split_at_checked(bytes)?;
+    *from = rest;
+    Some(taken)
+}

@@ -1,0 +1,137 @@
+//! Segments: the files of the log.
+
+use std::path::Path;
+
+use bytemuck::{Pod, Zeroable};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::store::StoreError;
+
+/// The format that is written, and the newest that is read.
+const FORMAT: u32 = 1;
+const MAGIC: [u8; 8] = *b"SEENSLOG";
+const SUFFIX: &str = ".log";
+
+/// What a segment says of itself and of the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// Its number: one more than that of the one before.
+    pub sequence: u64,
+    /// Random, and part of all checksums: so no bytes of another segment look like a batch.
+    pub salt: u64,
+    /// Where the segment before ends; 0 if there is none.
+    pub previous_end: u64,
+    /// The checksum of its last batch, or its salt if it has none; 0 if there is none.
+    pub previous_checksum: u64,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Encoded {
+    magic: [u8; 8],
+    format: [u8; 4],
+    header_bytes: [u8; 4],
+    sequence: [u8; 8],
+    salt: [u8; 8],
+    previous_end: [u8; 8],
+    previous_checksum: [u8; 8],
+    zeros: [u8; 8],
+    checksum: [u8; 8],
+}
+
+impl SegmentHeader {
+    /// The length of a header.
+    pub const BYTES: usize = size_of::<Encoded>();
+
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut encoded = Encoded {
+            magic: MAGIC,
+            format: FORMAT.to_le_bytes(),
+            header_bytes: (Self::BYTES as u32).to_le_bytes(),
+            sequence: self.sequence.to_le_bytes(),
+            salt: self.salt.to_le_bytes(),
+            previous_end: self.previous_end.to_le_bytes(),
+            previous_checksum: self.previous_checksum.to_le_bytes(),
+            zeros: [0; 8],
+            checksum: [0; 8],
+        };
+        encoded.checksum = checksum(bytemuck::bytes_of(&encoded)).to_le_bytes();
+        bytemuck::cast(encoded)
+    }
+
+    /// Decodes and verifies the header of the segment with a number.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NewerFormat`], or [`StoreError::Damaged`] with the field.
+    pub fn decode(
+        bytes: &[u8; Self::BYTES],
+        sequence: u64,
+        path: &Path,
+    ) -> Result<Self, StoreError> {
+        let encoded: Encoded = bytemuck::cast(*bytes);
+        let require = |what: &str, expected: String, found: String| {
+            if expected == found {
+                return Ok(());
+            }
+            Err(StoreError::Damaged {
+                path: path.to_owned(),
+                what: what.to_owned(),
+                expected,
+                found,
+            })
+        };
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        require("magic", text(&MAGIC), text(&encoded.magic))?;
+        let format = u32::from_le_bytes(encoded.format);
+        if format > FORMAT {
+            return Err(StoreError::NewerFormat {
+                path: path.to_owned(),
+                expected: FORMAT,
+                found: format,
+            });
+        }
+        let computed = checksum(bytes);
+        let stored = u64::from_le_bytes(encoded.checksum);
+        let hex = |checksum: u64| format!("{checksum:016x}");
+        require("checksum of the header", hex(computed), hex(stored))?;
+        require("format", FORMAT.to_string(), format.to_string())?;
+        let header_bytes = u32::from_le_bytes(encoded.header_bytes);
+        require(
+            "length of the header",
+            Self::BYTES.to_string(),
+            header_bytes.to_string(),
+        )?;
+        let header = Self {
+            sequence: u64::from_le_bytes(encoded.sequence),
+            salt: u64::from_le_bytes(encoded.salt),
+            previous_end: u64::from_le_bytes(encoded.previous_end),
+            previous_checksum: u64::from_le_bytes(encoded.previous_checksum),
+        };
+        require(
+            "number of the segment",
+            sequence.to_string(),
+            header.sequence.to_string(),
+        )?;
+        Ok(header)
+    }
+}
+
+fn checksum(header: &[u8]) -> u64 {
+    xxh3_64(
+        header
+            .split_last_chunk::<8>()
+            .map_or(header, |(rest, _)| rest),
+    )
+}
+
+/// The name of the file of a segment.
+pub fn file_name(sequence: u64) -> String {
+    format!("{sequence:016x}{SUFFIX}")
+}
+
+/// The number of the segment in a file of this name; `None` if it is no segment's.
+pub fn sequence(file: &str) -> Option<u64> {
+    let sequence = u64::from_str_radix(file.strip_suffix(SUFFIX)?, 16).ok()?;
+    (file == file_name(sequence)).then_some(sequence)
+}

@@ -1,0 +1,293 @@
+use std::{io, sync::Arc};
+
+use super::*;
+use crate::{
+    filter::hash::KeyHash,
+    store::{
+        Disk, StoreError,
+        disk::simulated::{Chance, Fault, SimulatedDisk},
+    },
+};
+
+const SEGMENT_BYTES: u64 = 1024;
+
+/// A record that no other of a test is like.
+fn record(version: u64, chance: &mut Chance) -> Record {
+    let hash = |_| KeyHash {
+        low: version,
+        high: version.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    };
+    Record {
+        filter: FilterId(chance.below(3)),
+        version,
+        request: chance.one_in(2).then_some(RequestId([version as u8; 16])),
+        hashes: (0..chance.below(6)).map(hash).collect(),
+    }
+}
+
+fn read(disk: &SimulatedDisk) -> Result<(Vec<Record>, LogEnd, Option<Torn>), StoreError> {
+    let mut records = Vec::new();
+    let (end, torn) = LogReader::open(disk, 1)?.read(|record| {
+        records.push(record);
+        Ok::<_, StoreError>(())
+    })?;
+    Ok((records, end, torn))
+}
+
+fn write(log: &mut LogWriter, records: &[Record]) -> Result<(), StoreError> {
+    let mut batch = Batch::default();
+    records.iter().for_each(|record| batch.push(record));
+    log.write(batch)
+}
+
+fn open(disk: &SimulatedDisk, end: LogEnd) -> Result<LogWriter, StoreError> {
+    LogWriter::open(Arc::new(disk.clone()), end, SEGMENT_BYTES)
+}
+
+/// A log of some segments, synced, and what is in it.
+fn example(seed: u64) -> (SimulatedDisk, Vec<Record>) {
+    let (disk, mut chance) = (SimulatedDisk::default(), Chance::new(seed));
+    let mut log = open(&disk, LogEnd::default()).unwrap();
+    let records: Vec<Record> = (1..=60)
+        .map(|version| record(version, &mut chance))
+        .collect();
+    for records in records.chunks(3) {
+        write(&mut log, records).unwrap();
+        log.sync().unwrap();
+    }
+    assert!(log.sequence() > 2);
+    (disk, records)
+}
+
+#[test]
+fn what_was_written_is_read_in_order() {
+    let (disk, records) = example(1);
+    let (found, end, torn) = read(&disk).unwrap();
+    assert_eq!(found, records);
+    assert_eq!(torn, None);
+
+    // A second start goes on in a new segment, and the third reads both.
+    let mut log = open(&disk, end).unwrap();
+    let more = record(61, &mut Chance::new(2));
+    write(&mut log, std::slice::from_ref(&more)).unwrap();
+    let (found, ..) = read(&disk).unwrap();
+    assert_eq!(found.last(), Some(&more));
+    assert_eq!(found.len(), 61);
+}
+
+#[test]
+fn a_batch_larger_than_a_segment_gets_one_that_fits() {
+    let disk = SimulatedDisk::default();
+    let mut log = open(&disk, LogEnd::default()).unwrap();
+    let large = Record {
+        hashes: vec![KeyHash::default(); 1000],
+        ..record(1, &mut Chance::new(1))
+    };
+    write(&mut log, std::slice::from_ref(&large)).unwrap();
+    log.sync().unwrap();
+    write(&mut log, &[record(2, &mut Chance::new(1))]).unwrap();
+    let (found, ..) = read(&disk).unwrap();
+    assert_eq!(found.len(), 2);
+    assert_eq!(found[0], large);
+}
+
+/// Writes, syncs and opens segments at random until the power is cut or enough is done. Returns
+/// what was written, and how much of it was synced.
+fn work(disk: &SimulatedDisk, chance: &mut Chance) -> (Vec<Record>, usize) {
+    let (mut written, mut synced) = (Vec::new(), 0);
+    let Ok(mut log) = open(disk, LogEnd::default()) else {
+        return (written, synced);
+    };
+    for _ in 0..20 {
+        let first = written.len() as u64 + 1;
+        let records: Vec<Record> = (0..chance.below(4))
+            .map(|index| record(first + index, chance))
+            .collect();
+        written.extend(records.clone());
+        let mut done = write(&mut log, &records);
+        if done.is_ok() && chance.one_in(8) {
+            done = log.roll();
+        } else if done.is_ok() && chance.one_in(2) {
+            done = log.sync();
+        } else if done.is_ok() {
+            continue;
+        }
+        // What fails once is made good.
+        if done.or_else(|_| log.recover()).is_err() {
+            return (written, synced);
+        }
+        synced = written.len();
+    }
+    (written, synced)
+}
+
+#[test]
+fn a_power_cut_anywhere_loses_nothing_that_was_synced() {
+    let mut cuts = 0;
+    for seed in 0..40 {
+        let disk = SimulatedDisk::default();
+        work(&disk, &mut Chance::new(seed));
+        for call in 0..disk.calls() {
+            let (disk, mut chance) = (SimulatedDisk::default(), Chance::new(seed));
+            disk.fail(call, 1, Fault::PowerCut);
+            let (written, synced) = work(&disk, &mut chance);
+            let found = disk.cut(&mut chance);
+            let (records, end, _) =
+                read(&found).unwrap_or_else(|error| panic!("seed {seed}, call {call}: {error}"));
+            assert!(records.len() >= synced, "seed {seed}, call {call}");
+            assert!(written.starts_with(&records), "seed {seed}, call {call}");
+
+            // The log goes on from there, also if the next power cut comes at once.
+            if let Ok(mut log) = open(&found, end) {
+                write(&mut log, &written).unwrap();
+                log.sync().unwrap();
+            }
+            let (again, ..) = read(&found.cut(&mut chance)).unwrap();
+            assert_eq!(again, [&*records, &*written].concat());
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 1000, "{cuts}");
+}
+
+#[test]
+fn an_error_once_is_made_good_and_for_good_is_told() {
+    for seed in 0..20 {
+        let disk = SimulatedDisk::default();
+        work(&disk, &mut Chance::new(seed));
+        for call in 0..disk.calls() {
+            for fault in [
+                Fault::Error(io::ErrorKind::Other),
+                Fault::Error(io::ErrorKind::StorageFull),
+                Fault::Error(io::ErrorKind::Interrupted),
+                Fault::Short,
+            ] {
+                for count in [1, u64::MAX] {
+                    if count > 1 && fault == Fault::Error(io::ErrorKind::Interrupted) {
+                        // The system interrupts no call for ever.
+                        continue;
+                    }
+                    let (disk, mut chance) = (SimulatedDisk::default(), Chance::new(seed));
+                    disk.fail(call, count, fault);
+                    let (written, synced) = work(&disk, &mut chance);
+                    disk.heal();
+                    let (records, ..) = read(&disk.cut(&mut chance)).unwrap();
+                    let case = format!("seed {seed}, call {call}, {fault:?} {count} times");
+                    assert!(records.starts_with(&written[..synced]), "{case}");
+                    assert!(written.starts_with(&records), "{case}");
+                }
+            }
+        }
+    }
+}
+
+/// The segments of a log, with their bytes.
+fn segments(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>)> {
+    let names = disk.names().unwrap().into_iter();
+    names
+        .map(|name| {
+            let bytes = disk.contents(&name).unwrap();
+            (name, bytes)
+        })
+        .collect()
+}
+
+#[test]
+fn every_flipped_bit_is_found_or_harmless() {
+    let (disk, records) = example(3);
+    let segments = segments(&disk);
+    let (last, _) = segments.last().unwrap();
+    for (name, good) in &segments {
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            disk.put(name, &bad);
+            match read(&disk) {
+                // Behind the end of a segment, where there is nothing.
+                Ok((found, _, None)) => assert_eq!(found, records, "{name}, bit {bit}"),
+                // As a crash might have left it, but no more than the last batch.
+                Ok((found, _, Some(torn))) => {
+                    assert_eq!(name, last, "bit {bit}");
+                    assert!(torn.bytes > 0);
+                    assert!(records.starts_with(&found), "bit {bit}");
+                    assert!(found.len() >= records.len() - 3, "bit {bit}");
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains(name.as_str()), "{bit}: {error}");
+                }
+            }
+        }
+        disk.put(name, good);
+    }
+}
+
+#[test]
+fn every_truncation_is_found_or_a_torn_end() {
+    let (disk, records) = example(4);
+    let segments = segments(&disk);
+    let (last, _) = segments.last().unwrap();
+    for (name, good) in &segments {
+        for bytes in 0..good.len() {
+            disk.put(name, &good[..bytes]);
+            match read(&disk) {
+                Ok((found, ..)) => {
+                    assert!(records.starts_with(&found), "{name}, {bytes} bytes");
+                    assert!(name == last || found == records, "{name}, {bytes} bytes");
+                }
+                Err(error) => assert!(error.to_string().contains(name.as_str()), "{error}"),
+            }
+        }
+        disk.put(name, good);
+    }
+}
+
+#[test]
+fn segments_that_are_swapped_missing_or_of_another_log_are_found() {
+    let (disk, _) = example(5);
+    let first = segments(&disk);
+    let (other, _) = example(5);
+    for (index, (name, good)) in first.iter().enumerate() {
+        for (of, (_, bytes)) in first.iter().enumerate().filter(|(of, _)| *of != index) {
+            disk.put(name, bytes);
+            let error = read(&disk).unwrap_err().to_string();
+            assert!(error.contains("number of the segment"), "{of}: {error}");
+        }
+        // Of the same number, in a log of the same records.
+        disk.put(name, &other.contents(name).unwrap());
+        read(&disk).unwrap_err();
+        disk.put(name, good);
+        if index + 1 < first.len() {
+            disk.remove(name).unwrap();
+            let error = read(&disk).unwrap_err().to_string();
+            assert!(error.contains(name.as_str()), "{error}");
+            disk.put(name, good);
+        }
+    }
+    read(&disk).unwrap();
+}
+
+#[test]
+fn batches_that_are_swapped_are_found() {
+    let disk = SimulatedDisk::default();
+    let mut log = open(&disk, LogEnd::default()).unwrap();
+    let mut ends = Vec::new();
+    for version in 1..=4 {
+        let same_length = Record {
+            hashes: vec![KeyHash::default(); 3],
+            request: None,
+            ..record(version, &mut Chance::new(1))
+        };
+        ends.push(log.segment.written.at as usize);
+        write(&mut log, &[same_length]).unwrap();
+        log.sync().unwrap();
+    }
+    let (name, good) = segments(&disk).remove(0);
+    let mut bad = good.clone();
+    bad[ends[0]..ends[1]].copy_from_slice(&good[ends[1]..ends[2]]);
+    bad[ends[1]..ends[2]].copy_from_slice(&good[ends[0]..ends[1]]);
+    disk.put(&name, &bad);
+    let error = read(&disk).unwrap_err().to_string();
+    assert!(error.contains("batch at byte 64"), "{error}");
+    disk.put(&name, &good);
+    read(&disk).unwrap();
+}
