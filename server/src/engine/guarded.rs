@@ -8,16 +8,16 @@
 //!
 //! # Versions
 //!
-//! The filter's version advances by one at the end of each call that changed anything. A
-//! shard notes at each change, under its lock, the version that is to come: one more than
-//! the filter has. From this follow the two properties that snapshots rest on. Let a
-//! snapshot first read the filter's version V and then copy the shards:
+//! Each call that changes anything gets a version, one more than the call before, when it finds
+//! the first bit to set. A shard keeps the greatest version of the calls that changed it,
+//! noted under its lock together with the bits. From this follows:
 //!
-//! * It holds every change of the calls up to V: they set their bits before they advanced
-//!   the version.
-//! * A change that it does not hold came to its shard after the copy, hence after V was
-//!   read, and left the shard with a version greater than V. So "what changed since V" is
-//!   the list of shards with a greater version.
+//! * Whoever finds a key in a shard rests on no later version than the shard's. So an answer
+//!   stands once all calls up to that version are on stable storage.
+//! * A snapshot is begun at a version V that no call has under way any more (the engine lets
+//!   none begin meanwhile), and then copies the shards. It holds every change up to V. A change
+//!   that it does not hold is of a call that begins later, and leaves its shard with a version
+//!   greater than V. So "what changed since V" is the list of shards with a greater version.
 
 mod batch;
 mod shards;
@@ -67,7 +67,8 @@ pub struct GuardedFilter {
     create_time: SystemTime,
     shards: Shards,
     prefetcher: Prefetcher,
-    /// Written at the end of each call that changes anything: not in the line of what all read.
+    /// That of the last call that changed anything. Each such call writes it: not in the line of
+    /// what all read.
     version: CachePadded<AtomicU64>,
     counters: Counters,
     memory: Reservation,
@@ -161,14 +162,12 @@ impl GuardedFilter {
     pub fn query_and_add(&self, key: &[u8]) -> bool {
         let seen = !self.insert(self.hasher.hash(key));
         self.counters.count(1, usize::from(seen));
-        self.advance(usize::from(!seen));
         seen
     }
 
     /// Adds a key.
     pub fn add(&self, key: &[u8]) {
-        let new = self.insert(self.hasher.hash(key));
-        self.advance(usize::from(new));
+        self.insert(self.hasher.hash(key));
     }
 
     #[inline]
@@ -182,22 +181,17 @@ impl GuardedFilter {
     fn insert(&self, hash: KeyHash) -> bool {
         let mut shard = self.shards.write(self.shape.shard(hash));
         let bits_added = self.shape.insert(&mut shard.words, hash);
-        note(&mut shard, bits_added, self.coming_version());
+        if bits_added > 0 {
+            note(&mut shard, bits_added, self.next_version());
+        }
         bits_added > 0
     }
 
-    /// The version that the change under way leads to. To be asked for under the lock of what
-    /// changes: see the module's argument.
+    /// The version of a call that is about to change something. To be asked for once, under the
+    /// lock of what it changes first: see the module's argument.
     #[inline]
-    fn coming_version(&self) -> u64 {
-        self.version.load(Ordering::Acquire) + 1
-    }
-
-    /// Ends a call that added `new` keys.
-    fn advance(&self, new: usize) {
-        if new > 0 {
-            self.version.fetch_add(1, Ordering::AcqRel);
-        }
+    fn next_version(&self) -> u64 {
+        self.version.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// How the filter is now. Takes each lock for a moment.
@@ -230,15 +224,13 @@ impl GuardedFilter {
     }
 }
 
-/// Notes in a shard that a key of its own set so many bits, on the way to a version.
+/// Notes in a shard that a new key of its own set so many bits, in the call of a version.
 #[inline]
-fn note(shard: &mut Shard, bits_added: u32, coming_version: u64) {
-    if bits_added > 0 {
-        let state = &mut shard.state;
-        state.version = state.version.max(coming_version);
-        state.keys_added += 1;
-        state.bits_set += u64::from(bits_added);
-    }
+fn note(shard: &mut Shard, bits_added: u32, version: u64) {
+    let state = &mut shard.state;
+    state.version = state.version.max(version);
+    state.keys_added += 1;
+    state.bits_set += u64::from(bits_added);
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod budget;
 mod counters;
 mod error;
 mod filters;
+mod gate;
 mod guarded;
 mod limits;
 mod region;
@@ -18,11 +19,10 @@ mod storing;
 mod workers;
 
 use std::sync::{
-    Arc, PoisonError,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
 
-use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard};
 use tokio::sync::Mutex;
 
 pub use budget::OverBudget;
@@ -38,7 +38,9 @@ pub use crate::{
     store::FilterName,
 };
 
-use self::{budget::MemoryBudget, guarded::GuardedFilter, registry::Registry, workers::Workers};
+use self::{
+    budget::MemoryBudget, gate::Gate, guarded::GuardedFilter, registry::Registry, workers::Workers,
+};
 use crate::store::DataDirectory;
 
 /// All filters of one server. Cheap to clone; clones are the same engine.
@@ -54,9 +56,7 @@ struct Inner {
     budget: Arc<MemoryBudget>,
     limits: Limits,
     recovered: AtomicBool,
-    /// Whether keys are no longer taken. Held shared by each call that adds keys, until it
-    /// has; sharded, so that such calls do not contend for it.
-    closed: ShardedLock<bool>,
+    gate: Gate,
     workers: Workers,
     /// See [`filters::Naming`].
     naming: Arc<Mutex<()>>,
@@ -84,7 +84,7 @@ impl Engine {
                 budget: MemoryBudget::new(max_memory_bytes),
                 limits,
                 recovered: AtomicBool::new(false),
-                closed: ShardedLock::new(false),
+                gate: Gate::new(),
                 workers: Workers::new(),
                 naming: Arc::default(),
             }),
@@ -108,7 +108,7 @@ impl Engine {
                 let mut restored = Vec::new();
                 for name in inner.directory.filters()? {
                     let snapshot = inner.directory.read_snapshot(&name)?;
-                    let closed = || inner.open().is_err();
+                    let closed = || inner.gate.pass().is_err();
                     let filter = GuardedFilter::restore(snapshot, &inner.budget, closed)?;
                     restored.push(filter.status());
                     inner.registry.insert(Arc::new(filter));
@@ -130,11 +130,7 @@ impl Engine {
     /// added them: what is stored afterwards is all that was acknowledged. Waits for no more
     /// than one batch of each thread. A recovery under way ends early.
     pub fn close(&self) {
-        *self
-            .inner
-            .closed
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = true;
+        self.inner.gate.close();
     }
 
     /// Whether a key has been seen.
@@ -275,7 +271,7 @@ impl Inner {
         name: &str,
         change: impl FnOnce(&GuardedFilter) -> T,
     ) -> Result<T, EngineError> {
-        let _open = self.open()?;
+        let _pass = self.gate.pass()?;
         self.ask(name, change)
     }
 
@@ -284,16 +280,6 @@ impl Inner {
             Ok(())
         } else {
             Err(EngineError::Recovering)
-        }
-    }
-
-    /// Keeps the engine open for as long as a call adds keys.
-    fn open(&self) -> Result<ShardedLockReadGuard<'_, bool>, EngineError> {
-        let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
-        if *closed {
-            Err(EngineError::Stopping)
-        } else {
-            Ok(closed)
         }
     }
 }

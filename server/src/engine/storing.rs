@@ -85,6 +85,7 @@ impl Engine {
     ) -> Result<Option<StoreReport>, EngineError> {
         let turn = filter.turn().await;
         let inner = self.inner.clone();
-        background::run("store", move || Ok(filter.store(&inner.directory, turn)?)).await
+        let store = move || Ok(filter.store(&inner.directory, &inner.gate, turn)?);
+        background::run("store", store).await
     }
 }

@@ -41,8 +41,8 @@ impl GuardedFilter {
     /// key that stands there twice is seen the second time.
     pub fn query_and_add_batch(&self, keys: &impl Keys) -> Vec<bool> {
         let mut seen = vec![false; keys.iter().len()];
-        let new = self.insert_batch(keys, |key, is_new| set(&mut seen, key, !is_new));
-        self.counters.count(seen.len(), seen.len() - new);
+        self.insert_batch(keys, |key, is_new| set(&mut seen, key, !is_new));
+        self.counters.count(seen.len(), trues(&seen));
         seen
     }
 
@@ -51,21 +51,20 @@ impl GuardedFilter {
         self.insert_batch(keys, |_, _| {});
     }
 
-    /// Adds the keys, tells of each whether it is new, and returns how many are.
-    fn insert_batch(&self, keys: &impl Keys, mut tell: impl FnMut(usize, bool)) -> usize {
-        let mut new = 0;
+    /// Adds the keys, and tells of each whether it is new.
+    fn insert_batch(&self, keys: &impl Keys, mut tell: impl FnMut(usize, bool)) {
+        let mut version = None;
         self.visit(keys, |stripe, first_shard, keys| {
             let mut shards = stripe.write();
-            let coming_version = self.coming_version();
             self.shape
                 .insert_each(&mut shards, first_shard, keys, |key, shard, bits_added| {
-                    note(shard, bits_added, coming_version);
-                    new += usize::from(bits_added > 0);
+                    if bits_added > 0 {
+                        let version = *version.get_or_insert_with(|| self.next_version());
+                        note(shard, bits_added, version);
+                    }
                     tell(key, bits_added > 0);
                 });
         });
-        self.advance(new);
-        new
     }
 
     /// Hashes the keys, and calls `visit` for each stripe in turn, with its first shard and

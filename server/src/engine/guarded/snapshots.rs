@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::GuardedFilter;
 use crate::{
-    engine::{EngineError, budget::MemoryBudget},
+    engine::{EngineError, budget::MemoryBudget, gate::Gate},
     store::{DataDirectory, FilterName, SnapshotHeader, SnapshotReader, StoreError},
 };
 
@@ -126,7 +126,8 @@ impl GuardedFilter {
         }
     }
 
-    /// Writes a snapshot and tells what it holds; `None` if the filter has been deleted.
+    /// Writes a snapshot and tells what it holds; `None` if the filter has been deleted. All calls
+    /// that change the filter pass the gate, which is closed for a moment at the start.
     /// Blocks until it is on stable storage. Locks one shard (and its neighbours behind the same
     /// lock) at a time, for the copy alone and against writers alone. Writes none if one was
     /// begun after the turn was asked for: that one holds everything acknowledged until then.
@@ -137,6 +138,7 @@ impl GuardedFilter {
     pub fn store(
         &self,
         directory: &DataDirectory,
+        gate: &Gate,
         mut turn: Turn,
     ) -> Result<Option<StoreReport>, StoreError> {
         match &*turn.presence {
@@ -151,8 +153,8 @@ impl GuardedFilter {
             name: self.name.clone(),
             spec: self.spec,
             secret: self.secret,
-            // To be read before the first shard is copied: see the module's argument above.
-            version: self.version.load(Ordering::Acquire),
+            // See the module's argument above.
+            version: gate.between_calls(|| self.version.load(Ordering::Acquire)),
             create_time: self.create_time,
             store_time: SystemTime::now(),
         };

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::*;
+use crate::engine::gate::Gate;
 use crate::{
     filter::spec::{Layout, SpecRequest},
     store::DataDirectory,
@@ -36,7 +37,16 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn store(filter: &GuardedFilter, directory: &DataDirectory) -> Option<StoreReport> {
-    filter.store(directory, block_on(filter.turn())).unwrap()
+    store_while(filter, directory, &Gate::new())
+}
+
+fn store_while(
+    filter: &GuardedFilter,
+    directory: &DataDirectory,
+    gate: &Gate,
+) -> Option<StoreReport> {
+    let turn = block_on(filter.turn());
+    filter.store(directory, gate, turn).unwrap()
 }
 
 fn key(index: usize) -> String {
@@ -155,7 +165,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let directory = DataDirectory::open(dir.path()).unwrap();
     let budget = MemoryBudget::new(1 << 30);
-    let filter = filter(Layout::Blocked, 10_000_000);
+    let (filter, gate) = (filter(Layout::Blocked, 10_000_000), Gate::new());
     assert!(filter.shape.shard_count() > 4);
     let (acknowledged, done) = (AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -163,7 +173,9 @@ fn a_snapshot_holds_all_that_came_before_it() {
             // Bounded, or the checks below would fall ever further behind.
             for batch in 0..3000 {
                 let keys: Vec<String> = (batch * 100..(batch + 1) * 100).map(key).collect();
+                let pass = gate.pass().unwrap();
                 filter.add_batch(&keys);
+                drop(pass);
                 acknowledged.store((batch + 1) * 100, Ordering::Release);
                 if done.load(Ordering::Relaxed) {
                     break;
@@ -172,7 +184,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
         });
         for _ in 0..10 {
             let before = acknowledged.load(Ordering::Acquire);
-            let version = store(&filter, &directory).unwrap().version;
+            let version = store_while(&filter, &directory, &gate).unwrap().version;
             let snapshot = directory.read_snapshot(filter.name()).unwrap();
             let restored = GuardedFilter::restore(snapshot, &budget, || false).unwrap();
             for index in 0..before {
@@ -232,8 +244,10 @@ fn callers_share_a_snapshot_that_holds_what_they_were_told() {
         .poll(&mut Context::from_waker(Waker::noop()));
     assert!(polled.is_pending(), "two have a turn");
 
-    let written = filter.store(&directory, first).unwrap();
-    let shared = filter.store(&directory, block_on(second)).unwrap();
+    let gate = Gate::new();
+    let written = filter.store(&directory, &gate, first).unwrap();
+    let second = block_on(second);
+    let shared = filter.store(&directory, &gate, second).unwrap();
     // To the nanosecond of its duration.
     assert_eq!(shared, written);
 

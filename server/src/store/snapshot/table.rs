@@ -8,7 +8,7 @@ use crate::store::StoreError;
 /// What is known of a shard beside its bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShardState {
-    /// Greater than every version at which the shard did not yet hold its last change.
+    /// The greatest version of the calls that changed the shard.
     pub version: u64,
     /// The number of new keys that were added to the shard.
     pub keys_added: u64,
