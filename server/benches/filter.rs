@@ -46,7 +46,7 @@ use seenset_server::{
         shape::Shape,
         spec::SpecRequest,
     },
-    store::{DataDirectory, ShardState, SnapshotHeader},
+    store::{DataDirectory, FilterId, ShardState, SnapshotFiles, SnapshotHeader},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -230,6 +230,8 @@ impl Ours {
             ..SpecRequest::new((mib as u64) << 19, 0.5)
         };
         let header = SnapshotHeader {
+            filter: FilterId(directory.new_number()),
+            number: directory.new_number(),
             name: "default".parse().unwrap(),
             spec: spec.resolve().unwrap(),
             secret: Secret::new([7; 16]),
@@ -237,9 +239,11 @@ impl Ours {
             create_time: SystemTime::now(),
             store_time: SystemTime::now(),
         };
-        let mut random = words(Shape::of(&header.spec).shard_words() * 100_000);
-        directory
-            .write_snapshot(&header, |_, to| {
+        let shape = Shape::of(&header.spec);
+        let mut random = words(shape.shard_words() * 100_000);
+        let shards: Vec<usize> = (0..shape.shard_count()).collect();
+        let written = directory
+            .write_snapshot(&header, &shards, |_, to| {
                 to.iter_mut()
                     .zip(&mut random)
                     .for_each(|(to, word)| *to = word);
@@ -249,6 +253,10 @@ impl Ours {
                     bits_set: to.iter().map(|word| u64::from(word.count_ones())).sum(),
                 }
             })
+            .unwrap();
+        let files = SnapshotFiles::default().with(&written);
+        directory
+            .set_filter(&header.name, header.filter, &files)
             .unwrap();
         let limits = Limits {
             max_key_bytes: 100,

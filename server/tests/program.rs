@@ -5,7 +5,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Lines},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, ChildStderr, Command, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -257,12 +257,12 @@ fn a_damaged_snapshot_stops_the_start_and_is_left_alone() {
     let mut program = Program::start(dir.path(), &["--capacity", "1000"]);
     program.signal("-TERM");
     assert_eq!(program.exit_code(), Some(0));
-    let path = dir.path().join("default.snapshot");
+    let path = file_of(dir.path(), "default.snapshot.");
     let good = fs::read(&path).unwrap();
     let mut flipped = good.clone();
     flipped[100] ^= 1;
     let mut newer = good.clone();
-    newer[8] = 2;
+    newer[8] = 3;
     for (bytes, expected) in [
         (flipped, "checksum of the header: expected"),
         (
@@ -271,7 +271,7 @@ fn a_damaged_snapshot_stops_the_start_and_is_left_alone() {
         ),
         (
             newer,
-            "has format 2, and this seenset-server reads format 1",
+            "has format 3, and this seenset-server reads format 2",
         ),
     ] {
         fs::write(&path, &bytes).unwrap();
@@ -285,9 +285,18 @@ fn a_damaged_snapshot_stops_the_start_and_is_left_alone() {
             data_dir,
         ]);
         assert_refused(&output, 1, expected);
-        assert_refused(&output, 1, "default.snapshot");
+        assert_refused(&output, 1, path.to_str().unwrap());
         assert_eq!(fs::read(&path).unwrap(), bytes);
     }
+}
+
+/// The one file in a directory whose name begins like this.
+fn file_of(dir: &Path, name: &str) -> PathBuf {
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let mut files = files.filter(|entry| entry.file_name().to_string_lossy().starts_with(name));
+    let file = files.next().expect(name).path();
+    assert!(files.next().is_none(), "two files {name}");
+    file
 }
 
 /// Promise 5 against the worst: the server is killed at any moment while snapshots follow

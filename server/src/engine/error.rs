@@ -91,8 +91,7 @@ pub enum EngineError {
     /// A snapshot of a filter that does not fit beside those there are.
     #[error(
         "{} holds a filter of {} bytes of memory, and of the budget of {} (--max-memory) {} \
-         are left: raise --max-memory, or move the file out of the data directory to start \
-         without this filter",
+         are left: raise --max-memory",
         path.display(), over.needed_bytes, over.limit_bytes, over.left_bytes
     )]
     RestoreOverBudget {

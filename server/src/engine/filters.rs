@@ -7,7 +7,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::{
     Engine, EngineError, FilterName, FilterStatus, SpecRequest, filter_name, guarded::GuardedFilter,
 };
-use crate::filter::hash::Secret;
+use crate::{filter::hash::Secret, store::FilterId};
 
 /// The filters of a page where none is asked for.
 pub const DEFAULT_PAGE_SIZE: usize = 100;
@@ -147,7 +147,8 @@ impl Engine {
         let filter = self
             .blocking(move |inner| {
                 let (secret, now) = (random_secret()?, SystemTime::now());
-                GuardedFilter::new(name, spec, secret, now, &inner.budget).map(Arc::new)
+                let id = FilterId(inner.directory.new_number());
+                GuardedFilter::new(id, name, spec, secret, now, &inner.budget).map(Arc::new)
             })
             .await?;
         let turn = filter.turn().await;

@@ -53,12 +53,13 @@ use crate::{
         sizing,
         spec::FilterSpec,
     },
-    store::FilterName,
+    store::{FilterId, FilterName},
 };
 
 /// A filter behind locks, and what is known of its last snapshot.
 #[derive(Debug)]
 pub struct GuardedFilter {
+    id: FilterId,
     name: FilterName,
     spec: FilterSpec,
     shape: Shape,
@@ -109,6 +110,7 @@ impl GuardedFilter {
     /// [`EngineError::OverBudget`], or [`EngineError::OutOfMemory`] if the system has no
     /// address space left.
     pub fn new(
+        id: FilterId,
         name: FilterName,
         spec: FilterSpec,
         secret: Secret,
@@ -125,6 +127,7 @@ impl GuardedFilter {
                 source,
             })?;
         Ok(Self {
+            id,
             name,
             spec,
             shape,

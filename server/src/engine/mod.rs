@@ -106,10 +106,12 @@ impl Engine {
         let restored = self
             .blocking(move |inner| {
                 let mut restored = Vec::new();
-                for name in inner.directory.filters()? {
-                    let snapshot = inner.directory.read_snapshot(&name)?;
+                for name in inner.directory.filters() {
+                    let Some(stored) = inner.directory.read_filter(&name)? else {
+                        continue;
+                    };
                     let closed = || inner.gate.pass().is_err();
-                    let filter = GuardedFilter::restore(snapshot, &inner.budget, closed)?;
+                    let filter = GuardedFilter::restore(stored, &inner.budget, closed)?;
                     restored.push(filter.status());
                     inner.registry.insert(Arc::new(filter));
                 }

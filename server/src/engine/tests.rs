@@ -239,8 +239,13 @@ async fn a_filter_that_cannot_be_stored_keeps_no_other_from_it() {
         engine.create_filter(name, small()).await.unwrap();
         engine.add(name, "key").await.unwrap();
     }
-    // A directory in the place of the temporary file.
-    std::fs::create_dir(dir.path().join("b.snapshot.tmp")).unwrap();
+    // Directories in the place of the next files.
+    for number in 1..100 {
+        let file = dir.path().join(format!("b.snapshot.{number:016x}"));
+        if !file.exists() {
+            std::fs::create_dir(file).unwrap();
+        }
+    }
     let error = engine.store("").await.unwrap_err();
     assert!(matches!(error, EngineError::StorageFailed(_)), "{error}");
     for (name, version) in [("a", 1), ("b", 0), ("c", 1)] {
@@ -277,7 +282,7 @@ async fn a_snapshot_past_the_budget_is_named() {
     let engine = Engine::new(directory, limits, 1000);
     let message = engine.recover(None).await.unwrap_err().to_string();
     assert!(
-        message.contains("large.snapshot holds a filter of 4096 bytes of memory")
+        message.contains("large.snapshot.0000000000000002 holds a filter of 4096 bytes")
             && message.contains("raise --max-memory"),
         "{message}"
     );

@@ -1,4 +1,4 @@
-//! The data directory: which files are in it.
+//! The data directory: which files are in it, and what they are for.
 
 use std::{
     io,
@@ -6,97 +6,271 @@ use std::{
     sync::Arc,
 };
 
-use super::{Disk, FilterName, StoreError, SystemDisk};
+use parking_lot::Mutex;
 
-const SNAPSHOT_SUFFIX: &str = ".snapshot";
-const TEMPORARY_SUFFIX: &str = ".snapshot.tmp";
+use super::{
+    Disk, FilterId, FilterName, SnapshotFiles, StoreError, SystemDisk,
+    manifest::{Manifest, StoredFilter},
+};
+
+const TEMPORARY_SUFFIX: &str = ".tmp";
+/// What stands in the name of a snapshot behind that of its filter, and before its number.
+const SNAPSHOT: &str = ".snapshot";
 
 /// A data directory, which no other process works in.
 #[derive(Debug)]
 pub struct DataDirectory {
     pub(super) disk: Arc<dyn Disk>,
+    /// As it is on stable storage, or was when it was last written without an error.
+    manifest: Mutex<Manifest>,
+}
+
+/// What a file is, by its name.
+#[derive(Debug, PartialEq, Eq)]
+enum Kind<'a> {
+    /// A snapshot with a number.
+    Snapshot(&'a str, u64),
+    /// A snapshot of format 1, which is all of its filter.
+    Format1(&'a str),
+    /// What was being written when the server ended.
+    Unfinished,
+    /// Nothing of ours.
+    Other,
+}
+
+impl<'a> Kind<'a> {
+    fn of(file: &'a str) -> Self {
+        if let Some(stem) = file.strip_suffix(TEMPORARY_SUFFIX) {
+            return match Self::of(stem) {
+                Self::Format1(_) => Self::Unfinished,
+                _ if stem == DataDirectory::MANIFEST => Self::Unfinished,
+                _ => Self::Other,
+            };
+        }
+        if let Some(name) = file.strip_suffix(SNAPSHOT) {
+            return Self::Format1(name);
+        }
+        let parts = file.rsplit_once('.');
+        let numbered = parts.and_then(|(stem, number)| {
+            let number = u64::from_str_radix(number, 16).ok()?;
+            let name = stem.strip_suffix(SNAPSHOT)?;
+            (file == format!("{name}{SNAPSHOT}.{number:016x}")).then_some((name, number))
+        });
+        numbered.map_or(Self::Other, |(name, number)| Self::Snapshot(name, number))
+    }
 }
 
 impl DataDirectory {
-    /// Makes the directory if it does not exist, locks it, and removes the unfinished
-    /// snapshots that a crash left behind.
+    /// The name of the file of the manifest.
+    pub(super) const MANIFEST: &str = "MANIFEST";
+
+    /// Makes the directory if it does not exist, locks it, reads its manifest and removes what
+    /// a crash left behind.
     ///
     /// # Errors
     ///
     /// [`StoreError::Locked`] if another process has it, [`StoreError::Io`] if it cannot be
-    /// made or written in.
+    /// made or written in, [`StoreError::Damaged`] or [`StoreError::NewerFormat`] if that is
+    /// what its manifest is.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::on(Arc::new(SystemDisk::open(path)?))
     }
 
-    /// The data directory that is all of a disk, without the unfinished snapshots that a crash
-    /// left behind.
+    /// The data directory that is all of a disk.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`] if it cannot be written in.
+    /// As [`Self::open`].
     pub fn on(disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
-        let directory = Self { disk };
-        for file in directory.files_with(TEMPORARY_SUFFIX)? {
-            directory
-                .disk
-                .remove(&file)
-                .map_err(|error| directory.failed("remove the unfinished", &file, error))?;
-        }
+        let directory = Self {
+            disk,
+            manifest: Mutex::default(),
+        };
+        let files = directory.files()?;
+        let has_manifest = files.iter().any(|file| file == Self::MANIFEST);
+        *directory.manifest.lock() = if has_manifest {
+            directory.read_manifest()?
+        } else {
+            directory.without_manifest(&files)?
+        };
+        directory.remove_rest()?;
         Ok(directory)
     }
 
-    /// The filters that have a snapshot, in the order of their names.
+    /// The filters that there are, in the order of their names.
+    pub fn filters(&self) -> Vec<FilterName> {
+        self.manifest.lock().filters.keys().cloned().collect()
+    }
+
+    /// What is kept of a filter.
+    pub(super) fn filter(&self, name: &FilterName) -> Option<StoredFilter> {
+        self.manifest.lock().filters.get(name).cloned()
+    }
+
+    /// A number that no filter and no file of this directory has, nor had or will have.
+    pub fn new_number(&self) -> u64 {
+        let mut manifest = self.manifest.lock();
+        let number = manifest.next_number;
+        manifest.next_number += 1;
+        number
+    }
+
+    /// Has a filter's snapshots be in these files, makes it if it is new, and returns when that
+    /// is on stable storage. Files that it had before and has no more are removed.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Damaged`] for a snapshot whose name is not a filter's: it is somebody's
-    /// data, and to pass over it would be to forget its keys.
-    pub fn filters(&self) -> Result<Vec<FilterName>, StoreError> {
-        let mut names = Vec::new();
-        for file in self.files_with(SNAPSHOT_SUFFIX)? {
-            let stem = file.strip_suffix(SNAPSHOT_SUFFIX).unwrap_or(&file);
-            names.push(stem.parse().map_err(|_| StoreError::Damaged {
-                path: self.path(&file),
-                what: "name of the file".to_owned(),
-                expected: format!("a filter name and {SNAPSHOT_SUFFIX}"),
-                found: format!("{stem:?}"),
-            })?);
-        }
-        names.sort();
-        Ok(names)
+    /// [`StoreError::Io`]. What the filter had before still stands, unless only the last step
+    /// failed: then it is one of the two. No file has been removed.
+    pub fn set_filter(
+        &self,
+        name: &FilterName,
+        id: FilterId,
+        files: &SnapshotFiles,
+    ) -> Result<(), StoreError> {
+        let stored = StoredFilter {
+            id,
+            files: files.numbers().collect(),
+        };
+        self.change(|manifest| {
+            manifest.filters.insert(name.clone(), stored);
+        })
     }
 
-    /// The name of the file of a filter's snapshot.
-    pub(super) fn snapshot(name: &FilterName) -> String {
-        format!("{name}{SNAPSHOT_SUFFIX}")
-    }
-
-    /// That of the file in which a filter's next snapshot is written.
-    pub(super) fn temporary(name: &FilterName) -> String {
-        format!("{name}{TEMPORARY_SUFFIX}")
-    }
-
-    /// Removes a filter's snapshot, and returns when the removal is on stable storage.
-    /// That there is none is not an error.
+    /// Removes a filter, and returns when the removal is on stable storage. That there is none
+    /// is not an error.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]; the snapshot may then still be there, or come back after a crash.
-    pub fn remove_snapshot(&self, name: &FilterName) -> Result<(), StoreError> {
-        let file = Self::snapshot(name);
-        match self.disk.remove(&file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(self.failed("remove", &file, error))
+    /// [`StoreError::Io`]; the filter may then still be there, or come back after a crash.
+    pub fn remove_filter(&self, name: &FilterName) -> Result<(), StoreError> {
+        self.change(|manifest| {
+            manifest.filters.remove(name);
+        })
+    }
+
+    /// Changes the manifest, and removes the files that it no longer names.
+    fn change(&self, change: impl FnOnce(&mut Manifest)) -> Result<(), StoreError> {
+        let mut manifest = self.manifest.lock();
+        let mut changed = manifest.clone();
+        change(&mut changed);
+        self.write_manifest(&changed)?;
+        let before = std::mem::replace(&mut *manifest, changed);
+        for (name, stored) in before.filters {
+            let now = manifest.filters.get(&name);
+            let now = now.map_or(&[][..], |stored| &*stored.files);
+            for file in stored.files.iter().filter(|file| !now.contains(file)) {
+                // Only room on the disk is at stake: the next start removes it too.
+                let _ = self.disk.remove(&Self::snapshot(&name, *file));
             }
-            _ => self.sync(),
         }
+        Ok(())
     }
 
-    /// Puts the directory itself on stable storage: which names there are, and what for.
-    pub(super) fn sync(&self) -> Result<(), StoreError> {
-        let failed = |error| StoreError::io("sync the directory", self.disk.path(), error);
-        self.disk.sync().map_err(failed)
+    fn read_manifest(&self) -> Result<Manifest, StoreError> {
+        let failed = |error| self.failed("read", Self::MANIFEST, error);
+        let file = self.disk.open(Self::MANIFEST).map_err(failed)?;
+        let length = file.bytes().map_err(failed)?;
+        let path = self.path(Self::MANIFEST);
+        if length > Manifest::MAX_BYTES {
+            return Err(StoreError::Damaged {
+                path,
+                what: "length of the file".to_owned(),
+                expected: format!("at most {} bytes", Manifest::MAX_BYTES),
+                found: format!("{length} bytes"),
+            });
+        }
+        let mut bytes = vec![0; length as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+        Manifest::decode(&bytes, &path)
+    }
+
+    /// Replaces the manifest in one step, and returns when the new one is on stable storage.
+    fn write_manifest(&self, manifest: &Manifest) -> Result<(), StoreError> {
+        let temporary = format!("{}{TEMPORARY_SUFFIX}", Self::MANIFEST);
+        let replace = || {
+            let file = self.disk.create(&temporary)?;
+            file.write_all_at(&manifest.encode(), 0)?;
+            file.sync()?;
+            self.disk.rename(&temporary, Self::MANIFEST)?;
+            self.disk.sync()
+        };
+        replace().map_err(|error| self.failed("write", Self::MANIFEST, error))
+    }
+
+    /// The manifest of a directory that has none: of no filters, or of those of the format
+    /// before there were manifests.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Damaged`] for a snapshot that a manifest must have named, or whose name is
+    /// not a filter's: it is somebody's data, and to pass over it would be to forget its keys.
+    fn without_manifest(&self, files: &[String]) -> Result<Manifest, StoreError> {
+        let mut manifest = Manifest::default();
+        for file in files {
+            let damaged = |what: &str, expected: &str, found: String| StoreError::Damaged {
+                path: self.path(file),
+                what: what.to_owned(),
+                expected: expected.to_owned(),
+                found,
+            };
+            match Kind::of(file) {
+                Kind::Snapshot(..) => {
+                    let expected = "a file MANIFEST that names it";
+                    return Err(damaged("place", expected, "no such file".to_owned()));
+                }
+                Kind::Format1(name) => {
+                    let expected = "a filter name and .snapshot";
+                    let parsed = name.parse();
+                    let name: FilterName = parsed
+                        .map_err(|_| damaged("name of the file", expected, format!("{name:?}")))?;
+                    let stored = StoredFilter {
+                        id: FilterId(manifest.next_number),
+                        files: vec![0],
+                    };
+                    manifest.next_number += 1;
+                    manifest.filters.insert(name, stored);
+                }
+                Kind::Unfinished | Kind::Other => {}
+            }
+        }
+        // Also one of no filters: from now on there is one, or it has been lost.
+        self.write_manifest(&manifest)?;
+        Ok(manifest)
+    }
+
+    /// Removes what was being written when the server ended, and what it had no more use for.
+    fn remove_rest(&self) -> Result<(), StoreError> {
+        for file in self.files()? {
+            let is_rest = match Kind::of(&file) {
+                Kind::Unfinished => true,
+                Kind::Snapshot(name, number) => {
+                    let manifest = self.manifest.lock();
+                    let stored = manifest.filters.get(name);
+                    !stored.is_some_and(|stored| stored.files.contains(&number))
+                }
+                // If the manifest does not name it, somebody may have put it there.
+                Kind::Format1(_) | Kind::Other => false,
+            };
+            if is_rest {
+                let removed = self.disk.remove(&file);
+                removed.map_err(|error| self.failed("remove the unfinished", &file, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn files(&self) -> Result<Vec<String>, StoreError> {
+        let failed = |error| StoreError::io("list the data directory", self.disk.path(), error);
+        self.disk.names().map_err(failed)
+    }
+
+    /// The name of the file of a filter's snapshot. 0 is that of format 1.
+    pub(super) fn snapshot(name: &FilterName, number: u64) -> String {
+        match number {
+            0 => format!("{name}{SNAPSHOT}"),
+            number => format!("{name}{SNAPSHOT}.{number:016x}"),
+        }
     }
 
     /// The path of a file, for messages.
@@ -107,55 +281,96 @@ impl DataDirectory {
     pub(super) fn failed(&self, action: &'static str, file: &str, error: io::Error) -> StoreError {
         StoreError::io(action, self.path(file), error)
     }
-
-    fn files_with(&self, suffix: &str) -> Result<Vec<String>, StoreError> {
-        let failed = |error| StoreError::io("list the data directory", self.disk.path(), error);
-        // A name that is not UTF-8 keeps its suffix, and is then refused for what it is not.
-        let mut names = self.disk.names().map_err(failed)?;
-        names.retain(|name| name.ends_with(suffix));
-        Ok(names)
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+    use crate::store::disk::simulated::SimulatedDisk;
 
-    #[test]
-    fn unfinished_snapshots_go_and_other_files_stay() {
-        let dir = tempfile::tempdir().unwrap();
-        for file in ["a.snapshot", "a.snapshot.tmp", "notes.txt"] {
-            fs::write(dir.path().join(file), "x").unwrap();
-        }
-        let directory = DataDirectory::open(dir.path()).unwrap();
-        assert_eq!(directory.filters().unwrap(), ["a".parse().unwrap()]);
-        assert!(!dir.path().join("a.snapshot.tmp").exists());
-        assert!(dir.path().join("notes.txt").exists());
+    fn on(disk: &SimulatedDisk) -> Result<DataDirectory, StoreError> {
+        DataDirectory::on(Arc::new(disk.clone()))
     }
 
     #[test]
-    fn a_snapshot_with_a_strange_name_is_not_passed_over() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("a b.snapshot"), "x").unwrap();
-        let message = DataDirectory::open(dir.path())
-            .unwrap()
-            .filters()
-            .unwrap_err()
-            .to_string();
-        assert!(message.contains("a b.snapshot is damaged"), "{message}");
+    fn names_tell_what_files_are() {
+        for (file, kind) in [
+            ("a.snapshot", Kind::Format1("a")),
+            ("...snapshot", Kind::Format1("..")),
+            ("a.snapshot.000000000000002a", Kind::Snapshot("a", 42)),
+            (
+                "a.snapshot.0000000000000001.snapshot",
+                Kind::Format1("a.snapshot.0000000000000001"),
+            ),
+            ("a.snapshot.000000000000002A", Kind::Other),
+            ("a.snapshot.2a", Kind::Other),
+            ("a.000000000000002a", Kind::Other),
+            ("a.snapshot.tmp", Kind::Unfinished),
+            ("MANIFEST.tmp", Kind::Unfinished),
+            ("MANIFEST", Kind::Other),
+            ("notes.txt", Kind::Other),
+            ("notes.tmp", Kind::Other),
+        ] {
+            assert_eq!(Kind::of(file), kind, "{file}");
+        }
     }
 
     #[test]
-    fn names_made_of_dots_stay_in_the_directory() {
-        let dir = tempfile::tempdir().unwrap();
-        let directory = DataDirectory::open(dir.path()).unwrap();
-        for name in [".", ".."] {
-            let path = directory.path(&DataDirectory::snapshot(&name.parse().unwrap()));
-            assert_eq!(path.parent(), Some(dir.path()));
-            fs::write(&path, "x").unwrap();
+    fn the_rest_of_a_crash_goes_and_other_files_stay() {
+        let disk = SimulatedDisk::default();
+        on(&disk).unwrap();
+        let stay = ["MANIFEST", "b.snapshot", "notes.txt"];
+        for file in [
+            "a.snapshot.tmp",
+            "a.snapshot.0000000000000001",
+            "MANIFEST.tmp",
+        ] {
+            disk.put(file, b"x");
         }
-        assert_eq!(directory.filters().unwrap().len(), 2);
+        disk.put("b.snapshot", b"x");
+        disk.put("notes.txt", b"x");
+        assert!(on(&disk).unwrap().filters().is_empty());
+        assert_eq!(disk.names().unwrap(), stay);
+    }
+
+    #[test]
+    fn a_snapshot_that_no_manifest_names_is_not_passed_over() {
+        for (file, what) in [
+            ("a b.snapshot", "a filter name and .snapshot"),
+            ("a.snapshot.0000000000000001", "a file MANIFEST"),
+        ] {
+            let disk = SimulatedDisk::default();
+            disk.put(file, b"x");
+            let message = on(&disk).unwrap_err().to_string();
+            assert!(message.contains(what), "{message}");
+            assert!(message.contains(file), "{message}");
+            assert_eq!(disk.names().unwrap(), [file]);
+        }
+    }
+
+    #[test]
+    fn filters_of_the_format_before_are_taken_over() {
+        let disk = SimulatedDisk::default();
+        for name in [".", "..", "a"] {
+            disk.put(&format!("{name}.snapshot"), b"x");
+        }
+        let names = |directory: DataDirectory| -> Vec<String> {
+            let names = directory.filters().into_iter();
+            names.map(|name| name.to_string()).collect()
+        };
+        assert_eq!(names(on(&disk).unwrap()), [".", "..", "a"]);
+        assert!(disk.contents("MANIFEST").is_some());
+        assert_eq!(names(on(&disk).unwrap()), [".", "..", "a"]);
+    }
+
+    #[test]
+    fn numbers_are_given_once() {
+        let disk = SimulatedDisk::default();
+        let directory = on(&disk).unwrap();
+        let first = directory.new_number();
+        directory.change(|_| {}).unwrap();
+        assert!(directory.new_number() > first);
+        drop(directory);
+        assert!(on(&disk).unwrap().new_number() > first);
     }
 }

@@ -33,7 +33,7 @@ pub enum StoreError {
     /// A file holds what no seenset wrote.
     #[error(
         "{} is damaged: {what}: expected {expected}, found {found}; put back a good copy of \
-         the file, or move it out of the data directory to start without this filter and its keys",
+         the file, or choose another --data-dir",
         path.display()
     )]
     Damaged {

@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use super::GuardedFilter;
 use crate::{
     engine::{EngineError, budget::MemoryBudget, gate::Gate},
-    store::{DataDirectory, FilterName, SnapshotHeader, SnapshotReader, StoreError},
+    store::{DataDirectory, FilterName, FilterReader, SnapshotFiles, SnapshotHeader, StoreError},
 };
 
 /// The last snapshot that reached stable storage.
@@ -34,7 +34,7 @@ pub struct StoreReport {
     pub name: FilterName,
     /// The version that the snapshot holds.
     pub version: u64,
-    /// The length of its file.
+    /// The length of its file; 0 if nothing had changed since the last one.
     pub written_bytes: u64,
     /// How long it took.
     pub duration: Duration,
@@ -46,15 +46,23 @@ pub(super) type Turns = Arc<Mutex<Presence>>;
 /// What the one whose turn it is must know.
 #[derive(Debug)]
 pub(super) enum Presence {
-    /// The filter is there; with the last snapshot of this process and when it was begun.
-    Present(Option<(Instant, StoreReport)>),
+    /// The filter is there.
+    Present {
+        /// The files of its snapshots.
+        files: SnapshotFiles,
+        /// The last snapshot of this process, and when it was begun.
+        last: Option<(Instant, StoreReport)>,
+    },
     /// The filter is gone: its snapshot must not come back.
     Deleted,
 }
 
 impl Default for Presence {
     fn default() -> Self {
-        Self::Present(None)
+        Self::Present {
+            files: SnapshotFiles::default(),
+            last: None,
+        }
     }
 }
 
@@ -67,7 +75,7 @@ pub struct Turn {
 }
 
 impl GuardedFilter {
-    /// The filter that a snapshot holds. Between two shards `stopped` may end it.
+    /// The filter that is stored. Between two shards `stopped` may end it.
     ///
     /// # Errors
     ///
@@ -75,25 +83,27 @@ impl GuardedFilter {
     /// the budget; [`EngineError::Snapshot`] or [`EngineError::StorageFailed`] if a shard is
     /// damaged or cannot be read; [`EngineError::Stopping`] if it was ended.
     pub fn restore(
-        snapshot: SnapshotReader,
+        stored: FilterReader,
         budget: &Arc<MemoryBudget>,
         stopped: impl Fn() -> bool,
     ) -> Result<Self, EngineError> {
         let SnapshotHeader {
+            filter,
+            number: _,
             name,
             spec,
             secret,
             version,
             create_time,
             store_time,
-        } = snapshot.header().clone();
-        let path = snapshot.path().to_owned();
-        let mut filter =
-            Self::new(name, spec, secret, create_time, budget).map_err(|error| match error {
-                EngineError::OverBudget(over) => EngineError::RestoreOverBudget { path, over },
-                other => other,
-            })?;
-        snapshot.read_shards(|index, state, words| {
+        } = stored.header().clone();
+        let path = stored.path().to_owned();
+        let restored = Self::new(filter, name, spec, secret, create_time, budget);
+        let mut filter = restored.map_err(|error| match error {
+            EngineError::OverBudget(over) => EngineError::RestoreOverBudget { path, over },
+            other => other,
+        })?;
+        let files = stored.read_shards(|index, state, words| {
             if stopped() {
                 return Err(EngineError::Stopping);
             }
@@ -103,11 +113,15 @@ impl GuardedFilter {
             shard.state = state;
             Ok(())
         })?;
-        *filter.version.get_mut() = version;
+        // Shards that were copied late hold changes of calls that came after the version.
+        let shards = (0..filter.shape.shard_count()).map(|shard| filter.shards.read(shard));
+        let latest = shards.map(|shard| shard.state.version).max();
+        *filter.version.get_mut() = version.max(latest.unwrap_or_default());
         *filter.last_store.get_mut() = Some(LastStore {
             version,
             time: store_time,
         });
+        filter.turns = Arc::new(Mutex::new(Presence::Present { files, last: None }));
         Ok(filter)
     }
 
@@ -126,7 +140,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Writes a snapshot and tells what it holds; `None` if the filter has been deleted. All calls
+    /// Stores what has changed, and tells up to where; `None` if the filter has been deleted. All calls
     /// that change the filter pass the gate, which is closed for a moment at the start.
     /// Blocks until it is on stable storage. Locks one shard (and its neighbours behind the same
     /// lock) at a time, for the copy alone and against writers alone. Writes none if one was
@@ -141,47 +155,78 @@ impl GuardedFilter {
         gate: &Gate,
         mut turn: Turn,
     ) -> Result<Option<StoreReport>, StoreError> {
-        match &*turn.presence {
+        let (files, last) = match &mut *turn.presence {
             Presence::Deleted => return Ok(None),
-            Presence::Present(Some((begun, report))) if *begun >= turn.asked => {
-                return Ok(Some(report.clone()));
-            }
-            Presence::Present(_) => {}
-        }
-        let begun = Instant::now();
-        let header = SnapshotHeader {
-            name: self.name.clone(),
-            spec: self.spec,
-            secret: self.secret,
-            // See the module's argument above.
-            version: gate.between_calls(|| self.version.load(Ordering::Acquire)),
-            create_time: self.create_time,
-            store_time: SystemTime::now(),
+            Presence::Present {
+                last: Some((begun, report)),
+                ..
+            } if *begun >= turn.asked => return Ok(Some(report.clone())),
+            Presence::Present { files, last } => (files, last),
         };
-        let written = directory.write_snapshot(&header, |index, words| {
-            // The shards of the spec, as many as `new` made.
-            let shard = self.shards.read(index);
-            if shard.state.bits_set > 0 {
-                words.copy_from_slice(&shard.words);
-            }
-            shard.state
-        })?;
-        *self.last_store.lock() = Some(LastStore {
-            version: header.version,
-            time: header.store_time,
-        });
+        let begun = Instant::now();
+        let stored = *self.last_store.lock();
+        // See the module's argument above.
+        let version = gate.between_calls(|| self.version.load(Ordering::Acquire));
+        let written_bytes = match stored {
+            Some(stored) if stored.version == version => 0,
+            _ => self.write(directory, files, version, stored)?,
+        };
         let report = StoreReport {
-            name: header.name,
-            version: header.version,
-            written_bytes: written.bytes,
+            name: self.name.clone(),
+            version,
+            written_bytes,
             duration: begun.elapsed(),
         };
-        *turn.presence = Presence::Present(Some((begun, report.clone())));
+        *last = Some((begun, report.clone()));
         Ok(Some(report))
     }
 
-    /// Removes the snapshot, and sees to it that none is written any more; `false` if that
-    /// has been done before.
+    /// Writes what has changed since the last snapshot, if there is one, and returns the length
+    /// of the file.
+    fn write(
+        &self,
+        directory: &DataDirectory,
+        files: &mut SnapshotFiles,
+        version: u64,
+        stored: Option<LastStore>,
+    ) -> Result<u64, StoreError> {
+        let header = SnapshotHeader {
+            filter: self.id,
+            number: directory.new_number(),
+            name: self.name.clone(),
+            spec: self.spec,
+            secret: self.secret,
+            version,
+            create_time: self.create_time,
+            store_time: SystemTime::now(),
+        };
+        let (mut changed, mut with_keys) = (Vec::new(), 0);
+        for shard in 0..self.shape.shard_count() {
+            let state = self.shards.read(shard).state;
+            with_keys += usize::from(state.bits_set > 0);
+            if state.bits_set > 0 && stored.is_none_or(|stored| state.version > stored.version) {
+                changed.push(shard);
+            }
+        }
+        let shards = files.next(changed, with_keys, self.shape.shard_bits() / 8);
+        let written = directory.write_snapshot(&header, &shards, |shard, words| {
+            // The shards of the spec, as many as `new` made.
+            let shard = self.shards.read(shard);
+            words.copy_from_slice(&shard.words);
+            shard.state
+        })?;
+        let changed = files.with(&written);
+        directory.set_filter(&self.name, self.id, &changed)?;
+        *files = changed;
+        *self.last_store.lock() = Some(LastStore {
+            version,
+            time: header.store_time,
+        });
+        Ok(written.bytes)
+    }
+
+    /// Removes the filter from the disk, and sees to it that it is not stored any more; `false`
+    /// if that has been done before.
     ///
     /// # Errors
     ///
@@ -192,8 +237,8 @@ impl GuardedFilter {
         }
         // Should the removal fail half-way, the filter lives on, and must be stored again.
         *self.last_store.lock() = None;
-        *turn.presence = Presence::Present(None);
-        directory.remove_snapshot(&self.name)?;
+        *turn.presence = Presence::default();
+        directory.remove_filter(&self.name)?;
         *turn.presence = Presence::Deleted;
         Ok(true)
     }

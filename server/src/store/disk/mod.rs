@@ -35,8 +35,9 @@ pub trait Disk: Debug + Send + Sync {
     /// See [`Self::names`].
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Makes an empty file, in the place of one of the same name, that the server's user alone
-    /// can read: secrets of hashes come into it.
+    /// Makes an empty file that the server's user alone can read: secrets of hashes come into
+    /// it. One of the same name is removed before, for what happened to its bytes does not matter
+    /// to a new file's.
     ///
     /// # Errors
     ///

@@ -341,20 +341,16 @@ impl Disk for SimulatedDisk {
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let mut state = self.0.lock();
         state.call()?;
-        let file = match state.find(name) {
-            Ok(file) => {
-                state.files[file].change(Change::Resize(0));
-                file
-            }
-            Err(_) => {
-                state.files.push(File::default());
-                let file = state.files.len() - 1;
-                let change = NameChange::Set(name.to_owned(), file);
-                change.apply(&mut state.names);
-                state.name_changes.push(change);
-                file
-            }
-        };
+        if state.find(name).is_ok() {
+            let change = NameChange::Remove(name.to_owned());
+            change.apply(&mut state.names);
+            state.name_changes.push(change);
+        }
+        state.files.push(File::default());
+        let file = state.files.len() - 1;
+        let change = NameChange::Set(name.to_owned(), file);
+        change.apply(&mut state.names);
+        state.name_changes.push(change);
         let disk = self.clone();
         Ok(Box::new(SimulatedFile { disk, file }))
     }

@@ -12,16 +12,21 @@ use crate::{
         shape::Shape,
         spec::{FilterSpec, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
     },
-    store::{FilterName, StoreError},
+    store::{FilterId, FilterName, StoreError},
 };
 
 const MAGIC: [u8; 8] = *b"SEENSNAP";
-const FORMAT: u32 = 1;
+/// The format that is written, and the newest that is read.
+pub const FORMAT: u32 = 2;
 const HASH_NAME_BYTES: usize = 32;
 
 /// What a snapshot says of its filter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotHeader {
+    /// Which filter it is; 0 in format 1.
+    pub filter: FilterId,
+    /// The number of the file; 0 in format 1.
+    pub number: u64,
     /// The filter's name.
     pub name: FilterName,
     /// What the filter is made for.
@@ -40,8 +45,8 @@ impl SnapshotHeader {
     /// The length of an encoded header.
     pub(super) const BYTES: usize = 384;
 
-    /// Encodes the header of a snapshot file that is `file_bytes` long.
-    pub(super) fn encode(&self, file_bytes: u64) -> [u8; Self::BYTES] {
+    /// Encodes the header of a snapshot file that is `file_bytes` long, with its table.
+    pub(super) fn encode(&self, file_bytes: u64, table_bytes: u64) -> [u8; Self::BYTES] {
         let shape = Shape::of(&self.spec);
         let mut to = Writer::default();
         to.put(&MAGIC);
@@ -61,14 +66,14 @@ impl SnapshotHeader {
         to.put(&(shape.shard_count() as u64).to_le_bytes());
         to.put(&shape.shard_bits().to_le_bytes());
         to.put(&padded::<{ FilterName::MAX_BYTES }>(self.name.as_str()));
+        to.put(&self.filter.0.to_le_bytes());
+        to.put(&self.number.to_le_bytes());
+        to.put(&table_bytes.to_le_bytes());
         to.finish()
     }
 
-    /// Decodes and verifies a header, and returns it with the length that the file must have.
-    pub(super) fn decode(
-        bytes: &[u8; Self::BYTES],
-        path: &Path,
-    ) -> Result<(Self, u64), StoreError> {
+    /// Decodes and verifies a header.
+    pub(super) fn decode(bytes: &[u8; Self::BYTES], path: &Path) -> Result<Decoded, StoreError> {
         let mut from = Reader { bytes, path };
         let magic: [u8; 8] = from.take();
         from.expect("magic", &MAGIC.escape_ascii(), &magic.escape_ascii())?;
@@ -80,7 +85,12 @@ impl SnapshotHeader {
                 found: format,
             });
         }
-        from.expect("format version", &FORMAT, &format)?;
+        from.require(
+            "format version",
+            format > 0,
+            &format!("1 to {FORMAT}"),
+            &format,
+        )?;
         let header_bytes = u32::from_le_bytes(from.take());
         from.expect("header length", &(Self::BYTES as u32), &header_bytes)?;
         let (covered, stored) = bytes.split_at(Self::BYTES - 8);
@@ -114,6 +124,8 @@ impl SnapshotHeader {
             .parse()
             .map_err(|_| from.damaged("filter name", "a filter name", &format!("{name:?}")))?;
         let header = Self {
+            filter: FilterId(from.u64()),
+            number: from.u64(),
             name,
             spec,
             secret,
@@ -121,8 +133,23 @@ impl SnapshotHeader {
             create_time,
             store_time,
         };
-        Ok((header, file_bytes))
+        Ok(Decoded {
+            header,
+            format,
+            file_bytes,
+            table_bytes: from.u64(),
+        })
     }
+}
+
+/// A header, and what it says of its file.
+pub(super) struct Decoded {
+    pub header: SnapshotHeader,
+    pub format: u32,
+    /// The length that the file must have.
+    pub file_bytes: u64,
+    /// The length of the table at its end; 0 in format 1.
+    pub table_bytes: u64,
 }
 
 /// Fills a header from its first byte on.

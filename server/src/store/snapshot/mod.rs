@@ -1,21 +1,29 @@
-//! Snapshots: one file that holds one filter, of format 1 (see `docs/format.md`).
+//! Snapshots: files that each hold shards of one filter, of format 2 (see `docs/format.md`).
 //!
 //! ```text
 //! header    384 bytes: what the filter is, and a checksum of that
-//! table     40 bytes for each shard, and a checksum of them all
 //! shards    the bits of those shards that have any, one after the other
+//! table     for each shard its state and the checksums of its pages, and a checksum of them all
 //! ```
 //!
+//! The first snapshot of a filter holds all shards that have keys, a later one those that have
+//! changed since; together they are the filter, the newest copy of each shard. Which files are
+//! a filter's is said by the manifest.
+//!
 //! The [`writer`] copies one shard at a time; the [`reader`] believes nothing before its
-//! checksum has been verified, and takes no memory by the word of a file.
+//! checksum has been verified, and takes no memory by the word of a file. It reads format 1 as
+//! well, in which a file holds all shards.
 
+mod files;
 mod header;
+mod pages;
 mod reader;
 mod table;
 mod writer;
 
-pub use header::SnapshotHeader;
-pub use reader::SnapshotReader;
+pub use files::SnapshotFiles;
+pub use header::{FORMAT, SnapshotHeader};
+pub use reader::{FilterReader, SnapshotReader};
 pub use table::ShardState;
 pub use writer::Written;
 
@@ -23,24 +31,10 @@ pub use writer::Written;
 /// from where counting on would overflow.
 const MAX_VERSION: u64 = 1 << 62;
 
-/// The checksum of all parts of a snapshot: XXH3 with 64 bits, no seed. It guards against
-/// disks, not against people.
+/// The checksum of headers and tables: XXH3 with 64 bits, no seed. It guards against disks, not
+/// against people.
 fn checksum(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
-}
-
-/// [`checksum`] of bytes that come in pieces.
-#[derive(Default)]
-struct Checksum(xxhash_rust::xxh3::Xxh3Default);
-
-impl Checksum {
-    fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    fn value(&self) -> u64 {
-        self.0.digest()
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
-//! The table of a snapshot: for each shard, what it holds and how to know its bytes.
+//! The table of a snapshot: which shards it holds, and how to know their bytes.
 
 use std::path::Path;
 
-use super::{MAX_VERSION, checksum, header::Hex};
+use bytemuck::{Pod, Zeroable};
+
+use super::{MAX_VERSION, checksum, header::Hex, pages::Pages};
 use crate::store::StoreError;
 
 /// What is known of a shard beside its bits.
@@ -16,128 +18,189 @@ pub struct ShardState {
     pub bits_set: u64,
 }
 
-/// One row of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Entry {
-    /// The bytes that the shard takes in the file: all of its own, or none if it is empty.
-    pub stored_bytes: u64,
+/// What a snapshot says of one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    pub shard: usize,
     pub state: ShardState,
-    /// The checksum of the stored bytes.
-    pub checksum: u64,
+    /// Those of its pages; none if no bit is set, for then it is not stored.
+    pub checksums: Vec<u64>,
 }
 
-impl Entry {
-    const BYTES: usize = 40;
+/// A row of format 2, before the checksums of its pages. All numbers are little-endian.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Encoded {
+    shard: u64,
+    version: u64,
+    keys_added: u64,
+    bits_set: u64,
+}
 
-    fn encode(&self) -> [u8; Self::BYTES] {
-        let ShardState {
-            version,
-            keys_added,
-            bits_set,
-        } = self.state;
+/// A row of format 1, which has one for each shard of the filter.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Encoded1 {
+    stored_bytes: u64,
+    version: u64,
+    keys_added: u64,
+    bits_set: u64,
+    checksum: u64,
+}
+
+/// The length of the table of format 1, its checksum included.
+pub(super) fn format1_bytes(shard_count: usize) -> u64 {
+    shard_count as u64 * size_of::<Encoded1>() as u64 + 8
+}
+
+/// Encodes a table of format 2.
+pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for Row {
+        shard,
+        state,
+        checksums,
+    } in rows
+    {
         let fields = [
-            self.stored_bytes,
-            version,
-            keys_added,
-            bits_set,
-            self.checksum,
+            *shard as u64,
+            state.version,
+            state.keys_added,
+            state.bits_set,
         ];
-        let mut bytes = [0; Self::BYTES];
-        for (to, field) in bytes.as_chunks_mut().0.iter_mut().zip(fields) {
-            *to = field.to_le_bytes();
-        }
-        bytes
-    }
-
-    fn decode(bytes: &[u8; Self::BYTES]) -> Self {
-        let mut fields = [0; Self::BYTES / 8];
-        for (field, from) in fields.iter_mut().zip(bytes.as_chunks().0) {
-            *field = u64::from_le_bytes(*from);
-        }
-        let [stored_bytes, version, keys_added, bits_set, checksum] = fields;
-        Self {
-            stored_bytes,
-            state: ShardState {
-                version,
-                keys_added,
-                bits_set,
-            },
-            checksum,
+        for field in fields.iter().chain(checksums) {
+            bytes.extend(field.to_le_bytes());
         }
     }
-}
-
-/// The length of an encoded table of `shard_count` shards, its checksum included.
-pub(super) fn encoded_bytes(shard_count: usize) -> u64 {
-    shard_count as u64 * Entry::BYTES as u64 + 8
-}
-
-pub(super) fn encode(entries: &[Entry]) -> Vec<u8> {
-    let mut bytes: Vec<u8> = entries.iter().flat_map(Entry::encode).collect();
     bytes.extend(checksum(&bytes).to_le_bytes());
     bytes
 }
 
-/// Decodes and verifies a table of shards that have `shard_bytes` bytes each.
-pub(super) fn decode(
-    bytes: &[u8],
-    shard_bytes: u64,
-    path: &Path,
-) -> Result<Vec<Entry>, StoreError> {
-    let damaged = |what: String, expected: String, found: String| StoreError::Damaged {
-        path: path.into(),
-        what,
-        expected,
-        found,
-    };
-    let (covered, stored) = bytes.split_last_chunk().unwrap_or((bytes, &[0; 8]));
-    let (computed, stored) = (checksum(covered), u64::from_le_bytes(*stored));
-    if computed != stored {
-        let what = "checksum of the shard table".to_owned();
-        return Err(damaged(
-            what,
-            Hex(computed).to_string(),
-            Hex(stored).to_string(),
-        ));
-    }
-    let entries: Vec<Entry> = covered.as_chunks().0.iter().map(Entry::decode).collect();
-    for (index, entry) in entries.iter().enumerate() {
-        if entry.stored_bytes != 0 && entry.stored_bytes != shard_bytes {
-            let what = format!("stored bytes of shard {index}");
-            let expected = format!("0 or {shard_bytes}");
-            return Err(damaged(what, expected, entry.stored_bytes.to_string()));
+/// A table, of which no more is known than its bytes.
+pub(super) struct Table<'a> {
+    pub bytes: &'a [u8],
+    /// The number of shards of the filter, and the length of each.
+    pub shard_count: usize,
+    pub shard_bytes: usize,
+    pub pages: Pages,
+    pub path: &'a Path,
+}
+
+impl Table<'_> {
+    /// Decodes and verifies a table of format 2.
+    pub fn decode(&self) -> Result<Vec<Row>, StoreError> {
+        let mut left = self.covered()?;
+        let mut rows: Vec<Row> = Vec::new();
+        while let Some((encoded, rest)) = left.split_at_checked(size_of::<Encoded>()) {
+            let encoded: Encoded = bytemuck::pod_read_unaligned(encoded);
+            let state = ShardState {
+                version: u64::from_le(encoded.version),
+                keys_added: u64::from_le(encoded.keys_added),
+                bits_set: u64::from_le(encoded.bits_set),
+            };
+            let shard = u64::from_le(encoded.shard);
+            let next = rows.last().map_or(0, |row| row.shard + 1);
+            if !(next as u64..self.shard_count as u64).contains(&shard) {
+                let expected = format!("{next} to {}", self.shard_count.saturating_sub(1));
+                return Err(self.damaged("shard number", expected, shard.to_string()));
+            }
+            let shard = shard as usize;
+            self.check(shard, state)?;
+            let pages = match state.bits_set {
+                0 => 0,
+                _ => self.pages.count(self.shard_bytes),
+            };
+            let Some((checksums, rest)) = rest.split_at_checked(8 * pages) else {
+                break;
+            };
+            let checksums = checksums.as_chunks().0.iter().copied();
+            rows.push(Row {
+                shard,
+                state,
+                checksums: checksums.map(u64::from_le_bytes).collect(),
+            });
+            left = rest;
         }
+        if left.is_empty() {
+            return Ok(rows);
+        }
+        let found = format!("{} bytes more", left.len());
+        Err(self.damaged("shard table", "whole rows".to_owned(), found))
+    }
+
+    /// Decodes and verifies a table of format 1.
+    pub fn decode_format1(&self) -> Result<Vec<Row>, StoreError> {
+        let rows = self.covered()?.as_chunks::<40>().0.iter();
+        let mut stored = Vec::new();
+        for (shard, row) in rows.enumerate() {
+            let row: Encoded1 = bytemuck::pod_read_unaligned(row);
+            let state = ShardState {
+                version: u64::from_le(row.version),
+                keys_added: u64::from_le(row.keys_added),
+                bits_set: u64::from_le(row.bits_set),
+            };
+            let expected = match state.bits_set {
+                0 => 0,
+                _ => self.shard_bytes as u64,
+            };
+            let stored_bytes = u64::from_le(row.stored_bytes);
+            if stored_bytes != expected {
+                let what = format!("stored bytes of shard {shard}");
+                return Err(self.damaged(&what, expected.to_string(), stored_bytes.to_string()));
+            }
+            self.check(shard, state)?;
+            if state.bits_set > 0 {
+                stored.push(Row {
+                    shard,
+                    state,
+                    checksums: vec![u64::from_le(row.checksum)],
+                });
+            }
+        }
+        Ok(stored)
+    }
+
+    /// The rows, if the checksum behind them is theirs.
+    fn covered(&self) -> Result<&[u8], StoreError> {
+        let (covered, stored) = self
+            .bytes
+            .split_last_chunk()
+            .unwrap_or((self.bytes, &[0; 8]));
+        let (computed, stored) = (checksum(covered), u64::from_le_bytes(*stored));
+        if computed == stored {
+            return Ok(covered);
+        }
+        let (computed, stored) = (Hex(computed).to_string(), Hex(stored).to_string());
+        Err(self.damaged("checksum of the shard table", computed, stored))
+    }
+
+    fn check(&self, shard: usize, state: ShardState) -> Result<(), StoreError> {
         let ShardState {
             version,
             keys_added,
             bits_set,
-        } = entry.state;
-        if (entry.stored_bytes == 0) != (bits_set == 0) || keys_added > bits_set {
-            let what = format!("counts of shard {index}");
-            let expected = "as many set bits as keys, and bytes where there are any".to_owned();
-            let found = format!(
-                "{keys_added} keys, {bits_set} bits, {} bytes",
-                entry.stored_bytes
-            );
-            return Err(damaged(what, expected, found));
+        } = state;
+        let most = self.shard_bytes as u64 * 8;
+        if keys_added > bits_set || bits_set > most {
+            let what = format!("counts of shard {shard}");
+            let expected = format!("at most {most} set bits, and no more keys than those");
+            let found = format!("{bits_set} bits, {keys_added} keys");
+            return Err(self.damaged(&what, expected, found));
         }
         if version > MAX_VERSION {
-            let what = format!("version of shard {index}");
-            return Err(damaged(
-                what,
-                format!("at most {MAX_VERSION}"),
-                version.to_string(),
-            ));
+            let what = format!("version of shard {shard}");
+            let expected = format!("at most {MAX_VERSION}");
+            return Err(self.damaged(&what, expected, version.to_string()));
         }
-        let most = entry.stored_bytes * 8;
-        if entry.state.bits_set > most {
-            let what = format!("set bits of shard {index}");
-            return Err(damaged(
-                what,
-                format!("at most {most}"),
-                entry.state.bits_set.to_string(),
-            ));
+        Ok(())
+    }
+
+    fn damaged(&self, what: &str, expected: String, found: String) -> StoreError {
+        StoreError::Damaged {
+            path: self.path.to_owned(),
+            what: what.to_owned(),
+            expected,
+            found,
         }
     }
-    Ok(entries)
 }

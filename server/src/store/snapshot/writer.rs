@@ -2,7 +2,11 @@
 
 use std::{io, thread};
 
-use super::{Checksum, ShardState, SnapshotHeader, table};
+use super::{
+    ShardState, SnapshotHeader,
+    pages::Pages,
+    table::{self, Row},
+};
 use crate::{
     filter::shape::Shape,
     store::{DataDirectory, DiskFile, StoreError},
@@ -16,80 +20,82 @@ const PIECE_BYTES: usize = 256 << 10;
 /// of the disk, to be waited for at the end by everybody who writes.
 const WINDOW_BYTES: u64 = 32 << 20;
 
-/// A snapshot that is on stable storage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A snapshot whose bytes are on stable storage.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
+    /// The number of its file.
+    pub number: u64,
     /// The length of its file.
     pub bytes: u64,
+    /// The shards in it.
+    pub shards: Vec<usize>,
 }
 
 impl DataDirectory {
-    /// Writes a snapshot of one filter and returns when it is on stable storage, in the
-    /// place of the one before. `copy_shard` is called once for each shard, in order, and
-    /// fills the words it is given; only there need the shard be locked. Takes memory for
-    /// one shard, and time in proportion to the shards that hold keys.
+    /// Writes some shards of a filter, given in their order, to a file of a number of its own,
+    /// and returns when they are on stable storage. They are the filter's when the manifest
+    /// says so. `copy_shard` is called once for each, and fills the words it is given; only
+    /// there need the shard be locked. Takes memory for one shard.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]. The snapshot before is then still in its place, unless only the
-    /// last step failed, the sync of the directory: then it is one of the two.
+    /// [`StoreError::Io`]. There is then no file, or one that the next start removes.
     pub fn write_snapshot(
         &self,
         header: &SnapshotHeader,
+        shards: &[usize],
         copy_shard: impl FnMut(usize, &mut [u64]) -> ShardState,
     ) -> Result<Written, StoreError> {
-        let temporary = DataDirectory::temporary(&header.name);
-        let written = self
-            .disk
-            .create(&temporary)
-            .and_then(|file| write(&*file, header, copy_shard))
-            .map_err(|error| self.failed("write the snapshot", &temporary, error));
-        let replaced = written.and_then(|written| {
-            let file = DataDirectory::snapshot(&header.name);
-            self.disk
-                .rename(&temporary, &file)
-                .map_err(|error| self.failed("put in place the snapshot", &file, error))?;
-            Ok(written)
+        let name = Self::snapshot(&header.name, header.number);
+        let written = self.disk.create(&name).and_then(|file| {
+            let bytes = write(&*file, header, shards, copy_shard)?;
+            // Before a manifest can name it.
+            self.disk.sync()?;
+            Ok(bytes)
         });
-        if replaced.is_err() {
-            // Only room on the disk is at stake: the next start removes it too.
-            let _ = self.disk.remove(&temporary);
-        }
-        let written = replaced?;
-        self.sync()?;
-        Ok(written)
+        let bytes = written.map_err(|error| {
+            // Only room on the disk is at stake.
+            let _ = self.disk.remove(&name);
+            self.failed("write the snapshot", &name, error)
+        })?;
+        Ok(Written {
+            number: header.number,
+            bytes,
+            shards: shards.to_vec(),
+        })
     }
 }
 
-/// Writes the shards behind the place of the header and the table, for the table can only be
-/// known when all of them have been copied, and then those two.
+/// Writes the shards behind the place of the header, then the table, and last the header, for
+/// only then is known what they say. Returns the length of the file.
 fn write(
     file: &dyn DiskFile,
     header: &SnapshotHeader,
+    shards: &[usize],
     mut copy_shard: impl FnMut(usize, &mut [u64]) -> ShardState,
-) -> io::Result<Written> {
+) -> io::Result<u64> {
     let shape = Shape::of(&header.spec);
-    let mut bytes = SnapshotHeader::BYTES as u64 + table::encoded_bytes(shape.shard_count());
-
-    let mut entries = Vec::with_capacity(shape.shard_count());
+    let pages = Pages::salted(header.filter, header.number);
+    let mut at = SnapshotHeader::BYTES as u64;
+    let mut rows = Vec::with_capacity(shards.len());
     let mut words = vec![0; shape.shard_words()];
     let mut unsynced_bytes = 0;
-    for index in 0..shape.shard_count() {
-        let state = copy_shard(index, &mut words);
-        let mut entry = table::Entry {
-            state,
-            ..Default::default()
-        };
+    for &shard in shards {
+        let state = copy_shard(shard, &mut words);
+        let mut checksums = Vec::new();
         if state.bits_set > 0 {
             // Nothing to do where the machine is little-endian like the file.
             words.iter_mut().for_each(|word| *word = word.to_le());
             let stored: &[u8] = bytemuck::cast_slice(&words);
-            entry.checksum = write_shard(file, stored, bytes)?;
-            entry.stored_bytes = stored.len() as u64;
-            bytes += entry.stored_bytes;
-            unsynced_bytes += entry.stored_bytes;
+            checksums = write_shard(file, shard, stored, at, pages)?;
+            at += stored.len() as u64;
+            unsynced_bytes += stored.len() as u64;
         }
-        entries.push(entry);
+        rows.push(Row {
+            shard,
+            state,
+            checksums,
+        });
         if unsynced_bytes >= WINDOW_BYTES {
             file.sync()?;
             file.forget();
@@ -97,23 +103,31 @@ fn write(
         }
     }
 
-    file.write_all_at(&header.encode(bytes), 0)?;
-    file.write_all_at(&table::encode(&entries), SnapshotHeader::BYTES as u64)?;
+    let table = table::encode(&rows);
+    let bytes = at + table.len() as u64;
+    file.write_all_at(&table, at)?;
+    file.write_all_at(&header.encode(bytes, table.len() as u64), 0)?;
     file.sync()?;
     file.forget();
-    Ok(Written { bytes })
+    Ok(bytes)
 }
 
-/// Writes the bytes of a shard and returns their checksum. In pieces, between which other
-/// threads come first: the system does not interrupt a call of its own everywhere, and one for
-/// some MiB may take longer than all the calls of a client that wait for this core.
-fn write_shard(file: &dyn DiskFile, stored: &[u8], mut at: u64) -> io::Result<u64> {
-    let mut checksum = Checksum::default();
+/// Writes the bytes of a shard and returns the checksums of its pages. In pieces, between which
+/// other threads come first: the system does not interrupt a call of its own everywhere, and
+/// one for some MiB may take longer than all the calls of a client that wait for this core.
+fn write_shard(
+    file: &dyn DiskFile,
+    shard: usize,
+    stored: &[u8],
+    mut at: u64,
+    pages: Pages,
+) -> io::Result<Vec<u64>> {
     for piece in stored.chunks(PIECE_BYTES) {
-        checksum.update(piece);
         file.write_all_at(piece, at)?;
         at += piece.len() as u64;
         thread::yield_now();
     }
-    Ok(checksum.value())
+    let page_of = stored.chunks(pages.bytes).enumerate();
+    let checksums = page_of.map(|(page, bytes)| pages.checksum(shard, page, bytes));
+    Ok(checksums.collect())
 }

@@ -1,0 +1,268 @@
+//! The manifest: which files hold which filters, of format 1 (see `docs/format.md`).
+//!
+//! A file of a filter is one because the manifest says so. It is replaced as a whole, so that
+//! it is always the old one or the new one; what it does not name may be removed.
+
+use std::{collections::BTreeMap, path::Path};
+
+use bytemuck::{Pod, Zeroable};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{FilterId, FilterName, StoreError};
+
+const MAGIC: [u8; 8] = *b"SEENMANI";
+/// The format that is written, and the newest that is read.
+const FORMAT: u32 = 1;
+
+/// All filters of a data directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifest {
+    /// The next number for a filter or a file: no two ever have the same.
+    pub next_number: u64,
+    /// The filters.
+    pub filters: BTreeMap<FilterName, StoredFilter>,
+}
+
+/// What is kept of one filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredFilter {
+    /// Which filter it is.
+    pub id: FilterId,
+    /// The numbers of the files that its snapshots are in, from the oldest to the newest.
+    pub files: Vec<u64>,
+}
+
+impl Default for Manifest {
+    /// No filters.
+    fn default() -> Self {
+        Self {
+            next_number: 1,
+            filters: BTreeMap::new(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Head {
+    magic: [u8; 8],
+    format: [u8; 4],
+    head_bytes: [u8; 4],
+    file_bytes: [u8; 8],
+    next_number: [u8; 8],
+    filters: [u8; 8],
+    zeros: [u8; 24],
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Entry {
+    name: [u8; FilterName::MAX_BYTES],
+    id: [u8; 8],
+    files: [u8; 8],
+}
+
+impl Manifest {
+    /// What a file says in which bytes follow that are no manifest's is not looked at: none is
+    /// longer than this.
+    pub const MAX_BYTES: u64 = 1 << 30;
+
+    pub fn encode(&self) -> Vec<u8> {
+        let head = Head {
+            magic: MAGIC,
+            format: FORMAT.to_le_bytes(),
+            head_bytes: (size_of::<Head>() as u32).to_le_bytes(),
+            file_bytes: [0; 8],
+            next_number: self.next_number.to_le_bytes(),
+            filters: (self.filters.len() as u64).to_le_bytes(),
+            zeros: [0; 24],
+        };
+        let mut entries = Vec::new();
+        for (name, stored) in &self.filters {
+            let mut entry = Entry::zeroed();
+            for (to, from) in entry.name.iter_mut().zip(name.as_str().bytes()) {
+                *to = from;
+            }
+            entry.id = stored.id.0.to_le_bytes();
+            entry.files = (stored.files.len() as u64).to_le_bytes();
+            entries.extend_from_slice(bytemuck::bytes_of(&entry));
+            entries.extend(stored.files.iter().flat_map(|file| file.to_le_bytes()));
+        }
+        let bytes = size_of::<Head>() + entries.len() + 8;
+        let head = Head {
+            file_bytes: (bytes as u64).to_le_bytes(),
+            ..head
+        };
+        let mut bytes = bytemuck::bytes_of(&head).to_vec();
+        bytes.extend(entries);
+        bytes.extend(xxh3_64(&bytes).to_le_bytes());
+        bytes
+    }
+
+    /// Decodes and verifies a manifest.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NewerFormat`], or [`StoreError::Damaged`] with the field.
+    pub fn decode(bytes: &[u8], path: &Path) -> Result<Self, StoreError> {
+        let damaged = |what: &str, expected: String, found: String| StoreError::Damaged {
+            path: path.to_owned(),
+            what: what.to_owned(),
+            expected,
+            found,
+        };
+        let too_short = || {
+            let least = size_of::<Head>() + 8;
+            let expected = format!("at least {least} bytes");
+            damaged(
+                "length of the file",
+                expected,
+                format!("{} bytes", bytes.len()),
+            )
+        };
+        let (covered, stored) = bytes.split_last_chunk().ok_or_else(too_short)?;
+        let (head, mut left) = covered
+            .split_at_checked(size_of::<Head>())
+            .ok_or_else(too_short)?;
+        let head: Head = bytemuck::pod_read_unaligned(head);
+        if head.magic != MAGIC {
+            let text = |magic: [u8; 8]| magic.escape_ascii().to_string();
+            return Err(damaged("magic", text(MAGIC), text(head.magic)));
+        }
+        let format = u32::from_le_bytes(head.format);
+        if format > FORMAT {
+            return Err(StoreError::NewerFormat {
+                path: path.to_owned(),
+                expected: FORMAT,
+                found: format,
+            });
+        }
+        let (computed, stored) = (xxh3_64(covered), u64::from_le_bytes(*stored));
+        if computed != stored {
+            let hex = |checksum: u64| format!("{checksum:016x}");
+            return Err(damaged("checksum", hex(computed), hex(stored)));
+        }
+        // From here on the bytes are those that were written; what is checked is that this
+        // program understands them.
+        let next_number = u64::from_le_bytes(head.next_number);
+        let mut filters = BTreeMap::new();
+        while !left.is_empty() {
+            let Some((name, stored)) = decode_entry(&mut left) else {
+                let expected = "a filter's entry".to_owned();
+                return Err(damaged(
+                    "entries",
+                    expected,
+                    format!("{} bytes", left.len()),
+                ));
+            };
+            filters.insert(name, stored);
+        }
+        let known = [
+            ("format version", FORMAT as u64, format as u64),
+            (
+                "length of the header",
+                size_of::<Head>() as u64,
+                u32::from_le_bytes(head.head_bytes).into(),
+            ),
+            (
+                "length of the file",
+                bytes.len() as u64,
+                u64::from_le_bytes(head.file_bytes),
+            ),
+            (
+                "number of filters",
+                filters.len() as u64,
+                u64::from_le_bytes(head.filters),
+            ),
+        ];
+        for (what, expected, found) in known {
+            if expected != found {
+                return Err(damaged(what, expected.to_string(), found.to_string()));
+            }
+        }
+        Ok(Self {
+            next_number,
+            filters,
+        })
+    }
+}
+
+fn decode_entry(left: &mut &[u8]) -> Option<(FilterName, StoredFilter)> {
+    let (entry, rest) = left.split_at_checked(size_of::<Entry>())?;
+    let entry: Entry = bytemuck::pod_read_unaligned(entry);
+    let count = usize::try_from(u64::from_le_bytes(entry.files)).ok()?;
+    let (files, rest) = rest.split_at_checked(count.checked_mul(8)?)?;
+    let files = files.as_chunks().0.iter().copied().map(u64::from_le_bytes);
+    let name = str::from_utf8(&entry.name).ok()?.trim_end_matches('\0');
+    let name = name.parse().ok()?;
+    let stored = StoredFilter {
+        id: FilterId(u64::from_le_bytes(entry.id)),
+        files: files.collect(),
+    };
+    *left = rest;
+    Some((name, stored))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Manifest {
+        let stored = |id, files: &[u64]| StoredFilter {
+            id: FilterId(id),
+            files: files.to_vec(),
+        };
+        let filters = [
+            ("default".parse().unwrap(), stored(1, &[2])),
+            ("..".parse().unwrap(), stored(3, &[4, 7, 9])),
+            ("x".repeat(128).parse().unwrap(), stored(10, &[11])),
+        ];
+        Manifest {
+            next_number: 12,
+            filters: filters.into(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        for manifest in [Manifest::default(), example()] {
+            let bytes = manifest.encode();
+            let read = Manifest::decode(&bytes, Path::new("MANIFEST")).unwrap();
+            assert_eq!(read, manifest);
+        }
+    }
+
+    #[test]
+    fn damage_anywhere_is_found() {
+        let good = example().encode();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let error = Manifest::decode(&bad, Path::new("MANIFEST")).unwrap_err();
+            assert!(error.to_string().contains("MANIFEST"), "{error}");
+        }
+        for bytes in 0..good.len() {
+            Manifest::decode(&good[..bytes], Path::new("MANIFEST")).unwrap_err();
+        }
+    }
+
+    /// Numbers that were written like this, with the right checksum.
+    #[test]
+    fn well_formed_nonsense_is_refused() {
+        let manifest = example();
+        for (at, value) in [
+            (8, 0_u64),
+            (16, 1),
+            (32, 4),
+            (64 + 136, 1 << 40),
+            (64 + 136, 2),
+        ] {
+            let mut bytes = manifest.encode();
+            bytes.truncate(bytes.len() - 8);
+            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            bytes.extend(xxh3_64(&bytes).to_le_bytes());
+            let error = Manifest::decode(&bytes, Path::new("MANIFEST")).unwrap_err();
+            assert!(error.to_string().contains("is damaged"), "{at}: {error}");
+        }
+    }
+}
