@@ -59,7 +59,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "secret": flipped(120),
     "name": flipped(140),
     "end of the header": flipped(383),
-    "table": flipped(384 + 4),
+    "first shard": flipped(384 + 4),
     "a tenth in": flipped(0.1),
     "middle": flipped(0.5),
     "last byte": flipped(-1),
@@ -111,24 +111,43 @@ def test_the_message_says_what_was_expected_and_found(
     shutil.copytree(healthy, data_dir)
     (file,) = data_dir.glob("pages.*")
     intact = file.read_bytes()
-    for damage, words in ((newer, ["format 2", "format 1"]), (flipped(0.5), ["expected", "found"])):
+    for damage, words in ((newer, ["format 3", "format 2"]), (flipped(0.5), ["expected", "found"])):
         file.write_bytes(damage(intact))
         result = run(programs.server, "--listen=127.0.0.1:0", f"--data-dir={data_dir}", *SMALL)
         for word in words:
             assert word in result.stderr
 
 
-def test_a_snapshot_under_another_name_is_no_snapshot(
-    programs: Programs, healthy: Path, data_dir: Path
+def names(server: Server) -> list[str]:
+    return [filter.name for filter in server.client.list_filters().filters]
+
+
+def test_a_file_that_was_copied_by_hand_is_no_filter(
+    start, healthy: Path, data_dir: Path
 ) -> None:
-    """A file that was copied by hand would bring one filter up as two, or as the wrong one."""
+    """It would bring one filter up as two. It stays where it is, and the log says so."""
     shutil.copytree(healthy, data_dir)
     (file,) = data_dir.glob("pages.*")
     copy = file.with_name(file.name.replace("pages", "copies"))
     shutil.copyfile(file, copy)
+    server = start()
+    assert names(server) == ["default", "pages"]
+    assert server.stop() == 0
+    warnings = [str(entry) for entry in server.log if entry["level"] == "WARN"]
+    assert any(copy.name in warning for warning in warnings), warnings
+    assert copy.read_bytes() == file.read_bytes()
+
+
+def test_a_file_in_the_place_of_another_is_refused(
+    programs: Programs, healthy: Path, data_dir: Path
+) -> None:
+    shutil.copytree(healthy, data_dir)
+    (pages,) = data_dir.glob("pages.*")
+    (default,) = data_dir.glob("default.*")
+    shutil.copyfile(default, pages)
     result = run(programs.server, "--listen=127.0.0.1:0", f"--data-dir={data_dir}", *SMALL)
     assert result.returncode == 1, result.stderr
-    assert str(copy) in result.stderr
+    assert str(pages) in result.stderr
 
 
 def test_without_the_damaged_file_the_others_are_served(
@@ -139,7 +158,7 @@ def test_without_the_damaged_file_the_others_are_served(
     (file,) = data_dir.glob("pages.*")
     file.rename(data_dir.with_name(file.name))
     server = start()
-    assert [filter.name for filter in server.client.list_filters().filters] == ["default"]
+    assert names(server) == ["default"]
     assert server.client.query_batch(["0", "19999"]) == [True, True]
     assert server.stop() == 0
     data_dir.with_name(file.name).rename(file)
@@ -151,7 +170,7 @@ def test_an_unfinished_snapshot_is_no_harm(start, healthy: Path, data_dir: Path)
     """It is what a crash in the middle of a store leaves."""
     shutil.copytree(healthy, data_dir)
     (file,) = data_dir.glob("pages.*")
-    unfinished = file.with_name(file.name + ".tmp")
+    unfinished = file.with_name("pages.snapshot.00000000000000ff")
     unfinished.write_bytes(file.read_bytes()[:1000])
     server = start()
     assert not unfinished.exists()

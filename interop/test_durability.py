@@ -56,26 +56,49 @@ def the_one(calls: list[str], pattern: str) -> int:
     return places[0]
 
 
+def committed(calls: list[str], directory: str) -> tuple[int, int]:
+    """Where a manifest begins to count and where it is certain to, after it was written whole."""
+    manifest = rf"{directory}/MANIFEST"
+    written = the_one(calls, rf"f(data)?sync\(\d+<{manifest}\.tmp>\)")
+    renamed = the_one(calls, rf'rename\w*\(.*"{manifest}\.tmp".*"{manifest}"')
+    named = [
+        place
+        for place, call in enumerate(calls)
+        if re.search(rf"fsync\(\d+<{directory}>\)", call) and call.endswith("= 0")
+    ]
+    assert written < renamed < named[-1], calls
+    return renamed, named[-1]
+
+
+def assert_stored(calls: list[str], directory: str, filter: str) -> None:
+    """A snapshot and its name are on stable storage before a manifest names it."""
+    snapshot = rf"{directory}/{filter}\.snapshot\.[0-9a-f]{{16}}"
+    written = the_one(calls, rf"f(data)?sync\(\d+<{snapshot}>\)")
+    named = next(
+        place
+        for place, call in enumerate(calls)
+        if place > written and re.search(rf"fsync\(\d+<{directory}>\)", call)
+    )
+    renamed, _ = committed(calls, directory)
+    assert written < named < renamed, calls
+
+
 def test_a_store_is_on_stable_storage_when_it_is_acknowledged(
     traced: tuple[Server, Trace], data_dir: Path
 ) -> None:
     server, trace = traced
     server.client.add_batch([str(number) for number in range(1000)])
+    (before,) = data_dir.glob("default.*")
     trace.take()
     server.client.store("default")
     calls = trace.take()
 
     directory = re.escape(str(data_dir))
-    temporary = rf"{directory}/default\.snapshot\.tmp"
-    snapshot = rf"{directory}/default\.snapshot"
-    written = the_one(calls, rf"f(data)?sync\(\d+<{temporary}>\)")
-    renamed = the_one(calls, rf'rename\w*\(.*"{temporary}".*"{snapshot}"')
-    named = the_one(calls, rf"fsync\(\d+<{directory}>\)")
-    assert written < renamed < named
-    # The snapshot in place is never opened to be written.
-    for call in calls:
-        if call.startswith("openat") and re.search(rf'"{snapshot}"', call):
-            assert not re.search("O_WRONLY|O_RDWR", call), call
+    assert_stored(calls, directory, "default")
+    # The snapshot before is removed when nothing needs it any more, and never written to.
+    removed = the_one(calls, rf'unlink\w*\(.*"{re.escape(str(before))}"')
+    assert removed > committed(calls, directory)[1]
+    assert not any("openat" in call and str(before) in call for call in calls)
 
 
 def test_making_and_removing_a_filter_are_as_durable(
@@ -85,16 +108,12 @@ def test_making_and_removing_a_filter_are_as_durable(
     directory = re.escape(str(data_dir))
     trace.take()
     server.client.create_filter("pages", capacity=1000, false_positive_rate=0.01)
-    calls = trace.take()
-    written = the_one(calls, rf"f(data)?sync\(\d+<{directory}/pages\.snapshot\.tmp>\)")
-    renamed = the_one(calls, rf'rename\w*\(.*"{directory}/pages\.snapshot"')
-    named = the_one(calls, rf"fsync\(\d+<{directory}>\)")
-    assert written < renamed < named
+    assert_stored(trace.take(), directory, "pages")
 
     server.client.delete_filter("pages")
     calls = trace.take()
-    removed = the_one(calls, rf'unlink\w*\(.*"{directory}/pages\.snapshot"')
-    assert removed < the_one(calls, rf"fsync\(\d+<{directory}>\)")
+    removed = the_one(calls, rf'unlink\w*\(.*"{directory}/pages\.snapshot\.[0-9a-f]+"')
+    assert removed > committed(calls, directory)[1]
 
 
 def test_the_last_snapshot_is_as_durable(traced: tuple[Server, Trace], data_dir: Path) -> None:
@@ -102,12 +121,7 @@ def test_the_last_snapshot_is_as_durable(traced: tuple[Server, Trace], data_dir:
     server.client.add("a")
     trace.take()
     assert server.stop() == 0
-    calls = trace.take()
-    directory = re.escape(str(data_dir))
-    written = the_one(calls, rf"f(data)?sync\(\d+<{directory}/default\.snapshot\.tmp>\)")
-    renamed = the_one(calls, rf'rename\w*\(.*"{directory}/default\.snapshot"')
-    named = the_one(calls, rf"fsync\(\d+<{directory}>\)")
-    assert written < renamed < named
+    assert_stored(trace.take(), re.escape(str(data_dir)), "default")
 
 
 def test_a_data_directory_that_is_made_is_as_durable(

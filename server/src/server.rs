@@ -182,6 +182,12 @@ impl Server {
     pub async fn recover(&mut self) -> Result<(), ServerError> {
         let begun = Instant::now();
         let request = self.config.default_filter();
+        for name in &self.engine.oddities().gone {
+            tracing::warn!(filter = %name, "no file of the filter is there: it is not served");
+        }
+        for file in &self.engine.oddities().strangers {
+            tracing::warn!(file = %file.display(), "the manifest does not name the file: it is not read");
+        }
         let restored = self.engine.recover(Some(request)).await?;
         for filter in &restored {
             log_filter(filter, "filter restored");

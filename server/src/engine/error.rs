@@ -91,7 +91,8 @@ pub enum EngineError {
     /// A snapshot of a filter that does not fit beside those there are.
     #[error(
         "{} holds a filter of {} bytes of memory, and of the budget of {} (--max-memory) {} \
-         are left: raise --max-memory",
+         are left: raise --max-memory, or move all files of the filter out of the data directory \
+         to start without it",
         path.display(), over.needed_bytes, over.limit_bytes, over.left_bytes
     )]
     RestoreOverBudget {

@@ -35,7 +35,7 @@ pub use storing::StoreOutcome;
 
 pub use crate::{
     filter::spec::{FilterSpec, HashFunction, Layout, SpecRequest},
-    store::FilterName,
+    store::{FilterName, Oddities},
 };
 
 use self::{
@@ -126,6 +126,11 @@ impl Engine {
         }
         self.inner.recovered.store(true, Ordering::Release);
         Ok(restored)
+    }
+
+    /// What an operator should know of the files that were there at the start.
+    pub fn oddities(&self) -> &Oddities {
+        self.inner.directory.oddities()
     }
 
     /// Takes no more keys from now on, and returns when the calls that are adding some have

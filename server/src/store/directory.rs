@@ -23,6 +23,17 @@ pub struct DataDirectory {
     pub(super) disk: Arc<dyn Disk>,
     /// As it is on stable storage, or was when it was last written without an error.
     manifest: Mutex<Manifest>,
+    oddities: Oddities,
+}
+
+/// What an operator should know of the files of a directory. Nothing of it keeps a server from
+/// starting: somebody may have meant it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Oddities {
+    /// Filters that the manifest names, and no file of which is there. They are not served.
+    pub gone: Vec<FilterName>,
+    /// Snapshots that the manifest does not name. They are not read.
+    pub strangers: Vec<PathBuf>,
 }
 
 /// What a file is, by its name.
@@ -82,9 +93,10 @@ impl DataDirectory {
     ///
     /// As [`Self::open`].
     pub fn on(disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
-        let directory = Self {
+        let mut directory = Self {
             disk,
             manifest: Mutex::default(),
+            oddities: Oddities::default(),
         };
         let files = directory.files()?;
         let has_manifest = files.iter().any(|file| file == Self::MANIFEST);
@@ -93,13 +105,24 @@ impl DataDirectory {
         } else {
             directory.without_manifest(&files)?
         };
-        directory.remove_rest()?;
+        directory.oddities = directory.clear_up()?;
         Ok(directory)
     }
 
-    /// The filters that there are, in the order of their names.
+    /// The filters that there are, in the order of their names, without those whose files were
+    /// all [gone](Oddities::gone) at the start.
     pub fn filters(&self) -> Vec<FilterName> {
-        self.manifest.lock().filters.keys().cloned().collect()
+        let manifest = self.manifest.lock();
+        let names = manifest.filters.keys();
+        names
+            .filter(|name| !self.oddities.gone.contains(name))
+            .cloned()
+            .collect()
+    }
+
+    /// What an operator should know of the files that were there at the start.
+    pub fn oddities(&self) -> &Oddities {
+        &self.oddities
     }
 
     /// What is kept of a filter.
@@ -239,25 +262,42 @@ impl DataDirectory {
         Ok(manifest)
     }
 
-    /// Removes what was being written when the server ended, and what it had no more use for.
-    fn remove_rest(&self) -> Result<(), StoreError> {
-        for file in self.files()? {
-            let is_rest = match Kind::of(&file) {
+    /// Removes what was being written when the server ended, and what a filter had no more use
+    /// for then. Whatever else is there was put there by somebody.
+    fn clear_up(&self) -> Result<Oddities, StoreError> {
+        let manifest = self.manifest.lock();
+        let files = self.files()?;
+        let mut strangers = Vec::new();
+        for file in &files {
+            let is_rest = match Kind::of(file) {
                 Kind::Unfinished => true,
-                Kind::Snapshot(name, number) => {
-                    let manifest = self.manifest.lock();
-                    let stored = manifest.filters.get(name);
-                    !stored.is_some_and(|stored| stored.files.contains(&number))
-                }
-                // If the manifest does not name it, somebody may have put it there.
-                Kind::Format1(_) | Kind::Other => false,
+                Kind::Other => continue,
+                Kind::Format1(name) => match manifest.filters.get(name) {
+                    Some(stored) if stored.files.contains(&0) => continue,
+                    _ => false,
+                },
+                Kind::Snapshot(name, number) => match manifest.filters.get(name) {
+                    Some(stored) if stored.files.contains(&number) => continue,
+                    Some(stored) if self.is_of(file, stored.id) => true,
+                    _ => number >= manifest.next_number,
+                },
             };
             if is_rest {
-                let removed = self.disk.remove(&file);
-                removed.map_err(|error| self.failed("remove the unfinished", &file, error))?;
+                let removed = self.disk.remove(file);
+                removed.map_err(|error| self.failed("remove the unfinished", file, error))?;
+            } else {
+                strangers.push(self.path(file));
             }
         }
-        Ok(())
+        let is_gone = |(name, stored): &(&FilterName, &StoredFilter)| {
+            let mut numbers = stored.files.iter();
+            !numbers.any(|&number| files.contains(&Self::snapshot(name, number)))
+        };
+        let gone = manifest.filters.iter().filter(is_gone);
+        Ok(Oddities {
+            gone: gone.map(|(name, _)| name.clone()).collect(),
+            strangers,
+        })
     }
 
     fn files(&self) -> Result<Vec<String>, StoreError> {
@@ -318,19 +358,42 @@ mod tests {
     #[test]
     fn the_rest_of_a_crash_goes_and_other_files_stay() {
         let disk = SimulatedDisk::default();
-        on(&disk).unwrap();
-        let stay = ["MANIFEST", "b.snapshot", "notes.txt"];
-        for file in [
+        let directory = on(&disk).unwrap();
+        directory.new_number();
+        directory.change(|_| {}).unwrap();
+        let strangers = ["a.snapshot.0000000000000001", "b.snapshot"];
+        let rest = [
             "a.snapshot.tmp",
-            "a.snapshot.0000000000000001",
+            "a.snapshot.0000000000000002",
             "MANIFEST.tmp",
-        ] {
+        ];
+        for file in strangers.iter().chain(&rest).chain(&["notes.txt"]) {
             disk.put(file, b"x");
         }
-        disk.put("b.snapshot", b"x");
-        disk.put("notes.txt", b"x");
-        assert!(on(&disk).unwrap().filters().is_empty());
+        let directory = on(&disk).unwrap();
+        assert!(directory.filters().is_empty());
+        let found = Oddities {
+            gone: Vec::new(),
+            strangers: strangers.map(|file| directory.path(file)).into(),
+        };
+        assert_eq!(directory.oddities(), &found);
+        let [first, second] = strangers;
+        let stay = ["MANIFEST", first, second, "notes.txt"];
         assert_eq!(disk.names().unwrap(), stay);
+    }
+
+    #[test]
+    fn a_filter_without_its_files_is_passed_over_and_comes_back_with_them() {
+        let disk = SimulatedDisk::default();
+        disk.put("a.snapshot", b"x");
+        disk.put("b.snapshot", b"x");
+        on(&disk).unwrap();
+        disk.remove("a.snapshot").unwrap();
+        let directory = on(&disk).unwrap();
+        assert_eq!(directory.oddities().gone, ["a".parse().unwrap()]);
+        assert_eq!(directory.filters(), ["b".parse().unwrap()]);
+        disk.put("a.snapshot", b"x");
+        assert_eq!(on(&disk).unwrap().filters().len(), 2);
     }
 
     #[test]

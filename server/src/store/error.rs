@@ -33,7 +33,8 @@ pub enum StoreError {
     /// A file holds what no seenset wrote.
     #[error(
         "{} is damaged: {what}: expected {expected}, found {found}; put back a good copy of \
-         the file, or choose another --data-dir",
+         the file, or move all files of its filter out of the data directory to start without it \
+         and its keys",
         path.display()
     )]
     Damaged {

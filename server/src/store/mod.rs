@@ -20,7 +20,7 @@ mod manifest;
 mod name;
 mod snapshot;
 
-pub use directory::DataDirectory;
+pub use directory::{DataDirectory, Oddities};
 #[cfg(test)]
 pub use disk::simulated;
 pub use disk::{Disk, DiskFile, SystemDisk};

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     filter::shape::Shape,
-    store::{DataDirectory, DiskFile, FilterName, StoreError},
+    store::{DataDirectory, DiskFile, FilterId, FilterName, StoreError},
 };
 
 /// A filter as it is stored: its snapshots, their headers and their tables verified.
@@ -37,6 +37,17 @@ pub struct SnapshotReader {
 }
 
 impl DataDirectory {
+    /// Whether a file is a snapshot of this filter, as far as its header tells.
+    pub(in crate::store) fn is_of(&self, file: &str, filter: FilterId) -> bool {
+        let mut header = [0; SnapshotHeader::BYTES];
+        let read = self
+            .disk
+            .open(file)
+            .and_then(|opened| opened.read_exact_at(&mut header, 0));
+        let decoded = SnapshotHeader::decode(&header, &self.path(file));
+        read.is_ok() && decoded.is_ok_and(|decoded| decoded.header.filter == filter)
+    }
+
     /// Opens the snapshots of a filter and verifies all but the shards: the headers, that the
     /// files are as long as they say, and the tables. Until a file's length bears its header
     /// out, nothing is allocated. `None` if there is no such filter.
