@@ -40,7 +40,7 @@ use mimalloc::MiMalloc;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use sbbf_rs_safe::Filter as Sbbf;
 use seenset_server::{
-    engine::{Engine, Limits},
+    engine::{Durability, Engine, Limits, Settings},
     filter::{
         hash::{HashFunction, KeyHash, KeyHasher, Secret},
         shape::Shape,
@@ -256,13 +256,21 @@ impl Ours {
             .unwrap();
         let files = SnapshotFiles::default().with(&written);
         directory
-            .set_filter(&header.name, header.filter, &files)
+            .set_filter(&header.name, header.filter, &files, 0)
             .unwrap();
         let limits = Limits {
             max_key_bytes: 100,
             max_batch_keys: BATCH,
         };
-        let engine = Engine::new(directory, limits, u64::MAX);
+        let engine = Engine::new(
+            directory,
+            Settings {
+                limits,
+                max_memory_bytes: u64::MAX,
+                durability: Durability::Snapshot,
+                segment_bytes: Settings::SEGMENT_BYTES,
+            },
+        );
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();

@@ -15,7 +15,8 @@ use std::{
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, parser::ValueSource};
 use serde::{Deserialize, Serialize};
 
-pub use self::values::{LogFormat, MemoryLimit, Period};
+pub use self::values::{DurabilityMode, LogFormat, MemoryLimit, Period};
+use crate::engine::Durability;
 use crate::filter::{
     hash::HashFunction,
     spec::{Layout, SpecRequest},
@@ -44,7 +45,7 @@ pub struct Config {
     #[arg(long, env = "SEENSET_LISTEN", value_name = "ADDRESS", value_parser = values::address, default_value_t = Config::default().listen)]
     pub listen: SocketAddr,
 
-    /// Directory of the snapshots. Made if it does not exist; one server at a time works in it
+    /// Directory of the snapshots and the log. Made if it does not exist; one server at a time works in it
     #[arg(
         long,
         env = "SEENSET_DATA_DIR",
@@ -89,6 +90,18 @@ pub struct Config {
     #[arg(long, env = "SEENSET_STORE_INTERVAL", value_name = "TIME", default_value_t = Config::default().store_interval)]
     #[serde(with = "values::text")]
     pub store_interval: Period,
+
+    /// What must have happened to a change before it is acknowledged: always (it is on stable
+    /// storage), interval (the system has it, and syncs it every --sync-interval) or snapshot
+    /// (nothing: it may be lost until the next snapshot)
+    #[arg(long, env = "SEENSET_DURABILITY", value_name = "MODE", default_value_t = DurabilityMode::default())]
+    #[serde(with = "values::text")]
+    pub durability: DurabilityMode,
+
+    /// What a power cut may take of the last acknowledged changes under --durability interval
+    #[arg(long, env = "SEENSET_SYNC_INTERVAL", value_name = "TIME", default_value_t = Config::default().sync_interval)]
+    #[serde(with = "values::text")]
+    pub sync_interval: Period,
 
     /// How long a stopping server waits for the calls in flight
     #[arg(long, env = "SEENSET_DRAIN_TIMEOUT", value_name = "TIME", default_value_t = Config::default().drain_timeout)]
@@ -135,6 +148,8 @@ impl Default for Config {
             layout: Layout::default(),
             hash_function: HashFunction::default(),
             store_interval: Period::from_secs(300),
+            durability: DurabilityMode::default(),
+            sync_interval: Period::from_secs(1),
             drain_timeout: Period::from_secs(30),
             max_memory: MemoryLimit::Percent(80),
             max_connections: 4096,
@@ -234,6 +249,15 @@ impl Config {
             hash_count: self.hash_count,
             layout: self.layout,
             hash_function: self.hash_function,
+        }
+    }
+
+    /// What must have happened to a change before it is acknowledged.
+    pub fn durability(&self) -> Durability {
+        match self.durability {
+            DurabilityMode::Always => Durability::Always,
+            DurabilityMode::Interval => Durability::Interval(self.sync_interval.get()),
+            DurabilityMode::Snapshot => Durability::Snapshot,
         }
     }
 

@@ -22,7 +22,7 @@ use crate::{
     config::{Config, MAX_MESSAGE_BYTES, MemoryLimit},
     connections::Connections,
     cores::Cores,
-    engine::{Engine, EngineError, FilterStatus, Limits, StoreOutcome},
+    engine::{Engine, EngineError, FilterStatus, Limits, Recovered, Settings, StoreOutcome, Torn},
     grpc::{self, Calls, Drain, Health, Services},
     store::{DataDirectory, FilterName, StoreError},
 };
@@ -117,7 +117,13 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         max_key_bytes: config.max_key_bytes,
         max_batch_keys: config.max_batch_keys,
     };
-    let engine = Engine::new(directory, limits, memory_budget(config.max_memory)?);
+    let settings = Settings {
+        limits,
+        max_memory_bytes: memory_budget(config.max_memory)?,
+        durability: config.durability(),
+        segment_bytes: Settings::SEGMENT_BYTES,
+    };
+    let engine = Engine::new(directory, settings);
     let rpcs = grpc::rpcs(engine.clone(), MAX_MESSAGE_BYTES).await?;
 
     let mut drain = rpcs.calls.drain_state();
@@ -188,7 +194,19 @@ impl Server {
         for file in &self.engine.oddities().strangers {
             tracing::warn!(file = %file.display(), "the manifest does not name the file: it is not read");
         }
-        let restored = self.engine.recover(Some(request)).await?;
+        let Recovered {
+            filters: restored,
+            replayed_keys,
+            torn,
+        } = self.engine.recover(Some(request)).await?;
+        if let Some(Torn { path, at, bytes }) = torn {
+            tracing::warn!(
+                file = %path.display(),
+                at,
+                bytes,
+                "the log ends where the server ended; what is behind that has been copied and cut"
+            );
+        }
         for filter in &restored {
             log_filter(filter, "filter restored");
         }
@@ -221,6 +239,7 @@ impl Server {
             address = %self.address,
             data_dir = %self.config.data_dir.display(),
             filters_restored = restored.len(),
+            replayed_keys,
             duration = ?begun.elapsed(),
             "serving"
         );

@@ -8,7 +8,7 @@
 use std::{fs, path::Path};
 
 use seenset_server::{
-    engine::{Engine, Layout, Limits},
+    engine::{Durability, Engine, Layout, Limits, Settings},
     store::{DataDirectory, SNAPSHOT_FORMAT},
 };
 
@@ -17,7 +17,15 @@ async fn recovered(dir: &Path) -> Engine {
         max_key_bytes: 100,
         max_batch_keys: 100,
     };
-    let engine = Engine::new(DataDirectory::open(dir).unwrap(), limits, 1 << 20);
+    let engine = Engine::new(
+        DataDirectory::open(dir).unwrap(),
+        Settings {
+            limits,
+            max_memory_bytes: 1 << 20,
+            durability: Durability::Snapshot,
+            segment_bytes: Settings::SEGMENT_BYTES,
+        },
+    );
     engine.recover(None).await.unwrap();
     engine
 }

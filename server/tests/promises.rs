@@ -22,7 +22,7 @@ use seenset_proto::v1::{
     dedup_service_client::DedupServiceClient,
 };
 use seenset_server::{
-    engine::{Engine, Limits},
+    engine::{Durability, Engine, Limits, Settings},
     filter::spec::{Layout, SpecRequest},
     store::DataDirectory,
 };
@@ -36,7 +36,15 @@ async fn engine(data_dir: &Path) -> Engine {
         max_key_bytes: 100,
         max_batch_keys: BATCH as usize,
     };
-    let engine = Engine::new(DataDirectory::open(data_dir).unwrap(), limits, 1 << 30);
+    let engine = Engine::new(
+        DataDirectory::open(data_dir).unwrap(),
+        Settings {
+            limits,
+            max_memory_bytes: 1 << 30,
+            durability: Durability::Snapshot,
+            segment_bytes: Settings::SEGMENT_BYTES,
+        },
+    );
     engine.recover(None).await.unwrap();
     engine
 }

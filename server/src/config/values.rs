@@ -65,6 +65,43 @@ impl fmt::Display for Period {
     }
 }
 
+/// How durable a change is when the call that made it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DurabilityMode {
+    /// It is on stable storage.
+    Always,
+    /// The system has it, and it reaches stable storage soon.
+    #[default]
+    Interval,
+    /// It may be lost until the next snapshot.
+    Snapshot,
+}
+
+impl DurabilityMode {
+    const ALL: [(Self, &str); 3] = [
+        (Self::Always, "always"),
+        (Self::Interval, "interval"),
+        (Self::Snapshot, "snapshot"),
+    ];
+}
+
+impl FromStr for DurabilityMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mode = Self::ALL.into_iter().find(|(_, name)| *name == text);
+        mode.map(|(mode, _)| mode)
+            .ok_or_else(|| "it must be always, interval or snapshot".to_owned())
+    }
+}
+
+impl fmt::Display for DurabilityMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.into_iter().find(|(mode, _)| mode == self);
+        f.write_str(name.map_or("", |(_, name)| name))
+    }
+}
+
 /// An amount of memory: a share of the machine's, or a number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryLimit {

@@ -62,7 +62,8 @@ impl Counters {
     }
 }
 
-fn stripe_of_this_thread() -> usize {
+/// A number for this thread: others have it too only where there are many.
+pub fn stripe_of_this_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static STRIPE: Cell<usize> = Cell::new(NEXT.fetch_add(1, Relaxed) % STRIPES);

@@ -148,7 +148,12 @@ impl Engine {
             .blocking(move |inner| {
                 let (secret, now) = (random_secret()?, SystemTime::now());
                 let id = FilterId(inner.directory.new_number());
-                GuardedFilter::new(id, name, spec, secret, now, &inner.budget).map(Arc::new)
+                let made = GuardedFilter::new(id, name, spec, secret, now, &inner.budget);
+                let mut filter = made?;
+                if let Some(journal) = inner.journal.get() {
+                    filter.set_log(journal);
+                }
+                Ok(Arc::new(filter))
             })
             .await?;
         let turn = filter.turn().await;

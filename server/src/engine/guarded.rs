@@ -24,6 +24,7 @@ mod shards;
 mod snapshots;
 
 use std::{
+    iter,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -44,6 +45,7 @@ use super::{
     EngineError,
     budget::{MemoryBudget, Reservation},
     counters::{Counters, Usage},
+    journal::{FilterLog, Journal},
     region::{self, Prefetcher},
 };
 use crate::{
@@ -75,6 +77,18 @@ pub struct GuardedFilter {
     memory: Reservation,
     last_store: Mutex<Option<LastStore>>,
     turns: Turns,
+    /// `None` if there is no log.
+    log: Option<FilterLog>,
+}
+
+/// What a filter says.
+#[derive(Debug)]
+pub struct Answer<T> {
+    /// The answer.
+    pub value: T,
+    /// The latest change that it rests on: what the call itself has changed, and what it has
+    /// seen of others. 0 for none.
+    pub rests_on: u64,
 }
 
 /// A filter as it is at one moment.
@@ -141,7 +155,25 @@ impl GuardedFilter {
             memory,
             last_store: Mutex::new(None),
             turns: Turns::default(),
+            log: None,
         })
+    }
+
+    /// Has what is added from now on go to a log. To be called before anything is.
+    pub fn set_log(&mut self, journal: &Journal) {
+        self.log = Some(journal.filter(self.id, *self.version.get_mut()));
+    }
+
+    /// The log, if an answer that rests on a version has to wait for it.
+    #[inline]
+    pub fn unsettled(&self, rests_on: u64) -> Option<FilterLog> {
+        let log = self.log.as_ref()?;
+        (!log.has_reached(rests_on)).then(|| log.clone())
+    }
+
+    /// Which filter it is.
+    pub fn id(&self) -> FilterId {
+        self.id
     }
 
     /// The filter's name.
@@ -155,39 +187,59 @@ impl GuardedFilter {
     }
 
     /// Whether a key has been seen.
-    pub fn query(&self, key: &[u8]) -> bool {
+    pub fn query(&self, key: &[u8]) -> Answer<bool> {
         let seen = self.contains(self.hasher.hash(key));
-        self.counters.count(1, usize::from(seen));
+        self.counters.count(1, usize::from(seen.value));
         seen
     }
 
     /// Whether a key had been seen before this call, which adds it.
-    pub fn query_and_add(&self, key: &[u8]) -> bool {
-        let seen = !self.insert(self.hasher.hash(key));
-        self.counters.count(1, usize::from(seen));
+    pub fn query_and_add(&self, key: &[u8]) -> Answer<bool> {
+        let seen = self.insert(self.hasher.hash(key));
+        self.counters.count(1, usize::from(seen.value));
         seen
     }
 
     /// Adds a key.
-    pub fn add(&self, key: &[u8]) {
-        self.insert(self.hasher.hash(key));
+    pub fn add(&self, key: &[u8]) -> Answer<()> {
+        let Answer { rests_on, .. } = self.insert(self.hasher.hash(key));
+        Answer {
+            value: (),
+            rests_on,
+        }
     }
 
     #[inline]
-    fn contains(&self, hash: KeyHash) -> bool {
+    fn contains(&self, hash: KeyHash) -> Answer<bool> {
         let shard = self.shards.read(self.shape.shard(hash));
-        self.shape.contains(&shard.words, hash)
+        let value = self.shape.contains(&shard.words, hash);
+        Answer {
+            value,
+            rests_on: if value { shard.state.version } else { 0 },
+        }
     }
 
-    /// Adds a key, and tells whether it is new.
+    /// Adds a key, and tells whether it had been seen before.
     #[inline]
-    fn insert(&self, hash: KeyHash) -> bool {
+    fn insert(&self, hash: KeyHash) -> Answer<bool> {
         let mut shard = self.shards.write(self.shape.shard(hash));
         let bits_added = self.shape.insert(&mut shard.words, hash);
-        if bits_added > 0 {
-            note(&mut shard, bits_added, self.next_version());
+        if bits_added == 0 {
+            return Answer {
+                value: true,
+                rests_on: shard.state.version,
+            };
         }
-        bits_added > 0
+        let version = self.next_version();
+        note(&mut shard, bits_added, version);
+        drop(shard);
+        if let Some(log) = &self.log {
+            log.append(version, None, 1, iter::once(hash));
+        }
+        Answer {
+            value: false,
+            rests_on: version,
+        }
     }
 
     /// The version of a call that is about to change something. To be asked for once, under the
@@ -223,6 +275,14 @@ impl GuardedFilter {
             create_time: self.create_time,
             last_store,
             usage: self.counters.usage(),
+        }
+    }
+}
+
+impl Drop for GuardedFilter {
+    fn drop(&mut self) {
+        if let Some(log) = &self.log {
+            log.end();
         }
     }
 }

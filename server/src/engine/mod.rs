@@ -12,15 +12,19 @@ mod error;
 mod filters;
 mod gate;
 mod guarded;
+mod journal;
 mod limits;
 mod region;
 mod registry;
 mod storing;
 mod workers;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::sync::Mutex;
@@ -30,18 +34,30 @@ pub use counters::Usage;
 pub use error::EngineError;
 pub use filters::{Creation, Page};
 pub use guarded::{FilterStatus, LastStore, StoreReport};
+pub use journal::Durability;
 pub use limits::Limits;
 pub use storing::StoreOutcome;
 
 pub use crate::{
     filter::spec::{FilterSpec, HashFunction, Layout, SpecRequest},
-    store::{FilterName, Oddities},
+    store::{FilterName, Oddities, Torn},
 };
 
 use self::{
-    budget::MemoryBudget, gate::Gate, guarded::GuardedFilter, registry::Registry, workers::Workers,
+    budget::MemoryBudget,
+    gate::Gate,
+    guarded::{Answer, GuardedFilter},
+    journal::{FilterLog, Journal},
+    registry::Registry,
+    workers::Workers,
 };
-use crate::store::DataDirectory;
+use crate::{
+    filter::hash::KeyHash,
+    store::{DataDirectory, FilterId, LogEnd},
+};
+
+/// How many keys of the log are added at once.
+const REPLAY_KEYS: usize = 4096;
 
 /// All filters of one server. Cheap to clone; clones are the same engine.
 #[derive(Debug, Clone)]
@@ -57,9 +73,32 @@ struct Inner {
     limits: Limits,
     recovered: AtomicBool,
     gate: Gate,
+    durability: Durability,
+    segment_bytes: u64,
+    /// The log, once there is one.
+    journal: OnceLock<Journal>,
     workers: Workers,
     /// See [`filters::Naming`].
     naming: Arc<Mutex<()>>,
+}
+
+/// What an engine can be told.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// What a call may ask for.
+    pub limits: Limits,
+    /// The memory that all filters together may take.
+    pub max_memory_bytes: u64,
+    /// What must have happened to a change before the answer to it leaves.
+    pub durability: Durability,
+    /// The room that is kept for each segment of the log.
+    pub segment_bytes: u64,
+}
+
+impl Settings {
+    /// The room that is kept for a segment where nothing else is said: many times what is
+    /// written at once, and little beside a filter.
+    pub const SEGMENT_BYTES: u64 = 64 << 20;
 }
 
 /// The keys of a batch.
@@ -76,48 +115,34 @@ impl<K: AsRef<[u8]> + Send + 'static> Keys for Vec<K> {
 
 impl Engine {
     /// An engine over a data directory. It refuses calls until [`Self::recover`] is done.
-    pub fn new(directory: DataDirectory, limits: Limits, max_memory_bytes: u64) -> Self {
+    pub fn new(directory: DataDirectory, settings: Settings) -> Self {
         Self {
             inner: Arc::new(Inner {
                 registry: Registry::default(),
                 directory,
-                budget: MemoryBudget::new(max_memory_bytes),
-                limits,
+                budget: MemoryBudget::new(settings.max_memory_bytes),
+                limits: settings.limits,
                 recovered: AtomicBool::new(false),
                 gate: Gate::new(),
+                durability: settings.durability,
+                segment_bytes: settings.segment_bytes,
+                journal: OnceLock::new(),
                 workers: Workers::new(),
                 naming: Arc::default(),
             }),
         }
     }
 
-    /// Restores every filter that has a snapshot, makes the default one if it has none and
-    /// `default` says what of, and then lets calls in.
+    /// Restores every filter from its snapshots and the log, makes the default one if there is
+    /// none and `default` says what of, and then lets calls in.
     ///
     /// # Errors
     ///
-    /// If any snapshot is damaged, of a newer format, or does not fit the memory budget, and
+    /// If any file is damaged, of a newer format, or does not fit the memory budget, and
     /// [`EngineError::Stopping`] soon after [`Self::close`]. The engine then goes on refusing
     /// calls, and no file is changed.
-    pub async fn recover(
-        &self,
-        default: Option<SpecRequest>,
-    ) -> Result<Vec<FilterStatus>, EngineError> {
-        let restored = self
-            .blocking(move |inner| {
-                let mut restored = Vec::new();
-                for name in inner.directory.filters() {
-                    let Some(stored) = inner.directory.read_filter(&name)? else {
-                        continue;
-                    };
-                    let closed = || inner.gate.pass().is_err();
-                    let filter = GuardedFilter::restore(stored, &inner.budget, closed)?;
-                    restored.push(filter.status());
-                    inner.registry.insert(Arc::new(filter));
-                }
-                Ok(restored)
-            })
-            .await?;
+    pub async fn recover(&self, default: Option<SpecRequest>) -> Result<Recovered, EngineError> {
+        let recovered = self.blocking(Inner::recover).await?;
         if let Some(request) = default {
             let name = filter_name("name", FilterName::DEFAULT)?;
             if self.inner.registry.get(&name).is_none() {
@@ -125,7 +150,7 @@ impl Engine {
             }
         }
         self.inner.recovered.store(true, Ordering::Release);
-        Ok(restored)
+        Ok(recovered)
     }
 
     /// What an operator should know of the files that were there at the start.
@@ -149,8 +174,8 @@ impl Engine {
     /// [`EngineError::BatchLength`]. The call has then changed nothing.
     pub async fn query(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
         self.inner.limits.check_key(key.as_bytes())?;
-        self.inner
-            .ask(filter, |filter| filter.query(key.as_bytes()))
+        let answer = |filter: &GuardedFilter| filter.query(key.as_bytes());
+        self.inner.ask(filter, answer)?.settle().await
     }
 
     /// Adds a key.
@@ -160,8 +185,8 @@ impl Engine {
     /// As [`Self::query`].
     pub async fn add(&self, filter: &str, key: &str) -> Result<(), EngineError> {
         self.inner.limits.check_key(key.as_bytes())?;
-        self.inner
-            .change(filter, |filter| filter.add(key.as_bytes()))
+        let answer = |filter: &GuardedFilter| filter.add(key.as_bytes());
+        self.inner.change(filter, answer)?.settle().await
     }
 
     /// Whether a key had been seen before this call, which adds it.
@@ -171,8 +196,8 @@ impl Engine {
     /// As [`Self::query`].
     pub async fn query_and_add(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
         self.inner.limits.check_key(key.as_bytes())?;
-        self.inner
-            .change(filter, |filter| filter.query_and_add(key.as_bytes()))
+        let answer = |filter: &GuardedFilter| filter.query_and_add(key.as_bytes());
+        self.inner.change(filter, answer)?.settle().await
     }
 
     /// Whether each of the keys has been seen.
@@ -226,17 +251,17 @@ impl Engine {
         &self,
         filter: &str,
         keys: K,
-        answer: fn(&Inner, &str, &K) -> Result<T, EngineError>,
+        answer: fn(&Inner, &str, &K) -> Result<Unsettled<T>, EngineError>,
     ) -> Result<T, EngineError> {
         let inner = &self.inner;
         if inner.limits.check_batch(&keys)?.is_light() {
-            return answer(inner, filter, &keys);
+            return answer(inner, filter, &keys)?.settle().await;
         }
         // Before it waits for a worker.
-        inner.ask(filter, |_| ())?;
+        inner.find(filter, |_| ())?;
         let (inner, filter) = (inner.clone(), filter.to_owned());
         let work = move || answer(&inner, &filter, &keys);
-        self.inner.workers.run(work).await
+        self.inner.workers.run(work).await?.settle().await
     }
 
     fn filter_named(&self, name: FilterName) -> Result<Arc<GuardedFilter>, EngineError> {
@@ -261,24 +286,81 @@ impl Engine {
 }
 
 impl Inner {
-    /// Asks a filter of a name in a request.
-    fn ask<T>(&self, name: &str, ask: impl FnOnce(&GuardedFilter) -> T) -> Result<T, EngineError> {
+    /// Restores all filters, and then opens a log behind the end of the one there is.
+    fn recover(&self) -> Result<Recovered, EngineError> {
+        let closed = || self.gate.pass().is_err();
+        let mut filters = BTreeMap::new();
+        for name in self.directory.filters() {
+            if let Some(stored) = self.directory.read_filter(&name)? {
+                let filter = GuardedFilter::restore(stored, &self.budget, closed)?;
+                filters.insert(filter.id(), filter);
+            }
+        }
+        let (end, torn, replayed_keys) = replay(&self.directory, &mut filters, closed)?;
+        if self.durability != Durability::Snapshot {
+            let log = self
+                .directory
+                .open_log(end, torn.as_ref(), self.segment_bytes)?;
+            self.directory.begin_log(log.sequence())?;
+            let journal = Journal::start(log, self.durability)?;
+            filters
+                .values_mut()
+                .for_each(|filter| filter.set_log(&journal));
+            // Nobody else recovers.
+            let _ = self.journal.set(journal);
+        }
+        let recovered = Recovered {
+            filters: filters.values().map(GuardedFilter::status).collect(),
+            replayed_keys,
+            torn,
+        };
+        for filter in filters.into_values() {
+            self.registry.insert(Arc::new(filter));
+        }
+        Ok(recovered)
+    }
+
+    /// Looks at a filter of a name in a request.
+    fn find<T>(
+        &self,
+        name: &str,
+        look: impl FnOnce(&GuardedFilter) -> T,
+    ) -> Result<T, EngineError> {
         self.check_recovered()?;
         match self.registry.now().get(or_default(name)) {
-            Some(filter) => Ok(ask(filter)),
+            Some(filter) => Ok(look(filter)),
             None => Err(EngineError::UnknownFilter {
                 name: filter_name("filter", name)?,
             }),
         }
     }
 
-    /// Changes a filter of a name in a request, if the engine is open.
+    /// Asks a filter of a name in a request.
+    fn ask<T>(
+        &self,
+        name: &str,
+        ask: impl FnOnce(&GuardedFilter) -> Answer<T>,
+    ) -> Result<Unsettled<T>, EngineError> {
+        self.find(name, |filter| {
+            let Answer { value, rests_on } = ask(filter);
+            Unsettled {
+                value,
+                log: filter.unsettled(rests_on),
+                rests_on,
+            }
+        })
+    }
+
+    /// Changes a filter of a name in a request, if the engine is open and the log can be written.
     fn change<T>(
         &self,
         name: &str,
-        change: impl FnOnce(&GuardedFilter) -> T,
-    ) -> Result<T, EngineError> {
+        change: impl FnOnce(&GuardedFilter) -> Answer<T>,
+    ) -> Result<Unsettled<T>, EngineError> {
         let _pass = self.gate.pass()?;
+        if let Some(journal) = self.journal.get() {
+            journal.check()?;
+        }
         self.ask(name, change)
     }
 
@@ -289,6 +371,74 @@ impl Inner {
             Err(EngineError::Recovering)
         }
     }
+}
+
+/// Adds what the log holds to the filters, and returns where it ends, what is torn off there
+/// and the number of keys.
+fn replay(
+    directory: &DataDirectory,
+    filters: &mut BTreeMap<FilterId, GuardedFilter>,
+    stopped: impl Fn() -> bool,
+) -> Result<(LogEnd, Option<Torn>, u64), EngineError> {
+    // Many small records are added together: it is enough that the version is not less.
+    let mut waiting: BTreeMap<FilterId, (u64, Vec<KeyHash>)> = BTreeMap::new();
+    let mut keys = 0;
+    let (end, torn) = directory.read_log(|record| {
+        // Others have been deleted.
+        let Some(filter) = filters.get(&record.filter) else {
+            return Ok(());
+        };
+        if filter.is_stored(record.version) {
+            return Ok(());
+        }
+        keys += record.hashes.len() as u64;
+        let (version, hashes) = waiting.entry(record.filter).or_default();
+        *version = record.version.max(*version);
+        hashes.extend(record.hashes);
+        if hashes.len() < REPLAY_KEYS {
+            return Ok(());
+        }
+        filter.replay(*version, hashes);
+        hashes.clear();
+        if stopped() {
+            return Err(EngineError::Stopping);
+        }
+        Ok(())
+    })?;
+    for (id, (version, hashes)) in waiting {
+        if let Some(filter) = filters.get(&id) {
+            filter.replay(version, &hashes);
+        }
+    }
+    Ok((end, torn, keys))
+}
+
+/// An answer that may have to wait for the log.
+struct Unsettled<T> {
+    value: T,
+    log: Option<FilterLog>,
+    rests_on: u64,
+}
+
+impl<T> Unsettled<T> {
+    /// Returns the answer when what it rests on is as durable as it is to be.
+    async fn settle(self) -> Result<T, EngineError> {
+        if let Some(log) = self.log {
+            log.reached(self.rests_on).await?;
+        }
+        Ok(self.value)
+    }
+}
+
+/// What was there at the start.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The filters.
+    pub filters: Vec<FilterStatus>,
+    /// The keys that came from the log.
+    pub replayed_keys: u64,
+    /// What a crash left behind the end of the log.
+    pub torn: Option<Torn>,
 }
 
 /// The name in a request, in which nothing stands for the default filter.

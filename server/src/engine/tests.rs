@@ -4,12 +4,22 @@ use futures_util::FutureExt;
 
 use super::*;
 
+const INTERVAL: Durability = Durability::Interval(std::time::Duration::from_secs(1));
+
 fn engine(path: &std::path::Path) -> Engine {
     let limits = Limits {
         max_key_bytes: 10,
         max_batch_keys: 3,
     };
-    Engine::new(DataDirectory::open(path).unwrap(), limits, 1 << 30)
+    Engine::new(
+        DataDirectory::open(path).unwrap(),
+        Settings {
+            limits,
+            max_memory_bytes: 1 << 30,
+            durability: INTERVAL,
+            segment_bytes: Settings::SEGMENT_BYTES,
+        },
+    )
 }
 
 async fn recovered(path: &std::path::Path) -> Engine {
@@ -21,6 +31,8 @@ async fn recovered(path: &std::path::Path) -> Engine {
 fn small() -> SpecRequest {
     SpecRequest::new(1000, 0.01)
 }
+
+mod durability;
 
 #[tokio::test]
 async fn nothing_is_answered_before_recovery() {
@@ -47,7 +59,15 @@ async fn light_batches_are_answered_at_once_and_heavy_ones_by_a_worker() {
         max_key_bytes: 10,
         max_batch_keys: usize::MAX,
     };
-    let engine = Engine::new(directory, limits, 1 << 30);
+    let engine = Engine::new(
+        directory,
+        Settings {
+            limits,
+            max_memory_bytes: 1 << 30,
+            durability: Durability::Snapshot,
+            segment_bytes: Settings::SEGMENT_BYTES,
+        },
+    );
     engine.recover(Some(small())).await.unwrap();
     let batch = |keys: usize| engine.query_and_add_batch("", vec!["a"; keys]);
 
@@ -279,7 +299,15 @@ async fn a_snapshot_past_the_budget_is_named() {
     let limits = engine.inner.limits;
     drop(engine);
     let directory = DataDirectory::open(dir.path()).unwrap();
-    let engine = Engine::new(directory, limits, 1000);
+    let engine = Engine::new(
+        directory,
+        Settings {
+            limits,
+            max_memory_bytes: 1000,
+            durability: INTERVAL,
+            segment_bytes: Settings::SEGMENT_BYTES,
+        },
+    );
     let message = engine.recover(None).await.unwrap_err().to_string();
     assert!(
         message.contains("large.snapshot.0000000000000002 holds a filter of 4096 bytes")

@@ -129,7 +129,7 @@ impl Shape {
         shards: &[S],
         first_shard: usize,
         keys: impl Iterator<Item = (usize, KeyHash)>,
-        tell: impl FnMut(usize, bool),
+        tell: impl FnMut(usize, &S, bool),
     ) {
         contains_each(self, shards, first_shard, keys, tell);
     }
@@ -180,11 +180,11 @@ fn contains_each<S: AsRef<[u64]>>(
     shards: &[S],
     first_shard: usize,
     keys: impl Iterator<Item = (usize, KeyHash)>,
-    mut tell: impl FnMut(usize, bool),
+    mut tell: impl FnMut(usize, &S, bool),
 ) {
     for (number, hash) in keys {
         let shard = &shards[shape.shard(hash) - first_shard];
-        tell(number, shape.contains(shard.as_ref(), hash));
+        tell(number, shard, shape.contains(shard.as_ref(), hash));
     }
 }
 
@@ -248,7 +248,7 @@ mod tests {
                     shard[..shape.shard_words() / 2].fill(0);
                 }
                 let mut told = Vec::new();
-                shape.contains_each(&one_by_one, 1, keys.iter().copied(), |number, there| {
+                shape.contains_each(&one_by_one, 1, keys.iter().copied(), |number, _, there| {
                     told.push((number, there));
                 });
                 for (&(number, hash), told) in keys.iter().zip(told) {

@@ -9,7 +9,8 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    Disk, FilterId, FilterName, SnapshotFiles, StoreError, SystemDisk,
+    Disk, FilterId, FilterName, LogEnd, LogReader, LogWriter, Record, SnapshotFiles, StoreError,
+    SystemDisk, Torn, log,
     manifest::{Manifest, StoredFilter},
 };
 
@@ -43,6 +44,8 @@ enum Kind<'a> {
     Snapshot(&'a str, u64),
     /// A snapshot of format 1, which is all of its filter.
     Format1(&'a str),
+    /// A segment of the log.
+    Segment(u64),
     /// What was being written when the server ended.
     Unfinished,
     /// Nothing of ours.
@@ -53,13 +56,16 @@ impl<'a> Kind<'a> {
     fn of(file: &'a str) -> Self {
         if let Some(stem) = file.strip_suffix(TEMPORARY_SUFFIX) {
             return match Self::of(stem) {
-                Self::Format1(_) => Self::Unfinished,
+                Self::Format1(_) | Self::Segment(_) => Self::Unfinished,
                 _ if stem == DataDirectory::MANIFEST => Self::Unfinished,
                 _ => Self::Other,
             };
         }
         if let Some(name) = file.strip_suffix(SNAPSHOT) {
             return Self::Format1(name);
+        }
+        if let Some(sequence) = log::segment_of(file) {
+            return Self::Segment(sequence);
         }
         let parts = file.rsplit_once('.');
         let numbered = parts.and_then(|(stem, number)| {
@@ -138,8 +144,9 @@ impl DataDirectory {
         number
     }
 
-    /// Has a filter's snapshots be in these files, makes it if it is new, and returns when that
-    /// is on stable storage. Files that it had before and has no more are removed.
+    /// Has a filter's snapshots be in these files, and what they do not hold in the log from a
+    /// segment on (0 if there is no log); makes the filter if it is new, and returns when that is
+    /// on stable storage. Files that are of no more use are removed, segments among them.
     ///
     /// # Errors
     ///
@@ -150,14 +157,66 @@ impl DataDirectory {
         name: &FilterName,
         id: FilterId,
         files: &SnapshotFiles,
+        log_from: u64,
     ) -> Result<(), StoreError> {
-        let stored = StoredFilter {
+        let mut stored = StoredFilter {
             id,
+            log_from,
             files: files.numbers().collect(),
         };
         self.change(|manifest| {
+            // Those before have been removed, since no filter needed them. A new one was not
+            // among these, but none of them can hold anything of it.
+            let first = manifest.log_from().unwrap_or_default();
+            if log_from > 0 {
+                stored.log_from = log_from.max(first);
+            }
             manifest.filters.insert(name.clone(), stored);
         })
+    }
+
+    /// Has the log of all filters that have none begin with a segment, and returns when that is
+    /// on stable storage.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::set_filter`].
+    pub fn begin_log(&self, segment: u64) -> Result<(), StoreError> {
+        self.change(|manifest| {
+            let filters = manifest.filters.values_mut();
+            let without = filters.filter(|stored| stored.log_from == 0);
+            without.for_each(|stored| stored.log_from = segment);
+        })
+    }
+
+    /// Reads the log of all filters, and returns where it ends and what is torn off behind that.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`], or what `visit` returned.
+    pub fn read_log<E: From<StoreError>>(
+        &self,
+        visit: impl FnMut(Record) -> Result<(), E>,
+    ) -> Result<(LogEnd, Option<Torn>), E> {
+        let first = self.manifest.lock().log_from();
+        LogReader::open(&*self.disk, first.unwrap_or(0))?.read(visit)
+    }
+
+    /// Keeps a copy of what is torn off, and opens a segment behind the end of the log.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    pub fn open_log(
+        &self,
+        end: LogEnd,
+        torn: Option<&Torn>,
+        segment_bytes: u64,
+    ) -> Result<LogWriter, StoreError> {
+        if let Some(torn) = torn {
+            torn.keep(&*self.disk)?;
+        }
+        LogWriter::open(self.disk.clone(), end, segment_bytes)
     }
 
     /// Removes a filter, and returns when the removal is on stable storage. That there is none
@@ -179,11 +238,16 @@ impl DataDirectory {
         change(&mut changed);
         self.write_manifest(&changed)?;
         let before = std::mem::replace(&mut *manifest, changed);
+        // Only room on the disk is at stake in all that follows: the next start removes it too.
+        if let (Some(first), Some(now)) = (before.log_from(), manifest.log_from()) {
+            for sequence in first..now {
+                let _ = self.disk.remove(&log::segment_file(sequence));
+            }
+        }
         for (name, stored) in before.filters {
             let now = manifest.filters.get(&name);
             let now = now.map_or(&[][..], |stored| &*stored.files);
             for file in stored.files.iter().filter(|file| !now.contains(file)) {
-                // Only room on the disk is at stake: the next start removes it too.
                 let _ = self.disk.remove(&Self::snapshot(&name, *file));
             }
         }
@@ -249,10 +313,15 @@ impl DataDirectory {
                         .map_err(|_| damaged("name of the file", expected, format!("{name:?}")))?;
                     let stored = StoredFilter {
                         id: FilterId(manifest.next_number),
+                        log_from: 0,
                         files: vec![0],
                     };
                     manifest.next_number += 1;
                     manifest.filters.insert(name, stored);
+                }
+                Kind::Segment(_) => {
+                    let expected = "a file MANIFEST beside it";
+                    return Err(damaged("place", expected, "no such file".to_owned()));
                 }
                 Kind::Unfinished | Kind::Other => {}
             }
@@ -272,6 +341,10 @@ impl DataDirectory {
             let is_rest = match Kind::of(file) {
                 Kind::Unfinished => true,
                 Kind::Other => continue,
+                Kind::Segment(sequence) => match manifest.log_from() {
+                    Some(first) if sequence >= first => continue,
+                    _ => true,
+                },
                 Kind::Format1(name) => match manifest.filters.get(name) {
                     Some(stored) if stored.files.contains(&0) => continue,
                     _ => false,

@@ -23,11 +23,22 @@ pub struct Manifest {
     pub filters: BTreeMap<FilterName, StoredFilter>,
 }
 
+impl Manifest {
+    /// The first segment of the log that any filter needs; `None` if none needs any.
+    pub fn log_from(&self) -> Option<u64> {
+        let first = self.filters.values().map(|stored| stored.log_from);
+        first.filter(|&segment| segment > 0).min()
+    }
+}
+
 /// What is kept of one filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredFilter {
     /// Which filter it is.
     pub id: FilterId,
+    /// The first segment of the log that may hold what the snapshots do not; 0 if there is no
+    /// log.
+    pub log_from: u64,
     /// The numbers of the files that its snapshots are in, from the oldest to the newest.
     pub files: Vec<u64>,
 }
@@ -59,6 +70,7 @@ struct Head {
 struct Entry {
     name: [u8; FilterName::MAX_BYTES],
     id: [u8; 8],
+    log_from: [u8; 8],
     files: [u8; 8],
 }
 
@@ -84,6 +96,7 @@ impl Manifest {
                 *to = from;
             }
             entry.id = stored.id.0.to_le_bytes();
+            entry.log_from = stored.log_from.to_le_bytes();
             entry.files = (stored.files.len() as u64).to_le_bytes();
             entries.extend_from_slice(bytemuck::bytes_of(&entry));
             entries.extend(stored.files.iter().flat_map(|file| file.to_le_bytes()));
@@ -197,6 +210,7 @@ fn decode_entry(left: &mut &[u8]) -> Option<(FilterName, StoredFilter)> {
     let name = name.parse().ok()?;
     let stored = StoredFilter {
         id: FilterId(u64::from_le_bytes(entry.id)),
+        log_from: u64::from_le_bytes(entry.log_from),
         files: files.collect(),
     };
     *left = rest;
@@ -210,6 +224,7 @@ mod tests {
     fn example() -> Manifest {
         let stored = |id, files: &[u64]| StoredFilter {
             id: FilterId(id),
+            log_from: id % 3,
             files: files.to_vec(),
         };
         let filters = [
@@ -254,8 +269,8 @@ mod tests {
             (8, 0_u64),
             (16, 1),
             (32, 4),
-            (64 + 136, 1 << 40),
-            (64 + 136, 2),
+            (64 + 144, 1 << 40),
+            (64 + 144, 2),
         ] {
             let mut bytes = manifest.encode();
             bytes.truncate(bytes.len() - 8);

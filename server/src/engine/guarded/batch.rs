@@ -5,11 +5,11 @@
 //! stripe they keep their order, and equal keys lie in one: so a key that stands in a batch
 //! twice is seen the second time.
 
-use std::slice;
+use std::{slice, sync::atomic::Ordering};
 
 use parking_lot::RwLock;
 
-use super::{GuardedFilter, note, shards::Stripe};
+use super::{Answer, GuardedFilter, note, shards::Stripe};
 use crate::{
     engine::{Keys, region::fetch_to_write},
     filter::hash::KeyHash,
@@ -24,51 +24,74 @@ const MIN_KEYS_A_STRIPE: usize = 2;
 
 impl GuardedFilter {
     /// Whether each of the keys has been seen.
-    pub fn query_batch(&self, keys: &impl Keys) -> Vec<bool> {
+    pub fn query_batch(&self, keys: &impl Keys) -> Answer<Vec<bool>> {
         let mut seen = vec![false; keys.iter().len()];
+        let mut rests_on = 0;
         self.visit(keys, |stripe, first_shard, keys| {
             let shards = stripe.read();
             self.shape
-                .contains_each(&shards, first_shard, keys, |key, there| {
+                .contains_each(&shards, first_shard, keys, |key, shard, there| {
+                    if there {
+                        rests_on = shard.state.version.max(rests_on);
+                    }
                     set(&mut seen, key, there);
                 });
         });
         self.counters.count(seen.len(), trues(&seen));
-        seen
+        Answer {
+            value: seen,
+            rests_on,
+        }
     }
 
     /// Whether each of the keys had been seen before it was added, one after the other: a
     /// key that stands there twice is seen the second time.
-    pub fn query_and_add_batch(&self, keys: &impl Keys) -> Vec<bool> {
-        let mut seen = vec![false; keys.iter().len()];
-        self.insert_batch(keys, |key, is_new| set(&mut seen, key, !is_new));
-        self.counters.count(seen.len(), trues(&seen));
+    pub fn query_and_add_batch(&self, keys: &impl Keys) -> Answer<Vec<bool>> {
+        let seen = self.insert_batch(keys);
+        self.counters.count(seen.value.len(), trues(&seen.value));
         seen
     }
 
     /// Adds the keys.
-    pub fn add_batch(&self, keys: &impl Keys) {
-        self.insert_batch(keys, |_, _| {});
+    pub fn add_batch(&self, keys: &impl Keys) -> Answer<()> {
+        let Answer { rests_on, .. } = self.insert_batch(keys);
+        Answer {
+            value: (),
+            rests_on,
+        }
     }
 
-    /// Adds the keys, and tells of each whether it is new.
-    fn insert_batch(&self, keys: &impl Keys, mut tell: impl FnMut(usize, bool)) {
-        let mut version = None;
-        self.visit(keys, |stripe, first_shard, keys| {
+    /// Adds the keys, and tells of each whether it had been seen before.
+    fn insert_batch(&self, keys: &impl Keys) -> Answer<Vec<bool>> {
+        let mut seen = vec![true; keys.iter().len()];
+        let (mut own_version, mut new, mut rests_on) = (None, 0, 0);
+        let places = self.visit(keys, |stripe, first_shard, keys| {
             let mut shards = stripe.write();
             self.shape
                 .insert_each(&mut shards, first_shard, keys, |key, shard, bits_added| {
-                    if bits_added > 0 {
-                        let version = *version.get_or_insert_with(|| self.next_version());
-                        note(shard, bits_added, version);
+                    if bits_added == 0 {
+                        rests_on = shard.state.version.max(rests_on);
+                        return;
                     }
-                    tell(key, bits_added > 0);
+                    let version = *own_version.get_or_insert_with(|| self.next_version());
+                    note(shard, bits_added, version);
+                    new += 1;
+                    set(&mut seen, key, false);
                 });
         });
+        if let (Some(log), Some(version)) = (&self.log, own_version) {
+            let is_new = |place: &&Place| seen.get(place.key as usize) == Some(&false);
+            let hashes = places.iter().filter(is_new).map(|place| place.hash);
+            log.append(version, None, new, hashes);
+        }
+        Answer {
+            value: seen,
+            rests_on: own_version.unwrap_or(0).max(rests_on),
+        }
     }
 
-    /// Hashes the keys, and calls `visit` for each stripe in turn, with its first shard and
-    /// with its keys.
+    /// Hashes the keys, calls `visit` for each stripe in turn, with its first shard and with its
+    /// keys, and returns the places of all.
     #[expect(
         clippy::indexing_slicing,
         reason = "each key has a place, and `Shape::shard` returns less than the number of shards"
@@ -76,8 +99,8 @@ impl GuardedFilter {
     fn visit(
         &self,
         keys: &impl Keys,
-        mut visit: impl FnMut(&RwLock<Stripe>, usize, Group<'_, '_>),
-    ) {
+        visit: impl FnMut(&RwLock<Stripe>, usize, Group<'_, '_>),
+    ) -> Vec<Place> {
         let keys = keys.iter();
         let mut places = vec![Place::default(); keys.len()];
         self.hasher.hash_each(keys, |key, hash| {
@@ -88,6 +111,19 @@ impl GuardedFilter {
                 key: key as u32,
             };
         });
+        self.visit_places(places, visit)
+    }
+
+    /// Visits keys that have been hashed.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "`Shape::shard` returns less than the number of shards"
+    )]
+    fn visit_places(
+        &self,
+        mut places: Vec<Place>,
+        mut visit: impl FnMut(&RwLock<Stripe>, usize, Group<'_, '_>),
+    ) -> Vec<Place> {
         let stripes = self.shards.stripes();
         if places.len() >= MIN_KEYS_A_STRIPE * stripes.len() {
             places = by_stripe(&places, stripes.len());
@@ -107,6 +143,29 @@ impl GuardedFilter {
             let keys = keys.iter();
             visit(&stripes[stripe], first_shard, Group { keys, fetches });
         }
+        places
+    }
+
+    /// Adds keys that an earlier process has hashed, all in calls up to a version.
+    pub fn replay(&self, version: u64, hashes: &[KeyHash]) {
+        let places = hashes.iter().map(|&hash| Place {
+            hash,
+            stripe: self.shards.stripe_of(self.shape.shard(hash)) as u32,
+            key: 0,
+        });
+        self.visit_places(places.collect(), |stripe, first_shard, keys| {
+            self.shape.insert_each(
+                &mut stripe.write(),
+                first_shard,
+                keys,
+                |_, shard, bits_added| {
+                    if bits_added > 0 {
+                        note(shard, bits_added, version);
+                    }
+                },
+            );
+        });
+        self.version.fetch_max(version, Ordering::AcqRel);
     }
 
     #[inline]

@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::GuardedFilter;
 use crate::{
-    engine::{EngineError, budget::MemoryBudget, gate::Gate},
+    engine::{EngineError, budget::MemoryBudget, gate::Gate, journal::FilterLog},
     store::{DataDirectory, FilterName, FilterReader, SnapshotFiles, SnapshotHeader, StoreError},
 };
 
@@ -131,6 +131,12 @@ impl GuardedFilter {
         stored != Some(self.version.load(Ordering::Acquire))
     }
 
+    /// Whether the last snapshot holds all changes of a version.
+    pub fn is_stored(&self, version: u64) -> bool {
+        let last = *self.last_store.lock();
+        last.is_some_and(|last| version <= last.version)
+    }
+
     /// Waits until no other writes or removes the snapshot.
     pub async fn turn(&self) -> Turn {
         let asked = Instant::now();
@@ -190,6 +196,9 @@ impl GuardedFilter {
         version: u64,
         stored: Option<LastStore>,
     ) -> Result<u64, StoreError> {
+        // What is in the segments before this one is in the filter, and so in the snapshot.
+        let log_from = self.log.as_ref().map_or(0, FilterLog::segment);
+
         let header = SnapshotHeader {
             filter: self.id,
             number: directory.new_number(),
@@ -216,7 +225,7 @@ impl GuardedFilter {
             shard.state
         })?;
         let changed = files.with(&written);
-        directory.set_filter(&self.name, self.id, &changed)?;
+        directory.set_filter(&self.name, self.id, &changed, log_from)?;
         *files = changed;
         *self.last_store.lock() = Some(LastStore {
             version,

@@ -58,21 +58,26 @@ fn key(index: usize) -> String {
 fn every_way_to_ask_agrees() {
     for layout in Layout::ALL {
         let filter = filter(layout, 1000);
-        assert!(!filter.query(b"a"));
-        assert!(!filter.query_and_add(b"a"));
-        assert!(filter.query_and_add(b"a"));
-        assert!(filter.query(b"a"));
+        assert!(!filter.query(b"a").value);
+        assert!(!filter.query_and_add(b"a").value);
+        assert!(filter.query_and_add(b"a").value);
+        assert!(filter.query(b"a").value);
         filter.add(b"b");
         assert_eq!(
-            filter.query_batch(&vec!["a", "b", "c"]),
+            filter.query_batch(&vec!["a", "b", "c"]).value,
             [true, true, false]
         );
         filter.add_batch(&vec!["c", "a"]);
         assert_eq!(
-            filter.query_and_add_batch(&vec!["c", "d", "d", "a"]),
+            filter.query_and_add_batch(&vec!["c", "d", "d", "a"]).value,
             [true, false, true, true]
         );
-        assert!(filter.query_and_add_batch(&Vec::<&str>::new()).is_empty());
+        assert!(
+            filter
+                .query_and_add_batch(&Vec::<&str>::new())
+                .value
+                .is_empty()
+        );
         let status = filter.status();
         assert_eq!(status.keys_added, 4);
         assert_eq!(
@@ -118,12 +123,12 @@ fn one_winner() {
                 let (filter, keys, backwards, won) = (&filter, &keys, &backwards, &won);
                 scope.spawn(move || match racer % 3 {
                     0 => (0..keys.len())
-                        .filter(|&i| !filter.query_and_add(keys[i].as_bytes()))
+                        .filter(|&i| !filter.query_and_add(keys[i].as_bytes()).value)
                         .for_each(won),
                     1 => (0..keys.len())
                         .zip(
                             keys.chunks(100)
-                                .flat_map(|keys| filter.query_and_add_batch(&keys.to_vec())),
+                                .flat_map(|keys| filter.query_and_add_batch(&keys.to_vec()).value),
                         )
                         .for_each(|(i, seen)| {
                             if !seen {
@@ -135,7 +140,7 @@ fn one_winner() {
                         .zip(
                             backwards
                                 .chunks(77)
-                                .flat_map(|keys| filter.query_and_add_batch(&keys.to_vec())),
+                                .flat_map(|keys| filter.query_and_add_batch(&keys.to_vec()).value),
                         )
                         .for_each(|(i, seen)| {
                             if !seen {
@@ -190,7 +195,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
             let restored = GuardedFilter::restore(stored, &budget, || false).unwrap();
             for index in 0..before {
                 assert!(
-                    restored.query(key(index).as_bytes()),
+                    restored.query(key(index).as_bytes()).value,
                     "key {index} of {before}"
                 );
             }
@@ -257,8 +262,8 @@ fn a_snapshot_holds_what_has_changed() {
     let restored = GuardedFilter::restore(stored, &MemoryBudget::new(1 << 30), || false).unwrap();
     assert!(!restored.has_changed());
     assert_eq!(restored.status().keys_added, filter.status().keys_added);
-    assert!(restored.query(b"one more"));
-    assert!((0..10_000).all(|index| restored.query(key(index).as_bytes())));
+    assert!(restored.query(b"one more").value);
+    assert!((0..10_000).all(|index| restored.query(key(index).as_bytes()).value));
     // It knows what it has on the disk.
     restored.add(b"another");
     let change = store(&restored, &directory).unwrap();

@@ -23,6 +23,7 @@ mod record;
 mod segment;
 mod writer;
 
+pub(super) use self::segment::{file_name as segment_file, sequence as segment_of};
 pub use self::{
     reader::{LogEnd, LogReader, Torn},
     record::{FilterId, Record, RequestId},

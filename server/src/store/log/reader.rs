@@ -38,8 +38,34 @@ pub struct Torn {
     pub bytes: u64,
 }
 
+impl Torn {
+    /// Copies what is torn off to a file of its own, beside the segment: somebody may want to
+    /// know what it was.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    pub(in crate::store) fn keep(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let copy = || {
+            let (from, to) = (disk.open(&name)?, disk.create(&format!("{name}.torn"))?);
+            let mut piece = vec![0; 1 << 20];
+            let mut copied = 0;
+            while copied < self.bytes {
+                let bytes = (self.bytes - copied).min(piece.len() as u64) as usize;
+                let piece = piece.get_mut(..bytes).unwrap_or_default();
+                from.read_exact_at(piece, self.at + copied)?;
+                to.write_all_at(piece, copied)?;
+                copied += bytes as u64;
+            }
+            to.sync()
+        };
+        copy().map_err(|error| StoreError::io("keep a copy of the end of", &self.path, error))
+    }
+}
+
 impl<'a> LogReader<'a> {
-    /// The log in a directory, from a segment on.
+    /// The log in a directory, from a segment on. 0 stands for one that need not be there.
     ///
     /// # Errors
     ///
@@ -53,13 +79,19 @@ impl<'a> LogReader<'a> {
             .filter(|&sequence| sequence >= first)
             .collect();
         sequences.sort_unstable();
-        for (&found, expected) in sequences.iter().zip(first..) {
-            if found != expected {
+        let first = match first {
+            0 => sequences.first().copied().unwrap_or_default(),
+            first => first,
+        };
+        let expected = first..=sequences.last().copied().unwrap_or_default().max(first);
+        let mut found = sequences.iter();
+        for expected in expected.filter(|&sequence| sequence > 0) {
+            if found.next() != Some(&expected) {
                 return Err(StoreError::Damaged {
                     path: disk.path().join(file_name(expected)),
                     what: "segment of the log".to_owned(),
                     expected: "a file".to_owned(),
-                    found: format!("none, but {}", file_name(found)),
+                    found: "none".to_owned(),
                 });
             }
         }

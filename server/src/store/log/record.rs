@@ -37,27 +37,40 @@ struct Head {
 
 const HAS_REQUEST: u32 = 1;
 
+/// The bytes that a record with so many hashes takes at most.
+pub fn encoded_bytes(hashes: usize) -> usize {
+    size_of::<Head>() + 16 + 16 * hashes
+}
+
 /// Appends a record to those of a batch.
-pub fn encode(record: &Record, to: &mut Vec<u8>) {
-    let flags = if record.request.is_some() {
-        HAS_REQUEST
-    } else {
-        0
-    };
-    let head = Head {
-        filter: record.filter.0.to_le_bytes(),
-        version: record.version.to_le_bytes(),
-        // A message has no more keys than fit into 16 MiB.
-        count: (record.hashes.len() as u32).to_le_bytes(),
-        flags: flags.to_le_bytes(),
-    };
-    to.extend_from_slice(bytemuck::bytes_of(&head));
-    if let Some(RequestId(id)) = &record.request {
+pub fn encode(
+    filter: FilterId,
+    version: u64,
+    request: Option<&RequestId>,
+    hashes: impl Iterator<Item = KeyHash>,
+    to: &mut Vec<u8>,
+) {
+    let at = to.len();
+    to.extend_from_slice(bytemuck::bytes_of(&Head::zeroed()));
+    if let Some(RequestId(id)) = request {
         to.extend_from_slice(id);
     }
-    for hash in &record.hashes {
-        to.extend_from_slice(&hash.low.to_le_bytes());
-        to.extend_from_slice(&hash.high.to_le_bytes());
+    let mut count = 0_u32;
+    for KeyHash { low, high } in hashes {
+        let hash = u128::from(low) | (u128::from(high) << 64);
+        to.extend_from_slice(&hash.to_le_bytes());
+        // A message has no more keys than fit into 16 MiB.
+        count += 1;
+    }
+    let flags = if request.is_some() { HAS_REQUEST } else { 0 };
+    let head = Head {
+        filter: filter.0.to_le_bytes(),
+        version: version.to_le_bytes(),
+        count: count.to_le_bytes(),
+        flags: flags.to_le_bytes(),
+    };
+    if let Some(place) = to.get_mut(at..at + size_of::<Head>()) {
+        place.copy_from_slice(bytemuck::bytes_of(&head));
     }
 }
 

@@ -5,10 +5,13 @@ use std::{io, sync::Arc};
 use super::{
     batch::{BatchHeader, MAX_BODY_BYTES},
     reader::LogEnd,
-    record::{self, Record},
+    record::{self, FilterId, RequestId},
     segment::{SegmentHeader, file_name},
 };
-use crate::store::{Disk, DiskFile, StoreError};
+use crate::{
+    filter::hash::KeyHash,
+    store::{Disk, DiskFile, StoreError},
+};
 
 /// The end of the log, where batches are added.
 ///
@@ -59,9 +62,15 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Adds a record.
-    pub fn push(&mut self, record: &Record) {
-        record::encode(record, &mut self.bytes);
+    /// Adds what a call of a version added to a filter.
+    pub fn push(
+        &mut self,
+        filter: FilterId,
+        version: u64,
+        request: Option<&RequestId>,
+        hashes: impl Iterator<Item = KeyHash>,
+    ) {
+        record::encode(filter, version, request, hashes, &mut self.bytes);
     }
 
     /// Whether there are no records.
@@ -69,9 +78,10 @@ impl Batch {
         self.bytes.len() == BatchHeader::BYTES
     }
 
-    /// Whether so many more bytes of records fit.
-    pub fn fits(&self, bytes: usize) -> bool {
-        self.bytes.len() + bytes <= BatchHeader::BYTES + MAX_BODY_BYTES
+    /// Whether a record of so many hashes fits beside those there are.
+    pub fn fits(&self, hashes: usize) -> bool {
+        let bytes = self.bytes.len() + record::encoded_bytes(hashes);
+        bytes <= BatchHeader::BYTES + MAX_BODY_BYTES
     }
 }
 
@@ -128,13 +138,17 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Goes on in a new segment, after putting all batches on stable storage.
+    /// Goes on in a new segment, after putting all batches on stable storage. If there are none
+    /// in this one, it is new.
     ///
     /// # Errors
     ///
     /// As [`Self::sync`].
     pub fn roll(&mut self) -> Result<(), StoreError> {
         self.sync()?;
+        if self.segment.written.at == SegmentHeader::BYTES as u64 {
+            return Ok(());
+        }
         self.segment = Segment::create(&*self.disk, self.segment.end(), self.segment_bytes)?;
         Ok(())
     }

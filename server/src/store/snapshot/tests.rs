@@ -60,7 +60,7 @@ fn store(
         }
     })?;
     let files = files.with(&written);
-    directory.set_filter(&header.name, header.filter, &files)?;
+    directory.set_filter(&header.name, header.filter, &files, 0)?;
     Ok(files)
 }
 

@@ -1,0 +1,292 @@
+//! What is acknowledged is found after a crash, on a disk that keeps no more than it must.
+
+use std::{io, time::Duration};
+
+use super::*;
+use crate::store::simulated::{Chance, Fault, SimulatedDisk};
+
+fn on(disk: &SimulatedDisk, durability: Durability) -> Result<Engine, EngineError> {
+    let limits = Limits {
+        max_key_bytes: 100,
+        max_batch_keys: 1000,
+    };
+    let directory = DataDirectory::on(Arc::new(disk.clone()))?;
+    Ok(Engine::new(
+        directory,
+        Settings {
+            limits,
+            max_memory_bytes: 1 << 30,
+            durability,
+            segment_bytes: 64 << 10,
+        },
+    ))
+}
+
+async fn start(disk: &SimulatedDisk, durability: Durability) -> Result<Engine, EngineError> {
+    let engine = on(disk, durability)?;
+    engine.recover(None).await?;
+    Ok(engine)
+}
+
+fn key(index: u64) -> String {
+    format!("https://example.com/{index}")
+}
+
+#[tokio::test]
+async fn a_killed_process_loses_nothing_and_a_snapshot_alone_does() {
+    for (durability, survives) in [
+        (Durability::Always, true),
+        (INTERVAL, true),
+        (Durability::Snapshot, false),
+    ] {
+        let disk = SimulatedDisk::default();
+        let engine = start(&disk, durability).await.unwrap();
+        engine.create_filter("urls", small()).await.unwrap();
+        assert!(!engine.query_and_add("urls", "a").await.unwrap());
+        engine.add_batch("urls", vec!["b", "c"]).await.unwrap();
+        let killed = disk.kill();
+        let engine = start(&killed, durability).await.unwrap();
+        let seen = engine.query_batch("urls", vec!["a", "b", "c", "d"]).await;
+        let expected = [survives, survives, survives, false];
+        assert_eq!(seen.unwrap(), expected, "{durability:?}");
+        let status = engine.get_filter("urls").await.unwrap();
+        assert_eq!(status.keys_added, if survives { 3 } else { 0 });
+        assert_eq!(status.version, if survives { 2 } else { 0 });
+
+        // It goes on from there, and what has been stored is not needed in the log.
+        engine.add("urls", "e").await.unwrap();
+        engine.store("urls").await.unwrap();
+        engine.add("urls", "f").await.unwrap();
+        let killed = killed.kill();
+        let engine = start(&killed, durability).await.unwrap();
+        let seen = engine.query_batch("urls", vec!["e", "f"]).await.unwrap();
+        assert_eq!(seen, [true, survives], "{durability:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_is_switched_on_and_off_loses_nothing() {
+    let disk = SimulatedDisk::default();
+    let mut expected = Vec::new();
+    for (round, durability) in [
+        Durability::Snapshot,
+        INTERVAL,
+        Durability::Snapshot,
+        Durability::Always,
+        INTERVAL,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let engine = start(&disk, durability).await.unwrap();
+        engine.create_filter("urls", small()).await.unwrap();
+        let seen = engine.query_batch("urls", expected.clone()).await.unwrap();
+        assert!(seen.iter().all(|&seen| seen), "round {round}");
+        for stored in [true, false] {
+            let key = key(2 * round as u64 + u64::from(stored));
+            engine.add("urls", &key).await.unwrap();
+            if stored {
+                engine.store("urls").await.unwrap();
+            }
+            if stored || durability != Durability::Snapshot {
+                expected.push(key);
+            }
+        }
+    }
+}
+
+/// Several tasks add keys, single and in batches, while another stores, makes and deletes
+/// filters, until nothing works any more. Returns for each key whether somebody was told that
+/// it is new, and whether anything was acknowledged.
+async fn work(disk: &SimulatedDisk, durability: Durability, seed: u64) -> Vec<(String, bool)> {
+    let Ok(engine) = start(disk, durability).await else {
+        return Vec::new();
+    };
+    if engine.create_filter("urls", small()).await.is_err() {
+        return Vec::new();
+    }
+    let tasks = (0..3).map(|task| {
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            let mut chance = Chance::new(seed * 10 + task);
+            let mut told = Vec::new();
+            for _ in 0..10 {
+                let keys: Vec<String> = (0..1 + chance.below(4))
+                    .map(|_| key(chance.below(40)))
+                    .collect();
+                let answers = match &*keys {
+                    [key] => engine
+                        .query_and_add("urls", key)
+                        .await
+                        .map(|seen| vec![seen]),
+                    _ => engine.query_and_add_batch("urls", keys.clone()).await,
+                };
+                match answers {
+                    Ok(seen) => told.extend(keys.into_iter().zip(seen)),
+                    Err(_) => break,
+                }
+            }
+            told
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let mut chance = Chance::new(seed);
+    for _ in 0..chance.below(4) {
+        let name = if chance.one_in(2) { "urls" } else { "other" };
+        let _ = engine.store(name).await;
+        let _ = engine.create_filter("other", small()).await;
+        let _ = engine.add("other", "x").await;
+        if chance.one_in(2) {
+            let _ = engine.delete_filter("other").await;
+        }
+    }
+    let mut told = Vec::new();
+    for task in tasks {
+        told.extend(task.await.unwrap());
+    }
+    told
+}
+
+/// Everything that anybody was told of, new or seen, is there; and nobody is told again that
+/// it is new.
+async fn check(found: &SimulatedDisk, durability: Durability, told: &[(String, bool)], case: &str) {
+    let engine = match start(found, durability).await {
+        Ok(engine) => engine,
+        Err(error) => panic!("{case}: {error}"),
+    };
+    for (key, _) in told {
+        assert!(engine.query("urls", key).await.unwrap(), "{case}: {key}");
+    }
+    let mut winners: Vec<&String> = told
+        .iter()
+        .filter(|(_, seen)| !seen)
+        .map(|(key, _)| key)
+        .collect();
+    let count = winners.len();
+    winners.sort();
+    winners.dedup();
+    assert_eq!(winners.len(), count, "{case}: two winners");
+}
+
+/// The number of cuts, and the seed that they begin with: `SEENSET_CUTS=1000000` for a long run.
+fn cuts() -> u64 {
+    let cuts = std::env::var("SEENSET_CUTS").ok();
+    cuts.and_then(|cuts| cuts.parse().ok()).unwrap_or(1000)
+}
+
+#[test]
+fn a_power_cut_anywhere_loses_nothing_that_was_acknowledged() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let (mut done, mut acknowledged) = (0, 0);
+    for seed in 0.. {
+        let disk = SimulatedDisk::default();
+        runtime.block_on(work(&disk, Durability::Always, seed));
+        for call in 0..disk.calls() {
+            if done == cuts() {
+                assert!(acknowledged > done, "next to nothing was acknowledged");
+                return;
+            }
+            let disk = SimulatedDisk::default();
+            disk.fail(call, 1, Fault::PowerCut);
+            let told = runtime.block_on(work(&disk, Durability::Always, seed));
+            let found = disk.cut(&mut Chance::new(seed ^ call));
+            let case = format!("seed {seed}, call {call}");
+            runtime.block_on(check(&found, Durability::Always, &told, &case));
+            done += 1;
+            acknowledged += told.len() as u64;
+        }
+    }
+}
+
+#[test]
+fn a_kill_anywhere_loses_nothing_that_was_acknowledged() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    for seed in 0..5 {
+        let disk = SimulatedDisk::default();
+        runtime.block_on(work(&disk, INTERVAL, seed));
+        for call in 0..disk.calls() {
+            let disk = SimulatedDisk::default();
+            disk.fail(call, 1, Fault::PowerCut);
+            let told = runtime.block_on(work(&disk, INTERVAL, seed));
+            let case = format!("seed {seed}, call {call}");
+            runtime.block_on(check(&disk.kill(), INTERVAL, &told, &case));
+        }
+    }
+}
+
+/// An error of any call, once: whatever is acknowledged nevertheless is there.
+#[test]
+fn no_error_of_the_disk_makes_a_false_acknowledgement() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let disk = SimulatedDisk::default();
+    runtime.block_on(work(&disk, Durability::Always, 1));
+    for call in 0..disk.calls() {
+        for fault in [
+            Fault::Error(io::ErrorKind::Other),
+            Fault::Error(io::ErrorKind::StorageFull),
+            Fault::Error(io::ErrorKind::Interrupted),
+            Fault::Short,
+        ] {
+            let disk = SimulatedDisk::default();
+            disk.fail(call, 1, fault);
+            let told = runtime.block_on(work(&disk, Durability::Always, 1));
+            let found = disk.cut(&mut Chance::new(call));
+            let case = format!("call {call}, {fault:?}");
+            runtime.block_on(check(&found, Durability::Always, &told, &case));
+        }
+    }
+}
+
+/// While nothing can be written keys are refused, before any bit is set, and queries are
+/// answered; and then it goes on by itself.
+#[tokio::test]
+async fn a_full_disk_refuses_keys_until_there_is_room() {
+    let disk = SimulatedDisk::default();
+    let engine = start(&disk, Durability::Always).await.unwrap();
+    // Of many shards: a shard with a change that is not on the disk tells no key for certain.
+    let request = SpecRequest::new(100_000_000, 0.001);
+    engine.create_filter("urls", request).await.unwrap();
+    let before: Vec<String> = (0..40).map(key).collect();
+    engine.add_batch("urls", before.clone()).await.unwrap();
+    let full = Fault::Error(io::ErrorKind::StorageFull);
+    disk.fail(disk.calls(), u64::MAX, full);
+    // Its bits are set when it turns out that it cannot be written.
+    let error = engine.add("urls", "first").await.unwrap_err();
+    assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
+    for _ in 0..3 {
+        let error = engine.query_and_add("urls", "second").await.unwrap_err();
+        assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
+    }
+    let mut answered = 0;
+    for key in &before {
+        match engine.query("urls", key).await {
+            Ok(seen) => answered += u64::from(seen),
+            Err(error) => assert!(matches!(error, EngineError::StorageFull(_)), "{error}"),
+        }
+    }
+    assert!(answered > 20, "{answered}");
+    assert!(!engine.query("urls", "second").await.unwrap());
+    // What rests on a change that is not on the disk is not told.
+    engine.query("urls", "first").await.unwrap_err();
+
+    disk.heal();
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while engine.add("urls", "third").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .unwrap();
+    let found = disk.cut(&mut Chance::new(1));
+    let engine = start(&found, Durability::Always).await.unwrap();
+    let seen = engine.query_batch("urls", vec!["first", "third"]);
+    assert_eq!(seen.await.unwrap(), [true; 2]);
+    let seen = engine.query_batch("urls", before).await.unwrap();
+    assert_eq!(seen, [true; 40]);
+}
