@@ -53,6 +53,8 @@ impl Process {
             Command::new(env!("CARGO_BIN_EXE_seenset-server"))
                 .args(["--listen=127.0.0.1:0", "--log-format=json"])
                 .arg("--store-interval=0")
+                // What the disk takes is measured by itself.
+                .arg("--durability=snapshot")
                 .arg(format!("--bit-count={bits}"))
                 // As many bits for each key as a rate of 0.001 takes.
                 .arg(format!("--capacity={}", bits / 16))

@@ -213,6 +213,8 @@ impl Engine {
         self.batch(filter, keys, |inner, filter, keys| {
             inner.ask(filter, |filter| filter.query_batch(keys))
         })
+        .await?
+        .settle()
         .await
     }
 
@@ -225,6 +227,8 @@ impl Engine {
         self.batch(filter, keys, |inner, filter, keys| {
             inner.change(filter, |filter| filter.add_batch(keys))
         })
+        .await?
+        .settle()
         .await
     }
 
@@ -239,6 +243,21 @@ impl Engine {
         filter: &str,
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
+        let answer = self.begin_query_and_add_batch(filter, keys).await?;
+        answer.settle().await
+    }
+
+    /// [`Self::query_and_add_batch`] for callers that go on with the next batch while the answer
+    /// to this one waits for the log.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::query`].
+    pub async fn begin_query_and_add_batch(
+        &self,
+        filter: &str,
+        keys: impl Keys,
+    ) -> Result<Unsettled<Vec<bool>>, EngineError> {
         self.batch(filter, keys, |inner, filter, keys| {
             inner.change(filter, |filter| filter.query_and_add_batch(keys))
         })
@@ -252,16 +271,16 @@ impl Engine {
         filter: &str,
         keys: K,
         answer: fn(&Inner, &str, &K) -> Result<Unsettled<T>, EngineError>,
-    ) -> Result<T, EngineError> {
+    ) -> Result<Unsettled<T>, EngineError> {
         let inner = &self.inner;
         if inner.limits.check_batch(&keys)?.is_light() {
-            return answer(inner, filter, &keys)?.settle().await;
+            return answer(inner, filter, &keys);
         }
         // Before it waits for a worker.
         inner.find(filter, |_| ())?;
         let (inner, filter) = (inner.clone(), filter.to_owned());
         let work = move || answer(&inner, &filter, &keys);
-        self.inner.workers.run(work).await?.settle().await
+        self.inner.workers.run(work).await
     }
 
     fn filter_named(&self, name: FilterName) -> Result<Arc<GuardedFilter>, EngineError> {
@@ -413,19 +432,41 @@ fn replay(
     Ok((end, torn, keys))
 }
 
-/// An answer that may have to wait for the log.
-struct Unsettled<T> {
+/// An answer that may have to wait for the log, and must not be told before.
+#[derive(Debug)]
+pub struct Unsettled<T> {
     value: T,
     log: Option<FilterLog>,
     rests_on: u64,
 }
 
 impl<T> Unsettled<T> {
-    /// Returns the answer when what it rests on is as durable as it is to be.
-    async fn settle(self) -> Result<T, EngineError> {
-        if let Some(log) = self.log {
-            log.reached(self.rests_on).await?;
+    /// Whether the answer may be told.
+    pub fn is_settled(&self) -> bool {
+        let log = self.log.as_ref();
+        log.is_none_or(|log| log.has_reached(self.rests_on))
+    }
+
+    /// Returns when the answer may be told: when what it rests on is as durable as it is to be.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::StorageFull`] or [`EngineError::StorageFailed`]. Whether the changes of
+    /// the call will be found after a crash is then not known.
+    pub async fn settled(&self) -> Result<(), EngineError> {
+        match &self.log {
+            Some(log) => log.reached(self.rests_on).await,
+            None => Ok(()),
         }
+    }
+
+    /// Returns the answer when it may be told.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::settled`].
+    pub async fn settle(self) -> Result<T, EngineError> {
+        self.settled().await?;
         Ok(self.value)
     }
 }

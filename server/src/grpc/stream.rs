@@ -2,9 +2,11 @@
 //!
 //! The answers are a stream that takes the next batch when it is asked for the next answer.
 //! So a client that does not read holds up nobody but itself, and no batch is taken whose
-//! answer there is no room for.
+//! answer there is no room for. While an answer waits for the log, the batches behind it are
+//! taken and added already, up to a few: or each would wait for a turn of the log by itself.
 
 use std::{
+    collections::VecDeque,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -16,7 +18,11 @@ use tokio::{sync::watch, time::timeout};
 use tonic::{Status, Streaming};
 
 use super::{DRAIN_SILENCE, Drain, malformed, status::status};
-use crate::engine::Engine;
+use crate::engine::{Engine, Unsettled};
+
+/// The most batches whose answers wait for the log. A stream of small ones shares a turn of the
+/// log among them, and no more of large ones wait than their client may send ahead.
+const MAX_WAITING: usize = 64;
 
 type Item = Result<BatchResponse, Status>;
 
@@ -33,20 +39,18 @@ impl Answers {
     ) -> Self {
         // Looked at with the first batch, whatever its state.
         drain.mark_changed();
-        let session = Some(Session {
+        let session = Session {
             engine,
-            batches,
-            drain,
-            patience: Duration::MAX,
-        });
-        Self(Box::pin(stream::unfold(session, |session| async {
-            let mut session = session?;
-            match session.answer().await {
-                Ok(Some(answer)) => Some((Ok(answer), Some(session))),
-                Ok(None) => None,
-                // An error is the last item.
-                Err(status) => Some((Err(status), None)),
-            }
+            batches: Some(Batches {
+                batches,
+                drain,
+                patience: Duration::MAX,
+            }),
+            waiting: VecDeque::new(),
+        };
+        Self(Box::pin(stream::unfold(session, |mut session| async {
+            let answer = session.answer().await?;
+            Some((answer, session))
         })))
     }
 }
@@ -61,32 +65,75 @@ impl Stream for Answers {
 
 struct Session {
     engine: Engine,
+    /// `None` when no more are taken.
+    batches: Option<Batches>,
+    /// In the order of their batches. An error is the last one.
+    waiting: VecDeque<Result<Unsettled<Vec<bool>>, Status>>,
+}
+
+impl Session {
+    /// The answer to the next batch; `None` if there are no more.
+    async fn answer(&mut self) -> Option<Item> {
+        loop {
+            let (first, batches) = (self.waiting.front(), &mut self.batches);
+            let batch = match (first, batches) {
+                (Some(Err(_)), _) | (None, None) => break,
+                (Some(Ok(first)), _) if first.is_settled() => break,
+                (Some(Ok(first)), Some(batches)) if self.waiting.len() < MAX_WAITING => {
+                    tokio::select! {
+                        biased;
+                        batch = batches.next() => batch,
+                        // Well or badly: which of the two is told below.
+                        _ = first.settled() => break,
+                    }
+                }
+                (Some(Ok(_)), _) => break,
+                (None, Some(batches)) => batches.next().await,
+            };
+            match batch {
+                Ok(Some(batch)) => {
+                    let BatchRequest {
+                        filter,
+                        keys,
+                        request_id: _,
+                    } = batch;
+                    let begun = self.engine.begin_query_and_add_batch(&filter, keys).await;
+                    self.push(begun.map_err(status));
+                }
+                Ok(None) => self.batches = None,
+                Err(status) => self.push(Err(status)),
+            }
+        }
+        let answer = match self.waiting.pop_front()? {
+            Ok(answer) => answer.settle().await.map_err(status),
+            Err(status) => Err(status),
+        };
+        if answer.is_err() {
+            self.batches = None;
+            self.waiting.clear();
+        }
+        Some(answer.map(|seen| BatchResponse { seen }))
+    }
+
+    fn push(&mut self, answer: Result<Unsettled<Vec<bool>>, Status>) {
+        if answer.is_err() {
+            self.batches = None;
+        }
+        self.waiting.push_back(answer);
+    }
+}
+
+/// The batches of a stream.
+struct Batches {
     batches: Streaming<BatchRequest>,
     drain: watch::Receiver<Drain>,
     /// How long the client may be silent.
     patience: Duration,
 }
 
-impl Session {
-    /// Takes one batch and answers it; `None` if there are no more.
-    async fn answer(&mut self) -> Result<Option<BatchResponse>, Status> {
-        let Some(batch) = self.next_batch().await? else {
-            return Ok(None);
-        };
-        let BatchRequest {
-            filter,
-            keys,
-            request_id: _,
-        } = batch;
-        let seen = self
-            .engine
-            .query_and_add_batch(&filter, keys)
-            .await
-            .map_err(status)?;
-        Ok(Some(BatchResponse { seen }))
-    }
-
-    async fn next_batch(&mut self) -> Result<Option<BatchRequest>, Status> {
+impl Batches {
+    /// The next batch; `None` if there are no more. Nothing is lost if the future is dropped.
+    async fn next(&mut self) -> Result<Option<BatchRequest>, Status> {
         loop {
             // An error means that the server is gone. Not looked at unless it has changed: that
             // takes a lock, for which the streams of all cores would contend with each batch.
