@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::{
+    collections::HashSet,
     fs,
     io::{BufRead, BufReader, Lines},
     path::{Path, PathBuf},
@@ -11,9 +12,9 @@ use std::{
 };
 
 use seenset_proto::v1::{
-    AddBatchRequest, AddRequest, GetFilterRequest, QueryAndAddStreamRequest, QueryBatchRequest,
-    StoreRequest, dedup_service_client::DedupServiceClient,
-    filter_service_client::FilterServiceClient,
+    AddBatchRequest, AddRequest, GetFilterRequest, QueryAndAddBatchRequest,
+    QueryAndAddStreamRequest, QueryBatchRequest, StoreRequest,
+    dedup_service_client::DedupServiceClient, filter_service_client::FilterServiceClient,
 };
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
@@ -311,7 +312,14 @@ async fn a_kill_during_store_leaves_a_whole_snapshot() {
     for round in 0..ROUNDS {
         let mut program = Program::start(
             dir.path(),
-            &["--capacity", "10000000", "--store-interval", "0"],
+            &[
+                "--capacity",
+                "10000000",
+                "--store-interval",
+                "0",
+                "--durability",
+                "snapshot",
+            ],
         );
         let (mut dedup, mut admin) = program.connect().await;
         let filter = admin
@@ -370,6 +378,69 @@ async fn a_kill_during_store_leaves_a_whole_snapshot() {
         stored_keys > 0,
         "no store was ever acknowledged: nothing was tested"
     );
+}
+
+/// Promises 1 and 2 against the worst: the server is killed at any moment while several callers
+/// race for the same keys and snapshots are written. All that anybody was told is there after
+/// the next start, and nobody is told of a key again that it is new.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_loses_nothing_that_was_acknowledged() {
+    const ROUNDS: u64 = 20;
+    const CALLERS: u64 = 4;
+    let dir = tempfile::tempdir().unwrap();
+    let (mut told, mut winners) = (HashSet::new(), HashSet::new());
+    for round in 0..ROUNDS {
+        let durability = ["interval", "always"][(round % 2) as usize];
+        let flags = ["--store-interval", "0", "--durability", durability];
+        let mut program = Program::start(dir.path(), &flags);
+        let (mut dedup, _) = program.connect().await;
+        let known: Vec<String> = told.iter().cloned().collect();
+        for keys in known.chunks(10_000) {
+            let request = QueryBatchRequest {
+                keys: keys.to_vec(),
+                ..Default::default()
+            };
+            let seen = dedup.query_batch(request).await.unwrap().into_inner().seen;
+            let forgotten = seen.iter().filter(|&&seen| !seen).count();
+            assert_eq!(forgotten, 0, "round {round}, {durability}");
+        }
+
+        let mut callers = tokio::task::JoinSet::new();
+        for caller in 0..CALLERS {
+            let (mut dedup, _) = program.connect().await;
+            callers.spawn(async move {
+                let mut answers = Vec::new();
+                for batch in 0.. {
+                    // Those of the caller before come half a batch later.
+                    let first = round * 1_000_000 + batch * 100 + caller * 50;
+                    let keys: Vec<String> = (first..first + 100)
+                        .map(|i| format!("https://example.com/{i}"))
+                        .collect();
+                    let request = QueryAndAddBatchRequest {
+                        keys: keys.clone(),
+                        ..Default::default()
+                    };
+                    let Ok(answer) = dedup.query_and_add_batch(request).await else {
+                        break;
+                    };
+                    answers.extend(keys.into_iter().zip(answer.into_inner().seen));
+                }
+                answers
+            });
+        }
+        let (mut storing, _) = program.connect().await;
+        tokio::spawn(async move { while storing.store(StoreRequest::default()).await.is_ok() {} });
+        tokio::time::sleep(Duration::from_millis(10 + 13 * round)).await;
+        program.signal("-KILL");
+        assert_eq!(program.exit_code(), None);
+        for (key, seen) in callers.join_all().await.into_iter().flatten() {
+            if !seen {
+                assert!(winners.insert(key.clone()), "two winners for {key}");
+            }
+            told.insert(key);
+        }
+    }
+    assert!(winners.len() > 10_000, "{} winners", winners.len());
 }
 
 /// A stream that never pauses is cut off by the drain timeout; all that it was told until
