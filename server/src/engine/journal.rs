@@ -538,7 +538,10 @@ mod tests {
         let journal = start(&disk);
         let log = journal.filter(FilterId(1), 0);
         let (waiting, ending) = (log.reached(1), async { log.end() });
-        let (waited, ()) = tokio::join!(waiting, ending);
+        let both = async { tokio::join!(waiting, ending) };
+        let (waited, ()) = tokio::time::timeout(Duration::from_secs(10), both)
+            .await
+            .unwrap();
         waited.unwrap();
     }
 }
