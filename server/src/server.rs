@@ -19,7 +19,7 @@ use tower::util::MapResponseLayer;
 use tracing::Span;
 
 use crate::{
-    config::{Config, MAX_MESSAGE_BYTES, MemoryLimit},
+    config::{Config, DurabilityMode, MAX_MESSAGE_BYTES, MemoryLimit},
     connections::Connections,
     cores::Cores,
     engine::{Engine, EngineError, FilterStatus, Limits, Recovered, Settings, StoreOutcome, Torn},
@@ -234,12 +234,19 @@ impl Server {
                     .await;
             }));
         }
+        if self.config.durability == DurabilityMode::Snapshot {
+            tracing::warn!(
+                "there is no log (--durability snapshot): if the server does not end by a stop, what \
+                 has changed since the last snapshot is lost"
+            );
+        }
         self.health.serving().await;
         tracing::info!(
             address = %self.address,
             data_dir = %self.config.data_dir.display(),
             filters_restored = restored.len(),
             replayed_keys,
+            durability = %self.config.durability,
             duration = ?begun.elapsed(),
             "serving"
         );

@@ -174,6 +174,12 @@ impl Journal {
         }
     }
 
+    /// The number of the segment that is written to. What is in those before it was appended
+    /// before this was asked.
+    pub fn segment(&self) -> u64 {
+        self.shared.segment()
+    }
+
     /// Refuses a call that is about to change something while nothing can be written.
     ///
     /// # Errors
@@ -229,10 +235,9 @@ impl FilterLog {
         self.shared.wake();
     }
 
-    /// The number of the segment that is written to. What is in those before it was appended
-    /// before this was asked.
+    /// As [`Journal::segment`].
     pub fn segment(&self) -> u64 {
-        self.shared.segment.load(Ordering::Acquire)
+        self.shared.segment()
     }
 
     /// Whether a version and all before it are as durable as they are to be.
@@ -269,6 +274,10 @@ impl FilterLog {
 }
 
 impl Shared {
+    fn segment(&self) -> u64 {
+        self.segment.load(Ordering::Acquire)
+    }
+
     fn check(&self) -> Result<(), EngineError> {
         match &*self.failure.lock() {
             None => Ok(()),

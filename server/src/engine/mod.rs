@@ -20,7 +20,7 @@ mod storing;
 mod workers;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -315,12 +315,22 @@ impl Inner {
                 filters.insert(filter.id(), filter);
             }
         }
-        let (end, torn, replayed_keys) = replay(&self.directory, &mut filters, closed)?;
+        let Replayed {
+            end,
+            torn,
+            keys: replayed_keys,
+            filters: with_log,
+        } = replay(&self.directory, &filters, closed)?;
         if self.durability != Durability::Snapshot {
             let log = self
                 .directory
                 .open_log(end, torn.as_ref(), self.segment_bytes)?;
-            self.directory.begin_log(log.sequence())?;
+            // Those whose log held nothing new have no need of it any more. Of one that is not
+            // there nothing is known.
+            let gone = &self.directory.oddities().gone;
+            let needs_no_more =
+                |name: &FilterName, id| !with_log.contains(&id) && !gone.contains(name);
+            self.directory.begin_log(log.sequence(), needs_no_more)?;
             let journal = Journal::start(log, self.durability)?;
             filters
                 .values_mut()
@@ -392,13 +402,22 @@ impl Inner {
     }
 }
 
-/// Adds what the log holds to the filters, and returns where it ends, what is torn off there
-/// and the number of keys.
+/// What came of reading the log.
+struct Replayed {
+    end: LogEnd,
+    torn: Option<Torn>,
+    /// The keys that were added.
+    keys: u64,
+    /// The filters that they were added to.
+    filters: BTreeSet<FilterId>,
+}
+
+/// Adds to the filters what the log holds and their snapshots do not.
 fn replay(
     directory: &DataDirectory,
-    filters: &mut BTreeMap<FilterId, GuardedFilter>,
+    filters: &BTreeMap<FilterId, GuardedFilter>,
     stopped: impl Fn() -> bool,
-) -> Result<(LogEnd, Option<Torn>, u64), EngineError> {
+) -> Result<Replayed, EngineError> {
     // Many small records are added together: it is enough that the version is not less.
     let mut waiting: BTreeMap<FilterId, (u64, Vec<KeyHash>)> = BTreeMap::new();
     let mut keys = 0;
@@ -424,12 +443,17 @@ fn replay(
         }
         Ok(())
     })?;
-    for (id, (version, hashes)) in waiting {
-        if let Some(filter) = filters.get(&id) {
-            filter.replay(version, &hashes);
+    for (id, (version, hashes)) in &waiting {
+        if let Some(filter) = filters.get(id) {
+            filter.replay(*version, hashes);
         }
     }
-    Ok((end, torn, keys))
+    Ok(Replayed {
+        end,
+        torn,
+        keys,
+        filters: waiting.into_keys().collect(),
+    })
 }
 
 /// An answer that may have to wait for the log, and must not be told before.

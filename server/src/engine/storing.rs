@@ -1,6 +1,6 @@
 //! When filters are stored: when asked to, from time to time, and at the end.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
@@ -8,7 +8,7 @@ use super::{
     Engine, EngineError, background, filter_name,
     guarded::{GuardedFilter, StoreReport},
 };
-use crate::store::FilterName;
+use crate::store::{FilterId, FilterName};
 
 /// What came of storing one filter without being asked.
 #[derive(Debug)]
@@ -62,7 +62,30 @@ impl Engine {
                 outcomes.push(StoreOutcome { name, result });
             }
         }
+        self.shorten_log().await;
         outcomes
+    }
+
+    /// Has the log of those filters that their snapshots hold whole begin with the segment that
+    /// is written to. Else a filter that rests would keep all of the log of those that do not.
+    async fn shorten_log(&self) {
+        let shortened = self.blocking(|inner| {
+            let Some(journal) = inner.journal.get() else {
+                return Ok(());
+            };
+            // Before the filters are looked at: what has come to those before it is in them.
+            let segment = journal.segment();
+            let is_stored = |filter: &Arc<GuardedFilter>| !filter.has_changed();
+            let mut filters = inner.registry.list(None, usize::MAX);
+            inner.gate.between_calls(|| filters.retain(is_stored));
+            let stored: BTreeSet<FilterId> = filters.iter().map(|filter| filter.id()).collect();
+            let is_stored = |_: &FilterName, id| stored.contains(&id);
+            Ok(inner.directory.begin_log(segment, is_stored)?)
+        });
+        // Only room on the disk is at stake.
+        if let Err(error) = shortened.await {
+            tracing::warn!(%error, "the log keeps what is no longer needed");
+        }
     }
 
     /// Stores what has changed, again and again with `interval` between, and reports what

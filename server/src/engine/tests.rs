@@ -17,7 +17,7 @@ fn engine(path: &std::path::Path) -> Engine {
             limits,
             max_memory_bytes: 1 << 30,
             durability: INTERVAL,
-            segment_bytes: Settings::SEGMENT_BYTES,
+            segment_bytes: 4 << 10,
         },
     )
 }
@@ -275,6 +275,20 @@ async fn a_filter_that_cannot_be_stored_keeps_no_other_from_it() {
     let outcomes = engine.store_changed().await;
     let names: Vec<&str> = outcomes.iter().map(|o| o.name.as_str()).collect();
     assert_eq!(names, ["b"]);
+
+    // Its log is kept, however long that of the others is.
+    for index in 0..200 {
+        engine.add("a", &format!("key {index}")).await.unwrap();
+    }
+    engine.store_changed().await;
+    drop(engine);
+    for number in 1..100 {
+        // A directory: files are not removed.
+        let _ = std::fs::remove_dir(dir.path().join(format!("b.snapshot.{number:016x}")));
+    }
+    let engine = recovered(dir.path()).await;
+    assert!(engine.query("b", "key").await.unwrap());
+    assert!(engine.query("a", "key 199").await.unwrap());
 }
 
 #[tokio::test]

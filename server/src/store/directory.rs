@@ -175,17 +175,35 @@ impl DataDirectory {
         })
     }
 
-    /// Has the log of all filters that have none begin with a segment, and returns when that is
-    /// on stable storage.
+    /// Has the log of some filters begin with a segment, if it does not begin later, and returns
+    /// when that is on stable storage. Segments that are of no more use are removed.
     ///
     /// # Errors
     ///
     /// As [`Self::set_filter`].
-    pub fn begin_log(&self, segment: u64) -> Result<(), StoreError> {
+    pub fn begin_log(
+        &self,
+        segment: u64,
+        of: impl Fn(&FilterName, FilterId) -> bool,
+    ) -> Result<(), StoreError> {
+        let is_behind = |(name, stored): &(&FilterName, &StoredFilter)| {
+            stored.log_from < segment && of(name, stored.id)
+        };
+        if !self
+            .manifest
+            .lock()
+            .filters
+            .iter()
+            .any(|filter| is_behind(&filter))
+        {
+            return Ok(());
+        }
         self.change(|manifest| {
-            let filters = manifest.filters.values_mut();
-            let without = filters.filter(|stored| stored.log_from == 0);
-            without.for_each(|stored| stored.log_from = segment);
+            for (name, stored) in &mut manifest.filters {
+                if is_behind(&(name, stored)) {
+                    stored.log_from = segment;
+                }
+            }
         })
     }
 

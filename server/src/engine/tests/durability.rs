@@ -3,7 +3,10 @@
 use std::{io, time::Duration};
 
 use super::*;
-use crate::store::simulated::{Chance, Fault, SimulatedDisk};
+use crate::store::{
+    Disk,
+    simulated::{Chance, Fault, SimulatedDisk},
+};
 
 fn on(disk: &SimulatedDisk, durability: Durability) -> Result<Engine, EngineError> {
     let limits = Limits {
@@ -285,4 +288,45 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
     assert_eq!(seen.await.unwrap(), [true; 2]);
     let seen = engine.query_batch("urls", before).await.unwrap();
     assert_eq!(seen, [true; 40]);
+}
+
+fn segments(disk: &SimulatedDisk) -> usize {
+    let names = disk.names().unwrap().into_iter();
+    names.filter(|name| name.ends_with(".log")).count()
+}
+
+/// The log is no longer than what the snapshots do not hold, however often the server starts and
+/// however long some filters rest.
+#[tokio::test]
+async fn the_log_does_not_grow_for_ever() {
+    let disk = SimulatedDisk::default();
+    for round in 0..5 {
+        let engine = start(&disk, INTERVAL).await.unwrap();
+        engine.create_filter("resting", small()).await.unwrap();
+        let large = SpecRequest::new(100_000, 0.001);
+        engine.create_filter("urls", large).await.unwrap();
+        assert!(segments(&disk) <= 2, "round {round}");
+        engine.add("urls", &key(round)).await.unwrap();
+        if round == 3 {
+            engine.add("resting", "a").await.unwrap();
+        }
+        for outcome in engine.store_changed().await {
+            outcome.result.unwrap();
+        }
+        assert_eq!(segments(&disk), 1, "round {round}");
+    }
+    // A segment has 64 KiB.
+    let engine = start(&disk, INTERVAL).await.unwrap();
+    for batch in 0..100 {
+        let keys: Vec<String> = (0..100).map(|i| key(1000 + batch * 100 + i)).collect();
+        engine.add_batch("urls", keys).await.unwrap();
+    }
+    assert!(segments(&disk) > 2);
+    engine.store_changed().await;
+    assert_eq!(segments(&disk), 1);
+    drop(engine);
+    let engine = start(&disk.kill(), INTERVAL).await.unwrap();
+    assert!(engine.query("resting", "a").await.unwrap());
+    assert!(engine.query("urls", &key(1000)).await.unwrap());
+    assert!(engine.query("urls", &key(3)).await.unwrap());
 }
