@@ -14,17 +14,16 @@ mod gate;
 mod guarded;
 mod journal;
 mod limits;
+mod recovery;
 mod region;
 mod registry;
 mod storing;
+mod unsettled;
 mod workers;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering},
 };
 
 use tokio::sync::Mutex;
@@ -36,7 +35,9 @@ pub use filters::{Creation, Page};
 pub use guarded::{FilterStatus, LastStore, StoreReport};
 pub use journal::Durability;
 pub use limits::Limits;
+pub use recovery::Recovered;
 pub use storing::StoreOutcome;
+pub use unsettled::Unsettled;
 
 pub use crate::{
     filter::spec::{FilterSpec, HashFunction, Layout, SpecRequest},
@@ -47,17 +48,11 @@ use self::{
     budget::MemoryBudget,
     gate::Gate,
     guarded::{Answer, GuardedFilter},
-    journal::{FilterLog, Journal},
+    journal::Journal,
     registry::Registry,
     workers::Workers,
 };
-use crate::{
-    filter::hash::KeyHash,
-    store::{DataDirectory, FilterId, LogEnd},
-};
-
-/// How many keys of the log are added at once.
-const REPLAY_KEYS: usize = 4096;
+use crate::store::DataDirectory;
 
 /// All filters of one server. Cheap to clone; clones are the same engine.
 #[derive(Debug, Clone)]
@@ -305,50 +300,6 @@ impl Engine {
 }
 
 impl Inner {
-    /// Restores all filters, and then opens a log behind the end of the one there is.
-    fn recover(&self) -> Result<Recovered, EngineError> {
-        let closed = || self.gate.pass().is_err();
-        let mut filters = BTreeMap::new();
-        for name in self.directory.filters() {
-            if let Some(stored) = self.directory.read_filter(&name)? {
-                let filter = GuardedFilter::restore(stored, &self.budget, closed)?;
-                filters.insert(filter.id(), filter);
-            }
-        }
-        let Replayed {
-            end,
-            torn,
-            keys: replayed_keys,
-            filters: with_log,
-        } = replay(&self.directory, &filters, closed)?;
-        if self.durability != Durability::Snapshot {
-            let log = self
-                .directory
-                .open_log(end, torn.as_ref(), self.segment_bytes)?;
-            // Those whose log held nothing new have no need of it any more. Of one that is not
-            // there nothing is known.
-            let gone = &self.directory.oddities().gone;
-            let needs_no_more =
-                |name: &FilterName, id| !with_log.contains(&id) && !gone.contains(name);
-            self.directory.begin_log(log.sequence(), needs_no_more)?;
-            let journal = Journal::start(log, self.durability)?;
-            filters
-                .values_mut()
-                .for_each(|filter| filter.set_log(&journal));
-            // Nobody else recovers.
-            let _ = self.journal.set(journal);
-        }
-        let recovered = Recovered {
-            filters: filters.values().map(GuardedFilter::status).collect(),
-            replayed_keys,
-            torn,
-        };
-        for filter in filters.into_values() {
-            self.registry.insert(Arc::new(filter));
-        }
-        Ok(recovered)
-    }
-
     /// Looks at a filter of a name in a request.
     fn find<T>(
         &self,
@@ -400,110 +351,6 @@ impl Inner {
             Err(EngineError::Recovering)
         }
     }
-}
-
-/// What came of reading the log.
-struct Replayed {
-    end: LogEnd,
-    torn: Option<Torn>,
-    /// The keys that were added.
-    keys: u64,
-    /// The filters that they were added to.
-    filters: BTreeSet<FilterId>,
-}
-
-/// Adds to the filters what the log holds and their snapshots do not.
-fn replay(
-    directory: &DataDirectory,
-    filters: &BTreeMap<FilterId, GuardedFilter>,
-    stopped: impl Fn() -> bool,
-) -> Result<Replayed, EngineError> {
-    // Many small records are added together: it is enough that the version is not less.
-    let mut waiting: BTreeMap<FilterId, (u64, Vec<KeyHash>)> = BTreeMap::new();
-    let mut keys = 0;
-    let (end, torn) = directory.read_log(|record| {
-        // Others have been deleted.
-        let Some(filter) = filters.get(&record.filter) else {
-            return Ok(());
-        };
-        if filter.is_stored(record.version) {
-            return Ok(());
-        }
-        keys += record.hashes.len() as u64;
-        let (version, hashes) = waiting.entry(record.filter).or_default();
-        *version = record.version.max(*version);
-        hashes.extend(record.hashes);
-        if hashes.len() < REPLAY_KEYS {
-            return Ok(());
-        }
-        filter.replay(*version, hashes);
-        hashes.clear();
-        if stopped() {
-            return Err(EngineError::Stopping);
-        }
-        Ok(())
-    })?;
-    for (id, (version, hashes)) in &waiting {
-        if let Some(filter) = filters.get(id) {
-            filter.replay(*version, hashes);
-        }
-    }
-    Ok(Replayed {
-        end,
-        torn,
-        keys,
-        filters: waiting.into_keys().collect(),
-    })
-}
-
-/// An answer that may have to wait for the log, and must not be told before.
-#[derive(Debug)]
-pub struct Unsettled<T> {
-    value: T,
-    log: Option<FilterLog>,
-    rests_on: u64,
-}
-
-impl<T> Unsettled<T> {
-    /// Whether the answer may be told.
-    pub fn is_settled(&self) -> bool {
-        let log = self.log.as_ref();
-        log.is_none_or(|log| log.has_reached(self.rests_on))
-    }
-
-    /// Returns when the answer may be told: when what it rests on is as durable as it is to be.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::StorageFull`] or [`EngineError::StorageFailed`]. Whether the changes of
-    /// the call will be found after a crash is then not known.
-    pub async fn settled(&self) -> Result<(), EngineError> {
-        match &self.log {
-            Some(log) => log.reached(self.rests_on).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Returns the answer when it may be told.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::settled`].
-    pub async fn settle(self) -> Result<T, EngineError> {
-        self.settled().await?;
-        Ok(self.value)
-    }
-}
-
-/// What was there at the start.
-#[derive(Debug)]
-pub struct Recovered {
-    /// The filters.
-    pub filters: Vec<FilterStatus>,
-    /// The keys that came from the log.
-    pub replayed_keys: u64,
-    /// What a crash left behind the end of the log.
-    pub torn: Option<Torn>,
 }
 
 /// The name in a request, in which nothing stands for the default filter.

@@ -1,0 +1,129 @@
+//! The start: filters come back from their snapshots and the log.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{
+    Durability, EngineError, FilterName, FilterStatus, Inner, Torn, guarded::GuardedFilter,
+    journal::Journal,
+};
+use crate::{
+    filter::hash::KeyHash,
+    store::{DataDirectory, FilterId, LogEnd},
+};
+
+/// How many keys of the log are added at once.
+const REPLAY_KEYS: usize = 4096;
+
+/// What was there at the start.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The filters.
+    pub filters: Vec<FilterStatus>,
+    /// The keys that came from the log.
+    pub replayed_keys: u64,
+    /// What a crash left behind the end of the log.
+    pub torn: Option<Torn>,
+}
+
+impl Inner {
+    /// Restores all filters, and then opens a log behind the end of the one there is.
+    pub(super) fn recover(&self) -> Result<Recovered, EngineError> {
+        let closed = || self.gate.pass().is_err();
+        let mut filters = BTreeMap::new();
+        for name in self.directory.filters() {
+            if let Some(stored) = self.directory.read_filter(&name)? {
+                let filter = GuardedFilter::restore(stored, &self.budget, closed)?;
+                filters.insert(filter.id(), filter);
+            }
+        }
+        let Replayed {
+            end,
+            torn,
+            keys: replayed_keys,
+            filters: with_log,
+        } = replay(&self.directory, &filters, closed)?;
+        if self.durability != Durability::Snapshot {
+            let log = self
+                .directory
+                .open_log(end, torn.as_ref(), self.segment_bytes)?;
+            // Those whose log held nothing new have no need of it any more. Of one that is not
+            // there nothing is known.
+            let gone = &self.directory.oddities().gone;
+            let needs_no_more =
+                |name: &FilterName, id| !with_log.contains(&id) && !gone.contains(name);
+            self.directory.begin_log(log.sequence(), needs_no_more)?;
+            let journal = Journal::start(log, self.durability)?;
+            filters
+                .values_mut()
+                .for_each(|filter| filter.set_log(&journal));
+            // Nobody else recovers.
+            let _ = self.journal.set(journal);
+        }
+        let recovered = Recovered {
+            filters: filters.values().map(GuardedFilter::status).collect(),
+            replayed_keys,
+            torn,
+        };
+        for filter in filters.into_values() {
+            self.registry.insert(Arc::new(filter));
+        }
+        Ok(recovered)
+    }
+}
+
+/// What came of reading the log.
+struct Replayed {
+    end: LogEnd,
+    torn: Option<Torn>,
+    /// The keys that were added.
+    keys: u64,
+    /// The filters that they were added to.
+    filters: BTreeSet<FilterId>,
+}
+
+/// Adds to the filters what the log holds and their snapshots do not.
+fn replay(
+    directory: &DataDirectory,
+    filters: &BTreeMap<FilterId, GuardedFilter>,
+    stopped: impl Fn() -> bool,
+) -> Result<Replayed, EngineError> {
+    // Many small records are added together: it is enough that the version is not less.
+    let mut waiting: BTreeMap<FilterId, (u64, Vec<KeyHash>)> = BTreeMap::new();
+    let mut keys = 0;
+    let (end, torn) = directory.read_log(|record| {
+        // Others have been deleted.
+        let Some(filter) = filters.get(&record.filter) else {
+            return Ok(());
+        };
+        if filter.is_stored(record.version) {
+            return Ok(());
+        }
+        keys += record.hashes.len() as u64;
+        let (version, hashes) = waiting.entry(record.filter).or_default();
+        *version = record.version.max(*version);
+        hashes.extend(record.hashes);
+        if hashes.len() < REPLAY_KEYS {
+            return Ok(());
+        }
+        filter.replay(*version, hashes);
+        hashes.clear();
+        if stopped() {
+            return Err(EngineError::Stopping);
+        }
+        Ok(())
+    })?;
+    for (id, (version, hashes)) in &waiting {
+        if let Some(filter) = filters.get(id) {
+            filter.replay(*version, hashes);
+        }
+    }
+    Ok(Replayed {
+        end,
+        torn,
+        keys,
+        filters: waiting.into_keys().collect(),
+    })
+}
