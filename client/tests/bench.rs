@@ -409,7 +409,11 @@ async fn a_connection_that_breaks_ends_the_run() {
             run.stderr
         );
         // The next connection is answered.
-        assert!(service.state.filters.lock().unwrap().is_empty(), "{mode}");
+        assert!(
+            service.state.filters.lock().unwrap().is_empty(),
+            "{mode}: {}",
+            run.stderr
+        );
     }
 }
 

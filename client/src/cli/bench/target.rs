@@ -102,11 +102,17 @@ impl Target {
     }
 }
 
+/// How often the removal of a filter is tried where connections break.
+const ATTEMPTS: usize = 4;
+
 async fn remove(client: &Client, name: &str) -> Result<(), Failure> {
     let mut removed = client.delete_filter(name).await;
-    if let Err(Error::Broken { .. }) = removed {
+    for _ in 1..ATTEMPTS {
+        if !matches!(removed, Err(Error::Broken { .. })) {
+            break;
+        }
         // What broke the load may have broken this connection, and nobody looked at it until
-        // now. The name is nobody else's, so twice does no harm.
+        // now; or be breaking it. The name is nobody else's, so twice does no harm.
         removed = client.delete_filter(name).await;
     }
     match removed {
