@@ -12,13 +12,13 @@ use crate::{
     store::{DataDirectory, DiskFile, StoreError},
 };
 
-/// What is written at once.
-const PIECE_BYTES: usize = 256 << 10;
+/// The pages that are written at once.
+const PIECE_PAGES: usize = 4;
 
 /// What is written at most before it has to reach the disk. So a snapshot takes no more of the
 /// system's memory than this, whatever the size of the filter, and writing does not race ahead
 /// of the disk, to be waited for at the end by everybody who writes.
-const WINDOW_BYTES: u64 = 32 << 20;
+const WINDOW_BYTES: u64 = 8 << 20;
 
 /// A snapshot whose bytes are on stable storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,12 +122,14 @@ fn write_shard(
     mut at: u64,
     pages: Pages,
 ) -> io::Result<Vec<u64>> {
-    for piece in stored.chunks(PIECE_BYTES) {
+    let mut checksums = Vec::with_capacity(stored.len().div_ceil(pages.bytes));
+    for piece in stored.chunks(PIECE_PAGES * pages.bytes) {
+        for bytes in piece.chunks(pages.bytes) {
+            checksums.push(pages.checksum(shard, checksums.len(), bytes));
+        }
         file.write_all_at(piece, at)?;
         at += piece.len() as u64;
         thread::yield_now();
     }
-    let page_of = stored.chunks(pages.bytes).enumerate();
-    let checksums = page_of.map(|(page, bytes)| pages.checksum(shard, page, bytes));
-    Ok(checksums.collect())
+    Ok(checksums)
 }
