@@ -40,7 +40,7 @@ use mimalloc::MiMalloc;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use sbbf_rs_safe::Filter as Sbbf;
 use seenset_server::{
-    engine::{Durability, Engine, Limits, Settings},
+    engine::{Durability, Engine, Limits, RequestLimits, Settings},
     filter::{
         hash::{HashFunction, KeyHash, KeyHasher, Secret},
         shape::Shape,
@@ -269,6 +269,7 @@ impl Ours {
                 max_memory_bytes: u64::MAX,
                 durability: Durability::Snapshot,
                 segment_bytes: Settings::SEGMENT_BYTES,
+                requests: RequestLimits::default(),
             },
         );
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -16,7 +16,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, parser::Val
 use serde::{Deserialize, Serialize};
 
 pub use self::values::{DurabilityMode, LogFormat, MemoryLimit, Period};
-use crate::engine::Durability;
+use crate::engine::{Durability, RequestLimits};
 use crate::filter::{
     hash::HashFunction,
     spec::{Layout, SpecRequest},
@@ -103,6 +103,16 @@ pub struct Config {
     #[serde(with = "values::text")]
     pub sync_interval: Period,
 
+    /// How many keys are remembered with the requests (request_id) that have added them, so that
+    /// a request that is repeated gets its first answer; a request counts as four more. 0 for none
+    #[arg(long, env = "SEENSET_RETRY_KEYS", value_name = "KEYS", default_value_t = Config::default().retry_keys)]
+    pub retry_keys: u64,
+
+    /// How long requests are remembered, if they are not too many
+    #[arg(long, env = "SEENSET_RETRY_AGE", value_name = "TIME", default_value_t = Config::default().retry_age)]
+    #[serde(with = "values::text")]
+    pub retry_age: Period,
+
     /// How long a stopping server waits for the calls in flight
     #[arg(long, env = "SEENSET_DRAIN_TIMEOUT", value_name = "TIME", default_value_t = Config::default().drain_timeout)]
     #[serde(with = "values::text")]
@@ -150,6 +160,8 @@ impl Default for Config {
             store_interval: Period::from_secs(300),
             durability: DurabilityMode::default(),
             sync_interval: Period::from_secs(1),
+            retry_keys: RequestLimits::default().keys,
+            retry_age: Period::from_secs(600),
             drain_timeout: Period::from_secs(30),
             max_memory: MemoryLimit::Percent(80),
             max_connections: 4096,
@@ -258,6 +270,14 @@ impl Config {
             DurabilityMode::Always => Durability::Always,
             DurabilityMode::Interval => Durability::Interval(self.sync_interval.get()),
             DurabilityMode::Snapshot => Durability::Snapshot,
+        }
+    }
+
+    /// Which requests are recognised if they come again.
+    pub fn requests(&self) -> RequestLimits {
+        RequestLimits {
+            keys: self.retry_keys,
+            age: self.retry_age.get(),
         }
     }
 

@@ -122,6 +122,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         max_memory_bytes: memory_budget(config.max_memory)?,
         durability: config.durability(),
         segment_bytes: Settings::SEGMENT_BYTES,
+        requests: config.requests(),
     };
     let engine = Engine::new(directory, settings);
     let rpcs = grpc::rpcs(engine.clone(), MAX_MESSAGE_BYTES).await?;

@@ -8,7 +8,7 @@
 use std::{fs, path::Path};
 
 use seenset_server::{
-    engine::{Durability, Engine, Layout, Limits, Settings},
+    engine::{Durability, Engine, Layout, Limits, RequestLimits, Settings},
     store::{DataDirectory, SNAPSHOT_FORMAT},
 };
 
@@ -24,6 +24,7 @@ async fn recovered(dir: &Path) -> Engine {
             max_memory_bytes: 1 << 20,
             durability: Durability::Snapshot,
             segment_bytes: Settings::SEGMENT_BYTES,
+            requests: RequestLimits::default(),
         },
     );
     engine.recover(None).await.unwrap();

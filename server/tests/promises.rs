@@ -22,7 +22,7 @@ use seenset_proto::v1::{
     dedup_service_client::DedupServiceClient,
 };
 use seenset_server::{
-    engine::{Durability, Engine, Limits, Settings},
+    engine::{Durability, Engine, Limits, RequestLimits, Settings},
     filter::spec::{Layout, SpecRequest},
     store::DataDirectory,
 };
@@ -43,6 +43,7 @@ async fn engine(data_dir: &Path) -> Engine {
             max_memory_bytes: 1 << 30,
             durability: Durability::Snapshot,
             segment_bytes: Settings::SEGMENT_BYTES,
+            requests: RequestLimits::default(),
         },
     );
     engine.recover(None).await.unwrap();

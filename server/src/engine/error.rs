@@ -50,6 +50,14 @@ pub enum EngineError {
     /// A spec that no filter can have.
     #[error("spec.{0}")]
     Spec(#[from] SpecError),
+    /// A name of a request that is too long.
+    #[error("request_id has {bytes} bytes; it must have at most {limit}: a UUID is enough")]
+    RequestId {
+        /// Its length.
+        bytes: usize,
+        /// The most bytes that it may have.
+        limit: usize,
+    },
     /// A key that is empty or too long.
     #[error("{} has {bytes} bytes; a key must have 1 to {limit} (the server's \
          --max-key-bytes)", field(*index))]

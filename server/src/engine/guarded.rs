@@ -45,8 +45,9 @@ use super::{
     EngineError,
     budget::{MemoryBudget, Reservation},
     counters::{Counters, Usage},
-    journal::{FilterLog, Journal},
+    journal::{FilterLog, Journal, Room},
     region::{self, Prefetcher},
+    requests::{Requests, Turn},
 };
 use crate::{
     filter::{
@@ -55,7 +56,7 @@ use crate::{
         sizing,
         spec::FilterSpec,
     },
-    store::{FilterId, FilterName},
+    store::{FilterId, FilterName, RequestId},
 };
 
 /// A filter behind locks, and what is known of its last snapshot.
@@ -79,6 +80,15 @@ pub struct GuardedFilter {
     turns: Turns,
     /// `None` if there is no log.
     log: Option<FilterLog>,
+}
+
+/// What a call brings along that changes a filter.
+#[derive(Debug, Default)]
+pub struct Change<'a> {
+    /// Room in the log, if there is one.
+    pub room: Option<Room<'a>>,
+    /// The call's id, and where it is remembered.
+    pub request: Option<(&'a Requests, &'a str)>,
 }
 
 /// What a filter says.
@@ -194,15 +204,19 @@ impl GuardedFilter {
     }
 
     /// Whether a key had been seen before this call, which adds it.
-    pub fn query_and_add(&self, key: &[u8]) -> Answer<bool> {
-        let seen = self.insert(self.hasher.hash(key));
+    pub fn query_and_add(&self, key: &[u8], change: Change<'_>) -> Answer<bool> {
+        let seen = self.insert(self.hasher.hash(key), change);
         self.counters.count(1, usize::from(seen.value));
         seen
     }
 
     /// Adds a key.
-    pub fn add(&self, key: &[u8]) -> Answer<()> {
-        let Answer { rests_on, .. } = self.insert(self.hasher.hash(key));
+    pub fn add(&self, key: &[u8], room: Option<Room<'_>>) -> Answer<()> {
+        let change = Change {
+            room,
+            request: None,
+        };
+        let Answer { rests_on, .. } = self.insert(self.hasher.hash(key), change);
         Answer {
             value: (),
             rests_on,
@@ -221,25 +235,64 @@ impl GuardedFilter {
 
     /// Adds a key, and tells whether it had been seen before.
     #[inline]
-    fn insert(&self, hash: KeyHash) -> Answer<bool> {
+    fn insert(&self, hash: KeyHash, change: Change<'_>) -> Answer<bool> {
+        let mut turn = self.turn_of(change.request);
         let mut shard = self.shards.write(self.shape.shard(hash));
         let bits_added = self.shape.insert(&mut shard.words, hash);
         if bits_added == 0 {
+            let rests_on = shard.state.version;
+            drop(shard);
+            let is_own = turn.as_mut().is_some_and(|turn| turn.has_won(hash));
             return Answer {
-                value: true,
-                rests_on: shard.state.version,
+                value: !is_own,
+                rests_on,
             };
         }
         let version = self.next_version();
         note(&mut shard, bits_added, version);
         drop(shard);
-        if let Some(log) = &self.log {
-            log.append(version, None, 1, iter::once(hash));
-        }
+        self.log_change(change.room, turn.as_ref(), version, 1, iter::once(hash));
         Answer {
             value: false,
             rests_on: version,
         }
+    }
+
+    /// The turn of a request with an id.
+    fn turn_of<'a>(&self, request: Option<(&'a Requests, &str)>) -> Option<Turn<'a>> {
+        let (requests, id) = request?;
+        // Under the filter's secret, like its keys: nobody can choose ids that meet.
+        let KeyHash { low, high } = self.hasher.hash(id.as_bytes());
+        let id = u128::from(low) | (u128::from(high) << 64);
+        requests.begin(self.id, RequestId(id.to_le_bytes()))
+    }
+
+    /// Hands so many hashes over to the log, and to the memory of the request.
+    #[inline]
+    fn log_change(
+        &self,
+        room: Option<Room<'_>>,
+        turn: Option<&Turn<'_>>,
+        version: u64,
+        count: usize,
+        hashes: impl Iterator<Item = KeyHash> + Clone,
+    ) {
+        if let Some(turn) = turn {
+            let segment = self.log.as_ref().map_or(0, FilterLog::segment);
+            turn.win(hashes.clone().collect(), segment);
+        }
+        if let (Some(log), Some(room)) = (&self.log, room) {
+            let id = turn.map(Turn::id);
+            log.append(room, version, id.as_ref(), count, hashes);
+        }
+    }
+
+    /// Whether keys that were found where the latest change is of a version are in the log for
+    /// certain, although that cannot be written at present.
+    pub fn is_certain<'a>(&self, version: u64, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        let hashes = keys.into_iter().map(|key| self.hasher.hash(key));
+        let log = self.log.as_ref();
+        log.is_some_and(|log| log.is_certain(version, hashes))
     }
 
     /// The version of a call that is about to change something. To be asked for once, under the

@@ -1,44 +1,38 @@
-//! The log, as filters use it: what they add is handed to one thread, which writes it for all of
-//! them at once.
-//!
-//! While a group of records is written, and synced if need be, the next one gathers. Records
-//! come in lanes, one for each thread or few, so that calls on different cores do not contend;
-//! in which order they reach the log does not matter, for additions commute.
-//!
-//! # What an answer waits for
-//!
-//! A filter gives its changes versions, one after the other, and each comes to the log once.
-//! The [`Progress`] of a filter is the version up to which *all* have been written (and synced,
-//! as [`Durability`] demands). An answer that rests on a version waits until progress is there:
-//! whatever it has seen or changed is then as durable as it is to be.
+//! The log, as filters use it: what they add is handed over in [lanes] to one thread, which
+//! [writes](writer) it for all of them at once, and answers wait for its [progress].
+
+mod failure;
+mod keeper;
+mod lanes;
+mod progress;
+mod writer;
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
-    mem,
     pin::pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering, fence},
+        mpsc::{SyncSender, sync_channel},
     },
     thread::{self, JoinHandle, Thread},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{EngineError, counters::stripe_of_this_thread};
+pub use self::lanes::Room;
+use self::{
+    failure::Failure,
+    lanes::Lanes,
+    progress::{Progress, Trackers},
+    writer::Writer,
+};
+use super::{EngineError, requests::Remembered};
 use crate::{
     filter::hash::KeyHash,
-    store::{Batch, FilterId, LogWriter, RequestId, StoreError},
+    store::{FilterId, LogWriter, RequestId, StoreError},
 };
-
-/// More than this many threads share lanes.
-const LANES: usize = 16;
-
-/// How long the thread waits before it tries again what has failed.
-const RETRY: Duration = Duration::from_millis(100);
 
 /// What must have happened to a change before the answer to it leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,84 +61,64 @@ pub struct FilterLog {
     progress: Arc<Progress>,
 }
 
-/// How far the log of a filter has come.
-#[derive(Debug, Default)]
-struct Progress {
-    version: AtomicU64,
-    moved: Notify,
-}
-
 #[derive(Debug)]
 struct Shared {
-    lanes: [CachePadded<Mutex<Lane>>; LANES],
+    lanes: Lanes,
     is_stopping: AtomicBool,
-    trackers: Mutex<HashMap<FilterId, Tracker>>,
+    trackers: Mutex<Trackers>,
     /// Why nothing can be written at present.
     failure: Mutex<Option<Failure>>,
     has_failed: AtomicBool,
+    /// Why there will be no room beyond what there is.
+    shortage: Mutex<Option<Failure>>,
+    /// Has come when there may be more room, or none for a reason that can be told.
+    more_room: Notify,
+    /// Whether calls are refused until there is another segment.
+    is_full: AtomicBool,
+    flushes: Mutex<Vec<Flush>>,
     /// The number of the segment that is written to.
     segment: AtomicU64,
+    /// Whether the keeper has done something.
+    has_news: AtomicBool,
     is_asleep: AtomicBool,
     writer: OnceLock<Thread>,
 }
 
-/// Records on their way to the log.
-#[derive(Debug, Default)]
-struct Lane {
-    batches: Vec<Batch>,
-    ends: Vec<End>,
-}
-
-/// That a version of a filter is in the batches.
-#[derive(Debug, Clone, Copy)]
-struct End {
-    filter: FilterId,
-    version: u64,
-}
-
-#[derive(Debug, Clone)]
-struct Failure {
-    is_full: bool,
-    error: String,
-}
-
-/// Which versions of a filter have been written.
+/// That somebody waits for something to be on stable storage.
 #[derive(Debug)]
-struct Tracker {
-    progress: Arc<Progress>,
-    /// Those past the first that has not.
-    ahead: BTreeSet<u64>,
+struct Flush {
+    /// A filter, up to a version; or else all that had been handed over.
+    of: Option<(FilterId, u64)>,
+    done: SyncSender<Result<(), String>>,
 }
 
 impl Journal {
-    /// Starts the thread that writes a log.
+    /// Starts the thread that writes a log, to segments of so many bytes.
     ///
     /// # Errors
     ///
     /// [`EngineError::Internal`] if the system gives no thread.
-    pub fn start(log: LogWriter, durability: Durability) -> Result<Self, EngineError> {
+    pub fn start(
+        log: LogWriter,
+        durability: Durability,
+        segment_bytes: u64,
+    ) -> Result<Self, EngineError> {
         let shared = Arc::new(Shared {
-            lanes: Default::default(),
+            lanes: Lanes::new(segment_bytes),
             is_stopping: AtomicBool::new(false),
             trackers: Mutex::default(),
             failure: Mutex::default(),
             has_failed: AtomicBool::new(false),
+            shortage: Mutex::default(),
+            more_room: Notify::new(),
+            is_full: AtomicBool::new(false),
+            flushes: Mutex::default(),
             segment: AtomicU64::new(log.sequence()),
+            has_news: AtomicBool::new(false),
             is_asleep: AtomicBool::new(false),
             writer: OnceLock::new(),
         });
-        let writer = Writer {
-            shared: shared.clone(),
-            log,
-            sync_after: match durability {
-                Durability::Interval(interval) => interval,
-                Durability::Always | Durability::Snapshot => Duration::ZERO,
-            },
-            batches: VecDeque::new(),
-            ends: Vec::new(),
-            unsynced_since: None,
-            is_broken: false,
-        };
+        let writer = Writer::new(shared.clone(), log, durability, segment_bytes)?;
         let thread = thread::Builder::new()
             .name("log".to_owned())
             .spawn(move || writer.run())
@@ -158,19 +132,10 @@ impl Journal {
 
     /// The log of a filter that has a version, all of which is stored or in the log already.
     pub fn filter(&self, filter: FilterId, version: u64) -> FilterLog {
-        let progress = Arc::new(Progress {
-            version: AtomicU64::new(version),
-            moved: Notify::new(),
-        });
-        let tracker = Tracker {
-            progress: progress.clone(),
-            ahead: BTreeSet::new(),
-        };
-        self.shared.trackers.lock().insert(filter, tracker);
         FilterLog {
             shared: self.shared.clone(),
             filter,
-            progress,
+            progress: self.shared.trackers.lock().begin(filter, version),
         }
     }
 
@@ -180,17 +145,74 @@ impl Journal {
         self.shared.segment()
     }
 
-    /// Refuses a call that is about to change something while nothing can be written.
+    /// Reserves room in the log for a call that may add so many keys: to be done before it adds
+    /// any, or there might be bits that the log has no room for. Waits for room that is being
+    /// made.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the log from being written, or from getting longer.
+    pub async fn reserve(&self, keys: usize) -> Result<Room<'_>, EngineError> {
+        loop {
+            if let Some(room) = self.try_reserve(keys)? {
+                return Ok(room);
+            }
+            let mut more = pin!(self.shared.more_room.notified());
+            // From here on no change is missed.
+            more.as_mut().enable();
+            match self.try_reserve(keys)? {
+                Some(room) => return Ok(room),
+                None => more.await,
+            }
+        }
+    }
+
+    /// Writes again what requests of a filter have won. Their hashes are in the filter and on
+    /// stable storage, so that no version is needed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::reserve`].
+    pub async fn repeat(&self, remembered: &Remembered) -> Result<(), EngineError> {
+        let Remembered {
+            filter,
+            request,
+            hashes,
+        } = remembered;
+        let room = self.reserve(hashes.len()).await?;
+        let (count, hashes) = (hashes.len(), hashes.iter().copied());
+        let lanes = &self.shared.lanes;
+        lanes.append(room, *filter, 0, Some(request), count, hashes);
+        self.shared.wake();
+        Ok(())
+    }
+
+    /// Waits until all that has been handed over is on stable storage. Blocks.
     ///
     /// # Errors
     ///
     /// What keeps the log from being written.
-    #[inline]
-    pub fn check(&self) -> Result<(), EngineError> {
-        if self.shared.has_failed.load(Ordering::Acquire) {
-            self.shared.check()
-        } else {
-            Ok(())
+    pub fn flush(&self) -> Result<(), String> {
+        self.shared.flush(None)
+    }
+
+    fn try_reserve(&self, keys: usize) -> Result<Option<Room<'_>>, EngineError> {
+        let shared = &self.shared;
+        if shared.has_failed.load(Ordering::Acquire) {
+            shared.check()?;
+        }
+        if !shared.is_full.load(Ordering::Acquire)
+            && let Some(room) = shared.lanes.reserve(keys)
+        {
+            return Ok(Some(room));
+        }
+        match &*shared.shortage.lock() {
+            None => Ok(None),
+            Some(shortage) => {
+                // Or small calls would go on for long after a large one was refused.
+                shared.is_full.store(true, Ordering::Release);
+                Err(shortage.error())
+            }
         }
     }
 }
@@ -208,30 +230,18 @@ impl Drop for Journal {
 }
 
 impl FilterLog {
-    /// Hands over what a call of a version has added, up to `count` hashes.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "a remainder is less than what it is the remainder of"
-    )]
+    /// Hands over so many hashes, which a call of a version has added, and for which room was
+    /// reserved.
     pub fn append(
         &self,
+        room: Room<'_>,
         version: u64,
         request: Option<&RequestId>,
         count: usize,
         hashes: impl Iterator<Item = KeyHash>,
     ) {
-        let mut lane = self.shared.lanes[stripe_of_this_thread() % LANES].lock();
-        if !lane.batches.last().is_some_and(|batch| batch.fits(count)) {
-            lane.batches.push(Batch::default());
-        }
-        if let Some(batch) = lane.batches.last_mut() {
-            batch.push(self.filter, version, request, hashes);
-        }
-        lane.ends.push(End {
-            filter: self.filter,
-            version,
-        });
-        drop(lane);
+        let lanes = &self.shared.lanes;
+        lanes.append(room, self.filter, version, request, count, hashes);
         self.shared.wake();
     }
 
@@ -243,7 +253,7 @@ impl FilterLog {
     /// Whether a version and all before it are as durable as they are to be.
     #[inline]
     pub fn has_reached(&self, version: u64) -> bool {
-        self.progress.version.load(Ordering::Acquire) >= version
+        self.progress.has_reached(version)
     }
 
     /// Waits until a version and all before it are as durable as they are to be.
@@ -265,11 +275,27 @@ impl FilterLog {
         }
     }
 
+    /// Waits until a version and all before it are on stable storage, however durable they are
+    /// to be. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the log from being written.
+    pub fn flush(&self, version: u64) -> Result<(), String> {
+        self.shared.flush(Some((self.filter, version)))
+    }
+
+    /// While the log cannot be written: whether keys are in it nevertheless, that were found
+    /// where the latest change is of a version.
+    pub fn is_certain(&self, version: u64, hashes: impl Iterator<Item = KeyHash>) -> bool {
+        let failure = self.shared.failure.lock();
+        let certain = |failure: &Failure| failure.is_certain(self.filter, version, hashes);
+        failure.as_ref().is_some_and(certain)
+    }
+
     /// Ends the log of a filter that is no more: nobody need wait for it.
     pub fn end(&self) {
-        self.shared.trackers.lock().remove(&self.filter);
-        self.progress.version.store(u64::MAX, Ordering::Release);
-        self.progress.moved.notify_waiters();
+        self.shared.trackers.lock().end(self.filter);
     }
 }
 
@@ -281,15 +307,16 @@ impl Shared {
     fn check(&self) -> Result<(), EngineError> {
         match &*self.failure.lock() {
             None => Ok(()),
-            Some(Failure { is_full, error }) => {
-                let error = error.clone().into();
-                Err(if *is_full {
-                    EngineError::StorageFull(error)
-                } else {
-                    EngineError::StorageFailed(error)
-                })
-            }
+            Some(failure) => Err(failure.error()),
         }
+    }
+
+    fn flush(&self, of: Option<(FilterId, u64)>) -> Result<(), String> {
+        let (done, result) = sync_channel(1);
+        self.flushes.lock().push(Flush { of, done });
+        self.wake();
+        let stopped = |_| "the server is stopping".to_owned();
+        result.recv().map_err(stopped)?
     }
 
     /// Has the thread look for what has been handed over.
@@ -303,254 +330,58 @@ impl Shared {
         }
     }
 
+    fn tell_news(&self) {
+        self.has_news.store(true, Ordering::Release);
+        self.wake();
+    }
+
     fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }
 
     fn is_idle(&self) -> bool {
-        !self.is_stopping() && self.lanes.iter().all(|lane| lane.lock().ends.is_empty())
+        !self.is_stopping()
+            && !self.has_news.load(Ordering::Acquire)
+            && self.flushes.lock().is_empty()
+            && self.lanes.is_empty()
     }
 
     /// Tells all who wait what keeps the log from being written, or that nothing does any more.
-    fn set_failure(&self, error: Option<&StoreError>) {
-        *self.failure.lock() = error.map(|error| Failure {
-            is_full: error.is_full(),
-            error: error.to_string(),
-        });
-        self.has_failed.store(error.is_some(), Ordering::Release);
-        for tracker in self.trackers.lock().values() {
-            tracker.progress.moved.notify_waiters();
-        }
-    }
-}
-
-impl Tracker {
-    /// Notes that a version has been written.
-    fn note(&mut self, version: u64) {
-        let reached = self.progress.version.load(Ordering::Relaxed);
-        self.ahead.insert(version);
-        let mut now = reached;
-        while self.ahead.first() == Some(&(now + 1)) {
-            self.ahead.pop_first();
-            now += 1;
-        }
-        if now > reached {
-            self.progress.version.store(now, Ordering::Release);
-            self.progress.moved.notify_waiters();
-        }
-    }
-}
-
-/// The thread that writes the log.
-struct Writer {
-    shared: Arc<Shared>,
-    log: LogWriter,
-    /// How long what has been written may stay unsynced.
-    sync_after: Duration,
-    /// What is to be written.
-    batches: VecDeque<Batch>,
-    /// The versions in that, and in what has been written but not told of.
-    ends: Vec<End>,
-    unsynced_since: Option<Instant>,
-    /// Whether the log has failed, and is to be recovered before anything is written.
-    is_broken: bool,
-}
-
-impl Writer {
-    fn run(mut self) {
-        loop {
-            // Before the records are taken: those that are there by now are the last ones.
-            let is_stopping = self.shared.is_stopping();
-            self.take();
-            let done = self.commit(is_stopping);
-            self.tell(done.as_ref().err());
-            match done {
-                _ if is_stopping => return,
-                Ok(()) => self.sleep(
-                    self.unsynced_since
-                        .map(|since| self.sync_after.saturating_sub(since.elapsed())),
-                    Shared::is_idle,
-                ),
-                Err(_) => self.sleep(Some(RETRY), |shared| !shared.is_stopping()),
-            }
-        }
-    }
-
-    /// Takes what has been handed over.
-    fn take(&mut self) {
-        for lane in &self.shared.lanes {
-            let Lane { batches, ends } = mem::take(&mut *lane.lock());
-            self.batches.extend(batches);
-            self.ends.extend(ends);
-        }
-    }
-
-    /// Writes what is to be written, and syncs if it is time to.
-    fn commit(&mut self, sync: bool) -> Result<(), StoreError> {
-        if self.is_broken {
-            self.log.recover()?;
-            self.is_broken = false;
-            self.unsynced_since = None;
-            self.note_segment();
-        }
-        while let Some(batch) = self.batches.pop_front() {
-            self.unsynced_since.get_or_insert_with(Instant::now);
-            let written = self.log.write(batch);
-            self.broken_by(written)?;
-            self.note_segment();
-        }
-        let is_due = |since: Instant| sync || since.elapsed() >= self.sync_after;
-        if self.unsynced_since.is_some_and(is_due) {
-            let synced = self.log.sync();
-            self.broken_by(synced)?;
-            self.unsynced_since = None;
-        }
-        Ok(())
-    }
-
-    fn broken_by(&mut self, done: Result<(), StoreError>) -> Result<(), StoreError> {
-        self.is_broken = done.is_err();
-        done
-    }
-
-    fn note_segment(&self) {
-        let segment = self.log.sequence();
-        self.shared.segment.store(segment, Ordering::Release);
-    }
-
-    /// Tells those who wait what has been written, or why it has not.
-    fn tell(&mut self, error: Option<&StoreError>) {
-        let had_failed = self.shared.has_failed.load(Ordering::Relaxed);
-        if let Some(error) = error {
-            if !had_failed {
+    fn set_failure(&self, failure: Option<Failure>) {
+        let (has_failed, had_failed) = (failure.is_some(), self.has_failed.load(Ordering::Relaxed));
+        match &failure {
+            None if !had_failed => return,
+            None => tracing::info!("the log can be written again"),
+            Some(_) if had_failed => {}
+            Some(failure) => {
+                let error = failure.error();
                 tracing::error!(%error, "the log cannot be written: keys are refused until it can");
             }
-            self.shared.set_failure(Some(error));
-            return;
         }
-        if had_failed {
-            tracing::info!("the log can be written again");
-            self.shared.set_failure(None);
-        }
-        if self.ends.is_empty() {
-            return;
-        }
-        let mut trackers = self.shared.trackers.lock();
-        for End { filter, version } in self.ends.drain(..) {
-            // One that has been deleted has none.
-            if let Some(tracker) = trackers.get_mut(&filter) {
-                tracker.note(version);
-            }
-        }
+        *self.failure.lock() = failure;
+        self.has_failed.store(has_failed, Ordering::Release);
+        self.trackers.lock().wake_all();
+        self.more_room.notify_waiters();
     }
 
-    /// Waits, if there is nothing to do, for something to do or until time is up.
-    fn sleep(&self, time: Option<Duration>, has_nothing_to_do: fn(&Shared) -> bool) {
-        self.shared.is_asleep.store(true, Ordering::Relaxed);
-        // See `wake`.
-        fence(Ordering::SeqCst);
-        if has_nothing_to_do(&self.shared) {
-            match time {
-                Some(time) => thread::park_timeout(time),
-                None => thread::park(),
+    /// Tells all who wait for room why there will be none, or that there is.
+    fn set_shortage(&self, error: Option<&StoreError>) {
+        let mut shortage = self.shortage.lock();
+        match (&*shortage, error) {
+            (None, Some(error)) => {
+                tracing::warn!(%error, "the log cannot get longer: keys are refused when it is full");
             }
+            (Some(_), None) => tracing::info!("the log can get longer again"),
+            _ => {}
         }
-        self.shared.is_asleep.store(false, Ordering::Relaxed);
+        *shortage = error.map(|error| Failure::new(error, Default::default()));
+        drop(shortage);
+        if error.is_none() {
+            self.is_full.store(false, Ordering::Release);
+        }
+        self.more_room.notify_waiters();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::FutureExt;
-
-    use super::*;
-    use crate::store::{Disk, LogEnd, LogReader, simulated::SimulatedDisk};
-
-    fn start(disk: &SimulatedDisk) -> Journal {
-        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-        let log = LogWriter::open(disk, LogEnd::default(), 1 << 10).unwrap();
-        Journal::start(log, Durability::Always).unwrap()
-    }
-
-    fn append(log: &FilterLog, version: u64) {
-        let hash = KeyHash {
-            low: version,
-            high: version,
-        };
-        log.append(version, None, 1, std::iter::once(hash));
-    }
-
-    /// A version whose call has not handed it over yet holds up those behind it, and nobody who
-    /// waits for those before.
-    #[tokio::test]
-    async fn progress_waits_for_every_version() {
-        let disk = SimulatedDisk::default();
-        let journal = start(&disk);
-        let (log, other) = (
-            journal.filter(FilterId(1), 4),
-            journal.filter(FilterId(2), 0),
-        );
-        assert!(log.has_reached(4) && !log.has_reached(5));
-        append(&log, 5);
-        log.reached(5).await.unwrap();
-        append(&log, 8);
-        append(&log, 7);
-        // What comes later has been written, and so have those.
-        append(&other, 1);
-        other.reached(1).await.unwrap();
-        assert!(!log.has_reached(6));
-        assert!(log.reached(7).now_or_never().is_none());
-        append(&log, 6);
-        log.reached(8).await.unwrap();
-
-        drop(journal);
-        let mut versions = Vec::new();
-        let reader = LogReader::open(&disk, 1).unwrap();
-        reader
-            .read(|record| {
-                versions.push((record.filter.0, record.version));
-                Ok::<_, StoreError>(())
-            })
-            .unwrap();
-        versions.sort_unstable();
-        assert_eq!(versions, [(1, 5), (1, 6), (1, 7), (1, 8), (2, 1)]);
-    }
-
-    /// Threads hand over at the same time: nothing is lost on the way, and everybody is woken.
-    #[test]
-    fn nothing_is_lost_between_threads() {
-        let disk = SimulatedDisk::default();
-        let journal = start(&disk);
-        let log = journal.filter(FilterId(1), 0);
-        let next = AtomicU64::new(1);
-        thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    let runtime = tokio::runtime::Builder::new_current_thread().build();
-                    runtime.unwrap().block_on(async {
-                        for _ in 0..200 {
-                            let version = next.fetch_add(1, Ordering::Relaxed);
-                            append(&log, version);
-                            log.reached(version).await.unwrap();
-                        }
-                    });
-                });
-            }
-        });
-        assert!(log.has_reached(1600));
-        assert!(!log.has_reached(1601));
-    }
-
-    #[tokio::test]
-    async fn nobody_waits_for_a_filter_that_is_no_more() {
-        let disk = SimulatedDisk::default();
-        let journal = start(&disk);
-        let log = journal.filter(FilterId(1), 0);
-        let (waiting, ending) = (log.reached(1), async { log.end() });
-        let both = async { tokio::join!(waiting, ending) };
-        let (waited, ()) = tokio::time::timeout(Duration::from_secs(10), both)
-            .await
-            .unwrap();
-        waited.unwrap();
-    }
-}
+mod tests;

@@ -12,6 +12,9 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// A UUID has 36 bytes as text, and so have most other names of one call.
+    pub const MAX_REQUEST_ID_BYTES: usize = 128;
+
     /// Checks the key of a single call.
     ///
     /// # Errors
@@ -42,6 +45,21 @@ impl Limits {
             bytes += key.len();
         }
         Ok(Weight { keys: count, bytes })
+    }
+
+    /// Checks what a caller calls its request.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::RequestId`].
+    #[inline]
+    pub fn check_request_id(&self, id: &str) -> Result<(), EngineError> {
+        let (bytes, limit) = (id.len(), Self::MAX_REQUEST_ID_BYTES);
+        if bytes <= limit {
+            Ok(())
+        } else {
+            Err(EngineError::RequestId { bytes, limit })
+        }
     }
 
     #[inline]

@@ -17,6 +17,7 @@ mod limits;
 mod recovery;
 mod region;
 mod registry;
+mod requests;
 mod storing;
 mod unsettled;
 mod workers;
@@ -26,7 +27,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use tokio::sync::Mutex;
+use tokio::{runtime::Handle, sync::Mutex};
 
 pub use budget::OverBudget;
 pub use counters::Usage;
@@ -36,6 +37,7 @@ pub use guarded::{FilterStatus, LastStore, StoreReport};
 pub use journal::Durability;
 pub use limits::Limits;
 pub use recovery::Recovered;
+pub use requests::RequestLimits;
 pub use storing::StoreOutcome;
 pub use unsettled::Unsettled;
 
@@ -47,9 +49,10 @@ pub use crate::{
 use self::{
     budget::MemoryBudget,
     gate::Gate,
-    guarded::{Answer, GuardedFilter},
-    journal::Journal,
+    guarded::{Answer, Change, GuardedFilter},
+    journal::{Journal, Room},
     registry::Registry,
+    requests::Requests,
     workers::Workers,
 };
 use crate::store::DataDirectory;
@@ -72,6 +75,7 @@ struct Inner {
     segment_bytes: u64,
     /// The log, once there is one.
     journal: OnceLock<Journal>,
+    requests: Requests,
     workers: Workers,
     /// See [`filters::Naming`].
     naming: Arc<Mutex<()>>,
@@ -88,12 +92,40 @@ pub struct Settings {
     pub durability: Durability,
     /// The room that is kept for each segment of the log.
     pub segment_bytes: u64,
+    /// Which requests are recognised if they come again.
+    pub requests: RequestLimits,
 }
 
 impl Settings {
     /// The room that is kept for a segment where nothing else is said: many times what is
     /// written at once, and little beside a filter.
     pub const SEGMENT_BYTES: u64 = 64 << 20;
+}
+
+/// What the keys of a batch are for.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Ask,
+    Change,
+}
+
+/// Which filter a call is for, and what its caller calls it.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// The name of the filter; empty for the default one.
+    pub filter: &'a str,
+    /// What the caller calls it, so that it is recognised if it comes again; empty for nothing.
+    pub request_id: &'a str,
+}
+
+impl<'a> From<&'a str> for Call<'a> {
+    /// A call without an id.
+    fn from(filter: &'a str) -> Self {
+        Self {
+            filter,
+            request_id: "",
+        }
+    }
 }
 
 /// The keys of a batch.
@@ -122,6 +154,7 @@ impl Engine {
                 durability: settings.durability,
                 segment_bytes: settings.segment_bytes,
                 journal: OnceLock::new(),
+                requests: Requests::new(settings.requests),
                 workers: Workers::new(),
                 naming: Arc::default(),
             }),
@@ -168,31 +201,51 @@ impl Engine {
     /// [`EngineError::UnknownFilter`], [`EngineError::KeyLength`] or
     /// [`EngineError::BatchLength`]. The call has then changed nothing.
     pub async fn query(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
-        self.inner.limits.check_key(key.as_bytes())?;
-        let answer = |filter: &GuardedFilter| filter.query(key.as_bytes());
-        self.inner.ask(filter, answer)?.settle().await
+        let inner = &self.inner;
+        inner.limits.check_key(key.as_bytes())?;
+        let answer = inner.ask(filter, |filter| filter.query(key.as_bytes()))?;
+        match answer.settled().await {
+            Err(_) if inner.is_certain(filter, answer.rests_on, [key.as_bytes()]) => {}
+            settled => settled?,
+        }
+        Ok(answer.value)
     }
 
-    /// Adds a key.
+    /// Adds a key. Safe to repeat, with an id or without.
     ///
     /// # Errors
     ///
-    /// As [`Self::query`].
-    pub async fn add(&self, filter: &str, key: &str) -> Result<(), EngineError> {
-        self.inner.limits.check_key(key.as_bytes())?;
-        let answer = |filter: &GuardedFilter| filter.add(key.as_bytes());
-        self.inner.change(filter, answer)?.settle().await
+    /// As [`Self::query`], and [`EngineError::RequestId`]; [`EngineError::StorageFull`] or
+    /// [`EngineError::StorageFailed`] if it cannot be logged.
+    pub async fn add(&self, call: impl Into<Call<'_>>, key: &str) -> Result<(), EngineError> {
+        let (inner, call) = (&self.inner, call.into());
+        inner.limits.check_key(key.as_bytes())?;
+        inner.limits.check_request_id(call.request_id)?;
+        let room = inner.room(Some(1)).await?;
+        let answer = inner.change(call.filter, |filter| filter.add(key.as_bytes(), room));
+        answer?.settle().await
     }
 
-    /// Whether a key had been seen before this call, which adds it.
+    /// Whether a key had been seen before this call, which adds it. If a call of the same id has
+    /// added it, that does not count.
     ///
     /// # Errors
     ///
-    /// As [`Self::query`].
-    pub async fn query_and_add(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
-        self.inner.limits.check_key(key.as_bytes())?;
-        let answer = |filter: &GuardedFilter| filter.query_and_add(key.as_bytes());
-        self.inner.change(filter, answer)?.settle().await
+    /// As [`Self::add`].
+    pub async fn query_and_add(
+        &self,
+        call: impl Into<Call<'_>>,
+        key: &str,
+    ) -> Result<bool, EngineError> {
+        let (inner, call) = (&self.inner, call.into());
+        inner.limits.check_key(key.as_bytes())?;
+        inner.limits.check_request_id(call.request_id)?;
+        let room = inner.room(Some(1)).await?;
+        let answer = inner.change(call.filter, |filter| {
+            let change = inner.change_of(call.request_id, room);
+            filter.query_and_add(key.as_bytes(), change)
+        });
+        answer?.settle().await
     }
 
     /// Whether each of the keys has been seen.
@@ -205,40 +258,50 @@ impl Engine {
         filter: &str,
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
-        self.batch(filter, keys, |inner, filter, keys| {
-            inner.ask(filter, |filter| filter.query_batch(keys))
-        })
-        .await?
-        .settle()
-        .await
+        let ask = |inner: &Inner, call: Call<'_>, keys: &_, _: Option<Room<'_>>| {
+            inner.ask(call.filter, |filter| filter.query_batch(keys))
+        };
+        let (answer, keys) = self.batch(filter.into(), keys, Kind::Ask, ask).await?;
+        if let Err(error) = answer.settled().await {
+            let keys = keys.iter().zip(&answer.value);
+            let seen = keys.filter(|(_, seen)| **seen).map(|(key, _)| key);
+            if !self.inner.is_certain(filter, answer.rests_on, seen) {
+                return Err(error);
+            }
+        }
+        Ok(answer.value)
     }
 
-    /// Adds the keys: all of them or, if the engine is closed, none.
+    /// Adds the keys: all of them or, if the engine is closed, none. Safe to repeat, with an id
+    /// or without.
     ///
     /// # Errors
     ///
-    /// As [`Self::query`].
-    pub async fn add_batch(&self, filter: &str, keys: impl Keys) -> Result<(), EngineError> {
-        self.batch(filter, keys, |inner, filter, keys| {
-            inner.change(filter, |filter| filter.add_batch(keys))
-        })
-        .await?
-        .settle()
-        .await
+    /// As [`Self::add`].
+    pub async fn add_batch(
+        &self,
+        call: impl Into<Call<'_>>,
+        keys: impl Keys,
+    ) -> Result<(), EngineError> {
+        let change = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
+            inner.change(call.filter, |filter| filter.add_batch(keys, room))
+        };
+        let (answer, _) = self.batch(call.into(), keys, Kind::Change, change).await?;
+        answer.settle().await
     }
 
     /// Whether each of the keys had been seen before it was added; they are added as by
-    /// [`Self::add_batch`].
+    /// [`Self::add_batch`]. If a call of the same id has added a key, that does not count.
     ///
     /// # Errors
     ///
-    /// As [`Self::query`].
+    /// As [`Self::add`].
     pub async fn query_and_add_batch(
         &self,
-        filter: &str,
+        call: impl Into<Call<'_>>,
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
-        let answer = self.begin_query_and_add_batch(filter, keys).await?;
+        let answer = self.begin_query_and_add_batch(call, keys).await?;
         answer.settle().await
     }
 
@@ -247,34 +310,53 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As [`Self::query`].
+    /// As [`Self::add`].
     pub async fn begin_query_and_add_batch(
         &self,
-        filter: &str,
+        call: impl Into<Call<'_>>,
         keys: impl Keys,
     ) -> Result<Unsettled<Vec<bool>>, EngineError> {
-        self.batch(filter, keys, |inner, filter, keys| {
-            inner.change(filter, |filter| filter.query_and_add_batch(keys))
-        })
-        .await
+        let change = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
+            inner.change(call.filter, |filter| {
+                filter.query_and_add_batch(keys, inner.change_of(call.request_id, room))
+            })
+        };
+        let (answer, _) = self.batch(call.into(), keys, Kind::Change, change).await?;
+        Ok(answer)
     }
 
     /// Answers a batch at once or, if it is heavy, on a worker. A light one takes a share in
     /// nothing that other cores count the owners of, or they would contend for the count.
     async fn batch<K: Keys, T: Send + 'static>(
         &self,
-        filter: &str,
+        call: Call<'_>,
         keys: K,
-        answer: fn(&Inner, &str, &K) -> Result<Unsettled<T>, EngineError>,
-    ) -> Result<Unsettled<T>, EngineError> {
+        kind: Kind,
+        answer: fn(&Inner, Call<'_>, &K, Option<Room<'_>>) -> Result<T, EngineError>,
+    ) -> Result<(T, K), EngineError> {
         let inner = &self.inner;
-        if inner.limits.check_batch(&keys)?.is_light() {
-            return answer(inner, filter, &keys);
+        let weight = inner.limits.check_batch(&keys)?;
+        inner.limits.check_request_id(call.request_id)?;
+        let may_add = match kind {
+            Kind::Ask => None,
+            Kind::Change => Some(weight.keys),
+        };
+        if weight.is_light() {
+            let room = inner.room(may_add).await?;
+            return Ok((answer(inner, call, &keys, room)?, keys));
         }
         // Before it waits for a worker.
-        inner.find(filter, |_| ())?;
-        let (inner, filter) = (inner.clone(), filter.to_owned());
-        let work = move || answer(&inner, &filter, &keys);
+        inner.find(call.filter, |_| ())?;
+        let (inner, runtime) = (inner.clone(), Handle::current());
+        let [filter, request_id] = [call.filter, call.request_id].map(str::to_owned);
+        let work = move || {
+            let room = runtime.block_on(inner.room(may_add))?;
+            let call = Call {
+                filter: &filter,
+                request_id: &request_id,
+            };
+            Ok((answer(&inner, call, &keys, room)?, keys))
+        };
         self.inner.workers.run(work).await
     }
 
@@ -331,17 +413,41 @@ impl Inner {
         })
     }
 
-    /// Changes a filter of a name in a request, if the engine is open and the log can be written.
+    /// Changes a filter of a name in a request, if the engine is open.
     fn change<T>(
         &self,
         name: &str,
         change: impl FnOnce(&GuardedFilter) -> Answer<T>,
     ) -> Result<Unsettled<T>, EngineError> {
         let _pass = self.gate.pass()?;
-        if let Some(journal) = self.journal.get() {
-            journal.check()?;
-        }
         self.ask(name, change)
+    }
+
+    /// Room in the log, if there is one, for a call that may add so many keys.
+    async fn room(&self, keys: Option<usize>) -> Result<Option<Room<'_>>, EngineError> {
+        match (self.journal.get(), keys) {
+            (Some(journal), Some(keys)) => journal.reserve(keys).await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn change_of<'a>(&'a self, request_id: &'a str, room: Option<Room<'a>>) -> Change<'a> {
+        Change {
+            room,
+            request: (!request_id.is_empty()).then_some((&self.requests, request_id)),
+        }
+    }
+
+    /// Whether keys that a filter has answered for are in the log for certain, although that
+    /// cannot be written at present.
+    fn is_certain<'a>(
+        &self,
+        name: &str,
+        rests_on: u64,
+        keys: impl IntoIterator<Item = &'a [u8]>,
+    ) -> bool {
+        let found = self.find(name, |filter| filter.is_certain(rests_on, keys));
+        found.unwrap_or(false)
     }
 
     fn check_recovered(&self) -> Result<(), EngineError> {

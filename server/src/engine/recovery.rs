@@ -6,8 +6,10 @@ use std::{
 };
 
 use super::{
-    Durability, EngineError, FilterName, FilterStatus, Inner, Torn, guarded::GuardedFilter,
+    Durability, EngineError, FilterName, FilterStatus, Inner, Torn,
+    guarded::GuardedFilter,
     journal::Journal,
+    requests::{Remembered, Requests},
 };
 use crate::{
     filter::hash::KeyHash,
@@ -44,7 +46,7 @@ impl Inner {
             torn,
             keys: replayed_keys,
             filters: with_log,
-        } = replay(&self.directory, &filters, closed)?;
+        } = replay(&self.directory, &filters, &self.requests, closed)?;
         if self.durability != Durability::Snapshot {
             let log = self
                 .directory
@@ -54,13 +56,23 @@ impl Inner {
             let gone = &self.directory.oddities().gone;
             let needs_no_more =
                 |name: &FilterName, id| !with_log.contains(&id) && !gone.contains(name);
-            self.directory.begin_log(log.sequence(), needs_no_more)?;
-            let journal = Journal::start(log, self.durability)?;
+            // Those that were read stay where they are until the log is shortened.
+            let requests_from = match self.directory.requests_from() {
+                _ if !self.requests.is_on() => 0,
+                0 => log.sequence(),
+                first => first,
+            };
+            self.directory
+                .begin_log(log.sequence(), needs_no_more, requests_from)?;
+            let journal = Journal::start(log, self.durability, self.segment_bytes)?;
             filters
                 .values_mut()
                 .for_each(|filter| filter.set_log(&journal));
             // Nobody else recovers.
             let _ = self.journal.set(journal);
+        } else {
+            // From now on they are remembered in memory alone.
+            self.directory.begin_log(0, |_, _| false, 0)?;
         }
         let recovered = Recovered {
             filters: filters.values().map(GuardedFilter::status).collect(),
@@ -88,6 +100,7 @@ struct Replayed {
 fn replay(
     directory: &DataDirectory,
     filters: &BTreeMap<FilterId, GuardedFilter>,
+    requests: &Requests,
     stopped: impl Fn() -> bool,
 ) -> Result<Replayed, EngineError> {
     // Many small records are added together: it is enough that the version is not less.
@@ -98,6 +111,15 @@ fn replay(
         let Some(filter) = filters.get(&record.filter) else {
             return Ok(());
         };
+        if let Some(request) = record.request {
+            let remembered = Remembered {
+                filter: record.filter,
+                request,
+                hashes: record.hashes.clone(),
+            };
+            // They may be in any segment.
+            requests.remember(remembered, 0);
+        }
         if filter.is_stored(record.version) {
             return Ok(());
         }

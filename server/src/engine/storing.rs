@@ -2,11 +2,15 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, MissedTickBehavior, interval_at},
+};
 
 use super::{
-    Engine, EngineError, background, filter_name,
+    Engine, EngineError, Inner, background, filter_name,
     guarded::{GuardedFilter, StoreReport},
+    journal::Journal,
 };
 use crate::store::{FilterId, FilterName};
 
@@ -46,6 +50,7 @@ impl Engine {
                 }
             }
         }
+        self.shorten_log().await;
         failed.map_or(Ok(reports), Err)
     }
 
@@ -75,12 +80,16 @@ impl Engine {
             };
             // Before the filters are looked at: what has come to those before it is in them.
             let segment = journal.segment();
+            inner.repeat_requests(journal, segment)?;
             let is_stored = |filter: &Arc<GuardedFilter>| !filter.has_changed();
             let mut filters = inner.registry.list(None, usize::MAX);
             inner.gate.between_calls(|| filters.retain(is_stored));
             let stored: BTreeSet<FilterId> = filters.iter().map(|filter| filter.id()).collect();
             let is_stored = |_: &FilterName, id| stored.contains(&id);
-            Ok(inner.directory.begin_log(segment, is_stored)?)
+            let requests_from = if inner.requests.is_on() { segment } else { 0 };
+            Ok(inner
+                .directory
+                .begin_log(segment, is_stored, requests_from)?)
         });
         // Only room on the disk is at stake.
         if let Err(error) = shortened.await {
@@ -110,5 +119,23 @@ impl Engine {
         let inner = self.inner.clone();
         let store = move || Ok(filter.store(&inner.directory, &inner.gate, turn)?);
         background::run("store", store).await
+    }
+}
+
+impl Inner {
+    /// Writes to the log again which requests are remembered, where they might be in a segment
+    /// before one and that is to go. Blocks.
+    fn repeat_requests(&self, journal: &Journal, segment: u64) -> Result<(), EngineError> {
+        let before = self.requests.before(segment);
+        if before.is_empty() {
+            return Ok(());
+        }
+        for remembered in &before {
+            Handle::current().block_on(journal.repeat(remembered))?;
+        }
+        let flushed = journal.flush();
+        flushed.map_err(|error| EngineError::StorageFailed(error.into()))?;
+        self.requests.written_again(segment);
+        Ok(())
     }
 }

@@ -18,6 +18,7 @@ fn engine(path: &std::path::Path) -> Engine {
             max_memory_bytes: 1 << 30,
             durability: INTERVAL,
             segment_bytes: 4 << 10,
+            requests: RequestLimits::default(),
         },
     )
 }
@@ -66,6 +67,7 @@ async fn light_batches_are_answered_at_once_and_heavy_ones_by_a_worker() {
             max_memory_bytes: 1 << 30,
             durability: Durability::Snapshot,
             segment_bytes: Settings::SEGMENT_BYTES,
+            requests: RequestLimits::default(),
         },
     );
     engine.recover(Some(small())).await.unwrap();
@@ -320,6 +322,7 @@ async fn a_snapshot_past_the_budget_is_named() {
             max_memory_bytes: 1000,
             durability: INTERVAL,
             segment_bytes: Settings::SEGMENT_BYTES,
+            requests: RequestLimits::default(),
         },
     );
     let message = engine.recover(None).await.unwrap_err().to_string();

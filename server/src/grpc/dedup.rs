@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use super::{Drain, convert, status::status, stream::Answers};
-use crate::engine::Engine;
+use crate::engine::{Call, Engine};
 
 /// The service.
 #[derive(Debug, Clone)]
@@ -44,9 +44,13 @@ impl DedupService for Dedup {
         let AddRequest {
             filter,
             key,
-            request_id: _,
+            request_id,
         } = request.into_inner();
-        self.engine.add(&filter, &key).await.map_err(status)?;
+        let call = Call {
+            filter: &filter,
+            request_id: &request_id,
+        };
+        self.engine.add(call, &key).await.map_err(status)?;
         Ok(Response::new(AddResponse {}))
     }
 
@@ -57,13 +61,14 @@ impl DedupService for Dedup {
         let QueryAndAddRequest {
             filter,
             key,
-            request_id: _,
+            request_id,
         } = request.into_inner();
-        let seen = self
-            .engine
-            .query_and_add(&filter, &key)
-            .await
-            .map_err(status)?;
+        let call = Call {
+            filter: &filter,
+            request_id: &request_id,
+        };
+        let seen = self.engine.query_and_add(call, &key).await;
+        let seen = seen.map_err(status)?;
         Ok(Response::new(QueryAndAddResponse { seen: Some(seen) }))
     }
 
@@ -106,9 +111,13 @@ impl DedupService for Dedup {
         let BatchRequest {
             filter,
             keys,
-            request_id: _,
+            request_id,
         } = request.into_inner();
-        self.engine.add_batch(&filter, keys).await.map_err(status)?;
+        let call = Call {
+            filter: &filter,
+            request_id: &request_id,
+        };
+        self.engine.add_batch(call, keys).await.map_err(status)?;
         Ok(Response::new(AddBatchResponse {}))
     }
 
@@ -119,13 +128,14 @@ impl DedupService for Dedup {
         let BatchRequest {
             filter,
             keys,
-            request_id: _,
+            request_id,
         } = request.into_inner();
-        let seen = self
-            .engine
-            .query_and_add_batch(&filter, keys)
-            .await
-            .map_err(status)?;
+        let call = Call {
+            filter: &filter,
+            request_id: &request_id,
+        };
+        let seen = self.engine.query_and_add_batch(call, keys).await;
+        let seen = seen.map_err(status)?;
         Ok(Response::new(BatchResponse { seen }))
     }
 

@@ -13,6 +13,7 @@ pub fn status(error: EngineError) -> Status {
         EngineError::Name { .. }
         | EngineError::Spec(_)
         | EngineError::KeyLength { .. }
+        | EngineError::RequestId { .. }
         | EngineError::BatchLength { .. }
         | EngineError::PageSize { .. } => (Code::InvalidArgument, None),
         EngineError::UnknownFilter { .. } => (Code::NotFound, None),

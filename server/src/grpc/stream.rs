@@ -18,7 +18,7 @@ use tokio::{sync::watch, time::timeout};
 use tonic::{Status, Streaming};
 
 use super::{DRAIN_SILENCE, Drain, malformed, status::status};
-use crate::engine::{Engine, Unsettled};
+use crate::engine::{Call, Engine, Unsettled};
 
 /// The most batches whose answers wait for the log. A stream of small ones shares a turn of the
 /// log among them, and no more of large ones wait than their client may send ahead.
@@ -95,9 +95,13 @@ impl Session {
                     let BatchRequest {
                         filter,
                         keys,
-                        request_id: _,
+                        request_id,
                     } = batch;
-                    let begun = self.engine.begin_query_and_add_batch(&filter, keys).await;
+                    let call = Call {
+                        filter: &filter,
+                        request_id: &request_id,
+                    };
+                    let begun = self.engine.begin_query_and_add_batch(call, keys).await;
                     self.push(begun.map_err(status));
                 }
                 Ok(None) => self.batches = None,

@@ -9,14 +9,11 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    Disk, FilterId, FilterName, LogEnd, LogReader, LogWriter, Record, SnapshotFiles, StoreError,
-    SystemDisk, Torn, log,
+    Disk, FilterId, FilterName, LogEnd, LogReader, LogWriter, Record, Segment, SnapshotFiles,
+    StoreError, SystemDisk, Torn, log,
     manifest::{Manifest, StoredFilter},
+    names::{self, Kind},
 };
-
-const TEMPORARY_SUFFIX: &str = ".tmp";
-/// What stands in the name of a snapshot behind that of its filter, and before its number.
-const SNAPSHOT: &str = ".snapshot";
 
 /// A data directory, which no other process works in.
 #[derive(Debug)]
@@ -37,50 +34,7 @@ pub struct Oddities {
     pub strangers: Vec<PathBuf>,
 }
 
-/// What a file is, by its name.
-#[derive(Debug, PartialEq, Eq)]
-enum Kind<'a> {
-    /// A snapshot with a number.
-    Snapshot(&'a str, u64),
-    /// A snapshot of format 1, which is all of its filter.
-    Format1(&'a str),
-    /// A segment of the log.
-    Segment(u64),
-    /// What was being written when the server ended.
-    Unfinished,
-    /// Nothing of ours.
-    Other,
-}
-
-impl<'a> Kind<'a> {
-    fn of(file: &'a str) -> Self {
-        if let Some(stem) = file.strip_suffix(TEMPORARY_SUFFIX) {
-            return match Self::of(stem) {
-                Self::Format1(_) | Self::Segment(_) => Self::Unfinished,
-                _ if stem == DataDirectory::MANIFEST => Self::Unfinished,
-                _ => Self::Other,
-            };
-        }
-        if let Some(name) = file.strip_suffix(SNAPSHOT) {
-            return Self::Format1(name);
-        }
-        if let Some(sequence) = log::segment_of(file) {
-            return Self::Segment(sequence);
-        }
-        let parts = file.rsplit_once('.');
-        let numbered = parts.and_then(|(stem, number)| {
-            let number = u64::from_str_radix(number, 16).ok()?;
-            let name = stem.strip_suffix(SNAPSHOT)?;
-            (file == format!("{name}{SNAPSHOT}.{number:016x}")).then_some((name, number))
-        });
-        numbered.map_or(Self::Other, |(name, number)| Self::Snapshot(name, number))
-    }
-}
-
 impl DataDirectory {
-    /// The name of the file of the manifest.
-    pub(super) const MANIFEST: &str = "MANIFEST";
-
     /// Makes the directory if it does not exist, locks it, reads its manifest and removes what
     /// a crash left behind.
     ///
@@ -105,9 +59,9 @@ impl DataDirectory {
             oddities: Oddities::default(),
         };
         let files = directory.files()?;
-        let has_manifest = files.iter().any(|file| file == Self::MANIFEST);
+        let has_manifest = files.iter().any(|file| file == Manifest::FILE);
         *directory.manifest.lock() = if has_manifest {
-            directory.read_manifest()?
+            Manifest::read(&*directory.disk)?
         } else {
             directory.without_manifest(&files)?
         };
@@ -175,8 +129,9 @@ impl DataDirectory {
         })
     }
 
-    /// Has the log of some filters begin with a segment, if it does not begin later, and returns
-    /// when that is on stable storage. Segments that are of no more use are removed.
+    /// Has the log of some filters begin with a segment, if it does not begin later, and the
+    /// requests that are remembered with another (0 if none are), and returns when that is on
+    /// stable storage. Segments that are of no more use are removed.
     ///
     /// # Errors
     ///
@@ -185,17 +140,17 @@ impl DataDirectory {
         &self,
         segment: u64,
         of: impl Fn(&FilterName, FilterId) -> bool,
+        requests_from: u64,
     ) -> Result<(), StoreError> {
         let is_behind = |(name, stored): &(&FilterName, &StoredFilter)| {
             stored.log_from < segment && of(name, stored.id)
         };
-        if !self
-            .manifest
-            .lock()
-            .filters
-            .iter()
-            .any(|filter| is_behind(&filter))
-        {
+        let needs_no_change = {
+            let manifest = self.manifest.lock();
+            let mut filters = manifest.filters.iter();
+            !filters.any(|filter| is_behind(&filter)) && manifest.requests_from == requests_from
+        };
+        if needs_no_change {
             return Ok(());
         }
         self.change(|manifest| {
@@ -204,7 +159,18 @@ impl DataDirectory {
                     stored.log_from = segment;
                 }
             }
+            manifest.requests_from = requests_from;
         })
+    }
+
+    /// The first segment that may hold a request which is remembered; 0 if none does.
+    pub fn requests_from(&self) -> u64 {
+        self.manifest.lock().requests_from
+    }
+
+    /// The first segment of the log that is needed; `None` if none is.
+    pub fn log_from(&self) -> Option<u64> {
+        self.manifest.lock().log_from()
     }
 
     /// Reads the log of all filters, and returns where it ends and what is torn off behind that.
@@ -234,7 +200,8 @@ impl DataDirectory {
         if let Some(torn) = torn {
             torn.keep(&*self.disk)?;
         }
-        LogWriter::open(self.disk.clone(), end, segment_bytes)
+        let segment = Segment::create(&*self.disk, end.sequence + 1, segment_bytes)?;
+        Ok(LogWriter::new(self.disk.clone(), end, segment))
     }
 
     /// Removes a filter, and returns when the removal is on stable storage. That there is none
@@ -254,7 +221,7 @@ impl DataDirectory {
         let mut manifest = self.manifest.lock();
         let mut changed = manifest.clone();
         change(&mut changed);
-        self.write_manifest(&changed)?;
+        changed.write(&*self.disk)?;
         let before = std::mem::replace(&mut *manifest, changed);
         // Only room on the disk is at stake in all that follows: the next start removes it too.
         if let (Some(first), Some(now)) = (before.log_from(), manifest.log_from()) {
@@ -266,41 +233,10 @@ impl DataDirectory {
             let now = manifest.filters.get(&name);
             let now = now.map_or(&[][..], |stored| &*stored.files);
             for file in stored.files.iter().filter(|file| !now.contains(file)) {
-                let _ = self.disk.remove(&Self::snapshot(&name, *file));
+                let _ = self.disk.remove(&names::snapshot(&name, *file));
             }
         }
         Ok(())
-    }
-
-    fn read_manifest(&self) -> Result<Manifest, StoreError> {
-        let failed = |error| self.failed("read", Self::MANIFEST, error);
-        let file = self.disk.open(Self::MANIFEST).map_err(failed)?;
-        let length = file.bytes().map_err(failed)?;
-        let path = self.path(Self::MANIFEST);
-        if length > Manifest::MAX_BYTES {
-            return Err(StoreError::Damaged {
-                path,
-                what: "length of the file".to_owned(),
-                expected: format!("at most {} bytes", Manifest::MAX_BYTES),
-                found: format!("{length} bytes"),
-            });
-        }
-        let mut bytes = vec![0; length as usize];
-        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
-        Manifest::decode(&bytes, &path)
-    }
-
-    /// Replaces the manifest in one step, and returns when the new one is on stable storage.
-    fn write_manifest(&self, manifest: &Manifest) -> Result<(), StoreError> {
-        let temporary = format!("{}{TEMPORARY_SUFFIX}", Self::MANIFEST);
-        let replace = || {
-            let file = self.disk.create(&temporary)?;
-            file.write_all_at(&manifest.encode(), 0)?;
-            file.sync()?;
-            self.disk.rename(&temporary, Self::MANIFEST)?;
-            self.disk.sync()
-        };
-        replace().map_err(|error| self.failed("write", Self::MANIFEST, error))
     }
 
     /// The manifest of a directory that has none: of no filters, or of those of the format
@@ -345,7 +281,7 @@ impl DataDirectory {
             }
         }
         // Also one of no filters: from now on there is one, or it has been lost.
-        self.write_manifest(&manifest)?;
+        manifest.write(&*self.disk)?;
         Ok(manifest)
     }
 
@@ -382,7 +318,7 @@ impl DataDirectory {
         }
         let is_gone = |(name, stored): &(&FilterName, &StoredFilter)| {
             let mut numbers = stored.files.iter();
-            !numbers.any(|&number| files.contains(&Self::snapshot(name, number)))
+            !numbers.any(|&number| files.contains(&names::snapshot(name, number)))
         };
         let gone = manifest.filters.iter().filter(is_gone);
         Ok(Oddities {
@@ -396,14 +332,6 @@ impl DataDirectory {
         self.disk.names().map_err(failed)
     }
 
-    /// The name of the file of a filter's snapshot. 0 is that of format 1.
-    pub(super) fn snapshot(name: &FilterName, number: u64) -> String {
-        match number {
-            0 => format!("{name}{SNAPSHOT}"),
-            number => format!("{name}{SNAPSHOT}.{number:016x}"),
-        }
-    }
-
     /// The path of a file, for messages.
     pub(super) fn path(&self, file: &str) -> PathBuf {
         self.disk.path().join(file)
@@ -415,116 +343,4 @@ impl DataDirectory {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::disk::simulated::SimulatedDisk;
-
-    fn on(disk: &SimulatedDisk) -> Result<DataDirectory, StoreError> {
-        DataDirectory::on(Arc::new(disk.clone()))
-    }
-
-    #[test]
-    fn names_tell_what_files_are() {
-        for (file, kind) in [
-            ("a.snapshot", Kind::Format1("a")),
-            ("...snapshot", Kind::Format1("..")),
-            ("a.snapshot.000000000000002a", Kind::Snapshot("a", 42)),
-            (
-                "a.snapshot.0000000000000001.snapshot",
-                Kind::Format1("a.snapshot.0000000000000001"),
-            ),
-            ("a.snapshot.000000000000002A", Kind::Other),
-            ("a.snapshot.2a", Kind::Other),
-            ("a.000000000000002a", Kind::Other),
-            ("a.snapshot.tmp", Kind::Unfinished),
-            ("MANIFEST.tmp", Kind::Unfinished),
-            ("MANIFEST", Kind::Other),
-            ("notes.txt", Kind::Other),
-            ("notes.tmp", Kind::Other),
-        ] {
-            assert_eq!(Kind::of(file), kind, "{file}");
-        }
-    }
-
-    #[test]
-    fn the_rest_of_a_crash_goes_and_other_files_stay() {
-        let disk = SimulatedDisk::default();
-        let directory = on(&disk).unwrap();
-        directory.new_number();
-        directory.change(|_| {}).unwrap();
-        let strangers = ["a.snapshot.0000000000000001", "b.snapshot"];
-        let rest = [
-            "a.snapshot.tmp",
-            "a.snapshot.0000000000000002",
-            "MANIFEST.tmp",
-        ];
-        for file in strangers.iter().chain(&rest).chain(&["notes.txt"]) {
-            disk.put(file, b"x");
-        }
-        let directory = on(&disk).unwrap();
-        assert!(directory.filters().is_empty());
-        let found = Oddities {
-            gone: Vec::new(),
-            strangers: strangers.map(|file| directory.path(file)).into(),
-        };
-        assert_eq!(directory.oddities(), &found);
-        let [first, second] = strangers;
-        let stay = ["MANIFEST", first, second, "notes.txt"];
-        assert_eq!(disk.names().unwrap(), stay);
-    }
-
-    #[test]
-    fn a_filter_without_its_files_is_passed_over_and_comes_back_with_them() {
-        let disk = SimulatedDisk::default();
-        disk.put("a.snapshot", b"x");
-        disk.put("b.snapshot", b"x");
-        on(&disk).unwrap();
-        disk.remove("a.snapshot").unwrap();
-        let directory = on(&disk).unwrap();
-        assert_eq!(directory.oddities().gone, ["a".parse().unwrap()]);
-        assert_eq!(directory.filters(), ["b".parse().unwrap()]);
-        disk.put("a.snapshot", b"x");
-        assert_eq!(on(&disk).unwrap().filters().len(), 2);
-    }
-
-    #[test]
-    fn a_snapshot_that_no_manifest_names_is_not_passed_over() {
-        for (file, what) in [
-            ("a b.snapshot", "a filter name and .snapshot"),
-            ("a.snapshot.0000000000000001", "a file MANIFEST"),
-        ] {
-            let disk = SimulatedDisk::default();
-            disk.put(file, b"x");
-            let message = on(&disk).unwrap_err().to_string();
-            assert!(message.contains(what), "{message}");
-            assert!(message.contains(file), "{message}");
-            assert_eq!(disk.names().unwrap(), [file]);
-        }
-    }
-
-    #[test]
-    fn filters_of_the_format_before_are_taken_over() {
-        let disk = SimulatedDisk::default();
-        for name in [".", "..", "a"] {
-            disk.put(&format!("{name}.snapshot"), b"x");
-        }
-        let names = |directory: DataDirectory| -> Vec<String> {
-            let names = directory.filters().into_iter();
-            names.map(|name| name.to_string()).collect()
-        };
-        assert_eq!(names(on(&disk).unwrap()), [".", "..", "a"]);
-        assert!(disk.contents("MANIFEST").is_some());
-        assert_eq!(names(on(&disk).unwrap()), [".", "..", "a"]);
-    }
-
-    #[test]
-    fn numbers_are_given_once() {
-        let disk = SimulatedDisk::default();
-        let directory = on(&disk).unwrap();
-        let first = directory.new_number();
-        directory.change(|_| {}).unwrap();
-        assert!(directory.new_number() > first);
-        drop(directory);
-        assert!(on(&disk).unwrap().new_number() > first);
-    }
-}
+mod tests;

@@ -3,12 +3,15 @@
 //! A file of a filter is one because the manifest says so. It is replaced as a whole, so that
 //! it is always the old one or the new one; what it does not name may be removed.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{FilterId, FilterName, StoreError};
+use super::{Disk, FilterId, FilterName, MAX_NUMBER, StoreError, names::TEMPORARY_SUFFIX};
 
 const MAGIC: [u8; 8] = *b"SEENMANI";
 /// The format that is written, and the newest that is read.
@@ -19,15 +22,20 @@ const FORMAT: u32 = 1;
 pub struct Manifest {
     /// The next number for a filter or a file: no two ever have the same.
     pub next_number: u64,
+    /// The first segment of the log that holds a request which is to be recognised should it
+    /// come again; 0 if there is none.
+    pub requests_from: u64,
     /// The filters.
     pub filters: BTreeMap<FilterName, StoredFilter>,
 }
 
 impl Manifest {
-    /// The first segment of the log that any filter needs; `None` if none needs any.
+    /// The first segment of the log that is needed, by a filter or for its requests; `None` if
+    /// none is.
     pub fn log_from(&self) -> Option<u64> {
-        let first = self.filters.values().map(|stored| stored.log_from);
-        first.filter(|&segment| segment > 0).min()
+        let filters = self.filters.values().map(|stored| stored.log_from);
+        let all = filters.chain([self.requests_from]);
+        all.filter(|&segment| segment > 0).min()
     }
 }
 
@@ -48,6 +56,7 @@ impl Default for Manifest {
     fn default() -> Self {
         Self {
             next_number: 1,
+            requests_from: 0,
             filters: BTreeMap::new(),
         }
     }
@@ -62,7 +71,8 @@ struct Head {
     file_bytes: [u8; 8],
     next_number: [u8; 8],
     filters: [u8; 8],
-    zeros: [u8; 24],
+    requests_from: [u8; 8],
+    zeros: [u8; 16],
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -79,6 +89,50 @@ impl Manifest {
     /// longer than this.
     pub const MAX_BYTES: u64 = 1 << 30;
 
+    /// The name of its file.
+    pub const FILE: &str = "MANIFEST";
+
+    /// Reads the manifest of a directory.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`], or as [`Self::decode`].
+    pub fn read(disk: &dyn Disk) -> Result<Self, StoreError> {
+        let path = disk.path().join(Self::FILE);
+        let failed = |error| StoreError::io("read", &path, error);
+        let file = disk.open(Self::FILE).map_err(failed)?;
+        let length = file.bytes().map_err(failed)?;
+        if length > Self::MAX_BYTES {
+            return Err(StoreError::Damaged {
+                path,
+                what: "length of the file".to_owned(),
+                expected: format!("at most {} bytes", Self::MAX_BYTES),
+                found: format!("{length} bytes"),
+            });
+        }
+        let mut bytes = vec![0; length as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+        Self::decode(&bytes, &path)
+    }
+
+    /// Replaces the manifest of a directory in one step, and returns when the new one is on
+    /// stable storage.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`]. It is then the old one or the new one.
+    pub fn write(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        let temporary = format!("{}{TEMPORARY_SUFFIX}", Self::FILE);
+        let replace = || {
+            let file = disk.create(&temporary)?;
+            file.write_all_at(&self.encode(), 0)?;
+            file.sync()?;
+            disk.rename(&temporary, Self::FILE)?;
+            disk.sync()
+        };
+        replace().map_err(|error| StoreError::io("write", disk.path().join(Self::FILE), error))
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         let head = Head {
             magic: MAGIC,
@@ -87,7 +141,8 @@ impl Manifest {
             file_bytes: [0; 8],
             next_number: self.next_number.to_le_bytes(),
             filters: (self.filters.len() as u64).to_le_bytes(),
-            zeros: [0; 24],
+            requests_from: self.requests_from.to_le_bytes(),
+            zeros: [0; 16],
         };
         let mut entries = Vec::new();
         for (name, stored) in &self.filters {
@@ -157,8 +212,20 @@ impl Manifest {
         }
         // From here on the bytes are those that were written; what is checked is that this
         // program understands them.
-        let next_number = u64::from_le_bytes(head.next_number);
-        let mut filters = BTreeMap::new();
+        let (next_number, requests_from) = (
+            u64::from_le_bytes(head.next_number),
+            u64::from_le_bytes(head.requests_from),
+        );
+        for (what, number) in [
+            ("next number", next_number),
+            ("first segment with requests", requests_from),
+        ] {
+            if number > MAX_NUMBER {
+                let expected = format!("at most {MAX_NUMBER}");
+                return Err(damaged(what, expected, number.to_string()));
+            }
+        }
+        let (mut filters, mut numbers) = (BTreeMap::new(), BTreeSet::new());
         while !left.is_empty() {
             let Some((name, stored)) = decode_entry(&mut left) else {
                 let expected = "a filter's entry".to_owned();
@@ -168,6 +235,15 @@ impl Manifest {
                     format!("{} bytes", left.len()),
                 ));
             };
+            // 0 is no number of its own: it stands for a file of the first format.
+            let own = stored.files.iter().filter(|&&file| file > 0);
+            for &number in own.chain([&stored.id.0]) {
+                if number >= next_number || !numbers.insert(number) {
+                    let what = format!("numbers of the filter {name}");
+                    let expected = format!("numbers below {next_number}, each once");
+                    return Err(damaged(&what, expected, number.to_string()));
+                }
+            }
             filters.insert(name, stored);
         }
         let known = [
@@ -195,6 +271,7 @@ impl Manifest {
         }
         Ok(Self {
             next_number,
+            requests_from,
             filters,
         })
     }
@@ -208,9 +285,10 @@ fn decode_entry(left: &mut &[u8]) -> Option<(FilterName, StoredFilter)> {
     let files = files.as_chunks().0.iter().copied().map(u64::from_le_bytes);
     let name = str::from_utf8(&entry.name).ok()?.trim_end_matches('\0');
     let name = name.parse().ok()?;
+    let log_from = u64::from_le_bytes(entry.log_from);
     let stored = StoredFilter {
         id: FilterId(u64::from_le_bytes(entry.id)),
-        log_from: u64::from_le_bytes(entry.log_from),
+        log_from: (log_from <= MAX_NUMBER).then_some(log_from)?,
         files: files.collect(),
     };
     *left = rest;
@@ -234,6 +312,7 @@ mod tests {
         ];
         Manifest {
             next_number: 12,
+            requests_from: 3,
             filters: filters.into(),
         }
     }
@@ -271,6 +350,14 @@ mod tests {
             (32, 4),
             (64 + 144, 1 << 40),
             (64 + 144, 2),
+            // Counted on from.
+            (24, u64::MAX),
+            (40, u64::MAX),
+            (64 + 136, u64::MAX),
+            // Two of a number, and one that is to be given yet.
+            (64 + 128, 4),
+            (64 + 128, 12),
+            (64 + 152, 12),
         ] {
             let mut bytes = manifest.encode();
             bytes.truncate(bytes.len() - 8);

@@ -18,14 +18,21 @@ mod error;
 mod log;
 mod manifest;
 mod name;
+mod names;
 mod snapshot;
+
+/// The greatest version, and the greatest number of a filter, file or segment: those that follow
+/// are counted on from those in the files, whatever they say.
+const MAX_NUMBER: u64 = 1 << 62;
 
 pub use directory::{DataDirectory, Oddities};
 #[cfg(test)]
 pub use disk::simulated;
 pub use disk::{Disk, DiskFile, SystemDisk};
 pub use error::StoreError;
-pub use log::{Batch, FilterId, LogEnd, LogReader, LogWriter, Record, RequestId, Torn};
+pub use log::{
+    Batch, FilterId, LogEnd, LogReader, LogWriter, PendingSync, Record, RequestId, Segment, Torn,
+};
 pub use name::{FilterName, NameError};
 pub use snapshot::{
     FORMAT as SNAPSHOT_FORMAT, FilterReader, ShardState, SnapshotFiles, SnapshotHeader, Written,

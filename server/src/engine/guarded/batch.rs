@@ -9,9 +9,9 @@ use std::{slice, sync::atomic::Ordering};
 
 use parking_lot::RwLock;
 
-use super::{Answer, GuardedFilter, note, shards::Stripe};
+use super::{Answer, Change, GuardedFilter, note, shards::Stripe};
 use crate::{
-    engine::{Keys, region::fetch_to_write},
+    engine::{Keys, journal::Room, region::fetch_to_write},
     filter::hash::KeyHash,
 };
 
@@ -46,15 +46,19 @@ impl GuardedFilter {
 
     /// Whether each of the keys had been seen before it was added, one after the other: a
     /// key that stands there twice is seen the second time.
-    pub fn query_and_add_batch(&self, keys: &impl Keys) -> Answer<Vec<bool>> {
-        let seen = self.insert_batch(keys);
+    pub fn query_and_add_batch(&self, keys: &impl Keys, change: Change<'_>) -> Answer<Vec<bool>> {
+        let seen = self.insert_batch(keys, change);
         self.counters.count(seen.value.len(), trues(&seen.value));
         seen
     }
 
     /// Adds the keys.
-    pub fn add_batch(&self, keys: &impl Keys) -> Answer<()> {
-        let Answer { rests_on, .. } = self.insert_batch(keys);
+    pub fn add_batch(&self, keys: &impl Keys, room: Option<Room<'_>>) -> Answer<()> {
+        let change = Change {
+            room,
+            request: None,
+        };
+        let Answer { rests_on, .. } = self.insert_batch(keys, change);
         Answer {
             value: (),
             rests_on,
@@ -62,7 +66,8 @@ impl GuardedFilter {
     }
 
     /// Adds the keys, and tells of each whether it had been seen before.
-    fn insert_batch(&self, keys: &impl Keys) -> Answer<Vec<bool>> {
+    fn insert_batch(&self, keys: &impl Keys, change: Change<'_>) -> Answer<Vec<bool>> {
+        let mut turn = self.turn_of(change.request);
         let mut seen = vec![true; keys.iter().len()];
         let (mut own_version, mut new, mut rests_on) = (None, 0, 0);
         let places = self.visit(keys, |stripe, first_shard, keys| {
@@ -79,10 +84,18 @@ impl GuardedFilter {
                     set(&mut seen, key, false);
                 });
         });
-        if let (Some(log), Some(version)) = (&self.log, own_version) {
+        if let Some(version) = own_version {
             let is_new = |place: &&Place| seen.get(place.key as usize) == Some(&false);
             let hashes = places.iter().filter(is_new).map(|place| place.hash);
-            log.append(version, None, new, hashes);
+            self.log_change(change.room, turn.as_ref(), version, new, hashes);
+        }
+        if let Some(turn) = turn.as_mut().filter(|turn| turn.is_repeated()) {
+            // In the order of the keys, as far as they are equal: the first one was new.
+            for place in &places {
+                if turn.has_won(place.hash) {
+                    set(&mut seen, place.key as usize, false);
+                }
+            }
         }
         Answer {
             value: seen,

@@ -218,12 +218,18 @@ impl GuardedFilter {
             }
         }
         let shards = files.next(changed, with_keys, self.shape.shard_bits() / 8);
+        let mut latest = version;
         let written = directory.write_snapshot(&header, &shards, |shard, words| {
             // The shards of the spec, as many as `new` made.
             let shard = self.shards.read(shard);
             words.copy_from_slice(&shard.words);
+            latest = shard.state.version.max(latest);
             shard.state
         })?;
+        // A key that a crash leaves in the snapshot and not in the log would be seen by
+        // everybody, also by a request that is repeated because nobody has answered it.
+        let logged = self.log.as_ref().map_or(Ok(()), |log| log.flush(latest));
+        logged.map_err(|error| directory.give_up_snapshot(&header, error))?;
         let changed = files.with(&written);
         directory.set_filter(&self.name, self.id, &changed, log_from)?;
         *files = changed;

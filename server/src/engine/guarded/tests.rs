@@ -59,22 +59,24 @@ fn every_way_to_ask_agrees() {
     for layout in Layout::ALL {
         let filter = filter(layout, 1000);
         assert!(!filter.query(b"a").value);
-        assert!(!filter.query_and_add(b"a").value);
-        assert!(filter.query_and_add(b"a").value);
+        assert!(!filter.query_and_add(b"a", Change::default()).value);
+        assert!(filter.query_and_add(b"a", Change::default()).value);
         assert!(filter.query(b"a").value);
-        filter.add(b"b");
+        filter.add(b"b", None);
         assert_eq!(
             filter.query_batch(&vec!["a", "b", "c"]).value,
             [true, true, false]
         );
-        filter.add_batch(&vec!["c", "a"]);
+        filter.add_batch(&vec!["c", "a"], None);
         assert_eq!(
-            filter.query_and_add_batch(&vec!["c", "d", "d", "a"]).value,
+            filter
+                .query_and_add_batch(&vec!["c", "d", "d", "a"], Change::default())
+                .value,
             [true, false, true, true]
         );
         assert!(
             filter
-                .query_and_add_batch(&Vec::<&str>::new())
+                .query_and_add_batch(&Vec::<&str>::new(), Change::default())
                 .value
                 .is_empty()
         );
@@ -95,14 +97,14 @@ fn every_way_to_ask_agrees() {
 fn versions_count_changes() {
     let filter = filter(Layout::Blocked, 1000);
     let version = || filter.status().version;
-    filter.add_batch(&vec!["a", "b", "c"]);
+    filter.add_batch(&vec!["a", "b", "c"], None);
     assert_eq!(version(), 1);
-    filter.add_batch(&vec!["a", "b", "c"]);
-    filter.query_and_add(b"a");
+    filter.add_batch(&vec!["a", "b", "c"], None);
+    filter.query_and_add(b"a", Change::default());
     filter.query(b"zz");
     assert_eq!(version(), 1);
-    filter.query_and_add(b"d");
-    filter.add(b"e");
+    filter.query_and_add(b"d", Change::default());
+    filter.add(b"e", None);
     assert_eq!(version(), 3);
 }
 
@@ -123,13 +125,18 @@ fn one_winner() {
                 let (filter, keys, backwards, won) = (&filter, &keys, &backwards, &won);
                 scope.spawn(move || match racer % 3 {
                     0 => (0..keys.len())
-                        .filter(|&i| !filter.query_and_add(keys[i].as_bytes()).value)
+                        .filter(|&i| {
+                            !filter
+                                .query_and_add(keys[i].as_bytes(), Change::default())
+                                .value
+                        })
                         .for_each(won),
                     1 => (0..keys.len())
-                        .zip(
-                            keys.chunks(100)
-                                .flat_map(|keys| filter.query_and_add_batch(&keys.to_vec()).value),
-                        )
+                        .zip(keys.chunks(100).flat_map(|keys| {
+                            filter
+                                .query_and_add_batch(&keys.to_vec(), Change::default())
+                                .value
+                        }))
                         .for_each(|(i, seen)| {
                             if !seen {
                                 won(i)
@@ -137,11 +144,11 @@ fn one_winner() {
                         }),
                     _ => (0..keys.len())
                         .rev()
-                        .zip(
-                            backwards
-                                .chunks(77)
-                                .flat_map(|keys| filter.query_and_add_batch(&keys.to_vec()).value),
-                        )
+                        .zip(backwards.chunks(77).flat_map(|keys| {
+                            filter
+                                .query_and_add_batch(&keys.to_vec(), Change::default())
+                                .value
+                        }))
                         .for_each(|(i, seen)| {
                             if !seen {
                                 won(i)
@@ -180,7 +187,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
             for batch in 0..3000 {
                 let keys: Vec<String> = (batch * 100..(batch + 1) * 100).map(key).collect();
                 let pass = gate.pass().unwrap();
-                filter.add_batch(&keys);
+                filter.add_batch(&keys, None);
                 drop(pass);
                 acknowledged.store((batch + 1) * 100, Ordering::Release);
                 if done.load(Ordering::Relaxed) {
@@ -213,7 +220,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
             .collect()
     };
     assert!(stale(&filter).is_empty());
-    filter.add(b"one more");
+    filter.add(b"one more", None);
     assert!(filter.has_changed());
     let hash = filter.hasher.hash(b"one more");
     assert_eq!(stale(&filter), HashSet::from([filter.shape.shard(hash)]));
@@ -230,11 +237,11 @@ fn a_store_begins_between_calls() {
     let files = disk.names().unwrap();
     thread::scope(|scope| {
         let pass = gate.pass().unwrap();
-        filter.add(b"the first of a batch");
+        filter.add(b"the first of a batch", None);
         let storing = scope.spawn(|| store_while(&filter, &directory, &gate).unwrap());
         thread::sleep(std::time::Duration::from_millis(20));
         assert_eq!(disk.names().unwrap(), files);
-        filter.add(b"the last of a batch");
+        filter.add(b"the last of a batch", None);
         drop(pass);
         assert_eq!(storing.join().unwrap().version, 2);
     });
@@ -249,9 +256,9 @@ fn a_snapshot_holds_what_has_changed() {
     let filter = filter(Layout::Blocked, 100_000_000);
     let shards = filter.shape.shard_count() as u64;
     assert!(shards > 40);
-    filter.add_batch(&(0..10_000).map(key).collect::<Vec<_>>());
+    filter.add_batch(&(0..10_000).map(key).collect::<Vec<_>>(), None);
     let all = store(&filter, &directory).unwrap();
-    filter.add(b"one more");
+    filter.add(b"one more", None);
     let change = store(&filter, &directory).unwrap();
     assert!(change.written_bytes > 0);
     assert!(change.written_bytes * shards < all.written_bytes * 11 / 10);
@@ -265,7 +272,7 @@ fn a_snapshot_holds_what_has_changed() {
     assert!(restored.query(b"one more").value);
     assert!((0..10_000).all(|index| restored.query(key(index).as_bytes()).value));
     // It knows what it has on the disk.
-    restored.add(b"another");
+    restored.add(b"another", None);
     let change = store(&restored, &directory).unwrap();
     assert!(change.written_bytes * shards < all.written_bytes * 11 / 10);
 }
@@ -293,7 +300,7 @@ fn callers_share_a_snapshot_that_holds_what_they_were_told() {
     let dir = tempfile::tempdir().unwrap();
     let directory = DataDirectory::open(dir.path()).unwrap();
     let filter = filter(Layout::Blocked, 1000);
-    filter.add(b"a");
+    filter.add(b"a", None);
     let first = block_on(filter.turn());
     let mut second = Box::pin(filter.turn());
     let polled = second

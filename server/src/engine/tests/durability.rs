@@ -21,6 +21,7 @@ fn on(disk: &SimulatedDisk, durability: Durability) -> Result<Engine, EngineErro
             max_memory_bytes: 1 << 30,
             durability,
             segment_bytes: 64 << 10,
+            requests: RequestLimits::default(),
         },
     ))
 }
@@ -290,6 +291,7 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
     assert_eq!(seen, [true; 40]);
 }
 
+/// The number of segments, with the one that is made ahead.
 fn segments(disk: &SimulatedDisk) -> usize {
     let names = disk.names().unwrap().into_iter();
     names.filter(|name| name.ends_with(".log")).count()
@@ -305,7 +307,7 @@ async fn the_log_does_not_grow_for_ever() {
         engine.create_filter("resting", small()).await.unwrap();
         let large = SpecRequest::new(100_000, 0.001);
         engine.create_filter("urls", large).await.unwrap();
-        assert!(segments(&disk) <= 2, "round {round}");
+        assert!(segments(&disk) <= 3, "round {round}");
         engine.add("urls", &key(round)).await.unwrap();
         if round == 3 {
             engine.add("resting", "a").await.unwrap();
@@ -313,7 +315,7 @@ async fn the_log_does_not_grow_for_ever() {
         for outcome in engine.store_changed().await {
             outcome.result.unwrap();
         }
-        assert_eq!(segments(&disk), 1, "round {round}");
+        assert!(segments(&disk) <= 2, "round {round}");
     }
     // A segment has 64 KiB.
     let engine = start(&disk, INTERVAL).await.unwrap();
@@ -321,9 +323,9 @@ async fn the_log_does_not_grow_for_ever() {
         let keys: Vec<String> = (0..100).map(|i| key(1000 + batch * 100 + i)).collect();
         engine.add_batch("urls", keys).await.unwrap();
     }
-    assert!(segments(&disk) > 2);
+    assert!(segments(&disk) > 3);
     engine.store_changed().await;
-    assert_eq!(segments(&disk), 1);
+    assert!(segments(&disk) <= 2);
     drop(engine);
     let engine = start(&disk.kill(), INTERVAL).await.unwrap();
     assert!(engine.query("resting", "a").await.unwrap());

@@ -3,9 +3,76 @@
 use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The most bytes that the records of a batch may have: those of the largest message, and some.
-/// What a file says of a longer one is not believed.
-pub const MAX_BODY_BYTES: usize = 32 << 20;
+use super::record::{self, FilterId, Record, RequestId};
+use crate::filter::hash::KeyHash;
+
+/// The most bytes that the records of a batch may have. What a file says of a longer one is not
+/// believed.
+pub const MAX_BODY_BYTES: usize = 256 << 10;
+
+/// Records that are written at once.
+#[derive(Debug)]
+pub struct Batch {
+    /// The records, behind the place for the header.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Default for Batch {
+    /// No records.
+    fn default() -> Self {
+        Self {
+            bytes: vec![0; BatchHeader::BYTES],
+        }
+    }
+}
+
+impl Batch {
+    /// The most bytes that a batch takes in a segment.
+    pub const MAX_BYTES: u64 = (BatchHeader::BYTES + MAX_BODY_BYTES) as u64;
+
+    /// The bytes that a record of a batch of its own takes.
+    pub const fn bytes_for(hashes: usize) -> u64 {
+        (BatchHeader::BYTES + record::encoded_bytes(hashes)) as u64
+    }
+
+    /// Adds what a call of a version added to a filter.
+    pub fn push(
+        &mut self,
+        filter: FilterId,
+        version: u64,
+        request: Option<&RequestId>,
+        hashes: impl Iterator<Item = KeyHash>,
+    ) {
+        record::encode(filter, version, request, hashes, &mut self.bytes);
+    }
+
+    /// Whether there are no records.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.len() == BatchHeader::BYTES
+    }
+
+    /// The bytes that it takes in a segment.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Whether a record of so many hashes fits beside those there are, into so many bytes in
+    /// all.
+    pub fn fits(&self, hashes: usize, max_bytes: u64) -> bool {
+        self.bytes() + record::encoded_bytes(hashes) as u64 <= max_bytes.min(Self::MAX_BYTES)
+    }
+
+    /// The records.
+    pub fn records(&self) -> impl Iterator<Item = Record> {
+        let mut left = self.bytes.get(BatchHeader::BYTES..).unwrap_or_default();
+        std::iter::from_fn(move || record::decode(&mut left))
+    }
+
+    /// Removes the records, and keeps their memory.
+    pub fn clear(&mut self) {
+        self.bytes.truncate(BatchHeader::BYTES);
+    }
+}
 
 /// What stands before the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,9 +81,10 @@ pub struct BatchHeader {
     pub checksum: u64,
     /// The length of the records.
     pub body_bytes: usize,
-    /// Up to where the segment had been synced when the batch was written.
+    /// Up to where the segment had been synced when the batch was written. In the first batch of
+    /// a segment: where the log ends before it, in another segment; 0 if there is none.
     pub synced: u64,
-    /// The checksum of the batch before; the salt of the segment in its first batch.
+    /// The checksum of the batch before, in this segment or another; 0 if there is none.
     pub previous: u64,
 }
 

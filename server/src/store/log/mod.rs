@@ -6,9 +6,11 @@
 //! records    the hashes that one call added to one filter, and the version that it led to
 //! ```
 //!
-//! The header of a segment says where the one before it ends, so a segment is closed by the
-//! next one being opened. The last one ends with its last whole batch: what a crash left behind
-//! that is cut off by the segment that the next start opens.
+//! The first batch of a segment says where the log ends before it, so a segment is closed when
+//! the next one is begun. The last one ends with its last whole batch: what a crash left behind
+//! that is cut off by the segment that the next start begins. Behind the last one there may be
+//! segments without batches: they are made ahead, so that there is room on the disk for what is
+//! added while no more can be had.
 //!
 //! # What may be torn
 //!
@@ -25,9 +27,10 @@ mod writer;
 
 pub(super) use self::segment::{file_name as segment_file, sequence as segment_of};
 pub use self::{
+    batch::Batch,
     reader::{LogEnd, LogReader, Torn},
     record::{FilterId, Record, RequestId},
-    writer::{Batch, LogWriter},
+    writer::{LogWriter, PendingSync, Segment},
 };
 
 #[cfg(test)]

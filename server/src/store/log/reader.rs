@@ -107,29 +107,43 @@ impl<'a> LogReader<'a> {
         &self,
         mut visit: impl FnMut(Record) -> Result<(), E>,
     ) -> Result<(LogEnd, Option<Torn>), E> {
-        let mut end = LogEnd::default();
-        let mut segments = self.sequences.iter().peekable();
-        let mut next = match segments.next() {
-            Some(&first) => Some(Segment::open(self.disk, first)?),
-            None => None,
+        let mut end = LogEnd {
+            sequence: self.sequences.first().map_or(0, |first| first - 1),
+            ..LogEnd::default()
         };
-        while let Some(mut segment) = next {
-            next = match segments.next() {
-                Some(&sequence) => Some(Segment::open(self.disk, sequence)?),
-                None => None,
+        let mut last: Option<Segment> = None;
+        // Those behind it that have no batches, yet.
+        let mut empty: Vec<Segment> = Vec::new();
+        for &sequence in &self.sequences {
+            let next = Segment::open(self.disk, sequence)?;
+            let Some(first) = next.first_batch()? else {
+                empty.push(next);
+                continue;
             };
-            let until = next.as_ref().map(|next| next.header);
-            segment.read(until, &mut visit)?;
-            end = LogEnd {
-                sequence: segment.header.sequence,
-                at: segment.at,
-                checksum: segment.checksum,
-            };
-            if next.is_none() {
-                return Ok((end, segment.torn()?));
+            // None is begun before there are batches in the one before.
+            if let Some(skipped) = empty.first() {
+                let at = SegmentHeader::BYTES as u64;
+                return Err(E::from(skipped.damaged(at, "a whole batch")));
+            }
+            if let Some(mut last) = last.replace(next) {
+                last.read(Some(first), &mut visit)?;
             }
         }
-        Ok((end, None))
+        let mut torn = None;
+        if let Some(mut last) = last {
+            last.read(None, &mut visit)?;
+            end = LogEnd {
+                sequence: last.header.sequence,
+                at: last.at,
+                checksum: last.checksum,
+            };
+            torn = last.torn()?;
+        }
+        for empty in empty {
+            let of_this = empty.torn()?;
+            torn = torn.or(of_this);
+        }
+        Ok((end, torn))
     }
 }
 
@@ -168,25 +182,31 @@ impl Segment {
             bytes,
             header,
             at: SegmentHeader::BYTES as u64,
-            checksum: header.salt,
+            checksum: 0,
         })
     }
 
-    /// Reads batches: up to where the next segment says that this one ends, or else as long as
-    /// they are whole.
+    /// The header of its first batch, if it has a whole one.
+    fn first_batch(&self) -> Result<Option<BatchHeader>, StoreError> {
+        self.batch(SegmentHeader::BYTES as u64, &mut Vec::new())
+    }
+
+    /// Reads batches: up to where the first batch of the next segment says that the log ends
+    /// before it, or else as long as they are whole.
     fn read<E: From<StoreError>>(
         &mut self,
-        next: Option<SegmentHeader>,
+        next: Option<BatchHeader>,
         visit: &mut impl FnMut(Record) -> Result<(), E>,
     ) -> Result<(), E> {
-        let until = next.map_or(self.bytes, |next| next.previous_end);
+        let until = next.map_or(self.bytes, |next| next.synced);
         let mut batch = Vec::new();
         while self.at < until {
             let Some(header) = self.batch(self.at, &mut batch)? else {
                 break;
             };
+            let is_first = self.at == SegmentHeader::BYTES as u64;
             let follows = header.previous == self.checksum && header.synced <= self.at;
-            if !follows {
+            if !is_first && !follows {
                 break;
             }
             let mut records = batch.get(BatchHeader::BYTES..).unwrap_or_default();
@@ -199,7 +219,7 @@ impl Segment {
             self.checksum = header.checksum;
         }
         let Some(next) = next else { return Ok(()) };
-        if self.at != until || self.checksum != next.previous_checksum {
+        if self.at != until || self.checksum != next.previous {
             return Err(E::from(self.damaged(self.at, "a whole batch")));
         }
         Ok(())
@@ -264,7 +284,9 @@ impl Segment {
                 patience = patience
                     .checked_sub(batch.len() as u64)
                     .ok_or_else(|| self.damaged(self.at, "a whole batch"))?;
-                if found.is_some_and(|header| header.synced > self.at) {
+                // The first one speaks of another segment.
+                let is_relied_on = |header: BatchHeader| header.synced > self.at;
+                if found.is_some_and(is_relied_on) {
                     return Err(self.damaged(self.at, "a whole batch"));
                 }
             }

@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::filter::hash::KeyHash;
+use crate::{filter::hash::KeyHash, store::MAX_NUMBER};
 
 /// Which filter a record is of. No two filters of a data directory ever have the same, not even
 /// one after the other under one name.
@@ -38,7 +38,7 @@ struct Head {
 const HAS_REQUEST: u32 = 1;
 
 /// The bytes that a record with so many hashes takes at most.
-pub fn encoded_bytes(hashes: usize) -> usize {
+pub const fn encoded_bytes(hashes: usize) -> usize {
     size_of::<Head>() + 16 + 16 * hashes
 }
 
@@ -93,10 +93,18 @@ pub fn decode(from: &mut &[u8]) -> Option<Record> {
             high: (hash >> 64) as u64,
         }
     });
+    let (filter, version) = (
+        u64::from_le_bytes(head.filter),
+        u64::from_le_bytes(head.version),
+    );
+    // Those after it are counted from here.
+    if filter > MAX_NUMBER || version > MAX_NUMBER {
+        return None;
+    }
     *from = rest;
     Some(Record {
-        filter: FilterId(u64::from_le_bytes(head.filter)),
-        version: u64::from_le_bytes(head.version),
+        filter: FilterId(filter),
+        version,
         request,
         hashes: hashes.collect(),
     })

@@ -5,24 +5,20 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::store::StoreError;
+use crate::store::{MAX_NUMBER, StoreError};
 
 /// The format that is written, and the newest that is read.
 const FORMAT: u32 = 1;
 const MAGIC: [u8; 8] = *b"SEENSLOG";
 const SUFFIX: &str = ".log";
 
-/// What a segment says of itself and of the one before it.
+/// What a segment says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// Its number: one more than that of the one before.
     pub sequence: u64,
     /// Random, and part of all checksums: so no bytes of another segment look like a batch.
     pub salt: u64,
-    /// Where the segment before ends; 0 if there is none.
-    pub previous_end: u64,
-    /// The checksum of its last batch, or its salt if it has none; 0 if there is none.
-    pub previous_checksum: u64,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -33,9 +29,7 @@ struct Encoded {
     header_bytes: [u8; 4],
     sequence: [u8; 8],
     salt: [u8; 8],
-    previous_end: [u8; 8],
-    previous_checksum: [u8; 8],
-    zeros: [u8; 8],
+    zeros: [u8; 24],
     checksum: [u8; 8],
 }
 
@@ -50,9 +44,7 @@ impl SegmentHeader {
             header_bytes: (Self::BYTES as u32).to_le_bytes(),
             sequence: self.sequence.to_le_bytes(),
             salt: self.salt.to_le_bytes(),
-            previous_end: self.previous_end.to_le_bytes(),
-            previous_checksum: self.previous_checksum.to_le_bytes(),
-            zeros: [0; 8],
+            zeros: [0; 24],
             checksum: [0; 8],
         };
         encoded.checksum = checksum(bytemuck::bytes_of(&encoded)).to_le_bytes();
@@ -105,8 +97,6 @@ impl SegmentHeader {
         let header = Self {
             sequence: u64::from_le_bytes(encoded.sequence),
             salt: u64::from_le_bytes(encoded.salt),
-            previous_end: u64::from_le_bytes(encoded.previous_end),
-            previous_checksum: u64::from_le_bytes(encoded.previous_checksum),
         };
         require(
             "number of the segment",
@@ -133,5 +123,5 @@ pub fn file_name(sequence: u64) -> String {
 /// The number of the segment in a file of this name; `None` if it is no segment's.
 pub fn sequence(file: &str) -> Option<u64> {
     let sequence = u64::from_str_radix(file.strip_suffix(SUFFIX)?, 16).ok()?;
-    (file == file_name(sequence)).then_some(sequence)
+    (file == file_name(sequence) && sequence <= MAX_NUMBER).then_some(sequence)
 }

@@ -40,7 +40,12 @@ fn read_from(disk: &SimulatedDisk, first: u64) -> Found {
     Ok((records, end, torn))
 }
 
-fn write(log: &mut LogWriter, records: &[Record]) -> Result<(), StoreError> {
+/// The segment after the one that is written to.
+fn next(log: &LogWriter) -> Result<Segment, StoreError> {
+    Segment::create(&**log.disk(), log.sequence() + 1, SEGMENT_BYTES)
+}
+
+fn batch(records: &[Record]) -> Batch {
     let mut batch = Batch::default();
     for record in records {
         let hashes = record.hashes.iter().copied();
@@ -51,11 +56,26 @@ fn write(log: &mut LogWriter, records: &[Record]) -> Result<(), StoreError> {
             hashes,
         );
     }
-    log.write(batch)
+    batch
+}
+
+/// Writes the batch, if there is one, to the next segment if there is no room in this one.
+fn write_batch(log: &mut LogWriter, batch: &mut Option<Batch>) -> Result<(), StoreError> {
+    let bytes = batch.as_ref().map_or(0, Batch::bytes);
+    if log.room_bytes() < bytes {
+        log.roll(next(log)?)?;
+    }
+    // From here on the log keeps it.
+    batch.take().map_or(Ok(()), |batch| log.write(batch))
+}
+
+fn write(log: &mut LogWriter, records: &[Record]) -> Result<(), StoreError> {
+    write_batch(log, &mut Some(batch(records)))
 }
 
 fn open(disk: &SimulatedDisk, end: LogEnd) -> Result<LogWriter, StoreError> {
-    LogWriter::open(Arc::new(disk.clone()), end, SEGMENT_BYTES)
+    let segment = Segment::create(disk, end.sequence + 1, SEGMENT_BYTES)?;
+    Ok(LogWriter::new(Arc::new(disk.clone()), end, segment))
 }
 
 /// A log of some segments, synced, and what is in it.
@@ -89,22 +109,6 @@ fn what_was_written_is_read_in_order() {
     assert_eq!(found.len(), 61);
 }
 
-#[test]
-fn a_batch_larger_than_a_segment_gets_one_that_fits() {
-    let disk = SimulatedDisk::default();
-    let mut log = open(&disk, LogEnd::default()).unwrap();
-    let large = Record {
-        hashes: vec![KeyHash::default(); 1000],
-        ..record(1, &mut Chance::new(1))
-    };
-    write(&mut log, std::slice::from_ref(&large)).unwrap();
-    log.sync().unwrap();
-    write(&mut log, &[record(2, &mut Chance::new(1))]).unwrap();
-    let (found, ..) = read(&disk).unwrap();
-    assert_eq!(found.len(), 2);
-    assert_eq!(found[0], large);
-}
-
 /// Writes, syncs and opens segments at random until the power is cut or enough is done. Returns
 /// what was written, and how much of it was synced.
 fn work(disk: &SimulatedDisk, chance: &mut Chance) -> (Vec<Record>, usize) {
@@ -112,22 +116,41 @@ fn work(disk: &SimulatedDisk, chance: &mut Chance) -> (Vec<Record>, usize) {
     let Ok(mut log) = open(disk, LogEnd::default()) else {
         return (written, synced);
     };
+    let mut spare = None;
     for _ in 0..20 {
         let first = written.len() as u64 + 1;
         let records: Vec<Record> = (0..chance.below(4))
             .map(|index| record(first + index, chance))
             .collect();
         written.extend(records.clone());
-        let mut done = write(&mut log, &records);
-        if done.is_ok() && chance.one_in(8) {
-            done = log.roll();
+        let mut batch = Some(batch(&records));
+        let mut done = write_batch(&mut log, &mut batch);
+        // Made ahead, and not always needed before the power is cut.
+        if done.is_ok() && spare.is_none() && chance.one_in(4) {
+            let made = next(&log).map(|segment| spare = Some(segment));
+            done = made;
+        }
+        // Only from one that has batches.
+        let is_begun = log.room_bytes() < SEGMENT_BYTES - Segment::OVERHEAD_BYTES;
+        if done.is_ok() && is_begun && chance.one_in(8) {
+            let is_next = |spare: &Segment| spare.number() == log.sequence() + 1;
+            let next = spare.take().filter(is_next).map_or_else(|| next(&log), Ok);
+            done = next.and_then(|next| log.roll(next));
         } else if done.is_ok() && chance.one_in(2) {
             done = log.sync();
         } else if done.is_ok() {
             continue;
         }
         // What fails once is made good.
-        if done.or_else(|_| log.recover()).is_err() {
+        let recovered = done.or_else(|_| {
+            spare = None;
+            let bytes = Segment::OVERHEAD_BYTES + log.unsynced_bytes();
+            let number = log.sequence_to_recover();
+            log.recover(Segment::create(disk, number, bytes.max(SEGMENT_BYTES))?)?;
+            write_batch(&mut log, &mut batch)?;
+            log.sync()
+        });
+        if recovered.is_err() {
             return (written, synced);
         }
         synced = written.len();
@@ -153,7 +176,9 @@ fn a_power_cut_anywhere_loses_nothing_that_was_synced() {
 
             // The log goes on from there, also if the next power cut comes at once.
             if let Ok(mut log) = open(&found, end) {
-                write(&mut log, &written).unwrap();
+                for records in written.chunks(3) {
+                    write(&mut log, records).unwrap();
+                }
                 log.sync().unwrap();
             }
             let (again, ..) = read_from(&found.cut(&mut chance), 0).unwrap();
@@ -292,7 +317,7 @@ fn batches_that_are_swapped_are_found() {
             request: None,
             ..record(version, &mut Chance::new(1))
         };
-        ends.push(log.segment.written.at as usize);
+        ends.push((SEGMENT_BYTES - log.room_bytes()) as usize);
         write(&mut log, &[same_length]).unwrap();
         if version >= 3 {
             log.sync().unwrap();
@@ -304,7 +329,7 @@ fn batches_that_are_swapped_are_found() {
     bad[ends[1]..ends[2]].copy_from_slice(&good[ends[0]..ends[1]]);
     disk.put(&name, &bad);
     let error = read(&disk).unwrap_err().to_string();
-    assert!(error.contains("batch at byte 64"), "{error}");
+    assert!(error.contains("batch at byte 168"), "{error}");
     disk.put(&name, &good);
     read(&disk).unwrap();
 }

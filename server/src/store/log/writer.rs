@@ -1,17 +1,13 @@
 //! Writes the log, one batch after the other.
 
-use std::{io, sync::Arc};
+use std::{collections::VecDeque, io, sync::Arc};
 
 use super::{
-    batch::{BatchHeader, MAX_BODY_BYTES},
+    batch::{Batch, BatchHeader},
     reader::LogEnd,
-    record::{self, FilterId, RequestId},
     segment::{SegmentHeader, file_name},
 };
-use crate::{
-    filter::hash::KeyHash,
-    store::{Disk, DiskFile, StoreError},
-};
+use crate::store::{Disk, DiskFile, StoreError};
 
 /// The end of the log, where batches are added.
 ///
@@ -20,86 +16,107 @@ use crate::{
 #[derive(Debug)]
 pub struct LogWriter {
     disk: Arc<dyn Disk>,
-    segment_bytes: u64,
-    pub(super) segment: Segment,
-    /// The batches behind `segment.synced`.
-    unsynced: Vec<Batch>,
+    segment: Segment,
+    /// The end of the log. In an earlier segment if there are no batches in this one.
+    written: LogEnd,
+    /// The end of what is on stable storage.
+    synced: LogEnd,
+    /// What is between the two, with the end of each batch.
+    unsynced: VecDeque<(LogEnd, Batch)>,
+    unsynced_bytes: u64,
+    spent: Vec<Batch>,
 }
 
-/// Records that are written at once.
+/// A segment without batches, on stable storage.
 #[derive(Debug)]
-pub struct Batch {
-    /// The records, behind the place for the header.
-    bytes: Vec<u8>,
-}
-
-#[derive(Debug)]
-pub(super) struct Segment {
-    file: Box<dyn DiskFile>,
+pub struct Segment {
+    file: Arc<dyn DiskFile>,
     sequence: u64,
     salt: u64,
     /// The room that is kept for it.
     bytes: u64,
-    pub(super) written: Position,
-    synced: Position,
 }
 
-/// A place between two batches of a segment.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Position {
-    pub(super) at: u64,
-    /// The checksum of the batch before it.
-    checksum: u64,
+/// Batches that have been written, to be put on stable storage while others are written.
+#[derive(Debug)]
+pub struct PendingSync {
+    file: Arc<dyn DiskFile>,
+    /// Their end.
+    end: LogEnd,
+    /// Where the file is, for messages.
+    path: std::path::PathBuf,
 }
 
-impl Default for Batch {
-    /// No records.
-    fn default() -> Self {
-        Self {
-            bytes: vec![0; BatchHeader::BYTES],
-        }
-    }
-}
+impl Segment {
+    /// The bytes of a segment that no batch can take.
+    pub const OVERHEAD_BYTES: u64 = SegmentHeader::BYTES as u64;
 
-impl Batch {
-    /// Adds what a call of a version added to a filter.
-    pub fn push(
-        &mut self,
-        filter: FilterId,
-        version: u64,
-        request: Option<&RequestId>,
-        hashes: impl Iterator<Item = KeyHash>,
-    ) {
-        record::encode(filter, version, request, hashes, &mut self.bytes);
-    }
-
-    /// Whether there are no records.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.len() == BatchHeader::BYTES
-    }
-
-    /// Whether a record of so many hashes fits beside those there are.
-    pub fn fits(&self, hashes: usize) -> bool {
-        let bytes = self.bytes.len() + record::encoded_bytes(hashes);
-        bytes <= BatchHeader::BYTES + MAX_BODY_BYTES
-    }
-}
-
-impl LogWriter {
-    /// Opens a segment behind the end of a log, with room for so many bytes, and returns when it
-    /// is on stable storage.
+    /// Makes the segment of a number, with room kept for so many bytes, and returns when it is
+    /// on stable storage. One of the same number is replaced.
     ///
     /// # Errors
     ///
     /// [`StoreError::Io`].
-    pub fn open(disk: Arc<dyn Disk>, end: LogEnd, segment_bytes: u64) -> Result<Self, StoreError> {
-        let segment = Segment::create(&*disk, end, segment_bytes)?;
-        Ok(Self {
+    pub fn create(disk: &dyn Disk, sequence: u64, bytes: u64) -> Result<Self, StoreError> {
+        let (name, temporary) = (file_name(sequence), format!("{}.tmp", file_name(sequence)));
+        let create = || {
+            let salt = getrandom::u64()?;
+            let file = disk.create(&temporary)?;
+            file.reserve(bytes)?;
+            file.write_all_at(&SegmentHeader { sequence, salt }.encode(), 0)?;
+            file.sync()?;
+            disk.rename(&temporary, &name)?;
+            disk.sync()?;
+            Ok(Self {
+                file: file.into(),
+                sequence,
+                salt,
+                bytes,
+            })
+        };
+        create().map_err(|error| StoreError::io("open", disk.path().join(&name), error))
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The room for batches in it.
+    pub fn room_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(Self::OVERHEAD_BYTES)
+    }
+}
+
+impl PendingSync {
+    /// Returns when the batches are on stable storage.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`]; the segment must then not be relied on any more.
+    pub fn run(&self) -> Result<(), StoreError> {
+        let synced = self.file.sync();
+        synced.map_err(|error| StoreError::io("sync", &self.path, error))
+    }
+}
+
+impl LogWriter {
+    /// Writes behind the end of a log, to a segment with the next number.
+    pub fn new(disk: Arc<dyn Disk>, end: LogEnd, segment: Segment) -> Self {
+        Self {
             disk,
-            segment_bytes,
             segment,
-            unsynced: Vec::new(),
-        })
+            written: end,
+            synced: end,
+            unsynced: VecDeque::new(),
+            unsynced_bytes: 0,
+            spent: Vec::new(),
+        }
+    }
+
+    /// The directory that it writes to.
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
     }
 
     /// The number of the segment that is written to.
@@ -107,23 +124,86 @@ impl LogWriter {
         self.segment.sequence
     }
 
-    /// Writes a batch, to a new segment if there is no room in this one. It is on stable storage
-    /// after [`Self::sync`].
+    /// The number of the segment to [recover](Self::recover) in: this one again if nothing of it
+    /// is on stable storage.
+    pub fn sequence_to_recover(&self) -> u64 {
+        self.synced.sequence + 1
+    }
+
+    /// The room that is left in the segment that is written to.
+    pub fn room_bytes(&self) -> u64 {
+        self.segment.bytes.saturating_sub(self.at())
+    }
+
+    /// How much has been written that is not on stable storage.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.unsynced_bytes
+    }
+
+    /// What has been written that is not on stable storage.
+    pub fn unsynced(&self) -> impl Iterator<Item = &Batch> {
+        self.unsynced.iter().map(|(_, batch)| batch)
+    }
+
+    /// Where the next batch begins.
+    fn at(&self) -> u64 {
+        self.in_this_segment(self.written)
+    }
+
+    /// Where this segment ends if the log ended there.
+    fn in_this_segment(&self, end: LogEnd) -> u64 {
+        if end.sequence == self.segment.sequence {
+            end.at
+        } else {
+            SegmentHeader::BYTES as u64
+        }
+    }
+
+    /// Writes a batch to the segment, which has room for it. It is on stable storage after
+    /// [`Self::sync`].
     ///
     /// # Errors
     ///
     /// [`StoreError::Io`]. The batch is then kept, and written by [`Self::recover`].
-    pub fn write(&mut self, batch: Batch) -> Result<(), StoreError> {
-        let bytes = batch.bytes.len() as u64;
-        self.unsynced.push(batch);
-        if self.segment.written.at + bytes > self.segment.bytes {
-            // The batch is not in this segment, and goes to the next one.
-            let batch = self.unsynced.pop();
-            let rolled = self.roll();
-            self.unsynced.extend(batch);
-            rolled?;
-        }
-        self.segment.write_last(&mut self.unsynced, &*self.disk)
+    pub fn write(&mut self, mut batch: Batch) -> Result<(), StoreError> {
+        self.unsynced_bytes += batch.bytes();
+        // A copy of a small one, or its memory for a large one would be kept as well.
+        let kept = if batch.bytes.len() < batch.bytes.capacity() / 2 {
+            let bytes = batch.bytes.clone();
+            batch.clear();
+            self.spent.push(batch);
+            Batch { bytes }
+        } else {
+            batch
+        };
+        self.unsynced.push_back((self.written, kept));
+        self.write_kept(self.unsynced.len() - 1)
+    }
+
+    /// The memory of a batch that is no longer kept, for another.
+    pub fn spent(&mut self) -> Option<Batch> {
+        self.spent.pop()
+    }
+
+    /// Writes one of the batches that are kept.
+    fn write_kept(&mut self, index: usize) -> Result<(), StoreError> {
+        let (at, synced) = (self.at(), self.in_this_segment(self.synced));
+        let is_first = self.written.sequence != self.segment.sequence;
+        let synced = if is_first { self.written.at } else { synced };
+        let Some((end, Batch { bytes })) = self.unsynced.get_mut(index) else {
+            return Ok(());
+        };
+        let checksum = BatchHeader::write(bytes, self.segment.salt, synced, self.written.checksum);
+        *end = LogEnd {
+            sequence: self.segment.sequence,
+            at: at + bytes.len() as u64,
+            checksum,
+        };
+        let end = *end;
+        let written = self.segment.file.write_all_at(bytes, at);
+        written.map_err(|error| self.failed("write", error))?;
+        self.written = end;
+        Ok(())
     }
 
     /// Puts all batches on stable storage.
@@ -133,122 +213,78 @@ impl LogWriter {
     /// [`StoreError::Io`]. What was not synced before is then not relied on: it is kept, and
     /// written again by [`Self::recover`].
     pub fn sync(&mut self) -> Result<(), StoreError> {
-        self.segment.sync(&*self.disk)?;
-        self.unsynced.clear();
-        Ok(())
+        match self.begin_sync() {
+            None => Ok(()),
+            Some(sync) => {
+                sync.run()?;
+                self.end_sync(&sync);
+                Ok(())
+            }
+        }
     }
 
-    /// Goes on in a new segment, after putting all batches on stable storage. If there are none
-    /// in this one, it is new.
+    /// What a sync has to do, if there is anything to be synced.
+    pub fn begin_sync(&self) -> Option<PendingSync> {
+        (!self.unsynced.is_empty()).then(|| PendingSync {
+            file: self.segment.file.clone(),
+            end: self.written,
+            path: self.path(),
+        })
+    }
+
+    /// Notes that a sync has been [run](Sync::run).
+    pub fn end_sync(&mut self, sync: &PendingSync) {
+        self.synced = sync.end;
+        while let Some((end, _)) = self.unsynced.front()
+            && end.at <= sync.end.at
+            && let Some((_, mut batch)) = self.unsynced.pop_front()
+        {
+            self.unsynced_bytes -= batch.bytes();
+            batch.clear();
+            self.spent.push(batch);
+        }
+    }
+
+    /// Goes on in a segment with the next number, after putting all batches on stable storage:
+    /// or the new segment might be found, and not what it goes on from.
     ///
     /// # Errors
     ///
     /// As [`Self::sync`].
-    pub fn roll(&mut self) -> Result<(), StoreError> {
+    pub fn roll(&mut self, next: Segment) -> Result<(), StoreError> {
         self.sync()?;
-        if self.segment.written.at == SegmentHeader::BYTES as u64 {
-            return Ok(());
-        }
-        self.segment = Segment::create(&*self.disk, self.segment.end(), self.segment_bytes)?;
+        self.segment = next;
         Ok(())
     }
 
     /// After an error: gives this segment up behind the last place that was synced, and writes
-    /// the batches from there on to a new one. Returns when they are on stable storage.
+    /// the batches from there on to another, of [this number](Self::sequence_to_recover). Returns
+    /// when they are on stable storage.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]; to be tried again.
-    pub fn recover(&mut self) -> Result<(), StoreError> {
-        let bytes: usize = self.unsynced.iter().map(|batch| batch.bytes.len()).sum();
-        let bytes = SegmentHeader::BYTES as u64 + bytes as u64;
-        let end = self.segment.end();
-        let mut segment = Segment::create(&*self.disk, end, bytes.max(self.segment_bytes))?;
-        for place in 0..self.unsynced.len() {
-            segment.write_last(
-                self.unsynced.get_mut(..=place).unwrap_or_default(),
-                &*self.disk,
-            )?;
+    /// [`StoreError::Io`]; to be tried again, with another segment.
+    pub fn recover(&mut self, next: Segment) -> Result<(), StoreError> {
+        let failed = std::mem::replace(&mut self.segment, next);
+        self.written = self.synced;
+        let mut written = Ok(());
+        for index in 0..self.unsynced.len() {
+            written = written.and_then(|()| self.write_kept(index));
         }
-        segment.sync(&*self.disk)?;
-        self.segment = segment;
-        self.unsynced.clear();
-        Ok(())
-    }
-}
-
-impl Segment {
-    /// Makes a segment behind the end of the log, and returns when it is on stable storage.
-    fn create(disk: &dyn Disk, end: LogEnd, bytes: u64) -> Result<Self, StoreError> {
-        let sequence = end.sequence + 1;
-        let (name, temporary) = (file_name(sequence), format!("{}.tmp", file_name(sequence)));
-        let failed = |error| StoreError::io("open", disk.path().join(&name), error);
-        let salt = getrandom::u64().map_err(|error| failed(error.into()))?;
-        let header = SegmentHeader {
-            sequence,
-            salt,
-            previous_end: end.at,
-            previous_checksum: end.checksum,
-        };
-        let created = || {
-            let file = disk.create(&temporary)?;
-            file.reserve(bytes)?;
-            file.write_all_at(&header.encode(), 0)?;
-            file.sync()?;
-            disk.rename(&temporary, &name)?;
-            disk.sync()?;
-            Ok(file)
-        };
-        let file = created().map_err(failed)?;
-        let begin = Position {
-            at: SegmentHeader::BYTES as u64,
-            checksum: salt,
-        };
-        Ok(Self {
-            file,
-            sequence,
-            salt,
-            bytes,
-            written: begin,
-            synced: begin,
-        })
-    }
-
-    /// The end of the log, if nothing behind what has been synced is of it.
-    fn end(&self) -> LogEnd {
-        LogEnd {
-            sequence: self.sequence,
-            at: self.synced.at,
-            checksum: self.synced.checksum,
+        let recovered = written.and_then(|()| self.sync());
+        if recovered.is_err() {
+            // What is written next replaces what was written just now.
+            self.segment = failed;
+            self.written = self.synced;
         }
+        recovered
     }
 
-    /// Writes the last of the batches.
-    fn write_last(&mut self, batches: &mut [Batch], disk: &dyn Disk) -> Result<(), StoreError> {
-        let Some(Batch { bytes }) = batches.last_mut() else {
-            return Ok(());
-        };
-        let Position { at, checksum } = self.written;
-        let checksum = BatchHeader::write(bytes, self.salt, self.synced.at, checksum);
-        let written = self.file.write_all_at(bytes, at);
-        written.map_err(|error| self.failed("write", disk, error))?;
-        self.written = Position {
-            at: at + bytes.len() as u64,
-            checksum,
-        };
-        Ok(())
+    fn path(&self) -> std::path::PathBuf {
+        self.disk.path().join(file_name(self.segment.sequence))
     }
 
-    fn sync(&mut self, disk: &dyn Disk) -> Result<(), StoreError> {
-        if self.synced.at < self.written.at {
-            let synced = self.file.sync();
-            synced.map_err(|error| self.failed("sync", disk, error))?;
-            self.synced = self.written;
-        }
-        Ok(())
-    }
-
-    fn failed(&self, action: &'static str, disk: &dyn Disk, error: io::Error) -> StoreError {
-        StoreError::io(action, disk.path().join(file_name(self.sequence)), error)
+    fn failed(&self, action: &'static str, error: io::Error) -> StoreError {
+        StoreError::io(action, self.path(), error)
     }
 }

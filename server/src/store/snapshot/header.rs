@@ -5,14 +5,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{MAX_VERSION, checksum};
+use super::checksum;
 use crate::{
     filter::{
         hash::{HashFunction, Secret},
         shape::Shape,
         spec::{FilterSpec, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
     },
-    store::{FilterId, FilterName, StoreError},
+    store::{FilterId, FilterName, MAX_NUMBER, StoreError},
 };
 
 const MAGIC: [u8; 8] = *b"SEENSNAP";
@@ -104,11 +104,11 @@ impl SnapshotHeader {
         // program understands them.
         let file_bytes = from.u64();
         let version = from.u64();
-        let counts_on = version <= MAX_VERSION;
+        let counts_on = version <= MAX_NUMBER;
         from.require(
             "version",
             counts_on,
-            &format!("at most {MAX_VERSION}"),
+            &format!("at most {MAX_NUMBER}"),
             &version,
         )?;
         let create_time = time(from.u64());

@@ -27,10 +27,6 @@ pub use reader::{FilterReader, SnapshotReader};
 pub use table::ShardState;
 pub use writer::Written;
 
-/// The greatest version that a snapshot may hold: past any that calls could reach, and far
-/// from where counting on would overflow.
-const MAX_VERSION: u64 = 1 << 62;
-
 /// The checksum of headers and tables: XXH3 with 64 bits, no seed. It guards against disks, not
 /// against people.
 fn checksum(bytes: &[u8]) -> u64 {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     filter::shape::Shape,
-    store::{DataDirectory, DiskFile, FilterId, FilterName, StoreError},
+    store::{DataDirectory, DiskFile, FilterId, FilterName, StoreError, manifest::Manifest, names},
 };
 
 /// A filter as it is stored: its snapshots, their headers and their tables verified.
@@ -61,7 +61,7 @@ impl DataDirectory {
         };
         let mut snapshots: Vec<SnapshotReader> = Vec::new();
         for number in stored.files {
-            let file = Self::snapshot(name, number);
+            let file = names::snapshot(name, number);
             let opened = self.disk.open(&file);
             let opened = opened.map_err(|error| self.failed("read", &file, error))?;
             let mut snapshot = SnapshotReader::open(self.path(&file), opened)?;
@@ -97,7 +97,7 @@ impl DataDirectory {
         }
         let header = snapshots.last().map(|newest| newest.header.clone());
         let header = header.ok_or_else(|| StoreError::Damaged {
-            path: self.path(Self::MANIFEST),
+            path: self.path(Manifest::FILE),
             what: format!("files of the filter {name}"),
             expected: "at least one".to_owned(),
             found: "none".to_owned(),

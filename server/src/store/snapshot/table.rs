@@ -4,7 +4,8 @@ use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{MAX_VERSION, checksum, header::Hex, pages::Pages};
+use super::{checksum, header::Hex, pages::Pages};
+use crate::store::MAX_NUMBER;
 use crate::store::StoreError;
 
 /// What is known of a shard beside its bits.
@@ -187,9 +188,9 @@ impl Table<'_> {
             let found = format!("{bits_set} bits, {keys_added} keys");
             return Err(self.damaged(&what, expected, found));
         }
-        if version > MAX_VERSION {
+        if version > MAX_NUMBER {
             let what = format!("version of shard {shard}");
-            let expected = format!("at most {MAX_VERSION}");
+            let expected = format!("at most {MAX_NUMBER}");
             return Err(self.damaged(&what, expected, version.to_string()));
         }
         Ok(())

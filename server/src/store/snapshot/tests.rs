@@ -12,6 +12,7 @@ use crate::{
     store::{
         DataDirectory, Disk, FilterId, FilterName, StoreError,
         disk::simulated::{Chance, Fault, SimulatedDisk},
+        names,
     },
 };
 
@@ -127,7 +128,7 @@ fn victim() -> (SimulatedDisk, DataDirectory, String, Vec<u8>) {
     let header = header(&directory, Layout::Blocked, 1024);
     let files = store(&directory, &header, &SnapshotFiles::default(), &[0], 1).unwrap();
     let number = files.numbers().next().unwrap();
-    let file = DataDirectory::snapshot(&header.name, number);
+    let file = names::snapshot(&header.name, number);
     let good = disk.contents(&file).unwrap();
     (disk, directory, file, good)
 }
@@ -259,11 +260,11 @@ fn what_is_in_the_place_of_another_is_found() {
     let others = store(&directory, &other, &SnapshotFiles::default(), &[0, 1, 2], 1).unwrap();
     let names: Vec<String> = files
         .numbers()
-        .map(|number| DataDirectory::snapshot(&urls.name, number))
+        .map(|number| names::snapshot(&urls.name, number))
         .chain(
             others
                 .numbers()
-                .map(|number| DataDirectory::snapshot(&other.name, number)),
+                .map(|number| names::snapshot(&other.name, number)),
         )
         .collect();
     let good: Vec<Vec<u8>> = names

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     filter::shape::Shape,
-    store::{DataDirectory, DiskFile, StoreError},
+    store::{DataDirectory, DiskFile, StoreError, names},
 };
 
 /// The pages that are written at once.
@@ -46,7 +46,7 @@ impl DataDirectory {
         shards: &[usize],
         copy_shard: impl FnMut(usize, &mut [u64]) -> ShardState,
     ) -> Result<Written, StoreError> {
-        let name = Self::snapshot(&header.name, header.number);
+        let name = names::snapshot(&header.name, header.number);
         let written = self.disk.create(&name).and_then(|file| {
             let bytes = write(&*file, header, shards, copy_shard)?;
             // Before a manifest can name it.
@@ -63,6 +63,14 @@ impl DataDirectory {
             bytes,
             shards: shards.to_vec(),
         })
+    }
+
+    /// Removes a snapshot that no manifest names, and says why.
+    pub fn give_up_snapshot(&self, header: &SnapshotHeader, reason: String) -> StoreError {
+        let name = names::snapshot(&header.name, header.number);
+        // Only room on the disk is at stake.
+        let _ = self.disk.remove(&name);
+        self.failed("finish the snapshot", &name, io::Error::other(reason))
     }
 }
 

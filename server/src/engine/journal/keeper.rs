@@ -1,0 +1,146 @@
+//! The thread that does for the log what takes long: it syncs what has been written while more
+//! is written, and makes the next segment before it is needed.
+
+use std::{
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+};
+
+use crate::store::{Disk, PendingSync, Segment, StoreError};
+
+/// The thread, and what there is to tell it.
+#[derive(Debug)]
+pub struct Keeper {
+    /// `None` once it is to end.
+    jobs: Option<Sender<Job>>,
+    done: Receiver<Done>,
+    thread: Option<JoinHandle<()>>,
+    /// The jobs that it has not done yet.
+    is_syncing: bool,
+    is_making: bool,
+}
+
+#[derive(Debug)]
+enum Job {
+    Sync(PendingSync),
+    /// A segment of a number.
+    Make(u64),
+}
+
+/// What has been done.
+#[derive(Debug)]
+pub enum Done {
+    /// A sync was run.
+    Sync(PendingSync, Result<(), StoreError>),
+    /// A segment was made.
+    Segment(Result<Segment, StoreError>),
+}
+
+impl Keeper {
+    /// Starts the thread. It calls `tell` each time it has done something.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no thread.
+    pub fn start(
+        disk: Arc<dyn Disk>,
+        segment_bytes: u64,
+        tell: impl Fn() + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (jobs, to_do) = channel::<Job>();
+        let (result, done) = channel();
+        let work = move || {
+            for job in to_do {
+                let done = match job {
+                    Job::Sync(sync) => {
+                        let synced = sync.run();
+                        Done::Sync(sync, synced)
+                    }
+                    Job::Make(number) => {
+                        Done::Segment(Segment::create(&*disk, number, segment_bytes))
+                    }
+                };
+                if result.send(done).is_err() {
+                    return;
+                }
+                tell();
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("log-keeper".to_owned())
+            .spawn(work)?;
+        Ok(Self {
+            jobs: Some(jobs),
+            done,
+            thread: Some(thread),
+            is_syncing: false,
+            is_making: false,
+        })
+    }
+
+    /// Whether a sync has been begun and not ended.
+    pub fn is_syncing(&self) -> bool {
+        self.is_syncing
+    }
+
+    /// Whether a segment is being made.
+    pub fn is_making(&self) -> bool {
+        self.is_making
+    }
+
+    /// Begins a sync.
+    pub fn sync(&mut self, sync: PendingSync) {
+        self.is_syncing = self.send(Job::Sync(sync));
+    }
+
+    /// Begins to make a segment.
+    pub fn make(&mut self, number: u64) {
+        self.is_making = self.send(Job::Make(number));
+    }
+
+    fn send(&self, job: Job) -> bool {
+        let jobs = self.jobs.as_ref();
+        jobs.is_some_and(|jobs| jobs.send(job).is_ok())
+    }
+
+    /// What has been done, if anything has.
+    pub fn done(&mut self) -> Option<Done> {
+        let done = self.done.try_recv().ok();
+        self.note(done)
+    }
+
+    /// What is done next; `None` if there is nothing to do. Waits for it.
+    pub fn wait(&mut self) -> Option<Done> {
+        if !self.is_syncing && !self.is_making {
+            return None;
+        }
+        let done = self.done.recv().ok();
+        if done.is_none() {
+            // The thread has ended, which a panic alone can make it do.
+            (self.is_syncing, self.is_making) = (false, false);
+        }
+        self.note(done)
+    }
+
+    fn note(&mut self, done: Option<Done>) -> Option<Done> {
+        match done {
+            Some(Done::Sync(..)) => self.is_syncing = false,
+            Some(Done::Segment(_)) => self.is_making = false,
+            None => {}
+        }
+        done
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been told by its message.
+            let _ = thread.join();
+        }
+    }
+}

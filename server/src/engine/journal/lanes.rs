@@ -1,0 +1,224 @@
+//! Lanes: records on their way from calls to the log.
+//!
+//! Each thread, or few, has a lane, so that calls on different cores do not contend; in which
+//! order their records reach the log does not matter, for additions commute.
+//!
+//! # Room before bits
+//!
+//! A call [reserves](Lanes::reserve) room on the disk for all that it may add before it sets a
+//! bit, so that no bit is set that the log has no room for. The room comes from segments that
+//! are there already. Lanes take it in large pieces, or every call would write one number that
+//! all share.
+
+use std::{
+    mem,
+    sync::atomic::{AtomicI64, Ordering},
+};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+
+use crate::{
+    engine::counters::stripe_of_this_thread,
+    filter::hash::KeyHash,
+    store::{Batch, FilterId, RequestId},
+};
+
+/// More than this many threads share lanes.
+const LANES: usize = 16;
+
+/// How many emptied batches are kept, each with its memory.
+const MAX_SPENT: usize = 128;
+
+/// All lanes.
+#[derive(Debug)]
+pub struct Lanes {
+    lanes: [CachePadded<Mutex<Lane>>; LANES],
+    /// The room that no lane has taken. Less than none where more has been promised than a new
+    /// segment has, after one was given up.
+    free_bytes: AtomicI64,
+    /// How large a batch gets: segments have room for several.
+    max_batch_bytes: u64,
+    /// How much room a lane takes at once, beyond what it needs.
+    piece_bytes: u64,
+    spent: Mutex<Vec<Batch>>,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    filled: Vec<Filled>,
+    ends: Vec<End>,
+    room_bytes: u64,
+}
+
+/// A batch of records.
+#[derive(Debug)]
+pub struct Filled {
+    pub batch: Batch,
+    /// The room that was reserved for it.
+    pub reserved_bytes: u64,
+}
+
+/// That a version of a filter is in the batches.
+#[derive(Debug, Clone, Copy)]
+pub struct End {
+    pub filter: FilterId,
+    pub version: u64,
+}
+
+/// Room in the log for what one call adds. What it does not use is given back.
+#[derive(Debug)]
+pub struct Room<'a> {
+    lanes: &'a Lanes,
+    lane: usize,
+    bytes: u64,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.lanes.lane(self.lane).lock().room_bytes += self.bytes;
+    }
+}
+
+impl Lanes {
+    /// Lanes to segments of so many bytes.
+    pub fn new(segment_bytes: u64) -> Self {
+        Self {
+            lanes: Default::default(),
+            free_bytes: AtomicI64::new(0),
+            max_batch_bytes: (segment_bytes / 4).min(Batch::MAX_BYTES),
+            piece_bytes: segment_bytes / 256,
+            spent: Mutex::default(),
+        }
+    }
+
+    /// No batch is larger.
+    pub fn max_batch_bytes(&self) -> u64 {
+        self.max_batch_bytes
+    }
+
+    /// Has so much more room, or less.
+    pub fn add_room(&self, bytes: i64) {
+        self.free_bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// Reserves room for up to so many hashes; `None` if there is not as much.
+    pub fn reserve(&self, hashes: usize) -> Option<Room<'_>> {
+        let bytes = self.bytes_for(hashes);
+        let index = stripe_of_this_thread() % LANES;
+        let mut lane = self.lane(index).lock();
+        if lane.room_bytes < bytes {
+            let missing = bytes - lane.room_bytes;
+            lane.room_bytes += self.take_room(missing)?;
+        }
+        lane.room_bytes -= bytes;
+        Some(Room {
+            lanes: self,
+            lane: index,
+            bytes,
+        })
+    }
+
+    /// Takes at least so much of the room that no lane has.
+    fn take_room(&self, least: u64) -> Option<u64> {
+        let mut free = self.free_bytes.load(Ordering::Acquire);
+        loop {
+            let available = u64::try_from(free).ok().filter(|&free| free >= least)?;
+            let taken = available.min(least + self.piece_bytes);
+            // No more than what is free, which is a number of that kind.
+            let left = free - taken as i64;
+            match self.free_bytes.compare_exchange_weak(
+                free,
+                left,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Some(taken),
+                Err(now) => free = now,
+            }
+        }
+    }
+
+    /// Hands over so many hashes, which a call of a version has added, and for which room was
+    /// reserved.
+    pub fn append(
+        &self,
+        mut room: Room<'_>,
+        filter: FilterId,
+        version: u64,
+        request: Option<&RequestId>,
+        count: usize,
+        mut hashes: impl Iterator<Item = KeyHash>,
+    ) {
+        let used = self.bytes_for(count).min(room.bytes);
+        room.bytes -= used;
+        let mut lane = self.lane(room.lane).lock();
+        lane.room_bytes += mem::take(&mut room.bytes);
+        let mut left = count;
+        while left > 0 {
+            let count = left.min(self.hashes_of_a_record());
+            left -= count;
+            let bytes = self.bytes_for(count);
+            let fits = |filled: &Filled| filled.batch.fits(count, self.max_batch_bytes);
+            if !lane.filled.last().is_some_and(fits) {
+                let batch = self.spent.lock().pop().unwrap_or_default();
+                lane.filled.push(Filled {
+                    batch,
+                    reserved_bytes: 0,
+                });
+            }
+            if let Some(filled) = lane.filled.last_mut() {
+                let hashes = hashes.by_ref().take(count);
+                filled.batch.push(filter, version, request, hashes);
+                filled.reserved_bytes += bytes;
+            }
+        }
+        if version > 0 {
+            lane.ends.push(End { filter, version });
+        }
+    }
+
+    /// The bytes that so many hashes of one call take at most.
+    fn bytes_for(&self, hashes: usize) -> u64 {
+        let whole = hashes / self.hashes_of_a_record();
+        let rest = hashes % self.hashes_of_a_record();
+        whole as u64 * Batch::bytes_for(self.hashes_of_a_record()) + Batch::bytes_for(rest)
+    }
+
+    /// Calls with more hashes have several records, for batches are small beside a segment.
+    fn hashes_of_a_record(&self) -> usize {
+        let bytes = (self.max_batch_bytes / 2).saturating_sub(Batch::bytes_for(0));
+        (bytes / 16).max(1) as usize
+    }
+
+    /// Takes all that has been handed over.
+    pub fn take(&self, filled: &mut impl Extend<Filled>, ends: &mut Vec<End>) {
+        for lane in &self.lanes {
+            let mut lane = lane.lock();
+            filled.extend(lane.filled.drain(..));
+            ends.append(&mut lane.ends);
+        }
+    }
+
+    /// Takes an emptied batch back.
+    pub fn reuse(&self, batch: Batch) {
+        let mut spent = self.spent.lock();
+        if spent.len() < MAX_SPENT {
+            spent.push(batch);
+        }
+    }
+
+    /// Whether nothing has been handed over.
+    pub fn is_empty(&self) -> bool {
+        let is_empty = |lane: &CachePadded<Mutex<Lane>>| lane.lock().filled.is_empty();
+        self.lanes.iter().all(is_empty)
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "remainders of `LANES` alone are handed out"
+    )]
+    fn lane(&self, index: usize) -> &Mutex<Lane> {
+        &self.lanes[index]
+    }
+}

@@ -1,0 +1,98 @@
+//! The log under calls that come at the same time.
+
+use futures_util::FutureExt;
+
+use super::*;
+use crate::store::{Disk, LogEnd, LogReader, Segment, simulated::SimulatedDisk};
+
+const SEGMENT_BYTES: u64 = 4 << 10;
+
+fn start(disk: &SimulatedDisk) -> Journal {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let segment = Segment::create(&*disk, 1, SEGMENT_BYTES).unwrap();
+    let log = LogWriter::new(disk, LogEnd::default(), segment);
+    Journal::start(log, Durability::Always, SEGMENT_BYTES).unwrap()
+}
+
+async fn append(journal: &Journal, log: &FilterLog, version: u64) {
+    let room = journal.reserve(1).await.unwrap();
+    let hash = KeyHash {
+        low: version,
+        high: version,
+    };
+    log.append(room, version, None, 1, std::iter::once(hash));
+}
+
+/// A version whose call has not handed it over yet holds up those behind it, and nobody who
+/// waits for those before.
+#[tokio::test]
+async fn progress_waits_for_every_version() {
+    let disk = SimulatedDisk::default();
+    let journal = start(&disk);
+    let (log, other) = (
+        journal.filter(FilterId(1), 4),
+        journal.filter(FilterId(2), 0),
+    );
+    assert!(log.has_reached(4) && !log.has_reached(5));
+    append(&journal, &log, 5).await;
+    log.reached(5).await.unwrap();
+    append(&journal, &log, 8).await;
+    append(&journal, &log, 7).await;
+    // What comes later has been written, and so have those.
+    append(&journal, &other, 1).await;
+    other.reached(1).await.unwrap();
+    assert!(!log.has_reached(6));
+    assert!(log.reached(7).now_or_never().is_none());
+    append(&journal, &log, 6).await;
+    log.reached(8).await.unwrap();
+
+    drop(journal);
+    let mut versions = Vec::new();
+    let reader = LogReader::open(&disk, 1).unwrap();
+    reader
+        .read(|record| {
+            versions.push((record.filter.0, record.version));
+            Ok::<_, StoreError>(())
+        })
+        .unwrap();
+    versions.sort_unstable();
+    assert_eq!(versions, [(1, 5), (1, 6), (1, 7), (1, 8), (2, 1)]);
+}
+
+/// Threads hand over at the same time: nothing is lost on the way, and everybody is woken.
+#[test]
+fn nothing_is_lost_between_threads() {
+    let disk = SimulatedDisk::default();
+    let journal = start(&disk);
+    let log = journal.filter(FilterId(1), 0);
+    let next = AtomicU64::new(1);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().build();
+                runtime.unwrap().block_on(async {
+                    for _ in 0..200 {
+                        let version = next.fetch_add(1, Ordering::Relaxed);
+                        append(&journal, &log, version).await;
+                        log.reached(version).await.unwrap();
+                    }
+                });
+            });
+        }
+    });
+    assert!(log.has_reached(1600));
+    assert!(!log.has_reached(1601));
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_filter_that_is_no_more() {
+    let disk = SimulatedDisk::default();
+    let journal = start(&disk);
+    let log = journal.filter(FilterId(1), 0);
+    let (waiting, ending) = (log.reached(1), async { log.end() });
+    let both = async { tokio::join!(waiting, ending) };
+    let (waited, ()) = tokio::time::timeout(Duration::from_secs(10), both)
+        .await
+        .unwrap();
+    waited.unwrap();
+}

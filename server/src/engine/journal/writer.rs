@@ -1,0 +1,422 @@
+//! The thread that writes the log, for all filters at once. While a group of records is
+//! written, and synced if need be, the next one gathers.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    mem,
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Durability, Flush, Shared,
+    failure::{Doubts, Failure},
+    keeper::{Done, Keeper},
+    lanes::{End, Filled},
+};
+use crate::{
+    engine::EngineError,
+    store::{FilterId, LogWriter, Segment, StoreError},
+};
+
+/// How long the thread waits before it tries again what has failed.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// How much is written at most before a sync is begun. What is not synced is kept in memory.
+const SYNC_BYTES: u64 = 4 << 20;
+
+/// The thread.
+pub struct Writer {
+    shared: Arc<Shared>,
+    log: LogWriter,
+    keeper: Keeper,
+    segment_bytes: u64,
+    /// How long what has been written may stay unsynced; `None` for not at all.
+    interval: Option<Duration>,
+    /// What is to be written.
+    filled: VecDeque<Filled>,
+    /// The versions in that, and in what has been written but not told of.
+    ends: Vec<End>,
+    /// Those who wait for what has been written to be on stable storage.
+    flushes: Vec<Flush>,
+    /// When the first of what is being synced was written, and of what is not.
+    syncing_since: Option<Instant>,
+    unsynced_since: Option<Instant>,
+    /// The segment after the one that is written to.
+    spare: Option<Segment>,
+    /// When to try again to make it.
+    make_at: Option<Instant>,
+    /// The room that the lanes have been told of.
+    room_bytes: i64,
+    /// Whether the log has failed, and is to be recovered before anything is written.
+    is_broken: bool,
+}
+
+impl Writer {
+    /// A thread's work, to be [run](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Internal`] if the system gives no thread for the keeper.
+    pub fn new(
+        shared: Arc<Shared>,
+        log: LogWriter,
+        durability: Durability,
+        segment_bytes: u64,
+    ) -> Result<Self, EngineError> {
+        let told = shared.clone();
+        let keeper = Keeper::start(log.disk().clone(), segment_bytes, move || told.tell_news());
+        let mut writer = Self {
+            shared,
+            log,
+            keeper: keeper
+                .map_err(|error| EngineError::internal("the system gives no thread", error))?,
+            segment_bytes,
+            interval: match durability {
+                Durability::Interval(interval) => Some(interval),
+                Durability::Always | Durability::Snapshot => None,
+            },
+            filled: VecDeque::new(),
+            ends: Vec::new(),
+            flushes: Vec::new(),
+            syncing_since: None,
+            unsynced_since: None,
+            spare: None,
+            make_at: None,
+            room_bytes: 0,
+            is_broken: false,
+        };
+        writer.tell_room(0);
+        writer.keeper.make(writer.log.sequence() + 1);
+        Ok(writer)
+    }
+
+    /// Writes what is handed over until the log is stopped.
+    pub fn run(mut self) {
+        loop {
+            // Before the records are taken: those that are there by now are the last ones.
+            let is_stopping = self.shared.is_stopping();
+            self.flushes.append(&mut self.shared.flushes.lock());
+            self.shared.lanes.take(&mut self.filled, &mut self.ends);
+            let done = self.commit(is_stopping);
+            self.tell(done.as_ref().err());
+            self.answer_flushes();
+            if is_stopping {
+                return;
+            }
+            self.sleep(done.is_err());
+        }
+    }
+
+    /// Writes what is to be written, and syncs if it is time to.
+    fn commit(&mut self, is_stopping: bool) -> Result<(), StoreError> {
+        self.shared.has_news.store(false, Ordering::Release);
+        while let Some(done) = self.keeper.done() {
+            self.note_done(done)?;
+        }
+        if self.make_at.is_some_and(|at| at <= Instant::now()) && !self.keeper.is_making() {
+            self.make_at = None;
+            self.keeper.make(self.log.sequence() + 1);
+        }
+        if self.is_broken {
+            self.recover()?;
+        }
+        while let Some(filled) = self.filled.front() {
+            let bytes = filled.batch.bytes();
+            self.hold_back()?;
+            if self.log.room_bytes() < bytes {
+                self.roll()?;
+            }
+            self.write_first()?;
+            self.sync_behind();
+        }
+        match self.interval {
+            Some(_) if !is_stopping => {
+                self.sync_behind();
+                Ok(())
+            }
+            _ => self.sync(),
+        }
+    }
+
+    /// Writes the first of what is to be written.
+    fn write_first(&mut self) -> Result<(), StoreError> {
+        let Some(filled) = self.filled.pop_front() else {
+            return Ok(());
+        };
+        self.unsynced_since.get_or_insert_with(Instant::now);
+        let written = self.log.write(filled.batch);
+        while let Some(batch) = self.log.spent() {
+            self.shared.lanes.reuse(batch);
+        }
+        self.tell_room(filled.reserved_bytes);
+        self.broken_by(written)
+    }
+
+    /// Goes on in the next segment.
+    fn roll(&mut self) -> Result<(), StoreError> {
+        self.finish_sync()?;
+        let next = self.next_segment()?;
+        let rolled = self.log.roll(next);
+        self.broken_by(rolled)?;
+        self.begin_segment();
+        Ok(())
+    }
+
+    /// After an error: writes what may be lost to another segment.
+    fn recover(&mut self) -> Result<(), StoreError> {
+        // Also that nobody makes the segment that is made here.
+        while let Some(done) = self.keeper.wait() {
+            // How it ended matters no more: it is all written again.
+            let _ = self.note_done(done);
+        }
+        let needed = self.log.unsynced_bytes();
+        let number = self.log.sequence_to_recover();
+        let is_it = |spare: &Segment| spare.number() == number && spare.room_bytes() >= needed;
+        let next = match self.spare.take() {
+            Some(spare) if is_it(&spare) => spare,
+            other => {
+                // It may still be the one after that.
+                self.spare = other.filter(|spare| spare.number() > number);
+                let bytes = (Segment::OVERHEAD_BYTES + needed).max(self.segment_bytes);
+                Segment::create(&**self.log.disk(), number, bytes)?
+            }
+        };
+        self.log.recover(next)?;
+        self.is_broken = false;
+        (self.syncing_since, self.unsynced_since) = (None, None);
+        self.begin_segment();
+        Ok(())
+    }
+
+    /// The segment after this one: made already, or as soon as it is.
+    fn next_segment(&mut self) -> Result<Segment, StoreError> {
+        while self.spare.is_none()
+            && self.keeper.is_making()
+            && let Some(done) = self.keeper.wait()
+        {
+            self.note_done(done)?;
+        }
+        match self.spare.take() {
+            Some(spare) => Ok(spare),
+            None => Segment::create(
+                &**self.log.disk(),
+                self.log.sequence() + 1,
+                self.segment_bytes,
+            ),
+        }
+    }
+
+    /// Tells of a segment that has just been begun, and has the next one made.
+    fn begin_segment(&mut self) {
+        self.shared
+            .segment
+            .store(self.log.sequence(), Ordering::Release);
+        if self.spare.is_none() {
+            self.make_at = None;
+            self.keeper.make(self.log.sequence() + 1);
+        }
+        self.tell_room(0);
+    }
+
+    fn note_done(&mut self, done: Done) -> Result<(), StoreError> {
+        match done {
+            Done::Sync(sync, synced) => {
+                self.broken_by(synced)?;
+                self.log.end_sync(&sync);
+                self.syncing_since = None;
+            }
+            Done::Segment(Ok(segment)) => {
+                self.spare = Some(segment);
+                self.shared.set_shortage(None);
+                self.tell_room(0);
+            }
+            Done::Segment(Err(error)) => {
+                self.make_at = Some(Instant::now() + RETRY);
+                self.shared.set_shortage(Some(&error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the lanes how much room there is, after a batch was written for which so much had
+    /// been reserved.
+    fn tell_room(&mut self, released_bytes: u64) {
+        // Behind the last batch of a segment there may be room that the next one was too large
+        // for.
+        let slack = self.shared.lanes.max_batch_bytes() as i64;
+        let spare = self.spare.as_ref();
+        let spare = spare.map_or(0, |spare| spare.room_bytes() as i64 - slack);
+        let room_bytes = self.log.room_bytes() as i64 - slack + spare;
+        let more = room_bytes - self.room_bytes + released_bytes as i64;
+        self.room_bytes = room_bytes;
+        if more != 0 {
+            self.shared.lanes.add_room(more);
+            self.shared.more_room.notify_waiters();
+        }
+    }
+
+    /// Waits if the oldest of what is not synced is as old as it may get: what is answered
+    /// meanwhile would be lost with it.
+    fn hold_back(&mut self) -> Result<(), StoreError> {
+        let oldest = self.syncing_since.or(self.unsynced_since);
+        if let (Some(interval), Some(oldest)) = (self.interval, oldest)
+            && oldest.elapsed() >= interval
+        {
+            self.finish_sync()?;
+            let oldest = self.unsynced_since;
+            if oldest.is_some_and(|oldest| oldest.elapsed() >= interval) {
+                self.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a sync begin, if it is time to and there is none.
+    fn sync_behind(&mut self) {
+        if self.keeper.is_syncing() {
+            return;
+        }
+        let is_due = self.sync_in().is_some_and(|time| time.is_zero());
+        if (is_due || self.log.unsynced_bytes() >= SYNC_BYTES)
+            && let Some(sync) = self.log.begin_sync()
+        {
+            self.syncing_since = self.unsynced_since.take();
+            self.keeper.sync(sync);
+        }
+    }
+
+    /// When it is time for a sync: early enough for it to take as long again.
+    fn sync_in(&self) -> Option<Duration> {
+        let since = self.unsynced_since?;
+        Some((self.interval? / 2).saturating_sub(since.elapsed()))
+    }
+
+    /// Waits for the end of the sync that is under way.
+    fn finish_sync(&mut self) -> Result<(), StoreError> {
+        while self.keeper.is_syncing()
+            && let Some(done) = self.keeper.wait()
+        {
+            self.note_done(done)?;
+        }
+        Ok(())
+    }
+
+    /// Puts all that has been written on stable storage.
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.finish_sync()?;
+        let synced = self.log.sync();
+        self.broken_by(synced)?;
+        self.unsynced_since = None;
+        Ok(())
+    }
+
+    fn broken_by(&mut self, done: Result<(), StoreError>) -> Result<(), StoreError> {
+        self.is_broken |= done.is_err();
+        done
+    }
+
+    /// Tells those who wait what has been written, or why it has not.
+    fn tell(&mut self, error: Option<&StoreError>) {
+        if let Some(error) = error {
+            let failure = Failure::new(error, self.doubts());
+            self.shared.set_failure(Some(failure));
+            return;
+        }
+        self.shared.set_failure(None);
+        if !self.ends.is_empty() {
+            self.shared.trackers.lock().note(&self.ends);
+            self.ends.clear();
+        }
+    }
+
+    /// What is not known to be in the log, of what nobody has been told of.
+    fn doubts(&self) -> HashMap<FilterId, Doubts> {
+        let trackers = self.shared.trackers.lock();
+        let after = trackers.after(&self.ends).into_iter();
+        let mut doubts: HashMap<_, _> = after
+            .map(|(filter, complete_to)| {
+                let hashes = Default::default();
+                (
+                    filter,
+                    Doubts {
+                        complete_to,
+                        hashes,
+                    },
+                )
+            })
+            .collect();
+        let to_be_written = self.filled.iter().map(|filled| &filled.batch);
+        for record in self
+            .log
+            .unsynced()
+            .chain(to_be_written)
+            .flat_map(|batch| batch.records())
+        {
+            if let Some(doubts) = doubts.get_mut(&record.filter)
+                && !trackers.has_reached(record.filter, record.version)
+            {
+                let hashes = record.hashes.iter().map(|hash| (hash.low, hash.high));
+                doubts.hashes.extend(hashes);
+            }
+        }
+        doubts
+    }
+
+    /// Tells those who wait for stable storage, if what they wait for has been written.
+    fn answer_flushes(&mut self) {
+        if self.flushes.is_empty() {
+            return;
+        }
+        let (ready, waiting): (Vec<_>, Vec<_>) = {
+            let trackers = self.shared.trackers.lock();
+            let flushes = mem::take(&mut self.flushes).into_iter();
+            let is_written = |(filter, version)| trackers.has_reached(filter, version);
+            flushes.partition(|flush| flush.of.is_none_or(is_written))
+        };
+        let failure = self.shared.check().map_err(|error| error.to_string());
+        if failure.is_err() {
+            for flush in ready.into_iter().chain(waiting) {
+                // Nobody may wait any more.
+                let _ = flush.done.send(failure.clone());
+            }
+            return;
+        }
+        self.flushes = waiting;
+        if !ready.is_empty() {
+            let synced = self.sync().map_err(|error| error.to_string());
+            for flush in ready {
+                let _ = flush.done.send(synced.clone());
+            }
+        }
+    }
+
+    /// Waits, if there is nothing to do, for something to do or until time is up.
+    fn sleep(&self, has_failed: bool) {
+        let sync_in = if self.keeper.is_syncing() {
+            None
+        } else {
+            self.sync_in()
+        };
+        let make_in = self
+            .make_at
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        let retry_in = (has_failed || self.is_broken).then_some(RETRY);
+        let time = [sync_in, make_in, retry_in].into_iter().flatten().min();
+        let is_idle = || match has_failed {
+            true => !self.shared.is_stopping(),
+            false => self.shared.is_idle(),
+        };
+        self.shared.is_asleep.store(true, Ordering::Relaxed);
+        // See `Shared::wake`.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if is_idle() {
+            match time {
+                Some(time) => thread::park_timeout(time),
+                None => thread::park(),
+            }
+        }
+        self.shared.is_asleep.store(false, Ordering::Relaxed);
+    }
+}

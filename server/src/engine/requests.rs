@@ -1,0 +1,327 @@
+//! Which keys a request has won, so that it is told so again should it be repeated.
+//!
+//! A caller whose answer was lost repeats its call with the same id. The keys that were new the
+//! first time are in the filter by then, and to say "seen" would lose them: nobody would crawl
+//! them. So a request with an id is remembered with the hashes of the keys that it has won, and
+//! wins them again when it comes again, in whatever batches. What it has not won somebody else
+//! has, and is still told to be seen.
+//!
+//! Requests of one id take turns: or the second might find the bits of the first, and not yet
+//! what that has won.
+//!
+//! # What it costs
+//!
+//! Nothing without an id. With one, a request that wins no key is not remembered; one that does
+//! takes 16 bytes a key and some 100 bytes. There are two generations: a new one is begun when
+//! the younger has half the [`RequestLimits::keys`] or is half the [`RequestLimits::age`] old,
+//! and then the older one is forgotten. `docs/decisions/0010-requests.md` says why.
+
+use std::{
+    collections::{HashMap, HashSet},
+    mem,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::{Condvar, Mutex};
+
+use crate::{
+    filter::hash::KeyHash,
+    store::{FilterId, RequestId},
+};
+
+/// Requests are dealt to these by their ids, so that few contend.
+const LANES: usize = 64;
+
+/// What a request is counted as, beside its keys: it takes as much memory as this many.
+const KEYS_A_REQUEST: u64 = 4;
+
+/// How much is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// The keys of all requests together, each of which counts as four more; 0 to remember none.
+    pub keys: u64,
+    /// How long.
+    pub age: Duration,
+}
+
+impl Default for RequestLimits {
+    fn default() -> Self {
+        Self {
+            keys: 4 << 20,
+            age: Duration::from_secs(600),
+        }
+    }
+}
+
+/// The requests of all filters.
+#[derive(Debug)]
+pub struct Requests {
+    limits: RequestLimits,
+    begun: Instant,
+    /// The number of the younger generation.
+    generation: AtomicU64,
+    /// When that was begun, in milliseconds.
+    generation_ms: AtomicU64,
+    /// The keys in it, but for those that the lanes have yet to tell of.
+    keys: AtomicU64,
+    lanes: [CachePadded<Lane>; LANES],
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    memory: Mutex<Memory>,
+    /// Has come when a request has ended.
+    ended: Condvar,
+}
+
+/// A request of one filter.
+type Name = (FilterId, RequestId);
+
+#[derive(Debug, Default)]
+struct Memory {
+    generation: u64,
+    young: HashMap<Name, Won>,
+    old: HashMap<Name, Won>,
+    /// Those that are under way.
+    running: HashSet<Name>,
+    /// Keys in the younger generation that the others have not been told of.
+    untold_keys: u64,
+}
+
+/// What a request has won.
+#[derive(Debug, Clone, Default)]
+struct Won {
+    hashes: Vec<KeyHash>,
+    /// No segment before this one has the newest record of it.
+    segment: u64,
+}
+
+/// A request that is remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered {
+    pub filter: FilterId,
+    pub request: RequestId,
+    pub hashes: Vec<KeyHash>,
+}
+
+/// The turn of a request.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    requests: &'a Requests,
+    name: Name,
+    /// What it had won before, and has not been told again: the halves of the hashes.
+    won: HashSet<(u64, u64)>,
+}
+
+impl Requests {
+    /// Nothing remembered yet.
+    pub fn new(limits: RequestLimits) -> Self {
+        Self {
+            limits,
+            begun: Instant::now(),
+            generation: AtomicU64::new(0),
+            generation_ms: AtomicU64::new(0),
+            keys: AtomicU64::new(0),
+            lanes: std::array::from_fn(|_| CachePadded::default()),
+        }
+    }
+
+    /// How much is remembered.
+    pub fn limits(&self) -> RequestLimits {
+        self.limits
+    }
+
+    /// Whether anything is.
+    pub fn is_on(&self) -> bool {
+        self.limits.keys > 0 && !self.limits.age.is_zero()
+    }
+
+    /// Begins the turn of a request, when others of its id have ended. It must set its bits
+    /// while it has it. Blocks for no longer than they take to set theirs.
+    pub fn begin(&self, filter: FilterId, request: RequestId) -> Option<Turn<'_>> {
+        if !self.is_on() {
+            return None;
+        }
+        let name = (filter, request);
+        let lane = self.lane(&request);
+        let mut memory = lane.memory.lock();
+        while memory.running.contains(&name) {
+            lane.ended.wait(&mut memory);
+        }
+        memory.running.insert(name);
+        memory.turn_to(self.generation());
+        let young = memory.young.get(&name);
+        let won = young.or_else(|| memory.old.get(&name));
+        Some(Turn {
+            requests: self,
+            name,
+            won: won.map_or_else(HashSet::new, |won| {
+                let hashes = won.hashes.iter();
+                hashes.map(|hash| (hash.low, hash.high)).collect()
+            }),
+        })
+    }
+
+    /// Remembers what a request has won, in addition to what it had.
+    pub fn remember(&self, remembered: Remembered, segment: u64) {
+        let Remembered {
+            filter,
+            request,
+            hashes,
+        } = remembered;
+        if !self.is_on() || hashes.is_empty() {
+            return;
+        }
+        let generation = self.generation();
+        let mut memory = self.lane(&request).memory.lock();
+        memory.turn_to(generation);
+        memory.remember((filter, request), hashes, segment);
+        self.count(&mut memory);
+    }
+
+    /// All whose newest record may be in a segment before one.
+    pub fn before(&self, segment: u64) -> Vec<Remembered> {
+        let mut before = Vec::new();
+        self.each_before(segment, |(filter, request), won| {
+            before.push(Remembered {
+                filter: *filter,
+                request: *request,
+                hashes: won.hashes.clone(),
+            });
+        });
+        before
+    }
+
+    /// Notes that those have been written again, and none is in a segment before one.
+    pub fn written_again(&self, segment: u64) {
+        self.each_before(segment, |_, won| won.segment = segment);
+    }
+
+    fn each_before(&self, segment: u64, mut visit: impl FnMut(&Name, &mut Won)) {
+        for lane in &self.lanes {
+            let mut memory = lane.memory.lock();
+            memory.turn_to(self.generation());
+            let Memory { young, old, .. } = &mut *memory;
+            for (name, won) in young.iter_mut().chain(old) {
+                if won.segment < segment {
+                    visit(name, won);
+                }
+            }
+        }
+    }
+
+    /// The generation now.
+    fn generation(&self) -> u64 {
+        let now_ms = self.begun.elapsed().as_millis() as u64;
+        let begun_ms = self.generation_ms.load(Ordering::Relaxed);
+        let is_old = now_ms.saturating_sub(begun_ms) >= (self.limits.age / 2).as_millis() as u64;
+        let is_full = self.keys.load(Ordering::Relaxed) >= self.limits.keys / 2;
+        if is_old || is_full {
+            let relaxed = Ordering::Relaxed;
+            // Whoever is first begins the next one.
+            if self
+                .generation_ms
+                .compare_exchange(begun_ms, now_ms.max(begun_ms + 1), relaxed, relaxed)
+                .is_ok()
+            {
+                self.keys.store(0, relaxed);
+                return self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+            }
+        }
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Tells the others of the keys in a lane, if they are many.
+    fn count(&self, memory: &mut Memory) {
+        if memory.untold_keys > self.limits.keys / 2 / (8 * LANES as u64) {
+            let keys = mem::take(&mut memory.untold_keys);
+            self.keys.fetch_add(keys, Ordering::Relaxed);
+        }
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a remainder of the number of lanes"
+    )]
+    fn lane(&self, request: &RequestId) -> &Lane {
+        let [first, ..] = request.0;
+        &self.lanes[usize::from(first) % LANES]
+    }
+}
+
+impl Memory {
+    /// Forgets what is older than two generations.
+    fn turn_to(&mut self, generation: u64) {
+        if generation <= self.generation {
+            return;
+        }
+        let young = mem::take(&mut self.young);
+        self.old = if generation == self.generation + 1 {
+            young
+        } else {
+            HashMap::new()
+        };
+        self.generation = generation;
+        self.untold_keys = 0;
+    }
+
+    fn remember(&mut self, name: Name, hashes: Vec<KeyHash>, segment: u64) {
+        // What was won before comes along, and is as young as the rest.
+        let mut before = self.young.remove(&name);
+        if before.is_none() {
+            before = self.old.remove(&name);
+        }
+        let won = match before {
+            None => Won { hashes, segment },
+            Some(mut won) => {
+                won.hashes.extend(hashes);
+                won
+            }
+        };
+        self.untold_keys += won.hashes.len() as u64 + KEYS_A_REQUEST;
+        self.young.insert(name, won);
+    }
+}
+
+impl Turn<'_> {
+    /// The id of the request.
+    pub fn id(&self) -> RequestId {
+        let (_, id) = self.name;
+        id
+    }
+
+    /// Whether it had won a key before. Of one key this is true once: where it stands twice in a
+    /// batch, the second is seen.
+    pub fn has_won(&mut self, hash: KeyHash) -> bool {
+        self.won.remove(&(hash.low, hash.high))
+    }
+
+    /// Whether it had won anything before.
+    pub fn is_repeated(&self) -> bool {
+        !self.won.is_empty()
+    }
+
+    /// Notes what it has won now, which is in no segment of the log before one.
+    pub fn win(&self, hashes: Vec<KeyHash>, segment: u64) {
+        let (filter, request) = self.name;
+        self.requests.remember(
+            Remembered {
+                filter,
+                request,
+                hashes,
+            },
+            segment,
+        );
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let (_, request) = &self.name;
+        let lane = self.requests.lane(request);
+        lane.memory.lock().running.remove(&self.name);
+        lane.ended.notify_all();
+    }
+}

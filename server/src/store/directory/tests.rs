@@ -1,0 +1,90 @@
+//! What a data directory makes of the files in it.
+
+use super::*;
+use crate::store::disk::simulated::SimulatedDisk;
+
+fn on(disk: &SimulatedDisk) -> Result<DataDirectory, StoreError> {
+    DataDirectory::on(Arc::new(disk.clone()))
+}
+
+#[test]
+fn the_rest_of_a_crash_goes_and_other_files_stay() {
+    let disk = SimulatedDisk::default();
+    let directory = on(&disk).unwrap();
+    directory.new_number();
+    directory.change(|_| {}).unwrap();
+    let strangers = ["a.snapshot.0000000000000001", "b.snapshot"];
+    let rest = [
+        "a.snapshot.tmp",
+        "a.snapshot.0000000000000002",
+        "MANIFEST.tmp",
+    ];
+    for file in strangers.iter().chain(&rest).chain(&["notes.txt"]) {
+        disk.put(file, b"x");
+    }
+    let directory = on(&disk).unwrap();
+    assert!(directory.filters().is_empty());
+    let found = Oddities {
+        gone: Vec::new(),
+        strangers: strangers.map(|file| directory.path(file)).into(),
+    };
+    assert_eq!(directory.oddities(), &found);
+    let [first, second] = strangers;
+    let stay = ["MANIFEST", first, second, "notes.txt"];
+    assert_eq!(disk.names().unwrap(), stay);
+}
+
+#[test]
+fn a_filter_without_its_files_is_passed_over_and_comes_back_with_them() {
+    let disk = SimulatedDisk::default();
+    disk.put("a.snapshot", b"x");
+    disk.put("b.snapshot", b"x");
+    on(&disk).unwrap();
+    disk.remove("a.snapshot").unwrap();
+    let directory = on(&disk).unwrap();
+    assert_eq!(directory.oddities().gone, ["a".parse().unwrap()]);
+    assert_eq!(directory.filters(), ["b".parse().unwrap()]);
+    disk.put("a.snapshot", b"x");
+    assert_eq!(on(&disk).unwrap().filters().len(), 2);
+}
+
+#[test]
+fn a_snapshot_that_no_manifest_names_is_not_passed_over() {
+    for (file, what) in [
+        ("a b.snapshot", "a filter name and .snapshot"),
+        ("a.snapshot.0000000000000001", "a file MANIFEST"),
+    ] {
+        let disk = SimulatedDisk::default();
+        disk.put(file, b"x");
+        let message = on(&disk).unwrap_err().to_string();
+        assert!(message.contains(what), "{message}");
+        assert!(message.contains(file), "{message}");
+        assert_eq!(disk.names().unwrap(), [file]);
+    }
+}
+
+#[test]
+fn filters_of_the_format_before_are_taken_over() {
+    let disk = SimulatedDisk::default();
+    for name in [".", "..", "a"] {
+        disk.put(&format!("{name}.snapshot"), b"x");
+    }
+    let names = |directory: DataDirectory| -> Vec<String> {
+        let names = directory.filters().into_iter();
+        names.map(|name| name.to_string()).collect()
+    };
+    assert_eq!(names(on(&disk).unwrap()), [".", "..", "a"]);
+    assert!(disk.contents("MANIFEST").is_some());
+    assert_eq!(names(on(&disk).unwrap()), [".", "..", "a"]);
+}
+
+#[test]
+fn numbers_are_given_once() {
+    let disk = SimulatedDisk::default();
+    let directory = on(&disk).unwrap();
+    let first = directory.new_number();
+    directory.change(|_| {}).unwrap();
+    assert!(directory.new_number() > first);
+    drop(directory);
+    assert!(on(&disk).unwrap().new_number() > first);
+}

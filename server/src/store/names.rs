@@ -1,0 +1,84 @@
+//! The names of the files in a data directory, which tell what they are.
+
+use super::{FilterName, log, manifest::Manifest};
+
+/// What stands at the end of the name of a file that is being written.
+pub const TEMPORARY_SUFFIX: &str = ".tmp";
+/// What stands in the name of a snapshot behind that of its filter, and before its number.
+const SNAPSHOT: &str = ".snapshot";
+
+/// What a file is, by its name.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Kind<'a> {
+    /// A snapshot with a number.
+    Snapshot(&'a str, u64),
+    /// A snapshot of format 1, which is all of its filter.
+    Format1(&'a str),
+    /// A segment of the log.
+    Segment(u64),
+    /// What was being written when the server ended.
+    Unfinished,
+    /// Nothing of ours.
+    Other,
+}
+
+impl<'a> Kind<'a> {
+    pub fn of(file: &'a str) -> Self {
+        if let Some(stem) = file.strip_suffix(TEMPORARY_SUFFIX) {
+            return match Self::of(stem) {
+                Self::Format1(_) | Self::Segment(_) => Self::Unfinished,
+                _ if stem == Manifest::FILE => Self::Unfinished,
+                _ => Self::Other,
+            };
+        }
+        if let Some(name) = file.strip_suffix(SNAPSHOT) {
+            return Self::Format1(name);
+        }
+        if let Some(sequence) = log::segment_of(file) {
+            return Self::Segment(sequence);
+        }
+        let parts = file.rsplit_once('.');
+        let numbered = parts.and_then(|(stem, number)| {
+            let number = u64::from_str_radix(number, 16).ok()?;
+            let name = stem.strip_suffix(SNAPSHOT)?;
+            (file == format!("{name}{SNAPSHOT}.{number:016x}")).then_some((name, number))
+        });
+        numbered.map_or(Self::Other, |(name, number)| Self::Snapshot(name, number))
+    }
+}
+
+/// The name of the file of a filter's snapshot. 0 is that of format 1.
+pub fn snapshot(name: &FilterName, number: u64) -> String {
+    match number {
+        0 => format!("{name}{SNAPSHOT}"),
+        number => format!("{name}{SNAPSHOT}.{number:016x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_files_are() {
+        for (file, kind) in [
+            ("a.snapshot", Kind::Format1("a")),
+            ("...snapshot", Kind::Format1("..")),
+            ("a.snapshot.000000000000002a", Kind::Snapshot("a", 42)),
+            (
+                "a.snapshot.0000000000000001.snapshot",
+                Kind::Format1("a.snapshot.0000000000000001"),
+            ),
+            ("a.snapshot.000000000000002A", Kind::Other),
+            ("a.snapshot.2a", Kind::Other),
+            ("a.000000000000002a", Kind::Other),
+            ("a.snapshot.tmp", Kind::Unfinished),
+            ("MANIFEST.tmp", Kind::Unfinished),
+            ("MANIFEST", Kind::Other),
+            ("notes.txt", Kind::Other),
+            ("notes.tmp", Kind::Other),
+        ] {
+            assert_eq!(Kind::of(file), kind, "{file}");
+        }
+    }
+}
