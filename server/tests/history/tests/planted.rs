@@ -1,0 +1,205 @@
+//! Each violation, planted in a history that has none, is found under its name.
+
+use super::{
+    chance::Chance,
+    check,
+    simulation::{KEYS, START, history},
+};
+use crate::{Call, Operation, Outcome, Violation};
+
+/// A key that no simulation asks for.
+const FRESH: u64 = KEYS;
+
+/// Plants, if the history has a place for it, and says in which key.
+type Plant = fn(&mut Vec<Call<u64>>, &mut Chance) -> Option<u64>;
+
+/// Any call of which this is true.
+fn any(
+    history: &[Call<u64>],
+    chance: &mut Chance,
+    like: impl Fn(&Call<u64>) -> bool,
+) -> Option<Call<u64>> {
+    let found: Vec<_> = history.iter().filter(|call| like(call)).cloned().collect();
+    chance.of(&found).cloned()
+}
+
+/// In all seeds where there is a place for it, the planted violation is found, and nothing is
+/// said of other keys.
+fn found(plant: Plant, named: fn(&Violation<u64>) -> bool) {
+    let mut planted = 0;
+    for seed in 0..1000 {
+        let mut history = history(seed);
+        let mut chance = Chance::new(!seed);
+        let Some(key) = plant(&mut history, &mut chance) else {
+            continue;
+        };
+        chance.shuffle(&mut history);
+        let violations = check(&history).expect_err("nothing was found").0;
+        assert!(violations.iter().any(named), "seed {seed}: {violations:?}");
+        assert!(violations.iter().all(|violation| *violation.key() == key));
+        planted += 1;
+    }
+    assert!(planted > 200, "planted in {planted} histories alone");
+}
+
+#[test]
+fn a_second_winner_at_any_time() {
+    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
+        let key = any(history, chance, |call| call.course.wins())?.key;
+        let begin = chance.below(9000);
+        let call = Call::query_and_add(key, begin, begin + chance.below(9000), false);
+        history.push(match chance.one_in(2) {
+            true => call.with_request_id("another"),
+            false => call,
+        });
+        Some(key)
+    }
+    found(plant, |found| matches!(found, Violation::TwoWinners { .. }));
+}
+
+#[test]
+fn a_key_seen_before_anybody_began_to_mark_it() {
+    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
+        let key = any(history, chance, |call| call.course.can_mark())?.key;
+        // Whatever the tries of a call with a request id came to, none of them began before.
+        let calls = history.iter().filter(|call| call.key == key);
+        let first = calls.map(|call| call.course.begin).min()?;
+        let begin = chance.below(first - 1);
+        let end = begin + chance.below(first - begin);
+        history.push(match chance.one_in(2) {
+            true => Call::query(key, begin, end, true),
+            false => Call::query_and_add(key, begin, end, true),
+        });
+        Some(key)
+    }
+    found(plant, |found| {
+        matches!(found, Violation::SeenBeforeMarked { .. })
+    });
+}
+
+#[test]
+fn a_key_seen_that_nobody_has_marked() {
+    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
+        let begin = START + chance.below(3000);
+        // Queries mark nothing, whether they are answered or not.
+        history.push(Call::query(FRESH, begin, begin + 10, false));
+        history.push(Call::unknown(Operation::Query, FRESH, begin));
+        history.push(match chance.one_in(2) {
+            true => Call::query(FRESH, begin, begin + chance.below(500), true),
+            false => Call::query_and_add(FRESH, begin, begin + chance.below(500), true),
+        });
+        Some(FRESH)
+    }
+    found(plant, |found| {
+        matches!(found, Violation::NeverMarked { .. })
+    });
+}
+
+#[test]
+fn a_key_forgotten_by_a_query() {
+    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
+        let told = any(history, chance, |call| call.course.shows_marked())?;
+        let begin = told.course.end + 1 + chance.below(500);
+        let end = begin + chance.below(500);
+        history.push(Call::query(told.key, begin, end, false));
+        Some(told.key)
+    }
+    found(plant, |found| matches!(found, Violation::Forgotten { .. }));
+}
+
+/// Whatever has shown that the key is marked: an add, a winner, or somebody who has seen it
+/// because of a call that was never answered.
+#[test]
+fn a_key_forgotten_by_query_and_add() {
+    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
+        let begin = START + chance.below(3000);
+        let end = begin + chance.below(500);
+        match chance.below(3) {
+            0 => history.push(Call::add(FRESH, begin, end)),
+            1 => history.push(Call::query_and_add(FRESH, begin, end, false)),
+            _ => {
+                let operations = [Operation::Add, Operation::QueryAndAdd];
+                let operation = operations[chance.below(2) as usize];
+                history.push(Call::unknown(operation, FRESH, begin));
+                history.push(Call::query(FRESH, begin, end, true));
+            }
+        }
+        let again = end + 1 + chance.below(500);
+        history.push(Call::query_and_add(FRESH, again, again + 1, false));
+        Some(FRESH)
+    }
+    found(plant, |found| matches!(found, Violation::Forgotten { .. }));
+}
+
+#[test]
+fn two_answers_to_one_call() {
+    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
+        let first = any(history, chance, |call| {
+            let told = matches!(call.course.outcome, Outcome::New | Outcome::Seen);
+            call.request_id.is_some() && told
+        })?;
+        let mut second = first.clone();
+        second.course.end += chance.below(500);
+        second.course.outcome = match first.course.outcome {
+            Outcome::New => Outcome::Seen,
+            _ => Outcome::New,
+        };
+        history.push(second);
+        Some(first.key)
+    }
+    found(plant, |found| {
+        matches!(found, Violation::AnswersDiffer { .. })
+    });
+}
+
+/// A retry that is not recognised: the first try has marked the key, its answer was lost, and
+/// the second is told "seen", because of the first.
+#[test]
+fn a_retry_that_was_not_recognised() {
+    let first = Call::unknown(Operation::QueryAndAdd, 1, 10);
+    let second = Call::query_and_add(1, 20, 30, true);
+    check(&[first.clone(), second.clone()]).unwrap();
+    let named = [first.with_request_id("a"), second.with_request_id("a")];
+    let found = check(&named).unwrap_err().0;
+    assert!(
+        matches!(*found, [Violation::NeverMarked { .. }]),
+        "{found:?}"
+    );
+}
+
+/// What is just right is accepted.
+#[test]
+fn near_misses() {
+    let unknown = |begin| Call::unknown(Operation::QueryAndAdd, 1, begin);
+    for history in [
+        // One that ends when the other begins is at the same time as the other.
+        vec![Call::add(1, 1, 5), Call::query(1, 5, 6, false)],
+        vec![Call::query(1, 1, 5, true), Call::add(1, 5, 6)],
+        // The answer of a winner may be long on its way.
+        vec![
+            Call::query_and_add(1, 1, 100, false),
+            Call::query(1, 2, 3, false),
+            Call::query(1, 4, 5, true),
+        ],
+        // What was told nothing may happen late, or never.
+        vec![unknown(1), Call::query_and_add(1, 5, 6, false)],
+        vec![
+            unknown(1),
+            Call::query(1, 50, 60, false),
+            Call::query(1, 70, 80, true),
+        ],
+        // Two tries with the same answer are one winner, and it has begun with the first.
+        vec![
+            Call::query_and_add(1, 1, 5, false).with_request_id("a"),
+            Call::query(1, 6, 7, true),
+            Call::query_and_add(1, 8, 9, false).with_request_id("a"),
+        ],
+        // The same request id for another key is another call.
+        vec![
+            Call::query_and_add(1, 1, 5, false).with_request_id("a"),
+            Call::query_and_add(2, 1, 5, false).with_request_id("a"),
+        ],
+    ] {
+        check(&history).unwrap();
+    }
+}

@@ -1,0 +1,109 @@
+//! Histories that are right because a real set has made them: each call takes effect at one
+//! moment between its begin and its end, and is told what the set was at that moment.
+
+use std::collections::HashSet;
+
+use super::{chance::Chance, check};
+use crate::{Call, Operation, call::NEVER};
+
+/// One call to come: tries with their begins and ends, and when it takes effect, if ever.
+struct Plan {
+    key: u64,
+    operation: Operation,
+    effect: Option<u64>,
+    /// A try whose end is `NEVER` is not answered.
+    tries: Vec<(u64, u64)>,
+}
+
+/// The first time of a simulation. There is room before it for calls that are planted.
+pub const START: u64 = 1000;
+/// The keys of a simulation are below this.
+pub const KEYS: u64 = 12;
+
+fn plan(chance: &mut Chance) -> Plan {
+    let begin = START + chance.below(5000);
+    let effect = begin + chance.below(300);
+    let end = effect + chance.below(300);
+    let operations = [Operation::Query, Operation::QueryAndAdd, Operation::Add];
+    let mut plan = Plan {
+        // The first keys are asked for often, the last ones hardly ever.
+        key: chance.below(KEYS).min(chance.below(KEYS)),
+        operation: operations[chance.below(3) as usize],
+        effect: Some(effect),
+        tries: vec![(begin, end)],
+    };
+    if chance.one_in(5) {
+        plan.tries[0].1 = NEVER;
+        // Long after everybody has stopped to wait for it, soon, or never.
+        plan.effect = match chance.below(3) {
+            0 => None,
+            1 => Some(effect + chance.below(3000)),
+            _ => Some(effect),
+        };
+    }
+    plan
+}
+
+/// More tries of the same call, some of them answered: all of them later than the first, and
+/// no answer before the effect.
+fn try_again(chance: &mut Chance, plan: &mut Plan) {
+    for _ in 0..chance.below(3) {
+        let begin = plan.tries[0].0 + chance.below(900);
+        let answer = plan
+            .effect
+            .map(|effect| effect.max(begin) + chance.below(300));
+        let end = answer.filter(|_| !chance.one_in(3)).unwrap_or(NEVER);
+        plan.tries.push((begin, end));
+    }
+}
+
+/// A history that a set can have.
+pub fn history(seed: u64) -> Vec<Call<u64>> {
+    let mut chance = Chance::new(seed);
+    let mut plans: Vec<_> = (0..10 + chance.below(300))
+        .map(|_| plan(&mut chance))
+        .collect();
+    plans.sort_by_key(|plan| plan.effect.unwrap_or(NEVER));
+    let mut marked = HashSet::new();
+    let mut history = Vec::new();
+    for (number, mut plan) in plans.into_iter().enumerate() {
+        let seen = marked.contains(&plan.key);
+        if plan.effect.is_some() && plan.operation != Operation::Query {
+            marked.insert(plan.key);
+        }
+        let named = chance.one_in(3);
+        if named {
+            try_again(&mut chance, &mut plan);
+        }
+        for (begin, end) in plan.tries {
+            let key = plan.key;
+            let call = match plan.operation {
+                operation if end == NEVER => Call::unknown(operation, key, begin),
+                Operation::Query => Call::query(key, begin, end, seen),
+                Operation::QueryAndAdd => Call::query_and_add(key, begin, end, seen),
+                Operation::Add => Call::add(key, begin, end),
+            };
+            history.push(match named {
+                true => call.with_request_id(&format!("call-{number}")),
+                false => call,
+            });
+        }
+    }
+    chance.shuffle(&mut history);
+    history
+}
+
+#[test]
+fn what_a_set_says_is_accepted() {
+    let (mut calls, mut unknown, mut won) = (0, 0, 0);
+    for seed in 0..5000 {
+        let checked = check(&history(seed)).unwrap_or_else(|found| panic!("seed {seed}: {found}"));
+        calls += checked.calls;
+        unknown += checked.unknown;
+        won += checked.won;
+    }
+    assert!(
+        calls > 500_000 && unknown > 50_000 && won > 10_000,
+        "{calls} {unknown} {won}"
+    );
+}
