@@ -1,29 +1,23 @@
-//! The program as its operator meets it: settings, exit codes, signals, crashes.
+//! The program as its operator meets it: settings, exit codes, signals, what is left on the disk.
+//! What callers are told when it is killed is in `crashes/`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
+mod common;
+
 use std::{
-    collections::HashSet,
     fs,
-    io::{BufRead, BufReader, Lines},
     path::{Path, PathBuf},
-    process::{Child, ChildStderr, Command, Output, Stdio},
+    process::Output,
     time::{Duration, Instant},
 };
 
+use common::program::{Program, command};
 use seenset_proto::v1::{
-    AddBatchRequest, AddRequest, GetFilterRequest, QueryAndAddBatchRequest,
-    QueryAndAddStreamRequest, QueryBatchRequest, StoreRequest,
-    dedup_service_client::DedupServiceClient, filter_service_client::FilterServiceClient,
+    AddBatchRequest, AddRequest, GetFilterRequest, QueryAndAddStreamRequest, QueryBatchRequest,
+    StoreRequest,
 };
 use tokio_stream::StreamExt;
-use tonic::transport::Channel;
-
-fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_seenset-server"));
-    command.env_remove("SEENSET_LISTEN").stdin(Stdio::null());
-    command
-}
 
 fn run(arguments: &[&str]) -> Output {
     command().args(arguments).output().unwrap()
@@ -39,80 +33,6 @@ fn assert_refused(output: &Output, code: i32, expected: &str) {
         stderr.contains(expected),
         "{stderr:?} does not say {expected:?}"
     );
-}
-
-/// A running server, ended with the test.
-struct Program {
-    child: Child,
-    address: String,
-}
-
-impl Program {
-    /// Starts a server on a free port, and waits for the log to say which.
-    fn start(data_dir: &Path, arguments: &[&str]) -> Self {
-        let (program, log) = Self::start_with_log(data_dir, arguments);
-        // Read on, or the server would wait for room in the pipe.
-        std::thread::spawn(move || log.for_each(drop));
-        program
-    }
-
-    /// The same, with the rest of the log.
-    fn start_with_log(
-        data_dir: &Path,
-        arguments: &[&str],
-    ) -> (Self, Lines<BufReader<ChildStderr>>) {
-        let mut child = command()
-            .args([
-                "--listen",
-                "127.0.0.1:0",
-                "--log-format",
-                "json",
-                "--data-dir",
-            ])
-            .arg(data_dir)
-            .args(arguments)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let address = lines
-            .by_ref()
-            .map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap())
-            .find_map(|line| Some(line.get("address")?.as_str()?.to_owned()))
-            .expect("the server ended before it served");
-        (Self { child, address }, lines)
-    }
-
-    async fn connect(&self) -> (DedupServiceClient<Channel>, FilterServiceClient<Channel>) {
-        let channel = Channel::from_shared(format!("http://{}", self.address)).unwrap();
-        let channel = channel.connect().await.unwrap();
-        (
-            DedupServiceClient::new(channel.clone()),
-            FilterServiceClient::new(channel),
-        )
-    }
-
-    fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args([name, &id])
-                .status()
-                .unwrap()
-                .success()
-        );
-    }
-
-    fn exit_code(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 #[test]
@@ -378,69 +298,6 @@ async fn a_kill_during_store_leaves_a_whole_snapshot() {
         stored_keys > 0,
         "no store was ever acknowledged: nothing was tested"
     );
-}
-
-/// Promises 1 and 2 against the worst: the server is killed at any moment while several callers
-/// race for the same keys and snapshots are written. All that anybody was told is there after
-/// the next start, and nobody is told of a key again that it is new.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_kill_loses_nothing_that_was_acknowledged() {
-    const ROUNDS: u64 = 20;
-    const CALLERS: u64 = 4;
-    let dir = tempfile::tempdir().unwrap();
-    let (mut told, mut winners) = (HashSet::new(), HashSet::new());
-    for round in 0..ROUNDS {
-        let durability = ["interval", "always"][(round % 2) as usize];
-        let flags = ["--store-interval", "0", "--durability", durability];
-        let mut program = Program::start(dir.path(), &flags);
-        let (mut dedup, _) = program.connect().await;
-        let known: Vec<String> = told.iter().cloned().collect();
-        for keys in known.chunks(10_000) {
-            let request = QueryBatchRequest {
-                keys: keys.to_vec(),
-                ..Default::default()
-            };
-            let seen = dedup.query_batch(request).await.unwrap().into_inner().seen;
-            let forgotten = seen.iter().filter(|&&seen| !seen).count();
-            assert_eq!(forgotten, 0, "round {round}, {durability}");
-        }
-
-        let mut callers = tokio::task::JoinSet::new();
-        for caller in 0..CALLERS {
-            let (mut dedup, _) = program.connect().await;
-            callers.spawn(async move {
-                let mut answers = Vec::new();
-                for batch in 0.. {
-                    // Those of the caller before come half a batch later.
-                    let first = round * 1_000_000 + batch * 100 + caller * 50;
-                    let keys: Vec<String> = (first..first + 100)
-                        .map(|i| format!("https://example.com/{i}"))
-                        .collect();
-                    let request = QueryAndAddBatchRequest {
-                        keys: keys.clone(),
-                        ..Default::default()
-                    };
-                    let Ok(answer) = dedup.query_and_add_batch(request).await else {
-                        break;
-                    };
-                    answers.extend(keys.into_iter().zip(answer.into_inner().seen));
-                }
-                answers
-            });
-        }
-        let (mut storing, _) = program.connect().await;
-        tokio::spawn(async move { while storing.store(StoreRequest::default()).await.is_ok() {} });
-        tokio::time::sleep(Duration::from_millis(10 + 13 * round)).await;
-        program.signal("-KILL");
-        assert_eq!(program.exit_code(), None);
-        for (key, seen) in callers.join_all().await.into_iter().flatten() {
-            if !seen {
-                assert!(winners.insert(key.clone()), "two winners for {key}");
-            }
-            told.insert(key);
-        }
-    }
-    assert!(winners.len() > 10_000, "{} winners", winners.len());
 }
 
 /// A stream that never pauses is cut off by the drain timeout; all that it was told until

@@ -1,6 +1,7 @@
 //! A server on a free port of the loopback interface, and clients of it.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod program;
 pub mod raw;
 
 use std::path::Path;

@@ -1,0 +1,189 @@
+//! Promises 1 and 2 against the worst: the server is killed, over and over, while several
+//! processes ask for the same keys, and all that they were told has to go together.
+//!
+//! The callers are processes because a crash is seen by programs that do not share its fate, and
+//! because a race between processes has timings that one runtime does not make. They are this
+//! test binary itself: [`a_client_of_the_crash_test`] is one when it is started by
+//! [`no_kill_makes_the_callers_disagree`], and nothing otherwise.
+//!
+//! `SEENSET_KILLS` is the number of kills, 20 if it is not set. A history that breaks a rule is
+//! kept, and the message says where.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests"
+)]
+
+mod calls;
+mod client;
+#[path = "../common/mod.rs"]
+mod common;
+mod workload;
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ChildStdin, Command, Stdio},
+    time::Duration,
+};
+
+use common::program::Program;
+use seenset_history::{Call, Checker, now};
+use seenset_proto::v1::{GetFilterRequest, QueryBatchRequest};
+use workload::Chance;
+
+/// The callers' processes.
+const CLIENTS: u64 = 3;
+
+/// The flags of the server that are the same each time. The filter is so large and so exact that
+/// no false positive is to be expected: a history would show it as a violation.
+const FLAGS: [&str; 6] = [
+    "--store-interval",
+    "0",
+    "--capacity",
+    "20000000",
+    "--false-positive-rate",
+    "0.000001",
+];
+
+fn kills() -> u64 {
+    let kills = std::env::var("SEENSET_KILLS").ok();
+    kills.map_or(20, |kills| kills.parse().expect("SEENSET_KILLS"))
+}
+
+/// A process of callers. It is told on its standard input where the server is, each time that
+/// there is a new one, and ends with its input.
+struct Client {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Client {
+    fn start(number: u64, history: &Path, began: u64) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_client_of_the_crash_test", "--nocapture"])
+            .env(client::HISTORY, history)
+            .env(client::NUMBER, number.to_string())
+            .env(client::BEGAN, began.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take();
+        Self { child, input }
+    }
+
+    fn tell(&mut self, address: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{address}").unwrap();
+    }
+
+    fn end(mut self) {
+        drop(self.input.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Not a test of its own: see the head of this file.
+#[test]
+fn a_client_of_the_crash_test() {
+    if let Some(client) = client::Client::from_environment() {
+        client.run();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_kill_makes_the_callers_disagree() {
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().join("data");
+    let histories: Vec<_> = (0..CLIENTS)
+        .map(|number| dir.path().join(format!("client-{number}.history")))
+        .collect();
+    let began = now();
+    let mut clients: Vec<_> = (0..CLIENTS)
+        .map(|number| Client::start(number, &histories[number as usize], began))
+        .collect();
+    let mut chance = Chance::new(began);
+    for round in 0..kills() {
+        let durability = ["interval", "always"][(round % 2) as usize];
+        let flags = [&FLAGS[..], &["--durability", durability]].concat();
+        let mut program = Program::start(&data_dir, &flags);
+        for client in &mut clients {
+            client.tell(&program.address);
+        }
+        // At times while it still recovers, and at times long after a first snapshot.
+        let longest = [1, 30, 200, 500][(round % 4) as usize];
+        tokio::time::sleep(Duration::from_millis(chance.below(longest))).await;
+        program.signal("-KILL");
+        assert_eq!(program.exit_code(), None);
+    }
+    for client in clients {
+        client.end();
+    }
+
+    let mut checker = Checker::default();
+    for history in &histories {
+        let lines = BufReader::new(File::open(history).unwrap()).lines();
+        checker.extend(lines.map(|line| line.unwrap().parse::<Call<u64>>().unwrap()));
+    }
+    let program = Program::start(&data_dir, &FLAGS);
+    let keys = workload::keys_until(began, now());
+    checker.extend(ask_for_all(&program, keys).await);
+    match checker.finish() {
+        Ok(checked) => {
+            eprintln!("{} kills: {checked:?}", kills());
+            assert_no_false_positives(&program, checked.keys).await;
+            assert!(checked.won > 50 * kills(), "{checked:?}");
+            assert!(checked.unknown > kills(), "{checked:?}");
+        }
+        Err(violations) => {
+            let kept = dir.keep();
+            panic!("{violations}\nthe histories are kept in {}", kept.display());
+        }
+    }
+}
+
+/// What the server says of every key after all kills.
+async fn ask_for_all(program: &Program, keys: u64) -> Vec<Call<u64>> {
+    let (mut dedup, _) = program.connect().await;
+    let mut calls = Vec::new();
+    for first in (0..keys).step_by(10_000) {
+        let numbers: Vec<u64> = (first..first + 10_000).collect();
+        let keys = workload::names(&numbers);
+        let request = QueryBatchRequest {
+            keys,
+            ..Default::default()
+        };
+        let begin = now();
+        let seen = dedup.query_batch(request).await.unwrap().into_inner().seen;
+        let end = now();
+        let answers = numbers.into_iter().zip(seen);
+        calls.extend(answers.map(|(key, seen)| Call::query(key, begin, end, seen)));
+    }
+    calls
+}
+
+/// The checker takes the filter for a set, so there must have been no false positive to expect.
+async fn assert_no_false_positives(program: &Program, keys: u64) {
+    let (_, mut filters) = program.connect().await;
+    let answer = filters.get_filter(GetFilterRequest::default()).await;
+    let rate = answer
+        .unwrap()
+        .into_inner()
+        .filter
+        .unwrap()
+        .predicted_false_positive_rate;
+    let expected = rate * keys as f64;
+    assert!(
+        expected < 0.001,
+        "{expected} false positives are to be expected"
+    );
+}

@@ -1,0 +1,57 @@
+//! Which keys the callers ask for: new ones that all of them want at the same time, and old ones
+//! that must not have been forgotten.
+
+/// Keys that become new in each millisecond.
+const KEYS_EACH_MILLISECOND: u64 = 8;
+/// How many of the newest keys the callers race for.
+const RACED_FOR: u64 = 1500;
+
+/// The keys that can have been asked for, from the first one on, if the test `began` at a time
+/// and it is `now`.
+pub fn keys_until(began: u64, now: u64) -> u64 {
+    (now - began) / 1_000_000 * KEYS_EACH_MILLISECOND + RACED_FOR
+}
+
+/// The keys as they are sent.
+pub fn names(keys: &[u64]) -> Vec<String> {
+    keys.iter()
+        .map(|key| format!("https://example.com/{key}"))
+        .collect()
+}
+
+/// Chance from a seed.
+pub struct Chance(u64);
+
+impl Chance {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below another, which is not 0: SplitMix64.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut number = self.0;
+        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (number ^ (number >> 31)) % end
+    }
+
+    /// A key that is in the race now or, in one case of four, any that was.
+    pub fn key(&mut self, began: u64, now: u64) -> u64 {
+        let keys = keys_until(began, now);
+        match self.below(4) {
+            0 => self.below(keys),
+            _ => keys - 1 - self.below(RACED_FOR),
+        }
+    }
+
+    /// Up to 40 of them. Some stand there twice.
+    pub fn keys(&mut self, began: u64, now: u64) -> Vec<u64> {
+        let count = 1 + self.below(40);
+        let mut keys: Vec<u64> = (0..count).map(|_| self.key(began, now)).collect();
+        if self.below(4) == 0 {
+            keys.push(keys[0]);
+        }
+        keys
+    }
+}
