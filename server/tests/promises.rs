@@ -8,15 +8,10 @@
 
 mod common;
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
-};
+use std::path::Path;
 
 use common::{config, dedup, start, stop};
+use seenset_history::{Call, Checker, now};
 use seenset_proto::v1::{
     QueryAndAddBatchRequest, QueryAndAddRequest, QueryAndAddStreamRequest,
     dedup_service_client::DedupServiceClient,
@@ -117,7 +112,8 @@ async fn nothing_is_forgotten_classic_past_capacity() {
 }
 
 /// Sixty-four callers, each on a connection of its own, race on the same 100,000 new keys:
-/// by stream, by batch and one by one, each from another end.
+/// by stream, by batch and one by one, each from another end. All that they are told goes
+/// together, and each key is won.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_winner_for_each_key() {
     const RACE_KEYS: usize = 100_000;
@@ -125,21 +121,47 @@ async fn one_winner_for_each_key() {
     let dir = tempfile::tempdir().unwrap();
     // Large enough that a false positive among so few keys is out of the question.
     let server = start(config(dir.path())).await;
-    let wins: Arc<Vec<AtomicU8>> = Arc::new((0..RACE_KEYS).map(|_| AtomicU8::new(0)).collect());
     let mut racing = tokio::task::JoinSet::new();
     for caller in 0..CALLERS {
         let client = dedup(&server).await;
-        racing.spawn(race(client, caller, order(caller, RACE_KEYS), wins.clone()));
+        racing.spawn(race(client, caller, order(caller, RACE_KEYS)));
     }
-    while let Some(ended) = racing.join_next().await {
-        ended.unwrap();
+    let mut history = Checker::default();
+    for answer in racing.join_all().await.into_iter().flatten() {
+        history.extend(answer.calls());
     }
-    let not_one = wins
-        .iter()
-        .filter(|wins| wins.load(Ordering::Relaxed) != 1)
-        .count();
-    assert_eq!(not_one, 0, "keys with no winner, or with several");
+    let checked = history.finish().unwrap();
+    assert_eq!(checked.calls, (CALLERS * RACE_KEYS) as u64);
+    assert_eq!(checked.won, RACE_KEYS as u64, "keys without a winner");
     stop(server).await;
+}
+
+/// The answer to a batch, or to a single call. There are millions of keys in the answers of
+/// the race, so each is made a call when it is checked.
+struct Answer {
+    begin: u64,
+    end: u64,
+    indices: Vec<usize>,
+    seen: Vec<bool>,
+}
+
+impl Answer {
+    /// The answer that has come now.
+    fn new(indices: &[usize], begin: u64, seen: Vec<bool>) -> Self {
+        let end = now();
+        assert_eq!(indices.len(), seen.len());
+        Self {
+            begin,
+            end,
+            indices: indices.to_vec(),
+            seen,
+        }
+    }
+
+    fn calls(self) -> impl Iterator<Item = Call<usize>> {
+        let answers = self.indices.into_iter().zip(self.seen);
+        answers.map(move |(key, seen)| Call::query_and_add(key, self.begin, self.end, seen))
+    }
 }
 
 /// The order in which a caller asks for the keys: a stride that is prime to their number.
@@ -154,15 +176,9 @@ async fn race(
     mut client: DedupServiceClient<Channel>,
     caller: usize,
     order: Vec<usize>,
-    wins: Arc<Vec<AtomicU8>>,
-) {
+) -> Vec<Answer> {
     let keys = |indices: &[usize]| indices.iter().map(|i| format!("key {i}")).collect();
-    let count = |indices: &[usize], seen: &[bool]| {
-        assert_eq!(indices.len(), seen.len());
-        for (&index, _) in indices.iter().zip(seen).filter(|(_, seen)| !**seen) {
-            wins[index].fetch_add(1, Ordering::Relaxed);
-        }
-    };
+    let mut history = Vec::new();
     match caller % 16 {
         0 => {
             for &index in &order {
@@ -171,13 +187,9 @@ async fn race(
                     key,
                     ..Default::default()
                 };
-                let seen = client
-                    .query_and_add(request)
-                    .await
-                    .unwrap()
-                    .into_inner()
-                    .seen;
-                count(&[index], &[seen.unwrap()]);
+                let begin = now();
+                let answer = client.query_and_add(request).await.unwrap().into_inner();
+                history.push(Answer::new(&[index], begin, vec![answer.seen.unwrap()]));
             }
         }
         1..=7 => {
@@ -186,13 +198,13 @@ async fn race(
                     keys: keys(indices),
                     ..Default::default()
                 };
-                let seen = client
-                    .query_and_add_batch(request)
-                    .await
-                    .unwrap()
-                    .into_inner()
-                    .seen;
-                count(indices, &seen);
+                let begin = now();
+                let answer = client.query_and_add_batch(request).await;
+                history.push(Answer::new(
+                    indices,
+                    begin,
+                    answer.unwrap().into_inner().seen,
+                ));
             }
         }
         _ => {
@@ -203,13 +215,17 @@ async fn race(
                     ..Default::default()
                 })
                 .collect();
+            // When each of them is sent is the transport's affair: not before the stream begins.
+            let begin = now();
             let answers = client
                 .query_and_add_stream(tokio_stream::iter(requests))
                 .await;
             let mut answers = answers.unwrap().into_inner();
             for indices in order.chunks(1000) {
-                count(indices, &answers.message().await.unwrap().unwrap().seen);
+                let answer = answers.message().await.unwrap().unwrap();
+                history.push(Answer::new(indices, begin, answer.seen));
             }
         }
     }
+    history
 }

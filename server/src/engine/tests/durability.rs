@@ -2,6 +2,8 @@
 
 use std::{io, time::Duration};
 
+use seenset_history::{Call, Checker, Operation, now};
+
 use super::*;
 use crate::store::{
     Disk,
@@ -95,38 +97,39 @@ async fn a_log_that_is_switched_on_and_off_loses_nothing() {
     }
 }
 
-/// Several tasks add keys, single and in batches, while another stores, makes and deletes
-/// filters, until nothing works any more. Returns for each key whether somebody was told that
-/// it is new, and whether anything was acknowledged.
-async fn work(disk: &SimulatedDisk, durability: Durability, seed: u64) -> Vec<(String, bool)> {
+/// Keys that `work` asks for.
+const KEYS: u64 = 40;
+
+/// Several tasks query and add keys, single and in batches, while another stores, makes and
+/// deletes filters, until nothing works any more. Returns what they asked and were told.
+async fn work(disk: &SimulatedDisk, durability: Durability, seed: u64) -> Vec<Call<u64>> {
     let Ok(engine) = start(disk, durability).await else {
         return Vec::new();
     };
-    if engine.create_filter("urls", small()).await.is_err() {
+    if engine.create_filter("urls", exact()).await.is_err() {
         return Vec::new();
     }
     let tasks = (0..3).map(|task| {
         let engine = engine.clone();
         tokio::spawn(async move {
             let mut chance = Chance::new(seed * 10 + task);
-            let mut told = Vec::new();
+            let mut history = Vec::new();
             for _ in 0..10 {
-                let keys: Vec<String> = (0..1 + chance.below(4))
-                    .map(|_| key(chance.below(40)))
+                let keys: Vec<u64> = (0..1 + chance.below(4))
+                    .map(|_| chance.below(KEYS))
                     .collect();
-                let answers = match &*keys {
-                    [key] => engine
-                        .query_and_add("urls", key)
-                        .await
-                        .map(|seen| vec![seen]),
-                    _ => engine.query_and_add_batch("urls", keys.clone()).await,
+                let operation = match chance.below(6) {
+                    0 => Operation::Query,
+                    1 => Operation::Add,
+                    _ => Operation::QueryAndAdd,
                 };
-                match answers {
-                    Ok(seen) => told.extend(keys.into_iter().zip(seen)),
-                    Err(_) => break,
+                let (calls, answered) = call(&engine, operation, &keys).await;
+                history.extend(calls);
+                if !answered {
+                    break;
                 }
             }
-            told
+            history
         })
     });
     let tasks: Vec<_> = tasks.collect();
@@ -140,32 +143,66 @@ async fn work(disk: &SimulatedDisk, durability: Durability, seed: u64) -> Vec<(S
             let _ = engine.delete_filter("other").await;
         }
     }
-    let mut told = Vec::new();
+    let mut history = Vec::new();
     for task in tasks {
-        told.extend(task.await.unwrap());
+        history.extend(task.await.unwrap());
     }
-    told
+    history
 }
 
-/// Everything that anybody was told of, new or seen, is there; and nobody is told again that
-/// it is new.
-async fn check(found: &SimulatedDisk, durability: Durability, told: &[(String, bool)], case: &str) {
+/// So exact that no false positive is to be expected in a million runs: the history would show
+/// it as a violation.
+fn exact() -> SpecRequest {
+    SpecRequest::new(1000, 1e-12)
+}
+
+/// A call for one key or for several, what came of it, and whether it was answered.
+async fn call(engine: &Engine, operation: Operation, keys: &[u64]) -> (Vec<Call<u64>>, bool) {
+    let names: Vec<String> = keys.iter().map(|&index| key(index)).collect();
+    let begin = now();
+    let answer = match (operation, &*names) {
+        (Operation::Query, [name]) => engine.query("urls", name).await.map(|seen| vec![seen]),
+        (Operation::Query, _) => engine.query_batch("urls", names).await,
+        (Operation::QueryAndAdd, [name]) => {
+            let seen = engine.query_and_add("urls", name).await;
+            seen.map(|seen| vec![seen])
+        }
+        (Operation::QueryAndAdd, _) => engine.query_and_add_batch("urls", names).await,
+        (Operation::Add, [name]) => engine.add("urls", name).await.map(|()| Vec::new()),
+        (Operation::Add, _) => engine.add_batch("urls", names).await.map(|()| Vec::new()),
+    };
+    let end = now();
+    let calls = keys.iter().enumerate().map(|(place, &key)| match &answer {
+        Err(_) => Call::unknown(operation, key, begin),
+        Ok(seen) => match operation {
+            Operation::Query => Call::query(key, begin, end, seen[place]),
+            Operation::QueryAndAdd => Call::query_and_add(key, begin, end, seen[place]),
+            Operation::Add => Call::add(key, begin, end),
+        },
+    });
+    (calls.collect(), answer.is_ok())
+}
+
+/// What is found after the crash goes together with all that anybody was told before: nothing is
+/// forgotten, no key was seen that nobody had marked, and no key is won again.
+async fn check(found: &SimulatedDisk, durability: Durability, history: &[Call<u64>], case: &str) {
     let engine = match start(found, durability).await {
         Ok(engine) => engine,
         Err(error) => panic!("{case}: {error}"),
     };
-    for (key, _) in told {
-        assert!(engine.query("urls", key).await.unwrap(), "{case}: {key}");
+    let mut checker = Checker::default();
+    checker.extend(history.iter().cloned());
+    if !history.is_empty() {
+        let keys: Vec<u64> = (0..KEYS).collect();
+        for operation in [Operation::Query, Operation::QueryAndAdd] {
+            let (calls, answered) = call(&engine, operation, &keys).await;
+            assert!(answered, "{case}");
+            checker.extend(calls);
+        }
     }
-    let mut winners: Vec<&String> = told
-        .iter()
-        .filter(|(_, seen)| !seen)
-        .map(|(key, _)| key)
-        .collect();
-    let count = winners.len();
-    winners.sort();
-    winners.dedup();
-    assert_eq!(winners.len(), count, "{case}: two winners");
+    if let Err(violations) = checker.finish() {
+        panic!("{case}: {violations}");
+    }
 }
 
 /// The number of cuts, and the seed that they begin with: `SEENSET_CUTS=1000000` for a long run.
@@ -190,12 +227,12 @@ fn a_power_cut_anywhere_loses_nothing_that_was_acknowledged() {
             }
             let disk = SimulatedDisk::default();
             disk.fail(call, 1, Fault::PowerCut);
-            let told = runtime.block_on(work(&disk, Durability::Always, seed));
+            let history = runtime.block_on(work(&disk, Durability::Always, seed));
             let found = disk.cut(&mut Chance::new(seed ^ call));
             let case = format!("seed {seed}, call {call}");
-            runtime.block_on(check(&found, Durability::Always, &told, &case));
+            runtime.block_on(check(&found, Durability::Always, &history, &case));
             done += 1;
-            acknowledged += told.len() as u64;
+            acknowledged += history.iter().filter(|call| call.is_answered()).count() as u64;
         }
     }
 }
@@ -211,9 +248,9 @@ fn a_kill_anywhere_loses_nothing_that_was_acknowledged() {
         for call in 0..disk.calls() {
             let disk = SimulatedDisk::default();
             disk.fail(call, 1, Fault::PowerCut);
-            let told = runtime.block_on(work(&disk, INTERVAL, seed));
+            let history = runtime.block_on(work(&disk, INTERVAL, seed));
             let case = format!("seed {seed}, call {call}");
-            runtime.block_on(check(&disk.kill(), INTERVAL, &told, &case));
+            runtime.block_on(check(&disk.kill(), INTERVAL, &history, &case));
         }
     }
 }
@@ -235,10 +272,10 @@ fn no_error_of_the_disk_makes_a_false_acknowledgement() {
         ] {
             let disk = SimulatedDisk::default();
             disk.fail(call, 1, fault);
-            let told = runtime.block_on(work(&disk, Durability::Always, 1));
+            let history = runtime.block_on(work(&disk, Durability::Always, 1));
             let found = disk.cut(&mut Chance::new(call));
             let case = format!("call {call}, {fault:?}");
-            runtime.block_on(check(&found, Durability::Always, &told, &case));
+            runtime.block_on(check(&found, Durability::Always, &history, &case));
         }
     }
 }
