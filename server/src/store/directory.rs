@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::{
     Disk, FilterId, FilterName, LogEnd, LogReader, LogWriter, Record, Segment, SnapshotFiles,
     StoreError, SystemDisk, Torn, log,
-    manifest::{Manifest, StoredFilter},
+    manifest::{Manifest, NotWritten, StoredFilter},
     names::{self, Kind},
 };
 
@@ -61,7 +61,12 @@ impl DataDirectory {
         let files = directory.files()?;
         let has_manifest = files.iter().any(|file| file == Manifest::FILE);
         *directory.manifest.lock() = if has_manifest {
-            Manifest::read(&*directory.disk)?
+            let manifest = Manifest::read(&*directory.disk)?;
+            // It may be known to the system alone, if the server was killed; and what it does
+            // not name is about to be removed.
+            let synced = directory.disk.sync();
+            synced.map_err(|error| directory.failed("sync", Manifest::FILE, error))?;
+            manifest
         } else {
             directory.without_manifest(&files)?
         };
@@ -105,7 +110,8 @@ impl DataDirectory {
     /// # Errors
     ///
     /// [`StoreError::Io`]. What the filter had before still stands, unless only the last step
-    /// failed: then it is one of the two. No file has been removed.
+    /// failed: then it is one of the two. The new files are then of no use, and those before have
+    /// not been removed.
     pub fn set_filter(
         &self,
         name: &FilterName,
@@ -200,6 +206,9 @@ impl DataDirectory {
         if let Some(torn) = torn {
             torn.keep(&*self.disk)?;
         }
+        // What was read may be known to the system alone, if the server was killed; and what is
+        // written from now on says that it is there.
+        end.sync(&*self.disk)?;
         let segment = Segment::create(&*self.disk, end.sequence + 1, segment_bytes)?;
         Ok(LogWriter::new(self.disk.clone(), end, segment))
     }
@@ -216,27 +225,39 @@ impl DataDirectory {
         })
     }
 
-    /// Changes the manifest, and removes the files that it no longer names.
+    /// Changes the manifest, and removes the files that it no longer names; or, if it cannot be
+    /// changed, those that it was to name.
     fn change(&self, change: impl FnOnce(&mut Manifest)) -> Result<(), StoreError> {
         let mut manifest = self.manifest.lock();
         let mut changed = manifest.clone();
         change(&mut changed);
-        changed.write(&*self.disk)?;
+        if let Err(NotWritten { error, may_stand }) = changed.write(&*self.disk) {
+            if !may_stand {
+                self.remove_snapshots(&changed, &manifest);
+            }
+            return Err(error);
+        }
         let before = std::mem::replace(&mut *manifest, changed);
-        // Only room on the disk is at stake in all that follows: the next start removes it too.
         if let (Some(first), Some(now)) = (before.log_from(), manifest.log_from()) {
             for sequence in first..now {
+                // Only room on the disk is at stake: the next start removes it too.
                 let _ = self.disk.remove(&log::segment_file(sequence));
             }
         }
-        for (name, stored) in before.filters {
-            let now = manifest.filters.get(&name);
-            let now = now.map_or(&[][..], |stored| &*stored.files);
-            for file in stored.files.iter().filter(|file| !now.contains(file)) {
-                let _ = self.disk.remove(&names::snapshot(&name, *file));
+        self.remove_snapshots(&before, &manifest);
+        Ok(())
+    }
+
+    /// Removes the snapshots that one manifest names and another does not.
+    fn remove_snapshots(&self, of: &Manifest, without: &Manifest) {
+        for (name, stored) in &of.filters {
+            let kept = without.filters.get(name);
+            let kept = kept.map_or(&[][..], |stored| &*stored.files);
+            for file in stored.files.iter().filter(|file| !kept.contains(file)) {
+                // Only room on the disk is at stake: the next start removes it too.
+                let _ = self.disk.remove(&names::snapshot(name, *file));
             }
         }
-        Ok(())
     }
 
     /// The manifest of a directory that has none: of no filters, or of those of the format
@@ -281,7 +302,8 @@ impl DataDirectory {
             }
         }
         // Also one of no filters: from now on there is one, or it has been lost.
-        manifest.write(&*self.disk)?;
+        let written = manifest.write(&*self.disk);
+        written.map_err(|NotWritten { error, .. }| error)?;
         Ok(manifest)
     }
 

@@ -29,6 +29,15 @@ pub struct Manifest {
     pub filters: BTreeMap<FilterName, StoredFilter>,
 }
 
+/// Why a manifest could not be replaced.
+#[derive(Debug)]
+pub struct NotWritten {
+    /// What went wrong.
+    pub error: StoreError,
+    /// Whether the new one may stand nevertheless, now or after a crash.
+    pub may_stand: bool,
+}
+
 impl Manifest {
     /// The first segment of the log that is needed, by a filter or for its requests; `None` if
     /// none is.
@@ -120,17 +129,24 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]. It is then the old one or the new one.
-    pub fn write(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+    /// [`NotWritten`].
+    pub fn write(&self, disk: &dyn Disk) -> Result<(), NotWritten> {
         let temporary = format!("{}{TEMPORARY_SUFFIX}", Self::FILE);
-        let replace = || {
+        let failed = |may_stand| {
+            move |error| NotWritten {
+                error: StoreError::io("write", disk.path().join(Self::FILE), error),
+                may_stand,
+            }
+        };
+        let prepare = || {
             let file = disk.create(&temporary)?;
             file.write_all_at(&self.encode(), 0)?;
-            file.sync()?;
-            disk.rename(&temporary, Self::FILE)?;
-            disk.sync()
+            file.sync()
         };
-        replace().map_err(|error| StoreError::io("write", disk.path().join(Self::FILE), error))
+        prepare().map_err(failed(false))?;
+        let replaced = disk.rename(&temporary, Self::FILE);
+        // Whether a rename that failed has been done is the system's secret.
+        replaced.and_then(|()| disk.sync()).map_err(failed(true))
     }
 
     pub fn encode(&self) -> Vec<u8> {

@@ -255,6 +255,31 @@ fn a_kill_anywhere_loses_nothing_that_was_acknowledged() {
     }
 }
 
+/// What a killed process has written is known to the system alone: the next start relies on
+/// it, and a power cut may yet take it.
+#[test]
+fn a_power_cut_after_a_kill_loses_nothing_that_was_acknowledged() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    for seed in 0..4 {
+        let disk = SimulatedDisk::default();
+        runtime.block_on(work(&disk, Durability::Always, seed));
+        for call in 0..disk.calls() {
+            let case = format!("seed {seed}, call {call}");
+            let mut chance = Chance::new(seed ^ call);
+            let disk = SimulatedDisk::default();
+            disk.fail(call, 1, Fault::PowerCut);
+            let mut history = runtime.block_on(work(&disk, Durability::Always, seed));
+            let disk = disk.kill();
+            disk.fail(chance.below(60), 1, Fault::PowerCut);
+            history.extend(runtime.block_on(work(&disk, Durability::Always, seed + 100)));
+            let found = disk.cut(&mut chance);
+            runtime.block_on(check(&found, Durability::Always, &history, &case));
+        }
+    }
+}
+
 /// An error of any call, once: whatever is acknowledged nevertheless is there.
 #[test]
 fn no_error_of_the_disk_makes_a_false_acknowledgement() {

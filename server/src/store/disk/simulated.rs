@@ -153,7 +153,12 @@ impl SimulatedDisk {
                 },
             ];
         }
-        Self::of(files, state.names.clone())
+        let killed = Self::of(files, state.names.clone());
+        let mut found = killed.0.lock();
+        found.durable_names = state.durable_names.clone();
+        found.name_changes = state.name_changes.clone();
+        drop(found);
+        killed
     }
 
     /// What is in a file, as the system has it.

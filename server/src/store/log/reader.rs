@@ -20,6 +20,23 @@ pub struct LogEnd {
     pub(super) checksum: u64,
 }
 
+impl LogEnd {
+    /// Puts the log up to its end on stable storage. All segments but the last have been, before
+    /// the next one was begun.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    pub(in crate::store) fn sync(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        if self.at == 0 {
+            return Ok(());
+        }
+        let name = file_name(self.sequence);
+        let synced = disk.open(&name).and_then(|file| file.sync());
+        synced.map_err(|error| StoreError::io("sync", disk.path().join(name), error))
+    }
+}
+
 /// A log, as it was found.
 #[derive(Debug)]
 pub struct LogReader<'a> {
