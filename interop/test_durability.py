@@ -9,43 +9,16 @@ import pytest
 
 from support.programs import Programs
 from support.server import SMALL, Server
+from support.trace import Trace
 
 CALLS = "fsync,fdatasync,rename,renameat,renameat2,openat,unlink,unlinkat"
 
 
-class Trace:
-    """The system calls of a server, as strace writes them: with the path of each descriptor."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._taken = 0
-
-    def take(self) -> list[str]:
-        """The calls that ended since this was last called, in their order."""
-        text = self._file.read_text()
-        calls, rest = [], text[self._taken :]
-        self._taken = len(text)
-        unfinished: dict[str, str] = {}
-        for line in rest.splitlines():
-            thread, _, call = line.partition(" ")
-            call = call.strip()
-            if call.endswith("<unfinished ...>"):
-                unfinished[thread] = call.removesuffix("<unfinished ...>").rstrip()
-            elif resumed := re.match(r"<\.\.\. \w+ resumed>(.*)", call):
-                calls.append(unfinished.pop(thread, "") + resumed[1])
-            else:
-                calls.append(call)
-        return calls
-
-
 @pytest.fixture
 def traced(programs: Programs, start, tmp_path: Path) -> tuple[Server, Trace]:
-    file = tmp_path / "trace"
-    # -D: the traced server, not strace, is the process that was started, so that its id is
-    # the server's. -y: paths beside descriptors.
-    wrapper = [programs.strace, "-D", "-f", "-y", "-e", f"trace={CALLS}", "-o", file]
-    server = start(*SMALL, wrapper=wrapper)
-    return server, Trace(file)
+    trace = Trace(tmp_path / "trace")
+    server = start(*SMALL, wrapper=trace.wrapper(programs, "-e", f"trace={CALLS}"))
+    return server, trace
 
 
 def the_one(calls: list[str], pattern: str) -> int:

@@ -1,0 +1,205 @@
+"""What a disk that fails does to the promises: nothing is acknowledged that is not kept, no
+call hangs, queries are answered meanwhile, and keys are taken again once the fault is gone.
+
+Which system calls there are is learned from a run of the scenario without faults, so nothing
+here knows how the files are written. Without `SEENSET_FAULTS=all` a fault of each kind is
+tried; with it every occurrence of every call, and each also for good.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+
+from support.contract import Contract
+from support.faults import Fault, Gone, hits, learning, standing
+from support.programs import Programs
+from support.scenario import FLAGS, Scenario, check, copy, ledger_of_prepared, prepare
+from support.server import Server
+from support.trace import Occurrence, Trace
+
+ALL = os.environ.get("SEENSET_FAULTS") == "all"
+ERRORS = ("EIO", "ENOSPC", "EINTR")
+# Those that change something. The others are made to start, not while a server runs.
+WRITING = ("openat", "pwrite64", "write", "fsync", "fdatasync", "fallocate", "rename", "unlink")
+
+
+@dataclass
+class Laboratory:
+    """A data directory to copy, and what is called on its files."""
+
+    programs: Programs
+    contract: Contract
+    directory: Path
+    prepared: Path
+    running: set[Occurrence]
+    stopping: set[Occurrence]
+
+    def server(self, data_dir: Path, *wrapper: Path | str) -> Server:
+        return Server(self.programs.server, self.contract, data_dir, *FLAGS, wrapper=wrapper)
+
+    def data_dir(self, name: str) -> Path:
+        run = self.directory / name
+        run.mkdir()
+        return copy(self.prepared, run / "data")
+
+
+@pytest.fixture(scope="module")
+def laboratory(
+    programs: Programs, contract: Contract, tmp_path_factory: pytest.TempPathFactory
+) -> Laboratory:
+    """Learns what is called until the last step, and what on the way to a stop."""
+    directory = tmp_path_factory.mktemp("faults")
+    prepared = directory / "prepared"
+    with Server(programs.server, contract, prepared, *FLAGS) as server:
+        prepare(server)
+    laboratory = Laboratory(programs, contract, directory, prepared, set(), set())
+
+    data_dir = laboratory.data_dir("learning")
+    trace = Trace(data_dir.with_name("trace"))
+    ledger = ledger_of_prepared()
+    scenario = Scenario(ledger, "steps")
+    with laboratory.server(data_dir, *learning(programs, trace)) as server:
+        scenario.run(server)
+        assert scenario.refusals == 0
+        server.kill()
+    laboratory.running = trace.take_occurrences(data_dir)
+    with laboratory.server(data_dir) as server:
+        assert check(server, ledger) == []
+
+    data_dir = laboratory.data_dir("learning to stop")
+    trace = Trace(data_dir.with_name("trace"))
+    with laboratory.server(data_dir, *learning(programs, trace)) as server:
+        server.client.add("a")
+        assert server.stop() == 0
+    laboratory.stopping = trace.take_occurrences(data_dir)
+    assert {occurrence.call for occurrence in laboratory.running} > {"fdatasync", "fsync"}
+    return laboratory
+
+
+def chosen(occurrences: set[Occurrence]) -> Iterator[Fault]:
+    """One fault of each kind, or all there are."""
+    known: set[object] = set()
+    for occurrence in sorted(occurrences, key=lambda o: (o.call, o.file, o.number)):
+        for error in ERRORS:
+            for for_good in (False, True):
+                if error == "EINTR" and for_good:
+                    # Which is to be tried again for ever.
+                    continue
+                # Each kind of call and file fails once. That the errors differ, and that
+                # they stay, is tried once for each call.
+                kind = occurrence.kind if error == "EIO" and not for_good else occurrence.call
+                if ALL or (kind, error, for_good) not in known:
+                    known.add((kind, error, for_good))
+                    yield Fault(occurrence, error, for_good)
+
+
+def tried(laboratory: Laboratory, number: int, fault: Fault, stop: bool) -> tuple[list[str], bool]:
+    """One run with a fault; what is wrong, and whether the fault came about."""
+    data_dir = laboratory.data_dir(f"{'stop' if stop else 'run'}-{number}")
+    trace = Trace(data_dir.with_name("trace"))
+    ledger = ledger_of_prepared()
+    scenario = Scenario(ledger, "steps")
+    wrapper = fault.wrapper(laboratory.programs, trace, data_dir)
+    log: list[object] = []
+    try:
+        with laboratory.server(data_dir, *wrapper) as server:
+            log = server.log
+            try:
+                if stop:
+                    server.client.add("a")
+                    ledger.answered("default", ["a"], None)
+                    assert server.stop(deadline=40) in (0, 1), "the stop failed otherwise"
+                else:
+                    gone = None if fault.for_good else Gone(server.process.pid, trace)
+                    scenario.run(server, gone)
+            except grpc.RpcError as error:
+                if not stop:
+                    scenario.findings.append(f"a call hangs: {error}")
+    except AssertionError as error:
+        # A start that is refused has told nobody anything. One that hangs is another matter.
+        log = [str(error)]
+        if "the server ended" not in str(error):
+            scenario.findings.append(str(error))
+    findings = scenario.findings
+    if "panicked" in str(log):
+        findings.append(f"a panic: {log}")
+    try:
+        with laboratory.server(data_dir) as server:
+            findings += check(server, ledger)
+    except AssertionError as error:
+        findings.append(f"no start without the fault: {error}")
+    hit = hits(trace) > 0
+    if not findings:
+        shutil.rmtree(data_dir.parent)
+    return [f"{fault}: {finding} (see {data_dir.parent})" for finding in findings], hit
+
+
+@pytest.mark.parametrize("stop", [False, True], ids=["running", "stopping"])
+def test_a_call_that_fails(laboratory: Laboratory, stop: bool) -> None:
+    findings: list[str] = []
+    occurrences = laboratory.running
+    if stop:
+        # The rest has been tried with a server that runs.
+        kinds = {occurrence.kind for occurrence in laboratory.running}
+        new = {one for one in laboratory.stopping if one.kind not in kinds}
+        last = {one for one in laboratory.stopping if "snapshot" in one.file or "MANI" in one.file}
+        occurrences = new | last
+    met: dict[str, bool] = {}
+    faults = list(chosen(occurrences))
+    for number, fault in enumerate(faults):
+        wrong, hit = tried(laboratory, number, fault, stop)
+        findings += wrong
+        call = fault.occurrence.call
+        met[call] = met.get(call, False) or hit
+    print(f"{len(faults)} faults, {len(occurrences)} occurrences, calls: {sorted(met)}")
+    assert not findings, "\n".join(findings)
+    assert all(met.values()), f"some calls never failed, which proves nothing: {met}"
+
+
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+def test_a_fault_that_stands_and_goes(laboratory: Laboratory, error: str) -> None:
+    """On all files, beginning while the server runs: what the disk does when it is full, or
+    when its cable is out. Then the cable is in again."""
+    learned = {one.call for one in laboratory.running if one.file != "LOCK"}
+    learned &= set(WRITING)
+    sets = [{call} for call in sorted(learned)] + [learned]
+    files = {occurrence.file for occurrence in laboratory.running}
+    findings: list[str] = []
+    met: set[str] = set()
+    for number, calls in enumerate(sets):
+        data_dir = laboratory.data_dir(f"{error}-{number}")
+        trace = Trace(data_dir.with_name("trace"))
+        ledger = ledger_of_prepared()
+        during, after = Scenario(ledger, "during"), Scenario(ledger, "after")
+        with laboratory.server(data_dir) as server:
+            fault = standing(
+                laboratory.programs, trace, server.process.pid, data_dir, calls, error, files
+            )
+            try:
+                with fault:
+                    during.run(server)
+                after.run(server, lambda: None)
+            except grpc.RpcError as hanging:
+                during.findings.append(f"a call hangs: {hanging}")
+            if "panicked" in str(server.log):
+                during.findings.append(f"a panic: {server.log}")
+        wrong = during.findings + after.findings
+        with laboratory.server(data_dir) as server:
+            wrong += check(server, ledger)
+        if hits(trace):
+            met |= calls
+        if hits(trace) and calls - {"unlink", "fallocate"} and not during.refusals:
+            wrong.append("nothing was refused")
+        findings += [f"{error} of {sorted(calls)}: {one} (see {data_dir.parent})" for one in wrong]
+        if not wrong:
+            shutil.rmtree(data_dir.parent)
+    print(f"{error}: {sorted(met)} failed")
+    assert not findings, "\n".join(findings)
+    assert met >= {"openat", "fsync", "fdatasync"}, "too little failed to prove anything"
