@@ -5,12 +5,14 @@
 //! synced, and of all else what chance will have: single sectors of a write, a name without its
 //! file's bytes, a later change without an earlier one. Calls can be made to [fail](Fault).
 
+mod chance;
+
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 
 use parking_lot::Mutex;
 
+pub use self::chance::Chance;
 use super::{Disk, DiskFile};
-use crate::filter::hash::KeyHash;
 
 /// What reaches stable storage whole or not at all.
 const SECTOR_BYTES: usize = 512;
@@ -63,38 +65,8 @@ enum Change {
 #[derive(Debug, Clone)]
 enum NameChange {
     Set(String, usize),
-    Rename(String, String),
+    Rename(String, String, usize),
     Remove(String),
-}
-
-/// A source of chance that is the same for the same seed.
-#[derive(Debug, Clone, Copy)]
-pub struct Chance(KeyHash, u64);
-
-impl Chance {
-    /// Chance from a seed.
-    pub fn new(seed: u64) -> Self {
-        let low = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Self(KeyHash { low, high: !seed }, 0)
-    }
-
-    /// Any number.
-    pub fn number(&mut self) -> u64 {
-        self.1 += 1;
-        let Self(KeyHash { low, high }, count) = *self;
-        let low = low.wrapping_add(count.wrapping_mul(0xbf58_476d_1ce4_e5b9));
-        KeyHash { low, high }.value(1)
-    }
-
-    /// A number below another, which is not 0.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.number() % end
-    }
-
-    /// Yes in one of so many cases.
-    pub fn one_in(&mut self, cases: u64) -> bool {
-        self.below(cases) == 0
-    }
 }
 
 impl SimulatedDisk {
@@ -298,11 +270,9 @@ impl NameChange {
             Self::Set(name, file) => {
                 names.insert(name.clone(), *file);
             }
-            Self::Rename(from, to) => {
-                // Its file may not have got this name.
-                if let Some(file) = names.remove(from) {
-                    names.insert(to.clone(), file);
-                }
+            Self::Rename(from, to, file) => {
+                names.remove(from);
+                names.insert(to.clone(), *file);
             }
             Self::Remove(name) => {
                 names.remove(name);
@@ -315,7 +285,7 @@ impl SimulatedDisk {
     fn change_name(&self, change: NameChange) -> io::Result<()> {
         let mut state = self.0.lock();
         state.call()?;
-        if let NameChange::Rename(name, _) | NameChange::Remove(name) = &change {
+        if let NameChange::Rename(name, ..) | NameChange::Remove(name) = &change {
             state.find(name)?;
         }
         change.apply(&mut state.names);
@@ -361,7 +331,10 @@ impl Disk for SimulatedDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.change_name(NameChange::Rename(from.to_owned(), to.to_owned()))
+        let file = self.0.lock().find(from);
+        // Where there is none, the call fails as it would anyhow.
+        let file = file.unwrap_or(usize::MAX);
+        self.change_name(NameChange::Rename(from.to_owned(), to.to_owned(), file))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -444,98 +417,4 @@ impl DiskFile for SimulatedFile {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn written(disk: &SimulatedDisk, name: &str, bytes: &[u8]) -> Box<dyn DiskFile> {
-        let file = disk.create(name).unwrap();
-        file.write_all_at(bytes, 0).unwrap();
-        file
-    }
-
-    fn found_after_cuts(disk: &SimulatedDisk, name: &str) -> Vec<Option<Vec<u8>>> {
-        let mut found: Vec<_> = (0..200)
-            .map(|seed| disk.cut(&mut Chance::new(seed)).contents(name))
-            .collect();
-        found.sort();
-        found.dedup();
-        found
-    }
-
-    #[test]
-    fn a_cut_keeps_what_was_synced_and_no_more_for_certain() {
-        let disk = SimulatedDisk::default();
-        let file = written(&disk, "file", b"old");
-        file.sync().unwrap();
-        // The bytes are there, but not the name.
-        assert_eq!(found_after_cuts(&disk, "file"), [None, Some(b"old".into())]);
-        disk.sync().unwrap();
-        assert_eq!(found_after_cuts(&disk, "file"), [Some(b"old".into())]);
-
-        file.write_all_at(b"new", 0).unwrap();
-        let either = [Some(b"new".into()), Some(b"old".into())];
-        assert_eq!(found_after_cuts(&disk, "file"), either);
-        file.sync().unwrap();
-        assert_eq!(found_after_cuts(&disk, "file"), [Some(b"new".into())]);
-
-        disk.rename("file", "other").unwrap();
-        assert_eq!(
-            found_after_cuts(&disk, "other"),
-            [None, Some(b"new".into())]
-        );
-        assert_eq!(disk.kill().contents("other"), Some(b"new".into()));
-        assert_eq!(disk.kill().contents("file"), None);
-    }
-
-    #[test]
-    fn a_cut_tears_writes_and_reorders_them() {
-        let disk = SimulatedDisk::default();
-        let file = written(&disk, "file", &[0; 4 * SECTOR_BYTES]);
-        file.sync().unwrap();
-        disk.sync().unwrap();
-        file.write_all_at(&[1; 2 * SECTOR_BYTES], 0).unwrap();
-        file.write_all_at(&[2; 2 * SECTOR_BYTES], 2 * SECTOR_BYTES as u64)
-            .unwrap();
-        let found = found_after_cuts(&disk, "file");
-        let sectors = found.iter().flatten().map(|bytes| {
-            let sectors = bytes.chunks(SECTOR_BYTES);
-            sectors.map(|sector| sector[0]).collect::<Vec<_>>()
-        });
-        let sectors: Vec<_> = sectors.collect();
-        for expected in [[0, 0, 0, 0], [1, 1, 2, 2], [0, 0, 2, 2], [0, 1, 0, 0]] {
-            assert!(sectors.contains(&expected.to_vec()), "{expected:?}");
-        }
-    }
-
-    #[test]
-    fn a_sync_that_failed_is_not_made_good_by_the_next() {
-        let disk = SimulatedDisk::default();
-        let file = written(&disk, "file", b"old");
-        file.sync().unwrap();
-        disk.sync().unwrap();
-        file.write_all_at(b"new", 0).unwrap();
-        disk.fail(disk.calls(), 1, Fault::Error(io::ErrorKind::Other));
-        file.sync().unwrap_err();
-        file.sync().unwrap();
-        file.write_all_at(b"more", 3).unwrap();
-        assert!(found_after_cuts(&disk, "file").contains(&Some(b"old".into())));
-    }
-
-    #[test]
-    fn faults_come_when_they_are_due() {
-        let disk = SimulatedDisk::default();
-        let file = written(&disk, "file", b"");
-        disk.fail(disk.calls() + 1, 1, Fault::Short);
-        assert_eq!(file.write_at(b"1234", 0).unwrap(), 4);
-        assert_eq!(file.write_at(b"1234", 4).unwrap(), 2);
-        disk.fail(disk.calls(), 2, Fault::Error(io::ErrorKind::Interrupted));
-        file.write_all_at(b"34", 6).unwrap();
-        assert_eq!(disk.contents("file").unwrap(), b"12341234");
-        disk.limit(Some(9));
-        let full = file.write_at(b"56", 8).unwrap_err();
-        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
-        disk.fail(disk.calls(), 1, Fault::PowerCut);
-        file.sync().unwrap_err();
-        disk.names().unwrap_err();
-    }
-}
+mod tests;
