@@ -96,7 +96,11 @@ impl PendingSync {
     /// [`StoreError::Io`]; the segment must then not be relied on any more.
     pub fn run(&self) -> Result<(), StoreError> {
         let synced = self.file.sync();
-        synced.map_err(|error| StoreError::io("sync", &self.path, error))
+        synced.map_err(|error| StoreError::io("sync", &self.path, error))?;
+        // What has been synced is read after a crash at the earliest. If the system keeps it,
+        // what comes next goes to memory that it has to find first.
+        self.file.forget();
+        Ok(())
     }
 }
 
