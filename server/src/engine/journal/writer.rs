@@ -97,6 +97,9 @@ impl Writer {
         loop {
             // Before the records are taken: those that are there by now are the last ones.
             let is_stopping = self.shared.is_stopping();
+            // Those who have woken this thread may have more for it: on a machine with few cores
+            // it would otherwise interrupt them for each call.
+            thread::yield_now();
             self.flushes.append(&mut self.shared.flushes.lock());
             self.shared.lanes.take(&mut self.filled, &mut self.ends);
             let done = self.commit(is_stopping);
