@@ -168,8 +168,8 @@ impl Lanes {
                 });
             }
             if let Some(filled) = lane.filled.last_mut() {
-                let hashes = hashes.by_ref().take(count);
-                filled.batch.push(filter, version, request, hashes);
+                let hashes = hashes.by_ref();
+                filled.batch.push(filter, version, request, count, hashes);
                 filled.reserved_bytes += bytes;
             }
         }

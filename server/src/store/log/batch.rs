@@ -35,15 +35,16 @@ impl Batch {
         (BatchHeader::BYTES + record::encoded_bytes(hashes)) as u64
     }
 
-    /// Adds what a call of a version added to a filter.
+    /// Adds so many hashes, which a call of a version has added to a filter.
     pub fn push(
         &mut self,
         filter: FilterId,
         version: u64,
         request: Option<&RequestId>,
+        count: usize,
         hashes: impl Iterator<Item = KeyHash>,
     ) {
-        record::encode(filter, version, request, hashes, &mut self.bytes);
+        record::encode(filter, version, request, count, hashes, &mut self.bytes);
     }
 
     /// Whether there are no records.

@@ -42,35 +42,32 @@ pub const fn encoded_bytes(hashes: usize) -> usize {
     size_of::<Head>() + 16 + 16 * hashes
 }
 
-/// Appends a record to those of a batch.
+/// Appends a record of so many hashes to those of a batch.
 pub fn encode(
     filter: FilterId,
     version: u64,
     request: Option<&RequestId>,
+    count: usize,
     hashes: impl Iterator<Item = KeyHash>,
     to: &mut Vec<u8>,
 ) {
-    let at = to.len();
-    to.extend_from_slice(bytemuck::bytes_of(&Head::zeroed()));
-    if let Some(RequestId(id)) = request {
-        to.extend_from_slice(id);
-    }
-    let mut count = 0_u32;
-    for KeyHash { low, high } in hashes {
-        let hash = u128::from(low) | (u128::from(high) << 64);
-        to.extend_from_slice(&hash.to_le_bytes());
-        // A message has no more keys than fit into 16 MiB.
-        count += 1;
-    }
-    let flags = if request.is_some() { HAS_REQUEST } else { 0 };
     let head = Head {
         filter: filter.0.to_le_bytes(),
         version: version.to_le_bytes(),
-        count: count.to_le_bytes(),
-        flags: flags.to_le_bytes(),
+        // A message has no more keys than fit into 16 MiB.
+        count: (count as u32).to_le_bytes(),
+        flags: if request.is_some() { HAS_REQUEST } else { 0 }.to_le_bytes(),
     };
-    if let Some(place) = to.get_mut(at..at + size_of::<Head>()) {
-        place.copy_from_slice(bytemuck::bytes_of(&head));
+    to.extend_from_slice(bytemuck::bytes_of(&head));
+    if let Some(RequestId(id)) = request {
+        to.extend_from_slice(id);
+    }
+    // All room at once: to look for it with each hash takes as long as to copy it.
+    let at = to.len();
+    to.resize(at + 16 * count, 0);
+    let places = to.get_mut(at..).unwrap_or_default().as_chunks_mut().0;
+    for (place, KeyHash { low, high }) in places.iter_mut().zip(hashes) {
+        *place = (u128::from(low) | (u128::from(high) << 64)).to_le_bytes();
     }
 }
 

@@ -53,6 +53,7 @@ fn batch(records: &[Record]) -> Batch {
             record.filter,
             record.version,
             record.request.as_ref(),
+            record.hashes.len(),
             hashes,
         );
     }
