@@ -23,6 +23,8 @@ pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 const KEYS_TAG: u8 = 2 << 3 | 2;
 /// Field number and wire type of `string filter = 1`.
 const FILTER_TAG: u8 = 1 << 3 | 2;
+/// Field 3, as a length and bytes.
+const REQUEST_ID_TAG: u8 = (3 << 3) | 2;
 
 /// Keys for one call, in their order; a key may stand in it twice.
 ///
@@ -72,12 +74,15 @@ impl KeyBatch {
         self.encoded.len()
     }
 
-    /// The message that asks `filter` about these keys.
-    pub(crate) fn into_message(mut self, filter: &str) -> Result<Message, Error> {
-        if !filter.is_empty() {
-            // Fields may come in any order, and behind the keys nothing has to move.
-            self.encoded.push(FILTER_TAG);
-            put_delimited(&mut self.encoded, filter.as_bytes());
+    /// The message that asks `filter` about these keys, as a request of this name; empty for
+    /// none.
+    pub(crate) fn into_message(mut self, filter: &str, request_id: &str) -> Result<Message, Error> {
+        // Fields may come in any order, and behind the keys nothing has to move.
+        for (tag, text) in [(FILTER_TAG, filter), (REQUEST_ID_TAG, request_id)] {
+            if !text.is_empty() {
+                self.encoded.push(tag);
+                put_delimited(&mut self.encoded, text.as_bytes());
+            }
         }
         if self.encoded.len() > MAX_MESSAGE_BYTES {
             return Err(Error::TooLarge {
@@ -205,14 +210,14 @@ mod tests {
             .map(|length| "k".repeat(length))
             .chain(["https://example.org/ä?q=1".to_owned(), String::new()])
             .collect();
-        for filter in ["", "crawl", &"f".repeat(128)] {
+        for (filter, request_id) in [("", ""), ("crawl", "9b4"), (&"f".repeat(128), "")] {
             let batch = KeyBatch::from(&keys);
             assert_eq!(batch.len(), keys.len());
-            let Message(bytes) = batch.into_message(filter).unwrap();
+            let Message(bytes) = batch.into_message(filter, request_id).unwrap();
             let request = v1::QueryAndAddBatchRequest {
                 filter: filter.to_owned(),
                 keys: keys.clone(),
-                request_id: String::new(),
+                request_id: request_id.to_owned(),
             };
             assert_eq!(bytes.len(), request.encoded_len());
             assert_eq!(
@@ -233,10 +238,10 @@ mod tests {
     fn a_batch_over_the_message_limit_is_refused_here() {
         let key = "k".repeat(65_536);
         let batch: KeyBatch = std::iter::repeat_n(&key, 256).collect();
-        match batch.into_message("") {
+        match batch.into_message("", "") {
             Err(Error::TooLarge { encoded_bytes, .. }) => assert!(encoded_bytes > 256 * 65_536),
             other => panic!("{other:?}"),
         }
-        assert!(KeyBatch::from([&key]).into_message("").is_ok());
+        assert!(KeyBatch::from([&key]).into_message("", "").is_ok());
     }
 }

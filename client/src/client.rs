@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use seenset_proto::v1::{self, dedup_service_client::DedupServiceClient};
 use tonic::{Request, Status, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
+use uuid::Uuid;
 
 use crate::{
     batch::{KeyBatch, MAX_MESSAGE_BYTES, Message, MessageCodec},
@@ -126,13 +127,14 @@ impl Client {
     /// See [`Client`]. After [`Error::Broken`] and [`Error::Deadline`] the key may be
     /// marked though nobody was told `false`.
     pub async fn query_and_add(&self, key: &str) -> Result<bool, Error> {
-        let call = self.call("QueryAndAdd", Repeat::UnlessSent);
+        let call = self.call("QueryAndAdd", Repeat::Safe);
+        let request_id = request_id();
         let response = call
             .run(&self.options, |left| {
                 let request = v1::QueryAndAddRequest {
                     filter: self.filter.to_string(),
                     key: key.to_owned(),
-                    request_id: String::new(),
+                    request_id: request_id.clone(),
                 };
                 let mut dedup = self.dedup();
                 async move { dedup.query_and_add(timed(request, left)).await }
@@ -151,7 +153,8 @@ impl Client {
         let expected = keys.len();
         let path = "/seenset.v1.DedupService/QueryBatch";
         let call = self.call("QueryBatch", Repeat::Safe);
-        let response: v1::QueryBatchResponse = self.run_batch(&call, path, keys).await?;
+        let message = self.message(keys)?;
+        let response: v1::QueryBatchResponse = self.run_batch(&call, path, message).await?;
         one_for_each(call.name, expected, response.seen)
     }
 
@@ -164,7 +167,8 @@ impl Client {
     pub async fn add_batch(&self, keys: impl Into<KeyBatch>) -> Result<(), Error> {
         let path = "/seenset.v1.DedupService/AddBatch";
         let call = self.call("AddBatch", Repeat::Safe);
-        let _: v1::AddBatchResponse = self.run_batch(&call, path, keys.into()).await?;
+        let message = self.message(keys.into())?;
+        let _: v1::AddBatchResponse = self.run_batch(&call, path, message).await?;
         Ok(())
     }
 
@@ -178,8 +182,9 @@ impl Client {
         let keys = keys.into();
         let expected = keys.len();
         let path = "/seenset.v1.DedupService/QueryAndAddBatch";
-        let call = self.call("QueryAndAddBatch", Repeat::UnlessSent);
-        let response: v1::QueryAndAddBatchResponse = self.run_batch(&call, path, keys).await?;
+        let call = self.call("QueryAndAddBatch", Repeat::Safe);
+        let message = keys.into_message(&self.filter, &request_id())?;
+        let response: v1::QueryAndAddBatchResponse = self.run_batch(&call, path, message).await?;
         one_for_each(call.name, expected, response.seen)
     }
 
@@ -187,12 +192,11 @@ impl Client {
         &self,
         call: &Call,
         path: &'static str,
-        keys: KeyBatch,
+        message: Message,
     ) -> Result<R, Error>
     where
         R: prost::Message + prost::Name + Default + 'static,
     {
-        let message = self.message(keys)?;
         call.run(&self.options, |left| {
             let message = message.clone();
             async move {
@@ -206,7 +210,7 @@ impl Client {
     }
 
     pub(crate) fn message(&self, keys: KeyBatch) -> Result<Message, Error> {
-        keys.into_message(&self.filter)
+        keys.into_message(&self.filter, "")
     }
 
     /// The connection, for messages that are encoded already.
@@ -233,6 +237,11 @@ impl Client {
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }
+}
+
+/// A name for one call, by which the server knows it should it come again.
+fn request_id() -> String {
+    Uuid::new_v4().simple().to_string()
 }
 
 /// A request that tells the server how long the caller will wait.

@@ -25,13 +25,15 @@
 //!
 //! | calls | repeated when |
 //! |---|---|
-//! | queries, adds, showing filters, health | the server was UNAVAILABLE, the connection broke, or none was made |
-//! | `query_and_add*`, the stream form, store, making and deleting filters | no connection was made, so that the call can't have been sent |
+//! | queries, adds, `query_and_add`, `query_and_add_batch`, showing filters, health | the server was UNAVAILABLE, the connection broke, or none was made |
+//! | the stream form and what is coalesced, store, making and deleting filters | no connection was made, so that the call can't have been sent |
 //!
-//! `query_and_add` is never repeated once it may have been sent. The first try may have
-//! marked the key, and then the second would say "seen", and nobody would crawl it. Such
-//! a call ends with [`Error::Broken`] or [`Error::Deadline`], and what to make of it is
-//! the caller's decision.
+//! A `query_and_add` that was sent may have marked its keys, and a second one would say
+//! "seen", and nobody would crawl them. So each carries an id (`request_id`), and the
+//! server tells a call that it knows what it told the first time, for as long as it
+//! remembers that (its `--retry-age` and `--retry-keys`). A call that still ends with
+//! [`Error::Broken`] or [`Error::Deadline`] may have marked its keys: what to make of it
+//! is the caller's decision. Batches of a stream carry no id yet.
 //!
 //! # Layers
 //!

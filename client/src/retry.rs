@@ -1,8 +1,9 @@
 //! Repeats a call within its deadline, as far as repeating it is safe.
 //!
 //! A `QueryAndAdd` that reached the server has marked its keys, and a second one would
-//! say "seen": nobody would crawl them. So it is repeated only where it is certain that
-//! the first was never sent.
+//! say "seen": nobody would crawl them. So it carries an id by which the server knows it
+//! again, and answers as it did the first time. What carries none is repeated only where
+//! it is certain that the first was never sent.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +22,7 @@ const LONGEST_DEADLINE: Duration = Duration::from_secs(365 * 24 * 3600);
 /// What may be done twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// Twice is the same as once.
+    /// Twice is the same as once, by itself or because the server knows the call again.
     Safe,
     /// The second time has another answer or effect than the first.
     UnlessSent,

@@ -1,4 +1,4 @@
-//! What is repeated, and what is never repeated: a `QueryAndAdd` that may have been sent.
+//! What is repeated, and what comes of it: the answer that the first try earned.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -36,39 +36,53 @@ async fn what_is_safe_is_repeated_while_the_server_is_unavailable() {
 }
 
 #[tokio::test]
-async fn query_and_add_is_not_repeated_when_the_server_is_unavailable() {
+async fn query_and_add_is_repeated_while_the_server_is_unavailable_and_a_store_is_not() {
     let service = Service::start().await;
     let client = service.client().await;
-    service.state.unavailable.store(3, SeqCst);
+    let unavailable = &service.state.unavailable;
 
-    let error = client.query_and_add("a").await.unwrap_err();
-    assert_eq!(error.code(), Some(Code::Unavailable));
-    let error = client.query_and_add_batch(["a"]).await.unwrap_err();
-    assert_eq!(error.code(), Some(Code::Unavailable));
+    unavailable.store(2, SeqCst);
+    assert!(!client.query_and_add("a").await.unwrap());
+    unavailable.store(1, SeqCst);
+    let seen = client.query_and_add_batch(["a", "b"]).await.unwrap();
+    assert_eq!(seen, [true, false]);
+    assert_eq!(service.calls(), 5);
+
+    unavailable.store(1, SeqCst);
     let error = client.store("").await.unwrap_err();
     assert_eq!(error.code(), Some(Code::Unavailable));
-    assert_eq!(service.calls(), 3);
+    assert_eq!(service.calls(), 6);
 }
 
 #[tokio::test]
-async fn query_and_add_is_never_repeated_after_it_may_have_been_sent() {
+async fn query_and_add_whose_answer_was_lost_gets_it_again() {
     let service = Service::start().await;
     let client = service.client().await;
 
     service.state.lose_reply.store(1, SeqCst);
-    let error = client.query_and_add("a").await.unwrap_err();
+    assert!(!client.query_and_add("a").await.unwrap());
+    assert_eq!(service.calls(), 2);
+    // Another call has another id.
+    assert!(client.query_and_add("a").await.unwrap());
+
+    service.state.lose_reply.store(2, SeqCst);
+    let seen = client.query_and_add_batch(["a", "b", "c", "b"]).await;
+    assert_eq!(seen.unwrap(), [true, false, false, true]);
+    assert_eq!(service.calls(), 6);
+}
+
+#[tokio::test]
+async fn a_store_is_never_repeated_after_it_may_have_been_sent() {
+    let service = Service::start().await;
+    let client = service.client().await;
+    service.state.lose_reply.store(1, SeqCst);
+    let error = client.store("").await.unwrap_err();
     assert!(matches!(error, Error::Broken { .. }), "{error:?}");
     assert!(!error.changed_nothing());
     assert_eq!(service.calls(), 1);
-    assert!(service.state.contains("", "a"));
-
-    service.state.lose_reply.store(1, SeqCst);
-    let error = client.query_and_add_batch(["b", "c"]).await.unwrap_err();
-    assert!(matches!(error, Error::Broken { .. }), "{error:?}");
-    assert_eq!(service.calls(), 2);
 
     // The connection comes back by itself.
-    assert!(client.query_and_add("a").await.unwrap());
+    assert!(!client.query_and_add("a").await.unwrap());
 }
 
 #[tokio::test]

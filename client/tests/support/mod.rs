@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet, hash_map::Entry},
     net::SocketAddr,
     pin::Pin,
     sync::{
@@ -36,7 +36,8 @@ use tonic::{Request, Response, Status, Streaming, transport::Server};
 /// What the fake service does with its next calls.
 #[derive(Default)]
 pub struct State {
-    seen: Mutex<HashSet<(String, String)>>,
+    /// The filters and keys, and the ids of the requests that have won them.
+    seen: Mutex<HashMap<(String, String), String>>,
     /// Calls that reached the service.
     pub calls: AtomicUsize,
     /// So many calls answer UNAVAILABLE.
@@ -63,7 +64,7 @@ pub struct State {
 impl State {
     pub fn contains(&self, filter: &str, key: &str) -> bool {
         let entry = (filter.to_owned(), key.to_owned());
-        self.seen.lock().unwrap().contains(&entry)
+        self.seen.lock().unwrap().contains_key(&entry)
     }
 
     pub fn len(&self) -> usize {
@@ -74,14 +75,23 @@ impl State {
         keys.iter().map(|key| self.contains(filter, key)).collect()
     }
 
-    fn mark(&self, filter: &str, keys: &[String]) -> Vec<bool> {
+    fn mark(&self, filter: &str, keys: &[String], request_id: &str) -> Vec<bool> {
         if take(&self.forget) {
             return vec![false; keys.len()];
         }
         let mut seen = self.seen.lock().unwrap();
-        keys.iter()
-            .map(|key| !seen.insert((filter.to_owned(), key.clone())))
-            .collect()
+        let mut told = HashSet::new();
+        let mut mark = |key: &String| match seen.entry((filter.to_owned(), key.clone())) {
+            Entry::Vacant(new) => {
+                new.insert(request_id.to_owned());
+                !told.insert(key.clone())
+            }
+            Entry::Occupied(winner) => {
+                let is_again = !request_id.is_empty() && winner.get() == request_id;
+                !(is_again && told.insert(key.clone()))
+            }
+        };
+        keys.iter().map(|key| mark(key)).collect()
     }
 
     /// Runs a call: fails it before or after `apply`, as the counters say.
@@ -139,7 +149,9 @@ impl DedupService for Fake {
     ) -> Result<Response<v1::AddResponse>, Status> {
         let v1::AddRequest { filter, key, .. } = request.into_inner();
         let keys = [key];
-        self.0.run(&keys, || self.0.mark(&filter, &keys)).await?;
+        self.0
+            .run(&keys, || self.0.mark(&filter, &keys, ""))
+            .await?;
         Ok(Response::new(v1::AddResponse {}))
     }
 
@@ -147,9 +159,14 @@ impl DedupService for Fake {
         &self,
         request: Request<v1::QueryAndAddRequest>,
     ) -> Result<Response<v1::QueryAndAddResponse>, Status> {
-        let v1::QueryAndAddRequest { filter, key, .. } = request.into_inner();
+        let v1::QueryAndAddRequest {
+            filter,
+            key,
+            request_id,
+        } = request.into_inner();
         let keys = [key];
-        let seen = self.0.run(&keys, || self.0.mark(&filter, &keys)).await?;
+        let apply = || self.0.mark(&filter, &keys, &request_id);
+        let seen = self.0.run(&keys, apply).await?;
         let seen = seen.first().copied();
         Ok(Response::new(v1::QueryAndAddResponse { seen }))
     }
@@ -176,7 +193,9 @@ impl DedupService for Fake {
         request: Request<v1::AddBatchRequest>,
     ) -> Result<Response<v1::AddBatchResponse>, Status> {
         let v1::AddBatchRequest { filter, keys, .. } = request.into_inner();
-        self.0.run(&keys, || self.0.mark(&filter, &keys)).await?;
+        self.0
+            .run(&keys, || self.0.mark(&filter, &keys, ""))
+            .await?;
         Ok(Response::new(v1::AddBatchResponse {}))
     }
 
@@ -184,8 +203,13 @@ impl DedupService for Fake {
         &self,
         request: Request<v1::QueryAndAddBatchRequest>,
     ) -> Result<Response<v1::QueryAndAddBatchResponse>, Status> {
-        let v1::QueryAndAddBatchRequest { filter, keys, .. } = request.into_inner();
-        let seen = self.0.run(&keys, || self.0.mark(&filter, &keys)).await?;
+        let v1::QueryAndAddBatchRequest {
+            filter,
+            keys,
+            request_id,
+        } = request.into_inner();
+        let apply = || self.0.mark(&filter, &keys, &request_id);
+        let seen = self.0.run(&keys, apply).await?;
         Ok(Response::new(v1::QueryAndAddBatchResponse { seen }))
     }
 
@@ -289,7 +313,7 @@ async fn answer_stream(
             continue;
         }
         for message in held.drain(..) {
-            let apply = || state.mark(&message.filter, &message.keys);
+            let apply = || state.mark(&message.filter, &message.keys, &message.request_id);
             let answer = state.run(&message.keys, apply).await;
             let ended = answer.is_err();
             let response = answer.map(|seen| v1::QueryAndAddStreamResponse { seen });

@@ -34,6 +34,7 @@ fn small() -> SpecRequest {
 }
 
 mod durability;
+mod requests;
 
 #[tokio::test]
 async fn nothing_is_answered_before_recovery() {

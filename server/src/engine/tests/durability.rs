@@ -23,12 +23,18 @@ fn on(disk: &SimulatedDisk, durability: Durability) -> Result<Engine, EngineErro
             max_memory_bytes: 1 << 30,
             durability,
             segment_bytes: 64 << 10,
-            requests: RequestLimits::default(),
+            requests: RequestLimits {
+                keys: 1000,
+                ..RequestLimits::default()
+            },
         },
     ))
 }
 
-async fn start(disk: &SimulatedDisk, durability: Durability) -> Result<Engine, EngineError> {
+pub(super) async fn start(
+    disk: &SimulatedDisk,
+    durability: Durability,
+) -> Result<Engine, EngineError> {
     let engine = on(disk, durability)?;
     engine.recover(None).await?;
     Ok(engine)

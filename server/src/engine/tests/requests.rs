@@ -1,0 +1,186 @@
+//! A request that comes again gets its first answer, per key, whatever happened in between.
+
+use super::{durability::start, *};
+use crate::store::{
+    Disk,
+    simulated::{Chance, Fault, SimulatedDisk},
+};
+
+fn call<'a>(request_id: &'a str) -> Call<'a> {
+    Call {
+        filter: "urls",
+        request_id,
+    }
+}
+
+async fn engine(disk: &SimulatedDisk) -> Engine {
+    let engine = start(disk, Durability::Always).await.unwrap();
+    // So exact that no key is seen by accident.
+    let exact = SpecRequest::new(40_000, 1e-9);
+    engine.create_filter("urls", exact).await.unwrap();
+    engine
+}
+
+/// Asks for the keys again: as they were, each by itself, and together with others.
+async fn ask_again(engine: &Engine) {
+    let batch = engine.query_and_add_batch(call("1"), vec!["a", "b", "old", "b"]);
+    assert_eq!(batch.await.unwrap(), [false, false, true, true]);
+    for (key, seen) in [("a", false), ("old", true), ("b", false)] {
+        let again = engine.query_and_add(call("1"), key).await.unwrap();
+        assert_eq!(again, seen, "{key}");
+    }
+    let regrouped = engine.query_and_add_batch(call("1"), vec!["old", "b"]);
+    assert_eq!(regrouped.await.unwrap(), [true, false]);
+    // To all others they are seen.
+    for id in ["", "2", "11"] {
+        let others = engine.query_and_add_batch(call(id), vec!["a", "b", "old"]);
+        assert_eq!(others.await.unwrap(), [true; 3], "{id}");
+        assert!(engine.query_and_add(call(id), "a").await.unwrap(), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_request_gets_its_first_answer_also_after_crashes_and_stores() {
+    let disk = SimulatedDisk::default();
+    let first = engine(&disk).await;
+    assert!(!first.query_and_add(call("0"), "old").await.unwrap());
+    let batch = first.query_and_add_batch(call("1"), vec!["a", "b", "old", "b"]);
+    assert_eq!(batch.await.unwrap(), [false, false, true, true]);
+    ask_again(&first).await;
+
+    let mut disk = disk.cut(&mut Chance::new(1));
+    for round in 0..6 {
+        let engine = engine(&disk).await;
+        ask_again(&engine).await;
+        // The log is cut, and what is remembered must not go with it. A segment has 64 KiB.
+        for batch in 0..40 {
+            let keys: Vec<String> = (0..100).map(|i| format!("{round} {batch} {i}")).collect();
+            engine.add_batch("urls", keys).await.unwrap();
+        }
+        if round % 2 == 0 {
+            engine.store("").await.unwrap();
+        } else {
+            engine.store_changed().await;
+        }
+        ask_again(&engine).await;
+        disk = disk.cut(&mut Chance::new(round));
+    }
+    let segments = disk.names().unwrap().into_iter();
+    assert!(segments.filter(|name| name.ends_with(".log")).count() <= 3);
+}
+
+/// An id that is used for other keys is answered for these as any call is.
+#[tokio::test]
+async fn an_id_that_comes_with_other_keys_is_a_call_for_those() {
+    let engine = engine(&SimulatedDisk::default()).await;
+    assert!(!engine.query_and_add(call("1"), "a").await.unwrap());
+    assert!(!engine.query_and_add(call("2"), "b").await.unwrap());
+    assert!(engine.query_and_add(call("1"), "b").await.unwrap());
+    assert!(!engine.query_and_add(call("1"), "c").await.unwrap());
+    let seen = engine.query_and_add_batch(call("1"), vec!["a", "b", "c", "d"]);
+    assert_eq!(seen.await.unwrap(), [false, true, false, false]);
+    // In another filter it is another request.
+    engine.create_filter("other", small()).await.unwrap();
+    let other = Call {
+        filter: "other",
+        request_id: "1",
+    };
+    assert!(!engine.query_and_add(other, "a").await.unwrap());
+    assert!(!engine.query_and_add(other, "a").await.unwrap());
+    // An add wins nothing that could be told again.
+    engine.add(call("3"), "e").await.unwrap();
+    assert!(engine.query_and_add(call("3"), "e").await.unwrap());
+}
+
+#[tokio::test]
+async fn an_id_that_is_too_long_is_refused_by_name() {
+    let engine = engine(&SimulatedDisk::default()).await;
+    let long = "x".repeat(129);
+    for message in [
+        engine.add(call(&long), "a").await.unwrap_err().to_string(),
+        engine
+            .query_and_add_batch(call(&long), vec!["a"])
+            .await
+            .unwrap_err()
+            .to_string(),
+    ] {
+        assert!(message.contains("request_id has 129 bytes"), "{message}");
+        assert!(message.contains("at most 128"), "{message}");
+    }
+    assert!(!engine.query("urls", "a").await.unwrap());
+}
+
+/// The power is cut at any call, the request comes again, and its keys are won by somebody
+/// who is told so, whether they were on the disk or not.
+#[test]
+fn a_request_whose_answer_a_power_cut_took_is_answered_after_it() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let ask = async |engine: &Engine| {
+        let mut told = Vec::new();
+        for id in ["1", "2", "3"] {
+            let keys: Vec<String> = (0..3).map(|i| format!("{id} {i}")).collect();
+            told.push(engine.query_and_add_batch(call(id), keys).await.ok());
+            // A store may have the keys before the log has.
+            let _ = engine.store("").await;
+        }
+        told
+    };
+    for seed in 0..8 {
+        let disk = SimulatedDisk::default();
+        runtime.block_on(async { ask(&engine(&disk).await).await });
+        for call in 0..disk.calls() {
+            let disk = SimulatedDisk::default();
+            let case = format!("seed {seed}, call {call}");
+            runtime.block_on(async {
+                let before = engine(&disk).await;
+                disk.fail(call.max(disk.calls()), 1, Fault::PowerCut);
+                ask(&before).await;
+                let found = disk.cut(&mut Chance::new(seed ^ call));
+                let told = ask(&engine(&found).await).await;
+                let first: Vec<_> = (0..3).map(|_| Some(vec![false; 3])).collect();
+                assert_eq!(told, first, "{case}");
+            });
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_more_is_remembered_than_was_asked_for() {
+    let disk = SimulatedDisk::default();
+    let engine = engine(&disk).await;
+    // `start` has the memory of 1,000 keys: two generations of 500, and 5 for each of these.
+    for index in 0..400 {
+        let id = index.to_string();
+        assert!(!engine.query_and_add(call(&id), &id).await.unwrap());
+    }
+    let mut remembered = 0;
+    for index in 0..400 {
+        let id = index.to_string();
+        remembered += usize::from(!engine.query_and_add(call(&id), &id).await.unwrap());
+    }
+    assert!((50..=200).contains(&remembered), "{remembered}");
+    assert!(!engine.query_and_add(call("399"), "399").await.unwrap());
+}
+
+/// Two calls of one id at the same time are one after the other: both win.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_request_that_overtakes_itself_wins_as_well() {
+    let engine = engine(&SimulatedDisk::default()).await;
+    for round in 0..200 {
+        let id = round.to_string();
+        let tasks: Vec<_> = (0..4)
+            .map(|_| {
+                let (engine, id) = (engine.clone(), id.clone());
+                tokio::spawn(async move {
+                    let keys: Vec<String> = (0..50).map(|i| format!("{id} {i}")).collect();
+                    engine.query_and_add_batch(call(&id), keys).await.unwrap()
+                })
+            })
+            .collect();
+        for task in tasks {
+            assert_eq!(task.await.unwrap(), [false; 50], "round {round}");
+        }
+    }
+}
