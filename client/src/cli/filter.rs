@@ -70,7 +70,8 @@ fn text(filter: &v1::Filter) -> String {
         "{}\n  for {} keys at a false-positive rate of {}\n  \
          {} layout, {}, {} bits, {} for each key, {} bytes of memory\n  \
          {} keys added, {:.4} of the bits set, a rate of {:.3e} now\n  \
-         version {}, stored up to version {} ({})",
+         version {}, stored up to version {} ({})\n  \
+         durability {}",
         filter.name,
         spec.capacity,
         spec.false_positive_rate,
@@ -85,6 +86,7 @@ fn text(filter: &v1::Filter) -> String {
         filter.version,
         filter.last_store_version,
         time(filter.last_store_time).unwrap_or_else(|| "never".to_owned()),
+        durability_name(filter),
     )
 }
 
@@ -106,6 +108,8 @@ fn json(filter: &v1::Filter) -> Value {
         "create_time": time(filter.create_time),
         "last_store_time": time(filter.last_store_time),
         "last_store_version": filter.last_store_version,
+        "durability": durability_name(filter),
+        "retry_keys": filter.retry_keys,
     })
 }
 
@@ -122,6 +126,15 @@ fn hash_function_name(spec: &v1::FilterSpec) -> &'static str {
         v1::HashFunction::Siphash13128 => "siphash-1-3-128",
         v1::HashFunction::Xxh3128 => "xxh3-128",
         v1::HashFunction::Unspecified => "unknown",
+    }
+}
+
+fn durability_name(filter: &v1::Filter) -> &'static str {
+    match filter.durability() {
+        v1::Durability::Always => "always",
+        v1::Durability::Interval => "interval",
+        v1::Durability::Snapshot => "snapshot",
+        v1::Durability::Unspecified => "unknown",
     }
 }
 

@@ -81,7 +81,7 @@ impl State {
         }
         let mut seen = self.seen.lock().unwrap();
         let mut told = HashSet::new();
-        let mut mark = |key: &String| match seen.entry((filter.to_owned(), key.clone())) {
+        let mark = |key: &String| match seen.entry((filter.to_owned(), key.clone())) {
             Entry::Vacant(new) => {
                 new.insert(request_id.to_owned());
                 !told.insert(key.clone())
@@ -91,7 +91,7 @@ impl State {
                 !(is_again && told.insert(key.clone()))
             }
         };
-        keys.iter().map(|key| mark(key)).collect()
+        keys.iter().map(mark).collect()
     }
 
     /// Runs a call: fails it before or after `apply`, as the counters say.

@@ -181,6 +181,16 @@ impl Engine {
         Ok(recovered)
     }
 
+    /// What must have happened to a change before the answer to it leaves.
+    pub fn durability(&self) -> Durability {
+        self.inner.durability
+    }
+
+    /// Which requests are recognised if they come again.
+    pub fn request_limits(&self) -> RequestLimits {
+        self.inner.requests.limits()
+    }
+
     /// What an operator should know of the files that were there at the start.
     pub fn oddities(&self) -> &Oddities {
         self.inner.directory.oddities()

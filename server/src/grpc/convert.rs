@@ -4,7 +4,8 @@ use seenset_proto::{batch, v1};
 use tonic::Status;
 
 use crate::engine::{
-    self, FilterSpec, FilterStatus, HashFunction, Layout, SpecRequest, StoreReport,
+    self, Durability, Engine, FilterSpec, FilterStatus, HashFunction, Layout, SpecRequest,
+    StoreReport,
 };
 
 impl engine::Keys for batch::Keys {
@@ -62,7 +63,13 @@ fn unknown(field: &str, value: i32, known: &str) -> Status {
 }
 
 /// A filter as the contract shows it.
-pub fn filter(status: FilterStatus) -> v1::Filter {
+pub fn filter(status: FilterStatus, engine: &Engine) -> v1::Filter {
+    let (durability, sync_interval) = match engine.durability() {
+        Durability::Always => (v1::Durability::Always, None),
+        Durability::Interval(interval) => (v1::Durability::Interval, Some(interval)),
+        Durability::Snapshot => (v1::Durability::Snapshot, None),
+    };
+    let requests = engine.request_limits();
     v1::Filter {
         name: status.name.to_string(),
         spec: Some(spec(&status.spec)),
@@ -74,6 +81,11 @@ pub fn filter(status: FilterStatus) -> v1::Filter {
         create_time: Some(status.create_time.into()),
         last_store_time: status.last_store.map(|last| last.time.into()),
         last_store_version: status.last_store.map_or(0, |last| last.version),
+        durability: durability.into(),
+        sync_interval: sync_interval.and_then(|interval| interval.try_into().ok()),
+        retry_keys: requests.keys,
+        // A span that does not fit would be 292 billion years long.
+        retry_age: requests.age.try_into().ok(),
     }
 }
 

@@ -40,7 +40,7 @@ impl FilterService for Filters {
         if is_new {
             tracing::info!(filter = %filter.name, "filter created");
         }
-        let filter = Some(convert::filter(filter));
+        let filter = Some(convert::filter(filter, &self.engine));
         Ok(Response::new(CreateFilterResponse { filter }))
     }
 
@@ -51,7 +51,7 @@ impl FilterService for Filters {
         let GetFilterRequest { name } = request.into_inner();
         let filter = self.engine.get_filter(&name).await.map_err(status)?;
         Ok(Response::new(GetFilterResponse {
-            filter: Some(convert::filter(filter)),
+            filter: Some(convert::filter(filter, &self.engine)),
         }))
     }
 
@@ -68,8 +68,10 @@ impl FilterService for Filters {
             .list_filters(page_size, &page_token)
             .await
             .map_err(status)?;
+        let filters = page.filters.into_iter();
+        let filters = filters.map(|filter| convert::filter(filter, &self.engine));
         Ok(Response::new(ListFiltersResponse {
-            filters: page.filters.into_iter().map(convert::filter).collect(),
+            filters: filters.collect(),
             next_page_token: page.next.unwrap_or_default(),
         }))
     }
