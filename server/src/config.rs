@@ -12,7 +12,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, parser::ValueSource};
+use clap::{
+    ArgMatches, Args, CommandFactory, FromArgMatches, Parser,
+    error::{ContextKind, ContextValue},
+    parser::ValueSource,
+};
 use serde::{Deserialize, Serialize};
 
 pub use self::values::{DurabilityMode, LogFormat, MemoryLimit, Period};
@@ -370,7 +374,15 @@ fn refuse_unknown(variables: impl IntoIterator<Item = OsString>) -> Result<(), C
 
 /// What clap has to say, without its usage lines.
 fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
+    let mut text = error.to_string();
+    // It repeats what was given, and what was given may be more than one line.
+    for kind in [ContextKind::InvalidArg, ContextKind::InvalidValue] {
+        if let Some(ContextValue::String(given)) = error.get(kind)
+            && given.contains('\n')
+        {
+            text = text.replace(given, &given.escape_debug().to_string());
+        }
+    }
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();
     let first = first.strip_prefix("error: ").unwrap_or(first);

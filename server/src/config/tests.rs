@@ -260,3 +260,16 @@ fn misspelt_variables_are_refused_and_those_of_others_are_not() {
         load(name).unwrap();
     }
 }
+
+/// As it comes from a file that ends in a new line.
+#[test]
+fn an_error_of_more_than_one_line_still_names_the_setting() {
+    for (argument, named) in [
+        ("--capacity=5\n", "--capacity"),
+        ("--listen=a\n\nb", "--listen"),
+        ("--lay\nout=classic", "--lay\\nout"),
+    ] {
+        let error = load(&[argument]).unwrap_err().to_string();
+        assert!(error.contains(named) && !error.contains('\n'), "{error}");
+    }
+}
