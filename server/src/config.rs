@@ -322,9 +322,8 @@ fn overlay(path: &Path, given: &Config, matches: &ArgMatches) -> Result<Config, 
     let text = fs::read_to_string(path)
         .map_err(|error| in_file(format!("cannot read the configuration file: {error}")))?;
     let file: Config = toml::from_str(&text).map_err(|error| {
-        let line = error
-            .span()
-            .map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = before.unwrap_or_default().matches('\n').count() + 1;
         in_file(format!(
             "line {line}: {}",
             error.message().replace('\n', " ")
@@ -334,17 +333,27 @@ fn overlay(path: &Path, given: &Config, matches: &ArgMatches) -> Result<Config, 
 
     // As maps from names to values, so that a field added to `Config` needs no line here.
     let impossible = |error: serde_json::Error| in_file(error.to_string());
+    let is_given = |name: &str| {
+        use ValueSource::{CommandLine, EnvVariable};
+        matches!(matches.value_source(name), Some(CommandLine | EnvVariable))
+    };
+    // A path need not be text, as those values are.
+    let mut textual = given.clone();
+    textual.data_dir.clone_from(&file.data_dir);
     let mut settings = serde_json::to_value(&file).map_err(impossible)?;
-    let given = serde_json::to_value(given).map_err(impossible)?;
-    for (name, value) in given.as_object().into_iter().flatten() {
-        if let Some(ValueSource::CommandLine | ValueSource::EnvVariable) =
-            matches.value_source(name)
+    let textual = serde_json::to_value(textual).map_err(impossible)?;
+    for (name, value) in textual.as_object().into_iter().flatten() {
+        if is_given(name)
             && let Some(settings) = settings.as_object_mut()
         {
             settings.insert(name.clone(), value.clone());
         }
     }
-    serde_json::from_value(settings).map_err(impossible)
+    let mut config: Config = serde_json::from_value(settings).map_err(impossible)?;
+    if is_given("data_dir") {
+        config.data_dir.clone_from(&given.data_dir);
+    }
+    Ok(config)
 }
 
 /// A misspelt variable would leave its setting at the default without a word.

@@ -261,6 +261,27 @@ fn misspelt_variables_are_refused_and_those_of_others_are_not() {
     }
 }
 
+/// A path need not be text, and a file beside it makes no difference.
+#[test]
+fn a_directory_may_have_any_name() {
+    use std::os::unix::ffi::OsStringExt;
+    let name = || OsString::from_vec(b"/\xff".to_vec());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), "capacity = 5").unwrap();
+    let arguments = [
+        "seenset-server".into(),
+        "--config".into(),
+        file.path().into(),
+    ];
+    let given = ["--data-dir".into(), name()];
+    match Config::load(arguments.into_iter().chain(given), []).unwrap() {
+        Command::Run(config) => {
+            assert_eq!((config.data_dir, config.capacity), (name().into(), 5));
+        }
+        Command::Print(text) => panic!("{text}"),
+    }
+}
+
 /// As it comes from a file that ends in a new line.
 #[test]
 fn an_error_of_more_than_one_line_still_names_the_setting() {
