@@ -239,7 +239,13 @@ impl DataDirectory {
         }
         let before = std::mem::replace(&mut *manifest, changed);
         if let (Some(first), Some(now)) = (before.log_from(), manifest.log_from()) {
-            for sequence in first..now {
+            // Of those there are: between two numbers of a manifest there may be no end of others.
+            let files = match first < now {
+                true => self.disk.names().unwrap_or_default(),
+                false => Vec::new(),
+            };
+            let sequences = files.iter().filter_map(|file| log::segment_of(file));
+            for sequence in sequences.filter(|sequence| (first..now).contains(sequence)) {
                 // Only room on the disk is at stake: the next start removes it too.
                 let _ = self.disk.remove(&log::segment_file(sequence));
             }

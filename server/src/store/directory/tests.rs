@@ -88,3 +88,21 @@ fn numbers_are_given_once() {
     drop(directory);
     assert!(on(&disk).unwrap().new_number() > first);
 }
+
+/// Not one after the other up to a number that is only written somewhere.
+#[test]
+fn segments_without_end_are_not_looked_for() {
+    let disk = SimulatedDisk::default();
+    let directory = on(&disk).unwrap();
+    let names: [FilterName; 2] = ["a", "b"].map(|name| name.parse().unwrap());
+    let files = SnapshotFiles::default();
+    for (name, log_from) in names.iter().zip([1, 1 << 62]) {
+        let id = FilterId(directory.new_number());
+        directory.set_filter(name, id, &files, log_from).unwrap();
+    }
+    for sequence in 1..=3 {
+        disk.put(&log::segment_file(sequence), b"x");
+    }
+    directory.remove_filter(&names[0]).unwrap();
+    assert_eq!(disk.names().unwrap(), ["MANIFEST"]);
+}
