@@ -236,7 +236,7 @@ impl LogWriter {
         })
     }
 
-    /// Notes that a sync has been [run](Sync::run).
+    /// Notes that a sync has been [run](PendingSync::run).
     pub fn end_sync(&mut self, sync: &PendingSync) {
         self.synced = sync.end;
         while let Some((end, _)) = self.unsynced.front()
