@@ -15,6 +15,8 @@
 mod directory;
 mod disk;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod log;
 mod manifest;
 mod name;

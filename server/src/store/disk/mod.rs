@@ -4,7 +4,7 @@
 //! simulated disk can stand in for the system's: one that loses what was not synced, and fails
 //! where a test wants it to.
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub mod simulated;
 mod system;
 

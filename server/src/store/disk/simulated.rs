@@ -5,6 +5,11 @@
 //! synced, and of all else what chance will have: single sectors of a write, a name without its
 //! file's bytes, a later change without an earlier one. Calls can be made to [fail](Fault).
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "no server has it: it is for tests and for fuzzing, which a panic tells of a mistake"
+)]
+
 mod chance;
 
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};

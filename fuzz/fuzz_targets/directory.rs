@@ -1,0 +1,60 @@
+//! Whole directories: files of the formats there have been, edited, beside files of any bytes.
+
+#![no_main]
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use seenset_fuzz::{
+    edit::{self, Edit, Name},
+    files::Files,
+    repair::Repairs,
+    start::start,
+};
+
+#[derive(Debug, Arbitrary)]
+struct Input {
+    /// What is there before: of which format.
+    format: u8,
+    repairs: Repairs,
+    edits: Vec<Edit>,
+    /// What is put beside it.
+    files: Vec<(Name, Vec<u8>)>,
+}
+
+fuzz_target!(|input: Input| {
+    let kept: &[(&str, &[u8])] = match input.format % 3 {
+        1 => &FORMAT_1,
+        2 => &FORMAT_2,
+        _ => &[],
+    };
+    let kept = kept
+        .iter()
+        .map(|(name, bytes)| (name.to_string(), bytes.to_vec()));
+    let put = input.files.iter();
+    let put = put.map(|(name, bytes)| (name.text(), bytes.clone()));
+    let mut files: Files = kept.chain(put).collect();
+    edit::apply(&input.edits, &mut files);
+    input.repairs.apply(&mut files);
+    start(&files);
+});
+
+/// A file that a server of a format left, as the tests of the server keep it.
+macro_rules! kept {
+    ($format:literal, $file:literal) => {
+        (
+            $file,
+            include_bytes!(concat!("../../server/tests/formats/", $format, "/", $file)),
+        )
+    };
+}
+
+const FORMAT_1: [(&str, &[u8]); 2] = [
+    kept!("1", "classic.snapshot"),
+    kept!("1", "default.snapshot"),
+];
+
+const FORMAT_2: [(&str, &[u8]); 3] = [
+    kept!("2", "MANIFEST"),
+    kept!("2", "classic.snapshot.0000000000000005"),
+    kept!("2", "default.snapshot.0000000000000006"),
+];

@@ -1,0 +1,8 @@
+//! Snapshots of one or more filters, written by the ordinary writer and edited.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use seenset_fuzz::{start::start, written::Written};
+
+fuzz_target!(|written: Written| start(&written.files()));

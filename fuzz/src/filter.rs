@@ -1,0 +1,132 @@
+//! Filters, stored by the ordinary writers.
+
+use std::time::SystemTime;
+
+use arbitrary::Arbitrary;
+use seenset_server::{
+    filter::{
+        hash::{HashFunction, Secret},
+        shape::{MAX_SHARD_BYTES, Shape},
+        spec::{Layout, SpecRequest},
+    },
+    store::{DataDirectory, FilterId, ShardState, SnapshotFiles, SnapshotHeader, StoreError},
+};
+
+/// The most snapshots of one filter in an input. The store itself makes no more than 16.
+const MOST_SNAPSHOTS: usize = 4;
+
+/// What filter there is, and what is stored of it.
+#[derive(Debug, Arbitrary)]
+pub struct Filter {
+    /// One of a few names: an edit is to find the files of others.
+    name: u8,
+    is_classic: bool,
+    is_trusted: bool,
+    /// Small ones are fast to try. One in 1024 has more than one shard, of some MiB each; not
+    /// for the values that a fuzzer likes best.
+    bits: u16,
+    hash_count: u8,
+    log_from: u8,
+    snapshots: Vec<Snapshot>,
+}
+
+/// A snapshot of some shards.
+#[derive(Debug, Arbitrary)]
+struct Snapshot {
+    /// Those whose bits are set here, of up to 3.
+    shards: u8,
+    version: u8,
+    /// A word of each shard.
+    word: u64,
+}
+
+impl Filter {
+    /// An empty filter that needs the log from its first segment on.
+    pub fn with_log() -> Self {
+        Self {
+            name: 0,
+            is_classic: false,
+            is_trusted: false,
+            bits: 1,
+            hash_count: 1,
+            log_from: 1,
+            snapshots: Vec::new(),
+        }
+    }
+
+    /// What names there are.
+    pub const NAMES: [&str; 4] = ["default", "a", "..", "a.snapshot"];
+
+    /// Stores the filter. In the place of one of its name, as nothing else would.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`], which a disk without faults has no reason for.
+    pub fn store(&self, directory: &DataDirectory) -> Result<(), StoreError> {
+        let mut header = SnapshotHeader {
+            filter: FilterId(directory.new_number()),
+            number: 0,
+            name: Self::NAMES[usize::from(self.name) % Self::NAMES.len()]
+                .parse()
+                .expect("a name"),
+            spec: self.request().resolve().expect("a small filter"),
+            secret: Secret::new([7; 16]),
+            version: 0,
+            create_time: SystemTime::UNIX_EPOCH,
+            store_time: SystemTime::UNIX_EPOCH,
+        };
+        let shard_count = Shape::of(&header.spec).shard_count();
+        let mut files = SnapshotFiles::default();
+        // Without any there would be no file.
+        let first = Snapshot {
+            shards: 0,
+            version: 0,
+            word: 0,
+        };
+        for snapshot in [&first]
+            .into_iter()
+            .chain(self.snapshots.iter().take(MOST_SNAPSHOTS))
+        {
+            header.number = directory.new_number();
+            header.version = snapshot.version.into();
+            let is_in = |shard: &usize| snapshot.shards >> shard & 1 == 1;
+            let shards: Vec<usize> = (0..shard_count).filter(is_in).collect();
+            let written = directory.write_snapshot(&header, &shards, |_, words| {
+                words.fill(0);
+                words[0] = snapshot.word;
+                ShardState {
+                    version: header.version,
+                    keys_added: u64::from(snapshot.word > 0),
+                    bits_set: snapshot.word.count_ones().into(),
+                }
+            })?;
+            files = files.with(&written);
+        }
+        let log_from = u64::from(self.log_from % 8);
+        directory.set_filter(&header.name, header.filter, &files, log_from)
+    }
+
+    fn request(&self) -> SpecRequest {
+        let bits = u64::from(self.bits) + 1;
+        let bit_count = match self.bits {
+            0x5a00..0x5a40 => MAX_SHARD_BYTES * 8 + bits,
+            _ => bits,
+        };
+        SpecRequest {
+            layout: if self.is_classic {
+                Layout::Classic
+            } else {
+                Layout::Blocked
+            },
+            bit_count: Some(bit_count),
+            false_positive_rate: None,
+            hash_count: Some(u32::from(self.hash_count) % 64 + 1),
+            hash_function: if self.is_trusted {
+                HashFunction::Xxh3_128
+            } else {
+                HashFunction::default()
+            },
+            ..SpecRequest::new(100, 0.5)
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Logs, written by the ordinary writer.
+
+use arbitrary::Arbitrary;
+use seenset_server::{
+    filter::hash::KeyHash,
+    store::{Batch, DataDirectory, FilterId, LogWriter, RequestId, Segment, StoreError},
+};
+
+/// The most steps of one log.
+const MOST_STEPS: usize = 32;
+/// The room of a segment: so that some have one batch, and some many.
+const SEGMENT_BYTES: u64 = 512;
+/// No batch is larger, so that each has room in a segment.
+const MOST_BATCH_BYTES: u64 = 400;
+
+/// What happens to a log, from a start of the server on.
+#[derive(Debug, Arbitrary)]
+pub struct Log {
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Arbitrary)]
+enum Step {
+    /// A record comes to the batch.
+    Push {
+        filter: u8,
+        version: u8,
+        request: Option<u8>,
+        hashes: u8,
+    },
+    /// The batch comes to the log.
+    Write,
+    /// The log is synced.
+    Sync,
+    /// The log goes on in a new segment.
+    Roll,
+    /// The log goes on in a new segment, as after an error: it begins with what was not synced.
+    Recover,
+    /// The server is killed and starts again.
+    Restart,
+}
+
+impl Log {
+    /// Writes the log to a directory that has no filters yet.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`], which a disk without faults has no reason for.
+    pub fn write(&self, directory: &DataDirectory) -> Result<(), StoreError> {
+        let mut log = open(directory)?;
+        let mut batch = Batch::default();
+        for step in self.steps.iter().take(MOST_STEPS) {
+            match step {
+                Step::Push {
+                    filter,
+                    version,
+                    request,
+                    hashes,
+                } => {
+                    let request = request.map(|byte| RequestId([byte; 16]));
+                    let hashes = (0..u64::from(hashes % 8)).map(|low| KeyHash { low, high: !low });
+                    let hashes: Vec<KeyHash> = hashes.collect();
+                    let (filter, version) = (FilterId((*filter).into()), (*version).into());
+                    if !batch.fits(hashes.len(), MOST_BATCH_BYTES) {
+                        write(&mut log, std::mem::take(&mut batch))?;
+                    }
+                    let count = hashes.len();
+                    batch.push(filter, version, request.as_ref(), count, hashes.into_iter());
+                }
+                Step::Write => write(&mut log, std::mem::take(&mut batch))?,
+                Step::Sync => log.sync()?,
+                // Only a segment with batches is left.
+                Step::Roll if log.room_bytes() < SEGMENT_BYTES - Segment::OVERHEAD_BYTES => {
+                    roll(&mut log)?;
+                }
+                Step::Roll => {}
+                Step::Recover => {
+                    let bytes = Segment::OVERHEAD_BYTES + log.unsynced_bytes();
+                    let number = log.sequence_to_recover();
+                    let next = Segment::create(&**log.disk(), number, bytes.max(SEGMENT_BYTES));
+                    log.recover(next?)?;
+                }
+                Step::Restart => log = open(directory)?,
+            }
+        }
+        write(&mut log, batch)
+    }
+}
+
+/// Writes a batch, to the next segment if there is no room in this one.
+fn write(log: &mut LogWriter, batch: Batch) -> Result<(), StoreError> {
+    if log.room_bytes() < batch.bytes() {
+        roll(log)?;
+    }
+    log.write(batch)
+}
+
+fn roll(log: &mut LogWriter) -> Result<(), StoreError> {
+    let next = Segment::create(&**log.disk(), log.sequence() + 1, SEGMENT_BYTES)?;
+    log.roll(next)
+}
+
+/// Opens a log behind the one there is.
+fn open(directory: &DataDirectory) -> Result<LogWriter, StoreError> {
+    let (end, torn) = directory.read_log(|_| Ok::<_, StoreError>(()))?;
+    directory.open_log(end, torn.as_ref(), SEGMENT_BYTES)
+}

@@ -1,0 +1,164 @@
+//! The start of a server: reads all files of a directory, and holds what comes of it against
+//! what a directory promises.
+
+use std::collections::BTreeMap;
+
+use seenset_server::{
+    filter::shape::Shape,
+    store::{
+        Batch, DataDirectory, FilterName, LogEnd, Record, ShardState, SnapshotFiles,
+        SnapshotHeader, StoreError, Torn, fuzzing::SimulatedDisk,
+    },
+};
+
+use crate::files::{self, Files};
+
+/// The largest filter that is read. A server refuses one that is over its memory limit.
+const MAX_FILTER_BYTES: u64 = 64 << 20;
+
+/// The room of a segment.
+const LOG_BYTES: u64 = 4096;
+
+/// What a directory holds.
+#[derive(Debug, PartialEq)]
+struct Found {
+    filters: BTreeMap<FilterName, Stored>,
+    records: Vec<Record>,
+}
+
+/// A filter, as it is stored.
+#[derive(Debug, PartialEq)]
+struct Stored {
+    header: SnapshotHeader,
+    /// The shards that have any bits: their state, and a checksum of their words.
+    shards: BTreeMap<usize, (ShardState, u64)>,
+}
+
+/// What came of reading a directory.
+struct Start {
+    found: Found,
+    /// The files of each filter that was read.
+    files: BTreeMap<FilterName, SnapshotFiles>,
+    end: LogEnd,
+    torn: Option<Torn>,
+}
+
+/// Starts on these files. If it starts, then again, after a log has been opened and after a
+/// store of each filter.
+///
+/// # Panics
+///
+/// If an error names no file, or a later start does not find what the first one found.
+pub fn start(files: &Files) {
+    let disk = files::disk(files);
+    let directory = files::open(&disk);
+    match directory.and_then(|directory| Ok((read(&directory)?, directory))) {
+        Ok((start, directory)) => {
+            let went_on = go_on(&disk, directory, start);
+            went_on.expect("a server that started once starts again");
+        }
+        Err(error) => check(&error),
+    }
+}
+
+/// Does what a server does between a start and the next, and starts again.
+fn go_on(disk: &SimulatedDisk, directory: DataDirectory, start: Start) -> Result<(), StoreError> {
+    let Start {
+        found: first,
+        files,
+        end,
+        torn,
+    } = start;
+    assert!(torn.as_ref().is_none_or(|torn| torn.bytes > 0));
+    // The first batch says where the log ends before it.
+    let mut log = directory.open_log(end, torn.as_ref(), LOG_BYTES)?;
+    log.write(Batch::default())?;
+    log.sync()?;
+    // Whatever changes, the manifest is written anew.
+    directory.remove_filter(&"nobody".parse().expect("a name"))?;
+
+    let directory = files::open(disk)?;
+    let second = read(&directory)?;
+    assert_eq!(second.found, first, "after a log has been opened");
+    assert_eq!(second.torn, None, "torn off once, and there again");
+    let log = directory.open_log(second.end, None, LOG_BYTES)?;
+    for (name, stored) in &files {
+        let mut header = first.filters[name].header.clone();
+        header.number = directory.new_number();
+        let suffix = format!(".snapshot.{:016x}", header.number);
+        let is_new = !files::on(disk).keys().any(|file| file.ends_with(&suffix));
+        assert!(is_new, "{suffix} is there already");
+        let nothing = |_: usize, _: &mut [u64]| ShardState::default();
+        let files = stored.with(&directory.write_snapshot(&header, &[], nothing)?);
+        directory.set_filter(name, header.filter, &files, log.sequence())?;
+    }
+
+    let directory = files::open(disk)?;
+    let third = read(&directory)?.found;
+    for (name, stored) in &first.filters {
+        let again = third.filters.get(name).map(|stored| &stored.shards);
+        assert_eq!(again, Some(&stored.shards), "{name} after a store");
+    }
+    for name in directory.filters() {
+        directory.remove_filter(&name)?;
+    }
+    let directory = files::open(disk)?;
+    assert_eq!(directory.filters(), [], "after all have been removed");
+    Ok(())
+}
+
+/// Reads the filters and the log, as a start does.
+fn read(directory: &DataDirectory) -> Result<Start, StoreError> {
+    let mut filters = BTreeMap::new();
+    let mut files = BTreeMap::new();
+    for name in directory.filters() {
+        let Some(reader) = directory.read_filter(&name)? else {
+            continue;
+        };
+        assert!(reader.path().starts_with("simulated"));
+        let header = reader.header().clone();
+        if Shape::of(&header.spec).bit_count() / 8 > MAX_FILTER_BYTES {
+            continue;
+        }
+        let mut shards = BTreeMap::new();
+        let read = reader.read_shards(|shard, state, words| {
+            let known = shards.insert(shard, (state, checksum(words)));
+            assert_eq!(known, None, "shard {shard} comes twice");
+            Ok::<_, StoreError>(())
+        })?;
+        files.insert(name.clone(), read);
+        filters.insert(name, Stored { header, shards });
+    }
+    let mut records = Vec::new();
+    let (end, torn) = directory.read_log(|record| {
+        records.push(record);
+        Ok::<_, StoreError>(())
+    })?;
+    let found = Found { filters, records };
+    Ok(Start {
+        found,
+        files,
+        end,
+        torn,
+    })
+}
+
+/// Tells words from others.
+fn checksum(words: &[u64]) -> u64 {
+    let mix = |sum: u64, word: &u64| (sum.rotate_left(5) ^ word).wrapping_mul(PRIME);
+    words.iter().fold(PRIME, mix)
+}
+
+const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// An error names the file.
+fn check(error: &StoreError) {
+    let (StoreError::Damaged { path, .. }
+    | StoreError::NewerFormat { path, .. }
+    | StoreError::Io { path, .. }
+    | StoreError::Locked { path, .. }) = error;
+    let is_of_a_file = path.parent() == Some("simulated".as_ref());
+    let text = error.to_string();
+    let names_it = text.contains(&path.display().to_string());
+    assert!(is_of_a_file && names_it, "of which file? {text}");
+}
