@@ -41,6 +41,11 @@ impl MemoryBudget {
         })
     }
 
+    /// What has been taken out of it.
+    pub fn used_bytes(&self) -> u64 {
+        *self.used_bytes.lock()
+    }
+
     /// Takes `bytes` out of the budget, or nothing.
     ///
     /// # Errors

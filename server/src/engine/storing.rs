@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::{
     runtime::Handle,
-    time::{Instant, MissedTickBehavior, interval_at},
+    time::{Instant, sleep, sleep_until},
 };
 
 use super::{
@@ -13,6 +13,12 @@ use super::{
     journal::Journal,
 };
 use crate::store::{FilterId, FilterName};
+
+/// How often the length of the log is looked at, while nothing else makes it shorter.
+const LOOK_AT_LOG: Duration = Duration::from_secs(1);
+
+/// No log of fewer segments is long: 1 GiB, unless they are of another size.
+const LONG_LOG: u64 = 16;
 
 /// What came of storing one filter without being asked.
 #[derive(Debug)]
@@ -37,6 +43,7 @@ impl Engine {
             let filter = self.filter_named(filter_name("filter", filter)?)?;
             let name = filter.name().clone();
             let stored = self.store_filter(filter).await?;
+            self.shorten_log().await;
             // It may have been deleted while it was waited for.
             let report = stored.ok_or(EngineError::UnknownFilter { name })?;
             return Ok(vec![report]);
@@ -97,16 +104,44 @@ impl Engine {
         }
     }
 
-    /// Stores what has changed, again and again with `interval` between, and reports what
-    /// came of it. Never returns; a snapshot that is being written when the future is
-    /// dropped is still finished.
+    /// Stores what has changed, again and again with `interval` between, or when the log has
+    /// become long, and reports what came of it. Never returns; a snapshot that is being written
+    /// when the future is dropped is still finished.
     pub async fn store_periodically(&self, interval: Duration, report: impl Fn(Vec<StoreOutcome>)) {
-        let mut ticks = interval_at(Instant::now() + interval, interval);
-        // A snapshot that took longer than the interval is not followed by another at once.
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
+            // Counted from the end of the last: one that took longer than the interval is not
+            // followed by another at once.
+            let until = Instant::now() + interval;
+            tokio::select! {
+                () = sleep_until(until) => {}
+                () = self.log_is_long() => {}
+            }
             report(self.store_changed().await);
+        }
+    }
+
+    /// Returns when the log takes more room than the filters that it is for, and so much that a
+    /// snapshot is worth it. A start would read it for longer than the snapshots, and the disk
+    /// might not have room for what comes before the next one.
+    async fn log_is_long(&self) {
+        loop {
+            // Not at once: the last store may have failed just now.
+            sleep(LOOK_AT_LOG).await;
+            let inner = &self.inner;
+            let (Some(journal), Some(first)) = (inner.journal.get(), inner.directory.log_from())
+            else {
+                continue;
+            };
+            let segments = journal.segment().saturating_sub(first);
+            let log_bytes = segments.saturating_mul(inner.segment_bytes);
+            if log_bytes
+                > inner
+                    .budget
+                    .used_bytes()
+                    .max(inner.segment_bytes * LONG_LOG)
+            {
+                return;
+            }
         }
     }
 

@@ -403,3 +403,37 @@ async fn the_log_does_not_grow_for_ever() {
     assert!(engine.query("urls", &key(1000)).await.unwrap());
     assert!(engine.query("urls", &key(3)).await.unwrap());
 }
+
+/// Nobody has to ask for a store, nor to wait for its time, before the log takes more room than
+/// the filters.
+#[tokio::test]
+async fn a_long_log_has_the_filters_stored() {
+    let disk = SimulatedDisk::default();
+    let engine = start(&disk, INTERVAL).await.unwrap();
+    engine.create_filter("urls", small()).await.unwrap();
+    let storing = tokio::spawn({
+        let engine = engine.clone();
+        async move {
+            let hour = Duration::from_secs(3600);
+            engine.store_periodically(hour, |_| {}).await;
+        }
+    });
+    // A segment has 64 KiB.
+    let large = SpecRequest::new(200_000, 0.001);
+    engine.create_filter("large", large).await.unwrap();
+    for batch in 0..120 {
+        let keys: Vec<String> = (0..1000).map(|i| key(batch * 1000 + i)).collect();
+        engine.add_batch("large", keys).await.unwrap();
+    }
+    assert!(segments(&disk) > 20);
+    tokio::time::timeout(Duration::from_secs(20), async {
+        while segments(&disk) > 3 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .unwrap();
+    storing.abort();
+    let engine = start(&disk.kill(), INTERVAL).await.unwrap();
+    assert!(engine.query("large", &key(119_999)).await.unwrap());
+}
