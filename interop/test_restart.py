@@ -208,7 +208,8 @@ def test_a_kill_at_any_moment_of_a_store_loses_nothing_that_was_stored(start, da
         server = start(*flags)
         # What no manifest names was being written, or was of no use any more.
         interrupted += snapshots(data_dir) != found
-        assert not list(data_dir.glob("*.tmp")), "an unfinished manifest remains"
+        # A segment of the log may be in the making at any time.
+        assert not list(data_dir.glob("MANIFEST.tmp")), "an unfinished manifest remains"
         shown = server.client.get_filter()
         assert shown.version >= known.stored_version, f"round {round}"
         stored = known.keys[: known.stored_keys]
