@@ -1,0 +1,169 @@
+//! What a key costs in memory: `cargo bench -p seenset-server --bench filter [-- MIB... [huge]]`.
+//!
+//! Filters of 1 MiB, 64 MiB, 1 GiB and 4 GiB (or those given), half of their bits set, keys of
+//! 60 bytes. seenset's engine, one call for each key and in batches of 1,000, against the
+//! crates `fastbloom` and `sbbf-rs-safe` with as many bits for each key (with `huge` in memory
+//! of huge pages, like seenset's, where the system does not give them unasked), and against the
+//! limit: hashing the key, and reading and writing one random cache line that was fetched ahead
+//! (its keys hashed one by one, several at once, and by a hash that is not keyed). The limit is
+//! taken in the memory of seenset's filter, for how fast memory is differs from one allocation
+//! to the next. Last, how much more two threads do than one.
+//!
+//! All contenders take the same keys in turns, so that what the machine does besides falls on
+//! all of them alike; what counts is the ratios within one run. The keys are read once before
+//! each turn, so that none pays for another's cache misses.
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a benchmark prints its result, and is asked for by nobody else"
+)]
+
+mod allocator;
+mod limit;
+mod ours;
+mod turns;
+mod two_threads;
+
+use std::{env, hint::black_box, sync::atomic::Ordering::SeqCst};
+
+use fastbloom::BloomFilter;
+use foldhash::fast::FixedState;
+use sbbf_rs_safe::Filter as Sbbf;
+use seenset_server::filter::hash::{HashFunction, KeyHash};
+use xxhash_rust::xxh3::xxh3_64;
+
+use self::{
+    allocator::{Allocator, HUGE_PAGES},
+    limit::limit_hash,
+    ours::Ours,
+    turns::{print, turns},
+};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+const SIZES_MIB: [usize; 4] = [1, 64, 1024, 4096];
+const HASH_COUNT: u32 = 8;
+const BATCH: usize = 1000;
+const BATCHES: usize = 10;
+const ROUNDS: usize = 41;
+
+type Keys<'a> = &'a [&'static str];
+
+fn main() {
+    HUGE_PAGES.store(env::args().any(|arg| arg == "huge"), SeqCst);
+    let given: Vec<usize> = env::args().filter_map(|size| size.parse().ok()).collect();
+    let sizes = if given.is_empty() {
+        SIZES_MIB.to_vec()
+    } else {
+        given
+    };
+    let count = BATCH * BATCHES * ROUNDS;
+    let (new, absent) = (keys("new", count), keys("absent", count));
+    let of_two = keys("two", two_threads::KEYS);
+    for mib in sizes {
+        println!("\n{mib} MiB, half full; ns a key");
+        let (first, second) = (Ours::new(mib), Ours::new(mib));
+        let mut sbbf = half_full_sbbf(mib);
+        let mut fast = BloomFilter::from_vec(words(mib << 17).collect())
+            .hasher(FixedState::with_seed(7))
+            .hashes(HASH_COUNT);
+        let limit = &first.limit;
+
+        let rows = turns(
+            &new,
+            &mut [
+                (
+                    "limit",
+                    Box::new(|keys| limit.touch(HashFunction::default(), keys)),
+                ),
+                ("limit, at once", Box::new(|keys| limit.touch_at_once(keys))),
+                (
+                    "limit, XXH3",
+                    Box::new(|keys| limit.touch(HashFunction::Xxh3_128, keys)),
+                ),
+                ("hash alone", Box::new(limit_hash)),
+                ("seenset, batch", Box::new(|keys| first.add_batch(keys))),
+                ("seenset, single", Box::new(|keys| second.add(keys))),
+                (
+                    "sbbf-rs-safe",
+                    Box::new(|keys| {
+                        let mut there = |key: &&str| sbbf.insert_hash(xxh3_64(key.as_bytes()));
+                        keys.iter().filter(|key| there(key)).count()
+                    }),
+                ),
+                (
+                    "fastbloom",
+                    Box::new(|keys| keys.iter().filter(|key| fast.insert(**key)).count()),
+                ),
+            ],
+        );
+        print("insert", &rows);
+        for (what, keys) in [("hit", &new), ("miss", &absent)] {
+            let rows = turns(
+                keys,
+                &mut [
+                    ("seenset, batch", Box::new(|keys| first.query_batch(keys))),
+                    ("seenset, single", Box::new(|keys| second.query(keys))),
+                    (
+                        "sbbf-rs-safe",
+                        Box::new(|keys| {
+                            let there = |key: &&str| sbbf.contains_hash(xxh3_64(key.as_bytes()));
+                            keys.iter().filter(|key| there(key)).count()
+                        }),
+                    ),
+                    (
+                        "fastbloom",
+                        Box::new(|keys| keys.iter().filter(|key| fast.contains(**key)).count()),
+                    ),
+                ],
+            );
+            print(what, &rows);
+        }
+        two_threads::compare(
+            &of_two,
+            &[
+                ("limit", &|keys| limit.touch(HashFunction::default(), keys)),
+                ("seenset, batch", &|keys| first.add_batch(keys)),
+            ],
+        );
+    }
+}
+
+/// So many keys, 60 bytes each.
+fn keys(prefix: &str, count: usize) -> Vec<&'static str> {
+    let host = format!("https://{prefix}.example.com/");
+    let key = |i: usize| format!("{host}{i:0width$}", width = 60 - host.len());
+    (0..count).map(|i| &*key(i).leak()).collect()
+}
+
+/// Random words, half of whose bits are set.
+fn words(count: usize) -> impl Iterator<Item = u64> {
+    let seed = KeyHash { low: 1, high: 3 };
+    (0..count).map(move |i| {
+        KeyHash {
+            low: seed.low ^ i as u64,
+            high: seed.high,
+        }
+        .value(1)
+    })
+}
+
+fn batches(keys: Keys, mut ask: impl FnMut(Vec<&'static str>) -> Vec<bool>) -> usize {
+    keys.chunks(BATCH)
+        .flat_map(|batch| ask(batch.to_vec()))
+        .filter(|&seen| seen)
+        .count()
+}
+
+fn half_full_sbbf(mib: usize) -> Sbbf {
+    let bytes: Vec<u8> = words(mib << 17).flat_map(u64::to_le_bytes).collect();
+    Sbbf::from_bytes(&bytes).unwrap()
+}
+
+/// Has the keys in the cache.
+fn read(keys: Keys) {
+    let sum: usize = keys.iter().map(|key| usize::from(key.as_bytes()[59])).sum();
+    black_box(sum);
+}

@@ -1,0 +1,117 @@
+//! seenset's engine, as a contender.
+
+use std::time::SystemTime;
+
+use futures_util::FutureExt;
+use seenset_server::{
+    engine::{Durability, Engine, Limits, RequestLimits, Settings},
+    filter::{hash::Secret, shape::Shape, spec::SpecRequest},
+    store::{DataDirectory, FilterId, ShardState, SnapshotFiles, SnapshotHeader},
+};
+
+use crate::{
+    BATCH, HASH_COUNT, Keys, batches,
+    limit::{Limit, mapped},
+    words,
+};
+
+/// seenset's engine with one filter.
+pub struct Ours {
+    engine: Engine,
+    pub limit: Limit,
+    _dir: tempfile::TempDir,
+}
+
+impl Ours {
+    /// A filter half of whose bits are set: restored from a snapshot that says so.
+    pub fn new(mib: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(dir.path()).unwrap();
+        let spec = SpecRequest {
+            bit_count: Some((mib as u64) << 23),
+            hash_count: Some(HASH_COUNT),
+            false_positive_rate: None,
+            ..SpecRequest::new((mib as u64) << 19, 0.5)
+        };
+        let header = SnapshotHeader {
+            filter: FilterId(directory.new_number()),
+            number: directory.new_number(),
+            name: "default".parse().unwrap(),
+            spec: spec.resolve().unwrap(),
+            secret: Secret::new([7; 16]),
+            version: 1,
+            create_time: SystemTime::now(),
+            store_time: SystemTime::now(),
+        };
+        let shape = Shape::of(&header.spec);
+        let mut random = words(shape.shard_words() * 100_000);
+        let shards: Vec<usize> = (0..shape.shard_count()).collect();
+        let written = directory
+            .write_snapshot(&header, &shards, |_, to| {
+                to.iter_mut()
+                    .zip(&mut random)
+                    .for_each(|(to, word)| *to = word);
+                ShardState {
+                    version: 1,
+                    keys_added: 0,
+                    bits_set: to.iter().map(|word| u64::from(word.count_ones())).sum(),
+                }
+            })
+            .unwrap();
+        let files = SnapshotFiles::default().with(&written);
+        directory
+            .set_filter(&header.name, header.filter, &files, 0)
+            .unwrap();
+        let limits = Limits {
+            max_key_bytes: 100,
+            max_batch_keys: BATCH,
+        };
+        let engine = Engine::new(
+            directory,
+            Settings {
+                limits,
+                max_memory_bytes: u64::MAX,
+                durability: Durability::Snapshot,
+                segment_bytes: Settings::SEGMENT_BYTES,
+                requests: RequestLimits::default(),
+            },
+        );
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let mapped_before = mapped();
+        runtime.block_on(engine.recover(None)).unwrap();
+        Self {
+            engine,
+            limit: Limit::new(&mapped_before, mib),
+            _dir: dir,
+        }
+    }
+
+    pub fn add(&self, keys: Keys) -> usize {
+        keys.iter()
+            .filter(|key| now(self.engine.query_and_add("", key)))
+            .count()
+    }
+
+    pub fn add_batch(&self, keys: Keys) -> usize {
+        batches(keys, |batch| {
+            now(self.engine.query_and_add_batch("", batch))
+        })
+    }
+
+    pub fn query(&self, keys: Keys) -> usize {
+        keys.iter()
+            .filter(|key| now(self.engine.query("", key)))
+            .count()
+    }
+
+    pub fn query_batch(&self, keys: Keys) -> usize {
+        batches(keys, |batch| now(self.engine.query_batch("", batch)))
+    }
+}
+
+/// Calls of this size are answered without waiting.
+fn now<T, E: std::fmt::Debug>(call: impl Future<Output = Result<T, E>>) -> T {
+    call.now_or_never().unwrap().unwrap()
+}

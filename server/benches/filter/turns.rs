@@ -1,0 +1,43 @@
+//! Contenders that take the same keys in turns.
+
+use std::{hint::black_box, time::Instant};
+
+use crate::{BATCH, BATCHES, Keys, read};
+
+/// What takes keys, and tells how many of them were there.
+pub type Contender<'a> = (&'a str, Box<dyn FnMut(Keys) -> usize + 'a>);
+
+/// Nanoseconds for each key of each contender, one value a round, sorted.
+pub fn turns<'a>(keys: Keys, contenders: &mut [Contender<'a>]) -> Vec<(&'a str, Vec<f64>)> {
+    let mut rows: Vec<(&str, Vec<f64>)> = contenders.iter().map(|c| (c.0, Vec::new())).collect();
+    for keys in keys.chunks(BATCH * BATCHES) {
+        for ((_, take), (_, times)) in contenders.iter_mut().zip(&mut rows) {
+            read(keys);
+            let begun = Instant::now();
+            black_box(take(black_box(keys)));
+            times.push(begun.elapsed().as_nanos() as f64 / keys.len() as f64);
+        }
+    }
+    rows.iter_mut()
+        .for_each(|(_, times)| times.sort_by(f64::total_cmp));
+    rows
+}
+
+pub fn print(what: &str, rows: &[(&str, Vec<f64>)]) {
+    let median = |times: &[f64]| times[times.len() / 2];
+    let first = median(&rows[0].1);
+    println!(
+        "  {what:16} {:>8} {:>8} {:>8} {:>7}",
+        "10 %", "median", "90 %", "ratio"
+    );
+    for (name, times) in rows {
+        let at = |share: usize| times[times.len() * share / 100];
+        println!(
+            "    {name:16} {:6.1} {:8.1} {:8.1} {:7.2}",
+            at(10),
+            median(times),
+            at(90),
+            median(times) / first
+        );
+    }
+}
