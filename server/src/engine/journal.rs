@@ -81,6 +81,8 @@ struct Shared {
     /// Whether the keeper has done something.
     has_news: AtomicBool,
     is_asleep: AtomicBool,
+    /// Whether the thread is no more.
+    has_ended: AtomicBool,
     writer: OnceLock<Thread>,
 }
 
@@ -116,6 +118,7 @@ impl Journal {
             segment: AtomicU64::new(log.sequence()),
             has_news: AtomicBool::new(false),
             is_asleep: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             writer: OnceLock::new(),
         });
         let writer = Writer::new(shared.clone(), log, durability, segment_bytes)?;
@@ -313,7 +316,13 @@ impl Shared {
 
     fn flush(&self, of: Option<(FilterId, u64)>) -> Result<(), String> {
         let (done, result) = sync_channel(1);
-        self.flushes.lock().push(Flush { of, done });
+        {
+            // With the lock, under which those that are there are dropped in the end.
+            let mut flushes = self.flushes.lock();
+            if !self.has_ended.load(Ordering::Acquire) {
+                flushes.push(Flush { of, done });
+            }
+        }
         self.wake();
         let stopped = |_| "the server is stopping".to_owned();
         result.recv().map_err(stopped)?

@@ -192,7 +192,8 @@ impl DataDirectory {
         LogReader::open(&*self.disk, first.unwrap_or(0))?.read(visit)
     }
 
-    /// Keeps a copy of what is torn off, and opens a segment behind the end of the log.
+    /// Keeps a copy of what is torn off, and opens a segment behind the end of the log. Any
+    /// behind that are removed.
     ///
     /// # Errors
     ///
@@ -209,7 +210,15 @@ impl DataDirectory {
         // What was read may be known to the system alone, if the server was killed; and what is
         // written from now on says that it is there.
         end.sync(&*self.disk)?;
-        let segment = Segment::create(&*self.disk, end.sequence + 1, segment_bytes)?;
+        let next = end.sequence + 1;
+        let segment = Segment::create(&*self.disk, next, segment_bytes)?;
+        // Those made ahead have no batches. One that was being begun when the power was cut would
+        // be told of by each start until it is made again.
+        let made_ahead = |file: &String| log::segment_of(file).is_some_and(|number| number > next);
+        for file in self.files()?.into_iter().filter(made_ahead) {
+            // Only room on the disk is at stake.
+            let _ = self.disk.remove(&file);
+        }
         Ok(LogWriter::new(self.disk.clone(), end, segment))
     }
 

@@ -34,6 +34,15 @@ impl Failure {
         }
     }
 
+    /// That nothing will ever be written again.
+    pub fn ended() -> Self {
+        Self {
+            is_full: false,
+            error: "the thread that writes the log has ended: start the server again".to_owned(),
+            doubts: HashMap::new(),
+        }
+    }
+
     /// What a call is told.
     pub fn error(&self) -> EngineError {
         let error = self.error.clone().into();

@@ -53,6 +53,17 @@ pub struct Writer {
     is_broken: bool,
 }
 
+impl Drop for Writer {
+    /// Leaves nobody waiting for a thread that is no more.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.shared.set_failure(Some(Failure::ended()));
+        }
+        self.shared.has_ended.store(true, Ordering::Release);
+        self.shared.flushes.lock().clear();
+    }
+}
+
 impl Writer {
     /// A thread's work, to be [run](Self::run).
     ///
