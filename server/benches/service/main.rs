@@ -13,32 +13,29 @@
     reason = "a benchmark prints its result, and is asked for by nobody else"
 )]
 
+mod contender;
 mod echo;
+mod log;
 mod messages;
 mod process;
+mod row;
 
-use std::{env, ops::ControlFlow, thread, time::Duration};
+use std::{env, time::Duration};
 
-use seenset_client::{
-    Options,
-    load::{Calls, Generator, Load, Outcome},
+use seenset_client::load::{Calls, Load};
+
+use self::{
+    contender::{Contender, STORE_TIMEOUT},
+    process::Process,
+    row::{Row, print, quantiles},
 };
-use tokio::runtime::Runtime;
-
-use self::process::Process;
 
 const FILTER_MIB: u64 = 1024;
 const ROUNDS: usize = 11;
 /// How long each turn takes.
 const TURN: Duration = Duration::from_secs(1);
-/// No snapshot takes as long.
-const STORE_TIMEOUT: Duration = Duration::from_secs(100);
 /// The batches of a stream that are under way at once.
 const WINDOW: usize = 16;
-/// The length of every key.
-const KEY_BYTES: usize = 60;
-/// Which latencies are told.
-const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
 /// Which keys are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +90,10 @@ fn main() {
     let dir = tempfile::tempdir().unwrap();
     let mut contenders = [
         Contender::new("echo", Process::echo()),
-        Contender::new("seenset", Process::seenset(dir.path(), FILTER_MIB)),
+        Contender::new(
+            "seenset",
+            Process::seenset(dir.path(), FILTER_MIB, "snapshot"),
+        ),
     ];
     // All memory touched, as that of a server at work is, and keys to ask for again.
     for contender in &mut contenders {
@@ -111,108 +111,9 @@ fn main() {
     if chosen("store") {
         store(seenset);
     }
-}
-
-/// A server, and the client that loads it.
-struct Contender {
-    name: &'static str,
-    server: Process,
-    runtime: Runtime,
-    generator: Generator,
-}
-
-impl Contender {
-    fn new(name: &'static str, server: Process) -> Self {
-        let generator = Generator::new(&server.address, Options::default(), "", KEY_BYTES);
-        Self {
-            name,
-            server,
-            runtime: tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap(),
-            generator: generator.unwrap(),
-        }
-    }
-
-    /// What came of a load, and the CPU time that the server took for it.
-    fn turn(&mut self, load: Load, keys: Keys, time: Duration) -> (Outcome, Duration) {
-        self.turn_until(load, keys, time, || false)
-    }
-
-    /// The same, until `end` says so, if that is sooner.
-    fn turn_until(
-        &mut self,
-        load: Load,
-        keys: Keys,
-        time: Duration,
-        end: impl Fn() -> bool,
-    ) -> (Outcome, Duration) {
-        let share = if keys == Keys::Seen { 1.0 } else { 0.0 };
-        let before = self.server.cpu_time();
-        let run = self.generator.run(load, share, time, |_| {
-            if end() {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        });
-        let outcome = self.runtime.block_on(run).unwrap();
-        (outcome, self.server.cpu_time() - before)
-    }
-
-    /// Stores the filter, on a thread of its own.
-    fn store(&self) -> thread::JoinHandle<()> {
-        let address = self.server.address.clone();
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async {
-                let options = Options {
-                    deadline: STORE_TIMEOUT,
-                    ..Options::default()
-                };
-                let client = seenset_client::Client::connect_with(&address, options)
-                    .await
-                    .unwrap();
-                client.store("default").await.unwrap();
-            });
-        })
-    }
-}
-
-/// All turns of a contender in a scenario.
-struct Row {
-    name: &'static str,
-    keys_per_second: Vec<f64>,
-    /// In microseconds, at each of [`QUANTILES`].
-    latencies: [Vec<f64>; QUANTILES.len()],
-    keys: u64,
-    cpu_time: Duration,
-}
-
-impl Row {
-    fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            keys_per_second: Vec::new(),
-            latencies: Default::default(),
-            keys: 0,
-            cpu_time: Duration::ZERO,
-        }
-    }
-
-    fn add(&mut self, (outcome, cpu_time): (Outcome, Duration)) {
-        self.keys_per_second
-            .push(outcome.per_second(outcome.keys()));
-        self.keys += outcome.keys();
-        for (latencies, quantile) in self.latencies.iter_mut().zip(QUANTILES) {
-            let nanoseconds = outcome.latencies.value_at_quantile(quantile);
-            latencies.push(nanoseconds as f64 / 1000.0);
-        }
-        self.cpu_time += cpu_time;
+    drop(contenders);
+    if log::SCENARIOS.iter().any(|(name, _)| chosen(name)) {
+        log::run(chosen);
     }
 }
 
@@ -251,39 +152,4 @@ fn store(seenset: &mut Contender) {
     print("stream 1000 new", &[alone, storing]);
     let [low, median, high] = quantiles(&seconds);
     println!("  {FILTER_MIB} MiB are stored in {median:.1} ({low:.1}, {high:.1}) seconds");
-}
-
-/// Medians of the turns, and of their ratios to the first row's; the CPU time is that of all.
-fn print(name: &str, rows: &[Row]) {
-    println!(
-        "\n{name:18} {:>12} {:>8} {:>8} {:>8} {:>10}   {:22} p99 ratio",
-        "keys/s", "p50 us", "p99", "p99.9", "CPU ns/key", "ratio (10 %, 90 %)"
-    );
-    let ratio = |own: &[f64], first: &[f64]| {
-        let ratios = own.iter().zip(first).map(|(own, first)| own / first);
-        let [low, median, high] = quantiles(&ratios.collect::<Vec<_>>());
-        format!("{median:.2} ({low:.2}, {high:.2})")
-    };
-    let median = |values: &[f64]| quantiles(values)[1];
-    for row in rows {
-        let [p50, p99, p999] = &row.latencies;
-        println!(
-            "  {:16} {:>12.0} {:>8.0} {:>8.0} {:>8.0} {:>10.1}   {:22} {}",
-            row.name,
-            median(&row.keys_per_second),
-            median(p50),
-            median(p99),
-            median(p999),
-            row.cpu_time.as_nanos() as f64 / row.keys as f64,
-            ratio(&row.keys_per_second, &rows[0].keys_per_second),
-            ratio(p99, &rows[0].latencies[1]),
-        );
-    }
-}
-
-/// The values at 10 %, 50 % and 90 %.
-fn quantiles(values: &[f64]) -> [f64; 3] {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    [10, 50, 90].map(|percent| sorted[(sorted.len() - 1) * percent / 100])
 }

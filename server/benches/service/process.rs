@@ -47,14 +47,13 @@ impl Process {
     }
 
     /// Starts the real server with a filter of `mib` MiB.
-    pub fn seenset(data_dir: &Path, mib: u64) -> Self {
+    pub fn seenset(data_dir: &Path, mib: u64, durability: &str) -> Self {
         let bits = mib << 23;
         let mut child = spawn(
             Command::new(env!("CARGO_BIN_EXE_seenset-server"))
                 .args(["--listen=127.0.0.1:0", "--log-format=json"])
                 .arg("--store-interval=0")
-                // What the disk takes is measured by itself.
-                .arg("--durability=snapshot")
+                .arg(format!("--durability={durability}"))
                 .arg(format!("--bit-count={bits}"))
                 // As many bits for each key as a rate of 0.001 takes.
                 .arg(format!("--capacity={}", bits / 16))
