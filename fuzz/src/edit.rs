@@ -75,6 +75,8 @@ pub enum Name {
     Numbered(String, u8),
     /// What a segment of the log is called.
     Segment(u8),
+    /// The tail of the log.
+    Tail,
     /// Anything.
     Other(String),
     /// The name of a file that is being written.
@@ -89,6 +91,7 @@ impl Name {
             Self::Snapshot(filter) => format!("{filter}.snapshot"),
             Self::Numbered(filter, number) => format!("{filter}.snapshot.{number:016x}"),
             Self::Segment(number) => format!("{number:016x}.log"),
+            Self::Tail => "log.tail".to_owned(),
             Self::Other(name) => name.clone(),
             Self::Temporary(name) => format!("{name}.tmp"),
         }

@@ -16,6 +16,7 @@ const MOST_BATCH_BYTES: u64 = 400;
 /// What happens to a log, from a start of the server on.
 #[derive(Debug, Arbitrary)]
 pub struct Log {
+    has_tail: bool,
     steps: Vec<Step>,
 }
 
@@ -47,7 +48,7 @@ impl Log {
     ///
     /// [`StoreError`], which a disk without faults has no reason for.
     pub fn write(&self, directory: &DataDirectory) -> Result<(), StoreError> {
-        let mut log = open(directory)?;
+        let mut log = self.open(directory)?;
         let mut batch = Batch::default();
         for step in self.steps.iter().take(MOST_STEPS) {
             match step {
@@ -62,12 +63,12 @@ impl Log {
                     let hashes: Vec<KeyHash> = hashes.collect();
                     let (filter, version) = (FilterId((*filter).into()), (*version).into());
                     if !batch.fits(hashes.len(), MOST_BATCH_BYTES) {
-                        write(&mut log, std::mem::take(&mut batch))?;
+                        write(&mut log, &mut batch)?;
                     }
                     let count = hashes.len();
                     batch.push(filter, version, request.as_ref(), count, hashes.into_iter());
                 }
-                Step::Write => write(&mut log, std::mem::take(&mut batch))?,
+                Step::Write => write(&mut log, &mut batch)?,
                 Step::Sync => log.sync()?,
                 // Only a segment with batches is left.
                 Step::Roll if log.room_bytes() < SEGMENT_BYTES - Segment::OVERHEAD_BYTES => {
@@ -80,28 +81,37 @@ impl Log {
                     let next = Segment::create(&**log.disk(), number, bytes.max(SEGMENT_BYTES));
                     log.recover(next?)?;
                 }
-                Step::Restart => log = open(directory)?,
+                Step::Restart => log = self.open(directory)?,
             }
         }
-        write(&mut log, batch)
+        write(&mut log, &mut batch)
+    }
+
+    /// Opens a log behind the one there is.
+    fn open(&self, directory: &DataDirectory) -> Result<LogWriter, StoreError> {
+        let found = directory.read_log(|_| Ok::<_, StoreError>(()))?;
+        let mut log = directory.open_log(&found, SEGMENT_BYTES)?;
+        if self.has_tail {
+            log.begin_tail(SEGMENT_BYTES)?;
+        }
+        Ok(log)
     }
 }
 
 /// Writes a batch, to the next segment if there is no room in this one.
-fn write(log: &mut LogWriter, batch: Batch) -> Result<(), StoreError> {
+fn write(log: &mut LogWriter, batch: &mut Batch) -> Result<(), StoreError> {
     if log.room_bytes() < batch.bytes() {
         roll(log)?;
     }
-    log.write(batch)
+    if log.unsynced_bytes() + batch.bytes() > log.max_unsynced_bytes() {
+        log.sync()?;
+    }
+    log.write(batch)?;
+    batch.clear();
+    Ok(())
 }
 
 fn roll(log: &mut LogWriter) -> Result<(), StoreError> {
     let next = Segment::create(&**log.disk(), log.sequence() + 1, SEGMENT_BYTES)?;
     log.roll(next)
-}
-
-/// Opens a log behind the one there is.
-fn open(directory: &DataDirectory) -> Result<LogWriter, StoreError> {
-    let (end, torn) = directory.read_log(|_| Ok::<_, StoreError>(()))?;
-    directory.open_log(end, torn.as_ref(), SEGMENT_BYTES)
 }

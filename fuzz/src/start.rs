@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use seenset_server::{
     filter::shape::Shape,
     store::{
-        Batch, DataDirectory, FilterName, LogEnd, Record, ShardState, SnapshotFiles,
-        SnapshotHeader, StoreError, Torn, fuzzing::SimulatedDisk,
+        Batch, DataDirectory, FilterName, FoundLog, Record, ShardState, SnapshotFiles,
+        SnapshotHeader, StoreError, fuzzing::SimulatedDisk,
     },
 };
 
@@ -39,8 +39,7 @@ struct Start {
     found: Found,
     /// The files of each filter that was read.
     files: BTreeMap<FilterName, SnapshotFiles>,
-    end: LogEnd,
-    torn: Option<Torn>,
+    log: FoundLog,
 }
 
 /// Starts on these files. If it starts, then again, after a log has been opened and after a
@@ -66,13 +65,12 @@ fn go_on(disk: &SimulatedDisk, directory: DataDirectory, start: Start) -> Result
     let Start {
         found: first,
         files,
-        end,
-        torn,
+        log,
     } = start;
-    assert!(torn.as_ref().is_none_or(|torn| torn.bytes > 0));
+    assert!(log.torn.as_ref().is_none_or(|torn| torn.bytes > 0));
     // The first batch says where the log ends before it.
-    let mut log = directory.open_log(end, torn.as_ref(), LOG_BYTES)?;
-    log.write(Batch::default())?;
+    let mut log = directory.open_log(&log, LOG_BYTES)?;
+    log.write(&mut Batch::default())?;
     log.sync()?;
     // Whatever changes, the manifest is written anew.
     directory.remove_filter(&"nobody".parse().expect("a name"))?;
@@ -80,8 +78,8 @@ fn go_on(disk: &SimulatedDisk, directory: DataDirectory, start: Start) -> Result
     let directory = files::open(disk)?;
     let second = read(&directory)?;
     assert_eq!(second.found, first, "after a log has been opened");
-    assert_eq!(second.torn, None, "torn off once, and there again");
-    let log = directory.open_log(second.end, None, LOG_BYTES)?;
+    assert_eq!(second.log.torn, None, "torn off once, and there again");
+    let log = directory.open_log(&second.log, LOG_BYTES)?;
     for (name, stored) in &files {
         let mut header = first.filters[name].header.clone();
         header.number = directory.new_number();
@@ -130,17 +128,12 @@ fn read(directory: &DataDirectory) -> Result<Start, StoreError> {
         filters.insert(name, Stored { header, shards });
     }
     let mut records = Vec::new();
-    let (end, torn) = directory.read_log(|record| {
+    let log = directory.read_log(|record| {
         records.push(record);
         Ok::<_, StoreError>(())
     })?;
     let found = Found { filters, records };
-    Ok(Start {
-        found,
-        files,
-        end,
-        torn,
-    })
+    Ok(Start { found, files, log })
 }
 
 /// Tells words from others.

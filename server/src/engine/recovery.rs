@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     filter::hash::KeyHash,
-    store::{DataDirectory, FilterId, LogEnd},
+    store::{DataDirectory, FilterId, FoundLog},
 };
 
 /// How many keys of the log are added at once.
@@ -42,15 +42,12 @@ impl Inner {
             }
         }
         let Replayed {
-            end,
-            torn,
+            found,
             keys: replayed_keys,
             filters: with_log,
         } = replay(&self.directory, &filters, &self.requests, closed)?;
         if self.durability != Durability::Snapshot {
-            let log = self
-                .directory
-                .open_log(end, torn.as_ref(), self.segment_bytes)?;
+            let log = self.directory.open_log(&found, self.segment_bytes)?;
             // Those whose log held nothing new have no need of it any more. Of one that is not
             // there nothing is known.
             let gone = &self.directory.oddities().gone;
@@ -77,7 +74,7 @@ impl Inner {
         let recovered = Recovered {
             filters: filters.values().map(GuardedFilter::status).collect(),
             replayed_keys,
-            torn,
+            torn: found.torn,
         };
         for filter in filters.into_values() {
             self.registry.insert(Arc::new(filter));
@@ -88,8 +85,7 @@ impl Inner {
 
 /// What came of reading the log.
 struct Replayed {
-    end: LogEnd,
-    torn: Option<Torn>,
+    found: FoundLog,
     /// The keys that were added.
     keys: u64,
     /// The filters that they were added to.
@@ -106,7 +102,7 @@ fn replay(
     // Many small records are added together: it is enough that the version is not less.
     let mut waiting: BTreeMap<FilterId, (u64, Vec<KeyHash>)> = BTreeMap::new();
     let mut keys = 0;
-    let (end, torn) = directory.read_log(|record| {
+    let found = directory.read_log(|record| {
         // Others have been deleted.
         let Some(filter) = filters.get(&record.filter) else {
             return Ok(());
@@ -143,8 +139,7 @@ fn replay(
         }
     }
     Ok(Replayed {
-        end,
-        torn,
+        found,
         keys,
         filters: waiting.into_keys().collect(),
     })

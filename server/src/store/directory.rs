@@ -9,8 +9,8 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    Disk, FilterId, FilterName, LogEnd, LogReader, LogWriter, Record, Segment, SnapshotFiles,
-    StoreError, SystemDisk, Torn, log,
+    Disk, FilterId, FilterName, FoundLog, LogReader, LogWriter, Record, Segment, SnapshotFiles,
+    StoreError, SystemDisk, Tail, log,
     manifest::{Manifest, NotWritten, StoredFilter},
     names::{self, Kind},
 };
@@ -179,7 +179,7 @@ impl DataDirectory {
         self.manifest.lock().log_from()
     }
 
-    /// Reads the log of all filters, and returns where it ends and what is torn off behind that.
+    /// Reads the log of all filters.
     ///
     /// # Errors
     ///
@@ -187,35 +187,30 @@ impl DataDirectory {
     pub fn read_log<E: From<StoreError>>(
         &self,
         visit: impl FnMut(Record) -> Result<(), E>,
-    ) -> Result<(LogEnd, Option<Torn>), E> {
+    ) -> Result<FoundLog, E> {
         let first = self.manifest.lock().log_from();
         LogReader::open(&*self.disk, first.unwrap_or(0))?.read(visit)
     }
 
-    /// Keeps a copy of what is torn off, and opens a segment behind the end of the log. Any
-    /// behind that are removed.
+    /// Opens a segment behind the end of a log, all of which is on stable storage then, and
+    /// removes what is of no more use: segments made ahead, and the tail.
     ///
     /// # Errors
     ///
     /// [`StoreError::Io`].
-    pub fn open_log(
-        &self,
-        end: LogEnd,
-        torn: Option<&Torn>,
-        segment_bytes: u64,
-    ) -> Result<LogWriter, StoreError> {
-        if let Some(torn) = torn {
-            torn.keep(&*self.disk)?;
-        }
-        // What was read may be known to the system alone, if the server was killed; and what is
-        // written from now on says that it is there.
-        end.sync(&*self.disk)?;
+    pub fn open_log(&self, found: &FoundLog, segment_bytes: u64) -> Result<LogWriter, StoreError> {
+        // What is written from now on says that it is there.
+        found.settle(&*self.disk)?;
+        let end = found.end;
         let next = end.sequence + 1;
         let segment = Segment::create(&*self.disk, next, segment_bytes)?;
         // Those made ahead have no batches. One that was being begun when the power was cut would
         // be told of by each start until it is made again.
-        let made_ahead = |file: &String| log::segment_of(file).is_some_and(|number| number > next);
-        for file in self.files()?.into_iter().filter(made_ahead) {
+        let is_of_no_use = |file: &String| {
+            let made_ahead = log::segment_of(file).is_some_and(|number| number > next);
+            made_ahead || file == Tail::FILE
+        };
+        for file in self.files()?.into_iter().filter(is_of_no_use) {
             // Only room on the disk is at stake.
             let _ = self.disk.remove(&file);
         }

@@ -33,7 +33,8 @@ pub use disk::simulated;
 pub use disk::{Disk, DiskFile, SystemDisk};
 pub use error::StoreError;
 pub use log::{
-    Batch, FilterId, LogEnd, LogReader, LogWriter, PendingSync, Record, RequestId, Segment, Torn,
+    Batch, FilterId, FoundLog, LogEnd, LogReader, LogWriter, PendingSync, Record, RequestId,
+    Segment, Tail, Torn,
 };
 pub use name::{FilterName, NameError};
 pub use snapshot::{

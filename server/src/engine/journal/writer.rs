@@ -17,13 +17,14 @@ use super::{
 };
 use crate::{
     engine::EngineError,
-    store::{FilterId, LogWriter, Segment, StoreError},
+    store::{Batch, FilterId, LogWriter, Segment, StoreError},
 };
 
 /// How long the thread waits before it tries again what has failed.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// How much is written at most before a sync is begun. What is not synced is kept in memory.
+/// How much is gathered before it is written to the segment and synced: a disk takes a large
+/// piece at a fraction of what many small ones cost.
 const SYNC_BYTES: u64 = 4 << 20;
 
 /// The thread.
@@ -100,6 +101,7 @@ impl Writer {
         };
         writer.tell_room(0);
         writer.keeper.make(writer.log.sequence() + 1);
+        writer.begin_tail();
         Ok(writer)
     }
 
@@ -138,15 +140,15 @@ impl Writer {
         }
         while let Some(filled) = self.filled.front() {
             let bytes = filled.batch.bytes();
-            self.hold_back()?;
+            self.hold_back(bytes)?;
             if self.log.room_bytes() < bytes {
                 self.roll()?;
             }
-            self.write_first()?;
+            self.write_first();
             self.sync_behind();
         }
         match self.interval {
-            Some(_) if !is_stopping => {
+            Some(_) if !is_stopping && self.log.has_tail() => {
                 self.sync_behind();
                 Ok(())
             }
@@ -155,17 +157,27 @@ impl Writer {
     }
 
     /// Writes the first of what is to be written.
-    fn write_first(&mut self) -> Result<(), StoreError> {
-        let Some(filled) = self.filled.pop_front() else {
-            return Ok(());
+    fn write_first(&mut self) {
+        let Some(mut filled) = self.filled.pop_front() else {
+            return;
         };
         self.unsynced_since.get_or_insert_with(Instant::now);
-        let written = self.log.write(filled.batch);
-        while let Some(batch) = self.log.spent() {
-            self.shared.lanes.reuse(batch);
+        if let Err(error) = self.log.write(&mut filled.batch) {
+            tracing::warn!(%error, "until there is another segment, each answer waits for the disk");
         }
+        filled.batch.clear();
+        self.shared.lanes.reuse(filled.batch);
         self.tell_room(filled.reserved_bytes);
-        self.broken_by(written)
+    }
+
+    /// Has the system get what is not synced, if that is enough for an answer.
+    fn begin_tail(&mut self) {
+        if self.interval.is_some()
+            && !self.log.has_tail()
+            && let Err(error) = self.log.begin_tail(self.segment_bytes)
+        {
+            tracing::warn!(%error, "until there is another segment, each answer waits for the disk");
+        }
     }
 
     /// Goes on in the next segment.
@@ -232,13 +244,14 @@ impl Writer {
             self.keeper.make(self.log.sequence() + 1);
         }
         self.tell_room(0);
+        self.begin_tail();
     }
 
     fn note_done(&mut self, done: Done) -> Result<(), StoreError> {
         match done {
             Done::Sync(sync, synced) => {
                 self.broken_by(synced)?;
-                self.log.end_sync(&sync);
+                self.log.end_sync(sync);
                 self.syncing_since = None;
             }
             Done::Segment(Ok(segment)) => {
@@ -271,9 +284,17 @@ impl Writer {
         }
     }
 
-    /// Waits if the oldest of what is not synced is as old as it may get: what is answered
-    /// meanwhile would be lost with it.
-    fn hold_back(&mut self) -> Result<(), StoreError> {
+    /// Waits if the oldest of what is not synced is as old as it may get, for what is answered
+    /// meanwhile would be lost with it; or if there would be too much of it with a batch of so
+    /// many bytes.
+    fn hold_back(&mut self, bytes: u64) -> Result<(), StoreError> {
+        let is_too_much = |log: &LogWriter| log.unsynced_bytes() + bytes > log.max_unsynced_bytes();
+        if is_too_much(&self.log) {
+            self.finish_sync()?;
+            if is_too_much(&self.log) {
+                self.sync()?;
+            }
+        }
         let oldest = self.syncing_since.or(self.unsynced_since);
         if let (Some(interval), Some(oldest)) = (self.interval, oldest)
             && oldest.elapsed() >= interval
@@ -362,12 +383,8 @@ impl Writer {
             })
             .collect();
         let to_be_written = self.filled.iter().map(|filled| &filled.batch);
-        for record in self
-            .log
-            .unsynced()
-            .chain(to_be_written)
-            .flat_map(|batch| batch.records())
-        {
+        let to_be_written = to_be_written.flat_map(Batch::records);
+        for record in self.log.unsynced().chain(to_be_written) {
             if let Some(doubts) = doubts.get_mut(&record.filter)
                 && !trackers.has_reached(record.filter, record.version)
             {

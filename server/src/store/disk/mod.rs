@@ -35,6 +35,13 @@ pub trait Disk: Debug + Send + Sync {
     /// See [`Self::names`].
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
+    /// Opens a file that is there, to be written in.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::names`].
+    fn open_to_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
     /// Makes an empty file that the server's user alone can read: secrets of hashes come into
     /// it. One of the same name is removed before, for what happened to its bytes does not matter
     /// to a new file's.
@@ -109,6 +116,10 @@ pub trait DiskFile: Debug + Send + Sync {
 
     /// Has the system keep no copy in memory of what has reached the disk.
     fn forget(&self);
+
+    /// From now on has writes go past the system's cache, if the system can: each of whole pages
+    /// of 4 KiB, at a multiple of as many bytes in memory and in the file.
+    fn bypass_cache(&self);
 }
 
 impl dyn DiskFile + '_ {

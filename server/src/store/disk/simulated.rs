@@ -318,6 +318,10 @@ impl Disk for SimulatedDisk {
         Ok(Box::new(SimulatedFile { disk, file }))
     }
 
+    fn open_to_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        self.open(name)
+    }
+
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let mut state = self.0.lock();
         state.call()?;
@@ -419,6 +423,8 @@ impl DiskFile for SimulatedFile {
     }
 
     fn forget(&self) {}
+
+    fn bypass_cache(&self) {}
 }
 
 #[cfg(test)]

@@ -51,6 +51,14 @@ impl Disk for SystemDisk {
         Ok(Box::new(File::open(self.path.join(name))?))
     }
 
+    fn open_to_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(self.path.join(name));
+        Ok(Box::new(file?))
+    }
+
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let path = self.path.join(name);
         match fs::remove_file(&path) {
@@ -89,7 +97,16 @@ impl DiskFile for File {
     }
 
     fn write_at(&self, from: &[u8], at: u64) -> io::Result<usize> {
-        FileExt::write_at(self, from, at)
+        match FileExt::write_at(self, from, at) {
+            // What can be written past the cache, some file systems tell when it is tried; and
+            // behind a part of a write the rest may not be whole pages.
+            Err(error)
+                if error.kind() == io::ErrorKind::InvalidInput && set_bypass(self, false) =>
+            {
+                FileExt::write_at(self, from, at)
+            }
+            done => done,
+        }
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
@@ -113,6 +130,25 @@ impl DiskFile for File {
         #[cfg(target_os = "linux")]
         let _ = rustix::fs::fadvise(self, 0, None, rustix::fs::Advice::DontNeed);
     }
+
+    fn bypass_cache(&self) {
+        set_bypass(self, true);
+    }
+}
+
+/// Has writes go past the cache or through it, and tells whether that is a change.
+fn set_bypass(file: &File, bypass: bool) -> bool {
+    #[cfg(target_os = "linux")]
+    if let Ok(flags) = rustix::fs::fcntl_getfl(file) {
+        let direct = rustix::fs::OFlags::DIRECT;
+        let is_change = flags.contains(direct) != bypass;
+        let mut wanted = flags;
+        wanted.set(direct, bypass);
+        return is_change && rustix::fs::fcntl_setfl(file, wanted).is_ok();
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, bypass);
+    false
 }
 
 /// Makes a directory and those above it, and puts each new name on stable storage: what is

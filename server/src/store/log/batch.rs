@@ -30,6 +30,13 @@ impl Batch {
     /// The most bytes that a batch takes in a segment.
     pub const MAX_BYTES: u64 = (BatchHeader::BYTES + MAX_BODY_BYTES) as u64;
 
+    /// A batch of records that have been encoded.
+    pub(super) fn of(records: &[u8]) -> Self {
+        let mut batch = Self::default();
+        batch.bytes.extend_from_slice(records);
+        batch
+    }
+
     /// The bytes that a record of a batch of its own takes.
     pub const fn bytes_for(hashes: usize) -> u64 {
         (BatchHeader::BYTES + record::encoded_bytes(hashes)) as u64

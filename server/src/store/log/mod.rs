@@ -4,6 +4,7 @@
 //! segments   files with room kept for them: a header, and batches one after the other
 //! batches    what is written at once: a header with a chained checksum, and records
 //! records    the hashes that one call added to one filter, and the version that it led to
+//! tail       a copy of the last batches, for those that have not been written to a segment
 //! ```
 //!
 //! The first batch of a segment says where the log ends before it, so a segment is closed when
@@ -20,16 +21,19 @@
 //! reading is refused. One behind all such places was never relied on.
 
 mod batch;
+mod piece;
 mod reader;
 mod record;
 mod segment;
+mod tail;
 mod writer;
 
 pub(super) use self::segment::{file_name as segment_file, sequence as segment_of};
 pub use self::{
     batch::Batch,
-    reader::{LogEnd, LogReader, Torn},
+    reader::{FoundLog, LogEnd, LogReader, Torn},
     record::{FilterId, Record, RequestId},
+    tail::Tail,
     writer::{LogWriter, PendingSync, Segment},
 };
 

@@ -6,6 +6,7 @@ use super::{
     batch::{self, BatchHeader, MAX_BODY_BYTES},
     record::{self, Record},
     segment::{self, SegmentHeader, file_name},
+    tail::TailCopy,
 };
 use crate::store::{Disk, DiskFile, StoreError};
 
@@ -20,28 +21,72 @@ pub struct LogEnd {
     pub(super) checksum: u64,
 }
 
-impl LogEnd {
-    /// Puts the log up to its end on stable storage. All segments but the last have been, before
-    /// the next one was begun.
+/// A log, to be read.
+#[derive(Debug)]
+pub struct LogReader<'a> {
+    disk: &'a dyn Disk,
+    sequences: Vec<u64>,
+    tail: TailCopy,
+}
+
+/// What came of reading a log.
+#[derive(Debug, Default)]
+pub struct FoundLog {
+    /// Where it ends.
+    pub end: LogEnd,
+    /// What a crash left behind that.
+    pub torn: Option<Torn>,
+    /// The batches that the tail alone has.
+    from_tail: Vec<FromTail>,
+}
+
+/// A batch of the tail, which had not been written to its segment.
+#[derive(Debug)]
+struct FromTail {
+    sequence: u64,
+    at: u64,
+    batch: Vec<u8>,
+}
+
+impl FoundLog {
+    /// Puts the log up to its end on stable storage, in its segments; what was read may be known
+    /// to the system alone, if the server was killed. Keeps a copy of what is torn off.
     ///
     /// # Errors
     ///
     /// [`StoreError::Io`].
-    pub(in crate::store) fn sync(&self, disk: &dyn Disk) -> Result<(), StoreError> {
-        if self.at == 0 {
+    pub(in crate::store) fn settle(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        if let Some(torn) = &self.torn {
+            torn.keep(disk)?;
+        }
+        for from_tail in &self.from_tail {
+            from_tail.write(disk)?;
+        }
+        if self.end.at == 0 {
             return Ok(());
         }
-        let name = file_name(self.sequence);
+        // All segments but the last have been, before the next one was begun.
+        let name = file_name(self.end.sequence);
         let synced = disk.open(&name).and_then(|file| file.sync());
         synced.map_err(|error| StoreError::io("sync", disk.path().join(name), error))
     }
 }
 
-/// A log, as it was found.
-#[derive(Debug)]
-pub struct LogReader<'a> {
-    disk: &'a dyn Disk,
-    sequences: Vec<u64>,
+#[cfg(test)]
+impl FoundLog {
+    /// The number of batches that the tail alone had.
+    pub(super) fn batches_of_the_tail(&self) -> usize {
+        self.from_tail.len()
+    }
+}
+
+impl FromTail {
+    fn write(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        let name = file_name(self.sequence);
+        let file = disk.open_to_write(&name);
+        let written = file.and_then(|file| file.write_all_at(&self.batch, self.at));
+        written.map_err(|error| StoreError::io("write", disk.path().join(name), error))
+    }
 }
 
 /// What a crash left behind the end of a log.
@@ -112,10 +157,15 @@ impl<'a> LogReader<'a> {
                 });
             }
         }
-        Ok(Self { disk, sequences })
+        let tail = TailCopy::read(disk, &names)?;
+        Ok(Self {
+            disk,
+            sequences,
+            tail,
+        })
     }
 
-    /// Reads all records in their order, and returns where the log ends.
+    /// Reads all records in their order, and tells where the log ends.
     ///
     /// # Errors
     ///
@@ -123,16 +173,17 @@ impl<'a> LogReader<'a> {
     pub fn read<E: From<StoreError>>(
         &self,
         mut visit: impl FnMut(Record) -> Result<(), E>,
-    ) -> Result<(LogEnd, Option<Torn>), E> {
+    ) -> Result<FoundLog, E> {
+        let mut from_tail = Vec::new();
         let mut end = LogEnd {
             sequence: self.sequences.first().map_or(0, |first| first - 1),
             ..LogEnd::default()
         };
-        let mut last: Option<Segment> = None;
+        let mut last: Option<Segment<'_>> = None;
         // Those behind it that have no batches, yet.
-        let mut empty: Vec<Segment> = Vec::new();
+        let mut empty: Vec<Segment<'_>> = Vec::new();
         for &sequence in &self.sequences {
-            let next = Segment::open(self.disk, sequence)?;
+            let next = Segment::open(self.disk, &self.tail, sequence)?;
             let Some(first) = next.first_batch()? else {
                 empty.push(next);
                 continue;
@@ -143,12 +194,12 @@ impl<'a> LogReader<'a> {
                 return Err(E::from(skipped.damaged(at, "a whole batch")));
             }
             if let Some(mut last) = last.replace(next) {
-                last.read(Some(first), &mut visit)?;
+                last.read(Some(first), &mut visit, &mut from_tail)?;
             }
         }
         let mut torn = None;
         if let Some(mut last) = last {
-            last.read(None, &mut visit)?;
+            last.read(None, &mut visit, &mut from_tail)?;
             end = LogEnd {
                 sequence: last.header.sequence,
                 at: last.at,
@@ -160,13 +211,18 @@ impl<'a> LogReader<'a> {
             let of_this = empty.torn()?;
             torn = torn.or(of_this);
         }
-        Ok((end, torn))
+        Ok(FoundLog {
+            end,
+            torn,
+            from_tail,
+        })
     }
 }
 
-struct Segment {
+struct Segment<'a> {
     path: PathBuf,
     file: Box<dyn DiskFile>,
+    tail: &'a TailCopy,
     bytes: u64,
     header: SegmentHeader,
     /// The end of what has been read.
@@ -175,8 +231,8 @@ struct Segment {
     checksum: u64,
 }
 
-impl Segment {
-    fn open(disk: &dyn Disk, sequence: u64) -> Result<Self, StoreError> {
+impl<'a> Segment<'a> {
+    fn open(disk: &dyn Disk, tail: &'a TailCopy, sequence: u64) -> Result<Self, StoreError> {
         let name = file_name(sequence);
         let path = disk.path().join(&name);
         let failed = |error| StoreError::io("read", &path, error);
@@ -196,6 +252,7 @@ impl Segment {
         Ok(Self {
             path,
             file,
+            tail,
             bytes,
             header,
             at: SegmentHeader::BYTES as u64,
@@ -205,7 +262,10 @@ impl Segment {
 
     /// The header of its first batch, if it has a whole one.
     fn first_batch(&self) -> Result<Option<BatchHeader>, StoreError> {
-        self.batch(SegmentHeader::BYTES as u64, &mut Vec::new())
+        let at = SegmentHeader::BYTES as u64;
+        Ok(self
+            .batch_or_tail(at, &mut Vec::new())?
+            .map(|(header, _)| header))
     }
 
     /// Reads batches: up to where the first batch of the next segment says that the log ends
@@ -214,11 +274,12 @@ impl Segment {
         &mut self,
         next: Option<BatchHeader>,
         visit: &mut impl FnMut(Record) -> Result<(), E>,
+        from_tail: &mut Vec<FromTail>,
     ) -> Result<(), E> {
         let until = next.map_or(self.bytes, |next| next.synced);
         let mut batch = Vec::new();
         while self.at < until {
-            let Some(header) = self.batch(self.at, &mut batch)? else {
+            let Some((header, is_from_tail)) = self.batch_or_tail(self.at, &mut batch)? else {
                 break;
             };
             let is_first = self.at == SegmentHeader::BYTES as u64;
@@ -232,6 +293,13 @@ impl Segment {
                     .ok_or_else(|| self.damaged(self.at, "a whole record"))?;
                 visit(record)?;
             }
+            if is_from_tail {
+                from_tail.push(FromTail {
+                    sequence: self.header.sequence,
+                    at: self.at,
+                    batch: batch.clone(),
+                });
+            }
             self.at += batch.len() as u64;
             self.checksum = header.checksum;
         }
@@ -242,7 +310,22 @@ impl Segment {
         Ok(())
     }
 
-    /// Reads the batch at a place; `None` if there is no whole one.
+    /// Reads the batch at a place, and tells whether it is from the tail; `None` if there is no
+    /// whole one in either.
+    fn batch_or_tail(
+        &self,
+        at: u64,
+        batch: &mut Vec<u8>,
+    ) -> Result<Option<(BatchHeader, bool)>, StoreError> {
+        if let Some(header) = self.batch(at, batch)? {
+            return Ok(Some((header, false)));
+        }
+        let header = self.tail.batch(at, self.header.salt, batch);
+        let fits = |_: &BatchHeader| batch.len() as u64 <= self.bytes.saturating_sub(at);
+        Ok(header.filter(fits).map(|header| (header, true)))
+    }
+
+    /// Reads the batch at a place in the file; `None` if there is no whole one.
     fn batch(&self, at: u64, batch: &mut Vec<u8>) -> Result<Option<BatchHeader>, StoreError> {
         let failed = |error| StoreError::io("read", &self.path, error);
         batch.clear();

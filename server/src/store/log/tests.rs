@@ -33,11 +33,11 @@ fn read(disk: &SimulatedDisk) -> Found {
 
 fn read_from(disk: &SimulatedDisk, first: u64) -> Found {
     let mut records = Vec::new();
-    let (end, torn) = LogReader::open(disk, first)?.read(|record| {
+    let found = LogReader::open(disk, first)?.read(|record| {
         records.push(record);
         Ok::<_, StoreError>(())
     })?;
-    Ok((records, end, torn))
+    Ok((records, found.end, found.torn))
 }
 
 /// The segment after the one that is written to.
@@ -66,8 +66,13 @@ fn write_batch(log: &mut LogWriter, batch: &mut Option<Batch>) -> Result<(), Sto
     if log.room_bytes() < bytes {
         log.roll(next(log)?)?;
     }
+    if log.unsynced_bytes() + bytes > log.max_unsynced_bytes() {
+        log.sync()?;
+    }
     // From here on the log keeps it.
-    batch.take().map_or(Ok(()), |batch| log.write(batch))
+    batch
+        .take()
+        .map_or(Ok(()), |mut batch| log.write(&mut batch))
 }
 
 fn write(log: &mut LogWriter, records: &[Record]) -> Result<(), StoreError> {
@@ -105,6 +110,7 @@ fn what_was_written_is_read_in_order() {
     let mut log = open(&disk, end).unwrap();
     let more = record(61, &mut Chance::new(2));
     write(&mut log, std::slice::from_ref(&more)).unwrap();
+    log.sync().unwrap();
     let (found, ..) = read(&disk).unwrap();
     assert_eq!(found.last(), Some(&more));
     assert_eq!(found.len(), 61);
@@ -113,10 +119,33 @@ fn what_was_written_is_read_in_order() {
 /// Writes, syncs and opens segments at random until the power is cut or enough is done. Returns
 /// what was written, and how much of it was synced.
 fn work(disk: &SimulatedDisk, chance: &mut Chance) -> (Vec<Record>, usize) {
-    let (mut written, mut synced) = (Vec::new(), 0);
+    let Worked {
+        written, synced, ..
+    } = work_with(None, disk, chance);
+    (written, synced)
+}
+
+/// What was written, how much of it was synced, and how much the system had.
+#[derive(Default)]
+struct Worked {
+    written: Vec<Record>,
+    synced: usize,
+    handed_over: usize,
+}
+
+fn work_with(tail: Option<u64>, disk: &SimulatedDisk, chance: &mut Chance) -> Worked {
+    let mut worked = Worked::default();
+    let Worked {
+        written,
+        synced,
+        handed_over,
+    } = &mut worked;
     let Ok(mut log) = open(disk, LogEnd::default()) else {
-        return (written, synced);
+        return worked;
     };
+    if tail.is_some_and(|bytes| log.begin_tail(bytes).is_err()) {
+        return worked;
+    }
     let mut spare = None;
     for _ in 0..20 {
         let first = written.len() as u64 + 1;
@@ -126,6 +155,9 @@ fn work(disk: &SimulatedDisk, chance: &mut Chance) -> (Vec<Record>, usize) {
         written.extend(records.clone());
         let mut batch = Some(batch(&records));
         let mut done = write_batch(&mut log, &mut batch);
+        if done.is_ok() && log.has_tail() {
+            *handed_over = written.len();
+        }
         // Made ahead, and not always needed before the power is cut.
         if done.is_ok() && spare.is_none() && chance.one_in(4) {
             let made = next(&log).map(|segment| spare = Some(segment));
@@ -152,11 +184,12 @@ fn work(disk: &SimulatedDisk, chance: &mut Chance) -> (Vec<Record>, usize) {
             log.sync()
         });
         if recovered.is_err() {
-            return (written, synced);
+            return worked;
         }
-        synced = written.len();
+        *synced = written.len();
+        *handed_over = written.len();
     }
-    (written, synced)
+    worked
 }
 
 #[test]
@@ -188,6 +221,83 @@ fn a_power_cut_anywhere_loses_nothing_that_was_synced() {
         }
     }
     assert!(cuts > 1000, "{cuts}");
+}
+
+/// Of segments and a tail, or of a tail alone that is as long as a segment.
+#[test]
+fn a_kill_anywhere_loses_nothing_that_the_system_had() {
+    let mut from_tail = 0;
+    for seed in 0..40 {
+        let tail = Some(if seed % 2 == 0 { 512 } else { SEGMENT_BYTES });
+        let disk = SimulatedDisk::default();
+        work_with(tail, &disk, &mut Chance::new(seed));
+        for call in 0..=disk.calls() {
+            let (disk, mut chance) = (SimulatedDisk::default(), Chance::new(seed));
+            disk.fail(call, 1, Fault::PowerCut);
+            let worked = work_with(tail, &disk, &mut chance);
+            let killed = disk.kill();
+            let case = format!("seed {seed}, call {call}");
+            let first = u64::from(worked.synced > 0);
+            let (records, ..) = read_from(&killed, first).unwrap();
+            assert!(records.len() >= worked.handed_over, "{case}");
+            assert!(worked.written.starts_with(&records), "{case}");
+
+            // The next start has the same, and no more need of the tail, whenever it is killed in
+            // its turn and whatever of that reaches the disk.
+            let before = killed.calls();
+            let start = |disk: &SimulatedDisk| {
+                let found = LogReader::open(disk, 0)?.read(|_| Ok::<_, StoreError>(()))?;
+                found.settle(disk)?;
+                Ok::<_, StoreError>(found)
+            };
+            let found = start(&killed).unwrap();
+            from_tail += found.batches_of_the_tail();
+            let calls = killed.calls() - before;
+            let cut = killed.cut(&mut chance);
+            if cut.contents(Tail::FILE).is_some() {
+                cut.remove(Tail::FILE).unwrap();
+            }
+            assert_eq!(read_from(&cut, 0).unwrap().0, records, "{case}");
+            let again = disk.kill();
+            again.fail(chance.below(calls), 1, Fault::PowerCut);
+            let _ = start(&again);
+            assert_eq!(read_from(&again.kill(), 0).unwrap().0, records, "{case}");
+        }
+    }
+    assert!(from_tail > 1000, "{from_tail}");
+}
+
+/// Without the tail there is no more than what was synced.
+#[test]
+fn a_tail_that_fails_is_told_of_and_done_without() {
+    let disk = SimulatedDisk::default();
+    let mut log = open(&disk, LogEnd::default()).unwrap();
+    log.begin_tail(SEGMENT_BYTES).unwrap();
+    let mut chance = Chance::new(1);
+    let records: Vec<Record> = (1..=3)
+        .map(|version| record(version, &mut chance))
+        .collect();
+    write(&mut log, &records[..1]).unwrap();
+    disk.fail(disk.calls(), 1, Fault::Error(io::ErrorKind::Other));
+    let error = write(&mut log, &records[1..2]).unwrap_err().to_string();
+    assert!(error.contains(Tail::FILE), "{error}");
+    assert!(!log.has_tail());
+    write(&mut log, &records[2..]).unwrap();
+    log.sync().unwrap();
+    assert_eq!(read(&disk).unwrap().0, records);
+}
+
+#[test]
+fn a_tail_longer_than_any_is_refused() {
+    let (disk, _) = example(6);
+    disk.put(Tail::FILE, &vec![0; Tail::MAX_BYTES as usize]);
+    read(&disk).unwrap();
+    disk.put(Tail::FILE, &vec![0; Tail::MAX_BYTES as usize + 1]);
+    let error = read(&disk).unwrap_err().to_string();
+    assert!(
+        error.contains("log.tail is damaged: length of the file"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,30 +1,36 @@
 //! Writes the log, one batch after the other.
 
-use std::{collections::VecDeque, io, sync::Arc};
+use std::{collections::VecDeque, mem, sync::Arc};
 
 use super::{
     batch::{Batch, BatchHeader},
+    piece::Piece,
     reader::LogEnd,
+    record::Record,
     segment::{SegmentHeader, file_name},
+    tail::Tail,
 };
 use crate::store::{Disk, DiskFile, StoreError};
 
 /// The end of the log, where batches are added.
 ///
-/// What has been written but not synced is kept in memory: where the disk fails, it is written
-/// again to a [new segment](Self::recover).
+/// They are gathered in memory, and go to the segment in large pieces. What is not on stable
+/// storage is kept: where the disk fails, it is written again to a [new segment](Self::recover).
 #[derive(Debug)]
 pub struct LogWriter {
     disk: Arc<dyn Disk>,
     segment: Segment,
+    tail: Option<Tail>,
     /// The end of the log. In an earlier segment if there are no batches in this one.
     written: LogEnd,
     /// The end of what is on stable storage.
     synced: LogEnd,
-    /// What is between the two, with the end of each batch.
-    unsynced: VecDeque<(LogEnd, Batch)>,
-    unsynced_bytes: u64,
-    spent: Vec<Batch>,
+    /// What is to be written to the segment.
+    filling: Piece,
+    /// What is being put on stable storage, or could not be.
+    syncing: VecDeque<Arc<Piece>>,
+    /// The memory of one that was.
+    spare: Piece,
 }
 
 /// A segment without batches, on stable storage.
@@ -37,10 +43,11 @@ pub struct Segment {
     bytes: u64,
 }
 
-/// Batches that have been written, to be put on stable storage while others are written.
+/// Batches to be put on stable storage while others are gathered.
 #[derive(Debug)]
 pub struct PendingSync {
     file: Arc<dyn DiskFile>,
+    piece: Arc<Piece>,
     /// Their end.
     end: LogEnd,
     /// Where the file is, for messages.
@@ -62,9 +69,10 @@ impl Segment {
         let create = || {
             let salt = getrandom::u64()?;
             let file = disk.create(&temporary)?;
-            file.reserve(bytes)?;
+            file.reserve(Piece::padded(bytes))?;
             file.write_all_at(&SegmentHeader { sequence, salt }.encode(), 0)?;
             file.sync()?;
+            file.bypass_cache();
             disk.rename(&temporary, &name)?;
             disk.sync()?;
             Ok(Self {
@@ -86,6 +94,11 @@ impl Segment {
     pub fn room_bytes(&self) -> u64 {
         self.bytes.saturating_sub(Self::OVERHEAD_BYTES)
     }
+
+    fn header(&self) -> [u8; SegmentHeader::BYTES] {
+        let &Self { sequence, salt, .. } = self;
+        SegmentHeader { sequence, salt }.encode()
+    }
 }
 
 impl PendingSync {
@@ -95,27 +108,44 @@ impl PendingSync {
     ///
     /// [`StoreError::Io`]; the segment must then not be relied on any more.
     pub fn run(&self) -> Result<(), StoreError> {
-        let synced = self.file.sync();
-        synced.map_err(|error| StoreError::io("sync", &self.path, error))?;
-        // What has been synced is read after a crash at the earliest. If the system keeps it,
-        // what comes next goes to memory that it has to find first.
-        self.file.forget();
-        Ok(())
+        let failed = |action| move |error| StoreError::io(action, &self.path, error);
+        let written = self.file.write_all_at(self.piece.pages(), self.piece.at());
+        written.map_err(failed("write"))?;
+        self.file.sync().map_err(failed("sync"))
     }
 }
 
 impl LogWriter {
     /// Writes behind the end of a log, to a segment with the next number.
     pub fn new(disk: Arc<dyn Disk>, end: LogEnd, segment: Segment) -> Self {
+        let mut filling = Piece::default();
+        filling.restart(&segment.header());
         Self {
             disk,
             segment,
+            tail: None,
             written: end,
             synced: end,
-            unsynced: VecDeque::new(),
-            unsynced_bytes: 0,
-            spent: Vec::new(),
+            filling,
+            syncing: VecDeque::new(),
+            spare: Piece::default(),
         }
+    }
+
+    /// From now on hands batches to the system at once, in a [tail](Tail) of so many bytes. What
+    /// was written before has to be synced: the tail does not have it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    pub fn begin_tail(&mut self, bytes: u64) -> Result<(), StoreError> {
+        self.tail = Some(Tail::create(&*self.disk, bytes)?);
+        Ok(())
+    }
+
+    /// Whether the system has what has been written. If not, it has what is synced alone.
+    pub fn has_tail(&self) -> bool {
+        self.tail.is_some()
     }
 
     /// The directory that it writes to.
@@ -141,12 +171,22 @@ impl LogWriter {
 
     /// How much has been written that is not on stable storage.
     pub fn unsynced_bytes(&self) -> u64 {
-        self.unsynced_bytes
+        self.unsynced_pieces().map(Piece::batch_bytes).sum()
+    }
+
+    /// How much that may be.
+    pub fn max_unsynced_bytes(&self) -> u64 {
+        self.tail.as_ref().map_or(Tail::MAX_BYTES, Tail::bytes)
     }
 
     /// What has been written that is not on stable storage.
-    pub fn unsynced(&self) -> impl Iterator<Item = &Batch> {
-        self.unsynced.iter().map(|(_, batch)| batch)
+    pub fn unsynced(&self) -> impl Iterator<Item = Record> {
+        self.unsynced_pieces().flat_map(Piece::records)
+    }
+
+    fn unsynced_pieces(&self) -> impl Iterator<Item = &Piece> {
+        let syncing = self.syncing.iter().map(|piece| &**piece);
+        syncing.chain([&self.filling])
     }
 
     /// Where the next batch begins.
@@ -163,51 +203,37 @@ impl LogWriter {
         }
     }
 
-    /// Writes a batch to the segment, which has room for it. It is on stable storage after
+    /// Writes a batch, for which the segment has room. It is on stable storage after
     /// [`Self::sync`].
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]. The batch is then kept, and written by [`Self::recover`].
-    pub fn write(&mut self, mut batch: Batch) -> Result<(), StoreError> {
-        self.unsynced_bytes += batch.bytes();
-        // A copy of a small one, or its memory for a large one would be kept as well.
-        let kept = if batch.bytes.len() < batch.bytes.capacity() / 2 {
-            let bytes = batch.bytes.clone();
-            batch.clear();
-            self.spent.push(batch);
-            Batch { bytes }
-        } else {
-            batch
-        };
-        self.unsynced.push_back((self.written, kept));
-        self.write_kept(self.unsynced.len() - 1)
+    /// [`StoreError::Io`], if the [tail](Self::begin_tail) failed. The batch is written
+    /// nevertheless, but from now on there is no tail.
+    pub fn write(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
+        let at = self.at();
+        self.gather(batch);
+        if let Some(tail) = &self.tail
+            && let Err(error) = tail.write(&batch.bytes, at)
+        {
+            self.tail = None;
+            let path = self.disk.path().join(Tail::FILE);
+            return Err(StoreError::io("write", path, error));
+        }
+        Ok(())
     }
 
-    /// The memory of a batch that is no longer kept, for another.
-    pub fn spent(&mut self) -> Option<Batch> {
-        self.spent.pop()
-    }
-
-    /// Writes one of the batches that are kept.
-    fn write_kept(&mut self, index: usize) -> Result<(), StoreError> {
+    fn gather(&mut self, Batch { bytes }: &mut Batch) {
         let (at, synced) = (self.at(), self.in_this_segment(self.synced));
         let is_first = self.written.sequence != self.segment.sequence;
         let synced = if is_first { self.written.at } else { synced };
-        let Some((end, Batch { bytes })) = self.unsynced.get_mut(index) else {
-            return Ok(());
-        };
         let checksum = BatchHeader::write(bytes, self.segment.salt, synced, self.written.checksum);
-        *end = LogEnd {
+        self.filling.push(bytes);
+        self.written = LogEnd {
             sequence: self.segment.sequence,
             at: at + bytes.len() as u64,
             checksum,
         };
-        let end = *end;
-        let written = self.segment.file.write_all_at(bytes, at);
-        written.map_err(|error| self.failed("write", error))?;
-        self.written = end;
-        Ok(())
     }
 
     /// Puts all batches on stable storage.
@@ -221,32 +247,36 @@ impl LogWriter {
             None => Ok(()),
             Some(sync) => {
                 sync.run()?;
-                self.end_sync(&sync);
+                self.end_sync(sync);
                 Ok(())
             }
         }
     }
 
-    /// What a sync has to do, if there is anything to be synced.
-    pub fn begin_sync(&self) -> Option<PendingSync> {
-        (!self.unsynced.is_empty()).then(|| PendingSync {
+    /// What a sync has to do, if there is anything to be synced. The one before must have ended.
+    pub fn begin_sync(&mut self) -> Option<PendingSync> {
+        if self.filling.batch_bytes() == 0 {
+            return None;
+        }
+        let mut next = mem::take(&mut self.spare);
+        next.restart_behind(&self.filling);
+        let mut piece = mem::replace(&mut self.filling, next);
+        piece.close();
+        let piece = Arc::new(piece);
+        self.syncing.push_back(piece.clone());
+        Some(PendingSync {
             file: self.segment.file.clone(),
+            piece,
             end: self.written,
             path: self.path(),
         })
     }
 
     /// Notes that a sync has been [run](PendingSync::run).
-    pub fn end_sync(&mut self, sync: &PendingSync) {
+    pub fn end_sync(&mut self, sync: PendingSync) {
         self.synced = sync.end;
-        while let Some((end, _)) = self.unsynced.front()
-            && end.at <= sync.end.at
-            && let Some((_, mut batch)) = self.unsynced.pop_front()
-        {
-            self.unsynced_bytes -= batch.bytes();
-            batch.clear();
-            self.spent.push(batch);
-        }
+        self.syncing.pop_front();
+        self.spare = Arc::into_inner(sync.piece).unwrap_or_default();
     }
 
     /// Goes on in a segment with the next number, after putting all batches on stable storage:
@@ -257,6 +287,7 @@ impl LogWriter {
     /// As [`Self::sync`].
     pub fn roll(&mut self, next: Segment) -> Result<(), StoreError> {
         self.sync()?;
+        self.filling.restart(&next.header());
         self.segment = next;
         Ok(())
     }
@@ -269,26 +300,19 @@ impl LogWriter {
     ///
     /// [`StoreError::Io`]; to be tried again, with another segment.
     pub fn recover(&mut self, next: Segment) -> Result<(), StoreError> {
-        let failed = std::mem::replace(&mut self.segment, next);
+        let kept = self.unsynced_pieces().flat_map(Piece::batches);
+        let mut kept: Vec<Batch> = kept.map(Batch::of).collect();
+        self.syncing.clear();
+        self.filling.restart(&next.header());
+        self.segment = next;
         self.written = self.synced;
-        let mut written = Ok(());
-        for index in 0..self.unsynced.len() {
-            written = written.and_then(|()| self.write_kept(index));
+        for batch in &mut kept {
+            self.gather(batch);
         }
-        let recovered = written.and_then(|()| self.sync());
-        if recovered.is_err() {
-            // What is written next replaces what was written just now.
-            self.segment = failed;
-            self.written = self.synced;
-        }
-        recovered
+        self.sync()
     }
 
     fn path(&self) -> std::path::PathBuf {
         self.disk.path().join(file_name(self.segment.sequence))
-    }
-
-    fn failed(&self, action: &'static str, error: io::Error) -> StoreError {
-        StoreError::io(action, self.path(), error)
     }
 }
