@@ -5,15 +5,18 @@ mod failure;
 mod keeper;
 mod lanes;
 mod progress;
+mod waiters;
 mod writer;
 
 use std::{
+    future::poll_fn,
     pin::pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering, fence},
         mpsc::{SyncSender, sync_channel},
     },
+    task::Poll,
     thread::{self, JoinHandle, Thread},
     time::Duration,
 };
@@ -201,9 +204,7 @@ impl Journal {
 
     fn try_reserve(&self, keys: usize) -> Result<Option<Room<'_>>, EngineError> {
         let shared = &self.shared;
-        if shared.has_failed.load(Ordering::Acquire) {
-            shared.check()?;
-        }
+        shared.check()?;
         if !shared.is_full.load(Ordering::Acquire)
             && let Some(room) = shared.lanes.reserve(keys)
         {
@@ -266,16 +267,22 @@ impl FilterLog {
     /// What keeps the log from being written. Whether the change will be found after a crash is
     /// then not known.
     pub async fn reached(&self, version: u64) -> Result<(), EngineError> {
-        loop {
-            let mut moved = pin!(self.progress.moved.notified());
-            // From here on no move is missed.
-            moved.as_mut().enable();
+        let mut waiter = self.progress.waiters.waiter(version);
+        poll_fn(|context| {
             if self.has_reached(version) {
-                return Ok(());
+                return Poll::Ready(Ok(()));
             }
-            self.shared.check()?;
-            moved.await;
-        }
+            waiter.wait(context.waker());
+            // From here on no move is missed.
+            if self.has_reached(version) {
+                return Poll::Ready(Ok(()));
+            }
+            match self.shared.check() {
+                Ok(()) => Poll::Pending,
+                failed => Poll::Ready(failed),
+            }
+        })
+        .await
     }
 
     /// Waits until a version and all before it are on stable storage, however durable they are
@@ -308,6 +315,9 @@ impl Shared {
     }
 
     fn check(&self) -> Result<(), EngineError> {
+        if !self.has_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
         match &*self.failure.lock() {
             None => Ok(()),
             Some(failure) => Err(failure.error()),

@@ -13,16 +13,14 @@ use std::{
     },
 };
 
-use tokio::sync::Notify;
-
-use super::lanes::End;
+use super::{lanes::End, waiters::Waiters};
 use crate::store::FilterId;
 
 /// How far the log of a filter has come.
 #[derive(Debug, Default)]
 pub struct Progress {
     version: AtomicU64,
-    pub moved: Notify,
+    pub waiters: Waiters,
 }
 
 impl Progress {
@@ -34,7 +32,7 @@ impl Progress {
 
     fn move_to(&self, version: u64) {
         self.version.store(version, Ordering::Release);
-        self.moved.notify_waiters();
+        self.waiters.wake_to(version);
     }
 }
 
@@ -75,7 +73,7 @@ impl Trackers {
     pub fn begin(&mut self, filter: FilterId, version: u64) -> Arc<Progress> {
         let progress = Arc::new(Progress {
             version: AtomicU64::new(version),
-            moved: Notify::new(),
+            waiters: Waiters::default(),
         });
         let tracker = Tracker {
             progress: progress.clone(),
@@ -138,7 +136,7 @@ impl Trackers {
     /// Has all who wait look again.
     pub fn wake_all(&self) {
         for tracker in self.0.values() {
-            tracker.progress.moved.notify_waiters();
+            tracker.progress.waiters.wake_all();
         }
     }
 }
