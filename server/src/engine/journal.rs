@@ -5,7 +5,7 @@ mod failure;
 mod keeper;
 mod lanes;
 mod progress;
-mod waiters;
+mod trackers;
 mod writer;
 
 use std::{
@@ -26,10 +26,7 @@ use tokio::sync::Notify;
 
 pub use self::lanes::Room;
 use self::{
-    failure::Failure,
-    lanes::Lanes,
-    progress::{Progress, Trackers},
-    writer::Writer,
+    failure::Failure, lanes::Lanes, progress::Progress, trackers::Trackers, writer::Writer,
 };
 use super::{EngineError, requests::Remembered};
 use crate::{
@@ -267,7 +264,7 @@ impl FilterLog {
     /// What keeps the log from being written. Whether the change will be found after a crash is
     /// then not known.
     pub async fn reached(&self, version: u64) -> Result<(), EngineError> {
-        let mut waiter = self.progress.waiters.waiter(version);
+        let mut waiter = self.progress.waiter(version);
         poll_fn(|context| {
             if self.has_reached(version) {
                 return Poll::Ready(Ok(()));

@@ -1,142 +1,222 @@
-//! How far the log of each filter has come.
+//! How far the log of a filter has come, and who waits for it.
 //!
 //! A filter gives its changes versions, one after the other, and each comes to the log once.
 //! The [`Progress`] of a filter is the version up to which *all* have been written (and synced,
 //! as is demanded). An answer that rests on a version waits until progress is there: whatever it
 //! has seen or changed is then as durable as it is to be.
+//!
+//! # Who wakes whom
+//!
+//! Each is woken when its own version is reached, and not with every move: of hundreds of calls
+//! in flight a turn of the log brings a few further. And the log wakes one of those alone on each
+//! thread, which wakes the others when it no longer waits. A task that another thread wakes is
+//! run by itself, and its answer sent by itself; those that are woken on their own thread run one
+//! after the other, and their answers leave together.
 
 use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+    task::Waker,
 };
 
-use super::{lanes::End, waiters::Waiters};
-use crate::store::FilterId;
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+
+use crate::engine::counters::stripe_of_this_thread;
+
+/// More than this many threads share queues.
+const QUEUES: usize = 16;
 
 /// How far the log of a filter has come.
 #[derive(Debug, Default)]
 pub struct Progress {
     version: AtomicU64,
-    pub waiters: Waiters,
+    /// Those who wait: each in the queue of its thread.
+    queues: [CachePadded<Mutex<Queue>>; QUEUES],
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// By version and, among those of one, by a number of their own.
+    wakers: BTreeMap<(u64, u64), Waker>,
+    next: u64,
+}
+
+/// One who may wait for a version. No longer when dropped.
+#[derive(Debug)]
+pub struct Waiter<'a> {
+    progress: &'a Progress,
+    version: u64,
+    queue: &'a Mutex<Queue>,
+    /// `None` until it waits.
+    number: Option<u64>,
 }
 
 impl Progress {
+    /// Of a filter whose log has come to a version.
+    pub fn new(version: u64) -> Self {
+        Self {
+            version: AtomicU64::new(version),
+            ..Self::default()
+        }
+    }
+
     /// Whether a version and all before it are as durable as they are to be.
     #[inline]
     pub fn has_reached(&self, version: u64) -> bool {
-        self.version.load(Ordering::Acquire) >= version
+        self.version() >= version
     }
 
-    fn move_to(&self, version: u64) {
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Tells those who wait for a version, or an earlier one, that it is reached.
+    pub fn move_to(&self, version: u64) {
         self.version.store(version, Ordering::Release);
-        self.waiters.wake_to(version);
-    }
-}
-
-/// The progress of all filters.
-#[derive(Debug, Default)]
-pub struct Trackers(HashMap<FilterId, Tracker>);
-
-/// Which versions of a filter have been written.
-#[derive(Debug)]
-struct Tracker {
-    progress: Arc<Progress>,
-    versions: Versions,
-}
-
-/// A set of versions: all up to one, and some behind that.
-#[derive(Debug, Clone)]
-struct Versions {
-    all_to: u64,
-    ahead: BTreeSet<u64>,
-}
-
-impl Versions {
-    fn insert(&mut self, version: u64) {
-        if version != self.all_to + 1 {
-            self.ahead.insert(version);
-            return;
+        for queue in &self.queues {
+            let first = queue.lock().pop_to(version);
+            first.into_iter().for_each(Waker::wake);
         }
-        self.all_to = version;
-        while self.ahead.first() == Some(&(self.all_to + 1)) {
-            self.ahead.pop_first();
-            self.all_to += 1;
-        }
-    }
-}
-
-impl Trackers {
-    /// Follows a filter that has a version.
-    pub fn begin(&mut self, filter: FilterId, version: u64) -> Arc<Progress> {
-        let progress = Arc::new(Progress {
-            version: AtomicU64::new(version),
-            waiters: Waiters::default(),
-        });
-        let tracker = Tracker {
-            progress: progress.clone(),
-            versions: Versions {
-                all_to: version,
-                ahead: BTreeSet::new(),
-            },
-        };
-        self.0.insert(filter, tracker);
-        progress
-    }
-
-    /// Ends the progress of a filter that is no more: nobody need wait for it.
-    pub fn end(&mut self, filter: FilterId) {
-        if let Some(tracker) = self.0.remove(&filter) {
-            tracker.progress.move_to(u64::MAX);
-        }
-    }
-
-    /// Notes what has been written, and tells those who wait for it.
-    pub fn note(&mut self, ends: &[End]) {
-        for ends in ends.chunk_by(|left, right| left.filter == right.filter) {
-            let filter = ends.first().map(|end| end.filter);
-            // One that has been deleted has none.
-            let Some(tracker) = filter.and_then(|filter| self.0.get_mut(&filter)) else {
-                continue;
-            };
-            let before = tracker.versions.all_to;
-            ends.iter()
-                .for_each(|end| tracker.versions.insert(end.version));
-            if tracker.versions.all_to > before {
-                tracker.progress.move_to(tracker.versions.all_to);
-            }
-        }
-    }
-
-    /// Whether all up to a version of a filter have been written, or it is no more.
-    pub fn has_reached(&self, filter: FilterId, version: u64) -> bool {
-        let tracker = self.0.get(&filter);
-        tracker.is_none_or(|tracker| tracker.progress.has_reached(version))
-    }
-
-    /// Up to which version of each filter all would have been written if these had been.
-    pub fn after(&self, ends: &[End]) -> HashMap<FilterId, u64> {
-        let mut after: HashMap<FilterId, Versions> = HashMap::new();
-        for (filter, tracker) in &self.0 {
-            after.insert(*filter, tracker.versions.clone());
-        }
-        for end in ends {
-            if let Some(versions) = after.get_mut(&end.filter) {
-                versions.insert(end.version);
-            }
-        }
-        let after = after.into_iter();
-        after
-            .map(|(filter, versions)| (filter, versions.all_to))
-            .collect()
     }
 
     /// Has all who wait look again.
     pub fn wake_all(&self) {
-        for tracker in self.0.values() {
-            tracker.progress.waiters.wake_all();
+        for queue in &self.queues {
+            let all = std::mem::take(&mut queue.lock().wakers);
+            all.into_values().for_each(Waker::wake);
         }
+    }
+
+    /// One who does not wait yet.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a remainder of the number of queues"
+    )]
+    pub fn waiter(&self, version: u64) -> Waiter<'_> {
+        Waiter {
+            progress: self,
+            version,
+            queue: &self.queues[stripe_of_this_thread() % QUEUES],
+            number: None,
+        }
+    }
+}
+
+impl Queue {
+    /// Removes the first who waits for no more than a version.
+    fn pop_to(&mut self, version: u64) -> Option<Waker> {
+        let first = self.wakers.first_entry()?;
+        (first.key().0 <= version).then(|| first.remove())
+    }
+}
+
+impl Waiter<'_> {
+    /// From now on is woken. What happened before is to be looked at after this.
+    pub fn wait(&mut self, waker: &Waker) {
+        let mut queue = self.queue.lock();
+        let number = *self.number.get_or_insert_with(|| {
+            queue.next += 1;
+            queue.next
+        });
+        queue.wakers.insert((self.version, number), waker.clone());
+    }
+}
+
+impl Drop for Waiter<'_> {
+    /// Wakes those beside it: whether it was told or has given up, it may be the one of its
+    /// queue that was to tell the others.
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        let own = self.queue.lock().wakers.remove(&(self.version, number));
+        // Neither with the lock held: each may be the last that knows of a task.
+        drop(own);
+        let version = self.progress.version();
+        loop {
+            let next = self.queue.lock().pop_to(version);
+            match next {
+                Some(waker) => waker.wake(),
+                None => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{Arc, atomic::AtomicUsize},
+        task::Wake,
+    };
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn each_is_woken_for_its_own_version_by_one_of_its_thread() {
+        let progress = Progress::new(1);
+        let woken: [Arc<Woken>; 6] = Default::default();
+        let counts = || {
+            woken
+                .each_ref()
+                .map(|woken| woken.0.load(Ordering::Relaxed))
+        };
+        let waiter = |version, woken: &Arc<Woken>| {
+            let mut waiter = progress.waiter(version);
+            waiter.wait(&woken.clone().into());
+            waiter
+        };
+        let first = waiter(3, &woken[0]);
+        let mut second = waiter(5, &woken[1]);
+        let third = waiter(5, &woken[2]);
+        let later = waiter(9, &woken[3]);
+        let given_up = waiter(4, &woken[4]);
+        // Of another thread.
+        let other = std::thread::scope(|scope| {
+            let other = scope.spawn(|| waiter(5, &woken[5]));
+            other.join().unwrap()
+        });
+        progress.move_to(2);
+        assert_eq!(counts(), [0, 0, 0, 0, 0, 0]);
+        drop(given_up);
+        assert_eq!(counts(), [0, 0, 0, 0, 0, 0]);
+        progress.move_to(5);
+        assert_eq!(counts(), [1, 0, 0, 0, 0, 1]);
+        drop(first);
+        assert_eq!(counts(), [1, 1, 1, 0, 0, 1]);
+        // One that looked again in vain.
+        second.wait(&woken[1].clone().into());
+        progress.wake_all();
+        assert_eq!(counts(), [1, 2, 1, 1, 0, 1]);
+        drop((second, third, later, other));
+        assert!(
+            progress
+                .queues
+                .iter()
+                .all(|queue| queue.lock().wakers.is_empty())
+        );
+    }
+
+    /// One that was to tell the others may be cancelled instead.
+    #[test]
+    fn one_that_gives_up_tells_the_others() {
+        let progress = Progress::new(0);
+        let woken: [Arc<Woken>; 2] = Default::default();
+        let mut waiters = woken.each_ref().map(|_| progress.waiter(1));
+        for (waiter, woken) in waiters.iter_mut().zip(&woken) {
+            waiter.wait(&woken.clone().into());
+        }
+        progress.move_to(1);
+        let [first, _second] = waiters;
+        drop(first);
+        assert_eq!(woken[1].0.load(Ordering::Relaxed), 1);
     }
 }
