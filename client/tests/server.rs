@@ -162,7 +162,20 @@ async fn every_command_of_the_program() {
         true
     );
     assert_eq!(json(&server, &["query", "a"])["seen"], false);
-    assert_eq!(json(&server, &["filter", "get", "mine"])["keys_added"], 1);
+    let shown = json(&server, &["filter", "get", "mine"]);
+    assert_eq!(shown["keys_added"], 1);
+    assert_eq!(
+        (&shown["durability"], &shown["sync_interval"]),
+        (&"interval".into(), &"1s".into())
+    );
+    assert_eq!(
+        (&shown["retry_keys"], &shown["retry_age"]),
+        (&4_194_304.into(), &"10m".into())
+    );
+    let shown = seenset(&server, &["filter", "get", "mine"]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let durability = "\n  durability interval (1s), 4194304 keys of requests remembered for 10m\n";
+    assert!(shown.ends_with(durability), "{shown}");
     assert_eq!(
         json(&server, &["--filter", "mine", "filter", "get"])["name"],
         "mine"

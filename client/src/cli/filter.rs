@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use prost_types::Timestamp;
+use prost_types::{Duration as ProtoDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
@@ -71,7 +71,7 @@ fn text(filter: &v1::Filter) -> String {
          {} layout, {}, {} bits, {} for each key, {} bytes of memory\n  \
          {} keys added, {:.4} of the bits set, a rate of {:.3e} now\n  \
          version {}, stored up to version {} ({})\n  \
-         durability {}",
+         durability {}{}, {} keys of requests remembered for {}",
         filter.name,
         spec.capacity,
         spec.false_positive_rate,
@@ -87,6 +87,9 @@ fn text(filter: &v1::Filter) -> String {
         filter.last_store_version,
         time(filter.last_store_time).unwrap_or_else(|| "never".to_owned()),
         durability_name(filter),
+        span(filter.sync_interval).map_or_else(String::new, |interval| format!(" ({interval})")),
+        filter.retry_keys,
+        span(filter.retry_age).unwrap_or_else(|| "no time".to_owned()),
     )
 }
 
@@ -109,7 +112,9 @@ fn json(filter: &v1::Filter) -> Value {
         "last_store_time": time(filter.last_store_time),
         "last_store_version": filter.last_store_version,
         "durability": durability_name(filter),
+        "sync_interval": span(filter.sync_interval),
         "retry_keys": filter.retry_keys,
+        "retry_age": span(filter.retry_age),
     })
 }
 
@@ -136,6 +141,12 @@ fn durability_name(filter: &v1::Filter) -> &'static str {
         v1::Durability::Snapshot => "snapshot",
         v1::Durability::Unspecified => "unknown",
     }
+}
+
+/// As the flags of the server take it; `None` if it is absent or negative.
+fn span(duration: Option<ProtoDuration>) -> Option<String> {
+    let duration = Duration::try_from(duration?).ok()?;
+    Some(humantime::format_duration(duration).to_string())
 }
 
 /// RFC 3339, in UTC; `None` for a time that is absent or out of range.

@@ -1,15 +1,45 @@
 //! Filters: made, shown, stored, listed and removed.
 
 use seenset_proto::v1::{
-    AddBatchRequest, CreateFilterRequest, DeleteFilterRequest, GetFilterRequest, HashFunction,
-    Layout, ListFiltersRequest, StoreRequest,
+    AddBatchRequest, CreateFilterRequest, DeleteFilterRequest, Durability, GetFilterRequest,
+    HashFunction, Layout, ListFiltersRequest, StoreRequest,
 };
+use seenset_server::config::{Config, DurabilityMode, Period};
 use tonic::Code;
 
 use crate::{
     common::{config, dedup, filters, spec, start, stop},
     key, keys,
 };
+
+/// What a caller may rely on is shown with each filter.
+#[tokio::test]
+async fn a_filter_tells_what_is_kept_of_it() {
+    for (mode, durability, sync_seconds) in [
+        (DurabilityMode::Always, Durability::Always, None),
+        (DurabilityMode::Interval, Durability::Interval, Some(7)),
+        (DurabilityMode::Snapshot, Durability::Snapshot, None),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let server = start(Config {
+            durability: mode,
+            sync_interval: Period::from_secs(7),
+            retry_keys: 123,
+            retry_age: Period::from_secs(45),
+            ..config(dir.path())
+        })
+        .await;
+        let get = GetFilterRequest::default();
+        let got = filters(&server).await.get_filter(get).await.unwrap();
+        let filter = got.into_inner().filter.unwrap();
+        assert_eq!(filter.durability(), durability);
+        let seconds = filter.sync_interval.map(|interval| interval.seconds);
+        assert_eq!(seconds, sync_seconds);
+        assert_eq!(filter.retry_keys, 123);
+        assert_eq!(filter.retry_age.map(|age| age.seconds), Some(45));
+        stop(server).await;
+    }
+}
 
 #[tokio::test]
 async fn filters_are_made_shown_listed_and_removed() {
