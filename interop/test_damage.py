@@ -99,6 +99,46 @@ def test_damage_stops_the_start_and_stays(
         assert str(file) in errors[0]
         assert contents(data_dir) == before, "a start that was stopped changed a file"
 
+    result = run(programs.server, "verify", str(data_dir))
+    assert result.returncode == 1
+    assert str(file) in result.stdout + result.stderr
+    assert contents(data_dir) == before, "looking at it changed a file"
+
+
+def test_a_whole_directory_is_verified(programs: Programs, healthy: Path, start) -> None:
+    before = contents(healthy)
+    result = run(programs.server, "verify", str(healthy))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "filter pages: 20000 keys, 1 files: whole" in result.stdout
+    assert contents(healthy) == before
+    result = run(programs.server, "verify", str(healthy.with_name("nothing")))
+    assert result.returncode == 1
+    assert "cannot open the data directory" in result.stderr
+    server = start()
+    result = run(programs.server, "verify", str(server.data_dir))
+    assert result.returncode == 1
+    assert "is in use" in result.stderr
+
+
+def test_what_can_be_read_is_salvaged(
+    programs: Programs, start, healthy: Path, data_dir: Path
+) -> None:
+    shutil.copytree(healthy, data_dir)
+    (file,) = data_dir.glob("pages.*")
+    damaged = flipped(0.1)(file.read_bytes())
+    file.write_bytes(damaged)
+    result = run(programs.server, "verify", str(data_dir), "--salvage")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "salvaged: filter pages" in result.stdout
+    assert file.with_name(f"{file.name}.damaged").read_bytes() == damaged
+    assert run(programs.server, "verify", str(data_dir)).returncode == 0
+    server = start()
+    keys = [str(number) for number in range(20_000)]
+    assert all(server.client.query_batch(keys))
+    seen = server.client.query_batch(keys, filter="pages")
+    assert 0 < seen.count(False) < len(keys), "a page is lost, and no more"
+    assert server.stop() == 0
+
 
 def contents(data_dir: Path) -> dict[str, bytes]:
     """All files but the lock, which says who had it last."""

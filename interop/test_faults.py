@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from support.client import NOT_SERVING, SERVING
 from support.contract import Contract
 from support.faults import Fault, Gone, hits, learning, standing
 from support.programs import Programs
@@ -26,6 +28,7 @@ from support.trace import Occurrence, Trace
 
 ALL = os.environ.get("SEENSET_FAULTS") == "all"
 ERRORS = ("EIO", "ENOSPC", "EINTR")
+DEDUP = "seenset.v1.DedupService"
 # Those that change something. The others are made to start, not while a server runs.
 WRITING = ("openat", "pwrite64", "write", "fsync", "fdatasync", "fallocate", "rename", "unlink")
 
@@ -163,6 +166,18 @@ def test_a_call_that_fails(laboratory: Laboratory, stop: bool) -> None:
     assert all(met.values()), f"some calls never failed, which proves nothing: {met}"
 
 
+def not_as_expected(server: Server, expected: dict[str, int]) -> list[str]:
+    """What health says that it should not, for longer than a moment."""
+    deadline = time.monotonic() + 5
+    while True:
+        found = {service: server.client.health(service) for service in expected}
+        if found == expected:
+            return []
+        if time.monotonic() > deadline:
+            return [f"health says {found}, not {expected}"]
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 def test_a_fault_that_stands_and_goes(laboratory: Laboratory, error: str) -> None:
     """On all files, beginning while the server runs: what the disk does when it is full, or
@@ -185,7 +200,10 @@ def test_a_fault_that_stands_and_goes(laboratory: Laboratory, error: str) -> Non
             try:
                 with fault:
                     during.run(server)
+                    if calls == learned:
+                        during.findings += not_as_expected(server, {"": SERVING, DEDUP: NOT_SERVING})
                 after.run(server, lambda: None)
+                after.findings += not_as_expected(server, {"": SERVING, DEDUP: SERVING})
             except grpc.RpcError as hanging:
                 during.findings.append(f"a call hangs: {hanging}")
             if "panicked" in str(server.log):

@@ -194,6 +194,31 @@ struct Arguments {
 
     #[command(flatten)]
     settings: Config,
+
+    #[command(subcommand)]
+    command: Option<Subcommand>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Subcommand {
+    Verify(Verify),
+}
+
+/// Say what is wrong with the data directory of a server that does not run, and change nothing.
+///
+/// Reads all of it, as a start does, and tells all that is damaged, where a start ends with the
+/// first. The exit code is 0 if a server starts on it.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub struct Verify {
+    /// Directory of the snapshots and the log
+    #[arg(env = "SEENSET_DATA_DIR", value_name = "DIR")]
+    pub data_dir: PathBuf,
+
+    /// Write anew what is damaged, without what cannot be read, so that a server starts on it. It
+    /// forgets the keys that were there, which are new once more. Damaged files are kept under
+    /// other names (.damaged)
+    #[arg(long)]
+    pub salvage: bool,
 }
 
 /// What the command line asks for.
@@ -201,6 +226,8 @@ struct Arguments {
 pub enum Command {
     /// Run a server.
     Run(Box<Config>),
+    /// Look at the data directory of one that does not run.
+    Verify(Verify),
     /// Print this text and exit: help, the version, the configuration.
     Print(String),
 }
@@ -229,6 +256,10 @@ impl Config {
         refuse_unknown(variables)?;
         let arguments =
             Arguments::from_arg_matches(&matches).map_err(|error| ConfigError(one_line(&error)))?;
+        if let Some(Subcommand::Verify(verify)) = arguments.command {
+            refuse_settings(&matches)?;
+            return Ok(Command::Verify(verify));
+        }
         arguments.settings.check().map_err(ConfigError)?;
 
         let mut config = match &arguments.config {
@@ -356,6 +387,22 @@ fn overlay(path: &Path, given: &Config, matches: &ArgMatches) -> Result<Config, 
     Ok(config)
 }
 
+/// A command has no use for the settings of a server; to pass over them would leave those who
+/// give them in the dark.
+fn refuse_settings(matches: &ArgMatches) -> Result<(), ConfigError> {
+    let is_given = |id: &&clap::Id| {
+        matches.value_source(id.as_str()) == Some(ValueSource::CommandLine)
+            // The group of all settings counts as given with any of them.
+            && matches.try_contains_id(id.as_str()).is_ok_and(|given| given)
+    };
+    match matches.ids().find(is_given) {
+        None => Ok(()),
+        Some(id) => Err(ConfigError(format!(
+            "{id} is a setting of a server, which verify does not start; see verify --help"
+        ))),
+    }
+}
+
 /// A misspelt variable would leave its setting at the default without a word.
 fn refuse_unknown(variables: impl IntoIterator<Item = OsString>) -> Result<(), ConfigError> {
     let command = Arguments::command();
@@ -395,6 +442,10 @@ fn one_line(error: &clap::Error) -> String {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();
     let first = first.strip_prefix("error: ").unwrap_or(first);
+    // What is missing stands in lines of its own.
+    let missing = lines.clone().next().filter(|_| first.ends_with(':'));
+    let first = [Some(first), missing].into_iter().flatten();
+    let first = first.collect::<Vec<_>>().join(" ");
     let tip = lines.find_map(|line| line.strip_prefix("tip: "));
     match tip {
         Some(tip) => format!("{first}: {tip}; --help lists all settings"),

@@ -9,7 +9,8 @@
 //!
 //! Beside them stand [`config`] (the one place that reads arguments, the environment and
 //! the configuration file), [`telemetry`] (logs), [`signals`], [`connections`] and
-//! [`cores`] (the threads that serve them), and [`server`], which puts it all together.
+//! [`cores`] (the threads that serve them), and [`server`], which puts it all together;
+//! [`verify`] looks at the data directory of a server that does not run.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("seenset-server needs a 64-bit target: a filter may be larger than 4 GiB");
@@ -25,3 +26,4 @@ pub mod server;
 pub mod signals;
 pub mod store;
 pub mod telemetry;
+pub mod verify;

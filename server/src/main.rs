@@ -11,7 +11,7 @@ use seenset_server::{
     config::{Command, Config},
     server::{self, ServerError},
     signals::StopSignals,
-    telemetry,
+    telemetry, verify,
 };
 
 #[global_allocator]
@@ -24,11 +24,11 @@ const USAGE: u8 = 2;
 async fn main() -> ExitCode {
     let config = match Config::load(env::args_os(), env::vars_os().map(|(name, _)| name)) {
         Ok(Command::Run(config)) => *config,
-        Ok(Command::Print(text)) => {
-            // A closed pipe is the reader's choice.
-            let _ = io::stdout().write_all(text.as_bytes());
-            return ExitCode::SUCCESS;
-        }
+        Ok(Command::Print(text)) => return print(&text, true),
+        Ok(Command::Verify(command)) => match verify::run(&command) {
+            Ok(verdict) => return print(&verdict.text, verdict.is_whole),
+            Err(error) => return failed(&error, ExitCode::FAILURE),
+        },
         Err(error) => return failed(&error, ExitCode::from(USAGE)),
     };
     telemetry::start(&config);
@@ -50,6 +50,12 @@ async fn run(config: Config) -> Result<(), ServerError> {
         error = server.failed() => Err(error),
     };
     server.shutdown(signals.next()).await.and(failed)
+}
+
+fn print(text: &str, is_good: bool) -> ExitCode {
+    // A closed pipe is the reader's choice.
+    let _ = io::stdout().write_all(text.as_bytes());
+    ExitCode::from(u8::from(!is_good))
 }
 
 fn failed(error: &dyn Display, code: ExitCode) -> ExitCode {

@@ -56,6 +56,8 @@ pub struct Server {
     cores: Cores,
     serving: JoinHandle<Result<(), String>>,
     storing: Option<JoinHandle<()>>,
+    /// Tells in health when keys are refused.
+    watching: Option<JoinHandle<()>>,
 }
 
 /// Why a server did not start, or did not end well.
@@ -145,6 +147,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         cores,
         serving,
         storing: None,
+        watching: None,
     })
 }
 
@@ -242,6 +245,7 @@ impl Server {
             );
         }
         self.health.serving().await;
+        self.watching = Some(self.watch_read_only());
         tracing::info!(
             address = %self.address,
             data_dir = %self.config.data_dir.display(),
@@ -252,6 +256,19 @@ impl Server {
             "serving"
         );
         Ok(())
+    }
+
+    /// Has health tell from now on whether keys are refused because they cannot be logged.
+    fn watch_read_only(&self) -> JoinHandle<()> {
+        let (health, mut is_read_only) = (self.health.clone(), self.engine.is_read_only());
+        // As it is now counts as a change too.
+        is_read_only.mark_changed();
+        tokio::spawn(async move {
+            while is_read_only.changed().await.is_ok() {
+                let now = *is_read_only.borrow_and_update();
+                health.read_only(now).await;
+            }
+        })
     }
 
     /// Returns when the server has stopped serving on its own, which it should not, and why.
@@ -271,6 +288,11 @@ impl Server {
     /// [`ServerError::LastStore`] if not everything could be stored.
     pub async fn shutdown(mut self, hurry: impl Future<Output = ()>) -> Result<(), ServerError> {
         tracing::info!("stopping: calls in flight may finish");
+        if let Some(watching) = self.watching.take() {
+            watching.abort();
+            // It must not say that calls are welcome after this says that they are not.
+            let _ = watching.await;
+        }
         self.health.not_serving().await;
         if let Some(storing) = self.storing.take() {
             storing.abort();

@@ -270,8 +270,9 @@ pub(super) enum HashFunctionArg {
 /// The arguments of `health`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Health {
-    /// The service to ask about; empty is the server as a whole.
-    #[arg(long, value_name = "NAME", default_value = "seenset.v1.DedupService")]
+    /// The service to ask about. seenset.v1.DedupService does not serve while keys are refused
+    /// because the disk is full or fails; the server as a whole (empty) still answers queries
+    #[arg(long, value_name = "NAME", default_value = "")]
     pub(super) service: String,
 }
 

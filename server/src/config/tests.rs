@@ -13,7 +13,7 @@ fn load(arguments: &[&str]) -> Result<Command, ConfigError> {
 fn config(arguments: &[&str]) -> Config {
     match load(arguments).unwrap() {
         Command::Run(config) => *config,
-        Command::Print(text) => panic!("{text}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -23,7 +23,7 @@ fn with_file(text: &str, arguments: &[&str]) -> Result<Config, String> {
     let path = file.path().to_str().unwrap();
     match load(&[&["--config", path], arguments].concat()) {
         Ok(Command::Run(config)) => Ok(*config),
-        Ok(Command::Print(text)) => panic!("{text}"),
+        Ok(other) => panic!("{other:?}"),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -278,7 +278,7 @@ fn a_directory_may_have_any_name() {
         Command::Run(config) => {
             assert_eq!((config.data_dir, config.capacity), (name().into(), 5));
         }
-        Command::Print(text) => panic!("{text}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -292,5 +292,28 @@ fn an_error_of_more_than_one_line_still_names_the_setting() {
     ] {
         let error = load(&[argument]).unwrap_err().to_string();
         assert!(error.contains(named) && !error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn verify_takes_a_directory_and_no_settings() {
+    let verify = |arguments: &[&str]| load(&[&["verify"], arguments].concat());
+    let expected = |salvage| {
+        Command::Verify(Verify {
+            data_dir: "dir".into(),
+            salvage,
+        })
+    };
+    assert_eq!(verify(&["dir"]).unwrap(), expected(false));
+    assert_eq!(verify(&["dir", "--salvage"]).unwrap(), expected(true));
+    for (arguments, named) in [
+        (vec!["verify"], "<DIR>"),
+        (vec!["--salvage"], "--salvage"),
+        (vec!["--capacity", "5", "verify", "dir"], "capacity"),
+        (vec!["--print-config", "verify", "dir"], "print_config"),
+        (vec!["verify", "dir", "--capacity", "5"], "--capacity"),
+    ] {
+        let error = load(&arguments).unwrap_err().to_string();
+        assert!(error.contains(named), "{arguments:?}: {error}");
     }
 }

@@ -22,7 +22,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 pub use self::lanes::Room;
 use self::{
@@ -75,6 +75,8 @@ struct Shared {
     more_room: Notify,
     /// Whether calls are refused until there is another segment.
     is_full: AtomicBool,
+    /// Tells others whether keys are refused, for either reason.
+    is_read_only: watch::Sender<bool>,
     flushes: Mutex<Vec<Flush>>,
     /// The number of the segment that is written to.
     segment: AtomicU64,
@@ -95,7 +97,8 @@ struct Flush {
 }
 
 impl Journal {
-    /// Starts the thread that writes a log, to segments of so many bytes.
+    /// Starts the thread that writes a log, to segments of so many bytes. Tells through
+    /// `is_read_only` when keys are refused.
     ///
     /// # Errors
     ///
@@ -104,6 +107,7 @@ impl Journal {
         log: LogWriter,
         durability: Durability,
         segment_bytes: u64,
+        is_read_only: watch::Sender<bool>,
     ) -> Result<Self, EngineError> {
         let shared = Arc::new(Shared {
             lanes: Lanes::new(segment_bytes),
@@ -114,6 +118,7 @@ impl Journal {
             shortage: Mutex::default(),
             more_room: Notify::new(),
             is_full: AtomicBool::new(false),
+            is_read_only,
             flushes: Mutex::default(),
             segment: AtomicU64::new(log.sequence()),
             has_news: AtomicBool::new(false),
@@ -211,7 +216,9 @@ impl Journal {
             None => Ok(None),
             Some(shortage) => {
                 // Or small calls would go on for long after a large one was refused.
-                shared.is_full.store(true, Ordering::Release);
+                if !shared.is_full.swap(true, Ordering::AcqRel) {
+                    shared.tell_read_only();
+                }
                 Err(shortage.error())
             }
         }
@@ -376,8 +383,19 @@ impl Shared {
         }
         *self.failure.lock() = failure;
         self.has_failed.store(has_failed, Ordering::Release);
+        self.tell_read_only();
         self.trackers.lock().wake_all();
         self.more_room.notify_waiters();
+    }
+
+    fn tell_read_only(&self) {
+        self.is_read_only.send_if_modified(|is_read_only| {
+            // Read here, where one at a time is: whoever comes last tells how it is.
+            let [has_failed, is_full] =
+                [&self.has_failed, &self.is_full].map(|flag| flag.load(Ordering::Acquire));
+            let now = has_failed || is_full;
+            std::mem::replace(is_read_only, now) != now
+        });
     }
 
     /// Tells all who wait for room why there will be none, or that there is.
@@ -394,6 +412,7 @@ impl Shared {
         drop(shortage);
         if error.is_none() {
             self.is_full.store(false, Ordering::Release);
+            self.tell_read_only();
         }
         self.more_room.notify_waiters();
     }

@@ -27,7 +27,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use tokio::{runtime::Handle, sync::Mutex};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, watch},
+};
 
 pub use budget::OverBudget;
 pub use counters::Usage;
@@ -75,6 +78,7 @@ struct Inner {
     segment_bytes: u64,
     /// The log, once there is one.
     journal: OnceLock<Journal>,
+    is_read_only: watch::Sender<bool>,
     requests: Requests,
     workers: Workers,
     /// See [`filters::Naming`].
@@ -154,6 +158,7 @@ impl Engine {
                 durability: settings.durability,
                 segment_bytes: settings.segment_bytes,
                 journal: OnceLock::new(),
+                is_read_only: watch::Sender::new(false),
                 requests: Requests::new(settings.requests),
                 workers: Workers::new(),
                 naming: Arc::default(),
@@ -184,6 +189,12 @@ impl Engine {
     /// What must have happened to a change before the answer to it leaves.
     pub fn durability(&self) -> Durability {
         self.inner.durability
+    }
+
+    /// Whether keys are refused at present because they cannot be logged: the disk is full, or
+    /// fails. Queries are answered meanwhile.
+    pub fn is_read_only(&self) -> watch::Receiver<bool> {
+        self.inner.is_read_only.subscribe()
     }
 
     /// Which requests are recognised if they come again.

@@ -61,7 +61,12 @@ impl Inner {
             };
             self.directory
                 .begin_log(log.sequence(), needs_no_more, requests_from)?;
-            let journal = Journal::start(log, self.durability, self.segment_bytes)?;
+            let journal = Journal::start(
+                log,
+                self.durability,
+                self.segment_bytes,
+                self.is_read_only.clone(),
+            )?;
             filters
                 .values_mut()
                 .for_each(|filter| filter.set_log(&journal));

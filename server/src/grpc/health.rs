@@ -17,12 +17,11 @@ use tonic_health::{
 
 use super::{DRAIN_SILENCE, Drain};
 
+/// The service that takes keys.
+const DEDUP: &str = dedup_service_server::SERVICE_NAME;
+
 /// The names under which health is asked for; the empty one is the server as a whole.
-const SERVICES: [&str; 3] = [
-    "",
-    dedup_service_server::SERVICE_NAME,
-    filter_service_server::SERVICE_NAME,
-];
+const SERVICES: [&str; 3] = ["", DEDUP, filter_service_server::SERVICE_NAME];
 
 /// What health checks are answered, for the server and for each of its services.
 #[derive(Debug, Clone)]
@@ -47,6 +46,16 @@ impl Health {
     /// Says that calls are welcome.
     pub async fn serving(&self) {
         self.set(ServingStatus::Serving).await;
+    }
+
+    /// Says whether the service that takes keys refuses them because they cannot be logged. The
+    /// server as a whole still serves: it answers queries, and to start it again would not help.
+    pub async fn read_only(&self, is_read_only: bool) {
+        let status = match is_read_only {
+            true => ServingStatus::NotServing,
+            false => ServingStatus::Serving,
+        };
+        self.reporter.set_service_status(DEDUP, status).await;
     }
 
     /// Says that they are not: the server recovers, or is about to stop.

@@ -20,7 +20,7 @@ use super::{
 pub struct DataDirectory {
     pub(super) disk: Arc<dyn Disk>,
     /// As it is on stable storage, or was when it was last written without an error.
-    manifest: Mutex<Manifest>,
+    pub(super) manifest: Mutex<Manifest>,
     oddities: Oddities,
 }
 
@@ -68,9 +68,34 @@ impl DataDirectory {
             synced.map_err(|error| directory.failed("sync", Manifest::FILE, error))?;
             manifest
         } else {
-            directory.without_manifest(&files)?
+            let manifest = Manifest::of_format1(directory.disk.path(), &files)?;
+            // Also one of no filters: from now on there is one, or it has been lost.
+            let written = manifest.write(&*directory.disk);
+            written.map_err(|NotWritten { error, .. }| error)?;
+            manifest
         };
-        directory.oddities = directory.clear_up()?;
+        directory.clear_up()?;
+        directory.oddities = directory.look_for_oddities(&directory.files()?);
+        Ok(directory)
+    }
+
+    /// A directory that nothing is changed in. `manifest` tells what its files are.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`] if they cannot be listed, or what `manifest` returned.
+    pub(super) fn to_inspect(
+        disk: Arc<dyn Disk>,
+        manifest: impl FnOnce(&dyn Disk, &[String]) -> Result<Manifest, StoreError>,
+    ) -> Result<Self, StoreError> {
+        let mut directory = Self {
+            disk,
+            manifest: Mutex::default(),
+            oddities: Oddities::default(),
+        };
+        let files = directory.files()?;
+        *directory.manifest.lock() = manifest(&*directory.disk, &files)?;
+        directory.oddities = directory.look_for_oddities(&files);
         Ok(directory)
     }
 
@@ -188,8 +213,16 @@ impl DataDirectory {
         &self,
         visit: impl FnMut(Record) -> Result<(), E>,
     ) -> Result<FoundLog, E> {
-        let first = self.manifest.lock().log_from();
-        LogReader::open(&*self.disk, first.unwrap_or(0))?.read(visit)
+        self.log()?.read(visit, &mut Err)
+    }
+
+    /// The log of all filters, to be read.
+    pub(super) fn log(&self) -> Result<LogReader<'_>, StoreError> {
+        let (first, last) = {
+            let manifest = self.manifest.lock();
+            (manifest.log_from(), manifest.last_segment())
+        };
+        LogReader::open(&*self.disk, first.unwrap_or_default(), last)
     }
 
     /// Opens a segment behind the end of a log, all of which is on stable storage then, and
@@ -270,93 +303,59 @@ impl DataDirectory {
         }
     }
 
-    /// The manifest of a directory that has none: of no filters, or of those of the format
-    /// before there were manifests.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Damaged`] for a snapshot that a manifest must have named, or whose name is
-    /// not a filter's: it is somebody's data, and to pass over it would be to forget its keys.
-    fn without_manifest(&self, files: &[String]) -> Result<Manifest, StoreError> {
-        let mut manifest = Manifest::default();
-        for file in files {
-            let damaged = |what: &str, expected: &str, found: String| StoreError::Damaged {
-                path: self.path(file),
-                what: what.to_owned(),
-                expected: expected.to_owned(),
-                found,
-            };
-            match Kind::of(file) {
-                Kind::Snapshot(..) => {
-                    let expected = "a file MANIFEST that names it";
-                    return Err(damaged("place", expected, "no such file".to_owned()));
-                }
-                Kind::Format1(name) => {
-                    let expected = "a filter name and .snapshot";
-                    let parsed = name.parse();
-                    let name: FilterName = parsed
-                        .map_err(|_| damaged("name of the file", expected, format!("{name:?}")))?;
-                    let stored = StoredFilter {
-                        id: FilterId(manifest.next_number),
-                        log_from: 0,
-                        files: vec![0],
-                    };
-                    manifest.next_number += 1;
-                    manifest.filters.insert(name, stored);
-                }
-                Kind::Segment(_) => {
-                    let expected = "a file MANIFEST beside it";
-                    return Err(damaged("place", expected, "no such file".to_owned()));
-                }
-                Kind::Unfinished | Kind::Other => {}
-            }
+    /// Removes what was being written when the server ended, and what a filter had no more use
+    /// for then.
+    fn clear_up(&self) -> Result<(), StoreError> {
+        let manifest = self.manifest.lock();
+        for file in self
+            .files()?
+            .iter()
+            .filter(|file| self.is_rest(file, &manifest))
+        {
+            let removed = self.disk.remove(file);
+            removed.map_err(|error| self.failed("remove the unfinished", file, error))?;
         }
-        // Also one of no filters: from now on there is one, or it has been lost.
-        let written = manifest.write(&*self.disk);
-        written.map_err(|NotWritten { error, .. }| error)?;
-        Ok(manifest)
+        Ok(())
     }
 
-    /// Removes what was being written when the server ended, and what a filter had no more use
-    /// for then. Whatever else is there was put there by somebody.
-    fn clear_up(&self) -> Result<Oddities, StoreError> {
-        let manifest = self.manifest.lock();
-        let files = self.files()?;
-        let mut strangers = Vec::new();
-        for file in &files {
-            let is_rest = match Kind::of(file) {
-                Kind::Unfinished => true,
-                Kind::Other => continue,
-                Kind::Segment(sequence) => match manifest.log_from() {
-                    Some(first) if sequence >= first => continue,
-                    _ => true,
-                },
-                Kind::Format1(name) => match manifest.filters.get(name) {
-                    Some(stored) if stored.files.contains(&0) => continue,
-                    _ => false,
-                },
-                Kind::Snapshot(name, number) => match manifest.filters.get(name) {
-                    Some(stored) if stored.files.contains(&number) => continue,
-                    Some(stored) if self.is_of(file, stored.id) => true,
-                    _ => number >= manifest.next_number,
-                },
-            };
-            if is_rest {
-                let removed = self.disk.remove(file);
-                removed.map_err(|error| self.failed("remove the unfinished", file, error))?;
-            } else {
-                strangers.push(self.path(file));
-            }
+    /// Whether nobody has any more use for a file. Whatever else is there was put there by
+    /// somebody.
+    fn is_rest(&self, file: &str, manifest: &Manifest) -> bool {
+        match Kind::of(file) {
+            Kind::Unfinished => true,
+            Kind::Other | Kind::Format1(_) => false,
+            Kind::Segment(sequence) => manifest.log_from().is_none_or(|first| sequence < first),
+            Kind::Snapshot(name, number) => match manifest.filters.get(name) {
+                Some(stored) if stored.files.contains(&number) => false,
+                Some(stored) if self.is_of(file, stored.id) => true,
+                _ => number >= manifest.next_number,
+            },
         }
+    }
+
+    /// What an operator should know of some files.
+    fn look_for_oddities(&self, files: &[String]) -> Oddities {
+        let manifest = self.manifest.lock();
+        let is_stranger = |file: &&String| {
+            let (name, number) = match Kind::of(file) {
+                Kind::Snapshot(name, number) => (name, number),
+                Kind::Format1(name) => (name, 0),
+                _ => return false,
+            };
+            let stored = manifest.filters.get(name);
+            let is_named = stored.is_some_and(|stored| stored.files.contains(&number));
+            !is_named && !self.is_rest(file, &manifest)
+        };
+        let strangers = files.iter().filter(is_stranger);
         let is_gone = |(name, stored): &(&FilterName, &StoredFilter)| {
             let mut numbers = stored.files.iter();
             !numbers.any(|&number| files.contains(&names::snapshot(name, number)))
         };
         let gone = manifest.filters.iter().filter(is_gone);
-        Ok(Oddities {
+        Oddities {
             gone: gone.map(|(name, _)| name.clone()).collect(),
-            strangers,
-        })
+            strangers: strangers.map(|file| self.path(file)).collect(),
+        }
     }
 
     fn files(&self) -> Result<Vec<String>, StoreError> {

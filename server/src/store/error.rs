@@ -1,8 +1,15 @@
 //! What goes wrong with files: which one, what was expected, what was found, what to do.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use thiserror::Error;
+
+/// What is done when damage is found: the reading ends with the error that it returns, or goes
+/// on behind the damage. `&mut Err` reads all or nothing.
+pub type OnDamage<'a> = &'a mut dyn FnMut(StoreError) -> Result<(), StoreError>;
 
 /// Why durable state could not be read or written.
 #[derive(Debug, Error)]
@@ -32,10 +39,9 @@ pub enum StoreError {
     },
     /// A file holds what no seenset wrote.
     #[error(
-        "{} is damaged: {what}: expected {expected}, found {found}; put back a good copy of \
-         the file, or move all files of its filter out of the data directory to start without it \
-         and its keys",
-        path.display()
+        "{}; put back a good copy of the file, or see what else is wrong: seenset-server verify {}",
+        damage(path, what, expected, found),
+        path.parent().unwrap_or(path).display()
     )]
     Damaged {
         /// The file.
@@ -72,12 +78,39 @@ impl StoreError {
         }
     }
 
+    /// What is wrong, without what to do.
+    pub fn without_advice(&self) -> String {
+        match self {
+            Self::Damaged {
+                path,
+                what,
+                expected,
+                found,
+            } => damage(path, what, expected, found),
+            other => other.to_string(),
+        }
+    }
+
+    /// Has it handled, if that is that a file cannot be read, or not as it is. What a newer
+    /// program has written is no damage.
+    pub(super) fn handle(self, on_damage: OnDamage<'_>) -> Result<(), Self> {
+        match self {
+            Self::Damaged { .. } | Self::Io { .. } => on_damage(self),
+            Self::NewerFormat { .. } | Self::Locked { .. } => Err(self),
+        }
+    }
+
     /// Whether the disk (or the user's share of it) is full, as opposed to failing.
     pub fn is_full(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         matches!(self, Self::Io { source, .. }
             if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
     }
+}
+
+fn damage(path: &Path, what: &str, expected: &str, found: &str) -> String {
+    let path = path.display();
+    format!("{path} is damaged: {what}: expected {expected}, found {found}")
 }
 
 /// What to do, where the kind of the error tells.

@@ -11,7 +11,10 @@ use std::{
 use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Disk, FilterId, FilterName, MAX_NUMBER, StoreError, names::TEMPORARY_SUFFIX};
+use super::{
+    Disk, FilterId, FilterName, MAX_NUMBER, StoreError,
+    names::{Kind, TEMPORARY_SUFFIX},
+};
 
 const MAGIC: [u8; 8] = *b"SEENMANI";
 /// The format that is written, and the newest that is read.
@@ -42,9 +45,18 @@ impl Manifest {
     /// The first segment of the log that is needed, by a filter or for its requests; `None` if
     /// none is.
     pub fn log_from(&self) -> Option<u64> {
+        self.segments().filter(|&segment| segment > 0).min()
+    }
+
+    /// The last segment of the log that is known to have been begun; 0 if none is.
+    pub fn last_segment(&self) -> u64 {
+        self.segments().max().unwrap_or_default()
+    }
+
+    /// The segments that are named.
+    fn segments(&self) -> impl Iterator<Item = u64> {
         let filters = self.filters.values().map(|stored| stored.log_from);
-        let all = filters.chain([self.requests_from]);
-        all.filter(|&segment| segment > 0).min()
+        filters.chain([self.requests_from])
     }
 }
 
@@ -122,6 +134,47 @@ impl Manifest {
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, 0).map_err(failed)?;
         Self::decode(&bytes, &path)
+    }
+
+    /// That of a directory that has none, and some files: of no filters, or of those of the format
+    /// before there were manifests.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Damaged`] for a snapshot that a manifest must have named, or whose name is
+    /// not a filter's: it is somebody's data, and to pass over it would be to forget its keys.
+    pub fn of_format1(directory: &Path, files: &[String]) -> Result<Self, StoreError> {
+        let mut manifest = Self::default();
+        for file in files {
+            match Kind::of(file) {
+                Kind::Snapshot(..) | Kind::Segment(_) => {
+                    return Err(StoreError::Damaged {
+                        path: directory.join(Self::FILE),
+                        what: "file".to_owned(),
+                        expected: format!("one that goes with {file}"),
+                        found: "none".to_owned(),
+                    });
+                }
+                Kind::Format1(name) => {
+                    let parsed = name.parse();
+                    let name: FilterName = parsed.map_err(|_| StoreError::Damaged {
+                        path: directory.join(file),
+                        what: "name of the file".to_owned(),
+                        expected: "a filter name and .snapshot".to_owned(),
+                        found: format!("{name:?}"),
+                    })?;
+                    let stored = StoredFilter {
+                        id: FilterId(manifest.next_number),
+                        log_from: 0,
+                        files: vec![0],
+                    };
+                    manifest.next_number += 1;
+                    manifest.filters.insert(name, stored);
+                }
+                Kind::Unfinished | Kind::Other => {}
+            }
+        }
+        Ok(manifest)
     }
 
     /// Replaces the manifest of a directory in one step, and returns when the new one is on

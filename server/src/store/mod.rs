@@ -17,6 +17,7 @@ mod disk;
 mod error;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod inspection;
 mod log;
 mod manifest;
 mod name;
@@ -31,7 +32,8 @@ pub use directory::{DataDirectory, Oddities};
 #[cfg(test)]
 pub use disk::simulated;
 pub use disk::{Disk, DiskFile, SystemDisk};
-pub use error::StoreError;
+pub use error::{OnDamage, StoreError};
+pub use inspection::{Damage, FilterFindings, Inspection, LogFindings, Salvaged};
 pub use log::{
     Batch, FilterId, FoundLog, LogEnd, LogReader, LogWriter, PendingSync, Record, RequestId,
     Segment, Tail, Torn,

@@ -47,6 +47,11 @@ impl<'a> Kind<'a> {
     }
 }
 
+/// Whether a server has given a file its name.
+pub fn is_ours(file: &str) -> bool {
+    file == Manifest::FILE || Kind::of(file) != Kind::Other
+}
+
 /// The name of the file of a filter's snapshot. 0 is that of format 1.
 pub fn snapshot(name: &FilterName, number: u64) -> String {
     match number {

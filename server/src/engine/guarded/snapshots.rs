@@ -103,16 +103,15 @@ impl GuardedFilter {
             EngineError::OverBudget(over) => EngineError::RestoreOverBudget { path, over },
             other => other,
         })?;
-        let files = stored.read_shards(|index, state, words| {
+        for index in stored.shards() {
             if stopped() {
                 return Err(EngineError::Stopping);
             }
             // The shards of the spec, as many as `new` makes.
             let shard = filter.shards.get_mut(index);
-            shard.words.copy_from_slice(words);
-            shard.state = state;
-            Ok(())
-        })?;
+            shard.state = stored.read_shard(index, &mut shard.words, &mut Err)?;
+        }
+        let files = stored.files();
         // Shards that were copied late hold changes of calls that came after the version.
         let shards = (0..filter.shape.shard_count()).map(|shard| filter.shards.read(shard));
         let latest = shards.map(|shard| shard.state.version).max();

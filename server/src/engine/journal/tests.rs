@@ -11,7 +11,8 @@ fn start(disk: &SimulatedDisk) -> Journal {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let segment = Segment::create(&*disk, 1, SEGMENT_BYTES).unwrap();
     let log = LogWriter::new(disk, LogEnd::default(), segment);
-    Journal::start(log, Durability::Always, SEGMENT_BYTES).unwrap()
+    let is_read_only = watch::Sender::new(false);
+    Journal::start(log, Durability::Always, SEGMENT_BYTES, is_read_only).unwrap()
 }
 
 async fn append(journal: &Journal, log: &FilterLog, version: u64) {
@@ -48,12 +49,15 @@ async fn progress_waits_for_every_version() {
 
     drop(journal);
     let mut versions = Vec::new();
-    let reader = LogReader::open(&disk, 1).unwrap();
+    let reader = LogReader::open(&disk, 1, 0).unwrap();
     reader
-        .read(|record| {
-            versions.push((record.filter.0, record.version));
-            Ok::<_, StoreError>(())
-        })
+        .read(
+            |record| {
+                versions.push((record.filter.0, record.version));
+                Ok::<_, StoreError>(())
+            },
+            &mut Err,
+        )
         .unwrap();
     versions.sort_unstable();
     assert_eq!(versions, [(1, 5), (1, 6), (1, 7), (1, 8), (2, 1)]);

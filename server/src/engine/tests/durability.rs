@@ -337,6 +337,8 @@ async fn keys_that_the_log_has_no_room_for_are_refused_whole() {
         };
         assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
         assert!(acknowledged > 20, "{acknowledged}");
+        let mut is_read_only = engine.is_read_only();
+        assert!(*is_read_only.borrow());
         let keys_added = added(&engine).await;
         for index in acknowledged..acknowledged + 20 {
             let refused = engine.query_and_add("urls", &key(index * 100)).await;
@@ -362,6 +364,7 @@ async fn keys_that_the_log_has_no_room_for_are_refused_whole() {
         })
         .await
         .unwrap();
+        assert!(!*is_read_only.borrow_and_update());
         let engine = start(&disk.kill(), durability).await.unwrap();
         all_are_seen(&engine).await;
         assert!(engine.query("urls", "at last").await.unwrap());
@@ -378,6 +381,8 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
     engine.create_filter("urls", small()).await.unwrap();
     let before: Vec<String> = (0..40).map(key).collect();
     engine.add_batch("urls", before.clone()).await.unwrap();
+    let is_read_only = engine.is_read_only();
+    assert!(!*is_read_only.borrow());
     let full = Fault::Error(io::ErrorKind::StorageFull);
     disk.fail(disk.calls(), u64::MAX, full);
     // Its bits are set when it turns out that it cannot be written.
@@ -393,6 +398,7 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
     assert!(!engine.query("urls", "second").await.unwrap());
     // What rests on a change that is not on the disk is not told.
     engine.query("urls", "first").await.unwrap_err();
+    assert!(*is_read_only.borrow());
 
     disk.heal();
     tokio::time::timeout(Duration::from_secs(10), async {
@@ -402,6 +408,7 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
     })
     .await
     .unwrap();
+    assert!(!*is_read_only.borrow());
     let found = disk.cut(&mut Chance::new(1));
     let engine = start(&found, Durability::Always).await.unwrap();
     let seen = engine.query_batch("urls", vec!["first", "third"]);

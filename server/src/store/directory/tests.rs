@@ -52,7 +52,10 @@ fn a_filter_without_its_files_is_passed_over_and_comes_back_with_them() {
 fn a_snapshot_that_no_manifest_names_is_not_passed_over() {
     for (file, what) in [
         ("a b.snapshot", "a filter name and .snapshot"),
-        ("a.snapshot.0000000000000001", "a file MANIFEST"),
+        (
+            "a.snapshot.0000000000000001",
+            "MANIFEST is damaged: file: expected one",
+        ),
     ] {
         let disk = SimulatedDisk::default();
         disk.put(file, b"x");

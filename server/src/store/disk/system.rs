@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{Disk, DiskFile};
-use crate::store::StoreError;
+use crate::store::{StoreError, names};
 
 const LOCK_FILE: &str = "LOCK";
 
@@ -17,7 +17,8 @@ const LOCK_FILE: &str = "LOCK";
 #[derive(Debug)]
 pub struct SystemDisk {
     path: PathBuf,
-    _lock: File,
+    /// `None` if there was none to be locked.
+    _lock: Option<File>,
 }
 
 impl SystemDisk {
@@ -31,8 +32,38 @@ impl SystemDisk {
         make(path).map_err(|error| StoreError::io("make the data directory", path, error))?;
         Ok(Self {
             path: path.to_owned(),
-            _lock: lock(path)?,
+            _lock: Some(lock(path)?),
         })
+    }
+
+    /// A directory that is there and that a server has worked in, or a copy of it; locks it if it
+    /// has a lock.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Locked`] if another process has it, [`StoreError::Io`] if it is not there or
+    /// no server has worked in it.
+    pub fn existing(path: &Path) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::io("open the data directory", path, error);
+        let lock_file = path.join(LOCK_FILE);
+        let lock = match File::open(&lock_file) {
+            Ok(file) => {
+                try_lock(&file, path, &lock_file)?;
+                Some(file)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed(error)),
+        };
+        let disk = Self {
+            path: path.to_owned(),
+            _lock: lock,
+        };
+        let files = disk.names().map_err(failed)?;
+        if disk._lock.is_none() && !files.iter().any(|file| names::is_ours(file)) {
+            let error = "no seenset-server has kept any files there";
+            return Err(failed(io::Error::new(io::ErrorKind::NotFound, error)));
+        }
+        Ok(disk)
     }
 }
 
@@ -177,25 +208,27 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
         .truncate(false)
         .open(&path)
         .map_err(|error| StoreError::io("write in the data directory: open", &path, error))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            return Err(StoreError::Locked {
-                path: directory.to_owned(),
-                owner: fs::read_to_string(&path)
-                    .ok()
-                    .map(|id| id.trim().to_owned())
-                    .filter(|id| !id.is_empty()),
-            });
-        }
-        Err(TryLockError::Error(error)) => return Err(StoreError::io("lock", path, error)),
-    }
+    try_lock(&file, directory, &path)?;
     // For whoever wonders who holds it; the lock itself is the system's. On a disk that is
     // full it cannot be written, and the start may be what makes room.
     let _ = file
         .set_len(0)
         .and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
+}
+
+fn try_lock(file: &File, directory: &Path, path: &Path) -> Result<(), StoreError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked {
+            path: directory.to_owned(),
+            owner: fs::read_to_string(path)
+                .ok()
+                .map(|id| id.trim().to_owned())
+                .filter(|id| !id.is_empty()),
+        }),
+        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", path, error)),
+    }
 }
 
 #[cfg(test)]

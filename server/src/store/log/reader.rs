@@ -1,14 +1,14 @@
 //! Reads the log from a segment on, and finds its end.
 
-use std::path::PathBuf;
+use std::{ops::ControlFlow, path::PathBuf};
 
 use super::{
     batch::{self, BatchHeader, MAX_BODY_BYTES},
     record::{self, Record},
     segment::{self, SegmentHeader, file_name},
-    tail::TailCopy,
+    tail::{Tail, TailCopy},
 };
-use crate::store::{Disk, DiskFile, StoreError};
+use crate::store::{Disk, DiskFile, OnDamage, StoreError};
 
 /// Where a log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,8 +25,12 @@ pub struct LogEnd {
 #[derive(Debug)]
 pub struct LogReader<'a> {
     disk: &'a dyn Disk,
+    /// The segments that are needed.
+    first: u64,
+    last: u64,
+    /// Those that are there.
     sequences: Vec<u64>,
-    tail: TailCopy,
+    has_tail: bool,
 }
 
 /// What came of reading a log.
@@ -127,12 +131,13 @@ impl Torn {
 }
 
 impl<'a> LogReader<'a> {
-    /// The log in a directory, from a segment on. 0 stands for one that need not be there.
+    /// The log in a directory, from a segment on, of which another is there for certain, and may
+    /// be the last. 0 stands for one that need not be there.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`], or [`StoreError::Damaged`] if a segment is missing.
-    pub fn open(disk: &'a dyn Disk, first: u64) -> Result<Self, StoreError> {
+    /// [`StoreError::Io`].
+    pub fn open(disk: &'a dyn Disk, first: u64, last: u64) -> Result<Self, StoreError> {
         let failed = |error| StoreError::io("list the data directory", disk.path(), error);
         let names = disk.names().map_err(failed)?;
         let mut sequences: Vec<u64> = names
@@ -142,80 +147,149 @@ impl<'a> LogReader<'a> {
             .collect();
         sequences.sort_unstable();
         let first = match first {
-            0 => sequences.first().copied().unwrap_or_default(),
+            0 => sequences.first().copied().unwrap_or(1),
             first => first,
         };
-        let expected = first..=sequences.last().copied().unwrap_or_default().max(first);
-        let mut found = sequences.iter();
-        for expected in expected.filter(|&sequence| sequence > 0) {
-            if found.next() != Some(&expected) {
-                return Err(StoreError::Damaged {
-                    path: disk.path().join(file_name(expected)),
-                    what: "segment of the log".to_owned(),
-                    expected: "a file".to_owned(),
-                    found: "none".to_owned(),
-                });
-            }
-        }
-        let tail = TailCopy::read(disk, &names)?;
         Ok(Self {
             disk,
+            first,
+            last,
             sequences,
-            tail,
+            has_tail: names.iter().any(|name| name == Tail::FILE),
         })
+    }
+
+    /// The greatest number that a segment has, or must have had; 0 if there is none.
+    pub fn last_number(&self) -> u64 {
+        let last = self.sequences.last().copied();
+        last.unwrap_or_default().max(self.last)
+    }
+
+    /// The number of segments that are there.
+    pub fn segments(&self) -> usize {
+        self.sequences.len()
     }
 
     /// Reads all records in their order, and tells where the log ends.
     ///
     /// # Errors
     ///
-    /// [`StoreError`], with the place of what is damaged, or what `visit` returned.
+    /// [`StoreError`], with the place of what is damaged, if `on_damage` returned it; or what
+    /// `visit` returned.
     pub fn read<E: From<StoreError>>(
         &self,
         mut visit: impl FnMut(Record) -> Result<(), E>,
+        on_damage: OnDamage<'_>,
     ) -> Result<FoundLog, E> {
-        let mut from_tail = Vec::new();
-        let mut end = LogEnd {
-            sequence: self.sequences.first().map_or(0, |first| first - 1),
-            ..LogEnd::default()
+        self.check_numbers(on_damage)?;
+        let tail = match self.has_tail {
+            true => TailCopy::read(self.disk).or_else(|error| {
+                error.handle(on_damage)?;
+                Ok::<_, StoreError>(TailCopy::default())
+            })?,
+            false => TailCopy::default(),
+        };
+        let mut found = FoundLog {
+            end: LogEnd {
+                sequence: self.first.saturating_sub(1),
+                ..LogEnd::default()
+            },
+            ..FoundLog::default()
         };
         let mut last: Option<Segment<'_>> = None;
         // Those behind it that have no batches, yet.
         let mut empty: Vec<Segment<'_>> = Vec::new();
+        // The number that the next one has if none is missing before it.
+        let mut expected = self.first;
         for &sequence in &self.sequences {
-            let next = Segment::open(self.disk, &self.tail, sequence)?;
-            let Some(first) = next.first_batch()? else {
-                empty.push(next);
-                continue;
+            let opened = Segment::open(self.disk, &tail, sequence)
+                .and_then(|segment| Ok((segment.first_batch()?, segment)));
+            let (first, next) = match opened {
+                Ok((Some(first), next)) => (first, next),
+                Ok((None, next)) => {
+                    empty.push(next);
+                    continue;
+                }
+                Err(error) => {
+                    error.handle(on_damage)?;
+                    continue;
+                }
             };
             // None is begun before there are batches in the one before.
             if let Some(skipped) = empty.first() {
-                let at = SegmentHeader::BYTES as u64;
-                return Err(E::from(skipped.damaged(at, "a whole batch")));
+                on_damage(skipped.damaged(SegmentHeader::BYTES as u64, "a whole batch"))?;
             }
+            let is_next = expected == sequence;
+            expected = sequence + 1;
             if let Some(mut last) = last.replace(next) {
-                last.read(Some(first), &mut visit, &mut from_tail)?;
+                let end = if is_next { End::Told(first) } else { End::Lost };
+                last.read(end, &mut visit, &mut found, on_damage)?;
+            }
+            for mut skipped in empty.drain(..) {
+                skipped.read(End::Lost, &mut visit, &mut found, on_damage)?;
             }
         }
-        let mut torn = None;
         if let Some(mut last) = last {
-            last.read(None, &mut visit, &mut from_tail)?;
-            end = LogEnd {
+            last.read(End::Open, &mut visit, &mut found, on_damage)?;
+            found.end = LogEnd {
                 sequence: last.header.sequence,
                 at: last.at,
                 checksum: last.checksum,
             };
-            torn = last.torn()?;
         }
-        for empty in empty {
-            let of_this = empty.torn()?;
-            torn = torn.or(of_this);
+        for mut empty in empty {
+            let torn = found.torn.take();
+            empty.read(End::Open, &mut visit, &mut found, on_damage)?;
+            found.torn = torn.or(found.torn.take());
         }
-        Ok(FoundLog {
-            end,
-            torn,
-            from_tail,
-        })
+        Ok(found)
+    }
+
+    /// Whether no segment is missing.
+    fn check_numbers(&self, on_damage: OnDamage<'_>) -> Result<(), StoreError> {
+        let mut missing = |sequence| {
+            on_damage(StoreError::Damaged {
+                path: self.disk.path().join(file_name(sequence)),
+                what: "segment of the log".to_owned(),
+                expected: "a file".to_owned(),
+                found: "none".to_owned(),
+            })
+        };
+        let mut expected = self.first;
+        for &sequence in &self.sequences {
+            // There may be no end of numbers between two.
+            if sequence != expected {
+                missing(expected)?;
+            }
+            expected = sequence + 1;
+        }
+        if expected <= self.last {
+            missing(expected)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is known of the end of a segment.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// What the first batch of the next one tells.
+    Told(BatchHeader),
+    /// It is the last one.
+    Open,
+    /// Nothing: the next one is damaged.
+    Lost,
+}
+
+/// Why reading ended early.
+enum Broken<E> {
+    Store(StoreError),
+    Visit(E),
+}
+
+impl<E> From<StoreError> for Broken<E> {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
     }
 }
 
@@ -268,33 +342,83 @@ impl<'a> Segment<'a> {
             .map(|(header, _)| header))
     }
 
-    /// Reads batches: up to where the first batch of the next segment says that the log ends
-    /// before it, or else as long as they are whole.
+    /// Reads batches up to the end.
     fn read<E: From<StoreError>>(
         &mut self,
-        next: Option<BatchHeader>,
+        end: End,
         visit: &mut impl FnMut(Record) -> Result<(), E>,
-        from_tail: &mut Vec<FromTail>,
+        found: &mut FoundLog,
+        on_damage: OnDamage<'_>,
     ) -> Result<(), E> {
-        let until = next.map_or(self.bytes, |next| next.synced);
+        let mut until = match end {
+            End::Told(next) => next.synced,
+            End::Open | End::Lost => self.bytes,
+        };
+        // Whether a batch is read whatever it follows: the first one, or one behind damage.
+        let mut begins = true;
+        loop {
+            let error = match self.read_chain(begins, until, visit, found, on_damage) {
+                Ok(()) => match end {
+                    End::Told(next) if (self.at, self.checksum) == (next.synced, next.previous) => {
+                        return Ok(());
+                    }
+                    End::Told(_) => self.damaged(self.at, "a whole batch"),
+                    End::Open => match self.torn() {
+                        Ok(torn) => {
+                            found.torn = torn;
+                            return Ok(());
+                        }
+                        Err(error) => error,
+                    },
+                    End::Lost => match self.next_whole()? {
+                        None => return Ok(()),
+                        Some(_) => self.damaged(self.at, "a whole batch"),
+                    },
+                },
+                Err(Broken::Store(error)) => error,
+                Err(Broken::Visit(error)) => return Err(error),
+            };
+            error.handle(on_damage)?;
+            // Nobody knows for certain where the segment ends.
+            (begins, until) = (true, self.bytes);
+            match self.next_whole() {
+                Ok(Some(at)) => self.at = at,
+                Ok(None) => return Ok(()),
+                Err(error) => return Ok(error.handle(on_damage)?),
+            }
+        }
+    }
+
+    /// Reads batches as long as they are whole, each follows the one before (but for the first if
+    /// it `begins`), and they are before a place.
+    fn read_chain<E: From<StoreError>>(
+        &mut self,
+        mut begins: bool,
+        until: u64,
+        visit: &mut impl FnMut(Record) -> Result<(), E>,
+        found: &mut FoundLog,
+        on_damage: OnDamage<'_>,
+    ) -> Result<(), Broken<E>> {
         let mut batch = Vec::new();
         while self.at < until {
             let Some((header, is_from_tail)) = self.batch_or_tail(self.at, &mut batch)? else {
                 break;
             };
-            let is_first = self.at == SegmentHeader::BYTES as u64;
             let follows = header.previous == self.checksum && header.synced <= self.at;
-            if !is_first && !follows {
+            if !begins && !follows {
                 break;
             }
+            begins = false;
             let mut records = batch.get(BatchHeader::BYTES..).unwrap_or_default();
             while !records.is_empty() {
-                let record = record::decode(&mut records)
-                    .ok_or_else(|| self.damaged(self.at, "a whole record"))?;
-                visit(record)?;
+                let Some(record) = record::decode(&mut records) else {
+                    on_damage(self.damaged(self.at, "a whole record"))?;
+                    break;
+                };
+                visit(record).map_err(Broken::Visit)?;
             }
             if is_from_tail {
-                from_tail.push(FromTail {
+                found.from_tail.push(FromTail {
                     sequence: self.header.sequence,
                     at: self.at,
                     batch: batch.clone(),
@@ -302,10 +426,6 @@ impl<'a> Segment<'a> {
             }
             self.at += batch.len() as u64;
             self.checksum = header.checksum;
-        }
-        let Some(next) = next else { return Ok(()) };
-        if self.at != until || self.checksum != next.previous {
-            return Err(E::from(self.damaged(self.at, "a whole batch")));
         }
         Ok(())
     }
@@ -354,6 +474,33 @@ impl<'a> Segment<'a> {
     ///
     /// [`StoreError::Damaged`] if the segment once went on from here, and was relied on.
     fn torn(&self) -> Result<Option<Torn>, StoreError> {
+        let last = self.search(|at, header| match at > self.at && header.synced > self.at {
+            true => Err(self.damaged(self.at, "a whole batch")),
+            false => Ok(ControlFlow::Continue(())),
+        })?;
+        Ok(last.map(|last| Torn {
+            path: self.path.clone(),
+            at: self.at,
+            bytes: last - self.at,
+        }))
+    }
+
+    /// Where the first whole batch begins from this place on.
+    fn next_whole(&self) -> Result<Option<u64>, StoreError> {
+        let mut next = None;
+        self.search(|at, _| {
+            next = Some(at);
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(next)
+    }
+
+    /// Hands out the whole batches from this place on, wherever they begin, until `visit` breaks
+    /// off. Tells where the last byte ends that is not 0, of those that were looked at.
+    fn search(
+        &self,
+        mut visit: impl FnMut(u64, BatchHeader) -> Result<ControlFlow<()>, StoreError>,
+    ) -> Result<Option<u64>, StoreError> {
         let mut last = None;
         let mut piece = vec![0; 1 << 20];
         let mut batch = Vec::new();
@@ -377,26 +524,22 @@ impl<'a> Segment<'a> {
                 let Some(batch_at) = magic_at.checked_sub(batch::MAGIC_AT as u64) else {
                     continue;
                 };
-                if batch_at <= self.at {
+                if batch_at < self.at {
                     continue;
                 }
                 let found = self.batch(batch_at, &mut batch)?;
                 patience = patience
                     .checked_sub(batch.len() as u64)
                     .ok_or_else(|| self.damaged(self.at, "a whole batch"))?;
-                // The first one speaks of another segment.
-                let is_relied_on = |header: BatchHeader| header.synced > self.at;
-                if found.is_some_and(is_relied_on) {
-                    return Err(self.damaged(self.at, "a whole batch"));
+                if let Some(header) = found
+                    && visit(batch_at, header)?.is_break()
+                {
+                    return Ok(last);
                 }
             }
             at += bytes as u64;
         }
-        Ok(last.map(|last| Torn {
-            path: self.path.clone(),
-            at: self.at,
-            bytes: last - self.at,
-        }))
+        Ok(last)
     }
 
     fn damaged(&self, at: u64, expected: &str) -> StoreError {

@@ -59,15 +59,12 @@ impl Tail {
 pub struct TailCopy(Vec<u8>);
 
 impl TailCopy {
-    /// Reads the file; nothing if there is none.
+    /// Reads the file.
     ///
     /// # Errors
     ///
     /// [`StoreError::Io`], or [`StoreError::Damaged`] if it is longer than it may be.
-    pub fn read(disk: &dyn Disk, names: &[String]) -> Result<Self, StoreError> {
-        if !names.iter().any(|name| name == Tail::FILE) {
-            return Ok(Self::default());
-        }
+    pub fn read(disk: &dyn Disk) -> Result<Self, StoreError> {
         let path = disk.path().join(Tail::FILE);
         let failed = |error| StoreError::io("read", &path, error);
         let file = disk.open(Tail::FILE).map_err(failed)?;

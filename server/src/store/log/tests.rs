@@ -33,10 +33,13 @@ fn read(disk: &SimulatedDisk) -> Found {
 
 fn read_from(disk: &SimulatedDisk, first: u64) -> Found {
     let mut records = Vec::new();
-    let found = LogReader::open(disk, first)?.read(|record| {
-        records.push(record);
-        Ok::<_, StoreError>(())
-    })?;
+    let found = LogReader::open(disk, first, 0)?.read(
+        |record| {
+            records.push(record);
+            Ok::<_, StoreError>(())
+        },
+        &mut Err,
+    )?;
     Ok((records, found.end, found.torn))
 }
 
@@ -246,7 +249,8 @@ fn a_kill_anywhere_loses_nothing_that_the_system_had() {
             // its turn and whatever of that reaches the disk.
             let before = killed.calls();
             let start = |disk: &SimulatedDisk| {
-                let found = LogReader::open(disk, 0)?.read(|_| Ok::<_, StoreError>(()))?;
+                let found =
+                    LogReader::open(disk, 0, 0)?.read(|_| Ok::<_, StoreError>(()), &mut Err)?;
                 found.settle(disk)?;
                 Ok::<_, StoreError>(found)
             };
@@ -415,6 +419,16 @@ fn segments_that_are_swapped_missing_or_of_another_log_are_found() {
         }
     }
     read(&disk).unwrap();
+
+    // Nothing in the others tells that the last one was there: the manifest may.
+    let last = first.len() as u64;
+    let read_up_to = |last| {
+        let log = LogReader::open(&disk, 1, last).unwrap();
+        log.read(|_| Ok::<_, StoreError>(()), &mut Err)
+    };
+    read_up_to(last).unwrap();
+    let error = read_up_to(last + 1).unwrap_err().to_string();
+    assert!(error.contains(&segment_file(last + 1)), "{error}");
 }
 
 #[test]

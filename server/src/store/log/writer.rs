@@ -132,6 +132,30 @@ impl LogWriter {
         }
     }
 
+    /// Begins a log at the segment of a number, with room kept for so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    pub fn begin(disk: Arc<dyn Disk>, sequence: u64, bytes: u64) -> Result<Self, StoreError> {
+        let segment = Segment::create(&*disk, sequence, bytes)?;
+        let before = LogEnd {
+            sequence: sequence.saturating_sub(1),
+            ..LogEnd::default()
+        };
+        Ok(Self::new(disk, before, segment))
+    }
+
+    /// [Goes on](Self::roll) in a segment of so many bytes, which it makes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    pub fn go_on(&mut self, bytes: u64) -> Result<(), StoreError> {
+        let next = Segment::create(&*self.disk, self.sequence() + 1, bytes)?;
+        self.roll(next)
+    }
+
     /// From now on hands batches to the system at once, in a [tail](Tail) of so many bytes. What
     /// was written before has to be synced: the tail does not have it.
     ///

@@ -23,7 +23,7 @@ mod writer;
 
 pub use files::SnapshotFiles;
 pub use header::{FORMAT, SnapshotHeader};
-pub use reader::{FilterReader, SnapshotReader};
+pub use reader::{FilterReader, SnapshotReader, read_header};
 pub use table::ShardState;
 pub use writer::Written;
 

@@ -1,7 +1,7 @@
 //! Reads snapshots, and believes nothing of them before it has been verified.
 
 use std::{
-    mem,
+    collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
@@ -13,7 +13,11 @@ use super::{
 };
 use crate::{
     filter::shape::Shape,
-    store::{DataDirectory, DiskFile, FilterId, FilterName, StoreError, manifest::Manifest, names},
+    store::{
+        DataDirectory, Disk, DiskFile, FilterId, FilterName, OnDamage, StoreError,
+        manifest::{Manifest, StoredFilter},
+        names,
+    },
 };
 
 /// A filter as it is stored: its snapshots, their headers and their tables verified.
@@ -22,6 +26,19 @@ pub struct FilterReader {
     /// From the oldest to the newest.
     snapshots: Vec<SnapshotReader>,
     header: SnapshotHeader,
+    /// Where the newest copy of each shard is, but of those that hold no bits.
+    shards: BTreeMap<usize, Place>,
+}
+
+/// Where a shard is.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// Which of the snapshots.
+    snapshot: usize,
+    /// Which of the rows of that.
+    row: usize,
+    /// Where in the file.
+    at: u64,
 }
 
 /// An open snapshot.
@@ -36,16 +53,25 @@ pub struct SnapshotReader {
     rows: Vec<Row>,
 }
 
+/// Reads and verifies the header of a snapshot, and nothing else of it.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub fn read_header(disk: &dyn Disk, file: &str) -> Result<SnapshotHeader, StoreError> {
+    let path = disk.path().join(file);
+    let mut header = [0; SnapshotHeader::BYTES];
+    let opened = disk.open(file);
+    let read = opened.and_then(|file| file.read_exact_at(&mut header, 0));
+    read.map_err(|error| StoreError::io("read", &path, error))?;
+    Ok(SnapshotHeader::decode(&header, &path)?.header)
+}
+
 impl DataDirectory {
     /// Whether a file is a snapshot of this filter, as far as its header tells.
     pub(in crate::store) fn is_of(&self, file: &str, filter: FilterId) -> bool {
-        let mut header = [0; SnapshotHeader::BYTES];
-        let read = self
-            .disk
-            .open(file)
-            .and_then(|opened| opened.read_exact_at(&mut header, 0));
-        let decoded = SnapshotHeader::decode(&header, &self.path(file));
-        read.is_ok() && decoded.is_ok_and(|decoded| decoded.header.filter == filter)
+        let header = read_header(&*self.disk, file);
+        header.is_ok_and(|header| header.filter == filter)
     }
 
     /// Opens the snapshots of a filter and verifies all but the shards: the headers, that the
@@ -56,57 +82,111 @@ impl DataDirectory {
     ///
     /// [`StoreError`], naming the file, what was expected and what was found.
     pub fn read_filter(&self, name: &FilterName) -> Result<Option<FilterReader>, StoreError> {
-        let Some(stored) = self.filter(name) else {
-            return Ok(None);
-        };
+        match self.filter(name) {
+            Some(stored) => self.open_filter(name, &stored, &mut Err),
+            None => Ok(None),
+        }
+    }
+
+    /// Opens what is kept of a filter, without those files that are damaged; `None` if all are.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NewerFormat`], or what `on_damage` returned.
+    pub(in crate::store) fn open_filter(
+        &self,
+        name: &FilterName,
+        stored: &StoredFilter,
+        on_damage: OnDamage<'_>,
+    ) -> Result<Option<FilterReader>, StoreError> {
         let mut snapshots: Vec<SnapshotReader> = Vec::new();
-        for number in stored.files {
-            let file = names::snapshot(name, number);
-            let opened = self.disk.open(&file);
-            let opened = opened.map_err(|error| self.failed("read", &file, error))?;
-            let mut snapshot = SnapshotReader::open(self.path(&file), opened)?;
-            let header = &mut snapshot.header;
-            if number == 0 {
-                // The file is from before there were such numbers.
-                header.filter = stored.id;
+        if stored.files.is_empty() {
+            on_damage(StoreError::Damaged {
+                path: self.path(Manifest::FILE),
+                what: format!("files of the filter {name}"),
+                expected: "at least one".to_owned(),
+                found: "none".to_owned(),
+            })?;
+        }
+        for &number in &stored.files {
+            match self.open_snapshot(name, stored.id, number, snapshots.first()) {
+                Ok(snapshot) => snapshots.push(snapshot),
+                Err(error) => error.handle(on_damage)?,
             }
-            let damaged = |what: &str, expected: String, found: String| StoreError::Damaged {
+        }
+        Ok(FilterReader::of(snapshots))
+    }
+
+    /// Opens one file of a filter, of which another has been opened.
+    fn open_snapshot(
+        &self,
+        name: &FilterName,
+        id: FilterId,
+        number: u64,
+        other: Option<&SnapshotReader>,
+    ) -> Result<SnapshotReader, StoreError> {
+        let file = names::snapshot(name, number);
+        let opened = self.disk.open(&file);
+        let opened = opened.map_err(|error| self.failed("read", &file, error))?;
+        let mut snapshot = SnapshotReader::open(self.path(&file), opened)?;
+        let header = &mut snapshot.header;
+        if number == 0 {
+            // The file is from before there were such numbers.
+            header.filter = id;
+        }
+        let damaged = |what: &str, expected: String, found: String| {
+            Err(StoreError::Damaged {
                 path: self.path(&file),
                 what: what.to_owned(),
                 expected,
                 found,
-            };
-            let expected = (stored.id.0, number);
-            let found = (header.filter.0, header.number);
-            if found != expected {
-                let text = |(id, number)| format!("filter {id}, file {number}");
-                return Err(damaged("identity", text(expected), text(found)));
-            }
-            if header.name != *name {
-                let expected = format!("{name}, after the file");
-                return Err(damaged("filter name", expected, header.name.to_string()));
-            }
-            let first = snapshots.first().map(|snapshot| &snapshot.header);
-            if first.is_some_and(|first| {
-                (first.spec, first.secret) != (snapshot.header.spec, snapshot.header.secret)
-            }) {
-                let expected = "those of the filter's other files".to_owned();
-                return Err(damaged("spec and secret", expected, "others".to_owned()));
-            }
-            snapshots.push(snapshot);
+            })
+        };
+        let expected = (id.0, number);
+        let found = (header.filter.0, header.number);
+        if found != expected {
+            let text = |(id, number)| format!("filter {id}, file {number}");
+            return damaged("identity", text(expected), text(found));
         }
-        let header = snapshots.last().map(|newest| newest.header.clone());
-        let header = header.ok_or_else(|| StoreError::Damaged {
-            path: self.path(Manifest::FILE),
-            what: format!("files of the filter {name}"),
-            expected: "at least one".to_owned(),
-            found: "none".to_owned(),
-        })?;
-        Ok(Some(FilterReader { snapshots, header }))
+        if header.name != *name {
+            let expected = format!("{name}, after the file");
+            return damaged("filter name", expected, header.name.to_string());
+        }
+        let of = |header: &SnapshotHeader| (header.spec, header.secret);
+        if other.is_some_and(|other| of(&other.header) != of(header)) {
+            let expected = "those of the filter's other files".to_owned();
+            return damaged("spec and secret", expected, "others".to_owned());
+        }
+        Ok(snapshot)
     }
 }
 
 impl FilterReader {
+    /// The filter in some snapshots, from the oldest to the newest.
+    fn of(snapshots: Vec<SnapshotReader>) -> Option<Self> {
+        let header = snapshots.last()?.header.clone();
+        let mut shards = BTreeMap::new();
+        for (index, snapshot) in snapshots.iter().enumerate() {
+            for (row, (stored, at)) in snapshot.stored().enumerate() {
+                let place = Place {
+                    snapshot: index,
+                    row,
+                    at,
+                };
+                match stored.checksums.is_empty() {
+                    // An older copy counts no more.
+                    true => shards.remove(&stored.shard),
+                    false => shards.insert(stored.shard, place),
+                };
+            }
+        }
+        Some(Self {
+            snapshots,
+            header,
+            shards,
+        })
+    }
+
     /// What the newest snapshot says of the filter.
     pub fn header(&self) -> &SnapshotHeader {
         &self.header
@@ -119,35 +199,40 @@ impl FilterReader {
             .map_or(Path::new(""), |newest| &newest.path)
     }
 
-    /// Reads and verifies one shard after the other, the newest copy of each, and hands each
-    /// that holds any bits to `visit` with its index, until that returns an error. Takes memory
-    /// for one shard.
+    /// The files.
+    pub fn files(&self) -> SnapshotFiles {
+        SnapshotFiles::opened(&self.snapshots)
+    }
+
+    /// The shards that hold any bits.
+    pub fn shards(&self) -> impl ExactSizeIterator<Item = usize> {
+        self.shards.keys().copied()
+    }
+
+    /// Reads and verifies the newest copy of a shard, and tells its state. `words` are as many
+    /// as a shard has; those of pages that are damaged are 0.
     ///
     /// # Errors
     ///
-    /// [`StoreError`], or what `visit` returned. The shards handed out before the error are
-    /// good, but the filter as a whole is not to be used.
-    pub fn read_shards<E: From<StoreError>>(
-        self,
-        mut visit: impl FnMut(usize, ShardState, &[u64]) -> Result<(), E>,
-    ) -> Result<SnapshotFiles, E> {
-        let shape = Shape::of(&self.header.spec);
-        let mut is_read = vec![false; shape.shard_count()];
-        let mut words = vec![0_u64; shape.shard_words()];
-        for snapshot in self.snapshots.iter().rev() {
-            for (row, at) in snapshot.stored() {
-                // The shards of the spec: as many as the header was checked against.
-                let is_read = is_read.get_mut(row.shard);
-                if is_read.is_none_or(|is_read| mem::replace(is_read, true)) {
-                    continue;
-                }
-                if !row.checksums.is_empty() {
-                    snapshot.read_shard(row, at, &mut words)?;
-                    visit(row.shard, row.state, &words)?;
-                }
+    /// What `on_damage` returned.
+    pub fn read_shard(
+        &self,
+        shard: usize,
+        words: &mut [u64],
+        on_damage: OnDamage<'_>,
+    ) -> Result<ShardState, StoreError> {
+        let place = self.shards.get(&shard);
+        let found = place.and_then(|place| {
+            let snapshot = self.snapshots.get(place.snapshot)?;
+            Some((snapshot, snapshot.rows.get(place.row)?, place.at))
+        });
+        match found {
+            Some((snapshot, row, at)) => snapshot.read_shard(row, at, words, on_damage),
+            None => {
+                words.fill(0);
+                Ok(ShardState::default())
             }
         }
-        Ok(SnapshotFiles::opened(&self.snapshots))
     }
 }
 
@@ -236,8 +321,14 @@ impl SnapshotReader {
         })
     }
 
-    /// Reads and verifies a shard.
-    fn read_shard(&self, row: &Row, at: u64, words: &mut [u64]) -> Result<(), StoreError> {
+    /// Reads and verifies a shard. What is damaged is 0 then.
+    fn read_shard(
+        &self,
+        row: &Row,
+        at: u64,
+        words: &mut [u64],
+        on_damage: OnDamage<'_>,
+    ) -> Result<ShardState, StoreError> {
         let damaged = |what: String, expected: String, found: String| StoreError::Damaged {
             path: self.path.clone(),
             what,
@@ -246,27 +337,41 @@ impl SnapshotReader {
         };
         let shard = row.shard;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(words);
-        let read = self.file.read_exact_at(bytes, at);
-        read.map_err(|error| StoreError::io("read", &self.path, error))?;
-        let pages = bytes.chunks(self.pages.bytes).enumerate();
+        let mut is_whole = true;
+        let mut page_at = at;
+        let pages = bytes.chunks_mut(self.pages.bytes).enumerate();
         for ((page, bytes), &stored) in pages.zip(&row.checksums) {
-            let computed = self.pages.checksum(shard, page, bytes);
-            if computed != stored {
-                let what = format!("checksum of page {page} of shard {shard}");
-                let (computed, stored) = (Hex(computed).to_string(), Hex(stored).to_string());
-                return Err(damaged(what, stored, computed));
-            }
+            let read = self.file.read_exact_at(bytes, page_at);
+            page_at += bytes.len() as u64;
+            let computed = read.map(|()| self.pages.checksum(shard, page, bytes));
+            let error = match computed {
+                Ok(computed) if computed == stored => continue,
+                Ok(computed) => {
+                    let what = format!("checksum of page {page} of shard {shard}");
+                    let (computed, stored) = (Hex(computed).to_string(), Hex(stored).to_string());
+                    damaged(what, stored, computed)
+                }
+                Err(error) => StoreError::io("read", &self.path, error),
+            };
+            on_damage(error)?;
+            bytes.fill(0);
+            is_whole = false;
         }
         words
             .iter_mut()
             .for_each(|word| *word = u64::from_le(*word));
-        let set: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
+        let bits_set: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
         let expected = row.state.bits_set;
-        if set != expected {
+        if is_whole && bits_set != expected {
             let what = format!("set bits of shard {shard}");
-            return Err(damaged(what, expected.to_string(), set.to_string()));
+            on_damage(damaged(what, expected.to_string(), bits_set.to_string()))?;
         }
-        Ok(())
+        Ok(ShardState {
+            bits_set,
+            // A new key has set a bit at least.
+            keys_added: row.state.keys_added.min(bits_set),
+            ..row.state
+        })
     }
 }
 

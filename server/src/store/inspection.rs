@@ -1,0 +1,289 @@
+//! What a data directory holds, and what is wrong with it: all of that, where a start ends with
+//! the first. Nothing is changed, unless what can still be read is to be [saved](Inspection::salvage).
+
+mod salvage;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+pub use self::salvage::Salvaged;
+use super::{
+    DataDirectory, Disk, FilterId, FilterName, Oddities, OnDamage, StoreError, SystemDisk, Torn,
+    manifest::{Manifest, StoredFilter},
+    names::Kind,
+};
+use crate::filter::shape::Shape;
+
+/// A data directory that has been read whole, and that no server works in meanwhile.
+#[derive(Debug)]
+pub struct Inspection {
+    directory: DataDirectory,
+    manifest: Damage,
+    filters: BTreeMap<FilterName, FilterFindings>,
+    log: LogFindings,
+}
+
+/// What was found of a filter.
+#[derive(Debug, Default)]
+pub struct FilterFindings {
+    /// The files of its snapshots that can be read.
+    pub files: usize,
+    /// The keys that its snapshots hold.
+    pub keys_added: u64,
+    /// What is wrong.
+    pub damage: Damage,
+}
+
+/// What was found of the log.
+#[derive(Debug, Default)]
+pub struct LogFindings {
+    /// The segments that are there.
+    pub segments: usize,
+    /// The keys in them, of all filters.
+    pub keys: u64,
+    /// What a crash left behind its end, which is no damage.
+    pub torn: Option<Torn>,
+    /// What is wrong.
+    pub damage: Damage,
+}
+
+/// What is wrong with some files.
+#[derive(Debug, Default)]
+pub struct Damage {
+    /// The first of what was found.
+    pub first: Vec<StoreError>,
+    /// How much was found.
+    pub count: u64,
+    /// Where.
+    pub files: BTreeSet<PathBuf>,
+}
+
+impl Damage {
+    /// How much is told.
+    const MAX_TOLD: usize = 20;
+
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        self.count == 0
+    }
+
+    fn note(&mut self, error: StoreError) {
+        self.count += 1;
+        if let StoreError::Damaged { path, .. } | StoreError::Io { path, .. } = &error {
+            self.files.insert(path.clone());
+        }
+        if self.first.len() < Self::MAX_TOLD {
+            self.first.push(error);
+        }
+    }
+
+    /// Notes each, and goes on.
+    fn noting(&mut self) -> impl FnMut(StoreError) -> Result<(), StoreError> {
+        |error| {
+            self.note(error);
+            Ok(())
+        }
+    }
+}
+
+impl Inspection {
+    /// Reads the data directory of a server that does not run.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Locked`] if it runs, [`StoreError::Io`] if there is no such directory,
+    /// [`StoreError::NewerFormat`] if a newer one has written there.
+    pub fn of(path: &Path) -> Result<Self, StoreError> {
+        Self::on(Arc::new(SystemDisk::existing(path)?))
+    }
+
+    /// Reads the data directory that is all of a disk.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::of`].
+    pub fn on(disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
+        let mut damage = Damage::default();
+        let directory = DataDirectory::to_inspect(disk, |disk, files| {
+            manifest(disk, files, &mut damage.noting())
+        })?;
+        let mut filters = BTreeMap::new();
+        for name in directory.filters() {
+            let mut findings = FilterFindings::default();
+            if let Some(stored) = directory.filter(&name) {
+                inspect_filter(&directory, &name, &stored, &mut findings)?;
+            }
+            filters.insert(name, findings);
+        }
+        let log = inspect_log(&directory)?;
+        Ok(Self {
+            directory,
+            manifest: damage,
+            filters,
+            log,
+        })
+    }
+
+    /// What is wrong with the manifest.
+    pub fn manifest(&self) -> &Damage {
+        &self.manifest
+    }
+
+    /// The filters, in the order of their names.
+    pub fn filters(&self) -> impl Iterator<Item = (&FilterName, &FilterFindings)> {
+        self.filters.iter()
+    }
+
+    /// The log.
+    pub fn log(&self) -> &LogFindings {
+        &self.log
+    }
+
+    /// What is no damage, but may not be meant.
+    pub fn oddities(&self) -> &Oddities {
+        self.directory.oddities()
+    }
+
+    /// All that is wrong.
+    pub fn damage(&self) -> impl Iterator<Item = &Damage> {
+        let filters = self.filters.values().map(|filter| &filter.damage);
+        [&self.manifest]
+            .into_iter()
+            .chain(filters)
+            .chain([&self.log.damage])
+    }
+}
+
+fn inspect_filter(
+    directory: &DataDirectory,
+    name: &FilterName,
+    stored: &StoredFilter,
+    findings: &mut FilterFindings,
+) -> Result<(), StoreError> {
+    let mut on_damage = findings.damage.noting();
+    let Some(reader) = directory.open_filter(name, stored, &mut on_damage)? else {
+        return Ok(());
+    };
+    let mut words = vec![0; Shape::of(&reader.header().spec).shard_words()];
+    let mut keys_added = 0;
+    for shard in reader.shards() {
+        keys_added += reader
+            .read_shard(shard, &mut words, &mut on_damage)?
+            .keys_added;
+    }
+    drop(on_damage);
+    findings.files = reader.files().numbers().count();
+    findings.keys_added = keys_added;
+    Ok(())
+}
+
+fn inspect_log(directory: &DataDirectory) -> Result<LogFindings, StoreError> {
+    let mut findings = LogFindings::default();
+    let log = directory.log()?;
+    let mut keys = 0;
+    let found = log.read(
+        |record| {
+            keys += record.hashes.len() as u64;
+            Ok::<_, StoreError>(())
+        },
+        &mut findings.damage.noting(),
+    )?;
+    findings.segments = log.segments();
+    findings.keys = keys;
+    findings.torn = found.torn;
+    Ok(findings)
+}
+
+/// What the manifest says, or what it must have said if that cannot be read.
+fn manifest(
+    disk: &dyn Disk,
+    files: &[String],
+    on_damage: OnDamage<'_>,
+) -> Result<Manifest, StoreError> {
+    let has_manifest = files.iter().any(|file| file == Manifest::FILE);
+    let read = match has_manifest {
+        true => Manifest::read(disk),
+        false => Manifest::of_format1(disk.path(), files),
+    };
+    match read {
+        Ok(manifest) => Ok(manifest),
+        Err(error) => {
+            error.handle(on_damage)?;
+            from_headers(disk, files, on_damage)
+        }
+    }
+}
+
+/// The manifest that goes with the snapshots that there are, as their headers describe them, and
+/// with all of the log.
+fn from_headers(
+    disk: &dyn Disk,
+    files: &[String],
+    on_damage: OnDamage<'_>,
+) -> Result<Manifest, StoreError> {
+    let mut manifest = Manifest::default();
+    let mut without_id = Vec::new();
+    let mut segments = BTreeSet::new();
+    for file in files {
+        match Kind::of(file) {
+            Kind::Segment(sequence) => {
+                segments.insert(sequence);
+            }
+            Kind::Format1(name) => without_id.extend(name.parse::<FilterName>()),
+            Kind::Snapshot(name, number) => {
+                manifest.next_number = manifest.next_number.max(number.saturating_add(1));
+                let header = match super::snapshot::read_header(disk, file) {
+                    Ok(header) => header,
+                    Err(error) => {
+                        error.handle(on_damage)?;
+                        continue;
+                    }
+                };
+                if header.name.as_str() != name || header.number != number {
+                    // Somebody has given the file another name.
+                    continue;
+                }
+                manifest.next_number = manifest.next_number.max(header.filter.0 + 1);
+                let new = || StoredFilter {
+                    id: header.filter,
+                    log_from: 0,
+                    files: Vec::new(),
+                };
+                let stored = manifest.filters.entry(header.name).or_insert_with(new);
+                if stored.id < header.filter {
+                    // The one before has been deleted.
+                    *stored = new();
+                }
+                if stored.id == header.filter {
+                    stored.files.push(number);
+                }
+            }
+            Kind::Unfinished | Kind::Other => {}
+        }
+    }
+    for name in without_id {
+        let number = manifest.next_number;
+        let stored = manifest.filters.entry(name).or_insert_with(|| {
+            manifest.next_number += 1;
+            StoredFilter {
+                id: FilterId(number),
+                log_from: 0,
+                files: Vec::new(),
+            }
+        });
+        stored.files.push(0);
+    }
+    let log_from = segments.first().copied().unwrap_or_default();
+    manifest.requests_from = log_from;
+    for stored in manifest.filters.values_mut() {
+        stored.files.sort_unstable();
+        stored.log_from = log_from;
+    }
+    Ok(manifest)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! Makes a directory that a server starts on of one that is damaged, with all that can be read.
+
+use std::{collections::BTreeSet, path::Path};
+
+use super::Inspection;
+use crate::store::{
+    Batch, DataDirectory, FilterName, LogWriter, SnapshotHeader, StoreError,
+    manifest::{Manifest, NotWritten, StoredFilter},
+};
+
+/// What is behind the names of files that were damaged and are kept for whoever wants to look.
+const SUFFIX: &str = ".damaged";
+
+/// How much of it is written before it is synced.
+const SYNC_BYTES: u64 = 4 << 20;
+
+/// What came of saving what could be read.
+#[derive(Debug, Default)]
+pub struct Salvaged {
+    /// The filters that were written anew without what was damaged. They forget the keys of
+    /// that, but for those in the log.
+    pub filters: Vec<FilterName>,
+    /// The filters of which no file could be read. They are gone.
+    pub lost: Vec<FilterName>,
+    /// Whether the log was written anew.
+    pub log: bool,
+    /// The damaged files, by their new names.
+    pub kept: Vec<String>,
+}
+
+impl Inspection {
+    /// Writes anew what is damaged, without what cannot be read, and then has the manifest name
+    /// that. Damaged files are kept under other names. The segments of a log get room for so many
+    /// bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`]. The directory is then as it was, but for files that are of no use.
+    pub fn salvage(&self, segment_bytes: u64) -> Result<Salvaged, StoreError> {
+        let directory = &self.directory;
+        let mut salvaged = Salvaged::default();
+        let mut manifest = directory.manifest.lock().clone();
+        let next = |manifest: &mut Manifest| {
+            manifest.next_number += 1;
+            manifest.next_number - 1
+        };
+        for (name, findings) in &self.filters {
+            let Some(stored) = manifest.filters.get(name).cloned() else {
+                continue;
+            };
+            if findings.damage.is_none() {
+                continue;
+            }
+            match rewrite(directory, name, &stored, || next(&mut manifest))? {
+                Some(number) => {
+                    let files = vec![number];
+                    let stored = StoredFilter { files, ..stored };
+                    manifest.filters.insert(name.clone(), stored);
+                    salvaged.filters.push(name.clone());
+                }
+                None => {
+                    manifest.filters.remove(name);
+                    salvaged.lost.push(name.clone());
+                }
+            }
+        }
+        if !self.log.damage.is_none() {
+            let first = rewrite_log(directory, segment_bytes)?;
+            let numbers = manifest
+                .filters
+                .values_mut()
+                .map(|stored| &mut stored.log_from);
+            for number in numbers.chain([&mut manifest.requests_from]) {
+                if *number > 0 {
+                    *number = first;
+                }
+            }
+            salvaged.log = true;
+        }
+        let mut damaged: BTreeSet<&Path> = BTreeSet::new();
+        damaged.extend(
+            self.damage()
+                .flat_map(|damage| &damage.files)
+                .map(|path| &**path),
+        );
+        let name_of = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
+        let damaged: Vec<String> = damaged.into_iter().filter_map(name_of).collect();
+        if damaged.iter().any(|file| file == Manifest::FILE) {
+            salvaged.kept.extend(keep_manifest(directory));
+        }
+        let written = manifest.write(&*directory.disk);
+        written.map_err(|NotWritten { error, .. }| error)?;
+        for file in damaged.iter().filter(|&file| file != Manifest::FILE) {
+            let kept = format!("{file}{SUFFIX}");
+            // There may be none: then that is the damage. And should they not be kept, all that
+            // could be read of them has been.
+            if directory.disk.rename(file, &kept).is_ok() {
+                salvaged.kept.push(kept);
+            }
+        }
+        Ok(salvaged)
+    }
+}
+
+/// Writes what can be read of a filter to one file, and returns its number; `None` if nothing
+/// can be read.
+fn rewrite(
+    directory: &DataDirectory,
+    name: &FilterName,
+    stored: &StoredFilter,
+    new_number: impl FnOnce() -> u64,
+) -> Result<Option<u64>, StoreError> {
+    let Some(reader) = directory.open_filter(name, stored, &mut |_| Ok(()))? else {
+        return Ok(None);
+    };
+    let header = SnapshotHeader {
+        number: new_number(),
+        // What was lost may be in the log, which is read from here on.
+        version: 0,
+        ..reader.header().clone()
+    };
+    let shards: Vec<usize> = reader.shards().collect();
+    let written = directory.write_snapshot(&header, &shards, |shard, words| {
+        let read = reader.read_shard(shard, words, &mut |_| Ok(()));
+        // Damage is no error here, and nothing else is.
+        read.unwrap_or_default()
+    })?;
+    Ok(Some(written.number))
+}
+
+/// Writes what can be read of the log to segments of their own, and returns the number of the
+/// first.
+fn rewrite_log(directory: &DataDirectory, segment_bytes: u64) -> Result<u64, StoreError> {
+    let log = directory.log()?;
+    let first = log.last_number() + 1;
+    let mut new = LogWriter::begin(directory.disk.clone(), first, segment_bytes)?;
+    let most_bytes = Batch::MAX_BYTES.min(new.room_bytes());
+    let mut batch = Batch::default();
+    log.read(
+        |record| {
+            let count = record.hashes.len();
+            if !batch.fits(count, most_bytes) {
+                write(&mut new, &mut batch, segment_bytes)?;
+            }
+            let hashes = record.hashes.into_iter();
+            batch.push(
+                record.filter,
+                record.version,
+                record.request.as_ref(),
+                count,
+                hashes,
+            );
+            Ok::<_, StoreError>(())
+        },
+        &mut |_| Ok(()),
+    )?;
+    write(&mut new, &mut batch, segment_bytes)?;
+    new.sync()?;
+    Ok(first)
+}
+
+fn write(log: &mut LogWriter, batch: &mut Batch, segment_bytes: u64) -> Result<(), StoreError> {
+    if log.room_bytes() < batch.bytes() {
+        log.go_on(segment_bytes)?;
+    }
+    log.write(batch)?;
+    batch.clear();
+    if log.unsynced_bytes() >= SYNC_BYTES {
+        log.sync()?;
+    }
+    Ok(())
+}
+
+/// Copies the manifest, which is about to be replaced, and returns the name of the copy; `None`
+/// if it cannot be copied.
+fn keep_manifest(directory: &DataDirectory) -> Option<String> {
+    let kept = format!("{}{SUFFIX}", Manifest::FILE);
+    let copy = || {
+        let from = directory.disk.open(Manifest::FILE)?;
+        let mut bytes = vec![0; from.bytes()?.min(Manifest::MAX_BYTES) as usize];
+        from.read_exact_at(&mut bytes, 0)?;
+        let to = directory.disk.create(&kept)?;
+        to.write_all_at(&bytes, 0)?;
+        to.sync()
+    };
+    copy().ok().map(|()| kept)
+}

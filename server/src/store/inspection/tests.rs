@@ -1,0 +1,352 @@
+//! A damaged directory: all that is wrong is told, and what is not is saved.
+
+use std::{sync::Arc, time::SystemTime};
+
+use super::*;
+use crate::{
+    filter::{
+        hash::{HashFunction, KeyHash, Secret},
+        spec::{Layout, SpecRequest},
+    },
+    store::{
+        Batch, LogWriter, Record, ShardState, SnapshotFiles, SnapshotHeader,
+        simulated::{Chance, Fault, SimulatedDisk},
+    },
+};
+
+const SEGMENT_BYTES: u64 = 4 << 10;
+const SECRET: [u8; 16] = *b"0123456789abcdef";
+
+/// What is in a directory, as a start would read it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Contents {
+    /// The shards of each filter.
+    filters: BTreeMap<FilterName, BTreeMap<usize, Vec<u64>>>,
+    records: Vec<Record>,
+}
+
+/// Reads all of a directory as a start does, which ends with the first damage.
+fn read(disk: &SimulatedDisk) -> Result<Contents, StoreError> {
+    let directory = DataDirectory::on(Arc::new(disk.clone()))?;
+    let mut contents = Contents::default();
+    for name in directory.filters() {
+        let reader = directory.read_filter(&name)?.unwrap();
+        let mut shards = BTreeMap::new();
+        for shard in reader.shards() {
+            let mut words = vec![0; Shape::of(&reader.header().spec).shard_words()];
+            reader.read_shard(shard, &mut words, &mut Err)?;
+            shards.insert(shard, words);
+        }
+        contents.filters.insert(name, shards);
+    }
+    directory.read_log(|record| {
+        contents.records.push(record);
+        Ok::<_, StoreError>(())
+    })?;
+    Ok(contents)
+}
+
+fn store(
+    directory: &DataDirectory,
+    header: &SnapshotHeader,
+    files: &SnapshotFiles,
+    word: u64,
+) -> SnapshotFiles {
+    let header = SnapshotHeader {
+        number: directory.new_number(),
+        ..header.clone()
+    };
+    let written = directory.write_snapshot(&header, &[0], |_, words| {
+        words.fill(word);
+        ShardState {
+            version: word,
+            keys_added: 1,
+            bits_set: u64::from(word.count_ones()) * words.len() as u64,
+        }
+    });
+    let files = files.with(&written.unwrap());
+    let (name, id) = (&header.name, header.filter);
+    directory.set_filter(name, id, &files, 1).unwrap();
+    files
+}
+
+/// Two filters, one of which has been stored twice, and a log of three segments.
+fn example() -> SimulatedDisk {
+    let disk = SimulatedDisk::default();
+    let directory = DataDirectory::on(Arc::new(disk.clone())).unwrap();
+    let mut log = LogWriter::begin(Arc::new(disk.clone()), 1, SEGMENT_BYTES).unwrap();
+    for name in ["other", "urls"] {
+        let request = SpecRequest {
+            layout: Layout::Blocked,
+            bit_count: Some(1024),
+            false_positive_rate: None,
+            hash_function: HashFunction::Xxh3_128,
+            ..SpecRequest::new(1000, 0.5)
+        };
+        let header = SnapshotHeader {
+            filter: FilterId(directory.new_number()),
+            number: 0,
+            name: name.parse().unwrap(),
+            spec: request.resolve().unwrap(),
+            secret: Secret::new(SECRET),
+            version: 1,
+            create_time: SystemTime::UNIX_EPOCH,
+            store_time: SystemTime::UNIX_EPOCH,
+        };
+        let files = store(&directory, &header, &SnapshotFiles::default(), 1);
+        if name == "urls" {
+            store(&directory, &header, &files, 3);
+        }
+    }
+    for version in 1..=90 {
+        let mut batch = Batch::default();
+        let hashes = (0..3).map(|i| KeyHash {
+            low: version,
+            high: i,
+        });
+        batch.push(FilterId(1 + version % 2), version, None, 3, hashes);
+        if log.room_bytes() < batch.bytes() {
+            log.go_on(SEGMENT_BYTES).unwrap();
+        }
+        log.write(&mut batch).unwrap();
+        log.sync().unwrap();
+    }
+    assert_eq!(log.sequence(), 3);
+    disk
+}
+
+fn inspect(disk: &SimulatedDisk) -> Inspection {
+    Inspection::on(Arc::new(disk.clone())).unwrap()
+}
+
+fn is_whole(inspection: &Inspection) -> bool {
+    inspection.damage().all(Damage::is_none)
+}
+
+/// The directory with one of its files changed.
+fn with(disk: &SimulatedDisk, file: &str, bytes: &[u8]) -> SimulatedDisk {
+    let damaged = disk.kill();
+    damaged.put(file, bytes);
+    damaged
+}
+
+/// What is told and what is saved goes together with what a start would have said. No more than
+/// so many records may be lost.
+fn check(damaged: &SimulatedDisk, whole: &Contents, most_lost: usize, what: &str) -> Salvaged {
+    let before = damaged.kill();
+    let started = read(&damaged.kill());
+    let inspection = match Inspection::on(Arc::new(damaged.clone())) {
+        Ok(inspection) => inspection,
+        Err(StoreError::NewerFormat { .. }) => {
+            assert!(
+                matches!(started, Err(StoreError::NewerFormat { .. })),
+                "{what}"
+            );
+            return Salvaged::default();
+        }
+        Err(error) => panic!("{what}: {error}"),
+    };
+    for name in before.names().unwrap() {
+        assert_eq!(
+            before.contents(&name),
+            damaged.contents(&name),
+            "{what}: looking changes {name}"
+        );
+    }
+    assert_eq!(
+        is_whole(&inspection),
+        started.is_ok(),
+        "{what}: {started:?}"
+    );
+    if let Err(error) = &started {
+        let told = inspection.damage().flat_map(|damage| &damage.first);
+        let told: Vec<String> = told.map(ToString::to_string).collect();
+        assert!(
+            told.contains(&error.to_string()),
+            "{what}: {error}: {told:?}"
+        );
+    }
+    let salvaged = inspection.salvage(SEGMENT_BYTES).unwrap();
+    let saved = read(damaged).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(is_whole(&inspect(damaged)), "{what}");
+    // What a start can read it reads, and nothing else was there.
+    if let Ok(started) = started {
+        assert_eq!(saved, started, "{what}");
+        return salvaged;
+    }
+    let is_new = |record: &Record| !whole.records.contains(record);
+    assert!(!saved.records.iter().any(is_new), "{what}");
+    let is_lost = |record: &&Record| !saved.records.contains(record);
+    let lost = whole.records.iter().filter(is_lost).count();
+    assert!(lost == 0 || salvaged.log, "{what}");
+    assert!(lost <= most_lost, "{what}: {lost} records are lost");
+    for (name, shards) in &whole.filters {
+        let Some(saved) = saved.filters.get(name) else {
+            assert!(salvaged.lost.contains(name), "{what}: {name}");
+            continue;
+        };
+        for (shard, words) in shards {
+            let found = saved
+                .get(shard)
+                .cloned()
+                .unwrap_or_else(|| vec![0; words.len()]);
+            let is_subset = found
+                .iter()
+                .zip(words)
+                .all(|(found, word)| found & !word == 0);
+            assert!(is_subset, "{what}: {name}");
+            if found != *words {
+                assert!(salvaged.filters.contains(name), "{what}: {name}");
+            }
+        }
+    }
+    salvaged
+}
+
+#[test]
+fn a_whole_directory_is_whole() {
+    let disk = example();
+    let inspection = inspect(&disk);
+    assert!(is_whole(&inspection));
+    let found: Vec<_> = inspection
+        .filters()
+        .map(|(name, filter)| (name.as_str(), filter.files, filter.keys_added))
+        .collect();
+    assert_eq!(found, [("other", 1, 1), ("urls", 1, 1)]);
+    let log = inspection.log();
+    assert_eq!((log.segments, log.keys), (3, 270));
+    let whole = read(&disk).unwrap();
+    let salvaged = check(&disk, &whole, 0, "nothing");
+    assert_eq!(salvaged.kept, [""; 0]);
+    assert_eq!(read(&disk).unwrap(), whole);
+}
+
+/// Each bit of each file, and each length: what a start refuses is told, nothing else is, and
+/// after what can be read was saved a start takes it.
+#[test]
+fn what_any_damage_leaves_is_saved() {
+    let disk = example();
+    let whole = read(&disk).unwrap();
+    for file in disk.names().unwrap() {
+        let good = disk.contents(&file).unwrap();
+        // Each of the first, where the headers are, and some of the others.
+        for bit in (0..good.len() * 8).filter(|bit| bit / 8 < 200 || bit % 97 == 0) {
+            let mut bytes = good.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let what = format!("bit {bit} of {file}");
+            // A batch, or all of a segment.
+            let most_lost = match file.ends_with(".log") {
+                true if bit < 64 * 8 => whole.records.len() / 2,
+                is_log => usize::from(is_log),
+            };
+            check(&with(&disk, &file, &bytes), &whole, most_lost, &what);
+        }
+        for length in (0..good.len()).filter(|length| length % 41 == 0) {
+            let what = format!("{file} cut to {length} bytes");
+            let most_lost = whole.records.len() / 2;
+            check(
+                &with(&disk, &file, &good[..length]),
+                &whole,
+                most_lost,
+                &what,
+            );
+        }
+        let damaged = disk.kill();
+        damaged.remove(&file).unwrap();
+        check(&damaged, &whole, 45, &format!("without {file}"));
+    }
+}
+
+/// No more is lost than what was damaged.
+#[test]
+fn what_is_not_damaged_is_kept() {
+    let disk = example();
+    let whole = read(&disk).unwrap();
+
+    // One batch in the middle of a segment.
+    let file = "0000000000000002.log";
+    let mut bytes = disk.contents(file).unwrap();
+    bytes[1000] ^= 1;
+    let damaged = with(&disk, file, &bytes);
+    let salvaged = check(&damaged, &whole, 1, "a batch");
+    assert_eq!(salvaged.kept, [format!("{file}.damaged")]);
+    assert_eq!(damaged.contents(&format!("{file}.damaged")), Some(bytes));
+    let saved = read(&damaged).unwrap();
+    assert_eq!(saved.records.len(), whole.records.len() - 1);
+    assert_eq!(saved.filters, whole.filters);
+
+    // The manifest.
+    let mut bytes = disk.contents(Manifest::FILE).unwrap();
+    bytes[100] ^= 1;
+    let damaged = with(&disk, Manifest::FILE, &bytes);
+    let salvaged = check(&damaged, &whole, 0, "the manifest");
+    assert_eq!(salvaged.kept, ["MANIFEST.damaged"]);
+    assert_eq!(damaged.contents("MANIFEST.damaged"), Some(bytes));
+    assert_eq!(read(&damaged).unwrap(), whole);
+
+    // A page, which is all of the filter's shard here; what the log holds comes back.
+    let names = disk.names().unwrap();
+    let file = names.iter().find(|name| name.starts_with("urls.")).unwrap();
+    let mut bytes = disk.contents(file).unwrap();
+    bytes[400] ^= 1;
+    let damaged = with(&disk, file, &bytes);
+    let salvaged = check(&damaged, &whole, 0, "a page");
+    assert_eq!(salvaged.filters, ["urls".parse().unwrap()]);
+    let directory = DataDirectory::on(Arc::new(damaged.clone())).unwrap();
+    let reader = directory
+        .read_filter(&salvaged.filters[0])
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        reader.header().version,
+        0,
+        "the log is to be read from there on"
+    );
+    assert_eq!(reader.header().secret, Secret::new(SECRET));
+    assert_eq!(read(&damaged).unwrap().records, whole.records);
+
+    // Its header.
+    let mut bytes = disk.contents(file).unwrap();
+    bytes[30] ^= 1;
+    let damaged = with(&disk, file, &bytes);
+    let salvaged = check(&damaged, &whole, 0, "a header");
+    assert_eq!(salvaged.lost, ["urls".parse().unwrap()]);
+    assert_eq!(salvaged.kept, [format!("{file}.damaged")]);
+}
+
+/// Wherever the power is cut, what could be saved before can be saved yet.
+#[test]
+fn saving_may_be_cut_short_anywhere() {
+    let disk = example();
+    let whole = read(&disk).unwrap();
+    let damaged = disk.kill();
+    for file in ["0000000000000002.log", "other.snapshot.0000000000000002"] {
+        let mut bytes = damaged.contents(file).unwrap();
+        bytes[400] ^= 1;
+        damaged.put(file, &bytes);
+    }
+    let done = damaged.kill();
+    inspect(&done).salvage(SEGMENT_BYTES).unwrap();
+    let saved = read(&done).unwrap();
+    assert_ne!(saved, whole);
+    for call in 0.. {
+        let tried = damaged.kill();
+        let inspection = inspect(&tried);
+        let begun = tried.calls();
+        tried.fail(begun + call, 1, Fault::PowerCut);
+        let result = inspection.salvage(SEGMENT_BYTES);
+        let is_done = result.is_ok() && tried.calls() <= begun + call;
+        let found = tried.cut(&mut Chance::new(call));
+        if read(&found.kill()).is_err() {
+            inspect(&found).salvage(SEGMENT_BYTES).unwrap();
+        }
+        let found = read(&found).unwrap();
+        assert_eq!(found.filters, saved.filters, "call {call}");
+        for record in &saved.records {
+            assert!(found.records.contains(record), "call {call}");
+        }
+        if is_done {
+            return;
+        }
+    }
+}
