@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::{
     batch::{KeyBatch, MAX_MESSAGE_BYTES, Message, MessageCodec},
+    budget::Budget,
     endpoint,
     error::Error,
     options::Options,
@@ -24,6 +25,7 @@ use crate::{
 pub struct Client {
     pub(crate) channel: Channel,
     pub(crate) options: Options,
+    budget: Arc<Budget>,
     endpoint: Arc<str>,
     filter: Arc<str>,
 }
@@ -47,9 +49,11 @@ impl Client {
     /// As for [`connect`](Self::connect).
     pub async fn connect_with(endpoint: &str, options: Options) -> Result<Self, Error> {
         let uri = endpoint::parse(endpoint)?;
+        let budget = Arc::new(Budget::new(options.retries_per_second));
         Ok(Self {
-            channel: endpoint::connect(&uri, &options).await?,
+            channel: endpoint::connect(&uri, &options, &budget).await?,
             options,
+            budget,
             endpoint: endpoint::name(&uri),
             filter: "".into(),
         })
@@ -183,7 +187,7 @@ impl Client {
         let expected = keys.len();
         let path = "/seenset.v1.DedupService/QueryAndAddBatch";
         let call = self.call("QueryAndAddBatch", Repeat::Safe);
-        let message = keys.into_message(&self.filter, &request_id())?;
+        let message = self.message_with_id(keys)?;
         let response: v1::QueryAndAddBatchResponse = self.run_batch(&call, path, message).await?;
         one_for_each(call.name, expected, response.seen)
     }
@@ -209,8 +213,13 @@ impl Client {
         .await
     }
 
-    pub(crate) fn message(&self, keys: KeyBatch) -> Result<Message, Error> {
+    fn message(&self, keys: KeyBatch) -> Result<Message, Error> {
         keys.into_message(&self.filter, "")
+    }
+
+    /// A message that the server knows again.
+    pub(crate) fn message_with_id(&self, keys: KeyBatch) -> Result<Message, Error> {
+        keys.into_message(&self.filter, &request_id())
     }
 
     /// The connection, for messages that are encoded already.
@@ -229,6 +238,7 @@ impl Client {
             name,
             repeat,
             endpoint: Arc::clone(&self.endpoint),
+            budget: Arc::clone(&self.budget),
         }
     }
 

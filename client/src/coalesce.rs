@@ -77,13 +77,14 @@ impl Coalescing {
     /// [`Client::query_and_add`], together with those that ask at the same time.
     ///
     /// Cancelling this before the key is sent leaves it unmarked; afterwards, the key is marked
-    /// though nobody is told.
+    /// though nobody is told. What was under way when the connection breaks is sent again, and
+    /// is answered as it would have been the first time.
     ///
     /// # Errors
     ///
     /// As [`Client::query_and_add`]: its own, if its key is refused and others are not, and
-    /// that of all that were under way, if the connection breaks. The deadline of the options
-    /// counts from when the key is sent.
+    /// that of all that were under way, if the server does not come back. The deadline of the
+    /// options counts from when the key is sent.
     pub async fn query_and_add(&self, key: &str) -> Result<bool, Error> {
         if key.len() > ENOUGH_BYTES {
             return self.client.query_and_add(key).await;

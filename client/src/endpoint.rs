@@ -9,6 +9,7 @@ use tonic::{
 };
 
 use crate::{
+    budget::Budget,
     error::Error,
     options::Options,
     retry::{Call, Repeat},
@@ -55,7 +56,11 @@ pub(crate) fn parse(text: &str) -> Result<Uri, Error> {
 }
 
 /// Connects, as often as `options` allow. From then on the channel reconnects by itself.
-pub(crate) async fn connect(uri: &Uri, options: &Options) -> Result<Channel, Error> {
+pub(crate) async fn connect(
+    uri: &Uri,
+    options: &Options,
+    budget: &Arc<Budget>,
+) -> Result<Channel, Error> {
     let endpoint = Endpoint::from(uri.clone())
         .connect_timeout(options.connect_timeout)
         .tcp_nodelay(true)
@@ -66,6 +71,7 @@ pub(crate) async fn connect(uri: &Uri, options: &Options) -> Result<Channel, Err
         name: "Connect",
         repeat: Repeat::Safe,
         endpoint: name(uri),
+        budget: Arc::clone(budget),
     };
     let connected = call.run(options, |_| async {
         match endpoint.connect().await {

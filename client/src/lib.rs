@@ -20,20 +20,20 @@
 //!
 //! # Retries
 //!
-//! A call is repeated, with growing pauses and within its deadline (see [`Options`]),
-//! where that is safe:
+//! A call is repeated, with growing pauses, within its deadline and a budget of all calls
+//! (see [`Options`]), where that is safe:
 //!
 //! | calls | repeated when |
 //! |---|---|
-//! | queries, adds, `query_and_add`, `query_and_add_batch`, showing filters, health | the server was UNAVAILABLE, the connection broke, or none was made |
-//! | the stream form and what is coalesced, store, making and deleting filters | no connection was made, so that the call can't have been sent |
+//! | queries, adds, `query_and_add` in all its forms, showing filters, health | the server was UNAVAILABLE, the connection broke, or none was made |
+//! | store, making and deleting filters | no connection was made, so that the call can't have been sent |
 //!
 //! A `query_and_add` that was sent may have marked its keys, and a second one would say
-//! "seen", and nobody would crawl them. So each carries an id (`request_id`), and the
-//! server tells a call that it knows what it told the first time, for as long as it
-//! remembers that (its `--retry-age` and `--retry-keys`). A call that still ends with
-//! [`Error::Broken`] or [`Error::Deadline`] may have marked its keys: what to make of it
-//! is the caller's decision. Batches of a stream carry no id yet.
+//! "seen", and nobody would crawl them. So each carries an id (`request_id`), each batch of
+//! a stream as well, and the server tells a call that it knows what it told the first time,
+//! for as long as it remembers that (its `--retry-age` and `--retry-keys`). A call that still
+//! ends with [`Error::Broken`] or [`Error::Deadline`] may have marked its keys: what to make
+//! of it is the caller's decision.
 //!
 //! # Layers
 //!
@@ -43,6 +43,7 @@
 
 mod admin;
 mod batch;
+mod budget;
 #[cfg(feature = "cli")]
 pub mod cli;
 mod client;

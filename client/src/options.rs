@@ -3,6 +3,11 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use tokio::time::Instant;
+
+/// What a longer deadline is cut down to: far from where clocks overflow, and the most
+/// that the header of a call can tell.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How long a [`Client`](crate::Client) waits and how often it tries.
 ///
@@ -24,6 +29,11 @@ pub struct Options {
     pub first_pause: Duration,
     /// Where the pause stops growing (before the random share). Default 2 s.
     pub longest_pause: Duration,
+    /// The repeated attempts a second that all calls of one connection may make together, beside
+    /// one for every five calls that are answered: or the callers of a server in trouble would
+    /// be what keeps it there. A call that is past this waits for its turn, within its deadline.
+    /// 0 counts as 1. Default 100.
+    pub retries_per_second: u32,
 }
 
 impl Default for Options {
@@ -34,11 +44,17 @@ impl Default for Options {
             attempts: 6,
             first_pause: Duration::from_millis(50),
             longest_pause: Duration::from_secs(2),
+            retries_per_second: 100,
         }
     }
 }
 
 impl Options {
+    /// When a call that begins now has to be answered.
+    pub(crate) fn deadline_from_now(&self) -> Instant {
+        Instant::now() + self.deadline.min(LONGEST_DEADLINE)
+    }
+
     /// The pauses between the attempts of one call; they end with the attempts.
     pub(crate) fn pauses(&self) -> ExponentialBackoff {
         ExponentialBuilder::default()

@@ -7,17 +7,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use backon::ExponentialBackoff;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Code, Response, Status};
 
 use crate::{
+    budget::Budget,
     error::{Cause, Error},
     options::Options,
 };
-
-/// What a longer deadline is cut down to: far from where clocks overflow, and the most
-/// that the header of a call can tell.
-const LONGEST_DEADLINE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What may be done twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +44,28 @@ pub(crate) struct Call {
     pub(crate) name: &'static str,
     pub(crate) repeat: Repeat,
     pub(crate) endpoint: Arc<str>,
+    pub(crate) budget: Arc<Budget>,
+}
+
+/// The pauses between the attempts of one call, which end with the last attempt.
+#[derive(Debug)]
+pub(crate) struct Pauses(ExponentialBackoff);
+
+impl Pauses {
+    /// How long to wait before the call is repeated after an attempt that ended with `status`;
+    /// `None` if it is not to be, as of the deadline among others: past that, what failed says
+    /// more than that time ran out.
+    pub(crate) fn next(
+        &mut self,
+        call: &Call,
+        status: &Status,
+        deadline: Instant,
+    ) -> Option<Duration> {
+        let pause = call.repeat.allows(status).then(|| self.0.next())??;
+        let left = deadline.saturating_duration_since(Instant::now() + pause);
+        let turn = (!left.is_zero()).then(|| call.budget.take(left))??;
+        Some(pause + turn)
+    }
 }
 
 impl Call {
@@ -59,30 +79,36 @@ impl Call {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let deadline = Instant::now() + options.deadline.min(LONGEST_DEADLINE);
-        let mut pauses = options.pauses();
+        let deadline = options.deadline_from_now();
+        let mut pauses = self.pauses(options);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             // tonic's own timer starts when the connection is there and stops at the
             // response headers: neither connecting nor a slow body would be covered.
             let status = match timeout_at(deadline, attempt(left)).await {
-                Ok(Ok(response)) => return Ok(response.into_inner()),
+                Ok(Ok(response)) => {
+                    self.budget.note_answer();
+                    return Ok(response.into_inner());
+                }
                 Ok(Err(status)) => status,
                 Err(_) => return Err(self.expired(options)),
             };
-            let pause = self.repeat.allows(&status).then(|| pauses.next()).flatten();
-            match pause {
-                // Past the deadline, what failed says more than that time ran out.
-                Some(pause) if Instant::now() + pause < deadline => sleep(pause).await,
-                _ => return Err(self.failed(options, status)),
+            match pauses.next(self, &status, deadline) {
+                Some(pause) => sleep(pause).await,
+                None => return Err(self.failed(options, status)),
             }
         }
+    }
+
+    pub(crate) fn pauses(&self, options: &Options) -> Pauses {
+        Pauses(options.pauses())
     }
 
     pub(crate) fn failed(&self, options: &Options, status: Status) -> Error {
         Error::from_status(self.name, &self.endpoint, options.deadline, status)
     }
 
+    #[cfg(feature = "cli")]
     pub(crate) fn broken(&self, reason: &str) -> Error {
         Error::Broken {
             call: self.name,
@@ -145,6 +171,7 @@ mod tests {
             name: "Test",
             repeat,
             endpoint: "http://test".into(),
+            budget: Arc::new(Budget::new(options.retries_per_second)),
         };
         let result: Result<(), _> = call
             .run(&options, |_| {
@@ -190,6 +217,7 @@ mod tests {
             name: "Test",
             repeat: Repeat::Safe,
             endpoint: "http://test".into(),
+            budget: Arc::new(Budget::new(1)),
         };
         let before = Instant::now();
         let result: Result<(), _> = call

@@ -395,7 +395,7 @@ async fn a_server_that_falls_silent_ends_the_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_breaks_ends_the_run() {
-    for mode in ["stream", "batch", "single", "coalesced"] {
+    for mode in ["stream", "batch", "single"] {
         let service = Service::start().await;
         service.state.lose_reply_of_call.store(20, SeqCst);
         let run = bench(
@@ -415,6 +415,17 @@ async fn a_connection_that_breaks_ends_the_run() {
             run.stderr
         );
     }
+}
+
+/// The client crate repeats what was under way, and a run that uses it goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn coalesced_calls_outlive_a_connection() {
+    let service = Service::start().await;
+    service.state.lose_reply_of_call.store(3, SeqCst);
+    let args = [&BRIEF[..], &["--mode", "coalesced"]].concat();
+    let run = bench(service.address, &args);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(service.calls() > 3, "{}", service.calls());
 }
 
 #[tokio::test(flavor = "multi_thread")]

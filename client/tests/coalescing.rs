@@ -6,7 +6,6 @@ mod support;
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
-use seenset_client::Error;
 use support::Service;
 use tokio::{
     task::JoinSet,
@@ -93,24 +92,44 @@ async fn what_is_behind_a_refused_batch_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_fails_those_under_way_and_no_others() {
+async fn callers_whose_answers_were_lost_get_them_again() {
     let service = Service::start().await;
     let client = service.client().await.coalescing();
     assert!(!client.query_and_add("before").await.unwrap());
-    service.state.lose_reply.store(1, SeqCst);
+    for round in 0..5 {
+        service.state.lose_reply.store(1, SeqCst);
+        let mut callers = JoinSet::new();
+        for number in 0..100 {
+            let client = client.clone();
+            // Two callers for each key.
+            let key = format!("{round} {}", number % 50);
+            callers.spawn(async move { client.query_and_add(&key).await.unwrap() });
+        }
+        let new = callers.join_all().await.into_iter().filter(|seen| !seen);
+        assert_eq!(new.count(), 50);
+        assert_eq!(service.state.lose_reply.load(SeqCst), 0);
+    }
+    assert!(client.query_and_add("before").await.unwrap());
+}
+
+#[tokio::test]
+async fn callers_are_told_when_the_server_does_not_come_back() {
+    let mut service = Service::start().await;
+    let client = service.client().await;
+    let client = client
+        .with_deadline(Duration::from_millis(300))
+        .coalescing();
+    assert!(!client.query_and_add("before").await.unwrap());
+    service.close().await;
     let mut callers = JoinSet::new();
     for number in 0..50 {
         let client = client.clone();
         callers.spawn(async move { client.query_and_add(&format!("{number}")).await });
     }
     for answer in callers.join_all().await {
-        // Those that were not sent with the first batch, or not at all, may have an answer.
-        match answer {
-            Ok(seen) => assert!(!seen),
-            Err(error) => assert!(matches!(error, Error::Broken { .. }), "{error:?}"),
-        }
+        answer.unwrap_err();
     }
-    assert_eq!(service.state.lose_reply.load(SeqCst), 0);
+    service.open().await;
     assert!(client.query_and_add("before").await.unwrap());
 }
 

@@ -82,35 +82,86 @@ async fn a_refused_batch_ends_the_stream_after_those_before_it() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_not_repeated_and_names_what_was_in_flight() {
+async fn batches_whose_answers_were_lost_get_them_again() {
     let service = Service::start().await;
     service.state.hold.store(3, SeqCst);
     let (mut sender, mut receiver) = service.client().await.stream(8);
+    // The first of them is applied before the connection breaks.
     service.state.lose_reply.store(1, SeqCst);
-    for (tag, key) in ["a", "b", "c"].into_iter().enumerate() {
-        sender.send([key], tag).await.unwrap();
+    for (tag, keys) in [["a", "x"], ["b", "a"], ["c", "x"]].into_iter().enumerate() {
+        sender.send(keys, tag).await.unwrap();
     }
-    let broken = receiver.recv().await.unwrap().unwrap_err();
-    assert!(matches!(broken.error, Error::Broken { .. }), "{broken:?}");
-    assert!(!broken.error.changed_nothing());
-    assert_eq!(broken.unanswered, [0, 1, 2]);
-    assert!(matches!(
-        sender.send(["d"], 3).await,
-        Err(Error::StreamClosed)
-    ));
-    assert_eq!(service.calls(), 1);
+    for (tag, seen) in [[false, false], [false, true], [false, true]]
+        .into_iter()
+        .enumerate()
+    {
+        let answered = receiver.recv().await.unwrap().unwrap();
+        assert_eq!((answered.tag, answered.seen), (tag, seen.to_vec()));
+    }
+    assert_eq!(service.calls(), 4);
+
+    // A stream that has nothing to do comes back when it has.
+    service.state.hold.store(0, SeqCst);
+    service.state.cut();
+    sender.send(["d"], 3).await.unwrap();
+    assert_eq!(receiver.recv().await.unwrap().unwrap().seen, [false]);
+    // And so does one whose server is starting.
+    service.state.unavailable.store(2, SeqCst);
+    sender.send(["d"], 4).await.unwrap();
+    drop(sender);
+    assert_eq!(receiver.recv().await.unwrap().unwrap().seen, [true]);
+    assert!(receiver.recv().await.is_none());
+    assert_eq!(service.calls(), 8);
+}
+
+/// Each break in the middle of many batches, whatever was applied, answered or on its way.
+#[tokio::test]
+async fn a_stream_that_breaks_again_and_again_loses_and_repeats_nothing() {
+    let service = Service::start().await;
+    let (mut sender, mut receiver) = service.client().await.stream(16);
+    let sending = tokio::spawn(async move {
+        for page in 0..2000_u32 {
+            let key = format!("{page}");
+            sender.send([&key, "shared", &key], page).await.unwrap();
+        }
+    });
+    for page in 0..2000 {
+        if page % 131 == 77 {
+            service.state.cut();
+        }
+        if page % 211 == 99 {
+            service.state.lose_reply.store(1, SeqCst);
+        }
+        let answered = receiver.recv().await.unwrap().unwrap();
+        assert_eq!(answered.tag, page);
+        assert_eq!(answered.seen, [false, page > 0, true], "page {page}");
+    }
+    assert!(receiver.recv().await.is_none());
+    sending.await.unwrap();
+    assert_eq!(service.state.len(), 2001);
 }
 
 #[tokio::test]
-async fn a_sender_that_waits_for_room_is_told_that_the_stream_broke() {
-    let service = Service::start().await;
+async fn a_stream_that_cannot_be_opened_again_names_what_was_in_flight() {
+    let mut service = Service::start().await;
     service.state.hang.store(1, SeqCst);
-    let (mut sender, mut receiver) = service.client().await.stream(1);
-    sender.send(["a"], ()).await.unwrap();
-    let waiting = tokio::spawn(async move { sender.send(["b"], ()).await });
+    let client = service.client().await;
+    let client = client.with_deadline(Duration::from_millis(400));
+    let (mut sender, mut receiver) = client.stream(2);
+    for (tag, key) in ["a", "b"].into_iter().enumerate() {
+        sender.send([key], tag).await.unwrap();
+    }
+    let waiting = tokio::spawn(async move { sender.send(["c"], 2).await });
     tokio::time::sleep(Duration::from_millis(50)).await;
-    service.state.cut();
-    assert!(receiver.recv().await.unwrap().is_err());
+    service.close().await;
+    let broken = receiver.recv().await.unwrap().unwrap_err();
+    assert!(
+        matches!(broken.error, Error::Connect { .. } | Error::Broken { .. }),
+        "{broken:?}"
+    );
+    assert_eq!(broken.unanswered, [0, 1]);
+    assert!(receiver.recv().await.is_none());
+    // Who waited for room is told.
     assert!(matches!(waiting.await.unwrap(), Err(Error::StreamClosed)));
 }
 

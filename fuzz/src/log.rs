@@ -89,7 +89,9 @@ impl Log {
 
     /// Opens a log behind the one there is.
     fn open(&self, directory: &DataDirectory) -> Result<LogWriter, StoreError> {
-        let found = directory.read_log(|_| Ok::<_, StoreError>(()))?;
+        let found = directory
+            .log()?
+            .read(|_| Ok::<_, StoreError>(()), &mut Err)?;
         let mut log = directory.open_log(&found, SEGMENT_BYTES)?;
         if self.has_tail {
             log.begin_tail(SEGMENT_BYTES)?;

@@ -129,10 +129,13 @@ fn read(directory: &DataDirectory) -> Result<Start, StoreError> {
         filters.insert(name, Stored { header, shards });
     }
     let mut records = Vec::new();
-    let log = directory.read_log(|record| {
-        records.push(record);
-        Ok::<_, StoreError>(())
-    })?;
+    let log = directory.log()?.read(
+        |record| {
+            records.push(record);
+            Ok::<_, StoreError>(())
+        },
+        &mut Err,
+    )?;
     let found = Found { filters, records };
     Ok(Start { found, files, log })
 }

@@ -22,7 +22,10 @@ use crate::{
     config::{Config, DurabilityMode, MAX_MESSAGE_BYTES, MemoryLimit},
     connections::Connections,
     cores::Cores,
-    engine::{Engine, EngineError, FilterStatus, Limits, Recovered, Settings, StoreOutcome, Torn},
+    engine::{
+        Engine, EngineError, FilterStatus, Limits, Progress, Recovered, Settings, StoreOutcome,
+        Torn,
+    },
     grpc::{self, Calls, Drain, Health, Services},
     store::{DataDirectory, FilterName, StoreError},
 };
@@ -38,6 +41,9 @@ const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 /// send: or the streams that wait for room for their message (see [`grpc::Calls`]) would keep
 /// the others, whose messages are under way, from making any.
 const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * STREAM_WINDOW_BYTES;
+
+/// How often a start that takes long says how far it has come.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long connections may take to close once the last call has been answered: a client that
 /// does not react to being asked to must not hold up the stop.
@@ -202,7 +208,10 @@ impl Server {
             filters: restored,
             replayed_keys,
             torn,
-        } = self.engine.recover(Some(request)).await?;
+        } = self
+            .engine
+            .recover_telling(Some(request), telling_from_time_to_time())
+            .await?;
         if let Some(Torn { path, at, bytes }) = torn {
             tracing::warn!(
                 file = %path.display(),
@@ -379,6 +388,26 @@ fn listen_hint(error: &io::Error) -> &'static str {
 /// The span of one call. It costs nothing where the log filter leaves it out.
 fn call_span(request: &Request<()>) -> Span {
     tracing::debug_span!("call", method = request.uri().path())
+}
+
+/// Leaves in the log how far a start has come, if it takes long.
+fn telling_from_time_to_time() -> impl FnMut(&Progress) {
+    let mut told = Instant::now();
+    move |progress| {
+        if told.elapsed() < PROGRESS_INTERVAL {
+            return;
+        }
+        told = Instant::now();
+        let Progress {
+            filter,
+            read_bytes,
+            bytes,
+        } = progress;
+        match filter {
+            Some(filter) => tracing::info!(%filter, read_bytes, bytes, "restoring a filter"),
+            None => tracing::info!(read_bytes, bytes, "reading the log"),
+        }
+    }
 }
 
 fn log_filter(filter: &FilterStatus, what: &str) {

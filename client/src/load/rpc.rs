@@ -1,5 +1,7 @@
 //! Calls as bytes: what goes before them, and what their answers may be.
 
+use std::sync::Arc;
+
 use bytes::{Buf, Bytes, BytesMut};
 use h2::{RecvStream, client::ResponseFuture};
 use tonic::{
@@ -17,6 +19,7 @@ use super::{
     connection::Connection,
 };
 use crate::{
+    budget::Budget,
     endpoint,
     error::Error,
     options::Options,
@@ -56,6 +59,7 @@ impl Rpc {
                 name: path.rsplit('/').next().unwrap_or(path),
                 repeat: Repeat::UnlessSent,
                 endpoint: endpoint::name(server),
+                budget: Arc::new(Budget::new(options.retries_per_second)),
             },
             options,
             head,

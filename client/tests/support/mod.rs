@@ -48,6 +48,8 @@ pub struct State {
     pub lose_reply_of_call: AtomicUsize,
     /// So many calls are never answered.
     pub hang: AtomicUsize,
+    /// Nor are any from this number on, counted from 1.
+    pub hang_from_call: AtomicUsize,
     /// So many calls are answered as if they had added nothing.
     pub forget: AtomicUsize,
     /// The filters that were made and not removed.
@@ -100,7 +102,8 @@ impl State {
         if take(&self.unavailable) {
             return Err(Status::unavailable("recovering"));
         }
-        if take(&self.hang) {
+        let hangs_from = self.hang_from_call.load(SeqCst);
+        if take(&self.hang) || (hangs_from > 0 && call >= hangs_from) {
             std::future::pending::<()>().await;
         }
         if keys.iter().any(|key| key == "refuse me") {

@@ -39,7 +39,7 @@ pub use filters::{Creation, Page};
 pub use guarded::{FilterStatus, LastStore, StoreReport};
 pub use journal::Durability;
 pub use limits::Limits;
-pub use recovery::Recovered;
+pub use recovery::{Progress, Recovered};
 pub use requests::RequestLimits;
 pub use storing::StoreOutcome;
 pub use unsettled::Unsettled;
@@ -175,7 +175,22 @@ impl Engine {
     /// [`EngineError::Stopping`] soon after [`Self::close`]. The engine then goes on refusing
     /// calls, and no file is changed.
     pub async fn recover(&self, default: Option<SpecRequest>) -> Result<Recovered, EngineError> {
-        let recovered = self.blocking(Inner::recover).await?;
+        self.recover_telling(default, |_| {}).await
+    }
+
+    /// [`Self::recover`] for whoever wants to be told how far it has come, whenever some MiB have
+    /// been read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::recover`].
+    pub async fn recover_telling(
+        &self,
+        default: Option<SpecRequest>,
+        mut tell: impl FnMut(&Progress) + Send + 'static,
+    ) -> Result<Recovered, EngineError> {
+        let recover = move |inner: &Inner| inner.recover(&mut tell);
+        let recovered = self.blocking(recover).await?;
         if let Some(request) = default {
             let name = filter_name("name", FilterName::DEFAULT)?;
             if self.inner.registry.get(&name).is_none() {

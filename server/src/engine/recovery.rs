@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     sync::Arc,
 };
 
@@ -13,11 +14,33 @@ use super::{
 };
 use crate::{
     filter::hash::KeyHash,
-    store::{DataDirectory, FilterId, FoundLog},
+    store::{FilterId, FoundLog, LogReader, Record},
 };
 
 /// How many keys of the log are added at once.
 const REPLAY_KEYS: usize = 4096;
+
+/// How much of the log is read before that is told.
+const REPORT_BYTES: u64 = 1 << 20;
+
+/// How far a start has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being read: the snapshots of a filter, or else the log.
+    pub filter: Option<FilterName>,
+    /// How much of that has been read.
+    pub read_bytes: u64,
+    /// How much there is.
+    pub bytes: u64,
+}
+
+impl Progress {
+    /// Tells that so much more has been read.
+    fn advance(&mut self, bytes: u64, tell: &mut impl FnMut(&Self)) {
+        self.read_bytes += bytes;
+        tell(self);
+    }
+}
 
 /// What was there at the start.
 #[derive(Debug)]
@@ -32,12 +55,23 @@ pub struct Recovered {
 
 impl Inner {
     /// Restores all filters, and then opens a log behind the end of the one there is.
-    pub(super) fn recover(&self) -> Result<Recovered, EngineError> {
-        let closed = || self.gate.pass().is_err();
+    pub(super) fn recover(
+        &self,
+        tell: &mut impl FnMut(&Progress),
+    ) -> Result<Recovered, EngineError> {
         let mut filters = BTreeMap::new();
         for name in self.directory.filters() {
             if let Some(stored) = self.directory.read_filter(&name)? {
-                let filter = GuardedFilter::restore(stored, &self.budget, closed)?;
+                let mut progress = Progress {
+                    bytes: stored.bytes(),
+                    filter: Some(name),
+                    read_bytes: 0,
+                };
+                let advance = |bytes| {
+                    progress.advance(bytes, tell);
+                    self.gate.pass().map(|_| ())
+                };
+                let filter = GuardedFilter::restore(stored, &self.budget, advance)?;
                 filters.insert(filter.id(), filter);
             }
         }
@@ -45,7 +79,19 @@ impl Inner {
             found,
             keys: replayed_keys,
             filters: with_log,
-        } = replay(&self.directory, &filters, &self.requests, closed)?;
+        } = {
+            let log = self.directory.log()?;
+            let mut progress = Progress {
+                filter: None,
+                read_bytes: 0,
+                bytes: log.bytes()?,
+            };
+            let advance = |bytes| {
+                progress.advance(bytes, tell);
+                self.gate.pass().map(|_| ())
+            };
+            replay(&log, &filters, &self.requests, advance)?
+        };
         if self.durability != Durability::Snapshot {
             let log = self.directory.open_log(&found, self.segment_bytes)?;
             // Those whose log held nothing new have no need of it any more. Of one that is not
@@ -99,15 +145,20 @@ struct Replayed {
 
 /// Adds to the filters what the log holds and their snapshots do not.
 fn replay(
-    directory: &DataDirectory,
+    log: &LogReader<'_>,
     filters: &BTreeMap<FilterId, GuardedFilter>,
     requests: &Requests,
-    stopped: impl Fn() -> bool,
+    mut advance: impl FnMut(u64) -> Result<(), EngineError>,
 ) -> Result<Replayed, EngineError> {
     // Many small records are added together: it is enough that the version is not less.
     let mut waiting: BTreeMap<FilterId, (u64, Vec<KeyHash>)> = BTreeMap::new();
     let mut keys = 0;
-    let found = directory.read_log(|record| {
+    let mut unreported_bytes = 0;
+    let visit = |record: Record| -> Result<(), EngineError> {
+        unreported_bytes += record.encoded_bytes();
+        if unreported_bytes >= REPORT_BYTES {
+            advance(mem::take(&mut unreported_bytes))?;
+        }
         // Others have been deleted.
         let Some(filter) = filters.get(&record.filter) else {
             return Ok(());
@@ -133,11 +184,9 @@ fn replay(
         }
         filter.replay(*version, hashes);
         hashes.clear();
-        if stopped() {
-            return Err(EngineError::Stopping);
-        }
         Ok(())
-    })?;
+    };
+    let found = log.read(visit, &mut Err)?;
     for (id, (version, hashes)) in &waiting {
         if let Some(filter) = filters.get(id) {
             filter.replay(*version, hashes);

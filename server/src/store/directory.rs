@@ -9,8 +9,8 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    Disk, FilterId, FilterName, FoundLog, LogReader, LogWriter, Record, Segment, SnapshotFiles,
-    StoreError, SystemDisk, Tail, log,
+    Disk, FilterId, FilterName, FoundLog, LogReader, LogWriter, Segment, SnapshotFiles, StoreError,
+    SystemDisk, Tail, log,
     manifest::{Manifest, NotWritten, StoredFilter},
     names::{self, Kind},
 };
@@ -204,20 +204,12 @@ impl DataDirectory {
         self.manifest.lock().log_from()
     }
 
-    /// Reads the log of all filters.
+    /// The log of all filters, to be read.
     ///
     /// # Errors
     ///
-    /// [`StoreError`], or what `visit` returned.
-    pub fn read_log<E: From<StoreError>>(
-        &self,
-        visit: impl FnMut(Record) -> Result<(), E>,
-    ) -> Result<FoundLog, E> {
-        self.log()?.read(visit, &mut Err)
-    }
-
-    /// The log of all filters, to be read.
-    pub(super) fn log(&self) -> Result<LogReader<'_>, StoreError> {
+    /// [`StoreError::Io`].
+    pub fn log(&self) -> Result<LogReader<'_>, StoreError> {
         let (first, last) = {
             let manifest = self.manifest.lock();
             (manifest.log_from(), manifest.last_segment())

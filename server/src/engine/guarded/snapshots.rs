@@ -75,17 +75,17 @@ pub struct Turn {
 }
 
 impl GuardedFilter {
-    /// The filter that is stored. Between two shards `stopped` may end it.
+    /// The filter that is stored. Tells `advance` how much has been read, which may end it.
     ///
     /// # Errors
     ///
     /// As [`Self::new`], but for [`EngineError::RestoreOverBudget`] if the filter does not fit
     /// the budget; [`EngineError::Snapshot`] or [`EngineError::StorageFailed`] if a shard is
-    /// damaged or cannot be read; [`EngineError::Stopping`] if it was ended.
+    /// damaged or cannot be read; what `advance` returned.
     pub fn restore(
         stored: FilterReader,
         budget: &Arc<MemoryBudget>,
-        stopped: impl Fn() -> bool,
+        mut advance: impl FnMut(u64) -> Result<(), EngineError>,
     ) -> Result<Self, EngineError> {
         let SnapshotHeader {
             filter,
@@ -104,12 +104,10 @@ impl GuardedFilter {
             other => other,
         })?;
         for index in stored.shards() {
-            if stopped() {
-                return Err(EngineError::Stopping);
-            }
             // The shards of the spec, as many as `new` makes.
             let shard = filter.shards.get_mut(index);
             shard.state = stored.read_shard(index, &mut shard.words, &mut Err)?;
+            advance(size_of_val(&*shard.words) as u64)?;
         }
         let files = stored.files();
         // Shards that were copied late hold changes of calls that came after the version.

@@ -199,7 +199,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
             let before = acknowledged.load(Ordering::Acquire);
             let version = store_while(&filter, &directory, &gate).unwrap().version;
             let stored = directory.read_filter(filter.name()).unwrap().unwrap();
-            let restored = GuardedFilter::restore(stored, &budget, || false).unwrap();
+            let restored = GuardedFilter::restore(stored, &budget, |_| Ok(())).unwrap();
             for index in 0..before {
                 assert!(
                     restored.query(key(index).as_bytes()).value,
@@ -266,7 +266,7 @@ fn a_snapshot_holds_what_has_changed() {
     assert_eq!((nothing.version, nothing.written_bytes), (2, 0));
 
     let stored = directory.read_filter(filter.name()).unwrap().unwrap();
-    let restored = GuardedFilter::restore(stored, &MemoryBudget::new(1 << 30), || false).unwrap();
+    let restored = GuardedFilter::restore(stored, &MemoryBudget::new(1 << 30), |_| Ok(())).unwrap();
     assert!(!restored.has_changed());
     assert_eq!(restored.status().keys_added, filter.status().keys_added);
     assert!(restored.query(b"one more").value);

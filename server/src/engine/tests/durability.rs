@@ -76,6 +76,41 @@ async fn a_killed_process_loses_nothing_and_a_snapshot_alone_does() {
     }
 }
 
+/// What a start that takes long can be asked meanwhile.
+#[tokio::test]
+async fn a_start_tells_how_far_it_has_come() {
+    let disk = SimulatedDisk::default();
+    let engine = start(&disk, INTERVAL).await.unwrap();
+    let large = SpecRequest::new(250_000, 0.001);
+    engine.create_filter("urls", large).await.unwrap();
+    engine.add("urls", "a").await.unwrap();
+    engine.store("urls").await.unwrap();
+    for number in 0..250 {
+        let keys: Vec<String> = (0..1000).map(|i| key(number * 1000 + i)).collect();
+        engine.add_batch("urls", keys).await.unwrap();
+    }
+    let killed = disk.kill();
+    let engine = on(&killed, INTERVAL).unwrap();
+    let mut seen = Vec::new();
+    let recovered = engine
+        .inner
+        .recover(&mut |progress: &Progress| seen.push(progress.clone()));
+    assert_eq!(recovered.unwrap().filters.len(), 1);
+    let (log, filters): (Vec<_>, Vec<_>) = seen
+        .into_iter()
+        .partition(|progress| progress.filter.is_none());
+    assert!(
+        filters
+            .iter()
+            .any(|progress| progress.read_bytes == progress.bytes)
+    );
+    assert!(log.len() > 2 && log.is_sorted_by_key(|progress| progress.read_bytes));
+    assert!(
+        log.iter()
+            .all(|progress| progress.read_bytes <= progress.bytes)
+    );
+}
+
 #[tokio::test]
 async fn a_log_that_is_switched_on_and_off_loses_nothing() {
     let disk = SimulatedDisk::default();

@@ -39,10 +39,13 @@ fn read(disk: &SimulatedDisk) -> Result<Contents, StoreError> {
         }
         contents.filters.insert(name, shards);
     }
-    directory.read_log(|record| {
-        contents.records.push(record);
-        Ok::<_, StoreError>(())
-    })?;
+    directory.log()?.read(
+        |record| {
+            contents.records.push(record);
+            Ok::<_, StoreError>(())
+        },
+        &mut Err,
+    )?;
     Ok(contents)
 }
 

@@ -165,6 +165,20 @@ impl<'a> LogReader<'a> {
         last.unwrap_or_default().max(self.last)
     }
 
+    /// The bytes of the segments that are there, with the room that is kept in them.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    pub fn bytes(&self) -> Result<u64, StoreError> {
+        let bytes_of = |&sequence| {
+            let name = file_name(sequence);
+            let bytes = self.disk.open(&name).and_then(|file| file.bytes());
+            bytes.map_err(|error| StoreError::io("read", self.disk.path().join(name), error))
+        };
+        self.sequences.iter().map(bytes_of).sum()
+    }
+
     /// The number of segments that are there.
     pub fn segments(&self) -> usize {
         self.sequences.len()

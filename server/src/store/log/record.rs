@@ -26,6 +26,13 @@ pub struct Record {
     pub hashes: Vec<KeyHash>,
 }
 
+impl Record {
+    /// The bytes that it takes in the log, at most.
+    pub fn encoded_bytes(&self) -> u64 {
+        encoded_bytes(self.hashes.len()) as u64
+    }
+}
+
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Head {

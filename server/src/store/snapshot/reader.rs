@@ -204,6 +204,12 @@ impl FilterReader {
         SnapshotFiles::opened(&self.snapshots)
     }
 
+    /// The bytes of the shards that hold any bits.
+    pub fn bytes(&self) -> u64 {
+        let shard_bytes = Shape::of(&self.header.spec).shard_bits() / 8;
+        self.shards.len() as u64 * shard_bytes
+    }
+
     /// The shards that hold any bits.
     pub fn shards(&self) -> impl ExactSizeIterator<Item = usize> {
         self.shards.keys().copied()

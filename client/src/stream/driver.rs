@@ -1,0 +1,252 @@
+//! The task between the call and the two halves of a stream.
+
+use std::{collections::VecDeque, io, pin::Pin, sync::Arc};
+
+use seenset_proto::v1::QueryAndAddStreamResponse;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Request, Response, Status, Streaming, codegen::http::uri::PathAndQuery};
+
+use super::{Answered, Broken};
+use crate::{
+    batch::{Message, MessageCodec},
+    client::{Client, one_for_each},
+    error::Error,
+    retry::{Call, Pauses, Repeat},
+};
+
+const CALL: &str = "QueryAndAddStream";
+
+/// A batch that has no answer.
+pub(super) struct Pending<T> {
+    pub(super) tag: T,
+    pub(super) count: usize,
+    /// Kept until it is answered: it may have to be sent again.
+    pub(super) message: Message,
+    pub(super) permit: OwnedSemaphorePermit,
+}
+
+/// What the receiving half takes, and the room in the window that this frees.
+pub(super) type Outcome<T> = (Result<Answered<T>, Broken<T>>, Option<OwnedSemaphorePermit>);
+
+/// The task. It opens the call, and opens it again if it breaks.
+pub(super) struct Driver<T> {
+    client: Client,
+    call: Call,
+    window: Arc<Semaphore>,
+    /// What is to be sent; `None` when no more comes.
+    coming: Option<mpsc::UnboundedReceiver<Pending<T>>>,
+    answers: mpsc::UnboundedSender<Outcome<T>>,
+    /// What has been sent, in that order.
+    unanswered: VecDeque<Pending<T>>,
+    /// When the first of that has to be answered.
+    deadline: Instant,
+    /// Those before the stream is opened again. They begin anew with each answer.
+    pauses: Pauses,
+}
+
+/// How a call ended.
+enum End {
+    /// All is answered, or nobody is left to be told.
+    Done,
+    /// It is not to be made again.
+    Failed(Error),
+    /// It broke.
+    Broke(Status),
+}
+
+impl<T> Driver<T> {
+    pub(super) fn new(
+        client: Client,
+        window: Arc<Semaphore>,
+        coming: mpsc::UnboundedReceiver<Pending<T>>,
+        answers: mpsc::UnboundedSender<Outcome<T>>,
+    ) -> Self {
+        let call = client.call(CALL, Repeat::Safe);
+        Self {
+            pauses: call.pauses(&client.options),
+            deadline: Instant::now(),
+            client,
+            call,
+            window,
+            coming: Some(coming),
+            answers,
+            unanswered: VecDeque::new(),
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            // A call is opened for a first batch: a server may hold back its headers until it
+            // has something to answer.
+            if self.unanswered.is_empty() && !self.wait_for_first().await {
+                break;
+            }
+            let status = match self.attempt().await {
+                End::Done => break,
+                End::Failed(error) => return self.fail(error),
+                End::Broke(status) => status,
+            };
+            // One that had nothing to do is opened again when there is something.
+            if self.unanswered.is_empty() {
+                continue;
+            }
+            let Some(pause) = self.pauses.next(&self.call, &status, self.deadline) else {
+                let error = self.call.failed(&self.client.options, status);
+                return self.fail(error);
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = self.answers.closed() => break,
+            }
+        }
+        self.window.close();
+    }
+
+    /// Waits for a batch; `false` if none can come, or nobody is left to be told of its answer.
+    async fn wait_for_first(&mut self) -> bool {
+        let Some(coming) = &mut self.coming else {
+            return false;
+        };
+        let first = tokio::select! {
+            biased;
+            first = coming.recv() => first,
+            () = self.answers.closed() => None,
+        };
+        let is_there = first.is_some();
+        self.unanswered.extend(first);
+        self.deadline = self.client.options.deadline_from_now();
+        is_there
+    }
+
+    /// Makes the call, and sends what is unanswered and what comes.
+    async fn attempt(&mut self) -> End {
+        let (outbound, messages) = mpsc::unbounded_channel();
+        let mut responses = Responses::open(&self.client, messages);
+        // Where nobody takes them any more the call has ended, and tells so itself.
+        for pending in &self.unanswered {
+            let _ = outbound.send(pending.message.clone());
+        }
+        let mut outbound = Some(outbound);
+        loop {
+            if self.coming.is_none() {
+                if self.unanswered.is_empty() {
+                    return End::Done;
+                }
+                // The server is told that these are all.
+                outbound = None;
+            }
+            tokio::select! {
+                biased;
+                response = responses.next() => {
+                    if let Err(end) = self.take(response) {
+                        return end;
+                    }
+                }
+                pending = next_of(&mut self.coming) => match pending {
+                    None => self.coming = None,
+                    Some(pending) => {
+                        if self.unanswered.is_empty() {
+                            self.deadline = self.client.options.deadline_from_now();
+                        }
+                        let outbound = outbound.as_ref();
+                        let _ = outbound.map(|outbound| outbound.send(pending.message.clone()));
+                        self.unanswered.push_back(pending);
+                    }
+                },
+                () = sleep_until(self.deadline), if !self.unanswered.is_empty() => {
+                    return End::Failed(self.call.expired(&self.client.options));
+                }
+                () = self.answers.closed() => return End::Done,
+            }
+        }
+    }
+
+    /// Pairs an answer with the batch that it is to.
+    fn take(
+        &mut self,
+        response: Result<Option<QueryAndAddStreamResponse>, Status>,
+    ) -> Result<(), End> {
+        let ended = || {
+            let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the server ended the stream");
+            End::Broke(Status::from_error(Box::new(error)))
+        };
+        let response = response.map_err(End::Broke)?.ok_or_else(ended)?;
+        let expected = self.unanswered.front().map_or(0, |first| first.count);
+        let seen = one_for_each(CALL, expected, response.seen).map_err(End::Failed)?;
+        // One to nothing has no answers for any key.
+        let Some(first) = self.unanswered.pop_front() else {
+            return Ok(());
+        };
+        self.call.budget.note_answer();
+        self.pauses = self.call.pauses(&self.client.options);
+        self.deadline = self.client.options.deadline_from_now();
+        let answered = Answered {
+            tag: first.tag,
+            seen,
+        };
+        let told = self.answers.send((Ok(answered), Some(first.permit)));
+        told.map_err(|_| End::Done)
+    }
+
+    /// Ends both halves: the sender can send no more, and the receiver is told why.
+    fn fail(mut self, error: Error) {
+        self.window.close();
+        if let Some(coming) = &mut self.coming {
+            coming.close();
+            while let Ok(pending) = coming.try_recv() {
+                self.unanswered.push_back(pending);
+            }
+        }
+        let unanswered = self.unanswered.into_iter().map(|pending| pending.tag);
+        let unanswered = unanswered.collect();
+        // That nobody listens any more is no error: both halves may be gone.
+        let _ = self.answers.send((Err(Broken { error, unanswered }), None));
+    }
+}
+
+/// What comes next; waits for ever where nothing can.
+async fn next_of<T>(coming: &mut Option<mpsc::UnboundedReceiver<T>>) -> Option<T> {
+    match coming {
+        Some(coming) => coming.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+type Opening = Pin<
+    Box<dyn Future<Output = Result<Response<Streaming<QueryAndAddStreamResponse>>, Status>> + Send>,
+>;
+
+/// The answers of one call, which is being made or has been.
+enum Responses {
+    Opening(Opening),
+    Open(Box<Streaming<QueryAndAddStreamResponse>>),
+}
+
+impl Responses {
+    fn open(client: &Client, messages: mpsc::UnboundedReceiver<Message>) -> Self {
+        let client = client.clone();
+        Self::Opening(Box::pin(async move {
+            let mut grpc = client.ready().await?;
+            let path = PathAndQuery::from_static("/seenset.v1.DedupService/QueryAndAddStream");
+            // No timeout for the server: it would end the stream as a whole.
+            let request = Request::new(UnboundedReceiverStream::new(messages));
+            grpc.streaming(request, path, MessageCodec::default()).await
+        }))
+    }
+
+    /// The next one; `None` when the server has ended the stream. Cancelling this loses nothing.
+    async fn next(&mut self) -> Result<Option<QueryAndAddStreamResponse>, Status> {
+        loop {
+            match self {
+                Self::Opening(opening) => {
+                    *self = Self::Open(Box::new(opening.await?.into_inner()));
+                }
+                Self::Open(responses) => return responses.message().await,
+            }
+        }
+    }
+}
