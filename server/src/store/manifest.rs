@@ -18,7 +18,7 @@ use super::{
 
 const MAGIC: [u8; 8] = *b"SEENMANI";
 /// The format that is written, and the newest that is read.
-const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 1;
 
 /// All filters of a data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -35,9 +35,10 @@ pub use disk::{Disk, DiskFile, SystemDisk};
 pub use error::{OnDamage, StoreError};
 pub use inspection::{Damage, FilterFindings, Inspection, LogFindings, Salvaged};
 pub use log::{
-    Batch, FilterId, FoundLog, LogEnd, LogReader, LogWriter, PendingSync, Record, RequestId,
-    Segment, Tail, Torn,
+    Batch, FORMAT as LOG_FORMAT, FilterId, FoundLog, LogEnd, LogReader, LogWriter, PendingSync,
+    Record, RequestId, Segment, Tail, Torn,
 };
+pub use manifest::FORMAT as MANIFEST_FORMAT;
 pub use name::{FilterName, NameError};
 pub use snapshot::{
     FORMAT as SNAPSHOT_FORMAT, FilterReader, ShardState, SnapshotFiles, SnapshotHeader, Written,

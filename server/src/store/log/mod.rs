@@ -28,6 +28,7 @@ mod segment;
 mod tail;
 mod writer;
 
+pub use self::segment::FORMAT;
 pub(super) use self::segment::{file_name as segment_file, sequence as segment_of};
 pub use self::{
     batch::Batch,

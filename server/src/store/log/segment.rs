@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::store::{MAX_NUMBER, StoreError};
 
 /// The format that is written, and the newest that is read.
-const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 1;
 const MAGIC: [u8; 8] = *b"SEENSLOG";
 const SUFFIX: &str = ".log";
 
