@@ -56,6 +56,7 @@ use crate::{
         sizing,
         spec::FilterSpec,
     },
+    planted::Bug,
     store::{FilterId, FilterName, RequestId},
 };
 
@@ -229,7 +230,10 @@ impl GuardedFilter {
         let value = self.shape.contains(&shard.words, hash);
         Answer {
             value,
-            rests_on: if value { shard.state.version } else { 0 },
+            rests_on: match value && !Bug::SeenWithoutWaiting.is_planted() {
+                true => shard.state.version,
+                false => 0,
+            },
         }
     }
 
@@ -237,10 +241,17 @@ impl GuardedFilter {
     #[inline]
     fn insert(&self, hash: KeyHash, change: Change<'_>) -> Answer<bool> {
         let mut turn = self.turn_of(change.request);
+        let was_seen = Bug::BitByBit.is_planted() && self.contains(hash).value;
         let mut shard = self.shards.write(self.shape.shard(hash));
-        let bits_added = self.shape.insert(&mut shard.words, hash);
+        let mut bits_added = self.shape.insert(&mut shard.words, hash);
+        if Bug::BitByBit.is_planted() {
+            bits_added = u32::from(!was_seen);
+        }
         if bits_added == 0 {
-            let rests_on = shard.state.version;
+            let rests_on = match Bug::SeenWithoutWaiting.is_planted() {
+                true => 0,
+                false => shard.state.version,
+            };
             drop(shard);
             let is_own = turn.as_mut().is_some_and(|turn| turn.has_won(hash));
             return Answer {
@@ -283,6 +294,7 @@ impl GuardedFilter {
         }
         if let (Some(log), Some(room)) = (&self.log, room) {
             let id = turn.map(Turn::id);
+            let id = id.filter(|_| !Bug::RequestNotLogged.is_planted());
             log.append(room, version, id.as_ref(), count, hashes);
         }
     }

@@ -14,6 +14,7 @@ use super::{
     manifest::{Manifest, NotWritten, StoredFilter},
     names::{self, Kind},
 };
+use crate::planted::Bug;
 
 /// A data directory, which no other process works in.
 #[derive(Debug)]
@@ -225,7 +226,9 @@ impl DataDirectory {
     /// [`StoreError::Io`].
     pub fn open_log(&self, found: &FoundLog, segment_bytes: u64) -> Result<LogWriter, StoreError> {
         // What is written from now on says that it is there.
-        found.settle(&*self.disk)?;
+        if !Bug::FoundNotSettled.is_planted() {
+            found.settle(&*self.disk)?;
+        }
         let end = found.end;
         let next = end.sequence + 1;
         let segment = Segment::create(&*self.disk, next, segment_bytes)?;
@@ -260,6 +263,9 @@ impl DataDirectory {
         let mut manifest = self.manifest.lock();
         let mut changed = manifest.clone();
         change(&mut changed);
+        if Bug::RemovedTooEarly.is_planted() {
+            self.remove_snapshots(&manifest, &changed);
+        }
         if let Err(NotWritten { error, may_stand }) = changed.write(&*self.disk) {
             if !may_stand {
                 self.remove_snapshots(&changed, &manifest);

@@ -15,6 +15,7 @@ use super::{
     Disk, FilterId, FilterName, MAX_NUMBER, StoreError,
     names::{Kind, TEMPORARY_SUFFIX},
 };
+use crate::planted::Bug;
 
 const MAGIC: [u8; 8] = *b"SEENMANI";
 /// The format that is written, and the newest that is read.
@@ -196,8 +197,17 @@ impl Manifest {
             file.write_all_at(&self.encode(), 0)?;
             file.sync()
         };
+        if Bug::ManifestInPlace.is_planted() {
+            let file = disk.create(Self::FILE).map_err(failed(true))?;
+            let written = file.write_all_at(&self.encode(), 0);
+            let synced = written.and_then(|()| file.sync());
+            return synced.and_then(|()| disk.sync()).map_err(failed(true));
+        }
         prepare().map_err(failed(false))?;
         let replaced = disk.rename(&temporary, Self::FILE);
+        if Bug::DirectorySyncLeftOut.is_planted() {
+            return replaced.map_err(failed(true));
+        }
         // Whether a rename that failed has been done is the system's secret.
         replaced.and_then(|()| disk.sync()).map_err(failed(true))
     }

@@ -15,6 +15,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use super::GuardedFilter;
 use crate::{
     engine::{EngineError, budget::MemoryBudget, gate::Gate, journal::FilterLog},
+    planted::Bug,
     store::{DataDirectory, FilterName, FilterReader, SnapshotFiles, SnapshotHeader, StoreError},
 };
 
@@ -131,7 +132,8 @@ impl GuardedFilter {
     /// Whether the last snapshot holds all changes of a version.
     pub fn is_stored(&self, version: u64) -> bool {
         let last = *self.last_store.lock();
-        last.is_some_and(|last| version <= last.version)
+        let left_out = u64::from(Bug::ReplayLeavesOut.is_planted());
+        last.is_some_and(|last| version <= last.version + left_out)
     }
 
     /// Waits until no other writes or removes the snapshot.
@@ -169,7 +171,11 @@ impl GuardedFilter {
         let begun = Instant::now();
         let stored = *self.last_store.lock();
         // See the module's argument above.
-        let version = gate.between_calls(|| self.version.load(Ordering::Acquire));
+        let version = || self.version.load(Ordering::Acquire);
+        let version = match Bug::SnapshotAmidCalls.is_planted() {
+            true => version(),
+            false => gate.between_calls(version),
+        };
         let written_bytes = match stored {
             Some(stored) if stored.version == version => 0,
             _ => self.write(directory, files, version, stored)?,
@@ -215,6 +221,10 @@ impl GuardedFilter {
             }
         }
         let shards = files.next(changed, with_keys, self.shape.shard_bits() / 8);
+        if Bug::DirtyMarkClearedTooEarly.is_planted() {
+            let time = header.store_time;
+            *self.last_store.lock() = Some(LastStore { version, time });
+        }
         let mut latest = version;
         let written = directory.write_snapshot(&header, &shards, |shard, words| {
             // The shards of the spec, as many as `new` made.
@@ -225,7 +235,9 @@ impl GuardedFilter {
         })?;
         // A key that a crash leaves in the snapshot and not in the log would be seen by
         // everybody, also by a request that is repeated because nobody has answered it.
-        let logged = self.log.as_ref().map_or(Ok(()), |log| log.flush(latest));
+        let log = self.log.as_ref();
+        let log = log.filter(|_| !Bug::SnapshotAheadOfTheLog.is_planted());
+        let logged = log.map_or(Ok(()), |log| log.flush(latest));
         logged.map_err(|error| directory.give_up_snapshot(&header, error))?;
         let changed = files.with(&written);
         directory.set_filter(&self.name, self.id, &changed, log_from)?;

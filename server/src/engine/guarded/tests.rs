@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    io,
     sync::atomic::{AtomicBool, AtomicUsize},
     task::{Context, Waker},
     thread,
@@ -11,7 +12,10 @@ use super::*;
 use crate::{
     engine::gate::Gate,
     filter::spec::{Layout, SpecRequest},
-    store::{DataDirectory, Disk, simulated::SimulatedDisk},
+    store::{
+        DataDirectory, Disk,
+        simulated::{Fault, SimulatedDisk},
+    },
 };
 
 fn filter(layout: Layout, capacity: u64) -> GuardedFilter {
@@ -171,6 +175,39 @@ fn one_winner() {
     }
 }
 
+/// Two threads ask for one key at the same moment, and then for the next.
+#[test]
+fn one_winner_of_two_in_step() {
+    const KEYS: usize = 20_000;
+    let filter = filter(Layout::Blocked, 1_000_000);
+    let arrived = AtomicUsize::new(0);
+    let race = || {
+        let won = |index: &usize| {
+            arrived.fetch_add(1, Ordering::AcqRel);
+            let mut patience = 200;
+            while arrived.load(Ordering::Acquire) < 2 * (index + 1) {
+                match patience {
+                    0 => thread::yield_now(),
+                    _ => patience -= 1,
+                }
+            }
+            let key = key(*index);
+            !filter
+                .query_and_add(key.as_bytes(), Change::default())
+                .value
+        };
+        (0..KEYS).filter(won).collect::<HashSet<_>>()
+    };
+    let [one, other] = thread::scope(|scope| {
+        let [one, other] = [scope.spawn(race), scope.spawn(race)];
+        [one.join().unwrap(), other.join().unwrap()]
+    });
+    let twice = one.intersection(&other).count();
+    assert_eq!(twice, 0, "keys with two winners");
+    // Without one is a false positive.
+    assert!(one.len() + other.len() >= KEYS - 1);
+}
+
 /// Snapshots taken while writers are at work hold everything that was acknowledged before
 /// they were begun, and the shards that changed since can be told by their versions.
 #[test]
@@ -275,6 +312,39 @@ fn a_snapshot_holds_what_has_changed() {
     restored.add(b"another", None);
     let change = store(&restored, &directory).unwrap();
     assert!(change.written_bytes * shards < all.written_bytes * 11 / 10);
+}
+
+/// What a store that failed was to hold is in the next one.
+#[test]
+fn a_store_that_fails_is_made_again_in_full() {
+    let stored_once = || {
+        let disk = SimulatedDisk::default();
+        let directory = DataDirectory::on(Arc::new(disk.clone())).unwrap();
+        let filter = filter(Layout::Blocked, 1000);
+        store(&filter, &directory);
+        filter.add(b"a", None);
+        (disk, directory, filter)
+    };
+    let again = |filter: &GuardedFilter, directory: &DataDirectory| {
+        filter.store(directory, &Gate::new(), block_on(filter.turn()))
+    };
+    let (disk, directory, filter) = stored_once();
+    let before = disk.calls();
+    again(&filter, &directory).unwrap();
+    let (calls, mut failed) = (disk.calls() - before, 0);
+    for call in 0..calls {
+        let (disk, directory, filter) = stored_once();
+        disk.fail(before + call, 1, Fault::Error(io::ErrorKind::Other));
+        if again(&filter, &directory).is_err() {
+            failed += 1;
+            assert!(filter.has_changed(), "call {call}");
+            again(&filter, &directory).unwrap();
+        }
+        let reader = directory.read_filter(filter.name()).unwrap().unwrap();
+        let restored = GuardedFilter::restore(reader, &MemoryBudget::new(1 << 30), |_| Ok(()));
+        assert!(restored.unwrap().query(b"a").value, "call {call}");
+    }
+    assert!(failed > 5, "{failed} of {calls} calls");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     engine::EngineError,
+    planted::Bug,
     store::{Batch, FilterId, LogWriter, Segment, StoreError},
 };
 
@@ -152,7 +153,12 @@ impl Writer {
                 self.sync_behind();
                 Ok(())
             }
-            _ => self.sync(),
+            _ => {
+                if Bug::AnswerBeforeSync.is_planted() {
+                    self.tell(None);
+                }
+                self.sync()
+            }
         }
     }
 

@@ -8,7 +8,10 @@ use super::{
     segment::{self, SegmentHeader, file_name},
     tail::{Tail, TailCopy},
 };
-use crate::store::{Disk, DiskFile, OnDamage, StoreError};
+use crate::{
+    planted::Bug,
+    store::{Disk, DiskFile, OnDamage, StoreError},
+};
 
 /// Where a log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -196,7 +199,7 @@ impl<'a> LogReader<'a> {
         on_damage: OnDamage<'_>,
     ) -> Result<FoundLog, E> {
         self.check_numbers(on_damage)?;
-        let tail = match self.has_tail {
+        let tail = match self.has_tail && !Bug::TailNotRead.is_planted() {
             true => TailCopy::read(self.disk).or_else(|error| {
                 error.handle(on_damage)?;
                 Ok::<_, StoreError>(TailCopy::default())
@@ -419,7 +422,7 @@ impl<'a> Segment<'a> {
                 break;
             };
             let follows = header.previous == self.checksum && header.synced <= self.at;
-            if !begins && !follows {
+            if !begins && !follows && !Bug::BatchesNotChained.is_planted() {
                 break;
             }
             begins = false;
@@ -437,6 +440,12 @@ impl<'a> Segment<'a> {
                     at: self.at,
                     batch: batch.clone(),
                 });
+            }
+            let behind = self.at + batch.len() as u64;
+            if Bug::TailCutTooFar.is_planted()
+                && self.batch_or_tail(behind, &mut Vec::new())?.is_none()
+            {
+                break;
             }
             self.at += batch.len() as u64;
             self.checksum = header.checksum;

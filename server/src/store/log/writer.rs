@@ -10,7 +10,10 @@ use super::{
     segment::{SegmentHeader, file_name},
     tail::Tail,
 };
-use crate::store::{Disk, DiskFile, StoreError};
+use crate::{
+    planted::Bug,
+    store::{Disk, DiskFile, StoreError},
+};
 
 /// The end of the log, where batches are added.
 ///
@@ -111,7 +114,13 @@ impl PendingSync {
         let failed = |action| move |error| StoreError::io(action, &self.path, error);
         let written = self.file.write_all_at(self.piece.pages(), self.piece.at());
         written.map_err(failed("write"))?;
-        self.file.sync().map_err(failed("sync"))
+        if Bug::LogNotSynced.is_planted() {
+            return Ok(());
+        }
+        match self.file.sync().map_err(failed("sync")) {
+            Err(_) if Bug::FailedSyncBelieved.is_planted() => Ok(()),
+            synced => synced,
+        }
     }
 }
 
@@ -326,6 +335,9 @@ impl LogWriter {
     pub fn recover(&mut self, next: Segment) -> Result<(), StoreError> {
         let kept = self.unsynced_pieces().flat_map(Piece::batches);
         let mut kept: Vec<Batch> = kept.map(Batch::of).collect();
+        if Bug::UnsyncedForgotten.is_planted() {
+            kept.clear();
+        }
         self.syncing.clear();
         self.filling.restart(&next.header());
         self.segment = next;

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     filter::shape::Shape,
+    planted::Bug,
     store::{
         DataDirectory, Disk, DiskFile, FilterId, FilterName, OnDamage, StoreError,
         manifest::{Manifest, StoredFilter},
@@ -351,7 +352,7 @@ impl SnapshotReader {
             page_at += bytes.len() as u64;
             let computed = read.map(|()| self.pages.checksum(shard, page, bytes));
             let error = match computed {
-                Ok(computed) if computed == stored => continue,
+                Ok(computed) if computed == stored || Bug::PageNotVerified.is_planted() => continue,
                 Ok(computed) => {
                     let what = format!("checksum of page {page} of shard {shard}");
                     let (computed, stored) = (Hex(computed).to_string(), Hex(stored).to_string());

@@ -1,0 +1,187 @@
+//! Bugs that a test can plant, to see that another test finds them.
+//!
+//! Each stands where somebody might well make it. In the program none can be switched on: there
+//! [`is_planted`](Bug::is_planted) is `false`, and the compiler takes it out. The tests ask the
+//! environment; which of them finds which bug stands in the `BANK` of this module's own.
+
+/// A bug that is not there unless a test has it planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// The directory is not synced when the manifest has been replaced.
+    DirectorySyncLeftOut,
+    /// The manifest is written in its place, and not beside it and renamed.
+    ManifestInPlace,
+    /// A file of snapshots is not synced before the manifest names it.
+    SnapshotNotSynced,
+    /// Files that the new manifest does not name are removed before it stands.
+    RemovedTooEarly,
+    /// What a snapshot is to hold counts as stored before it is.
+    DirtyMarkClearedTooEarly,
+    /// A snapshot does not wait for the log of what it holds.
+    SnapshotAheadOfTheLog,
+    /// A snapshot is begun while calls are under way.
+    SnapshotAmidCalls,
+    /// Pages are not held against their checksums.
+    PageNotVerified,
+    /// The checksums of pages are not salted with their place.
+    PageNotSalted,
+    /// Pieces of the log are written, and not synced.
+    LogNotSynced,
+    /// Calls are answered before their records are synced.
+    AnswerBeforeSync,
+    /// A sync that failed is taken for one that did not.
+    FailedSyncBelieved,
+    /// What was not synced when the log failed is not written again.
+    UnsyncedForgotten,
+    /// The rest of a write that did a part is left out.
+    ShortWriteTaken,
+    /// Whoever finds a key does not wait until that is in the log.
+    SeenWithoutWaiting,
+    /// Calls add keys that the log may have no room for.
+    NoReservation,
+    /// A start takes the last whole batch for a torn one.
+    TailCutTooFar,
+    /// Batches are read whatever they follow.
+    BatchesNotChained,
+    /// A start does not look into the tail.
+    TailNotRead,
+    /// What a start has read is not put on stable storage.
+    FoundNotSettled,
+    /// A start leaves out a version that the snapshots do not hold.
+    ReplayLeavesOut,
+    /// Whether a key is new is found out under one lock, and its bits are set under the next.
+    BitByBit,
+    /// The ids of requests do not come to the log.
+    RequestNotLogged,
+    /// What a request has won is not written again where the log is cut.
+    RequestCutOff,
+}
+
+impl Bug {
+    /// Whether the bug is there.
+    #[cfg(not(test))]
+    #[inline(always)]
+    pub(crate) const fn is_planted(self) -> bool {
+        false
+    }
+
+    /// Whether a test has planted the bug in this process.
+    #[cfg(test)]
+    pub(crate) fn is_planted(self) -> bool {
+        *tests::PLANTED == Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        env,
+        process::{Command, Output},
+        sync::LazyLock,
+    };
+
+    use super::Bug::{self, *};
+
+    const VARIABLE: &str = "SEENSET_PLANTED";
+
+    /// Each bug, and a test that fails with it.
+    const BANK: [(Bug, &str); 24] = [
+        (DirectorySyncLeftOut, POWER_CUT),
+        (ManifestInPlace, POWER_CUT),
+        (SnapshotNotSynced, POWER_CUT),
+        (
+            RemovedTooEarly,
+            "store::snapshot::tests::a_filter_is_as_before_or_as_after",
+        ),
+        (
+            DirtyMarkClearedTooEarly,
+            "engine::guarded::tests::a_store_that_fails_is_made_again_in_full",
+        ),
+        (
+            SnapshotAheadOfTheLog,
+            "engine::tests::requests::no_snapshot_is_ahead_of_the_log",
+        ),
+        (
+            SnapshotAmidCalls,
+            "engine::guarded::tests::a_store_begins_between_calls",
+        ),
+        (
+            PageNotVerified,
+            "store::snapshot::tests::damage_anywhere_is_noticed",
+        ),
+        (
+            PageNotSalted,
+            "store::snapshot::tests::what_is_in_the_place_of_another_is_found",
+        ),
+        (LogNotSynced, POWER_CUT),
+        (AnswerBeforeSync, POWER_CUT),
+        (FailedSyncBelieved, ERRORS),
+        (
+            UnsyncedForgotten,
+            "engine::tests::durability::a_full_disk_refuses_keys_until_there_is_room",
+        ),
+        (ShortWriteTaken, ERRORS),
+        (SeenWithoutWaiting, POWER_CUT),
+        (
+            NoReservation,
+            "engine::tests::durability::keys_that_the_log_has_no_room_for_are_refused_whole",
+        ),
+        (TailCutTooFar, POWER_CUT_AFTER_KILL),
+        (
+            BatchesNotChained,
+            "store::log::tests::batches_that_are_swapped_are_found",
+        ),
+        (TailNotRead, KILL),
+        (FoundNotSettled, POWER_CUT_AFTER_KILL),
+        (ReplayLeavesOut, POWER_CUT),
+        (
+            BitByBit,
+            "engine::guarded::tests::one_winner_of_two_in_step",
+        ),
+        (
+            RequestNotLogged,
+            "engine::tests::requests::a_request_whose_answer_a_power_cut_took_is_answered_after_it",
+        ),
+        (
+            RequestCutOff,
+            "engine::tests::requests::a_repeated_request_gets_its_first_answer_also_after_crashes_and_stores",
+        ),
+    ];
+
+    const POWER_CUT: &str =
+        "engine::tests::durability::a_power_cut_anywhere_loses_nothing_that_was_acknowledged";
+    const POWER_CUT_AFTER_KILL: &str =
+        "engine::tests::durability::a_power_cut_after_a_kill_loses_nothing_that_was_acknowledged";
+    const KILL: &str =
+        "engine::tests::durability::a_kill_anywhere_loses_nothing_that_was_acknowledged";
+    const ERRORS: &str =
+        "engine::tests::durability::no_error_of_the_disk_makes_a_false_acknowledgement";
+
+    pub(super) static PLANTED: LazyLock<Option<Bug>> = LazyLock::new(|| {
+        let name = env::var(VARIABLE).ok()?;
+        let bugs = BANK.into_iter().map(|(bug, _)| bug);
+        let planted = bugs.into_iter().find(|bug| format!("{bug:?}") == name);
+        Some(planted.expect("a bug of the bank"))
+    });
+
+    fn run(test: &str, bug: Bug) -> Output {
+        Command::new(env::current_exe().unwrap())
+            .args([test, "--exact"])
+            .env(VARIABLE, format!("{bug:?}"))
+            .env("RUST_BACKTRACE", "0")
+            .output()
+            .unwrap()
+    }
+
+    /// That the tests pass without any bug is seen where they run by themselves.
+    #[test]
+    fn each_is_found() {
+        let missed = BANK.into_iter().filter(|&(bug, test)| {
+            let Output { stdout, .. } = run(test, bug);
+            // Not zero, as it would be of a test that has been given another name.
+            !String::from_utf8_lossy(&stdout).contains("0 passed; 1 failed")
+        });
+        let missed: Vec<(Bug, &str)> = missed.collect();
+        assert!(missed.is_empty(), "not found: {missed:#?}");
+    }
+}
