@@ -1,6 +1,10 @@
 //! What is acknowledged is found after a crash, on a disk that keeps no more than it must.
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use seenset_history::{Call, Checker, Operation, now};
 
@@ -249,33 +253,49 @@ async fn check(found: &SimulatedDisk, durability: Durability, history: &[Call<u6
 /// The number of cuts, and the seed that they begin with: `SEENSET_CUTS=1000000` for a long run.
 fn cuts() -> u64 {
     let cuts = std::env::var("SEENSET_CUTS").ok();
-    cuts.and_then(|cuts| cuts.parse().ok()).unwrap_or(1000)
+    cuts.and_then(|cuts| cuts.parse().ok()).unwrap_or(20_000)
 }
+
+/// So many workloads at once: their threads wait for each other most of the time.
+const AT_ONCE: usize = 8;
 
 #[test]
 fn a_power_cut_anywhere_loses_nothing_that_was_acknowledged() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    let (mut done, mut acknowledged) = (0, 0);
-    for seed in 0.. {
-        let disk = SimulatedDisk::default();
-        runtime.block_on(work(&disk, Durability::Always, seed));
-        for call in 0..disk.calls() {
-            if done == cuts() {
-                assert!(acknowledged > done, "next to nothing was acknowledged");
-                return;
-            }
+    let [seeds, done, acknowledged] = [const { AtomicU64::new(0) }; 3];
+    let cut_at_each_call = || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        loop {
+            let seed = seeds.fetch_add(1, Ordering::Relaxed);
             let disk = SimulatedDisk::default();
-            disk.fail(call, 1, Fault::PowerCut);
-            let history = runtime.block_on(work(&disk, Durability::Always, seed));
-            let found = disk.cut(&mut Chance::new(seed ^ call));
-            let case = format!("seed {seed}, call {call}");
-            runtime.block_on(check(&found, Durability::Always, &history, &case));
-            done += 1;
-            acknowledged += history.iter().filter(|call| call.is_answered()).count() as u64;
+            runtime.block_on(work(&disk, Durability::Always, seed));
+            for call in 0..disk.calls() {
+                if done.fetch_add(1, Ordering::Relaxed) >= cuts() {
+                    return;
+                }
+                let disk = SimulatedDisk::default();
+                disk.fail(call, 1, Fault::PowerCut);
+                let history = runtime.block_on(work(&disk, Durability::Always, seed));
+                let found = disk.cut(&mut Chance::new(seed ^ call));
+                let case = format!("seed {seed}, call {call}");
+                runtime.block_on(check(&found, Durability::Always, &history, &case));
+                let answered = history.iter().filter(|call| call.is_answered()).count();
+                acknowledged.fetch_add(answered as u64, Ordering::Relaxed);
+            }
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(cut_at_each_call);
+        }
+    });
+    let (seeds, acknowledged) = (seeds.into_inner(), acknowledged.into_inner());
+    println!(
+        "{} cuts, seeds 0 to {seeds}, {acknowledged} answers",
+        cuts()
+    );
+    assert!(acknowledged > cuts(), "next to nothing was acknowledged");
 }
 
 #[test]
