@@ -26,5 +26,6 @@ mod planted;
 pub mod server;
 pub mod signals;
 pub mod store;
+mod sync;
 pub mod telemetry;
 pub mod verify;

@@ -5,9 +5,10 @@
 
 use std::sync::PoisonError;
 
-use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard};
-
-use super::EngineError;
+use crate::{
+    engine::EngineError,
+    sync::{ShardedLock, ShardedLockReadGuard},
+};
 
 /// A gate. Sharded, so that calls do not contend for it.
 #[derive(Debug)]

@@ -5,19 +5,18 @@ mod failure;
 mod keeper;
 mod lanes;
 mod progress;
+mod sleeper;
 mod trackers;
 mod writer;
 
 use std::{
-    future::poll_fn,
     pin::pin,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering, fence},
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{SyncSender, sync_channel},
     },
-    task::Poll,
-    thread::{self, JoinHandle, Thread},
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -26,7 +25,8 @@ use tokio::sync::{Notify, watch};
 
 pub use self::lanes::Room;
 use self::{
-    failure::Failure, lanes::Lanes, progress::Progress, trackers::Trackers, writer::Writer,
+    failure::Failure, lanes::Lanes, progress::Progress, sleeper::Sleeper, trackers::Trackers,
+    writer::Writer,
 };
 use super::{EngineError, requests::Remembered};
 use crate::{
@@ -82,10 +82,9 @@ struct Shared {
     segment: AtomicU64,
     /// Whether the keeper has done something.
     has_news: AtomicBool,
-    is_asleep: AtomicBool,
     /// Whether the thread is no more.
     has_ended: AtomicBool,
-    writer: OnceLock<Thread>,
+    writer: Sleeper,
 }
 
 /// That somebody waits for something to be on stable storage.
@@ -122,16 +121,15 @@ impl Journal {
             flushes: Mutex::default(),
             segment: AtomicU64::new(log.sequence()),
             has_news: AtomicBool::new(false),
-            is_asleep: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
-            writer: OnceLock::new(),
+            writer: Sleeper::default(),
         });
         let writer = Writer::new(shared.clone(), log, durability, segment_bytes)?;
         let thread = thread::Builder::new()
             .name("log".to_owned())
             .spawn(move || writer.run())
             .map_err(|error| EngineError::internal("the system gives no thread", error))?;
-        let _ = shared.writer.set(thread.thread().clone());
+        shared.writer.set_thread(thread.thread().clone());
         Ok(Self {
             shared,
             thread: Some(thread),
@@ -271,22 +269,7 @@ impl FilterLog {
     /// What keeps the log from being written. Whether the change will be found after a crash is
     /// then not known.
     pub async fn reached(&self, version: u64) -> Result<(), EngineError> {
-        let mut waiter = self.progress.waiter(version);
-        poll_fn(|context| {
-            if self.has_reached(version) {
-                return Poll::Ready(Ok(()));
-            }
-            waiter.wait(context.waker());
-            // From here on no move is missed.
-            if self.has_reached(version) {
-                return Poll::Ready(Ok(()));
-            }
-            match self.shared.check() {
-                Ok(()) => Poll::Pending,
-                failed => Poll::Ready(failed),
-            }
-        })
-        .await
+        self.progress.reached(version, || self.shared.check()).await
     }
 
     /// Waits until a version and all before it are on stable storage, however durable they are
@@ -344,13 +327,7 @@ impl Shared {
 
     /// Has the thread look for what has been handed over.
     fn wake(&self) {
-        // Either this sees that the thread is asleep, or the thread sees what there is.
-        fence(Ordering::SeqCst);
-        if self.is_asleep.load(Ordering::Relaxed)
-            && let Some(writer) = self.writer.get()
-        {
-            writer.unpark();
-        }
+        self.writer.wake();
     }
 
     fn tell_news(&self) {

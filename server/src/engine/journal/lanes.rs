@@ -10,23 +10,20 @@
 //! are there already. Lanes take it in large pieces, or every call would write one number that
 //! all share.
 
-use std::{
-    mem,
-    sync::atomic::{AtomicI64, Ordering},
-};
+use std::mem;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 
 use crate::{
     engine::counters::stripe_of_this_thread,
     filter::hash::KeyHash,
     planted::Bug,
     store::{Batch, FilterId, RequestId},
+    sync::{
+        Mutex, STRIPES,
+        atomic::{AtomicI64, Ordering},
+    },
 };
-
-/// More than this many threads share lanes.
-const LANES: usize = 16;
 
 /// How many emptied batches are kept, each with its memory.
 const MAX_SPENT: usize = 128;
@@ -34,7 +31,7 @@ const MAX_SPENT: usize = 128;
 /// All lanes.
 #[derive(Debug)]
 pub struct Lanes {
-    lanes: [CachePadded<Mutex<Lane>>; LANES],
+    lanes: [CachePadded<Mutex<Lane>>; STRIPES],
     /// The room that no lane has taken. Less than none where more has been promised than a new
     /// segment has, after one was given up.
     free_bytes: AtomicI64,
@@ -106,7 +103,7 @@ impl Lanes {
     /// Reserves room for up to so many hashes; `None` if there is not as much.
     pub fn reserve(&self, hashes: usize) -> Option<Room<'_>> {
         let bytes = self.bytes_for(hashes);
-        let index = stripe_of_this_thread() % LANES;
+        let index = stripe_of_this_thread() % STRIPES;
         let mut lane = self.lane(index).lock();
         if lane.room_bytes < bytes {
             let missing = bytes - lane.room_bytes;
@@ -220,7 +217,7 @@ impl Lanes {
 
     #[expect(
         clippy::indexing_slicing,
-        reason = "remainders of `LANES` alone are handed out"
+        reason = "remainders of `STRIPES` alone are handed out"
     )]
     fn lane(&self, index: usize) -> &Mutex<Lane> {
         &self.lanes[index]

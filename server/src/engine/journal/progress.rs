@@ -15,24 +15,26 @@
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering},
-    task::Waker,
+    future::poll_fn,
+    task::{Poll, Waker},
 };
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 
-use crate::engine::counters::stripe_of_this_thread;
-
-/// More than this many threads share queues.
-const QUEUES: usize = 16;
+use crate::{
+    engine::counters::stripe_of_this_thread,
+    sync::{
+        Mutex, STRIPES,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 /// How far the log of a filter has come.
 #[derive(Debug, Default)]
 pub struct Progress {
     version: AtomicU64,
     /// Those who wait: each in the queue of its thread.
-    queues: [CachePadded<Mutex<Queue>>; QUEUES],
+    queues: [CachePadded<Mutex<Queue>>; STRIPES],
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +46,7 @@ struct Queue {
 
 /// One who may wait for a version. No longer when dropped.
 #[derive(Debug)]
-pub struct Waiter<'a> {
+struct Waiter<'a> {
     progress: &'a Progress,
     version: u64,
     queue: &'a Mutex<Queue>,
@@ -71,6 +73,31 @@ impl Progress {
         self.version.load(Ordering::Acquire)
     }
 
+    /// Waits until a version is reached, or `check` fails, which is done whenever
+    /// [all are woken](Self::wake_all).
+    pub async fn reached<E>(
+        &self,
+        version: u64,
+        check: impl Fn() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut waiter = self.waiter(version);
+        poll_fn(|context| {
+            if self.has_reached(version) {
+                return Poll::Ready(Ok(()));
+            }
+            waiter.wait(context.waker());
+            // From here on no move is missed.
+            if self.has_reached(version) {
+                return Poll::Ready(Ok(()));
+            }
+            match check() {
+                Ok(()) => Poll::Pending,
+                failed => Poll::Ready(failed),
+            }
+        })
+        .await
+    }
+
     /// Tells those who wait for a version, or an earlier one, that it is reached.
     pub fn move_to(&self, version: u64) {
         self.version.store(version, Ordering::Release);
@@ -93,11 +120,11 @@ impl Progress {
         clippy::indexing_slicing,
         reason = "a remainder of the number of queues"
     )]
-    pub fn waiter(&self, version: u64) -> Waiter<'_> {
+    fn waiter(&self, version: u64) -> Waiter<'_> {
         Waiter {
             progress: self,
             version,
-            queue: &self.queues[stripe_of_this_thread() % QUEUES],
+            queue: &self.queues[stripe_of_this_thread() % STRIPES],
             number: None,
         }
     }
@@ -113,7 +140,7 @@ impl Queue {
 
 impl Waiter<'_> {
     /// From now on is woken. What happened before is to be looked at after this.
-    pub fn wait(&mut self, waker: &Waker) {
+    fn wait(&mut self, waker: &Waker) {
         let mut queue = self.queue.lock();
         let number = *self.number.get_or_insert_with(|| {
             queue.next += 1;

@@ -445,15 +445,6 @@ impl Writer {
             true => !self.shared.is_stopping(),
             false => self.shared.is_idle(),
         };
-        self.shared.is_asleep.store(true, Ordering::Relaxed);
-        // See `Shared::wake`.
-        std::sync::atomic::fence(Ordering::SeqCst);
-        if is_idle() {
-            match time {
-                Some(time) => thread::park_timeout(time),
-                None => thread::park(),
-            }
-        }
-        self.shared.is_asleep.store(false, Ordering::Relaxed);
+        self.shared.writer.sleep(is_idle, time);
     }
 }

@@ -1,0 +1,10 @@
+//! What threads meet at, under names of this crate's own: the models in `tests/models/` compile
+//! the same files with other locks and atomic numbers in the place of these, and try all orders.
+
+pub(crate) use std::{sync::atomic, thread};
+
+pub(crate) use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard};
+pub(crate) use parking_lot::Mutex;
+
+/// More than this many threads share what each would have of its own.
+pub(crate) const STRIPES: usize = 16;

@@ -1,0 +1,244 @@
+//! All orders in which a few threads meet. A model fails where in any of them an assertion does,
+//! or where all threads wait.
+
+#![allow(
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a test that fails says so"
+)]
+
+use std::{
+    future::Future,
+    iter,
+    pin::pin,
+    task::{Context, Poll},
+};
+
+use loom::{
+    future::block_on,
+    model::Builder,
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+use seenset_models::{
+    engine::{
+        counters::set_stripe, gate::Gate, lanes::Lanes, progress::Progress, sleeper::Sleeper,
+    },
+    filter::hash::KeyHash,
+    store::FilterId,
+};
+
+/// Tries all orders with up to so many interruptions of a thread that could go on: with more there
+/// is next to nothing that is not found with these, and no end of orders.
+fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(run);
+}
+
+async fn reached(progress: &Progress, version: u64) {
+    let never = || Ok::<_, std::convert::Infallible>(());
+    let Ok(()) = progress.reached(version, never).await;
+}
+
+/// Nobody waits for ever for a version that is reached: each on a thread of its own, or on one
+/// that others wait on.
+#[test]
+fn each_who_waits_is_woken() {
+    for stripes in [[0, 0], [0, 1]] {
+        model(3, move || {
+            let progress = Arc::new(Progress::new(0));
+            let waiting = stripes.into_iter().zip([1, 2]).map(|(stripe, version)| {
+                let progress = progress.clone();
+                thread::spawn(move || {
+                    set_stripe(stripe);
+                    block_on(reached(&progress, version));
+                    assert!(progress.has_reached(version));
+                })
+            });
+            let waiting: Vec<_> = waiting.collect();
+            progress.move_to(1);
+            progress.move_to(2);
+            waiting
+                .into_iter()
+                .for_each(|thread| thread.join().unwrap());
+        });
+    }
+}
+
+/// One that was woken to wake the others, and gives up instead of looking.
+#[test]
+fn one_that_gives_up_leaves_nobody_waiting() {
+    model(3, || {
+        let progress = Arc::new(Progress::new(0));
+        let staying = thread::spawn({
+            let progress = progress.clone();
+            move || block_on(reached(&progress, 1))
+        });
+        let leaving = thread::spawn({
+            let progress = progress.clone();
+            move || {
+                let mut waiting = Box::pin(reached(&progress, 1));
+                block_on(std::future::poll_fn(|context: &mut Context<'_>| {
+                    let _ = pin!(&mut waiting).poll(context);
+                    Poll::Ready(())
+                }));
+            }
+        });
+        progress.move_to(1);
+        staying.join().unwrap();
+        leaving.join().unwrap();
+    });
+}
+
+/// Whoever leaves work and then wakes the sleeper has it done.
+#[test]
+fn no_work_is_slept_through() {
+    model(4, || {
+        let sleeper = Arc::new(Sleeper::default());
+        let work = Arc::new(AtomicBool::new(false));
+        let sleeping = thread::spawn({
+            let (sleeper, work) = (sleeper.clone(), work.clone());
+            move || {
+                while !work.load(Ordering::Relaxed) {
+                    sleeper.sleep(|| !work.load(Ordering::Relaxed), None);
+                }
+            }
+        });
+        sleeper.set_thread(sleeping.thread().clone());
+        work.store(true, Ordering::Relaxed);
+        sleeper.wake();
+        sleeping.join().unwrap();
+    });
+}
+
+/// What calls hand over comes to the thread of the log, once each, and none of it is slept
+/// through.
+#[test]
+fn what_is_handed_over_is_taken() {
+    for stripes in [[0, 0], [0, 1]] {
+        model(2, move || {
+            let lanes = Arc::new(Lanes::new(64 << 10));
+            lanes.add_room(32 << 10);
+            let sleeper = Arc::new(Sleeper::default());
+            let writer = thread::spawn({
+                let (lanes, sleeper) = (lanes.clone(), sleeper.clone());
+                move || {
+                    let (mut filled, mut ends) = (Vec::new(), Vec::new());
+                    while ends.len() < 2 {
+                        lanes.take(&mut filled, &mut ends);
+                        if ends.len() < 2 {
+                            sleeper.sleep(|| lanes.is_empty(), None);
+                        }
+                    }
+                    let mut versions: Vec<u64> = ends.iter().map(|end| end.version).collect();
+                    versions.sort_unstable();
+                    assert_eq!(versions, [1, 2]);
+                    let batches = filled.iter().map(|filled| filled.batch.records().count());
+                    assert_eq!(batches.sum::<usize>(), 2);
+                }
+            });
+            sleeper.set_thread(writer.thread().clone());
+            let call = move |lanes: &Lanes, sleeper: &Sleeper, version: u64, stripe: usize| {
+                set_stripe(stripe);
+                let room = lanes.reserve(1).unwrap();
+                let hash = KeyHash {
+                    low: version,
+                    high: version,
+                };
+                lanes.append(room, FilterId(1), version, None, 1, iter::once(hash));
+                sleeper.wake();
+            };
+            let other = thread::spawn({
+                let (lanes, sleeper) = (lanes.clone(), sleeper.clone());
+                move || call(&lanes, &sleeper, 1, stripes[0])
+            });
+            call(&lanes, &sleeper, 2, stripes[1]);
+            other.join().unwrap();
+            writer.join().unwrap();
+        });
+    }
+}
+
+/// No more room is given away than there is.
+#[test]
+fn room_is_given_once() {
+    model(3, || {
+        let lanes = Arc::new(Lanes::new(64 << 10));
+        // For one key, and not for two.
+        lanes.add_room(100);
+        let reserve = |stripe| {
+            let lanes = lanes.clone();
+            thread::spawn(move || {
+                set_stripe(stripe);
+                let room = lanes.reserve(1);
+                let is_there = room.is_some();
+                // For good: what is not appended is given back.
+                std::mem::forget(room);
+                is_there
+            })
+        };
+        let callers = [reserve(0), reserve(1)];
+        let given = callers.map(|caller| caller.join().unwrap());
+        assert!(given.into_iter().filter(|&given| given).count() <= 1);
+    });
+}
+
+/// A filter of two shards, each a set of keys with the version of its last change.
+type Shards = [RwLock<(Vec<u64>, u64)>; 2];
+
+/// A call that adds a key to each of the shards, as the engine does: its version is taken under
+/// the lock of what it changes first.
+fn add(shards: &Shards, version: &AtomicU64, key: u64) -> u64 {
+    let mut own = None;
+    for shard in shards {
+        let mut shard = shard.write().unwrap();
+        let own = *own.get_or_insert_with(|| version.fetch_add(1, Ordering::AcqRel) + 1);
+        shard.0.push(key);
+        shard.1 = shard.1.max(own);
+    }
+    own.unwrap()
+}
+
+/// What a snapshot of a version lacks is in a shard that has changed since, whatever it was
+/// that the snapshot was taken amidst.
+fn snapshot_cut(with_gate: bool) {
+    model(3, move || {
+        let shards: Arc<Shards> = Arc::default();
+        let (version, gate) = (Arc::new(AtomicU64::new(0)), Arc::new(Gate::new()));
+        let adding = thread::spawn({
+            let (shards, version, gate) = (shards.clone(), version.clone(), gate.clone());
+            move || {
+                let _pass = gate.pass().unwrap();
+                add(&shards, &version, 7);
+            }
+        });
+        let look = || version.load(Ordering::Acquire);
+        let stored = match with_gate {
+            true => gate.between_calls(look),
+            false => look(),
+        };
+        let copies = [0, 1].map(|shard| shards[shard].read().unwrap().clone());
+        adding.join().unwrap();
+        for (copy, shard) in copies.iter().zip(&*shards) {
+            let shard = shard.read().unwrap();
+            let is_whole = copy.0 == shard.0;
+            assert!(is_whole || shard.1 > stored, "lost with version {stored}");
+        }
+    });
+}
+
+#[test]
+fn a_snapshot_lacks_nothing_that_the_next_one_does_not_have() {
+    snapshot_cut(true);
+}
+
+/// The model finds what the gate is for.
+#[test]
+#[should_panic(expected = "lost with version 1")]
+fn without_the_gate_a_snapshot_would() {
+    snapshot_cut(false);
+}
