@@ -3,7 +3,14 @@
 //! a weaker memory than that of this machine would have.
 //!
 //! What stands around them in the server is here as small as they need it.
-#![allow(missing_docs, dead_code, unused_imports)]
+#![allow(
+    missing_docs,
+    dead_code,
+    unused_imports,
+    clippy::new_without_default,
+    clippy::unwrap_used,
+    reason = "a part of the tests, of which the server uses more than they do"
+)]
 
 pub use seenset_filter as filter;
 

@@ -2,6 +2,7 @@
 //! or where all threads wait.
 
 #![allow(
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     missing_docs,
     reason = "a test that fails says so"

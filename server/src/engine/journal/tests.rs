@@ -1,5 +1,7 @@
 //! The log under calls that come at the same time.
 
+mod progress;
+
 use futures_util::FutureExt;
 
 use super::*;
