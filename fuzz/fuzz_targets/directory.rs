@@ -49,12 +49,12 @@ macro_rules! kept {
 }
 
 const FORMAT_1: [(&str, &[u8]); 2] = [
-    kept!("1", "classic.snapshot"),
-    kept!("1", "default.snapshot"),
+    kept!("snapshot-1", "classic.snapshot"),
+    kept!("snapshot-1", "default.snapshot"),
 ];
 
 const FORMAT_2: [(&str, &[u8]); 3] = [
-    kept!("2", "MANIFEST"),
-    kept!("2", "classic.snapshot.0000000000000005"),
-    kept!("2", "default.snapshot.0000000000000006"),
+    kept!("snapshot-2", "MANIFEST"),
+    kept!("snapshot-2", "classic.snapshot.0000000000000005"),
+    kept!("snapshot-2", "default.snapshot.0000000000000006"),
 ];
