@@ -122,6 +122,31 @@ impl Error {
         }
     }
 
+    /// The same for a call of which an attempt before may have been applied: that the last one was
+    /// not sent, or was refused, says nothing of that one.
+    pub(crate) fn after_a_break(self, endpoint: &Arc<str>, call: &'static str) -> Self {
+        if !self.changed_nothing() {
+            return self;
+        }
+        let (reason, status) = match self {
+            Self::Connect { reason, status, .. } => (reason, status),
+            Self::Refused { code, status, .. } => {
+                let message = status.message();
+                (
+                    format!("repeated, it was refused: {message} ({code:?})"),
+                    status,
+                )
+            }
+            other => return other,
+        };
+        Self::Broken {
+            call,
+            endpoint: Arc::clone(endpoint),
+            reason,
+            status,
+        }
+    }
+
     /// Sorts a status that ended a call.
     pub(crate) fn from_status(
         call: &'static str,

@@ -49,7 +49,11 @@ pub(crate) struct Call {
 
 /// The pauses between the attempts of one call, which end with the last attempt.
 #[derive(Debug)]
-pub(crate) struct Pauses(ExponentialBackoff);
+pub(crate) struct Pauses {
+    pauses: ExponentialBackoff,
+    /// Whether an attempt reached the server, perhaps, and was not answered.
+    may_be_applied: bool,
+}
 
 impl Pauses {
     /// How long to wait before the call is repeated after an attempt that ended with `status`;
@@ -61,10 +65,20 @@ impl Pauses {
         status: &Status,
         deadline: Instant,
     ) -> Option<Duration> {
-        let pause = call.repeat.allows(status).then(|| self.0.next())??;
+        let pause = call.repeat.allows(status).then(|| self.pauses.next())??;
         let left = deadline.saturating_duration_since(Instant::now() + pause);
         let turn = (!left.is_zero()).then(|| call.budget.take(left))??;
+        self.may_be_applied |= Cause::of(status) != Cause::NeverConnected;
         Some(pause + turn)
+    }
+
+    /// The error of a call whose last attempt ended with `status`.
+    pub(crate) fn error(&self, call: &Call, options: &Options, status: Status) -> Error {
+        let error = call.failed(options, status);
+        match self.may_be_applied {
+            true => error.after_a_break(&call.endpoint, call.name),
+            false => error,
+        }
     }
 }
 
@@ -95,13 +109,16 @@ impl Call {
             };
             match pauses.next(self, &status, deadline) {
                 Some(pause) => sleep(pause).await,
-                None => return Err(self.failed(options, status)),
+                None => return Err(pauses.error(self, options, status)),
             }
         }
     }
 
     pub(crate) fn pauses(&self, options: &Options) -> Pauses {
-        Pauses(options.pauses())
+        Pauses {
+            pauses: options.pauses(),
+            may_be_applied: false,
+        }
     }
 
     pub(crate) fn failed(&self, options: &Options, status: Status) -> Error {
@@ -209,6 +226,34 @@ mod tests {
         assert!((3..20).contains(&made), "{made} attempts");
         assert!(before.elapsed() <= options.deadline);
         assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+    }
+
+    /// The server may have applied the first one: that the second was not sent, or was refused,
+    /// is no comfort.
+    #[tokio::test(start_paused = true)]
+    async fn what_follows_a_break_does_not_hide_it() {
+        for last in [never_connected, || Status::resource_exhausted("full")] {
+            let made = Cell::new(0);
+            let options = Options {
+                attempts: 3,
+                ..Options::default()
+            };
+            let call = Call {
+                name: "Test",
+                repeat: Repeat::Safe,
+                endpoint: "http://test".into(),
+                budget: Arc::new(Budget::new(1000)),
+            };
+            let attempt = |_| {
+                made.set(made.get() + 1);
+                let status = if made.get() == 1 { broke() } else { last() };
+                async move { Err(status) }
+            };
+            let error = call.run::<(), _>(&options, attempt).await.unwrap_err();
+            assert!(made.get() > 1);
+            assert!(matches!(error, Error::Broken { .. }), "{error:?}");
+            assert!(!error.changed_nothing());
+        }
     }
 
     #[tokio::test(start_paused = true)]

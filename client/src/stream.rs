@@ -10,7 +10,7 @@ use std::{fmt, sync::Arc};
 
 use tokio::sync::{Semaphore, mpsc};
 
-use self::driver::{Driver, Outcome, Pending};
+use self::driver::{Driver, Outbound, Outcome, Pending, lock};
 use crate::{batch::KeyBatch, client::Client, error::Error};
 
 impl Client {
@@ -46,11 +46,19 @@ impl Client {
         // The window bounds these channels: every entry holds one of its permits.
         let (batches, coming) = mpsc::unbounded_channel();
         let (answers, answer_receiver) = mpsc::unbounded_channel();
-        let driver = Driver::new(self.clone(), Arc::clone(&window), coming, answers);
+        let outbound = Outbound::default();
+        let driver = Driver::new(
+            self.clone(),
+            Arc::clone(&window),
+            Arc::clone(&outbound),
+            coming,
+            answers,
+        );
         tokio::spawn(driver.run());
         let sender = BatchSender {
             client: self.clone(),
             window,
+            outbound,
             batches,
         };
         (sender, BatchReceiver(answer_receiver))
@@ -61,7 +69,15 @@ impl Client {
 pub struct BatchSender<T> {
     client: Client,
     window: Arc<Semaphore>,
+    outbound: Outbound,
     batches: mpsc::UnboundedSender<Pending<T>>,
+}
+
+impl<T> Drop for BatchSender<T> {
+    /// Tells the server that these were all.
+    fn drop(&mut self) {
+        lock(&self.outbound).take();
+    }
 }
 
 impl<T> BatchSender<T> {
@@ -95,12 +111,20 @@ impl<T> BatchSender<T> {
         let pending = Pending {
             tag,
             count,
-            message,
+            message: message.clone(),
             permit,
         };
+        // The driver sends what it finds here when it opens the call.
+        let outbound = lock(&self.outbound);
+        // First the tag, so that no answer can come before it.
         self.batches
             .send(pending)
-            .map_err(|unsent| (Error::StreamClosed, unsent.0.tag))
+            .map_err(|unsent| (Error::StreamClosed, unsent.0.tag))?;
+        if let Some(outbound) = &*outbound {
+            // Where nobody takes it any more the call has broken, and is made again.
+            let _ = outbound.send(message);
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,11 @@
 //! The task between the call and the two halves of a stream.
 
-use std::{collections::VecDeque, io, pin::Pin, sync::Arc};
+use std::{
+    collections::VecDeque,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use seenset_proto::v1::QueryAndAddStreamResponse;
 use tokio::{
@@ -32,17 +37,25 @@ pub(super) struct Pending<T> {
 /// What the receiving half takes, and the room in the window that this frees.
 pub(super) type Outcome<T> = (Result<Answered<T>, Broken<T>>, Option<OwnedSemaphorePermit>);
 
+/// Where messages go while the call is open. With the lock a batch is left for the driver and sent,
+/// so that the call is never opened between the two.
+pub(super) type Outbound = Arc<Mutex<Option<mpsc::UnboundedSender<Message>>>>;
+
+pub(super) fn lock(outbound: &Outbound) -> MutexGuard<'_, Option<mpsc::UnboundedSender<Message>>> {
+    outbound.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The task. It opens the call, and opens it again if it breaks.
 pub(super) struct Driver<T> {
     client: Client,
     call: Call,
     window: Arc<Semaphore>,
-    /// What is to be sent; `None` when no more comes.
-    coming: Option<mpsc::UnboundedReceiver<Pending<T>>>,
+    outbound: Outbound,
+    coming: mpsc::UnboundedReceiver<Pending<T>>,
     answers: mpsc::UnboundedSender<Outcome<T>>,
-    /// What has been sent, in that order.
+    /// The first of those that have no answer, in their order; the others are yet to be taken.
     unanswered: VecDeque<Pending<T>>,
-    /// When the first of that has to be answered.
+    /// When the first of these has to be answered.
     deadline: Instant,
     /// Those before the stream is opened again. They begin anew with each answer.
     pauses: Pauses,
@@ -62,6 +75,7 @@ impl<T> Driver<T> {
     pub(super) fn new(
         client: Client,
         window: Arc<Semaphore>,
+        outbound: Outbound,
         coming: mpsc::UnboundedReceiver<Pending<T>>,
         answers: mpsc::UnboundedSender<Outcome<T>>,
     ) -> Self {
@@ -72,7 +86,8 @@ impl<T> Driver<T> {
             client,
             call,
             window,
-            coming: Some(coming),
+            outbound,
+            coming,
             answers,
             unanswered: VecDeque::new(),
         }
@@ -90,12 +105,13 @@ impl<T> Driver<T> {
                 End::Failed(error) => return self.fail(error),
                 End::Broke(status) => status,
             };
+            self.take_all();
             // One that had nothing to do is opened again when there is something.
             if self.unanswered.is_empty() {
                 continue;
             }
             let Some(pause) = self.pauses.next(&self.call, &status, self.deadline) else {
-                let error = self.call.failed(&self.client.options, status);
+                let error = self.pauses.error(&self.call, &self.client.options, status);
                 return self.fail(error);
             };
             tokio::select! {
@@ -108,12 +124,9 @@ impl<T> Driver<T> {
 
     /// Waits for a batch; `false` if none can come, or nobody is left to be told of its answer.
     async fn wait_for_first(&mut self) -> bool {
-        let Some(coming) = &mut self.coming else {
-            return false;
-        };
         let first = tokio::select! {
             biased;
-            first = coming.recv() => first,
+            first = self.coming.recv() => first,
             () = self.answers.closed() => None,
         };
         let is_there = first.is_some();
@@ -122,22 +135,48 @@ impl<T> Driver<T> {
         is_there
     }
 
-    /// Makes the call, and sends what is unanswered and what comes.
-    async fn attempt(&mut self) -> End {
-        let (outbound, messages) = mpsc::unbounded_channel();
-        let mut responses = Responses::open(&self.client, messages);
-        // Where nobody takes them any more the call has ended, and tells so itself.
-        for pending in &self.unanswered {
-            let _ = outbound.send(pending.message.clone());
+    /// Takes all that has no answer, and has what comes be left until the call is open.
+    fn take_all(&mut self) {
+        let mut outbound = lock(&self.outbound);
+        *outbound = None;
+        while let Ok(pending) = self.coming.try_recv() {
+            self.unanswered.push_back(pending);
         }
-        let mut outbound = Some(outbound);
+    }
+
+    /// Makes the call, sends what is unanswered, and has what comes be sent behind it.
+    async fn attempt(&mut self) -> End {
+        let (sender, messages) = mpsc::unbounded_channel();
+        let mut responses = Responses::open(&self.client, messages);
+        {
+            let mut outbound = lock(&self.outbound);
+            while let Ok(pending) = self.coming.try_recv() {
+                self.unanswered.push_back(pending);
+            }
+            for pending in &self.unanswered {
+                // Nobody has dropped the other end.
+                let _ = sender.send(pending.message.clone());
+            }
+            // Where no more come the server is told so.
+            *outbound = Some(sender).filter(|_| !self.coming.is_closed());
+        }
         loop {
-            if self.coming.is_none() {
-                if self.unanswered.is_empty() {
-                    return End::Done;
+            if self.unanswered.is_empty() {
+                tokio::select! {
+                    // First: it is left there before it is sent.
+                    biased;
+                    is_there = self.wait_for_first() => {
+                        if !is_there {
+                            return End::Done;
+                        }
+                    }
+                    response = responses.next() => {
+                        if let Err(end) = self.take(response) {
+                            return end;
+                        }
+                    }
                 }
-                // The server is told that these are all.
-                outbound = None;
+                continue;
             }
             tokio::select! {
                 biased;
@@ -146,18 +185,7 @@ impl<T> Driver<T> {
                         return end;
                     }
                 }
-                pending = next_of(&mut self.coming) => match pending {
-                    None => self.coming = None,
-                    Some(pending) => {
-                        if self.unanswered.is_empty() {
-                            self.deadline = self.client.options.deadline_from_now();
-                        }
-                        let outbound = outbound.as_ref();
-                        let _ = outbound.map(|outbound| outbound.send(pending.message.clone()));
-                        self.unanswered.push_back(pending);
-                    }
-                },
-                () = sleep_until(self.deadline), if !self.unanswered.is_empty() => {
+                () = sleep_until(self.deadline) => {
                     return End::Failed(self.call.expired(&self.client.options));
                 }
                 () = self.answers.closed() => return End::Done,
@@ -195,24 +223,12 @@ impl<T> Driver<T> {
     /// Ends both halves: the sender can send no more, and the receiver is told why.
     fn fail(mut self, error: Error) {
         self.window.close();
-        if let Some(coming) = &mut self.coming {
-            coming.close();
-            while let Ok(pending) = coming.try_recv() {
-                self.unanswered.push_back(pending);
-            }
-        }
+        self.coming.close();
+        self.take_all();
         let unanswered = self.unanswered.into_iter().map(|pending| pending.tag);
         let unanswered = unanswered.collect();
         // That nobody listens any more is no error: both halves may be gone.
         let _ = self.answers.send((Err(Broken { error, unanswered }), None));
-    }
-}
-
-/// What comes next; waits for ever where nothing can.
-async fn next_of<T>(coming: &mut Option<mpsc::UnboundedReceiver<T>>) -> Option<T> {
-    match coming {
-        Some(coming) => coming.recv().await,
-        None => std::future::pending().await,
     }
 }
 
