@@ -17,10 +17,13 @@ use crate::{
     stream::{Answered, BatchReceiver, BatchSender, Broken},
 };
 
-/// The batches in flight: one that the server answers, and one on the way.
-const WINDOW: usize = 2;
+/// The batches in flight: one that the server answers, one on the way there, and one on the way
+/// back.
+const WINDOW: usize = 3;
 /// The most keys of a batch.
 const MAX_KEYS: usize = 1024;
+/// A batch of as many keys is sent at once.
+const ENOUGH_KEYS: usize = 256;
 /// A batch takes no more keys once it has so many bytes of them, and none that is longer.
 const ENOUGH_BYTES: usize = 256 << 10;
 
@@ -126,6 +129,7 @@ struct Gatherer {
     waiting: VecDeque<Caller>,
     sender: BatchSender<Vec<Caller>>,
     receiver: BatchReceiver<Vec<Caller>>,
+    /// The batches in flight.
     in_flight: usize,
 }
 
@@ -133,7 +137,12 @@ impl Gatherer {
     async fn run(mut self) {
         let mut come = Vec::new();
         loop {
-            while self.has_room() && !self.waiting.is_empty() && self.send().await {}
+            while self.has_room() && !self.waiting.is_empty() {
+                self.gather().await;
+                if !self.send().await {
+                    break;
+                }
+            }
             tokio::select! {
                 // First, so that more come together.
                 biased;
@@ -152,6 +161,23 @@ impl Gatherer {
                     }
                     self.waiting.extend(come.drain(..));
                 }
+            }
+        }
+    }
+
+    /// Lets more come before a batch is sent, as long as any do and it is a small one: those that
+    /// were answered together wake one after the other. Nobody who does not come at once is
+    /// waited for.
+    async fn gather(&mut self) {
+        let mut come = true;
+        while come && self.waiting.len() < ENOUGH_KEYS {
+            tokio::task::yield_now().await;
+            come = false;
+            while self.waiting.len() < MAX_KEYS
+                && let Ok(caller) = self.coming.try_recv()
+            {
+                self.waiting.push_back(caller);
+                come = true;
             }
         }
     }

@@ -8,7 +8,7 @@ use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use support::Service;
 use tokio::{
-    task::JoinSet,
+    task::{JoinSet, LocalSet},
     time::{sleep, timeout},
 };
 use tonic::Code;
@@ -32,6 +32,26 @@ async fn callers_go_together_and_each_has_its_own_answer() {
     assert!(service.state.contains("f", "key 7"));
     let batches = service.state.calls.load(SeqCst);
     assert!((1..60).contains(&batches), "{batches} batches");
+}
+
+/// However few of them wake at a time, as those of a `LocalSet` do.
+#[tokio::test]
+async fn who_was_answered_together_goes_together_again() {
+    let service = Service::start().await;
+    let client = service.client().await.coalescing();
+    let callers = LocalSet::new();
+    for caller in 0..600 {
+        let client = client.clone();
+        callers.spawn_local(async move {
+            for call in 0..20 {
+                let key = format!("{caller} {call}");
+                assert!(!client.query_and_add(&key).await.unwrap());
+            }
+        });
+    }
+    callers.await;
+    let batches = service.state.calls.load(SeqCst);
+    assert!(batches <= 90, "{batches} batches");
 }
 
 #[tokio::test]
@@ -136,20 +156,20 @@ async fn callers_are_told_when_the_server_does_not_come_back() {
 #[tokio::test]
 async fn a_call_that_is_given_up_before_it_is_sent_marks_nothing() {
     let service = Service::start().await;
-    // No batch is answered before there are three, and only two are in flight.
-    service.state.hold.store(3, SeqCst);
+    // No batch is answered before there are four, and only three are in flight.
+    service.state.hold.store(4, SeqCst);
     let client = service.client().await.coalescing();
     let mut callers = JoinSet::new();
-    for key in ["first", "second"] {
+    for key in ["first", "second", "third"] {
         let client = client.clone();
         callers.spawn(async move { client.query_and_add(key).await.unwrap() });
         sleep(Duration::from_millis(20)).await;
     }
-    let third = client.query_and_add("third");
-    assert!(timeout(Duration::from_millis(20), third).await.is_err());
-    assert_eq!(callers.join_all().await, [false, false]);
-    assert!(!client.query_and_add("fourth").await.unwrap());
-    assert!(!service.state.contains("", "third"));
+    let given_up = client.query_and_add("given up");
+    assert!(timeout(Duration::from_millis(20), given_up).await.is_err());
+    assert_eq!(callers.join_all().await, [false; 3]);
+    assert!(!client.query_and_add("after it").await.unwrap());
+    assert!(!service.state.contains("", "given up"));
 }
 
 #[tokio::test]

@@ -46,16 +46,21 @@ enum Keys {
     Seen,
 }
 
+const fn load(calls: Calls, connections: usize, callers: usize) -> Load {
+    Load {
+        calls,
+        connections,
+        callers,
+    }
+}
+
+/// Callers that ask for one key each, and the same by way of the client crate's batches.
+const SINGLE: Load = load(Calls::Single, 4, 512);
+const COALESCED: Load = load(Calls::Coalesced, 1, 512);
+
 /// Each with the words that choose it, separated by a space.
 const SCENARIOS: [(&str, Load, Keys); 11] = {
     use Keys::*;
-    const fn load(calls: Calls, connections: usize, callers: usize) -> Load {
-        Load {
-            calls,
-            connections,
-            callers,
-        }
-    }
     const fn stream(keys: usize) -> Load {
         let window = WINDOW;
         load(Calls::Stream { keys, window }, 1, 1)
@@ -64,7 +69,6 @@ const SCENARIOS: [(&str, Load, Keys); 11] = {
         load(Calls::Single, connections, callers)
     }
     const BATCH: Load = load(Calls::Batch { keys: 1000 }, 1, WINDOW);
-    const COALESCED: Load = load(Calls::Coalesced, 1, 512);
     [
         ("stream 1000 new", stream(1000), New),
         ("stream 1000 seen", stream(1000), Seen),
@@ -74,7 +78,7 @@ const SCENARIOS: [(&str, Load, Keys); 11] = {
         ("single 1 new", single(1, 1), New),
         ("single 50 new", single(50, 50), New),
         ("single 4x100 new", single(4, 400), New),
-        ("single 512 new", single(4, 512), New),
+        ("single 512 new", SINGLE, New),
         ("single 50 seen", single(50, 50), Seen),
         ("coalesced 512 new", COALESCED, New),
     ]
@@ -108,6 +112,9 @@ fn main() {
         }
     }
     let [_, seenset] = &mut contenders;
+    if chosen("coalesced 512 new") {
+        coalescing(seenset);
+    }
     if chosen("store") {
         store(seenset);
     }
@@ -134,6 +141,16 @@ fn run(name: &str, load: Load, keys: Keys, contenders: &mut [Contender]) {
         }
     }
     print(name, &rows);
+}
+
+/// The same callers, each with calls of its own and with those that are sent together.
+fn coalescing(seenset: &mut Contender) {
+    let (mut single, mut coalesced) = (Row::new("single"), Row::new("coalesced"));
+    for _ in 0..ROUNDS {
+        single.add(seenset.turn(SINGLE, Keys::New, TURN));
+        coalesced.add(seenset.turn(COALESCED, Keys::New, TURN));
+    }
+    print("512 callers new", &[single, coalesced]);
 }
 
 /// The stream by itself, and while all of the filter is stored.
