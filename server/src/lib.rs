@@ -21,6 +21,7 @@ pub mod config;
 pub mod connections;
 pub mod cores;
 pub mod engine;
+pub mod exit;
 pub mod grpc;
 mod planted;
 pub mod server;

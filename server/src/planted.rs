@@ -29,6 +29,8 @@ pub(crate) enum Bug {
     LogNotSynced,
     /// Calls are answered before their records are synced.
     AnswerBeforeSync,
+    /// Calls are answered however long the disk has not synced.
+    NotHeldBack,
     /// A sync that failed is taken for one that did not.
     FailedSyncBelieved,
     /// What was not synced when the log failed is not written again.
@@ -85,7 +87,7 @@ mod tests {
     const VARIABLE: &str = "SEENSET_PLANTED";
 
     /// Each bug, and a test that fails with it.
-    const BANK: [(Bug, &str); 24] = [
+    const BANK: [(Bug, &str); 25] = [
         (DirectorySyncLeftOut, POWER_CUT),
         (ManifestInPlace, POWER_CUT),
         (SnapshotNotSynced, POWER_CUT),
@@ -115,16 +117,20 @@ mod tests {
         ),
         (LogNotSynced, POWER_CUT),
         (AnswerBeforeSync, POWER_CUT),
+        (
+            NotHeldBack,
+            "engine::tests::interval::a_power_cut_takes_no_more_than_the_interval_has",
+        ),
         (FailedSyncBelieved, ERRORS),
         (
             UnsyncedForgotten,
-            "engine::tests::durability::a_full_disk_refuses_keys_until_there_is_room",
+            "engine::tests::disk_errors::a_full_disk_refuses_keys_until_there_is_room",
         ),
         (ShortWriteTaken, ERRORS),
         (SeenWithoutWaiting, POWER_CUT),
         (
             NoReservation,
-            "engine::tests::durability::keys_that_the_log_has_no_room_for_are_refused_whole",
+            "engine::tests::disk_errors::keys_that_the_log_has_no_room_for_are_refused_whole",
         ),
         (TailCutTooFar, POWER_CUT_AFTER_KILL),
         (
@@ -155,7 +161,7 @@ mod tests {
     const KILL: &str =
         "engine::tests::durability::a_kill_anywhere_loses_nothing_that_was_acknowledged";
     const ERRORS: &str =
-        "engine::tests::durability::no_error_of_the_disk_makes_a_false_acknowledgement";
+        "engine::tests::disk_errors::no_error_of_the_disk_makes_a_false_acknowledgement";
 
     pub(super) static PLANTED: LazyLock<Option<Bug>> = LazyLock::new(|| {
         let name = env::var(VARIABLE).ok()?;

@@ -7,6 +7,7 @@
 
 mod background;
 mod budget;
+mod call;
 mod counters;
 mod error;
 mod filters;
@@ -33,6 +34,7 @@ use tokio::{
 };
 
 pub use budget::OverBudget;
+pub use call::{Call, Keys};
 pub use counters::Usage;
 pub use error::EngineError;
 pub use filters::{Creation, Page};
@@ -111,37 +113,6 @@ impl Settings {
 enum Kind {
     Ask,
     Change,
-}
-
-/// Which filter a call is for, and what its caller calls it.
-#[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
-    /// The name of the filter; empty for the default one.
-    pub filter: &'a str,
-    /// What the caller calls it, so that it is recognised if it comes again; empty for nothing.
-    pub request_id: &'a str,
-}
-
-impl<'a> From<&'a str> for Call<'a> {
-    /// A call without an id.
-    fn from(filter: &'a str) -> Self {
-        Self {
-            filter,
-            request_id: "",
-        }
-    }
-}
-
-/// The keys of a batch.
-pub trait Keys: Send + 'static {
-    /// The keys in their order.
-    fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]>;
-}
-
-impl<K: AsRef<[u8]> + Send + 'static> Keys for Vec<K> {
-    fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.as_slice().iter().map(AsRef::as_ref)
-    }
 }
 
 impl Engine {

@@ -33,7 +33,10 @@ fn small() -> SpecRequest {
     SpecRequest::new(1000, 0.01)
 }
 
+mod disk_errors;
 mod durability;
+mod interval;
+mod log_length;
 mod requests;
 
 #[tokio::test]

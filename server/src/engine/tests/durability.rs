@@ -1,18 +1,11 @@
 //! What is acknowledged is found after a crash, on a disk that keeps no more than it must.
 
-use std::{
-    io,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use seenset_history::{Call, Checker, Operation, now};
 
 use super::*;
-use crate::store::{
-    Disk,
-    simulated::{Chance, Fault, SimulatedDisk},
-};
+use crate::store::simulated::{Chance, Fault, SimulatedDisk};
 
 fn on(disk: &SimulatedDisk, durability: Durability) -> Result<Engine, EngineError> {
     let limits = Limits {
@@ -44,7 +37,7 @@ pub(super) async fn start(
     Ok(engine)
 }
 
-fn key(index: u64) -> String {
+pub(super) fn key(index: u64) -> String {
     format!("https://example.com/{index}")
 }
 
@@ -147,7 +140,11 @@ const KEYS: u64 = 40;
 
 /// Several tasks query and add keys, single and in batches, while another stores, makes and
 /// deletes filters, until nothing works any more. Returns what they asked and were told.
-async fn work(disk: &SimulatedDisk, durability: Durability, seed: u64) -> Vec<Call<u64>> {
+pub(super) async fn work(
+    disk: &SimulatedDisk,
+    durability: Durability,
+    seed: u64,
+) -> Vec<Call<u64>> {
     let Ok(engine) = start(disk, durability).await else {
         return Vec::new();
     };
@@ -230,7 +227,12 @@ async fn call(engine: &Engine, operation: Operation, keys: &[u64]) -> (Vec<Call<
 
 /// What is found after the crash goes together with all that anybody was told before: nothing is
 /// forgotten, no key was seen that nobody had marked, and no key is won again.
-async fn check(found: &SimulatedDisk, durability: Durability, history: &[Call<u64>], case: &str) {
+pub(super) async fn check(
+    found: &SimulatedDisk,
+    durability: Durability,
+    history: &[Call<u64>],
+    case: &str,
+) {
     let engine = match start(found, durability).await {
         Ok(engine) => engine,
         Err(error) => panic!("{case}: {error}"),
@@ -342,215 +344,4 @@ fn a_power_cut_after_a_kill_loses_nothing_that_was_acknowledged() {
             }
         }
     }
-}
-
-/// The workloads that are tried with errors, at each of their calls.
-const ERROR_WORKLOADS: u64 = 20;
-
-/// An error of any call, once: whatever is acknowledged nevertheless is there.
-#[test]
-fn no_error_of_the_disk_makes_a_false_acknowledgement() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    // Many workloads: a sync that failed is made good by the next one that covers it, so it has
-    // to be the last one of what it is for.
-    for seed in 0..ERROR_WORKLOADS {
-        let disk = SimulatedDisk::default();
-        runtime.block_on(work(&disk, Durability::Always, seed));
-        for call in 0..disk.calls() {
-            let mut chance = Chance::new(seed ^ call);
-            let fault = match chance.below(4) {
-                0 => Fault::Error(io::ErrorKind::StorageFull),
-                1 => Fault::Error(io::ErrorKind::Interrupted),
-                2 => Fault::Short,
-                _ => Fault::Error(io::ErrorKind::Other),
-            };
-            let disk = SimulatedDisk::default();
-            disk.fail(call, 1, fault);
-            let history = runtime.block_on(work(&disk, Durability::Always, seed));
-            let found = disk.cut(&mut chance);
-            let case = format!("seed {seed}, call {call}, {fault:?}");
-            runtime.block_on(check(&found, Durability::Always, &history, &case));
-        }
-    }
-}
-
-/// Without room for another segment keys are refused before any bit is set, and all that was
-/// acknowledged is answered, and is there after a kill.
-#[tokio::test]
-async fn keys_that_the_log_has_no_room_for_are_refused_whole() {
-    for durability in [Durability::Always, INTERVAL] {
-        let disk = SimulatedDisk::default();
-        let engine = start(&disk, durability).await.unwrap();
-        let request = SpecRequest::new(1_000_000, 0.001);
-        engine.create_filter("urls", request).await.unwrap();
-        // No file gets longer.
-        disk.limit(Some(0));
-        let batch =
-            |index: u64| -> Vec<String> { (0..100).map(|i| key(index * 100 + i)).collect() };
-        let added = async |engine: &Engine| engine.get_filter("urls").await.unwrap().keys_added;
-        let mut acknowledged = 0;
-        let error = loop {
-            match engine.add_batch("urls", batch(acknowledged)).await {
-                Ok(()) => acknowledged += 1,
-                Err(error) => break error,
-            }
-        };
-        assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
-        assert!(acknowledged > 20, "{acknowledged}");
-        let mut is_read_only = engine.is_read_only();
-        assert!(*is_read_only.borrow());
-        let keys_added = added(&engine).await;
-        for index in acknowledged..acknowledged + 20 {
-            let refused = engine.query_and_add("urls", &key(index * 100)).await;
-            let error = refused.unwrap_err();
-            assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
-        }
-        let seen = engine.query_batch("urls", batch(acknowledged)).await;
-        assert!(seen.unwrap().iter().filter(|&&seen| seen).count() <= 2);
-        assert_eq!(added(&engine).await, keys_added);
-        let all_are_seen = async |engine: &Engine| {
-            for index in 0..acknowledged {
-                let seen = engine.query_batch("urls", batch(index)).await.unwrap();
-                assert_eq!(seen, [true; 100], "{durability:?}, batch {index}");
-            }
-        };
-        all_are_seen(&engine).await;
-
-        disk.limit(None);
-        tokio::time::timeout(Duration::from_secs(10), async {
-            while engine.add("urls", "at last").await.is_err() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await
-        .unwrap();
-        assert!(!*is_read_only.borrow_and_update());
-        let engine = start(&disk.kill(), durability).await.unwrap();
-        all_are_seen(&engine).await;
-        assert!(engine.query("urls", "at last").await.unwrap());
-    }
-}
-
-/// While nothing can be written keys are refused, and queries are answered; and then it goes on
-/// by itself.
-#[tokio::test]
-async fn a_full_disk_refuses_keys_until_there_is_room() {
-    let disk = SimulatedDisk::default();
-    let engine = start(&disk, Durability::Always).await.unwrap();
-    // Of one shard, which has a change that is not on the disk.
-    engine.create_filter("urls", small()).await.unwrap();
-    let before: Vec<String> = (0..40).map(key).collect();
-    engine.add_batch("urls", before.clone()).await.unwrap();
-    let is_read_only = engine.is_read_only();
-    assert!(!*is_read_only.borrow());
-    let full = Fault::Error(io::ErrorKind::StorageFull);
-    disk.fail(disk.calls(), u64::MAX, full);
-    // Its bits are set when it turns out that it cannot be written.
-    let error = engine.add("urls", "first").await.unwrap_err();
-    assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
-    for _ in 0..3 {
-        let error = engine.query_and_add("urls", "second").await.unwrap_err();
-        assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
-    }
-    for key in &before {
-        assert!(engine.query("urls", key).await.unwrap(), "{key}");
-    }
-    assert!(!engine.query("urls", "second").await.unwrap());
-    // What rests on a change that is not on the disk is not told.
-    engine.query("urls", "first").await.unwrap_err();
-    assert!(*is_read_only.borrow());
-
-    disk.heal();
-    tokio::time::timeout(Duration::from_secs(10), async {
-        while engine.add("urls", "third").await.is_err() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await
-    .unwrap();
-    assert!(!*is_read_only.borrow());
-    let found = disk.cut(&mut Chance::new(1));
-    let engine = start(&found, Durability::Always).await.unwrap();
-    let seen = engine.query_batch("urls", vec!["first", "third"]);
-    assert_eq!(seen.await.unwrap(), [true; 2]);
-    let seen = engine.query_batch("urls", before).await.unwrap();
-    assert_eq!(seen, [true; 40]);
-}
-
-/// The number of segments, with the one that is made ahead.
-fn segments(disk: &SimulatedDisk) -> usize {
-    let names = disk.names().unwrap().into_iter();
-    names.filter(|name| name.ends_with(".log")).count()
-}
-
-/// The log is no longer than what the snapshots do not hold, however often the server starts and
-/// however long some filters rest.
-#[tokio::test]
-async fn the_log_does_not_grow_for_ever() {
-    let disk = SimulatedDisk::default();
-    for round in 0..5 {
-        let engine = start(&disk, INTERVAL).await.unwrap();
-        engine.create_filter("resting", small()).await.unwrap();
-        let large = SpecRequest::new(100_000, 0.001);
-        engine.create_filter("urls", large).await.unwrap();
-        assert!(segments(&disk) <= 3, "round {round}");
-        engine.add("urls", &key(round)).await.unwrap();
-        if round == 3 {
-            engine.add("resting", "a").await.unwrap();
-        }
-        for outcome in engine.store_changed().await {
-            outcome.result.unwrap();
-        }
-        assert!(segments(&disk) <= 2, "round {round}");
-    }
-    // A segment has 64 KiB.
-    let engine = start(&disk, INTERVAL).await.unwrap();
-    for batch in 0..100 {
-        let keys: Vec<String> = (0..100).map(|i| key(1000 + batch * 100 + i)).collect();
-        engine.add_batch("urls", keys).await.unwrap();
-    }
-    assert!(segments(&disk) > 3);
-    engine.store_changed().await;
-    assert!(segments(&disk) <= 2);
-    drop(engine);
-    let engine = start(&disk.kill(), INTERVAL).await.unwrap();
-    assert!(engine.query("resting", "a").await.unwrap());
-    assert!(engine.query("urls", &key(1000)).await.unwrap());
-    assert!(engine.query("urls", &key(3)).await.unwrap());
-}
-
-/// Nobody has to ask for a store, nor to wait for its time, before the log takes more room than
-/// the filters.
-#[tokio::test]
-async fn a_long_log_has_the_filters_stored() {
-    let disk = SimulatedDisk::default();
-    let engine = start(&disk, INTERVAL).await.unwrap();
-    engine.create_filter("urls", small()).await.unwrap();
-    let storing = tokio::spawn({
-        let engine = engine.clone();
-        async move {
-            let hour = Duration::from_secs(3600);
-            engine.store_periodically(hour, |_| {}).await;
-        }
-    });
-    // A segment has 64 KiB.
-    let large = SpecRequest::new(200_000, 0.001);
-    engine.create_filter("large", large).await.unwrap();
-    for batch in 0..120 {
-        let keys: Vec<String> = (0..1000).map(|i| key(batch * 1000 + i)).collect();
-        engine.add_batch("large", keys).await.unwrap();
-    }
-    assert!(segments(&disk) > 20);
-    tokio::time::timeout(Duration::from_secs(20), async {
-        while segments(&disk) > 3 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await
-    .unwrap();
-    storing.abort();
-    let engine = start(&disk.kill(), INTERVAL).await.unwrap();
-    assert!(engine.query("large", &key(119_999)).await.unwrap());
 }

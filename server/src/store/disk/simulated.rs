@@ -12,9 +12,9 @@
 
 mod chance;
 
-use std::{collections::BTreeMap, io, path::Path, sync::Arc};
+use std::{collections::BTreeMap, io, path::Path, sync::Arc, thread, time::Duration};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 pub use self::chance::Chance;
 use super::{Disk, DiskFile};
@@ -51,6 +51,8 @@ struct State {
     faults: Vec<(u64, u64, Fault)>,
     /// The bytes that all files together may have.
     room_bytes: Option<u64>,
+    /// How long it takes to sync a file.
+    sync_time: Duration,
     has_power: Option<bool>,
 }
 
@@ -94,6 +96,11 @@ impl SimulatedDisk {
     /// Gives all files together so much room; `None` for as much as they like.
     pub fn limit(&self, bytes: Option<u64>) {
         self.0.lock().room_bytes = bytes;
+    }
+
+    /// Has each sync of a file take so long.
+    pub fn slow_down(&self, sync_time: Duration) {
+        self.0.lock().sync_time = sync_time;
     }
 
     /// The disk as it is found after the power was cut.
@@ -211,8 +218,9 @@ impl File {
         self.changes.push(change);
     }
 
-    fn sync(&mut self) {
-        for change in self.changes.drain(..) {
+    /// Puts the first changes on stable storage.
+    fn sync(&mut self, count: usize) {
+        for change in self.changes.drain(..count) {
             change.apply(&mut self.durable);
         }
     }
@@ -413,9 +421,15 @@ impl DiskFile for SimulatedFile {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.0.lock();
         let done = state.call();
+        // What is written meanwhile is for the next one.
+        let count = state.files[self.file].changes.len();
+        if !state.sync_time.is_zero() {
+            let sync_time = state.sync_time;
+            MutexGuard::unlocked(&mut state, || thread::sleep(sync_time));
+        }
         let file = &mut state.files[self.file];
         match done {
-            Ok(_) => file.sync(),
+            Ok(_) => file.sync(count.min(file.changes.len())),
             // The system takes the pages for clean from now on.
             Err(_) => file.changes.clear(),
         }

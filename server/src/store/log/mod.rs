@@ -21,10 +21,12 @@
 //! reading is refused. One behind all such places was never relied on.
 
 mod batch;
+mod found;
 mod piece;
 mod reader;
 mod record;
 mod segment;
+mod segment_reader;
 mod tail;
 mod writer;
 
@@ -32,7 +34,8 @@ pub use self::segment::FORMAT;
 pub(super) use self::segment::{file_name as segment_file, sequence as segment_of};
 pub use self::{
     batch::Batch,
-    reader::{FoundLog, LogEnd, LogReader, Torn},
+    found::{FoundLog, LogEnd, Torn},
+    reader::LogReader,
     record::{FilterId, Record, RequestId},
     tail::Tail,
     writer::{LogWriter, PendingSync, Segment},

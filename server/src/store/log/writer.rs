@@ -4,8 +4,8 @@ use std::{collections::VecDeque, mem, sync::Arc};
 
 use super::{
     batch::{Batch, BatchHeader},
+    found::LogEnd,
     piece::Piece,
-    reader::LogEnd,
     record::Record,
     segment::{SegmentHeader, file_name},
     tail::Tail,

@@ -1,0 +1,32 @@
+//! What callers say of a call, and the keys that they bring.
+
+/// Which filter a call is for, and what its caller calls it.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// The name of the filter; empty for the default one.
+    pub filter: &'a str,
+    /// What the caller calls it, so that it is recognised if it comes again; empty for nothing.
+    pub request_id: &'a str,
+}
+
+impl<'a> From<&'a str> for Call<'a> {
+    /// A call without an id.
+    fn from(filter: &'a str) -> Self {
+        Self {
+            filter,
+            request_id: "",
+        }
+    }
+}
+
+/// The keys of a batch.
+pub trait Keys: Send + 'static {
+    /// The keys in their order.
+    fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]>;
+}
+
+impl<K: AsRef<[u8]> + Send + 'static> Keys for Vec<K> {
+    fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.as_slice().iter().map(AsRef::as_ref)
+    }
+}

@@ -1,0 +1,144 @@
+//! A disk that fails, or is full: nothing is acknowledged falsely, and queries go on.
+
+use std::{io, time::Duration};
+
+use super::{
+    durability::{check, key, start, work},
+    *,
+};
+use crate::store::simulated::{Chance, Fault, SimulatedDisk};
+
+/// The workloads that are tried with errors, at each of their calls.
+const ERROR_WORKLOADS: u64 = 20;
+
+/// An error of any call, once: whatever is acknowledged nevertheless is there.
+#[test]
+fn no_error_of_the_disk_makes_a_false_acknowledgement() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    // Many workloads: a sync that failed is made good by the next one that covers it, so it has
+    // to be the last one of what it is for.
+    for seed in 0..ERROR_WORKLOADS {
+        let disk = SimulatedDisk::default();
+        runtime.block_on(work(&disk, Durability::Always, seed));
+        for call in 0..disk.calls() {
+            let mut chance = Chance::new(seed ^ call);
+            let fault = match chance.below(4) {
+                0 => Fault::Error(io::ErrorKind::StorageFull),
+                1 => Fault::Error(io::ErrorKind::Interrupted),
+                2 => Fault::Short,
+                _ => Fault::Error(io::ErrorKind::Other),
+            };
+            let disk = SimulatedDisk::default();
+            disk.fail(call, 1, fault);
+            let history = runtime.block_on(work(&disk, Durability::Always, seed));
+            let found = disk.cut(&mut chance);
+            let case = format!("seed {seed}, call {call}, {fault:?}");
+            runtime.block_on(check(&found, Durability::Always, &history, &case));
+        }
+    }
+}
+
+/// Without room for another segment keys are refused before any bit is set, and all that was
+/// acknowledged is answered, and is there after a kill.
+#[tokio::test]
+async fn keys_that_the_log_has_no_room_for_are_refused_whole() {
+    for durability in [Durability::Always, INTERVAL] {
+        let disk = SimulatedDisk::default();
+        let engine = start(&disk, durability).await.unwrap();
+        let request = SpecRequest::new(1_000_000, 0.001);
+        engine.create_filter("urls", request).await.unwrap();
+        // No file gets longer.
+        disk.limit(Some(0));
+        let batch =
+            |index: u64| -> Vec<String> { (0..100).map(|i| key(index * 100 + i)).collect() };
+        let added = async |engine: &Engine| engine.get_filter("urls").await.unwrap().keys_added;
+        let mut acknowledged = 0;
+        let error = loop {
+            match engine.add_batch("urls", batch(acknowledged)).await {
+                Ok(()) => acknowledged += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
+        assert!(acknowledged > 20, "{acknowledged}");
+        let mut is_read_only = engine.is_read_only();
+        assert!(*is_read_only.borrow());
+        let keys_added = added(&engine).await;
+        for index in acknowledged..acknowledged + 20 {
+            let refused = engine.query_and_add("urls", &key(index * 100)).await;
+            let error = refused.unwrap_err();
+            assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
+        }
+        let seen = engine.query_batch("urls", batch(acknowledged)).await;
+        assert!(seen.unwrap().iter().filter(|&&seen| seen).count() <= 2);
+        assert_eq!(added(&engine).await, keys_added);
+        let all_are_seen = async |engine: &Engine| {
+            for index in 0..acknowledged {
+                let seen = engine.query_batch("urls", batch(index)).await.unwrap();
+                assert_eq!(seen, [true; 100], "{durability:?}, batch {index}");
+            }
+        };
+        all_are_seen(&engine).await;
+
+        disk.limit(None);
+        tokio::time::timeout(Duration::from_secs(10), async {
+            while engine.add("urls", "at last").await.is_err() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await
+        .unwrap();
+        assert!(!*is_read_only.borrow_and_update());
+        let engine = start(&disk.kill(), durability).await.unwrap();
+        all_are_seen(&engine).await;
+        assert!(engine.query("urls", "at last").await.unwrap());
+    }
+}
+
+/// While nothing can be written keys are refused, and queries are answered; and then it goes on
+/// by itself.
+#[tokio::test]
+async fn a_full_disk_refuses_keys_until_there_is_room() {
+    let disk = SimulatedDisk::default();
+    let engine = start(&disk, Durability::Always).await.unwrap();
+    // Of one shard, which has a change that is not on the disk.
+    engine.create_filter("urls", small()).await.unwrap();
+    let before: Vec<String> = (0..40).map(key).collect();
+    engine.add_batch("urls", before.clone()).await.unwrap();
+    let is_read_only = engine.is_read_only();
+    assert!(!*is_read_only.borrow());
+    let full = Fault::Error(io::ErrorKind::StorageFull);
+    disk.fail(disk.calls(), u64::MAX, full);
+    // Its bits are set when it turns out that it cannot be written.
+    let error = engine.add("urls", "first").await.unwrap_err();
+    assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
+    for _ in 0..3 {
+        let error = engine.query_and_add("urls", "second").await.unwrap_err();
+        assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
+    }
+    for key in &before {
+        assert!(engine.query("urls", key).await.unwrap(), "{key}");
+    }
+    assert!(!engine.query("urls", "second").await.unwrap());
+    // What rests on a change that is not on the disk is not told.
+    engine.query("urls", "first").await.unwrap_err();
+    assert!(*is_read_only.borrow());
+
+    disk.heal();
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while engine.add("urls", "third").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert!(!*is_read_only.borrow());
+    let found = disk.cut(&mut Chance::new(1));
+    let engine = start(&found, Durability::Always).await.unwrap();
+    let seen = engine.query_batch("urls", vec!["first", "third"]);
+    assert_eq!(seen.await.unwrap(), [true; 2]);
+    let seen = engine.query_batch("urls", before).await.unwrap();
+    assert_eq!(seen, [true; 40]);
+}

@@ -1,0 +1,114 @@
+//! What came of reading a log.
+
+use std::path::PathBuf;
+
+use super::segment::file_name;
+use crate::store::{Disk, StoreError};
+
+/// Where a log ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogEnd {
+    /// The number of its last segment; 0 if there is none.
+    pub sequence: u64,
+    /// The end of the last whole batch in it.
+    pub(super) at: u64,
+    /// The checksum of that.
+    pub(super) checksum: u64,
+}
+
+/// What came of reading a log.
+#[derive(Debug, Default)]
+pub struct FoundLog {
+    /// Where it ends.
+    pub end: LogEnd,
+    /// What a crash left behind that.
+    pub torn: Option<Torn>,
+    /// The batches that the tail alone has.
+    pub(super) from_tail: Vec<FromTail>,
+}
+
+/// A batch of the tail, which had not been written to its segment.
+#[derive(Debug)]
+pub(super) struct FromTail {
+    pub(super) sequence: u64,
+    pub(super) at: u64,
+    pub(super) batch: Vec<u8>,
+}
+
+impl FoundLog {
+    /// Puts the log up to its end on stable storage, in its segments; what was read may be known
+    /// to the system alone, if the server was killed. Keeps a copy of what is torn off.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    pub(in crate::store) fn settle(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        if let Some(torn) = &self.torn {
+            torn.keep(disk)?;
+        }
+        for from_tail in &self.from_tail {
+            from_tail.write(disk)?;
+        }
+        if self.end.at == 0 {
+            return Ok(());
+        }
+        // All segments but the last have been, before the next one was begun.
+        let name = file_name(self.end.sequence);
+        let synced = disk.open(&name).and_then(|file| file.sync());
+        synced.map_err(|error| StoreError::io("sync", disk.path().join(name), error))
+    }
+}
+
+#[cfg(test)]
+impl FoundLog {
+    /// The number of batches that the tail alone had.
+    pub(super) fn batches_of_the_tail(&self) -> usize {
+        self.from_tail.len()
+    }
+}
+
+impl FromTail {
+    fn write(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        let name = file_name(self.sequence);
+        let file = disk.open_to_write(&name);
+        let written = file.and_then(|file| file.write_all_at(&self.batch, self.at));
+        written.map_err(|error| StoreError::io("write", disk.path().join(name), error))
+    }
+}
+
+/// What a crash left behind the end of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Torn {
+    /// The file.
+    pub path: PathBuf,
+    /// Where the log ends in it.
+    pub at: u64,
+    /// The number of bytes behind that, up to the last one that is not 0.
+    pub bytes: u64,
+}
+
+impl Torn {
+    /// Copies what is torn off to a file of its own, beside the segment: somebody may want to
+    /// know what it was.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    pub(in crate::store) fn keep(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let copy = || {
+            let (from, to) = (disk.open(&name)?, disk.create(&format!("{name}.torn"))?);
+            let mut piece = vec![0; 1 << 20];
+            let mut copied = 0;
+            while copied < self.bytes {
+                let bytes = (self.bytes - copied).min(piece.len() as u64) as usize;
+                let piece = piece.get_mut(..bytes).unwrap_or_default();
+                from.read_exact_at(piece, self.at + copied)?;
+                to.write_all_at(piece, copied)?;
+                copied += bytes as u64;
+            }
+            to.sync()
+        };
+        copy().map_err(|error| StoreError::io("keep a copy of the end of", &self.path, error))
+    }
+}
