@@ -40,6 +40,16 @@ fn no_error_of_the_disk_makes_a_false_acknowledgement() {
     }
 }
 
+/// Adds a key as soon as keys are accepted again.
+async fn add_at_last(engine: &Engine, key: &str) {
+    let added = tokio::time::timeout(Duration::from_secs(10), async {
+        while engine.add("urls", key).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    added.await.unwrap();
+}
+
 /// Without room for another segment keys are refused before any bit is set, and all that was
 /// acknowledged is answered, and is there after a kill.
 #[tokio::test]
@@ -83,13 +93,7 @@ async fn keys_that_the_log_has_no_room_for_are_refused_whole() {
         all_are_seen(&engine).await;
 
         disk.limit(None);
-        tokio::time::timeout(Duration::from_secs(10), async {
-            while engine.add("urls", "at last").await.is_err() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await
-        .unwrap();
+        add_at_last(&engine, "at last").await;
         assert!(!*is_read_only.borrow_and_update());
         let engine = start(&disk.kill(), durability).await.unwrap();
         all_are_seen(&engine).await;
@@ -127,13 +131,7 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
     assert!(*is_read_only.borrow());
 
     disk.heal();
-    tokio::time::timeout(Duration::from_secs(10), async {
-        while engine.add("urls", "third").await.is_err() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await
-    .unwrap();
+    add_at_last(&engine, "third").await;
     assert!(!*is_read_only.borrow());
     let found = disk.cut(&mut Chance::new(1));
     let engine = start(&found, Durability::Always).await.unwrap();
