@@ -1,43 +1,55 @@
 //! A disk that fails, or is full: nothing is acknowledged falsely, and queries go on.
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use super::{
-    durability::{check, key, start, work},
+    durability::{at_once, check, key, start, work},
     *,
 };
 use crate::store::simulated::{Chance, Fault, SimulatedDisk};
 
 /// The workloads that are tried with errors, at each of their calls.
-const ERROR_WORKLOADS: u64 = 20;
+const ERROR_WORKLOADS: u64 = 30;
 
-/// An error of any call, once: whatever is acknowledged nevertheless is there.
+/// An error of any call, once or of all that follow too: whatever is acknowledged nevertheless is
+/// there, and nobody waits for ever.
 #[test]
 fn no_error_of_the_disk_makes_a_false_acknowledgement() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
     // Many workloads: a sync that failed is made good by the next one that covers it, so it has
     // to be the last one of what it is for.
-    for seed in 0..ERROR_WORKLOADS {
-        let disk = SimulatedDisk::default();
-        runtime.block_on(work(&disk, Durability::Always, seed));
-        for call in 0..disk.calls() {
-            let mut chance = Chance::new(seed ^ call);
-            let fault = match chance.below(4) {
-                0 => Fault::Error(io::ErrorKind::StorageFull),
-                1 => Fault::Error(io::ErrorKind::Interrupted),
-                2 => Fault::Short,
-                _ => Fault::Error(io::ErrorKind::Other),
-            };
+    let seeds = AtomicU64::new(0);
+    at_once(|runtime| {
+        loop {
+            let seed = seeds.fetch_add(1, Ordering::Relaxed);
+            if seed >= ERROR_WORKLOADS {
+                return;
+            }
             let disk = SimulatedDisk::default();
-            disk.fail(call, 1, fault);
-            let history = runtime.block_on(work(&disk, Durability::Always, seed));
-            let found = disk.cut(&mut chance);
-            let case = format!("seed {seed}, call {call}, {fault:?}");
-            runtime.block_on(check(&found, Durability::Always, &history, &case));
+            runtime.block_on(work(&disk, Durability::Always, seed));
+            for call in 0..disk.calls() {
+                let mut chance = Chance::new(seed ^ call);
+                let fault = match chance.below(4) {
+                    0 => Fault::Error(io::ErrorKind::StorageFull),
+                    1 => Fault::Error(io::ErrorKind::Interrupted),
+                    2 => Fault::Short,
+                    _ => Fault::Error(io::ErrorKind::Other),
+                };
+                // What is interrupted again and again is tried again and again.
+                let is_once = fault == Fault::Error(io::ErrorKind::Interrupted) || chance.one_in(2);
+                let count = if is_once { 1 } else { u64::MAX };
+                let disk = SimulatedDisk::default();
+                disk.fail(call, count, fault);
+                let history = runtime.block_on(work(&disk, Durability::Always, seed));
+                let found = disk.cut(&mut chance);
+                let case = format!("seed {seed}, call {call}, {fault:?}, {count} times");
+                runtime.block_on(check(&found, Durability::Always, &history, &case));
+            }
         }
-    }
+    });
 }
 
 /// Adds a key as soon as keys are accepted again.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use seenset_history::{Call, Checker, Operation, now};
+use tokio::runtime::Runtime;
 
 use super::*;
 use crate::store::simulated::{Chance, Fault, SimulatedDisk};
@@ -261,13 +262,22 @@ fn cuts() -> u64 {
 /// So many workloads at once: their threads wait for each other most of the time.
 const AT_ONCE: usize = 8;
 
+/// Has each of several threads do its part, with a runtime of its own.
+pub(super) fn at_once(part: impl Fn(&Runtime) + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                let mut builder = tokio::runtime::Builder::new_current_thread();
+                part(&builder.build().unwrap());
+            });
+        }
+    });
+}
+
 #[test]
 fn a_power_cut_anywhere_loses_nothing_that_was_acknowledged() {
     let [seeds, done, acknowledged] = [const { AtomicU64::new(0) }; 3];
-    let cut_at_each_call = || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap();
+    at_once(|runtime| {
         loop {
             let seed = seeds.fetch_add(1, Ordering::Relaxed);
             let disk = SimulatedDisk::default();
@@ -285,11 +295,6 @@ fn a_power_cut_anywhere_loses_nothing_that_was_acknowledged() {
                 let answered = history.iter().filter(|call| call.is_answered()).count();
                 acknowledged.fetch_add(answered as u64, Ordering::Relaxed);
             }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(cut_at_each_call);
         }
     });
     let (seeds, acknowledged) = (seeds.into_inner(), acknowledged.into_inner());
