@@ -350,3 +350,32 @@ fn a_power_cut_after_a_kill_loses_nothing_that_was_acknowledged() {
         }
     }
 }
+
+/// The manifest that a start relies on may be known to the system alone: what it no longer names
+/// must not go before it is on stable storage.
+#[tokio::test]
+async fn a_power_cut_after_a_kill_amid_a_store_finds_the_filter() {
+    let mut chance = Chance::new(1);
+    for call in 0.. {
+        let disk = SimulatedDisk::default();
+        let engine = start(&disk, Durability::Snapshot).await.unwrap();
+        // Of one shard: each store writes all of it to another file.
+        engine.create_filter("urls", small()).await.unwrap();
+        engine.add("urls", "a").await.unwrap();
+        engine.store("urls").await.unwrap();
+        engine.add("urls", "b").await.unwrap();
+        disk.fail(disk.calls() + call, 1, Fault::PowerCut);
+        let is_stored = engine.store("urls").await.is_ok();
+        let killed = disk.kill();
+        start(&killed, Durability::Snapshot).await.unwrap();
+        for cut in 0..20 {
+            let found = killed.cut(&mut chance);
+            let engine = start(&found, Durability::Snapshot).await.unwrap();
+            let seen = engine.query("urls", "a").await;
+            assert!(matches!(seen, Ok(true)), "call {call}, cut {cut}: {seen:?}");
+        }
+        if is_stored {
+            break;
+        }
+    }
+}
