@@ -14,8 +14,9 @@ use crate::store::simulated::{Chance, SimulatedDisk};
 /// Many times what a busy machine may keep a thread waiting.
 const INTERVAL: Duration = Duration::from_millis(400);
 
-/// Whatever a disk does, the answers that a power cut takes back were all given within the
-/// interval; and one that is quick enough loses no answer that is older.
+/// Of a disk that is quick enough no answer is lost that is older than the interval. Of one that is
+/// not they may be older, for nobody can sync what it does not; but they were all given within the
+/// interval. Both by a bound of two, for what a busy machine keeps a thread waiting.
 #[test]
 fn a_power_cut_takes_no_more_than_the_interval_has() {
     for sync_time in [Duration::ZERO, 3 * INTERVAL] {
