@@ -74,6 +74,18 @@ impl KeyBatch {
         self.encoded.len()
     }
 
+    /// The keys, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        let mut left = self.encoded.as_slice();
+        std::iter::from_fn(move || {
+            let (_, behind) = left.split_first()?;
+            let (key, behind) = take_delimited(behind)?;
+            left = behind;
+            // Only strings are pushed.
+            str::from_utf8(key).ok()
+        })
+    }
+
     /// The message that asks `filter` about these keys, as a request of this name; empty for
     /// none.
     pub(crate) fn into_message(mut self, filter: &str, request_id: &str) -> Result<Message, Error> {
@@ -103,6 +115,20 @@ fn put_delimited(encoded: &mut Vec<u8>, bytes: &[u8]) {
     }
     encoded.push(length as u8);
     encoded.extend_from_slice(bytes);
+}
+
+/// What [`put_delimited`] has put there, and the bytes behind it.
+fn take_delimited(mut encoded: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut length = 0;
+    for shift in (0..usize::BITS).step_by(7) {
+        let (&byte, behind) = encoded.split_first()?;
+        encoded = behind;
+        length |= usize::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            break;
+        }
+    }
+    encoded.split_at_checked(length)
 }
 
 impl fmt::Debug for KeyBatch {
@@ -213,6 +239,7 @@ mod tests {
         for (filter, request_id) in [("", ""), ("crawl", "9b4"), (&"f".repeat(128), "")] {
             let batch = KeyBatch::from(&keys);
             assert_eq!(batch.len(), keys.len());
+            assert!(batch.iter().eq(&keys));
             let Message(bytes) = batch.into_message(filter, request_id).unwrap();
             let request = v1::QueryAndAddBatchRequest {
                 filter: filter.to_owned(),

@@ -6,8 +6,10 @@ mod support;
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
+use seenset_client::Error;
 use support::Service;
 use tokio::{
+    runtime::Runtime,
     task::{JoinSet, LocalSet},
     time::{sleep, timeout},
 };
@@ -51,6 +53,7 @@ async fn who_was_answered_together_goes_together_again() {
     }
     callers.await;
     let batches = service.state.calls.load(SeqCst);
+    eprintln!("{batches}");
     assert!(batches <= 90, "{batches} batches");
 }
 
@@ -170,6 +173,35 @@ async fn a_call_that_is_given_up_before_it_is_sent_marks_nothing() {
     assert_eq!(callers.join_all().await, [false; 3]);
     assert!(!client.query_and_add("after it").await.unwrap());
     assert!(!service.state.contains("", "given up"));
+}
+
+/// Callers may live on another runtime than the task that sends their keys.
+#[test]
+fn callers_are_told_when_the_runtime_is_gone() {
+    let runtime = Runtime::new().unwrap();
+    let (service, client) = runtime.block_on(async {
+        let service = Service::start().await;
+        let client = service.client().await.coalescing();
+        assert!(!client.query_and_add("before").await.unwrap());
+        // Nothing is answered any more.
+        service.state.hold.store(100, SeqCst);
+        (service, client)
+    });
+    let callers = Runtime::new().unwrap();
+    let waiting = callers.spawn({
+        let client = client.clone();
+        async move { client.query_and_add("while it ends").await }
+    });
+    while service.state.most_held.load(SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    drop(runtime);
+    for answer in [
+        callers.block_on(waiting).unwrap(),
+        callers.block_on(client.query_and_add("after it")),
+    ] {
+        assert!(matches!(answer, Err(Error::StreamClosed)), "{answer:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,121 @@
+//! Where callers leave their keys, and the gatherer finds them.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::Notify;
+
+use super::callers::{Answer, Callers};
+use crate::error::Error;
+
+/// The most keys of a batch.
+const MAX_KEYS: usize = 1024;
+/// A batch of as many keys need not wait for more: larger ones cost a little less for each key,
+/// but leave the server without work while they fill.
+const ENOUGH_KEYS: usize = 128;
+/// A batch takes no more keys once it has so many bytes of them, and none that is longer.
+pub(super) const ENOUGH_BYTES: usize = 256 << 10;
+
+/// The callers that are to be sent, in batches.
+#[derive(Default)]
+pub(super) struct Queue {
+    batches: Mutex<Batches>,
+    /// Whether there is something to look at: a first caller, enough of them, or the end.
+    news: Notify,
+}
+
+#[derive(Default)]
+struct Batches {
+    /// None of them empty. Callers join the last.
+    waiting: VecDeque<Callers>,
+    closed: bool,
+}
+
+/// How much there is to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waiting {
+    Nobody,
+    /// So many, and there is room for more with them.
+    Few(usize),
+    Enough,
+}
+
+impl Queue {
+    /// Leaves a key to be sent.
+    pub fn join(&self, key: &str) -> Result<Answer, Error> {
+        let mut batches = self.lock();
+        if batches.closed {
+            return Err(Error::StreamClosed);
+        }
+        let (answer, has_news) = match batches.waiting.back_mut() {
+            Some(last) if !is_full(last) => {
+                let answer = last.join(key);
+                (answer, is_enough(last))
+            }
+            _ => {
+                let mut first = Callers::default();
+                let answer = first.join(key);
+                batches.waiting.push_back(first);
+                (answer, true)
+            }
+        };
+        drop(batches);
+        if has_news {
+            self.news.notify_one();
+        }
+        Ok(answer)
+    }
+
+    /// Waits until there may be more to send than when this was last waited for, or no more can
+    /// come. Cancelling this loses nothing.
+    pub async fn news(&self) {
+        self.news.notified().await;
+    }
+
+    pub fn waiting(&self) -> Waiting {
+        match self.lock().waiting.front() {
+            None => Waiting::Nobody,
+            Some(first) if is_enough(first) => Waiting::Enough,
+            Some(first) => Waiting::Few(first.keys().len()),
+        }
+    }
+
+    /// Takes a batch to be sent.
+    pub fn take(&self) -> Option<Callers> {
+        self.lock().waiting.pop_front()
+    }
+
+    /// Puts batches before those that wait.
+    pub fn put_back(&self, batches: impl DoubleEndedIterator<Item = Callers>) {
+        let mut all = self.lock();
+        for batch in batches.rev() {
+            all.waiting.push_front(batch);
+        }
+    }
+
+    /// Has nobody join any more.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.news.notify_one();
+    }
+
+    /// Whether there is nobody, and nobody can come.
+    pub fn has_ended(&self) -> bool {
+        let batches = self.lock();
+        batches.closed && batches.waiting.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Batches> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_enough(callers: &Callers) -> bool {
+    callers.keys().len() >= ENOUGH_KEYS || callers.keys().encoded_bytes() >= ENOUGH_BYTES
+}
+
+fn is_full(callers: &Callers) -> bool {
+    callers.keys().len() >= MAX_KEYS || callers.keys().encoded_bytes() >= ENOUGH_BYTES
+}
