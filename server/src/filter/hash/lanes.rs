@@ -8,7 +8,7 @@
 //! The steps are those of J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF",
 //! 2012; the 128-bit form is that of their reference implementation.
 
-use multiversion::multiversion;
+use fearless_simd::{Level, Select, Simd, SimdBase, SimdFrom, dispatch, u64x8};
 
 use super::KeyHash;
 
@@ -24,6 +24,8 @@ type Lanes = [u64; LANES];
 
 /// Keys that wait until there are enough of them to be hashed at once.
 pub struct Waiting {
+    /// What registers there are.
+    level: Level,
     secret: (u64, u64),
     words: Words,
     /// Where each stands in the batch.
@@ -45,6 +47,7 @@ impl Waiting {
     /// For hashes under the two halves of a secret.
     pub fn new(secret: (u64, u64)) -> Self {
         Self {
+            level: Level::new(),
             secret,
             words: Words {
                 rows: [[0; LANES]; MAX_WORDS],
@@ -84,7 +87,8 @@ impl Waiting {
         if self.count == 0 {
             return;
         }
-        let (low, high) = sip_hash(self.secret, &self.words);
+        let (secret, words) = (self.secret, &self.words);
+        let (low, high) = dispatch!(self.level, simd => sip_hash(simd, secret, words));
         let hashes = low.into_iter().zip(high);
         for (place, (low, high)) in self.places.into_iter().zip(hashes).take(self.count) {
             tell(place, KeyHash { low, high });
@@ -93,42 +97,41 @@ impl Waiting {
     }
 }
 
-/// The halves of the hashes.
-#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx512bw", "x86_64+avx2"))]
-fn sip_hash(secret: (u64, u64), words: &Words) -> (Lanes, Lanes) {
-    sip_hash_portably(secret, words)
-}
-
-/// The same for any machine: what [`sip_hash`] is made of.
+/// The halves of the hashes. No compiler has found out by itself how to rotate four words in a
+/// register that has no instruction for it, so the registers are named here.
 #[inline(always)]
-fn sip_hash_portably((first, second): (u64, u64), words: &Words) -> (Lanes, Lanes) {
+fn sip_hash<S: Simd>(simd: S, (first, second): (u64, u64), words: &Words) -> (Lanes, Lanes) {
+    let all = |word| u64x8::splat(simd, word);
     // The constants spell "somepseudorandomlygeneratedbytes"; 0xee and 0xdd set the 128-bit form
     // apart from the other.
     let mut state = State {
-        v0: [first ^ 0x736f_6d65_7073_6575; LANES],
-        v1: [second ^ 0x646f_7261_6e64_6f6d ^ 0xee; LANES],
-        v2: [first ^ 0x6c79_6765_6e65_7261; LANES],
-        v3: [second ^ 0x7465_6462_7974_6573; LANES],
+        v0: all(first ^ 0x736f_6d65_7073_6575),
+        v1: all(second ^ 0x646f_7261_6e64_6f6d ^ 0xee),
+        v2: all(first ^ 0x6c79_6765_6e65_7261),
+        v3: all(second ^ 0x7465_6462_7974_6573),
     };
-    let counts = &words.counts;
-    let shortest = counts
-        .iter()
-        .fold(u64::MAX, |least, count| least.min(*count));
-    let longest = counts.iter().fold(0, |most, count| most.max(*count));
+    let shortest = words.counts.iter().fold(u64::MAX, |a, b| a.min(*b));
+    let longest = words.counts.iter().fold(0, |a, b| a.max(*b));
+    let counts = u64x8::simd_from(simd, words.counts);
     for (row, word) in words.rows.iter().zip(0..longest) {
+        let row = u64x8::simd_from(simd, *row);
         let before = state;
-        xor(&mut state.v3, row);
+        state.v3 ^= row;
         state.round();
-        xor(&mut state.v0, row);
+        state.v0 ^= row;
         if word >= shortest {
             // Keys that have ended stay as they were.
-            state.keep(&before, counts.map(|count| count <= word));
+            let ended = counts.simd_le(all(word));
+            state.v0 = ended.select(before.v0, state.v0);
+            state.v1 = ended.select(before.v1, state.v1);
+            state.v2 = ended.select(before.v2, state.v2);
+            state.v3 = ended.select(before.v3, state.v3);
         }
     }
-    xor(&mut state.v2, &[0xee; LANES]);
+    state.v2 ^= all(0xee);
     let low = state.finalize();
-    xor(&mut state.v1, &[0xdd; LANES]);
-    (low, state.finalize())
+    state.v1 ^= all(0xdd);
+    (low.into(), state.finalize().into())
 }
 
 /// The bytes behind the last whole word, and the length of the key.
@@ -149,86 +152,48 @@ fn last_word(key: &[u8]) -> u64 {
 
 /// The four words of SipHash's state, for each key.
 #[derive(Clone, Copy)]
-struct State {
-    v0: Lanes,
-    v1: Lanes,
-    v2: Lanes,
-    v3: Lanes,
+struct State<S: Simd> {
+    v0: u64x8<S>,
+    v1: u64x8<S>,
+    v2: u64x8<S>,
+    v3: u64x8<S>,
 }
 
-impl State {
+impl<S: Simd> State<S> {
     #[inline(always)]
-    fn finalize(&mut self) -> Lanes {
+    fn finalize(&mut self) -> u64x8<S> {
         for _ in 0..3 {
             self.round();
         }
-        let mut hash = self.v0;
-        xor(&mut hash, &self.v1);
-        xor(&mut hash, &self.v2);
-        xor(&mut hash, &self.v3);
-        hash
-    }
-
-    /// Takes the lanes that are chosen from `other`.
-    #[inline(always)]
-    fn keep(&mut self, other: &Self, chosen: [bool; LANES]) {
-        choose(&mut self.v0, &other.v0, chosen);
-        choose(&mut self.v1, &other.v1, chosen);
-        choose(&mut self.v2, &other.v2, chosen);
-        choose(&mut self.v3, &other.v3, chosen);
+        self.v0 ^ self.v1 ^ self.v2 ^ self.v3
     }
 
     #[inline(always)]
     fn round(&mut self) {
         let Self { v0, v1, v2, v3 } = self;
-        half_round::<13, 16>(v0, v1, v2, v3);
-        half_round::<17, 21>(v2, v1, v0, v3);
+        half_round::<S, 13, 16>(v0, v1, v2, v3);
+        half_round::<S, 17, 21>(v2, v1, v0, v3);
     }
 }
 
 /// `SipRound` is this twice, the second time with `v0` and `v2` the other way round.
 #[inline(always)]
-fn half_round<const LEFT: u32, const RIGHT: u32>(
-    a: &mut Lanes,
-    b: &mut Lanes,
-    c: &mut Lanes,
-    d: &mut Lanes,
+fn half_round<S: Simd, const LEFT: u32, const RIGHT: u32>(
+    a: &mut u64x8<S>,
+    b: &mut u64x8<S>,
+    c: &mut u64x8<S>,
+    d: &mut u64x8<S>,
 ) {
-    add(a, b);
-    add(c, d);
-    rotate::<LEFT>(b);
-    rotate::<RIGHT>(d);
-    xor(b, a);
-    xor(d, c);
-    rotate::<32>(a);
+    *a += *b;
+    *c += *d;
+    *b = rotate::<S, LEFT>(*b) ^ *a;
+    *d = rotate::<S, RIGHT>(*d) ^ *c;
+    *a = rotate::<S, 32>(*a);
 }
 
 #[inline(always)]
-fn add(to: &mut Lanes, other: &Lanes) {
-    for (to, other) in to.iter_mut().zip(other) {
-        *to = to.wrapping_add(*other);
-    }
-}
-
-#[inline(always)]
-fn xor(to: &mut Lanes, other: &Lanes) {
-    for (to, other) in to.iter_mut().zip(other) {
-        *to ^= other;
-    }
-}
-
-#[inline(always)]
-fn choose(to: &mut Lanes, other: &Lanes, chosen: [bool; LANES]) {
-    for ((to, other), chosen) in to.iter_mut().zip(other).zip(chosen) {
-        *to = if chosen { *other } else { *to };
-    }
-}
-
-#[inline(always)]
-fn rotate<const BITS: u32>(lanes: &mut Lanes) {
-    for lane in lanes {
-        *lane = lane.rotate_left(BITS);
-    }
+fn rotate<S: Simd, const BITS: u32>(words: u64x8<S>) -> u64x8<S> {
+    words << BITS | words >> (64 - BITS)
 }
 
 #[cfg(test)]
@@ -244,7 +209,9 @@ mod tests {
                 waiting.take(lane, &bytes[..length + lane * step], |_, _| {});
             }
             let words = &waiting.words;
-            assert_eq!(sip_hash((1, 2), words), sip_hash_portably((1, 2), words));
+            let [widest, narrowest] = [Level::new(), Level::baseline()]
+                .map(|level| dispatch!(level, simd => sip_hash(simd, (1, 2), words)));
+            assert_eq!(widest, narrowest);
             waiting.finish(|_, _| {});
         }
     }
