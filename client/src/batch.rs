@@ -19,6 +19,10 @@ use crate::error::Error;
 /// The most bytes that a message of the contract may have, in either direction.
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
+/// What a message has besides its keys takes hardly more than this: the name of the
+/// filter, and the id of the request.
+const REST_BYTES: usize = 256;
+
 /// Field number and wire type of `repeated string keys = 2`.
 const KEYS_TAG: u8 = 2 << 3 | 2;
 /// Field number and wire type of `string filter = 1`.
@@ -48,6 +52,15 @@ impl KeyBatch {
     /// A batch without keys.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A batch without keys, with room for some that take so many
+    /// [bytes](Self::encoded_bytes).
+    pub fn with_room(encoded_bytes: usize) -> Self {
+        Self {
+            encoded: Vec::with_capacity(encoded_bytes.saturating_add(REST_BYTES)),
+            count: 0,
+        }
     }
 
     /// Appends a key. Its limits are the server's (1 to 65,536 bytes unless configured

@@ -76,6 +76,14 @@ pub(super) struct LineReader<R> {
     /// The last read gave less than it might have: the next may have to wait.
     drained: bool,
     ended: bool,
+    /// What the last batch had room for: the next one most likely needs as much.
+    room: Room,
+}
+
+#[derive(Debug, Default)]
+struct Room {
+    lines: usize,
+    key_bytes: usize,
 }
 
 impl<R: Read> LineReader<R> {
@@ -92,6 +100,7 @@ impl<R: Read> LineReader<R> {
             skipping: false,
             drained: false,
             ended: false,
+            room: Room::default(),
         }
     }
 
@@ -104,7 +113,7 @@ impl<R: Read> LineReader<R> {
     /// as the file gives them. When it has nothing at the moment, what there is comes at
     /// once, so that the lines of a slow pipe are not held back.
     pub(super) fn next_batch(&mut self, observer: &impl Observer) -> io::Result<Option<Batch>> {
-        let mut draft = Draft::default();
+        let mut draft = Draft::with_room(&self.room);
         loop {
             let full = self.take_lines(&mut draft, observer);
             if self.ended && !full {
@@ -179,7 +188,7 @@ impl<R: Read> LineReader<R> {
         } else if key.len() > self.limits.max_key_bytes {
             observer.bad(&self.position, &too_long(self.limits.max_key_bytes));
         } else {
-            match std::str::from_utf8(key) {
+            match simdutf8::compat::from_utf8(key) {
                 Ok(key) => {
                     draft.keys.push(key);
                     draft.lines.push(line);
@@ -232,6 +241,10 @@ impl<R: Read> LineReader<R> {
 
     fn cut(&mut self, draft: Draft) -> Batch {
         self.scanned -= draft.taken;
+        self.room = Room {
+            lines: draft.lines.len(),
+            key_bytes: draft.keys.encoded_bytes(),
+        };
         Batch {
             bytes: self.buffer.split_to(draft.taken).freeze(),
             lines: draft.lines,
@@ -242,11 +255,20 @@ impl<R: Read> LineReader<R> {
 }
 
 /// A batch in the making: the first `taken` bytes of the buffer.
-#[derive(Default)]
 struct Draft {
     taken: usize,
     lines: Vec<Range<usize>>,
     keys: KeyBatch,
+}
+
+impl Draft {
+    fn with_room(room: &Room) -> Self {
+        Self {
+            taken: 0,
+            lines: Vec::with_capacity(room.lines),
+            keys: KeyBatch::with_room(room.key_bytes),
+        }
+    }
 }
 
 fn too_long(max_key_bytes: usize) -> String {
