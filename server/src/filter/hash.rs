@@ -164,7 +164,7 @@ impl KeyHasher {
 impl KeyHasher {
     /// Hashes many keys, and tells the hash of each with its place among them, in any order.
     ///
-    /// Takes two fifths of the time of as many calls of [`hash`](Self::hash) where registers are
+    /// Takes less than half of the time of as many calls of [`hash`](Self::hash) where registers are
     /// wide, if the hash function is SipHash and the keys are equally long; allocates nothing.
     pub fn hash_each<'k>(
         &self,
