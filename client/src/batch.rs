@@ -56,7 +56,7 @@ impl KeyBatch {
 
     /// A batch without keys, with room for some that take so many
     /// [bytes](Self::encoded_bytes).
-    pub fn with_room(encoded_bytes: usize) -> Self {
+    pub(crate) fn with_room(encoded_bytes: usize) -> Self {
         Self {
             encoded: Vec::with_capacity(encoded_bytes.saturating_add(REST_BYTES)),
             count: 0,

@@ -70,15 +70,17 @@ impl Client {
 impl Coalescing {
     /// [`Client::query_and_add`], together with those that ask at the same time.
     ///
-    /// Cancelling this before the key is sent leaves it unmarked; afterwards, the key is marked
-    /// though nobody is told. What was under way when the connection breaks is sent again, and
-    /// is answered as it would have been the first time.
+    /// Cancelling this while the key waits for room in flight leaves it unmarked; afterwards,
+    /// also while the server is away, the key is marked though nobody is told. What was under
+    /// way when the connection breaks is sent again, and is answered as it would have been the
+    /// first time.
     ///
     /// # Errors
     ///
     /// As [`Client::query_and_add`]: its own, if its key is refused and others are not, and
     /// that of all that were under way, if the server does not come back. The deadline of the
-    /// options counts from when the key is sent.
+    /// options counts from when the key is under way, and anew with each answer to keys before
+    /// it.
     pub async fn query_and_add(&self, key: &str) -> Result<bool, Error> {
         if key.len() > ENOUGH_BYTES {
             return self.client.query_and_add(key).await;

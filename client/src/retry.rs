@@ -56,6 +56,14 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
+    /// The pauses after an answer on a stream, on which others are yet to be answered.
+    pub(crate) fn begin_again(&mut self, options: &Options, may_be_applied: bool) {
+        *self = Self {
+            pauses: options.pauses(),
+            may_be_applied,
+        };
+    }
+
     /// How long to wait before the call is repeated after an attempt that ended with `status`;
     /// `None` if it is not to be, as of the deadline among others: past that, what failed says
     /// more than that time ran out.

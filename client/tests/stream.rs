@@ -210,3 +210,19 @@ async fn a_receiver_that_is_gone_stops_the_sender() {
     });
     outcome.await.unwrap();
 }
+
+/// The second batch may have been applied before the first was answered.
+#[tokio::test]
+async fn a_refusal_after_a_break_is_no_comfort_though_others_were_answered() {
+    let service = Service::start().await;
+    service.state.hold.store(2, SeqCst);
+    service.state.lose_reply_of_call.store(1, SeqCst);
+    let (mut sender, mut receiver) = service.client().await.stream(2);
+    sender.send(["a"], 1).await.unwrap();
+    sender.send(["refuse me"], 2).await.unwrap();
+    let answered = receiver.recv().await.unwrap().unwrap();
+    assert_eq!((answered.tag, answered.seen), (1, vec![false]));
+    let broken = receiver.recv().await.unwrap().unwrap_err();
+    assert_eq!(broken.unanswered, [2]);
+    assert!(!broken.error.changed_nothing(), "{broken:?}");
+}

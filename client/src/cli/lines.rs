@@ -76,7 +76,7 @@ pub(super) struct LineReader<R> {
     /// The last read gave less than it might have: the next may have to wait.
     drained: bool,
     ended: bool,
-    /// What the last batch had room for: the next one most likely needs as much.
+    /// What the last batch held: the next one most likely needs as much.
     room: Room,
 }
 

@@ -130,13 +130,15 @@ impl Future for Answer {
     type Output = Result<bool, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let waker = context.waker();
         let mut seats = self.seats.lock();
         match seats.get_mut(self.place) {
-            Some(Seat::Waiting(waker)) => {
-                match waker {
-                    Some(waker) => waker.clone_from(context.waker()),
-                    None => *waker = Some(context.waker().clone()),
-                }
+            Some(Seat::Waiting(Some(same))) if same.will_wake(waker) => Poll::Pending,
+            Some(Seat::Waiting(waiting)) => {
+                let before = waiting.replace(waker.clone());
+                // It may be the last that knows of a task.
+                drop(seats);
+                drop(before);
                 Poll::Pending
             }
             Some(Seat::Told(Ok(seen))) => Poll::Ready(Ok(*seen)),
@@ -150,7 +152,10 @@ impl Drop for Answer {
     fn drop(&mut self) {
         let mut seats = self.seats.lock();
         if let Some(seat @ Seat::Waiting(_)) = seats.get_mut(self.place) {
-            *seat = Seat::Left;
+            let waker = std::mem::replace(seat, Seat::Left);
+            // As above.
+            drop(seats);
+            drop(waker);
         }
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use tokio::task::yield_now;
+use tonic::Code;
 
 use super::{
     callers::Callers,
     queue::{Queue, Waiting},
 };
 use crate::{
-    batch::KeyBatch,
     client::Client,
     error::Error,
     stream::{Answered, BatchReceiver, BatchSender, Broken},
@@ -105,9 +105,13 @@ impl Gatherer {
                 self.in_flight += 1;
                 true
             }
-            Err((_, callers)) => {
+            Err((Error::StreamClosed, callers)) => {
                 self.queue.put_back(std::iter::once(callers));
                 false
+            }
+            Err((error, callers)) => {
+                callers.fail(&error);
+                true
             }
         }
     }
@@ -117,7 +121,7 @@ impl Gatherer {
         (self.sender, self.receiver) = self.client.stream(WINDOW);
         self.in_flight = 0;
         let mut unanswered = unanswered.into_iter();
-        if refused(&error) {
+        if is_refusal(&error) {
             // That was the first; those after it were not looked at.
             if let Some(first) = unanswered.next() {
                 tokio::spawn(ask_apart(self.client.clone(), error, first));
@@ -129,26 +133,31 @@ impl Gatherer {
     }
 }
 
-/// Whether a server refused a batch as a whole, for the sake of one key perhaps.
-fn refused(error: &Error) -> bool {
+/// Whether a server refused a batch as a whole.
+fn is_refusal(error: &Error) -> bool {
     error.code().is_some() && error.changed_nothing()
 }
 
-/// Asks for the keys of a refused batch again, in halves until each error is one key's own.
+/// Deals with a refused batch: asks for its keys again, in halves until each error is one key's
+/// own.
 async fn ask_apart(client: Client, error: Error, callers: Callers) {
-    let mut parts = vec![(Err(error), callers)];
-    while let Some((answer, mut callers)) = parts.pop() {
-        let count = callers.keys().len();
-        match answer {
+    let mut parts = Vec::new();
+    split_or_fail(callers, &error, &mut parts);
+    while let Some(callers) = parts.pop() {
+        match client.query_and_add_batch(callers.keys().clone()).await {
             Ok(seen) => callers.tell(seen),
-            Err(error) if refused(&error) && count > 1 => {
-                let second = callers.split_off(count / 2);
-                for half in [second, callers] {
-                    let keys: KeyBatch = half.keys().clone();
-                    parts.push((client.query_and_add_batch(keys).await, half));
-                }
-            }
-            Err(error) => callers.fail(&error),
+            Err(error) => split_or_fail(callers, &error, &mut parts),
         }
+    }
+}
+
+/// Makes two parts of callers that were refused for one key perhaps; all others are told why.
+fn split_or_fail(mut callers: Callers, error: &Error, parts: &mut Vec<Callers>) {
+    let count = callers.keys().len();
+    if count > 1 && error.code() == Some(Code::InvalidArgument) {
+        let second = callers.split_off(count / 2);
+        parts.extend([second, callers]);
+    } else {
+        callers.fail(error);
     }
 }

@@ -22,7 +22,7 @@ pub(super) const ENOUGH_BYTES: usize = 256 << 10;
 #[derive(Default)]
 pub(super) struct Queue {
     batches: Mutex<Batches>,
-    /// Whether there is something to look at: a first caller, enough of them, or the end.
+    /// Whether there is something to look at: the first caller of a batch, or the end.
     news: Notify,
 }
 
@@ -49,22 +49,14 @@ impl Queue {
         if batches.closed {
             return Err(Error::StreamClosed);
         }
-        let (answer, has_news) = match batches.waiting.back_mut() {
-            Some(last) if !is_full(last) => {
-                let answer = last.join(key);
-                (answer, is_enough(last))
-            }
-            _ => {
-                let mut first = Callers::default();
-                let answer = first.join(key);
-                batches.waiting.push_back(first);
-                (answer, true)
-            }
-        };
-        drop(batches);
-        if has_news {
-            self.news.notify_one();
+        if let Some(last) = batches.waiting.back_mut().filter(|last| !is_full(last)) {
+            return Ok(last.join(key));
         }
+        let mut first = Callers::default();
+        let answer = first.join(key);
+        batches.waiting.push_back(first);
+        drop(batches);
+        self.news.notify_one();
         Ok(answer)
     }
 

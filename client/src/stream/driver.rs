@@ -19,7 +19,7 @@ use super::{Answered, Broken};
 use crate::{
     batch::{Message, MessageCodec},
     client::{Client, one_for_each},
-    error::Error,
+    error::{Cause, Error},
     retry::{Call, Pauses, Repeat},
 };
 
@@ -59,6 +59,9 @@ pub(super) struct Driver<T> {
     deadline: Instant,
     /// Those before the stream is opened again. They begin anew with each answer.
     pauses: Pauses,
+    /// How many of the first that have no answer were sent before a break: they may be applied,
+    /// whatever becomes of them afterwards.
+    doubtful: usize,
 }
 
 /// How a call ended.
@@ -90,6 +93,7 @@ impl<T> Driver<T> {
             coming,
             answers,
             unanswered: VecDeque::new(),
+            doubtful: 0,
         }
     }
 
@@ -106,6 +110,9 @@ impl<T> Driver<T> {
                 End::Broke(status) => status,
             };
             self.take_all();
+            if Cause::of(&status) != Cause::NeverConnected {
+                self.doubtful = self.unanswered.len();
+            }
             // One that had nothing to do is opened again when there is something.
             if self.unanswered.is_empty() {
                 continue;
@@ -210,7 +217,9 @@ impl<T> Driver<T> {
             return Ok(());
         };
         self.call.budget.note_answer();
-        self.pauses = self.call.pauses(&self.client.options);
+        self.doubtful = self.doubtful.saturating_sub(1);
+        self.pauses
+            .begin_again(&self.client.options, self.doubtful > 0);
         self.deadline = self.client.options.deadline_from_now();
         let answered = Answered {
             tag: first.tag,

@@ -126,6 +126,10 @@ pub enum EngineError {
     /// What keeps the filters fails.
     #[error("{0}")]
     StorageFailed(BoxError),
+    /// What keeps the filters is full or fails, and what the answer rests on is not as durable as
+    /// it is to be. Whether the changes of the call will be found after a crash is not known.
+    #[error("{0}")]
+    NotDurable(BoxError),
     /// What was stored cannot be used.
     #[error("{0}")]
     Snapshot(BoxError),

@@ -21,11 +21,13 @@ impl<T> Unsettled<T> {
     ///
     /// # Errors
     ///
-    /// [`EngineError::StorageFull`] or [`EngineError::StorageFailed`]. Whether the changes of
-    /// the call will be found after a crash is then not known.
+    /// [`EngineError::NotDurable`], and neither of those that say that nothing was changed.
     pub async fn settled(&self) -> Result<(), EngineError> {
         match &self.log {
-            Some(log) => log.reached(self.rests_on).await,
+            Some(log) => {
+                let reached = log.reached(self.rests_on).await;
+                reached.map_err(|error| EngineError::NotDurable(error.into()))
+            }
             None => Ok(()),
         }
     }

@@ -24,6 +24,7 @@ pub fn status(error: EngineError) -> Status {
         EngineError::Recovering | EngineError::Stopping => (Code::Unavailable, None),
         EngineError::StorageFull(_) => (Code::ResourceExhausted, Some(STORAGE_FULL)),
         EngineError::StorageFailed(_) => (Code::Unavailable, Some(STORAGE_FAILED)),
+        EngineError::NotDurable(_) => (Code::Unavailable, Some(NOT_DURABLE)),
         EngineError::RestoreOverBudget { .. }
         | EngineError::Snapshot(_)
         | EngineError::Internal { .. } => (Code::Internal, Some(INTERNAL)),
@@ -44,6 +45,8 @@ const STORAGE_FULL: &str =
     "the server's disk is full, and the call was not carried out; make room and try again";
 const STORAGE_FAILED: &str =
     "the server's disk failed, and the call was not carried out; the server's log says more";
+const NOT_DURABLE: &str = "the server's disk is full or failed, and whether the call was carried \
+                           out is not known; repeat it with the same request_id";
 const INTERNAL: &str = "internal error; the server's log says more";
 
 #[cfg(test)]
@@ -59,6 +62,7 @@ mod tests {
                 Code::ResourceExhausted,
             ),
             (EngineError::StorageFailed(secret.into()), Code::Unavailable),
+            (EngineError::NotDurable(secret.into()), Code::Unavailable),
             (EngineError::Snapshot(secret.into()), Code::Internal),
             (
                 EngineError::Internal {

@@ -127,9 +127,14 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
     assert!(!*is_read_only.borrow());
     let full = Fault::Error(io::ErrorKind::StorageFull);
     disk.fail(disk.calls(), u64::MAX, full);
-    // Its bits are set when it turns out that it cannot be written.
-    let error = engine.add("urls", "first").await.unwrap_err();
-    assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
+    // Its bits are set when it turns out that it cannot be written: to say that the disk is full
+    // would be to say that they are not.
+    let first = Call {
+        filter: "urls",
+        request_id: "1",
+    };
+    let error = engine.query_and_add(first, "first").await.unwrap_err();
+    assert!(matches!(error, EngineError::NotDurable(_)), "{error}");
     for _ in 0..3 {
         let error = engine.query_and_add("urls", "second").await.unwrap_err();
         assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
@@ -139,12 +144,15 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
     }
     assert!(!engine.query("urls", "second").await.unwrap());
     // What rests on a change that is not on the disk is not told.
-    engine.query("urls", "first").await.unwrap_err();
+    let error = engine.query("urls", "first").await.unwrap_err();
+    assert!(matches!(error, EngineError::NotDurable(_)), "{error}");
     assert!(*is_read_only.borrow());
 
     disk.heal();
     add_at_last(&engine, "third").await;
     assert!(!*is_read_only.borrow());
+    // Who repeats the call is told what it earned.
+    assert!(!engine.query_and_add(first, "first").await.unwrap());
     let found = disk.cut(&mut Chance::new(1));
     let engine = start(&found, Durability::Always).await.unwrap();
     let seen = engine.query_batch("urls", vec!["first", "third"]);
