@@ -254,7 +254,7 @@ pub(super) async fn check(
 }
 
 /// The number of cuts, and the seed that they begin with: `SEENSET_CUTS=1000000` for a long run.
-fn cuts() -> u64 {
+pub(super) fn cuts() -> u64 {
     let cuts = std::env::var("SEENSET_CUTS").ok();
     cuts.and_then(|cuts| cuts.parse().ok()).unwrap_or(20_000)
 }
@@ -268,7 +268,7 @@ pub(super) fn at_once(part: impl Fn(&Runtime) + Sync) {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 let mut builder = tokio::runtime::Builder::new_current_thread();
-                part(&builder.build().unwrap());
+                part(&builder.enable_time().build().unwrap());
             });
         }
     });

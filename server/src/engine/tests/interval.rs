@@ -1,18 +1,26 @@
 //! What a power cut takes if answers do not wait for the disk.
 
 use std::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use super::{
-    durability::{key, start},
+    durability::{at_once, cuts, key, start},
     *,
 };
-use crate::store::simulated::{Chance, SimulatedDisk};
+use crate::store::simulated::{Chance, Fault, SimulatedDisk};
 
 /// Many times what a busy machine may keep a thread waiting.
 const INTERVAL: Duration = Duration::from_millis(400);
+/// Shorter, since thousands of cuts have to wait for it.
+const SHORT: Duration = Duration::from_millis(150);
+/// Of the cuts of the other tests one in so many is made here, where each takes some intervals.
+const CUTS_IN_ONE: u64 = 50;
+/// Of the calls of a workload, one in so many is cut.
+const STRIDE: u64 = 13;
 
 /// Of a disk that is quick enough no answer is lost that is older than the interval. Of one that is
 /// not they may be older, for nobody can sync what it does not; but they were all given within the
@@ -74,4 +82,103 @@ fn a_power_cut_takes_no_more_than_the_interval_has() {
         });
         assert!(lost > 10, "{lost} cuts that take anything");
     }
+}
+
+/// What calls were told, in their order.
+#[derive(Default)]
+struct Told {
+    /// The keys that were marked, and when that was answered.
+    marked: Vec<(Range<u64>, Instant)>,
+    /// As many of these were answered before a store that succeeded began.
+    stored: usize,
+}
+
+/// Marks keys, with pauses, for some intervals, and stores, makes and deletes filters, until
+/// nothing works any more.
+async fn work(disk: &SimulatedDisk, seed: u64) -> Told {
+    let mut told = Told::default();
+    let Ok(engine) = start(disk, Durability::Interval(SHORT)).await else {
+        return told;
+    };
+    let exact = SpecRequest::new(1000, 1e-12);
+    if engine.create_filter("urls", exact).await.is_err() {
+        return told;
+    }
+    let mut chance = Chance::new(seed);
+    let mut next = 0;
+    for _ in 0..30 {
+        let keys = next..next + 1 + chance.below(4);
+        next = keys.end;
+        let names: Vec<String> = keys.clone().map(key).collect();
+        let answer = if chance.one_in(2) {
+            engine.add_batch("urls", names).await
+        } else {
+            let seen = engine.query_and_add_batch("urls", names).await;
+            seen.map(|seen| assert!(!seen.contains(&true), "seed {seed}"))
+        };
+        if answer.is_err() {
+            break;
+        }
+        told.marked.push((keys, Instant::now()));
+        match chance.below(12) {
+            0 => {
+                let marked = told.marked.len();
+                if engine.store("urls").await.is_ok() {
+                    told.stored = marked;
+                }
+            }
+            1 => drop(engine.create_filter("other", small()).await),
+            2 => drop(engine.delete_filter("other").await),
+            _ => {}
+        }
+        thread::sleep(SHORT * chance.below(20) as u32 / 100);
+    }
+    told
+}
+
+/// Wherever the log, the snapshots and the manifest are at.
+#[test]
+fn a_power_cut_at_any_call_takes_no_more_than_the_interval_has() {
+    let cuts = cuts() / CUTS_IN_ONE;
+    let [seeds, done, taking] = [const { AtomicU64::new(0) }; 3];
+    at_once(|runtime| {
+        loop {
+            let seed = seeds.fetch_add(1, Ordering::Relaxed);
+            let disk = SimulatedDisk::default();
+            runtime.block_on(work(&disk, seed));
+            // The first calls are those of a start: another part of all for each seed.
+            for call in (seed % STRIDE..disk.calls()).step_by(STRIDE as usize) {
+                if done.fetch_add(1, Ordering::Relaxed) >= cuts {
+                    return;
+                }
+                let disk = SimulatedDisk::default();
+                disk.fail(call, 1, Fault::PowerCut);
+                let Told { marked, stored } = runtime.block_on(work(&disk, seed));
+                let Some((_, last)) = marked.last() else {
+                    continue;
+                };
+                let found = disk.cut(&mut Chance::new(seed ^ call));
+                let case = format!("seed {seed}, call {call}");
+                let engine = match runtime.block_on(start(&found, Durability::Interval(SHORT))) {
+                    Ok(engine) => engine,
+                    Err(error) => panic!("{case}: {error}"),
+                };
+                let is_lost = |(keys, _): &(Range<u64>, Instant)| {
+                    let names: Vec<String> = keys.clone().map(key).collect();
+                    let seen = runtime.block_on(engine.query_batch("urls", names));
+                    seen.unwrap().contains(&false)
+                };
+                let Some(first) = marked.iter().position(is_lost) else {
+                    continue;
+                };
+                assert!(first >= stored, "{case}: {first} was stored");
+                let age = *last - marked[first].1;
+                assert!(age < 2 * SHORT, "{case}: {age:?} of answers");
+                taking.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let (seeds, taking) = (seeds.into_inner(), taking.into_inner());
+    println!("{cuts} cuts, seeds 0 to {seeds}, {taking} take anything");
+    assert!(taking > cuts / 8, "{taking} cuts that take anything");
 }
