@@ -55,12 +55,13 @@ impl KeyBatch {
     }
 
     /// A batch without keys, with room for some that take so many
-    /// [bytes](Self::encoded_bytes).
-    pub(crate) fn with_room(encoded_bytes: usize) -> Self {
-        Self {
-            encoded: Vec::with_capacity(encoded_bytes.saturating_add(REST_BYTES)),
-            count: 0,
-        }
+    /// [bytes](Self::encoded_bytes), as far as there is memory for it: it does not move as it
+    /// grows to that.
+    pub fn with_room(encoded_bytes: usize) -> Self {
+        let mut encoded = Vec::new();
+        // Pushing asks for it again, if it is needed.
+        let _ = encoded.try_reserve(encoded_bytes.saturating_add(REST_BYTES));
+        Self { encoded, count: 0 }
     }
 
     /// Appends a key. Its limits are the server's (1 to 65,536 bytes unless configured

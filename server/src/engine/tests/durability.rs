@@ -253,10 +253,18 @@ pub(super) async fn check(
     }
 }
 
-/// The number of cuts, and the seed that they begin with: `SEENSET_CUTS=1000000` for a long run.
+/// The number of cuts: `SEENSET_CUTS=1000000` for a long run.
 pub(super) fn cuts() -> u64 {
-    let cuts = std::env::var("SEENSET_CUTS").ok();
-    cuts.and_then(|cuts| cuts.parse().ok()).unwrap_or(20_000)
+    number("SEENSET_CUTS").unwrap_or(20_000)
+}
+
+/// The first seed: `SEENSET_SEED=20000` to go on where another run has ended.
+pub(super) fn first_seed() -> u64 {
+    number("SEENSET_SEED").unwrap_or(0)
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 /// So many workloads at once: their threads wait for each other most of the time.
@@ -276,7 +284,8 @@ pub(super) fn at_once(part: impl Fn(&Runtime) + Sync) {
 
 #[test]
 fn a_power_cut_anywhere_loses_nothing_that_was_acknowledged() {
-    let [seeds, done, acknowledged] = [const { AtomicU64::new(0) }; 3];
+    let seeds = AtomicU64::new(first_seed());
+    let [done, acknowledged] = [const { AtomicU64::new(0) }; 2];
     at_once(|runtime| {
         loop {
             let seed = seeds.fetch_add(1, Ordering::Relaxed);
@@ -299,8 +308,9 @@ fn a_power_cut_anywhere_loses_nothing_that_was_acknowledged() {
     });
     let (seeds, acknowledged) = (seeds.into_inner(), acknowledged.into_inner());
     println!(
-        "{} cuts, seeds 0 to {seeds}, {acknowledged} answers",
-        cuts()
+        "{} cuts, seeds {} to {seeds}, {acknowledged} answers",
+        cuts(),
+        first_seed()
     );
     assert!(acknowledged > cuts(), "next to nothing was acknowledged");
 }
