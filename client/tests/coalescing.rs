@@ -177,6 +177,20 @@ async fn a_call_that_is_given_up_before_it_is_sent_marks_nothing() {
     assert!(!service.state.contains("", "given up"));
 }
 
+/// The stream ends with it, while none of its batches is in flight.
+#[tokio::test]
+async fn an_answer_that_nobody_asked_for_leaves_no_caller_waiting() {
+    let service = Service::start().await;
+    service.state.unasked.store(1, SeqCst);
+    let client = service.client().await.coalescing();
+    assert!(!client.query_and_add("before").await.unwrap());
+    sleep(Duration::from_millis(50)).await;
+    let after = client.query_and_add("after");
+    let answer = timeout(Duration::from_secs(10), after).await;
+    assert!(!answer.expect("an answer").unwrap());
+    assert_eq!(service.state.unasked.load(SeqCst), 0);
+}
+
 /// Callers may live on another runtime than the task that sends their keys.
 #[test]
 fn callers_are_told_when_the_runtime_is_gone() {

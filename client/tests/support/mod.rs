@@ -58,6 +58,8 @@ pub struct State {
     pub keep_filters: AtomicBool,
     /// Streams answer nothing before they have so many messages.
     pub hold: AtomicUsize,
+    /// So many answers on streams are followed by another that nobody asked for.
+    pub unasked: AtomicUsize,
     /// The most stream messages that had come and were not answered.
     pub most_held: AtomicUsize,
     cut: Mutex<Option<broadcast::Sender<()>>>,
@@ -322,6 +324,10 @@ async fn answer_stream(
             let response = answer.map(|seen| v1::QueryAndAddStreamResponse { seen });
             if answers.send(response).is_err() || ended {
                 return;
+            }
+            if take(&state.unasked) {
+                let response = v1::QueryAndAddStreamResponse { seen: vec![true] };
+                let _ = answers.send(Ok(response));
             }
         }
         if !matches!(next, Err(_) | Ok(Some(Ok(_)))) {
