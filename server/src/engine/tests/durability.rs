@@ -259,7 +259,7 @@ pub(super) fn cuts() -> u64 {
 }
 
 /// The first seed: `SEENSET_SEED=20000` to go on where another run has ended.
-pub(super) fn first_seed() -> u64 {
+fn first_seed() -> u64 {
     number("SEENSET_SEED").unwrap_or(0)
 }
 
@@ -282,36 +282,58 @@ pub(super) fn at_once(part: impl Fn(&Runtime) + Sync) {
     });
 }
 
-#[test]
-fn a_power_cut_anywhere_loses_nothing_that_was_acknowledged() {
-    let seeds = AtomicU64::new(first_seed());
-    let [done, acknowledged] = [const { AtomicU64::new(0) }; 2];
+/// Cuts the power so many times while `work` goes on with a seed: for one seed after the other at
+/// every `stride`th call to the disk. `check` gets what is found then, what `work` has returned,
+/// and the name of the case. Prints the seeds.
+pub(super) fn cut_power<T>(
+    cuts: u64,
+    stride: u64,
+    work: impl Fn(&Runtime, &SimulatedDisk, u64) -> T + Sync,
+    check: impl Fn(&Runtime, &SimulatedDisk, T, &str) + Sync,
+) {
+    let (first, done) = (first_seed(), AtomicU64::new(0));
+    let seeds = AtomicU64::new(first);
     at_once(|runtime| {
         loop {
             let seed = seeds.fetch_add(1, Ordering::Relaxed);
             let disk = SimulatedDisk::default();
-            runtime.block_on(work(&disk, Durability::Always, seed));
-            for call in 0..disk.calls() {
-                if done.fetch_add(1, Ordering::Relaxed) >= cuts() {
+            work(runtime, &disk, seed);
+            // The first calls are those of a start: other ones for each seed.
+            for call in (seed % stride..disk.calls()).step_by(stride as usize) {
+                if done.fetch_add(1, Ordering::Relaxed) >= cuts {
                     return;
                 }
                 let disk = SimulatedDisk::default();
                 disk.fail(call, 1, Fault::PowerCut);
-                let history = runtime.block_on(work(&disk, Durability::Always, seed));
+                let result = work(runtime, &disk, seed);
                 let found = disk.cut(&mut Chance::new(seed ^ call));
-                let case = format!("seed {seed}, call {call}");
-                runtime.block_on(check(&found, Durability::Always, &history, &case));
-                let answered = history.iter().filter(|call| call.is_answered()).count();
-                acknowledged.fetch_add(answered as u64, Ordering::Relaxed);
+                check(
+                    runtime,
+                    &found,
+                    result,
+                    &format!("seed {seed}, call {call}"),
+                );
             }
         }
     });
-    let (seeds, acknowledged) = (seeds.into_inner(), acknowledged.into_inner());
-    println!(
-        "{} cuts, seeds {} to {seeds}, {acknowledged} answers",
+    println!("{cuts} cuts, seeds {first} to {}", seeds.into_inner());
+}
+
+#[test]
+fn a_power_cut_anywhere_loses_nothing_that_was_acknowledged() {
+    let acknowledged = AtomicU64::new(0);
+    cut_power(
         cuts(),
-        first_seed()
+        1,
+        |runtime, disk, seed| runtime.block_on(work(disk, Durability::Always, seed)),
+        |runtime, found, history, case| {
+            runtime.block_on(check(found, Durability::Always, &history, case));
+            let answered = history.iter().filter(|call| call.is_answered()).count();
+            acknowledged.fetch_add(answered as u64, Ordering::Relaxed);
+        },
     );
+    let acknowledged = acknowledged.into_inner();
+    println!("{acknowledged} answers");
     assert!(acknowledged > cuts(), "next to nothing was acknowledged");
 }
 

@@ -8,10 +8,10 @@ use std::{
 };
 
 use super::{
-    durability::{at_once, cuts, first_seed, key, start},
+    durability::{cut_power, cuts, key, start},
     *,
 };
-use crate::store::simulated::{Chance, Fault, SimulatedDisk};
+use crate::store::simulated::{Chance, SimulatedDisk};
 
 /// Many times what a busy machine may keep a thread waiting.
 const INTERVAL: Duration = Duration::from_millis(400);
@@ -140,47 +140,34 @@ async fn work(disk: &SimulatedDisk, seed: u64) -> Told {
 #[test]
 fn a_power_cut_at_any_call_takes_no_more_than_the_interval_has() {
     let cuts = cuts() / CUTS_IN_ONE;
-    let seeds = AtomicU64::new(first_seed());
-    let [done, taking] = [const { AtomicU64::new(0) }; 2];
-    at_once(|runtime| {
-        loop {
-            let seed = seeds.fetch_add(1, Ordering::Relaxed);
-            let disk = SimulatedDisk::default();
-            runtime.block_on(work(&disk, seed));
-            // The first calls are those of a start: another part of all for each seed.
-            for call in (seed % STRIDE..disk.calls()).step_by(STRIDE as usize) {
-                if done.fetch_add(1, Ordering::Relaxed) >= cuts {
-                    return;
-                }
-                let disk = SimulatedDisk::default();
-                disk.fail(call, 1, Fault::PowerCut);
-                let Told { marked, stored } = runtime.block_on(work(&disk, seed));
-                let Some((_, last)) = marked.last() else {
-                    continue;
-                };
-                let found = disk.cut(&mut Chance::new(seed ^ call));
-                let case = format!("seed {seed}, call {call}");
-                let engine = match runtime.block_on(start(&found, Durability::Interval(SHORT))) {
-                    Ok(engine) => engine,
-                    Err(error) => panic!("{case}: {error}"),
-                };
-                let is_lost = |(keys, _): &(Range<u64>, Instant)| {
-                    let names: Vec<String> = keys.clone().map(key).collect();
-                    let seen = runtime.block_on(engine.query_batch("urls", names));
-                    seen.unwrap().contains(&false)
-                };
-                let Some(first) = marked.iter().position(is_lost) else {
-                    continue;
-                };
-                assert!(first >= stored, "{case}: {first} was stored");
-                let age = *last - marked[first].1;
-                assert!(age < 2 * SHORT, "{case}: {age:?} of answers");
-                taking.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    });
-    let (seeds, taking) = (seeds.into_inner(), taking.into_inner());
-    let first = first_seed();
-    println!("{cuts} cuts, seeds {first} to {seeds}, {taking} take anything");
+    let taking = AtomicU64::new(0);
+    cut_power(
+        cuts,
+        STRIDE,
+        |runtime, disk, seed| runtime.block_on(work(disk, seed)),
+        |runtime, found, Told { marked, stored }, case| {
+            let Some((_, last)) = marked.last() else {
+                return;
+            };
+            let engine = match runtime.block_on(start(found, Durability::Interval(SHORT))) {
+                Ok(engine) => engine,
+                Err(error) => panic!("{case}: {error}"),
+            };
+            let is_lost = |(keys, _): &(Range<u64>, Instant)| {
+                let names: Vec<String> = keys.clone().map(key).collect();
+                let seen = runtime.block_on(engine.query_batch("urls", names));
+                seen.unwrap().contains(&false)
+            };
+            let Some(first) = marked.iter().position(is_lost) else {
+                return;
+            };
+            assert!(first >= stored, "{case}: {first} was stored");
+            let age = *last - marked[first].1;
+            assert!(age < 2 * SHORT, "{case}: {age:?} of answers");
+            taking.fetch_add(1, Ordering::Relaxed);
+        },
+    );
+    let taking = taking.into_inner();
+    println!("{taking} take anything");
     assert!(taking > cuts / 8, "{taking} cuts that take anything");
 }
