@@ -6,13 +6,15 @@
 //!
 //! A block is eight 64-bit lanes, and a key sets at most one bit in each lane a round:
 //! lane `i` takes six bits of a 64-bit hash value, from bit `6·i` up, as the index of its
-//! bit. That is eight independent shifts, one wide instruction each way on a machine that
-//! has them. How the `k` bits are dealt to lanes:
+//! bit. That is eight independent shifts: one instruction each way in a register of the width
+//! of a block, a few more in narrower ones. How the `k` bits are dealt to lanes:
 //!
 //! * `k < 8`: to `k` neighbouring lanes, the first of which bits 48 to 50 of the hash
 //!   value choose (counting past lane 7 back to lane 0), so that all lanes fill alike.
 //! * `k ≥ 8`: round after round with the next value of [`KeyHash::value`]; what remains
 //!   after the last full round goes to the lowest lanes.
+
+use fearless_simd::{Simd, SimdBase, SimdFrom, SimdMask, u64x8};
 
 use crate::hash::KeyHash;
 
@@ -24,61 +26,95 @@ pub const BLOCK_BITS: u64 = 512;
 /// A block: one cache line.
 pub type Block = [u64; LANES];
 
+/// For each lane, where the index of its bit begins in a hash value.
+const INDEX_SHIFTS: Block = [0, 6, 12, 18, 24, 30, 36, 42];
+/// For each lane, its bit in a set of lanes.
+const LANE_SHIFTS: Block = [0, 1, 2, 3, 4, 5, 6, 7];
+
 /// Whether all `hash_count` bits of a key are set. `hash_count` is 1 to 64.
 #[inline(always)]
-pub fn contains(block: &Block, hash: KeyHash, hash_count: u32) -> bool {
-    let mut missing = 0;
-    for mask in rounds(hash, hash_count) {
-        for (lane, bit) in block.iter().zip(mask) {
-            missing += u64::from(bit & !lane != 0);
-        }
-    }
-    missing == 0
+pub fn contains<S: Simd>(simd: S, block: &Block, hash: KeyHash, hash_count: u32) -> bool {
+    let lanes = u64x8::simd_from(simd, *block);
+    let absent = rounds(simd, hash, hash_count)
+        .map(
+            #[inline(always)]
+            |bits| bits & !lanes,
+        )
+        .fold(
+            u64x8::splat(simd, 0),
+            #[inline(always)]
+            |absent, bits| absent | bits,
+        );
+    absent.simd_eq(u64x8::splat(simd, 0)).all_true()
 }
 
 /// Sets all `hash_count` bits of a key, and returns how many of them were not set before:
 /// 0 means that the key was there, or seemed to be.
 #[inline(always)]
-pub fn insert(block: &mut Block, hash: KeyHash, hash_count: u32) -> u32 {
+pub fn insert<S: Simd>(simd: S, block: &mut Block, hash: KeyHash, hash_count: u32) -> u32 {
+    let mut lanes = u64x8::simd_from(simd, *block);
     let mut added = 0;
-    for mask in rounds(hash, hash_count) {
-        for (lane, bit) in block.iter_mut().zip(mask) {
-            // As wide as the lane: a sum of lanes is one of wide registers too.
-            added += u64::from(bit & !*lane != 0);
-            *lane |= bit;
-        }
+    for bits in rounds(simd, hash, hash_count) {
+        // No more than one in each lane.
+        let absent = !(bits & !lanes).simd_eq(u64x8::splat(simd, 0));
+        added += absent.to_bitmask().count_ones();
+        lanes |= bits;
     }
-    added as u32
+    if added > 0 {
+        // A line that stays as it is need not be written to memory again.
+        *block = lanes.into();
+    }
+    added
 }
 
-/// The bits of a key, as one mask of the block for each round.
+/// The bits of a key, as one block of them for each round: at most one in each lane.
 #[inline(always)]
-fn rounds(hash: KeyHash, hash_count: u32) -> impl Iterator<Item = Block> {
+fn rounds<S: Simd>(simd: S, hash: KeyHash, hash_count: u32) -> impl Iterator<Item = u64x8<S>> {
     const PER_ROUND: u32 = LANES as u32;
+    let all = move |value| u64x8::splat(simd, value);
     (0..hash_count.div_ceil(PER_ROUND)).map(
         #[inline(always)]
         move |round| {
             let value = hash.value(round);
-            let lanes = match hash_count - round * PER_ROUND {
-                PER_ROUND.. => u8::MAX,
+            let ones = match hash_count - round * PER_ROUND {
+                PER_ROUND.. => all(1),
                 remaining => {
                     let lowest = (1_u8 << remaining) - 1;
                     let first = if round == 0 { (value >> 48) & 7 } else { 0 };
-                    lowest.rotate_left(first as u32)
+                    let lanes = lowest.rotate_left(first as u32);
+                    all(lanes.into()) >> u64x8::simd_from(simd, LANE_SHIFTS) & all(1)
                 }
             };
-            let mut mask = [0; LANES];
-            for (lane, bit) in mask.iter_mut().enumerate() {
-                *bit = u64::from((lanes >> lane) & 1) << ((value >> (6 * lane)) & 63);
-            }
-            mask
+            ones << (all(value) >> u64x8::simd_from(simd, INDEX_SHIFTS) & all(63))
         },
     )
 }
 
 #[cfg(test)]
 mod tests {
+    use fearless_simd::{Level, dispatch};
+
     use super::*;
+
+    /// With the widest registers, which must not differ from the narrowest.
+    fn contains(block: &Block, hash: KeyHash, hash_count: u32) -> bool {
+        let [widest, narrowest] = [Level::new(), Level::baseline()]
+            .map(|level| dispatch!(level, simd => super::contains(simd, block, hash, hash_count)));
+        assert_eq!(widest, narrowest);
+        widest
+    }
+
+    /// As `contains`.
+    fn insert(block: &mut Block, hash: KeyHash, hash_count: u32) -> u32 {
+        let [widest, narrowest] = [Level::new(), Level::baseline()].map(|level| {
+            let mut block = *block;
+            let added = dispatch!(level, simd => super::insert(simd, &mut block, hash, hash_count));
+            (block, added)
+        });
+        assert_eq!(widest, narrowest);
+        *block = widest.0;
+        widest.1
+    }
 
     fn hashes() -> impl Iterator<Item = KeyHash> {
         let seed = KeyHash { low: 3, high: 5 };

@@ -5,7 +5,7 @@
 //! a lock in well under a millisecond, large enough that a filter of hundreds of GiB has
 //! few enough of them to list.
 
-use multiversion::multiversion;
+use fearless_simd::{Level, Simd, dispatch};
 
 use crate::{
     blocked::{self, BLOCK_BITS, Block, LANES},
@@ -90,61 +90,46 @@ impl Shape {
     }
 
     /// Whether a key is in its shard, given the shard's [words](Self::shard_words).
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the caller gives a whole shard, and blocks are chosen inside of it"
-    )]
-    #[inline(always)]
+    #[inline]
     pub fn contains(&self, words: &[u64], hash: KeyHash) -> bool {
-        match self.layout {
-            Layout::Blocked => {
-                blocked::contains(&as_blocks(words)[self.block(hash)], hash, self.hash_count)
-            }
-            Layout::Classic => classic::contains(words, hash, self.hash_count, self.shard_bits),
-        }
+        dispatch!(Level::new(), simd => self.contains_with(simd, words, hash))
     }
 
     /// Adds a key to its shard, and returns how many of its bits were not set before: 0
     /// means that it was there already (or seemed to be), anything else that it is new.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the caller gives a whole shard, and blocks are chosen inside of it"
-    )]
-    #[inline(always)]
+    #[inline]
     pub fn insert(&self, words: &mut [u64], hash: KeyHash) -> u32 {
-        match self.layout {
-            Layout::Blocked => {
-                let block = self.block(hash);
-                blocked::insert(&mut as_blocks_mut(words)[block], hash, self.hash_count)
-            }
-            Layout::Classic => classic::insert(words, hash, self.hash_count, self.shard_bits),
-        }
+        dispatch!(Level::new(), simd => self.insert_with(simd, words, hash))
     }
 
-    /// [`contains`](Self::contains) for many keys, one after the other, with the widest
-    /// instructions that the machine has. The shards are those from `first_shard` on; each key
-    /// comes with its number, and is told by it.
-    pub fn contains_each<S: AsRef<[u64]>>(
+    /// [`contains`](Self::contains) for many keys, one after the other, for less than as many
+    /// calls. The shards are those from `first_shard` on; each key comes with its number, and
+    /// is told by it.
+    pub fn contains_each<W: AsRef<[u64]>>(
         &self,
-        shards: &[S],
+        shards: &[W],
         first_shard: usize,
         keys: impl Iterator<Item = (usize, KeyHash)>,
-        tell: impl FnMut(usize, &S, bool),
+        tell: impl FnMut(usize, &W, bool),
     ) {
-        contains_each(self, shards, first_shard, keys, tell);
+        dispatch!(Level::new(), simd => {
+            contains_each(simd, self, shards, first_shard, keys, tell)
+        });
     }
 
-    /// [`insert`](Self::insert) for many keys, one after the other, with the widest
-    /// instructions that the machine has. The shards are those from `first_shard` on; each key
-    /// comes with its number, and is told by it.
-    pub fn insert_each<S: AsMut<[u64]>>(
+    /// [`insert`](Self::insert) for many keys, one after the other, for less than as many
+    /// calls. The shards are those from `first_shard` on; each key comes with its number, and
+    /// is told by it.
+    pub fn insert_each<W: AsMut<[u64]>>(
         &self,
-        shards: &mut [S],
+        shards: &mut [W],
         first_shard: usize,
         keys: impl Iterator<Item = (usize, KeyHash)>,
-        tell: impl FnMut(usize, &mut S, u32),
+        tell: impl FnMut(usize, &mut W, u32),
     ) {
-        insert_each(self, shards, first_shard, keys, tell);
+        dispatch!(Level::new(), simd => {
+            insert_each(simd, self, shards, first_shard, keys, tell)
+        });
     }
 
     /// Calls `visit` with the index of a word in each cache line that a key's bits lie in,
@@ -168,41 +153,78 @@ impl Shape {
         let (_, rest) = choose(hash.high, self.shard_count);
         choose(rest, self.shard_bits / BLOCK_BITS).0 as usize
     }
-}
 
-#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx512bw", "x86_64+avx2"))]
-#[expect(
-    clippy::indexing_slicing,
-    reason = "the caller gives the shards of its keys"
-)]
-fn contains_each<S: AsRef<[u64]>>(
-    shape: &Shape,
-    shards: &[S],
-    first_shard: usize,
-    keys: impl Iterator<Item = (usize, KeyHash)>,
-    mut tell: impl FnMut(usize, &S, bool),
-) {
-    for (number, hash) in keys {
-        let shard = &shards[shape.shard(hash) - first_shard];
-        tell(number, shard, shape.contains(shard.as_ref(), hash));
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the caller gives a whole shard, and blocks are chosen inside of it"
+    )]
+    #[inline(always)]
+    fn contains_with<S: Simd>(&self, simd: S, words: &[u64], hash: KeyHash) -> bool {
+        let count = self.hash_count;
+        match self.layout {
+            Layout::Blocked => {
+                blocked::contains(simd, &as_blocks(words)[self.block(hash)], hash, count)
+            }
+            Layout::Classic => classic::contains(words, hash, count, self.shard_bits),
+        }
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the caller gives a whole shard, and blocks are chosen inside of it"
+    )]
+    #[inline(always)]
+    fn insert_with<S: Simd>(&self, simd: S, words: &mut [u64], hash: KeyHash) -> u32 {
+        let count = self.hash_count;
+        match self.layout {
+            Layout::Blocked => {
+                let block = &mut as_blocks_mut(words)[self.block(hash)];
+                blocked::insert(simd, block, hash, count)
+            }
+            Layout::Classic => classic::insert(words, hash, count, self.shard_bits),
+        }
     }
 }
 
-#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx512bw", "x86_64+avx2"))]
 #[expect(
     clippy::indexing_slicing,
     reason = "the caller gives the shards of its keys"
 )]
-fn insert_each<S: AsMut<[u64]>>(
+#[inline(always)]
+fn contains_each<S: Simd, W: AsRef<[u64]>>(
+    simd: S,
     shape: &Shape,
-    shards: &mut [S],
+    shards: &[W],
     first_shard: usize,
     keys: impl Iterator<Item = (usize, KeyHash)>,
-    mut tell: impl FnMut(usize, &mut S, u32),
+    mut tell: impl FnMut(usize, &W, bool),
+) {
+    for (number, hash) in keys {
+        let shard = &shards[shape.shard(hash) - first_shard];
+        tell(
+            number,
+            shard,
+            shape.contains_with(simd, shard.as_ref(), hash),
+        );
+    }
+}
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the caller gives the shards of its keys"
+)]
+#[inline(always)]
+fn insert_each<S: Simd, W: AsMut<[u64]>>(
+    simd: S,
+    shape: &Shape,
+    shards: &mut [W],
+    first_shard: usize,
+    keys: impl Iterator<Item = (usize, KeyHash)>,
+    mut tell: impl FnMut(usize, &mut W, u32),
 ) {
     for (number, hash) in keys {
         let shard = &mut shards[shape.shard(hash) - first_shard];
-        let bits_added = shape.insert(shard.as_mut(), hash);
+        let bits_added = shape.insert_with(simd, shard.as_mut(), hash);
         tell(number, shard, bits_added);
     }
 }

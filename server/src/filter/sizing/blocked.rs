@@ -182,6 +182,8 @@ pub fn keys_at_fill(blocks: f64, hash_count: u32, fill_ratio: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fearless_simd::{Level, dispatch};
+
     use crate::{blocked, hash::KeyHash};
 
     /// The formulas against the code that they describe, for every kind of `k`.
@@ -215,13 +217,17 @@ mod tests {
             let mut ones = 0_u64;
             for i in 0..keys as u32 {
                 let (block, hash) = place(i);
-                ones += u64::from(blocked::insert(&mut blocks[block], hash, hash_count));
+                let block = &mut blocks[block];
+                ones += u64::from(
+                    dispatch!(Level::new(), simd => blocked::insert(simd, block, hash, hash_count)),
+                );
             }
             let queries = 1_000_000_u32;
             let found = (0..queries)
                 .filter(|i| {
                     let (block, hash) = place(1_900_000_000 + i);
-                    blocked::contains(&blocks[block], hash, hash_count)
+                    let block = &blocks[block];
+                    dispatch!(Level::new(), simd => blocked::contains(simd, block, hash, hash_count))
                 })
                 .count() as f64;
 
