@@ -6,6 +6,8 @@
 //! requests of the contract have the filter in field 1, the keys in field 2 and the request's id
 //! in field 3, and all their responses the answers in field 1.
 
+use std::ops::RangeInclusive;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::{
     DecodeError, Message,
@@ -46,6 +48,32 @@ pub struct Keys {
     /// Fields of a message: those of keys, and others between them.
     message: Bytes,
     count: usize,
+    lengths: Lengths,
+}
+
+/// The bytes of the shortest and of the longest of some keys.
+#[derive(Debug, Clone, Copy)]
+struct Lengths {
+    shortest: usize,
+    longest: usize,
+}
+
+impl Default for Lengths {
+    /// Those of no key.
+    fn default() -> Self {
+        Self {
+            shortest: usize::MAX,
+            longest: 0,
+        }
+    }
+}
+
+impl Lengths {
+    #[inline]
+    fn note(&mut self, key: &[u8]) {
+        self.shortest = self.shortest.min(key.len());
+        self.longest = self.longest.max(key.len());
+    }
 }
 
 impl Keys {
@@ -62,6 +90,13 @@ impl Keys {
     /// The bytes of the message: all keys, and what stands around them.
     pub fn message_bytes(&self) -> usize {
         self.message.len()
+    }
+
+    /// The bytes of the shortest key and of the longest one; nothing if there is none. Costs
+    /// nothing.
+    pub fn lengths(&self) -> Option<RangeInclusive<usize>> {
+        let Lengths { shortest, longest } = self.lengths;
+        (!self.is_empty()).then_some(shortest..=longest)
     }
 
     /// The keys in their order. Finding the next one costs a few nanoseconds.
@@ -206,13 +241,14 @@ impl Decode for BatchRequest {
 
     fn decode(message: Bytes) -> Result<Self, DecodeError> {
         let mut request = Self::default();
-        let mut count = 0;
+        let (mut count, mut lengths) = (0, Lengths::default());
         // Short keys that have not been checked, and what is left of the message behind them.
         let (mut run, mut rest) = (&message[..], &message[..]);
         loop {
-            while let Some((_, behind)) = short_key(rest) {
+            while let Some((key, behind)) = short_key(rest) {
                 rest = behind;
                 count += 1;
+                lengths.note(key);
             }
             let (unchecked, _) = run.split_at(run.len() - rest.len());
             check_run(unchecked)?;
@@ -223,6 +259,7 @@ impl Decode for BatchRequest {
                 Field::Key(key) => {
                     check_key(key)?;
                     count += 1;
+                    lengths.note(key);
                 }
                 Field::Filter(name) => request.filter = text(name, "filter")?,
                 Field::RequestId(id) => request.request_id = text(id, "request_id")?,
@@ -230,7 +267,11 @@ impl Decode for BatchRequest {
             }
             run = rest;
         }
-        request.keys = Keys { message, count };
+        request.keys = Keys {
+            message,
+            count,
+            lengths,
+        };
         Ok(request)
     }
 }
@@ -298,6 +339,10 @@ mod tests {
                 assert_eq!(own.keys.len(), expected.keys.len());
                 let keys = expected.keys.iter().map(String::as_bytes);
                 assert!(own.keys.iter().eq(keys), "{message:?}");
+                let lengths = || expected.keys.iter().map(String::len);
+                let ends = lengths().min().zip(lengths().max());
+                let ends = ends.map(|(shortest, longest)| shortest..=longest);
+                assert_eq!(own.keys.lengths(), ends, "{message:?}");
             }
             (Err(own), Err(expected)) => {
                 let expected = expected.to_string();

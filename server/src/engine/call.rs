@@ -1,5 +1,7 @@
 //! What callers say of a call, and the keys that they bring.
 
+use std::ops::RangeInclusive;
+
 /// Which filter a call is for, and what its caller calls it.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
@@ -23,6 +25,18 @@ impl<'a> From<&'a str> for Call<'a> {
 pub trait Keys: Send + 'static {
     /// The keys in their order.
     fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]>;
+
+    /// The bytes of the shortest key and of the longest one; nothing if there is none.
+    fn lengths(&self) -> Option<RangeInclusive<usize>> {
+        let lengths = || self.iter().map(<[u8]>::len);
+        let (shortest, longest) = lengths().min().zip(lengths().max())?;
+        Some(shortest..=longest)
+    }
+
+    /// The bytes of all keys, or some more.
+    fn bytes(&self) -> usize {
+        self.iter().map(<[u8]>::len).sum()
+    }
 }
 
 impl<K: AsRef<[u8]> + Send + 'static> Keys for Vec<K> {

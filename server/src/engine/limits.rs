@@ -1,5 +1,7 @@
 //! What one call may bring.
 
+use std::ops::RangeInclusive;
+
 use super::{EngineError, Keys, workers::Weight};
 
 /// The limits on keys. A call past them is refused before it changes anything.
@@ -39,12 +41,18 @@ impl Limits {
                 limit: self.max_batch_keys,
             });
         }
-        let mut bytes = 0;
-        for (index, key) in keys.iter().enumerate() {
-            self.check(key, Some(index))?;
-            bytes += key.len();
+        let is_allowed = |length| self.key_bytes().contains(length);
+        if let Some(lengths) = keys.lengths()
+            && !(is_allowed(lengths.start()) && is_allowed(lengths.end()))
+        {
+            for (index, key) in keys.iter().enumerate() {
+                self.check(key, Some(index))?;
+            }
         }
-        Ok(Weight { keys: count, bytes })
+        Ok(Weight {
+            keys: count,
+            bytes: keys.bytes(),
+        })
     }
 
     /// Checks what a caller calls its request.
@@ -63,8 +71,13 @@ impl Limits {
     }
 
     #[inline]
+    fn key_bytes(&self) -> RangeInclusive<usize> {
+        1..=self.max_key_bytes
+    }
+
+    #[inline]
     fn check(&self, key: &[u8], index: Option<usize>) -> Result<(), EngineError> {
-        if (1..=self.max_key_bytes).contains(&key.len()) {
+        if self.key_bytes().contains(&key.len()) {
             Ok(())
         } else {
             Err(EngineError::KeyLength {

@@ -23,7 +23,7 @@ pub struct Workers {
 pub struct Weight {
     /// The number of keys.
     pub keys: usize,
-    /// The sum of their lengths.
+    /// The sum of their lengths, or somewhat more.
     pub bytes: usize,
 }
 

@@ -1,5 +1,7 @@
 //! Between the messages of the contract and the types of the engine.
 
+use std::ops::RangeInclusive;
+
 use seenset_proto::{batch, v1};
 use tonic::Status;
 
@@ -11,6 +13,14 @@ use crate::engine::{
 impl engine::Keys for batch::Keys {
     fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.iter()
+    }
+
+    fn lengths(&self) -> Option<RangeInclusive<usize>> {
+        self.lengths()
+    }
+
+    fn bytes(&self) -> usize {
+        self.message_bytes()
     }
 }
 

@@ -265,27 +265,23 @@ impl<'b> Fetches<'b> {
 /// batches that come at the same time would wait for each other at one stripe after the other.
 #[expect(
     clippy::indexing_slicing,
-    reason = "`ends` has a place for each stripe, and they end where the places do"
+    reason = "`ends` has a place for each stripe, and the last one is where the places end"
 )]
 fn by_stripe(places: &[Place], stripes: usize) -> Vec<Place> {
     let first = places.first().map_or(0, |place| place.stripe as usize);
-    let turn = |place: &Place| {
-        let stripe = place.stripe as usize;
-        let round = if stripe < first { stripes } else { 0 };
-        stripe + round - first
-    };
     let mut ends = vec![0_u32; stripes];
     for place in places {
-        ends[turn(place)] += 1;
+        ends[place.stripe as usize] += 1;
     }
     let mut end = 0;
-    for count in &mut ends {
+    let (last, next) = ends.split_at_mut(first);
+    for count in next.iter_mut().chain(last) {
         end += *count;
         *count = end;
     }
     let mut sorted = places.to_vec();
     for place in places.iter().rev() {
-        let end = &mut ends[turn(place)];
+        let end = &mut ends[place.stripe as usize];
         *end -= 1;
         sorted[*end as usize] = *place;
     }
