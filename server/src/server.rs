@@ -33,14 +33,14 @@ use crate::{
 /// The calls that one connection may have in flight, each with a message of its own.
 const MAX_STREAMS: u32 = 256;
 
-/// What a client may send on one stream before the server has read it: four times the 64 KiB
-/// of the protocol's defaults, which over a network of some latency would let one batch
-/// through for each round trip.
-const STREAM_WINDOW_BYTES: u32 = 256 << 10;
-/// The same for all streams of a connection. There must be room for what each of them may
+/// What a client may send on all streams of a connection before the server has taken it. There must be room for what each of them may
 /// send: or the streams that wait for room for their message (see [`grpc::Calls`]) would keep
 /// the others, whose messages are under way, from making any.
-const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * STREAM_WINDOW_BYTES;
+const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * grpc::STREAM_WINDOW_BYTES;
+
+/// The longest frame that a client may send: a batch of a thousand keys. It is read with two
+/// calls to the system, and with eight in frames of the protocol's default, 16 KiB.
+const MAX_FRAME_BYTES: u32 = 64 << 10;
 
 /// How often a start that takes long says how far it has come.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
@@ -169,7 +169,8 @@ fn serve(
     let server = |incoming| {
         Transport::builder()
             .trace_fn(call_span)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .max_frame_size(MAX_FRAME_BYTES)
+            .initial_stream_window_size(grpc::STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_concurrent_streams(MAX_STREAMS)
             .layer(calls.lane())

@@ -32,6 +32,7 @@ use tokio::{
 use tonic::{Status, body::Body, codegen::Bytes};
 
 use self::framing::Framing;
+use super::stream;
 
 /// What all large messages together may take, as they are on the wire. Decoded, keys of a few
 /// bytes take several times as much.
@@ -43,8 +44,9 @@ const SMALL_BYTES: usize = 64 << 10;
 /// 300 KB a second.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The most messages that may wait for room.
-const MAX_WAITING: usize = 1024;
+/// The most messages that may wait for room. Each may have filled the window of its stream: all
+/// of them take no more than the room.
+const MAX_WAITING: usize = ROOM_BYTES / stream::WINDOW_BYTES as usize;
 
 /// The room is counted in units of this, because a semaphore counts no further than `u32`.
 const UNIT_BYTES: usize = 1 << 10;

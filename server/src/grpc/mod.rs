@@ -21,6 +21,7 @@ pub use calls::{Calls, Drain};
 pub use health::Health;
 pub use malformed::correct_response;
 pub use services::Services;
+pub use stream::WINDOW_BYTES as STREAM_WINDOW_BYTES;
 
 use self::{dedup::Dedup, filters::Filters};
 use crate::engine::Engine;

@@ -14,11 +14,21 @@ use std::{
 
 use futures_util::stream::{self, Stream};
 use seenset_proto::batch::{BatchRequest, BatchResponse};
-use tokio::{sync::watch, time::timeout};
+use tokio::{sync::watch, task, time::timeout};
 use tonic::{Status, Streaming};
 
 use super::{DRAIN_SILENCE, Drain, malformed, status::status};
 use crate::engine::{Call, Engine, Unsettled};
+
+/// What a client may send on one stream before the server has taken it: eight batches of a
+/// thousand keys. With the 64 KiB of the protocol's default a network of some latency lets one
+/// batch through for each round trip.
+pub const WINDOW_BYTES: u32 = 512 << 10;
+
+/// What is taken of a stream before others of its thread have their turn, its connection among
+/// them: half of the window. So the answers to one half are on their way, and the client sends
+/// what comes next, while the other half is answered; neither side waits for the other.
+const TURN_BYTES: usize = WINDOW_BYTES as usize / 2;
 
 /// The most batches whose answers wait for the log. A stream of small ones shares a turn of the
 /// log among them, and no more of large ones wait than their client may send ahead.
@@ -45,6 +55,7 @@ impl Answers {
                 batches,
                 drain,
                 patience: Duration::MAX,
+                taken_bytes: 0,
             }),
             waiting: VecDeque::new(),
         };
@@ -133,11 +144,17 @@ struct Batches {
     drain: watch::Receiver<Drain>,
     /// How long the client may be silent.
     patience: Duration,
+    /// What has been taken in this turn.
+    taken_bytes: usize,
 }
 
 impl Batches {
     /// The next batch; `None` if there are no more. Nothing is lost if the future is dropped.
     async fn next(&mut self) -> Result<Option<BatchRequest>, Status> {
+        if self.taken_bytes >= TURN_BYTES {
+            self.taken_bytes = 0;
+            give_way().await;
+        }
         loop {
             // An error means that the server is gone. Not looked at unless it has changed: that
             // takes a lock, for which the streams of all cores would contend with each batch.
@@ -153,7 +170,10 @@ impl Batches {
                 // In this order, for to wait for a change takes a lock as well.
                 biased;
                 next = timeout(patience, self.batches.message()) => {
-                    return next.map_err(|_| stopping())?.map_err(malformed::correct);
+                    let next = next.map_err(|_| stopping())?.map_err(malformed::correct)?;
+                    let bytes = next.as_ref().map_or(0, |batch| batch.keys.message_bytes());
+                    self.taken_bytes += bytes;
+                    return Ok(next);
                 }
                 // To be looked at above.
                 _ = self.drain.changed() => self.drain.mark_changed(),
@@ -162,6 +182,18 @@ impl Batches {
     }
 }
 
+/// Lets others of this thread have their turn.
+///
+/// Twice: told that there is no answer yet, tonic hands on those that it has, and then asks once
+/// more before the thread is free.
+async fn give_way() {
+    task::yield_now().await;
+    task::yield_now().await;
+}
+
 fn stopping() -> Status {
     Status::unavailable("the server is stopping: every batch that it took has been answered")
 }
+
+#[cfg(test)]
+mod tests;
