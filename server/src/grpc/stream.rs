@@ -99,7 +99,10 @@ impl Session {
                     }
                 }
                 (Some(Ok(_)), _) => break,
-                (None, Some(batches)) => batches.next().await,
+                (None, Some(batches)) => {
+                    batches.give_way().await;
+                    batches.next().await
+                }
             };
             match batch {
                 Ok(Some(batch)) => {
@@ -149,12 +152,20 @@ struct Batches {
 }
 
 impl Batches {
-    /// The next batch; `None` if there are no more. Nothing is lost if the future is dropped.
-    async fn next(&mut self) -> Result<Option<BatchRequest>, Status> {
+    /// Lets others of this thread have their turn, if this one is over.
+    ///
+    /// Twice: told that there is no answer yet, tonic hands on those that it has, and then asks
+    /// once more before the thread is free.
+    async fn give_way(&mut self) {
         if self.taken_bytes >= TURN_BYTES {
             self.taken_bytes = 0;
-            give_way().await;
+            task::yield_now().await;
+            task::yield_now().await;
         }
+    }
+
+    /// The next batch; `None` if there are no more. Nothing is lost if the future is dropped.
+    async fn next(&mut self) -> Result<Option<BatchRequest>, Status> {
         loop {
             // An error means that the server is gone. Not looked at unless it has changed: that
             // takes a lock, for which the streams of all cores would contend with each batch.
@@ -180,15 +191,6 @@ impl Batches {
             }
         }
     }
-}
-
-/// Lets others of this thread have their turn.
-///
-/// Twice: told that there is no answer yet, tonic hands on those that it has, and then asks once
-/// more before the thread is free.
-async fn give_way() {
-    task::yield_now().await;
-    task::yield_now().await;
 }
 
 fn stopping() -> Status {
