@@ -20,15 +20,15 @@ use tonic::{Status, Streaming};
 use super::{DRAIN_SILENCE, Drain, malformed, status::status};
 use crate::engine::{Call, Engine, Unsettled};
 
-/// What a client may send on one stream before the server has taken it: eight batches of a
+/// What a client may send on one stream before the server has taken it: sixteen batches of a
 /// thousand keys. With the 64 KiB of the protocol's default a network of some latency lets one
 /// batch through for each round trip.
-pub const WINDOW_BYTES: u32 = 512 << 10;
+pub const WINDOW_BYTES: u32 = 1 << 20;
 
 /// What is taken of a stream before others of its thread have their turn, its connection among
-/// them: half of the window. So the answers to one half are on their way, and the client sends
-/// what comes next, while the other half is answered; neither side waits for the other.
-const TURN_BYTES: usize = WINDOW_BYTES as usize / 2;
+/// them: a quarter of the window. So the answers to it are on their way, and the client sends
+/// what comes next, while the rest is answered; neither side waits for the other.
+const TURN_BYTES: usize = WINDOW_BYTES as usize / 4;
 
 /// The most batches whose answers wait for the log. A stream of small ones shares a turn of the
 /// log among them, and no more of large ones wait than their client may send ahead.

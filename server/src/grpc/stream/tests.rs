@@ -62,11 +62,11 @@ fn frame(body: &mut Body) -> impl Future<Output = Option<Result<Frame<Bytes>, St
     poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx))
 }
 
-/// The answers to what has arrived leave after half a window, not after all of it, and the
+/// The answers to what has arrived leave after a part of a window, not after all of it, and the
 /// thread is free then: or the client would have nothing to send before all is answered, and
 /// the server nothing to answer before the client has sent that.
 #[tokio::test]
-async fn a_stream_gives_way_when_it_has_answered_half_of_its_window() {
+async fn a_stream_gives_way_when_it_has_answered_a_part_of_its_window() {
     const BATCHES: usize = 12;
     let batch = QueryAndAddStreamRequest {
         keys: vec!["k".repeat(60); 1000],
