@@ -181,9 +181,9 @@ pub fn keys_at_fill(blocks: f64, hash_count: u32, fill_ratio: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use fearless_simd::{Level, dispatch};
 
+    use super::*;
     use crate::{blocked, hash::KeyHash};
 
     /// The formulas against the code that they describe, for every kind of `k`.
