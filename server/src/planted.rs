@@ -35,6 +35,9 @@ pub(crate) enum Bug {
     FailedSyncBelieved,
     /// What was not synced when the log failed is not written again.
     UnsyncedForgotten,
+    /// A segment that failed gives back its room before the batches that belong there are in
+    /// another.
+    RoomGivenBackTooEarly,
     /// The rest of a write that did a part is left out.
     ShortWriteTaken,
     /// Whoever finds a key does not wait until that is in the log.
@@ -87,7 +90,7 @@ mod tests {
     const VARIABLE: &str = "SEENSET_PLANTED";
 
     /// Each bug, and a test that fails with it.
-    const BANK: [(Bug, &str); 25] = [
+    const BANK: [(Bug, &str); 26] = [
         (DirectorySyncLeftOut, POWER_CUT),
         (ManifestInPlace, POWER_CUT),
         (SnapshotNotSynced, POWER_CUT),
@@ -125,6 +128,10 @@ mod tests {
         (
             UnsyncedForgotten,
             "engine::tests::disk_errors::a_full_disk_refuses_keys_until_there_is_room",
+        ),
+        (
+            RoomGivenBackTooEarly,
+            "store::log::tests::a_segment_that_is_closed_keeps_no_room",
         ),
         (ShortWriteTaken, ERRORS),
         (SeenWithoutWaiting, POWER_CUT),

@@ -213,12 +213,19 @@ impl Server {
             .engine
             .recover_telling(Some(request), telling_from_time_to_time())
             .await?;
-        if let Some(Torn { path, at, bytes }) = torn {
+        if let Some(torn) = torn {
+            let Torn {
+                path, at, bytes, ..
+            } = &torn;
+            let what = match torn.is_cut_off {
+                true => "has been copied and cut",
+                false => "stays there",
+            };
             tracing::warn!(
                 file = %path.display(),
                 at,
                 bytes,
-                "the log ends where the server ended; what is behind that has been copied and cut"
+                "the log ends where the server ended; what is behind that {what}"
             );
         }
         for filter in &restored {

@@ -76,7 +76,7 @@ impl Inner {
             }
         }
         let Replayed {
-            found,
+            mut found,
             keys: replayed_keys,
             filters: with_log,
         } = {
@@ -93,7 +93,7 @@ impl Inner {
             replay(&log, &filters, &self.requests, advance)?
         };
         if self.durability != Durability::Snapshot {
-            let log = self.directory.open_log(&found, self.segment_bytes)?;
+            let log = self.directory.open_log(&mut found, self.segment_bytes)?;
             // Those whose log held nothing new have no need of it any more. Of one that is not
             // there nothing is known.
             let gone = &self.directory.oddities().gone;
@@ -105,8 +105,15 @@ impl Inner {
                 0 => log.sequence(),
                 first => first,
             };
-            self.directory
-                .begin_log(log.sequence(), needs_no_more, requests_from)?;
+            let begun = self
+                .directory
+                .begin_log(log.sequence(), needs_no_more, requests_from);
+            match begun {
+                // As with a log that has no room for a segment: queries can be answered.
+                Err(error)
+                    if error.is_full() && self.directory.is_logged(self.requests.is_on()) => {}
+                begun => begun?,
+            }
             let journal = Journal::start(
                 log,
                 self.durability,

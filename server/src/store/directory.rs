@@ -200,6 +200,14 @@ impl DataDirectory {
         self.manifest.lock().requests_from
     }
 
+    /// Whether the manifest has the log kept for all filters, and for requests if they are to be
+    /// remembered.
+    pub fn is_logged(&self, with_requests: bool) -> bool {
+        let manifest = self.manifest.lock();
+        let mut filters = manifest.filters.values();
+        filters.all(|stored| stored.log_from > 0) && (!with_requests || manifest.requests_from > 0)
+    }
+
     /// The first segment of the log that is needed; `None` if none is.
     pub fn log_from(&self) -> Option<u64> {
         self.manifest.lock().log_from()
@@ -219,19 +227,39 @@ impl DataDirectory {
     }
 
     /// Opens a segment behind the end of a log, all of which is on stable storage then, and
-    /// removes what is of no more use: segments made ahead, and the tail.
+    /// removes what is of no more use: segments made ahead, the tail, and the room behind the ends
+    /// of segments. If the disk has no room for a segment nevertheless, the log goes on
+    /// [without one](LogWriter::has_segment).
     ///
     /// # Errors
     ///
     /// [`StoreError::Io`].
-    pub fn open_log(&self, found: &FoundLog, segment_bytes: u64) -> Result<LogWriter, StoreError> {
+    pub fn open_log(
+        &self,
+        found: &mut FoundLog,
+        segment_bytes: u64,
+    ) -> Result<LogWriter, StoreError> {
         // What is written from now on says that it is there.
         if !Bug::FoundNotSettled.is_planted() {
             found.settle(&*self.disk)?;
         }
         let end = found.end;
-        let next = end.sequence + 1;
-        let segment = Segment::create(&*self.disk, next, segment_bytes)?;
+        let segment = match self.next_segment(found, segment_bytes) {
+            // A manifest cannot name the segment that a log begins with before that is there.
+            Err(error) if error.is_full() && end.sequence > 0 => Segment::missing(end.sequence),
+            opened => opened?,
+        };
+        Ok(LogWriter::new(self.disk.clone(), end, segment))
+    }
+
+    /// Makes the segment behind the end of a log, in the room of what is of no more use.
+    fn next_segment(
+        &self,
+        found: &mut FoundLog,
+        segment_bytes: u64,
+    ) -> Result<Segment, StoreError> {
+        found.cut_off(&*self.disk)?;
+        let next = found.end.sequence + 1;
         // Those made ahead have no batches. One that was being begun when the power was cut would
         // be told of by each start until it is made again.
         let is_of_no_use = |file: &String| {
@@ -242,7 +270,7 @@ impl DataDirectory {
             // Only room on the disk is at stake.
             let _ = self.disk.remove(&file);
         }
-        Ok(LogWriter::new(self.disk.clone(), end, segment))
+        Segment::create(&*self.disk, next, segment_bytes)
     }
 
     /// Removes a filter, and returns when the removal is on stable storage. That there is none

@@ -51,7 +51,8 @@ pub struct Writer {
     make_at: Option<Instant>,
     /// The room that the lanes have been told of.
     room_bytes: i64,
-    /// Whether the log has failed, and is to be recovered before anything is written.
+    /// Whether the log has failed, or has no segment: it is to be recovered before anything is
+    /// written.
     is_broken: bool,
 }
 
@@ -80,6 +81,7 @@ impl Writer {
     ) -> Result<Self, EngineError> {
         let told = shared.clone();
         let keeper = Keeper::start(log.disk().clone(), segment_bytes, move || told.tell_news());
+        let is_broken = !log.has_segment();
         let mut writer = Self {
             shared,
             log,
@@ -98,11 +100,13 @@ impl Writer {
             spare: None,
             make_at: None,
             room_bytes: 0,
-            is_broken: false,
+            is_broken,
         };
         writer.tell_room(0);
-        writer.keeper.make(writer.log.sequence() + 1);
-        writer.begin_tail();
+        if !writer.is_broken {
+            writer.keeper.make(writer.log.sequence() + 1);
+            writer.begin_tail();
+        }
         Ok(writer)
     }
 

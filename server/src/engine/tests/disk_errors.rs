@@ -10,7 +10,10 @@ use super::{
     durability::{at_once, check, key, start, work},
     *,
 };
-use crate::store::simulated::{Chance, Fault, SimulatedDisk};
+use crate::store::{
+    Disk,
+    simulated::{Chance, Fault, SimulatedDisk},
+};
 
 /// The workloads that are tried with errors, at each of their calls.
 const ERROR_WORKLOADS: u64 = 30;
@@ -110,6 +113,63 @@ async fn keys_that_the_log_has_no_room_for_are_refused_whole() {
         let engine = start(&disk.kill(), durability).await.unwrap();
         all_are_seen(&engine).await;
         assert!(engine.query("urls", "at last").await.unwrap());
+    }
+}
+
+/// Leaves no room but that of the files there are.
+fn fill(disk: &SimulatedDisk) {
+    let files = disk.names().unwrap().into_iter();
+    let bytes = files.map(|file| disk.contents(&file).map_or(0, |bytes| bytes.len() as u64));
+    disk.limit(Some(bytes.sum()));
+}
+
+/// A start needs no room to answer queries. Keys are taken as soon as there is some.
+#[tokio::test]
+async fn a_start_on_a_full_disk_answers_queries() {
+    for durability in [Durability::Always, INTERVAL] {
+        let disk = SimulatedDisk::default();
+        let engine = start(&disk, durability).await.unwrap();
+        engine.create_filter("urls", small()).await.unwrap();
+        engine.add("urls", "first").await.unwrap();
+        // The room that was kept for what comes next is enough for a start.
+        while disk.contents("0000000000000002.log").is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let full = disk.kill();
+        fill(&full);
+        for key in ["second", "third"] {
+            let engine = start(&full, durability).await.unwrap();
+            engine.add("urls", key).await.unwrap();
+            assert!(engine.query("urls", "first").await.unwrap());
+        }
+        // Somebody else has taken it. All is in the segments, for that server has ended.
+        let full = full.kill();
+        for name in full.names().unwrap() {
+            if name == "log.tail" {
+                full.remove(&name).unwrap();
+            } else if name.ends_with(".log") {
+                let bytes = full.contents(&name).unwrap();
+                full.put(&name, &bytes[..bytes.len().min(4096)]);
+            }
+        }
+        fill(&full);
+        let engine = start(&full, durability).await.unwrap();
+        let seen = engine.query_batch("urls", vec!["first", "second", "third", "fourth"]);
+        assert_eq!(seen.await.unwrap(), [true, true, true, false]);
+        let error = engine.query_and_add("urls", "fourth").await.unwrap_err();
+        assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
+        assert!(*engine.is_read_only().borrow());
+        assert!(!engine.query("urls", "fourth").await.unwrap());
+
+        full.limit(None);
+        add_at_last(&engine, "fourth").await;
+        assert!(!*engine.is_read_only().borrow());
+        engine.store("urls").await.unwrap();
+        engine.add("urls", "fifth").await.unwrap();
+        let engine = start(&full.kill(), durability).await.unwrap();
+        let keys = vec!["first", "second", "third", "fourth", "fifth", "sixth"];
+        let seen = engine.query_batch("urls", keys).await.unwrap();
+        assert_eq!(seen, [true, true, true, true, true, false]);
     }
 }
 

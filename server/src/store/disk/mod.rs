@@ -107,6 +107,14 @@ pub trait DiskFile: Debug + Send + Sync {
     /// See [`Self::bytes`].
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
+    /// Cuts a file off, and gives back the room behind that. One that is no longer stays as it
+    /// is.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::bytes`].
+    fn cut_off(&self, bytes: u64) -> io::Result<()>;
+
     /// Puts what is in the file, and its length, on stable storage.
     ///
     /// # Errors

@@ -418,6 +418,16 @@ impl DiskFile for SimulatedFile {
         Ok(())
     }
 
+    fn cut_off(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.disk.0.lock();
+        state.call()?;
+        let file = &mut state.files[self.file];
+        if bytes < file.bytes.len() as u64 {
+            file.change(Change::Resize(bytes as usize));
+        }
+        Ok(())
+    }
+
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.0.lock();
         let done = state.call();

@@ -152,6 +152,13 @@ impl DiskFile for File {
         self.set_len(bytes)
     }
 
+    fn cut_off(&self, bytes: u64) -> io::Result<()> {
+        if self.bytes()? <= bytes {
+            return Ok(());
+        }
+        self.set_len(bytes)
+    }
+
     fn sync(&self) -> io::Result<()> {
         // The length counts as data.
         self.sync_data()

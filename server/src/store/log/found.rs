@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::segment::file_name;
+use super::{piece::Piece, segment::file_name};
 use crate::store::{Disk, StoreError};
 
 /// Where a log ends.
@@ -23,6 +23,8 @@ pub struct FoundLog {
     pub end: LogEnd,
     /// What a crash left behind that.
     pub torn: Option<Torn>,
+    /// Where each segment ends that was read.
+    pub(super) ends: Vec<LogEnd>,
     /// The batches that the tail alone has.
     pub(super) from_tail: Vec<FromTail>,
 }
@@ -36,16 +38,13 @@ pub(super) struct FromTail {
 }
 
 impl FoundLog {
-    /// Puts the log up to its end on stable storage, in its segments; what was read may be known
-    /// to the system alone, if the server was killed. Keeps a copy of what is torn off.
+    /// Puts the log up to its end on stable storage, in its segments: what was read may be known
+    /// to the system alone, if the server was killed.
     ///
     /// # Errors
     ///
     /// [`StoreError::Io`].
     pub(in crate::store) fn settle(&self, disk: &dyn Disk) -> Result<(), StoreError> {
-        if let Some(torn) = &self.torn {
-            torn.keep(disk)?;
-        }
         for from_tail in &self.from_tail {
             from_tail.write(disk)?;
         }
@@ -57,6 +56,27 @@ impl FoundLog {
         let synced = disk.open(&name).and_then(|file| file.sync());
         synced.map_err(|error| StoreError::io("sync", disk.path().join(name), error))
     }
+
+    /// Gives back the room behind the ends of all segments, with a copy of what is torn off.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`] if there cannot be a copy. What is torn off then stays where it is.
+    pub(in crate::store) fn cut_off(&mut self, disk: &dyn Disk) -> Result<(), StoreError> {
+        let torn = self.torn.as_ref().map(|torn| torn.path.clone());
+        let is_torn = |end: &&LogEnd| {
+            let torn = torn.as_ref();
+            torn.is_some_and(|torn| torn.ends_with(file_name(end.sequence)))
+        };
+        // Last, for the copy takes room, which the others give back.
+        let (torn, whole): (Vec<&LogEnd>, Vec<&LogEnd>) = self.ends.iter().partition(is_torn);
+        whole.into_iter().for_each(|end| end.cut_off(disk));
+        if let Some(torn) = &mut self.torn {
+            torn.keep(disk)?;
+        }
+        torn.into_iter().for_each(|end| end.cut_off(disk));
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -64,6 +84,15 @@ impl FoundLog {
     /// The number of batches that the tail alone had.
     pub(super) fn batches_of_the_tail(&self) -> usize {
         self.from_tail.len()
+    }
+}
+
+impl LogEnd {
+    /// Gives back the room behind the end of a log in its segment.
+    fn cut_off(&self, disk: &dyn Disk) {
+        let file = disk.open_to_write(&file_name(self.sequence));
+        // Only room on the disk is at stake.
+        let _ = file.and_then(|file| file.cut_off(Piece::padded(self.at)));
     }
 }
 
@@ -85,6 +114,8 @@ pub struct Torn {
     pub at: u64,
     /// The number of bytes behind that, up to the last one that is not 0.
     pub bytes: u64,
+    /// Whether they have been copied to a file of their own, and cut off here.
+    pub is_cut_off: bool,
 }
 
 impl Torn {
@@ -94,7 +125,7 @@ impl Torn {
     /// # Errors
     ///
     /// [`StoreError::Io`].
-    pub(in crate::store) fn keep(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+    fn keep(&mut self, disk: &dyn Disk) -> Result<(), StoreError> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let copy = || {
             let (from, to) = (disk.open(&name)?, disk.create(&format!("{name}.torn"))?);
@@ -109,6 +140,8 @@ impl Torn {
             }
             to.sync()
         };
-        copy().map_err(|error| StoreError::io("keep a copy of the end of", &self.path, error))
+        copy().map_err(|error| StoreError::io("keep a copy of the end of", &self.path, error))?;
+        self.is_cut_off = true;
+        Ok(())
     }
 }

@@ -132,6 +132,7 @@ impl<'a> LogReader<'a> {
             if let Some(mut last) = last.replace(next) {
                 let end = if is_next { End::Told(first) } else { End::Lost };
                 last.read(end, &mut visit, &mut found, on_damage)?;
+                found.ends.push(last.end());
             }
             for mut skipped in empty.drain(..) {
                 skipped.read(End::Lost, &mut visit, &mut found, on_damage)?;
@@ -140,11 +141,13 @@ impl<'a> LogReader<'a> {
         if let Some(mut last) = last {
             last.read(End::Open, &mut visit, &mut found, on_damage)?;
             found.end = last.end();
+            found.ends.push(last.end());
         }
         for mut empty in empty {
             let torn = found.torn.take();
             empty.read(End::Open, &mut visit, &mut found, on_damage)?;
             found.torn = torn.or(found.torn.take());
+            found.ends.push(empty.end());
         }
         Ok(found)
     }

@@ -246,6 +246,7 @@ impl<'a> SegmentReader<'a> {
             path: self.path.clone(),
             at: self.at,
             bytes: last - self.at,
+            is_cut_off: false,
         }))
     }
 

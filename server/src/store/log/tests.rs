@@ -249,9 +249,10 @@ fn a_kill_anywhere_loses_nothing_that_the_system_had() {
             // its turn and whatever of that reaches the disk.
             let before = killed.calls();
             let start = |disk: &SimulatedDisk| {
-                let found =
+                let mut found =
                     LogReader::open(disk, 0, 0)?.read(|_| Ok::<_, StoreError>(()), &mut Err)?;
                 found.settle(disk)?;
+                found.cut_off(disk)?;
                 Ok::<_, StoreError>(found)
             };
             let found = start(&killed).unwrap();
@@ -289,6 +290,61 @@ fn a_tail_that_fails_is_told_of_and_done_without() {
     write(&mut log, &records[2..]).unwrap();
     log.sync().unwrap();
     assert_eq!(read(&disk).unwrap().0, records);
+}
+
+/// Room that no batch will take is given back: of a segment that is given up, and by a start.
+#[test]
+fn a_segment_that_is_closed_keeps_no_room() {
+    const ROOM_BYTES: u64 = 64 << 10;
+    let disk = SimulatedDisk::default();
+    let mut log = LogWriter::begin(Arc::new(disk.clone()), 1, ROOM_BYTES).unwrap();
+    log.begin_tail(ROOM_BYTES).unwrap();
+    let mut chance = Chance::new(1);
+    let records: Vec<Record> = (1..=3)
+        .map(|version| record(version, &mut chance))
+        .collect();
+    let lengths =
+        || [1, 2, 3].map(|number| disk.contents(&segment_file(number)).map(|it| it.len()));
+    write(&mut log, &records[..1]).unwrap();
+    log.sync().unwrap();
+    write(&mut log, &records[1..2]).unwrap();
+    // The first call that is made does not fail yet.
+    let failing = || disk.fail(disk.calls() + 1, u64::MAX, Fault::Error(io::ErrorKind::Other));
+    failing();
+    log.sync().unwrap_err();
+    disk.heal();
+    // Until the tail's batches are in another segment, they are read as if they were in this.
+    let next = Segment::create(&disk, log.sequence_to_recover(), ROOM_BYTES).unwrap();
+    failing();
+    log.recover(next).unwrap_err();
+    disk.heal();
+    assert_eq!(read(&disk.kill()).unwrap().0, &records[..2]);
+    assert_eq!(lengths(), [Some(64 << 10), Some(64 << 10), None]);
+
+    let next = Segment::create(&disk, log.sequence_to_recover(), ROOM_BYTES).unwrap();
+    log.recover(next).unwrap();
+    assert_eq!(lengths(), [Some(4096), Some(64 << 10), None]);
+    write(&mut log, &records[2..]).unwrap();
+    log.sync().unwrap();
+    // One made ahead.
+    Segment::create(&disk, log.sequence() + 1, ROOM_BYTES).unwrap();
+    let mut found = LogReader::open(&disk, 1, 0)
+        .and_then(|log| log.read(|_| Ok::<_, StoreError>(()), &mut Err))
+        .unwrap();
+    found.cut_off(&disk).unwrap();
+    assert_eq!(lengths(), [Some(4096); 3]);
+    let (again, end, torn) = read(&disk).unwrap();
+    assert_eq!((again, torn), (records, None));
+    assert_eq!(end, found.end);
+}
+
+#[test]
+fn a_segment_that_the_disk_has_no_room_for_takes_none() {
+    let disk = SimulatedDisk::default();
+    disk.limit(Some(SEGMENT_BYTES));
+    let error = Segment::create(&disk, 1, 8 * SEGMENT_BYTES).unwrap_err();
+    assert!(error.is_full(), "{error}");
+    assert_eq!(disk.names().unwrap(), [""; 0]);
 }
 
 #[test]

@@ -23,6 +23,8 @@ use crate::{
 pub struct LogWriter {
     disk: Arc<dyn Disk>,
     segment: Segment,
+    /// The one before, and its end, from when it failed until what it lost is in another.
+    given_up: Option<(Segment, u64)>,
     tail: Option<Tail>,
     /// The end of the log. In an earlier segment if there are no batches in this one.
     written: LogEnd,
@@ -39,7 +41,8 @@ pub struct LogWriter {
 /// A segment without batches, on stable storage.
 #[derive(Debug)]
 pub struct Segment {
-    file: Arc<dyn DiskFile>,
+    /// `None` if it is [missing](Self::missing).
+    file: Option<Arc<dyn DiskFile>>,
     sequence: u64,
     salt: u64,
     /// The room that is kept for it.
@@ -49,7 +52,7 @@ pub struct Segment {
 /// Batches to be put on stable storage while others are gathered.
 #[derive(Debug)]
 pub struct PendingSync {
-    file: Arc<dyn DiskFile>,
+    file: Option<Arc<dyn DiskFile>>,
     piece: Arc<Piece>,
     /// Their end.
     end: LogEnd,
@@ -62,7 +65,7 @@ impl Segment {
     pub const OVERHEAD_BYTES: u64 = SegmentHeader::BYTES as u64;
 
     /// Makes the segment of a number, with room kept for so many bytes, and returns when it is
-    /// on stable storage. One of the same number is replaced.
+    /// on stable storage. One of the same number is replaced. What cannot be made takes no room.
     ///
     /// # Errors
     ///
@@ -79,13 +82,37 @@ impl Segment {
             disk.rename(&temporary, &name)?;
             disk.sync()?;
             Ok(Self {
-                file: file.into(),
+                file: Some(file.into()),
                 sequence,
                 salt,
                 bytes,
             })
         };
-        create().map_err(|error| StoreError::io("open", disk.path().join(&name), error))
+        create().map_err(|error| {
+            // The system may have found a part of the room, which others have a use for.
+            let _ = disk.remove(&temporary);
+            StoreError::io("open", disk.path().join(&name), error)
+        })
+    }
+
+    /// What stands for a segment where there is none to write to, behind the one of a number: no
+    /// batch has room in it, and none can be synced.
+    pub fn missing(behind: u64) -> Self {
+        Self {
+            file: None,
+            sequence: behind,
+            salt: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Gives back the room behind a place, where the log has ended in this segment. That need
+    /// not reach the disk: nothing is read there.
+    fn close(&self, at: u64) {
+        if let Some(file) = &self.file {
+            // Only room on the disk is at stake, and the next start gives it back too.
+            let _ = file.cut_off(Piece::padded(at));
+        }
     }
 
     /// Its number.
@@ -112,12 +139,14 @@ impl PendingSync {
     /// [`StoreError::Io`]; the segment must then not be relied on any more.
     pub fn run(&self) -> Result<(), StoreError> {
         let failed = |action| move |error| StoreError::io(action, &self.path, error);
-        let written = self.file.write_all_at(self.piece.pages(), self.piece.at());
+        let missing = || failed("write")(std::io::ErrorKind::NotFound.into());
+        let file = self.file.as_ref().ok_or_else(missing)?;
+        let written = file.write_all_at(self.piece.pages(), self.piece.at());
         written.map_err(failed("write"))?;
         if Bug::LogNotSynced.is_planted() {
             return Ok(());
         }
-        match self.file.sync().map_err(failed("sync")) {
+        match file.sync().map_err(failed("sync")) {
             Err(_) if Bug::FailedSyncBelieved.is_planted() => Ok(()),
             synced => synced,
         }
@@ -125,13 +154,15 @@ impl PendingSync {
 }
 
 impl LogWriter {
-    /// Writes behind the end of a log, to a segment with the next number.
+    /// Writes behind the end of a log, to a segment with the next number; or to none, until it
+    /// has [recovered](Self::recover), if that is [missing](Segment::missing).
     pub fn new(disk: Arc<dyn Disk>, end: LogEnd, segment: Segment) -> Self {
         let mut filling = Piece::default();
         filling.restart(&segment.header());
         Self {
             disk,
             segment,
+            given_up: None,
             tail: None,
             written: end,
             synced: end,
@@ -186,7 +217,12 @@ impl LogWriter {
         &self.disk
     }
 
-    /// The number of the segment that is written to.
+    /// Whether there is a segment to write to.
+    pub fn has_segment(&self) -> bool {
+        self.segment.file.is_some()
+    }
+
+    /// The number of the segment that is written to, or else of the one before.
     pub fn sequence(&self) -> u64 {
         self.segment.sequence
     }
@@ -325,9 +361,9 @@ impl LogWriter {
         Ok(())
     }
 
-    /// After an error: gives this segment up behind the last place that was synced, and writes
-    /// the batches from there on to another, of [this number](Self::sequence_to_recover). Returns
-    /// when they are on stable storage.
+    /// After an error, or if there was no segment: gives this one up behind the last place that
+    /// was synced, with the room there, and writes the batches from there on to another, of
+    /// [this number](Self::sequence_to_recover). Returns when they are on stable storage.
     ///
     /// # Errors
     ///
@@ -340,12 +376,23 @@ impl LogWriter {
         }
         self.syncing.clear();
         self.filling.restart(&next.header());
-        self.segment = next;
+        let failed = mem::replace(&mut self.segment, next);
+        if failed.sequence == self.synced.sequence {
+            if Bug::RoomGivenBackTooEarly.is_planted() {
+                failed.close(self.synced.at);
+            }
+            self.given_up = Some((failed, self.synced.at));
+        }
         self.written = self.synced;
         for batch in &mut kept {
             self.gather(batch);
         }
-        self.sync()
+        self.sync()?;
+        // Not before: the tail may have batches that belong there.
+        if let Some((segment, end)) = self.given_up.take() {
+            segment.close(end);
+        }
+        Ok(())
     }
 
     fn path(&self) -> std::path::PathBuf {
