@@ -9,6 +9,7 @@ use std::{
     ffi::OsString,
     fs,
     net::{Ipv4Addr, SocketAddr},
+    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
@@ -19,8 +20,8 @@ use clap::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use self::values::{DurabilityMode, LogFormat, MemoryLimit, Period};
-use crate::engine::{Durability, RequestLimits};
+pub use self::values::{DurabilityMode, LogFormat, MemoryLimit, Period, Size};
+use crate::engine::{Durability, RequestLimits, Settings};
 use crate::filter::{
     hash::HashFunction,
     spec::{Layout, SpecRequest},
@@ -33,6 +34,12 @@ pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// [`seenset_proto::codec::MAX_FIELDS`].
 const MAX_BATCH_KEYS: usize = 1_000_000;
 const _: () = assert!(MAX_BATCH_KEYS + 2 <= seenset_proto::codec::MAX_FIELDS);
+
+/// The smallest and the largest segment of the log, and what it must have for each key that a
+/// batch may have: what a call adds must have room in one, twice for good measure, with the
+/// smaller batches of the log that come with it.
+const LOG_SEGMENT_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 30;
+const LOG_SEGMENT_BYTES_PER_KEY: u64 = 64;
 
 /// The most connections that can be allowed: past the ports that one client has.
 const MAX_CONNECTIONS: usize = 1_000_000;
@@ -107,6 +114,12 @@ pub struct Config {
     #[serde(with = "values::text")]
     pub sync_interval: Period,
 
+    /// Size of the files of the log: 1MiB to 1GiB. There is always one more than the one that is
+    /// written to
+    #[arg(long, env = "SEENSET_LOG_SEGMENT_SIZE", value_name = "SIZE", default_value_t = Config::default().log_segment_size)]
+    #[serde(with = "values::text")]
+    pub log_segment_size: Size,
+
     /// How many keys are remembered with the requests (request_id) that have added them, so that
     /// a request that is repeated gets its first answer; a request counts as four more. 0 for none
     #[arg(long, env = "SEENSET_RETRY_KEYS", value_name = "KEYS", default_value_t = Config::default().retry_keys)]
@@ -164,6 +177,7 @@ impl Default for Config {
             store_interval: Period::from_secs(300),
             durability: DurabilityMode::default(),
             sync_interval: Period::from_secs(1),
+            log_segment_size: Size::from_bytes(Settings::SEGMENT_BYTES),
             retry_keys: RequestLimits::default().keys,
             retry_age: Period::from_secs(600),
             drain_timeout: Period::from_secs(30),
@@ -328,6 +342,22 @@ impl Config {
         within("max_key_bytes", self.max_key_bytes, MAX_MESSAGE_BYTES / 2)?;
         within("max_batch_keys", self.max_batch_keys, MAX_BATCH_KEYS)?;
         within("max_connections", self.max_connections, MAX_CONNECTIONS)?;
+        let size = self.log_segment_size;
+        let [least, most] =
+            [LOG_SEGMENT_BYTES.start(), LOG_SEGMENT_BYTES.end()].map(|&end| Size::from_bytes(end));
+        if !LOG_SEGMENT_BYTES.contains(&size.bytes()) {
+            return Err(format!(
+                "log_segment_size is {size}; it must be {least} to {most}"
+            ));
+        }
+        let needed = LOG_SEGMENT_BYTES_PER_KEY * self.max_batch_keys as u64;
+        if size.bytes() < needed {
+            let keys = self.max_batch_keys;
+            return Err(format!(
+                "log_segment_size is {size}; for batches of {keys} keys (max_batch_keys) it must \
+                 be at least {needed}"
+            ));
+        }
         if self.capacity > i64::MAX as u64 {
             return Err(format!(
                 "capacity is {}; it must be at most {}",

@@ -129,7 +129,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         limits,
         max_memory_bytes: memory_budget(config.max_memory)?,
         durability: config.durability(),
-        segment_bytes: Settings::SEGMENT_BYTES,
+        segment_bytes: config.log_segment_size.bytes(),
         requests: config.requests(),
     };
     let engine = Engine::new(directory, settings);

@@ -5,6 +5,7 @@ pub(crate) use std::{sync::atomic, thread};
 
 pub(crate) use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard};
 pub(crate) use parking_lot::Mutex;
+pub(crate) use tokio::sync::Notify;
 
 /// More than this many threads share what each would have of its own.
 pub(crate) const STRIPES: usize = 16;

@@ -60,6 +60,8 @@ fn good_values() {
         "1m 30s",
         "--max-memory",
         "2GiB",
+        "--log-segment-size",
+        "2MiB",
         "--max-key-bytes",
         "1",
         "--max-batch-keys",
@@ -76,6 +78,7 @@ fn good_values() {
     );
     assert_eq!(config.drain_timeout.get(), Duration::from_secs(90));
     assert_eq!(config.max_memory.bytes(1), 2 << 30);
+    assert_eq!(config.log_segment_size.bytes(), 2 << 20);
     assert_eq!(
         (config.layout, config.hash_count),
         (Layout::Classic, Some(3))
@@ -153,6 +156,23 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
         (
             &["--max-batch-keys", "0"],
             "max_batch_keys is 0; it must be 1 to",
+        ),
+        (
+            &["--log-segment-size", "many"],
+            "write a size as 64MiB or a number of bytes",
+        ),
+        (
+            &["--log-segment-size", "1048575"],
+            "log_segment_size is 1048575; it must be 1MiB to 1024MiB",
+        ),
+        (
+            &["--log-segment-size", "2GiB"],
+            "log_segment_size is 2048MiB; it must be 1MiB to 1024MiB",
+        ),
+        (
+            &["--log-segment-size", "6MiB"],
+            "log_segment_size is 6MiB; for batches of 100000 keys (max_batch_keys) it must be at \
+             least 6400000",
         ),
         (&["--log-format", "xml"], "it must be text or json"),
         (

@@ -147,6 +147,42 @@ impl fmt::Display for MemoryLimit {
     }
 }
 
+/// A number of bytes, written as `64MiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(u64);
+
+impl Size {
+    /// So many bytes.
+    pub const fn from_bytes(bytes: u64) -> Self {
+        Self(bytes)
+    }
+
+    /// How many bytes it is.
+    pub fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let size = text.parse::<bytesize::ByteSize>();
+        size.map(|size| Self(size.as_u64()))
+            .map_err(|_| "write a size as 64MiB or a number of bytes".to_owned())
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MIB: u64 = 1 << 20;
+        match self.0 {
+            bytes if bytes > 0 && bytes.is_multiple_of(MIB) => write!(f, "{}MiB", bytes / MIB),
+            bytes => bytes.fmt(f),
+        }
+    }
+}
+
 /// The form of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {

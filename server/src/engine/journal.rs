@@ -21,7 +21,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 pub use self::lanes::Room;
 use self::{
@@ -71,8 +71,6 @@ struct Shared {
     has_failed: AtomicBool,
     /// Why there will be no room beyond what there is.
     shortage: Mutex<Option<Failure>>,
-    /// Has come when there may be more room, or none for a reason that can be told.
-    more_room: Notify,
     /// Whether calls are refused until there is another segment.
     is_full: AtomicBool,
     /// Tells others whether keys are refused, for either reason.
@@ -115,7 +113,6 @@ impl Journal {
             failure: Mutex::default(),
             has_failed: AtomicBool::new(false),
             shortage: Mutex::default(),
-            more_room: Notify::new(),
             is_full: AtomicBool::new(false),
             is_read_only,
             flushes: Mutex::default(),
@@ -163,9 +160,11 @@ impl Journal {
             if let Some(room) = self.try_reserve(keys)? {
                 return Ok(room);
             }
-            let mut more = pin!(self.shared.more_room.notified());
+            let lanes = &self.shared.lanes;
+            let mut more = pin!(lanes.more_room.notified());
             // From here on no change is missed.
             more.as_mut().enable();
+            let _waiting = lanes.wait();
             match self.try_reserve(keys)? {
                 Some(room) => return Ok(room),
                 None => more.await,
@@ -362,7 +361,7 @@ impl Shared {
         self.has_failed.store(has_failed, Ordering::Release);
         self.tell_read_only();
         self.trackers.lock().wake_all();
-        self.more_room.notify_waiters();
+        self.lanes.more_room.notify_waiters();
     }
 
     fn tell_read_only(&self) {
@@ -391,7 +390,7 @@ impl Shared {
             self.is_full.store(false, Ordering::Release);
             self.tell_read_only();
         }
-        self.more_room.notify_waiters();
+        self.lanes.more_room.notify_waiters();
     }
 }
 

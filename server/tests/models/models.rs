@@ -164,6 +164,32 @@ fn what_is_handed_over_is_taken() {
     }
 }
 
+/// Whoever finds no room is told of what others give back, to whichever lane.
+#[test]
+fn room_that_is_given_back_is_told_of() {
+    for stripes in [[0, 0], [0, 1]] {
+        model(3, move || {
+            let lanes = Arc::new(Lanes::new(64 << 10));
+            // For one key, and not for two.
+            lanes.add_room(100);
+            let other = thread::spawn({
+                let lanes = lanes.clone();
+                move || {
+                    set_stripe(stripes[0]);
+                    drop(lanes.reserve(1));
+                }
+            });
+            set_stripe(stripes[1]);
+            let waiting = lanes.wait();
+            let found = lanes.reserve(1).is_some();
+            other.join().unwrap();
+            assert!(found || lanes.more_room.was_told());
+            drop(waiting);
+            assert!(lanes.reserve(1).is_some());
+        });
+    }
+}
+
 /// No more room is given away than there is.
 #[test]
 fn room_is_given_once() {

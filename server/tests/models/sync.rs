@@ -28,6 +28,20 @@ impl<T> Mutex<T> {
     }
 }
 
+/// Nobody sleeps on it in a model; whether it was told of is what counts.
+#[derive(Debug, Default)]
+pub struct Notify(atomic::AtomicBool);
+
+impl Notify {
+    pub fn notify_waiters(&self) {
+        self.0.store(true, atomic::Ordering::Relaxed);
+    }
+
+    pub fn was_told(&self) -> bool {
+        self.0.load(atomic::Ordering::Relaxed)
+    }
+}
+
 #[derive(Debug)]
 pub struct ShardedLock<T>(loom::sync::RwLock<T>);
 

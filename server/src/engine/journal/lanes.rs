@@ -8,7 +8,8 @@
 //! A call [reserves](Lanes::reserve) room on the disk for all that it may add before it sets a
 //! bit, so that no bit is set that the log has no room for. The room comes from segments that
 //! are there already. Lanes take it in large pieces, or every call would write one number that
-//! all share.
+//! all share; and they keep what a call has not used, for the next one. Where there is too
+//! little left, they have to part with it.
 
 use std::mem;
 
@@ -20,8 +21,8 @@ use crate::{
     planted::Bug,
     store::{Batch, FilterId, RequestId},
     sync::{
-        Mutex, STRIPES,
-        atomic::{AtomicI64, Ordering},
+        Mutex, Notify, STRIPES,
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
 };
 
@@ -35,6 +36,10 @@ pub struct Lanes {
     /// The room that no lane has taken. Less than none where more has been promised than a new
     /// segment has, after one was given up.
     free_bytes: AtomicI64,
+    /// How many wait for room.
+    waiting: CachePadded<AtomicUsize>,
+    /// Has come when there may be more room, or none for a reason that can be told.
+    pub more_room: Notify,
     /// How large a batch gets: segments have room for several.
     max_batch_bytes: u64,
     /// How much room a lane takes at once, beyond what it needs.
@@ -75,6 +80,17 @@ pub struct Room<'a> {
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.lanes.lane(self.lane).lock().room_bytes += self.bytes;
+        self.lanes.tell_of_more_room();
+    }
+}
+
+/// That somebody waits for room, until dropped.
+#[derive(Debug)]
+pub struct Waiting<'a>(&'a Lanes);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -84,6 +100,8 @@ impl Lanes {
         Self {
             lanes: Default::default(),
             free_bytes: AtomicI64::new(0),
+            waiting: CachePadded::new(AtomicUsize::new(0)),
+            more_room: Notify::default(),
             max_batch_bytes: (segment_bytes / 4).min(Batch::MAX_BYTES),
             piece_bytes: segment_bytes / 256,
             spent: Mutex::default(),
@@ -100,9 +118,40 @@ impl Lanes {
         self.free_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
+    /// Has everybody who gives room back tell so, until what is returned is dropped. Whoever
+    /// finds no room after this is told when there may be some.
+    pub fn wait(&self) -> Waiting<'_> {
+        // Whoever gives room back to a lane after that lane was looked into sees this: both have
+        // had its lock.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(self)
+    }
+
+    fn tell_of_more_room(&self) {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.more_room.notify_waiters();
+        }
+    }
+
     /// Reserves room for up to so many hashes; `None` if there is not as much.
     pub fn reserve(&self, hashes: usize) -> Option<Room<'_>> {
         let bytes = self.bytes_for(hashes);
+        self.reserve_bytes(bytes).or_else(|| {
+            self.collect();
+            self.reserve_bytes(bytes)
+        })
+    }
+
+    /// Takes from all lanes what their calls have not used.
+    fn collect(&self) {
+        for lane in &self.lanes {
+            let bytes = mem::take(&mut lane.lock().room_bytes);
+            // No more than was added.
+            self.add_room(bytes as i64);
+        }
+    }
+
+    fn reserve_bytes(&self, bytes: u64) -> Option<Room<'_>> {
         let index = stripe_of_this_thread() % STRIPES;
         let mut lane = self.lane(index).lock();
         if lane.room_bytes < bytes {

@@ -290,7 +290,7 @@ impl Writer {
         self.room_bytes = room_bytes;
         if more != 0 {
             self.shared.lanes.add_room(more);
-            self.shared.more_room.notify_waiters();
+            self.shared.lanes.more_room.notify_waiters();
         }
     }
 

@@ -309,7 +309,13 @@ fn a_segment_that_is_closed_keeps_no_room() {
     log.sync().unwrap();
     write(&mut log, &records[1..2]).unwrap();
     // The first call that is made does not fail yet.
-    let failing = || disk.fail(disk.calls() + 1, u64::MAX, Fault::Error(io::ErrorKind::Other));
+    let failing = || {
+        disk.fail(
+            disk.calls() + 1,
+            u64::MAX,
+            Fault::Error(io::ErrorKind::Other),
+        )
+    };
     failing();
     log.sync().unwrap_err();
     disk.heal();
