@@ -354,7 +354,7 @@ impl DataDirectory {
             Kind::Snapshot(name, number) => match manifest.filters.get(name) {
                 Some(stored) if stored.files.contains(&number) => false,
                 Some(stored) if self.is_of(file, stored.id) => true,
-                _ => number >= manifest.next_number,
+                _ => number >= manifest.next_number || self.is_unfinished(file),
             },
         }
     }

@@ -22,6 +22,12 @@ fn the_rest_of_a_crash_goes_and_other_files_stay() {
     for file in strangers.iter().chain(&rest).chain(&["notes.txt"]) {
         disk.put(file, b"x");
     }
+    // The header comes last.
+    disk.put("b.snapshot.0000000000000001", b"");
+    disk.put(
+        "c.snapshot.0000000000000001",
+        &[&[0; 384][..], b"x"].concat(),
+    );
     let directory = on(&disk).unwrap();
     assert!(directory.filters().is_empty());
     let found = Oddities {

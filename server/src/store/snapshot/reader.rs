@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -73,6 +74,19 @@ impl DataDirectory {
     pub(in crate::store) fn is_of(&self, file: &str, filter: FilterId) -> bool {
         let header = read_header(&*self.disk, file);
         header.is_ok_and(|header| header.filter == filter)
+    }
+
+    /// Whether a file is a snapshot that was never written whole: the header comes last.
+    pub(in crate::store) fn is_unfinished(&self, file: &str) -> bool {
+        let is_empty = || {
+            let file = self.disk.open(file)?;
+            let bytes = file.bytes()?.min(SnapshotHeader::BYTES as u64);
+            let mut header = vec![0; bytes as usize];
+            file.read_exact_at(&mut header, 0)?;
+            Ok::<_, io::Error>(header.iter().all(|&byte| byte == 0))
+        };
+        // One that cannot be read stays, to be told of.
+        is_empty().unwrap_or_default()
     }
 
     /// Opens the snapshots of a filter and verifies all but the shards: the headers, that the
