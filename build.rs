@@ -10,6 +10,10 @@ const FILES: &[&str] = &[
     "seenset/v1/filter_service.proto",
 ];
 
+/// The calls that the server answers with a stream of one message: the same on the wire, and
+/// that message can be made after the head of the response.
+const LATE: &[&str] = &["Query", "Add", "QueryAndAdd"];
+
 /// What the server has in the place of generated messages.
 const BATCH_MESSAGES: &[(&str, &str)] = &[
     ("QueryBatchRequest", "crate::batch::BatchRequest"),
@@ -26,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Source information carries the comments into the descriptor set, and from there
     // through server reflection to whoever asks grpcurl to `describe` a message.
-    let descriptors = protox::Compiler::new(["proto"])?
+    let mut descriptors = protox::Compiler::new(["proto"])?
         .include_imports(true)
         .include_source_info(true)
         .open_files(FILES)?
@@ -40,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     builder().compile_fds_with_config(descriptors.clone(), config)?;
 
     // What our server implements: the same, but for the messages with many keys, which it reads
-    // without an allocation for each.
+    // without an allocation for each, and for answers that it makes late.
     let out = out.join("server");
     fs::create_dir_all(&out)?;
     let mut server = builder()
@@ -49,6 +53,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         .extern_path(".seenset.v1", "crate::v1");
     for (message, own) in BATCH_MESSAGES {
         server = server.extern_path(format!(".seenset.v1.{message}"), own);
+    }
+    let services = descriptors
+        .file
+        .iter_mut()
+        .flat_map(|file| &mut file.service);
+    for method in services.flat_map(|service| &mut service.method) {
+        if LATE.contains(&method.name()) {
+            method.server_streaming = Some(true);
+        }
     }
     server.compile_fds(descriptors)?;
     Ok(())

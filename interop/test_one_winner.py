@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from support.client import Client
 from support.server import Server
 
@@ -38,14 +40,15 @@ def new(keys: list[str], seen: list[bool]) -> list[str]:
     return [key for key, seen in zip(keys, seen, strict=True) if not seen]
 
 
-def test_single_keys(start) -> None:
+@pytest.mark.parametrize("durability", ["interval", "snapshot"])
+def test_single_keys(start, durability: str) -> None:
     keys = [f"https://example.com/single/{number}" for number in range(500)]
 
     def caller(client: Client, _: random.Random) -> list[str]:
         # All in one order, so that they meet at the same keys.
         return [key for key in keys if not client.query_and_add(key)]
 
-    assert race(start(*EXACT), caller) == Counter(keys)
+    assert race(start(*EXACT, f"--durability={durability}"), caller) == Counter(keys)
 
 
 def test_batches_in_different_orders(start) -> None:

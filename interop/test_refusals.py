@@ -201,11 +201,13 @@ REFUSED: dict[str, tuple[Call, grpc.StatusCode, list[str]]] = (
 )
 
 
-@pytest.fixture(scope="module")
-def victim(programs, contract, tmp_path_factory) -> Any:
-    """One server for the whole table, so that what one refusal breaks the next ones notice."""
+@pytest.fixture(scope="module", params=["interval", "snapshot"])
+def victim(request: pytest.FixtureRequest, programs, contract, tmp_path_factory) -> Any:
+    """One server for the whole table, so that what one refusal breaks the next ones notice. With
+    a log and without: calls for one key are answered in another way."""
     data_dir = tmp_path_factory.mktemp("refusals") / "inner" / "data"
     flags = ("--capacity=1000000", "--false-positive-rate=1e-6", "--max-memory=64GiB")
+    flags += (f"--durability={request.param}",)
     with Server(programs.server, contract, data_dir, *flags) as server:
         server.client.add("kept")
         yield server

@@ -10,7 +10,13 @@ import grpc
 import pytest
 
 from support.client import SERVING, Client
-from support.server import SMALL
+from support.server import SMALL, Server
+
+
+@pytest.fixture(params=["interval", "snapshot"])
+def server(request: pytest.FixtureRequest, start) -> Server:
+    """With a log and without: calls for one key are answered in another way."""
+    return start(*SMALL, f"--durability={request.param}")
 
 
 def test_one_key(client: Client) -> None:

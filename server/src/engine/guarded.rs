@@ -197,6 +197,12 @@ impl GuardedFilter {
         &self.spec
     }
 
+    /// Has the processor fetch the memory that a key is in. It waits for nothing, and if the
+    /// memory is not used after all, nothing has happened.
+    pub fn foresee(&self, key: &[u8]) {
+        self.fetch(self.hasher.hash(key));
+    }
+
     /// Whether a key has been seen.
     pub fn query(&self, key: &[u8]) -> Answer<bool> {
         let seen = self.contains(self.hasher.hash(key));

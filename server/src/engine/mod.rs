@@ -5,6 +5,7 @@
 //! this one. It takes names and keys as they came, and checks them before it changes
 //! anything; work that blocks runs on threads of its own.
 
+mod at_once;
 mod background;
 mod budget;
 mod call;
@@ -33,6 +34,7 @@ use tokio::{
     sync::{Mutex, watch},
 };
 
+pub use at_once::AtOnce;
 pub use budget::OverBudget;
 pub use call::{Call, Keys};
 pub use counters::Usage;
@@ -209,8 +211,7 @@ impl Engine {
     /// [`EngineError::BatchLength`]. The call has then changed nothing.
     pub async fn query(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
         let inner = &self.inner;
-        inner.limits.check_key(key.as_bytes())?;
-        let answer = inner.ask(filter, |filter| filter.query(key.as_bytes()))?;
+        let answer = inner.begin_query(filter, key)?;
         match answer.settled().await {
             Err(_) if inner.is_certain(filter, answer.rests_on, [key.as_bytes()]) => {}
             settled => settled?,
@@ -226,11 +227,9 @@ impl Engine {
     /// [`EngineError::StorageFailed`] if it cannot be logged.
     pub async fn add(&self, call: impl Into<Call<'_>>, key: &str) -> Result<(), EngineError> {
         let (inner, call) = (&self.inner, call.into());
-        inner.limits.check_key(key.as_bytes())?;
-        inner.limits.check_request_id(call.request_id)?;
+        inner.check(call, key)?;
         let room = inner.room(Some(1)).await?;
-        let answer = inner.change(call.filter, |filter| filter.add(key.as_bytes(), room));
-        answer?.settle().await
+        inner.begin_add(call, key, room)?.settle().await
     }
 
     /// Whether a key had been seen before this call, which adds it. If a call of the same id has
@@ -245,14 +244,10 @@ impl Engine {
         key: &str,
     ) -> Result<bool, EngineError> {
         let (inner, call) = (&self.inner, call.into());
-        inner.limits.check_key(key.as_bytes())?;
-        inner.limits.check_request_id(call.request_id)?;
+        inner.check(call, key)?;
         let room = inner.room(Some(1)).await?;
-        let answer = inner.change(call.filter, |filter| {
-            let change = inner.change_of(call.request_id, room);
-            filter.query_and_add(key.as_bytes(), change)
-        });
-        answer?.settle().await
+        let answer = inner.begin_query_and_add(call, key, room)?;
+        answer.settle().await
     }
 
     /// Whether each of the keys has been seen.
@@ -402,6 +397,40 @@ impl Inner {
                 name: filter_name("filter", name)?,
             }),
         }
+    }
+
+    /// Checks what a call for one key brings.
+    fn check(&self, call: Call<'_>, key: &str) -> Result<(), EngineError> {
+        self.limits.check_key(key.as_bytes())?;
+        self.limits.check_request_id(call.request_id)
+    }
+
+    fn begin_query(&self, filter: &str, key: &str) -> Result<Unsettled<bool>, EngineError> {
+        self.limits.check_key(key.as_bytes())?;
+        self.ask(filter, |filter| filter.query(key.as_bytes()))
+    }
+
+    /// Of a call that has been [checked](Self::check).
+    fn begin_add(
+        &self,
+        call: Call<'_>,
+        key: &str,
+        room: Option<Room<'_>>,
+    ) -> Result<Unsettled<()>, EngineError> {
+        self.change(call.filter, |filter| filter.add(key.as_bytes(), room))
+    }
+
+    /// Of a call that has been [checked](Self::check).
+    fn begin_query_and_add(
+        &self,
+        call: Call<'_>,
+        key: &str,
+        room: Option<Room<'_>>,
+    ) -> Result<Unsettled<bool>, EngineError> {
+        self.change(call.filter, |filter| {
+            let change = self.change_of(call.request_id, room);
+            filter.query_and_add(key.as_bytes(), change)
+        })
     }
 
     /// Asks a filter of a name in a request.

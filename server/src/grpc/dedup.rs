@@ -1,75 +1,84 @@
 //! `DedupService`: what crawlers call.
 
+use std::sync::Arc;
+
 use seenset_proto::{
     batch::{BatchRequest, BatchResponse},
     server::dedup_service_server::DedupService,
     v1::{
-        AddBatchResponse, AddRequest, AddResponse, QueryAndAddRequest, QueryAndAddResponse,
-        QueryRequest, QueryResponse, StoreRequest, StoreResponse,
+        AddBatchResponse, AddRequest, QueryAndAddRequest, QueryRequest, StoreRequest, StoreResponse,
     },
 };
 use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
-use super::{Drain, convert, status::status, stream::Answers};
-use crate::engine::{Call, Engine};
+use super::{
+    Drain, convert,
+    one_key::{OneAnswer, OneKey},
+    status::status,
+    stream::Answers,
+};
+use crate::engine::{AtOnce, Call, Engine};
 
 /// The service.
 #[derive(Debug, Clone)]
 pub struct Dedup {
     engine: Engine,
+    at_once: Option<Arc<AtOnce>>,
     draining: watch::Receiver<Drain>,
 }
 
 impl Dedup {
     pub fn new(engine: Engine, draining: watch::Receiver<Drain>) -> Self {
-        Self { engine, draining }
+        Self {
+            at_once: engine.at_once().map(Arc::new),
+            engine,
+            draining,
+        }
+    }
+
+    /// The service for one core, with what its calls count the owners of.
+    pub fn for_core(&self) -> Self {
+        Self::new(self.engine.clone(), self.draining.clone())
+    }
+
+    /// Answers a call for one key.
+    async fn answer<Q: OneKey>(
+        &self,
+        request: Request<Q>,
+    ) -> Result<Response<OneAnswer<Q>>, Status> {
+        let (engine, at_once) = (&self.engine, self.at_once.as_ref());
+        let answer = OneAnswer::new(engine, at_once, request.into_inner()).await?;
+        Ok(Response::new(answer))
     }
 }
 
 #[async_trait]
 impl DedupService for Dedup {
+    type QueryStream = OneAnswer<QueryRequest>;
+    type AddStream = OneAnswer<AddRequest>;
+    type QueryAndAddStream = OneAnswer<QueryAndAddRequest>;
     type QueryAndAddStreamStream = Answers;
 
     async fn query(
         &self,
         request: Request<QueryRequest>,
-    ) -> Result<Response<QueryResponse>, Status> {
-        let QueryRequest { filter, key } = request.into_inner();
-        let seen = self.engine.query(&filter, &key).await.map_err(status)?;
-        Ok(Response::new(QueryResponse { seen: Some(seen) }))
+    ) -> Result<Response<OneAnswer<QueryRequest>>, Status> {
+        self.answer(request).await
     }
 
-    async fn add(&self, request: Request<AddRequest>) -> Result<Response<AddResponse>, Status> {
-        let AddRequest {
-            filter,
-            key,
-            request_id,
-        } = request.into_inner();
-        let call = Call {
-            filter: &filter,
-            request_id: &request_id,
-        };
-        self.engine.add(call, &key).await.map_err(status)?;
-        Ok(Response::new(AddResponse {}))
+    async fn add(
+        &self,
+        request: Request<AddRequest>,
+    ) -> Result<Response<OneAnswer<AddRequest>>, Status> {
+        self.answer(request).await
     }
 
     async fn query_and_add(
         &self,
         request: Request<QueryAndAddRequest>,
-    ) -> Result<Response<QueryAndAddResponse>, Status> {
-        let QueryAndAddRequest {
-            filter,
-            key,
-            request_id,
-        } = request.into_inner();
-        let call = Call {
-            filter: &filter,
-            request_id: &request_id,
-        };
-        let seen = self.engine.query_and_add(call, &key).await;
-        let seen = seen.map_err(status)?;
-        Ok(Response::new(QueryAndAddResponse { seen: Some(seen) }))
+    ) -> Result<Response<OneAnswer<QueryAndAddRequest>>, Status> {
+        self.answer(request).await
     }
 
     async fn store(

@@ -7,9 +7,12 @@ mod filters;
 mod health;
 mod intake;
 mod malformed;
+mod one_key;
 mod services;
 mod status;
 mod stream;
+#[cfg(test)]
+mod testing;
 
 use std::time::Duration;
 

@@ -40,7 +40,7 @@ impl Services {
     /// The services for one core. What is cloned for each call is the core's own, or all cores
     /// would contend for the counts of its owners.
     pub fn for_core(&self) -> CoreServices {
-        let dedup = DedupServiceServer::new(self.dedup.clone())
+        let dedup = DedupServiceServer::new(self.dedup.for_core())
             .max_decoding_message_size(self.max_message_bytes);
         CoreServices {
             dedup,

@@ -182,9 +182,9 @@ impl GuardedFilter {
     }
 
     #[inline]
-    fn fetch(&self, place: &Place) {
-        self.shape.visit_lines(place.hash, |word| {
-            self.prefetcher.fetch(self.shape.shard(place.hash), word);
+    pub(super) fn fetch(&self, hash: KeyHash) {
+        self.shape.visit_lines(hash, |word| {
+            self.prefetcher.fetch(self.shape.shard(hash), word);
         });
     }
 }
@@ -256,7 +256,7 @@ impl<'b> Fetches<'b> {
 
     fn burst(&mut self) {
         let places = self.coming.by_ref().take(self.burst);
-        places.for_each(|place| self.filter.fetch(place));
+        places.for_each(|place| self.filter.fetch(place.hash));
     }
 }
 

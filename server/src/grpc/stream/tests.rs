@@ -13,10 +13,7 @@ use tonic::{
 };
 
 use super::*;
-use crate::{
-    engine::{Durability, Limits, RequestLimits, Settings, SpecRequest},
-    store::DataDirectory,
-};
+use crate::{engine::Durability, grpc::testing::engine};
 
 /// Messages that have arrived.
 struct Arrived(Option<Bytes>);
@@ -31,25 +28,6 @@ impl http_body::Body for Arrived {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
     }
-}
-
-async fn engine(dir: &std::path::Path) -> Engine {
-    let engine = Engine::new(
-        DataDirectory::open(dir).unwrap(),
-        Settings {
-            limits: Limits {
-                max_key_bytes: 100,
-                max_batch_keys: 1000,
-            },
-            max_memory_bytes: 1 << 30,
-            durability: Durability::Snapshot,
-            segment_bytes: Settings::SEGMENT_BYTES,
-            requests: RequestLimits::default(),
-        },
-    );
-    let spec = SpecRequest::new(1_000_000, 0.01);
-    engine.recover(Some(spec)).await.unwrap();
-    engine
 }
 
 /// The length of a message, and the message.
@@ -80,7 +58,8 @@ async fn a_stream_gives_way_when_it_has_answered_a_part_of_its_window() {
     let body = Body::new(Arrived(Some(arrived)));
     let batches = Streaming::new_request(codec.decoder(), body, None, None);
     let (_drain, draining) = watch::channel(Drain::No);
-    let answers = Answers::new(engine(dir.path()).await, batches, draining);
+    let engine = engine(dir.path(), Durability::Snapshot).await;
+    let answers = Answers::new(engine, batches, draining);
     let keep = SingleMessageCompressionOverride::default();
     let mut body = Body::new(EncodeBody::new_server(
         codec.encoder(),
