@@ -8,8 +8,8 @@ use seenset_server::{
 
 /// The most steps of one log.
 const MOST_STEPS: usize = 32;
-/// The room of a segment: so that some have one batch, and some many.
-const SEGMENT_BYTES: u64 = 512;
+/// The room of a segment: it takes two pages, so that one can be given back.
+const SEGMENT_BYTES: u64 = 4096 + 512;
 /// No batch is larger, so that each has room in a segment.
 const MOST_BATCH_BYTES: u64 = 400;
 
@@ -89,10 +89,10 @@ impl Log {
 
     /// Opens a log behind the one there is.
     fn open(&self, directory: &DataDirectory) -> Result<LogWriter, StoreError> {
-        let found = directory
+        let mut found = directory
             .log()?
             .read(|_| Ok::<_, StoreError>(()), &mut Err)?;
-        let mut log = directory.open_log(&found, SEGMENT_BYTES)?;
+        let mut log = directory.open_log(&mut found, SEGMENT_BYTES)?;
         if self.has_tail {
             log.begin_tail(SEGMENT_BYTES)?;
         }

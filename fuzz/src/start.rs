@@ -17,7 +17,7 @@ use crate::files::{self, Files};
 const MAX_FILTER_BYTES: u64 = 64 << 20;
 
 /// The room of a segment.
-const LOG_BYTES: u64 = 4096;
+const LOG_BYTES: u64 = 2 * 4096;
 
 /// What a directory holds.
 #[derive(Debug, PartialEq)]
@@ -65,21 +65,21 @@ fn go_on(disk: &SimulatedDisk, directory: DataDirectory, start: Start) -> Result
     let Start {
         found: first,
         files,
-        log,
+        mut log,
     } = start;
     assert!(log.torn.as_ref().is_none_or(|torn| torn.bytes > 0));
     // The first batch says where the log ends before it.
-    let mut log = directory.open_log(&log, LOG_BYTES)?;
+    let mut log = directory.open_log(&mut log, LOG_BYTES)?;
     log.write(&mut Batch::default())?;
     log.sync()?;
     // Whatever changes, the manifest is written anew.
     directory.remove_filter(&"nobody".parse().expect("a name"))?;
 
     let directory = files::open(disk)?;
-    let second = read(&directory)?;
+    let mut second = read(&directory)?;
     assert_eq!(second.found, first, "after a log has been opened");
     assert_eq!(second.log.torn, None, "torn off once, and there again");
-    let log = directory.open_log(&second.log, LOG_BYTES)?;
+    let log = directory.open_log(&mut second.log, LOG_BYTES)?;
     for (name, stored) in &files {
         let mut header = first.filters[name].header.clone();
         header.number = directory.new_number();
