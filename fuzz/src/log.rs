@@ -77,8 +77,7 @@ impl Log {
                 Step::Roll => {}
                 Step::Recover => {
                     let bytes = Segment::OVERHEAD_BYTES + log.unsynced_bytes();
-                    let number = log.sequence_to_recover();
-                    let next = Segment::create(&**log.disk(), number, bytes.max(SEGMENT_BYTES));
+                    let next = log.segment_to_recover(bytes.max(SEGMENT_BYTES));
                     log.recover(next?)?;
                 }
                 Step::Restart => log = self.open(directory)?,

@@ -38,6 +38,10 @@ pub(crate) enum Bug {
     /// A segment that failed gives back its room before the batches that belong there are in
     /// another.
     RoomGivenBackTooEarly,
+    /// What was lost with a segment is written to the next from its first batch on.
+    RecoveredInPart,
+    /// A segment that is made anew gets another salt than the tail has.
+    SaltNotKept,
     /// The rest of a write that did a part is left out.
     ShortWriteTaken,
     /// Whoever finds a key does not wait until that is in the log.
@@ -90,7 +94,7 @@ mod tests {
     const VARIABLE: &str = "SEENSET_PLANTED";
 
     /// Each bug, and a test that fails with it.
-    const BANK: [(Bug, &str); 26] = [
+    const BANK: [(Bug, &str); 28] = [
         (DirectorySyncLeftOut, POWER_CUT),
         (ManifestInPlace, POWER_CUT),
         (SnapshotNotSynced, POWER_CUT),
@@ -132,6 +136,14 @@ mod tests {
         (
             RoomGivenBackTooEarly,
             "store::log::tests::a_segment_that_is_closed_keeps_no_room",
+        ),
+        (
+            RecoveredInPart,
+            "store::log::tests::what_is_recovered_is_there_as_a_whole",
+        ),
+        (
+            SaltNotKept,
+            "store::log::tests::what_is_recovered_is_there_as_a_whole",
         ),
         (ShortWriteTaken, ERRORS),
         (SeenWithoutWaiting, POWER_CUT),

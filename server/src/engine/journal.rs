@@ -184,11 +184,14 @@ impl Journal {
             request,
             hashes,
         } = remembered;
-        let room = self.reserve(hashes.len()).await?;
-        let (count, hashes) = (hashes.len(), hashes.iter().copied());
         let lanes = &self.shared.lanes;
-        lanes.append(room, *filter, 0, Some(request), count, hashes);
-        self.shared.wake();
+        // Several calls may have won more than there is room for at once.
+        for hashes in hashes.chunks(lanes.hashes_of_a_record()) {
+            let room = self.reserve(hashes.len()).await?;
+            let (count, hashes) = (hashes.len(), hashes.iter().copied());
+            lanes.append(room, *filter, 0, Some(request), count, hashes);
+            self.shared.wake();
+        }
         Ok(())
     }
 

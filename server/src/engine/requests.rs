@@ -46,6 +46,13 @@ pub struct RequestLimits {
     pub age: Duration,
 }
 
+impl RequestLimits {
+    /// What they take of the log at most: the hash of each key, and the records.
+    pub fn log_bytes(self) -> u64 {
+        self.keys.saturating_mul(24)
+    }
+}
+
 impl Default for RequestLimits {
     fn default() -> Self {
         Self {
@@ -269,11 +276,12 @@ impl Memory {
 
     fn remember(&mut self, name: Name, hashes: Vec<KeyHash>, segment: u64) {
         // What was won before comes along, and is as young as the rest.
-        let mut before = self.young.remove(&name);
-        if before.is_none() {
-            before = self.old.remove(&name);
+        if let Some(won) = self.young.get_mut(&name) {
+            self.untold_keys += hashes.len() as u64;
+            won.hashes.extend(hashes);
+            return;
         }
-        let won = match before {
+        let won = match self.old.remove(&name) {
             None => Won { hashes, segment },
             Some(mut won) => {
                 won.hashes.extend(hashes);
@@ -323,5 +331,34 @@ impl Drop for Turn<'_> {
         let lane = self.requests.lane(request);
         lane.memory.lock().running.remove(&self.name);
         lane.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the number of records that it came in, a request is counted once.
+    #[test]
+    fn a_request_that_comes_in_parts_pushes_no_other_out() {
+        let requests = Requests::new(RequestLimits {
+            keys: 1000,
+            ..RequestLimits::default()
+        });
+        let hash = |low| KeyHash { low, high: low };
+        let remember = |id, low| {
+            let remembered = Remembered {
+                filter: FilterId(1),
+                request: RequestId([id; 16]),
+                hashes: vec![hash(low)],
+            };
+            requests.remember(remembered, 0);
+        };
+        remember(1, 0);
+        (0..300).for_each(|low| remember(2, low));
+        for (id, count) in [(1, 1), (2, 300)] {
+            let turn = requests.begin(FilterId(1), RequestId([id; 16])).unwrap();
+            assert_eq!(turn.won.len(), count);
+        }
     }
 }

@@ -137,12 +137,11 @@ impl Engine {
             };
             let segments = journal.segment().saturating_sub(first);
             let log_bytes = segments.saturating_mul(inner.segment_bytes);
-            if log_bytes
-                > inner
-                    .budget
-                    .used_bytes()
-                    .max(inner.segment_bytes * LONG_LOG)
-            {
+            let long_bytes = inner.segment_bytes * LONG_LOG;
+            let long_bytes = long_bytes.max(inner.budget.used_bytes());
+            // However often it is made shorter, these are written again.
+            let kept_bytes = inner.requests.limits().log_bytes();
+            if log_bytes > long_bytes.saturating_add(kept_bytes) {
                 return;
             }
         }

@@ -244,10 +244,13 @@ impl DataDirectory {
             found.settle(&*self.disk)?;
         }
         let end = found.end;
-        let segment = match self.next_segment(found, segment_bytes) {
-            // A manifest cannot name the segment that a log begins with before that is there.
-            Err(error) if error.is_full() && end.sequence > 0 => Segment::missing(end.sequence),
-            opened => opened?,
+        let segment = match (
+            self.next_segment(found, segment_bytes),
+            found.last_segment(),
+        ) {
+            // The manifest may come to name that one: it has to be there.
+            (Err(error), Some(last)) if error.is_full() => Segment::missing(last),
+            (opened, _) => opened?,
         };
         Ok(LogWriter::new(self.disk.clone(), end, segment))
     }

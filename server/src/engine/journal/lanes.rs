@@ -231,12 +231,15 @@ impl Lanes {
     /// The bytes that so many hashes of one call take at most.
     fn bytes_for(&self, hashes: usize) -> u64 {
         let whole = hashes / self.hashes_of_a_record();
-        let rest = hashes % self.hashes_of_a_record();
-        whole as u64 * Batch::bytes_for(self.hashes_of_a_record()) + Batch::bytes_for(rest)
+        let rest = match hashes % self.hashes_of_a_record() {
+            0 => 0,
+            rest => Batch::bytes_for(rest),
+        };
+        whole as u64 * Batch::bytes_for(self.hashes_of_a_record()) + rest
     }
 
     /// Calls with more hashes have several records, for batches are small beside a segment.
-    fn hashes_of_a_record(&self) -> usize {
+    pub fn hashes_of_a_record(&self) -> usize {
         let bytes = (self.max_batch_bytes / 2).saturating_sub(Batch::bytes_for(0));
         (bytes / 16).max(1) as usize
     }

@@ -5,7 +5,7 @@ mod progress;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::store::{Disk, LogEnd, LogReader, Segment, simulated::SimulatedDisk};
+use crate::store::{Disk, LogEnd, LogReader, RequestId, Segment, simulated::SimulatedDisk};
 
 const SEGMENT_BYTES: u64 = 4 << 10;
 
@@ -88,6 +88,60 @@ fn nothing_is_lost_between_threads() {
     });
     assert!(log.has_reached(1600));
     assert!(!log.has_reached(1601));
+}
+
+/// What several calls of one id have won may be more than there is room for at once.
+#[tokio::test]
+async fn a_request_of_any_size_is_repeated() {
+    let disk = SimulatedDisk::default();
+    let journal = start(&disk);
+    let hash = |low| KeyHash { low, high: low };
+    let remembered = Remembered {
+        filter: FilterId(1),
+        request: RequestId([7; 16]),
+        hashes: (0..2000).map(hash).collect(),
+    };
+    let repeated = tokio::time::timeout(Duration::from_secs(10), journal.repeat(&remembered));
+    repeated.await.unwrap().unwrap();
+    drop(journal);
+    let mut found = Vec::new();
+    let reader = LogReader::open(&disk, 1, 0).unwrap();
+    let read = reader.read(
+        |record| {
+            assert_eq!(record.request, Some(remembered.request));
+            found.extend(record.hashes);
+            Ok::<_, StoreError>(())
+        },
+        &mut Err,
+    );
+    read.unwrap();
+    assert_eq!(found, remembered.hashes);
+}
+
+/// As much room is given back as was taken, for calls of any size.
+#[test]
+fn room_is_neither_lost_nor_made() {
+    let lanes = Lanes::new(SEGMENT_BYTES);
+    let of_a_record = lanes.hashes_of_a_record();
+    for count in [1, of_a_record, 3 * of_a_record, 3 * of_a_record + 1] {
+        let room = |lanes: &Lanes| {
+            // As many keys one by one as there is room for.
+            let rooms: Vec<_> = std::iter::from_fn(|| lanes.reserve(1)).collect();
+            rooms.len()
+        };
+        lanes.add_room(4 * SEGMENT_BYTES as i64);
+        let before = room(&lanes);
+        for version in 1..=100 {
+            let reserved = lanes.reserve(count).unwrap();
+            let hashes = std::iter::repeat_n(KeyHash::default(), count);
+            lanes.append(reserved, FilterId(1), version, None, count, hashes);
+            let (mut filled, mut ends) = (Vec::new(), Vec::new());
+            lanes.take(&mut filled, &mut ends);
+            let taken: u64 = filled.iter().map(|filled| filled.reserved_bytes).sum();
+            lanes.add_room(taken as i64);
+        }
+        assert_eq!(room(&lanes), before, "{count}");
+    }
 }
 
 #[tokio::test]

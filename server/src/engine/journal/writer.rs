@@ -216,7 +216,7 @@ impl Writer {
                 // It may still be the one after that.
                 self.spare = other.filter(|spare| spare.number() > number);
                 let bytes = (Segment::OVERHEAD_BYTES + needed).max(self.segment_bytes);
-                Segment::create(&**self.log.disk(), number, bytes)?
+                self.log.segment_to_recover(bytes)?
             }
         };
         self.log.recover(next)?;
@@ -418,6 +418,17 @@ impl Writer {
             flushes.partition(|flush| flush.of.is_none_or(is_written))
         };
         let failure = self.shared.check().map_err(|error| error.to_string());
+        let has_unsynced = self.log.unsynced_bytes() > 0 || !self.filled.is_empty();
+        if failure.is_err() && !has_unsynced {
+            // Nobody who waits for what is there need know that no more can be written.
+            for flush in ready {
+                let _ = flush.done.send(Ok(()));
+            }
+            for flush in waiting {
+                let _ = flush.done.send(failure.clone());
+            }
+            return;
+        }
         if failure.is_err() {
             for flush in ready.into_iter().chain(waiting) {
                 // Nobody may wait any more.

@@ -118,9 +118,59 @@ async fn keys_that_the_log_has_no_room_for_are_refused_whole() {
 
 /// Leaves no room but that of the files there are.
 fn fill(disk: &SimulatedDisk) {
+    disk.limit(Some(disk_bytes(disk)));
+}
+
+fn disk_bytes(disk: &SimulatedDisk) -> u64 {
     let files = disk.names().unwrap().into_iter();
     let bytes = files.map(|file| disk.contents(&file).map_or(0, |bytes| bytes.len() as u64));
-    disk.limit(Some(bytes.sum()));
+    bytes.sum()
+}
+
+/// Takes the room that a server which has ended keeps for its log, all of which is in segments.
+fn take_room(disk: &SimulatedDisk) {
+    for name in disk.names().unwrap() {
+        if name == "log.tail" {
+            disk.remove(&name).unwrap();
+        } else if name.ends_with(".log") {
+            let bytes = disk.contents(&name).unwrap();
+            disk.put(&name, &bytes[..bytes.len().min(4096)]);
+        }
+    }
+    fill(disk);
+}
+
+/// What is stored without a segment to write to can be read by the next start, also where no
+/// batch has come to the log since it was made shorter.
+#[tokio::test]
+async fn a_start_on_a_full_disk_stores_what_the_next_one_reads() {
+    for durability in [Durability::Always, INTERVAL] {
+        let disk = SimulatedDisk::default();
+        let engine = start(&disk, durability).await.unwrap();
+        engine.create_filter("urls", small()).await.unwrap();
+        engine.add("urls", "first").await.unwrap();
+        drop(engine);
+        let engine = start(&disk, durability).await.unwrap();
+        engine.store("").await.unwrap();
+        drop(engine);
+        take_room(&disk);
+        let engine = start(&disk, durability).await.unwrap();
+        let error = engine.add("urls", "second").await.unwrap_err();
+        assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
+        // A manifest has room, and a small snapshot.
+        disk.limit(Some(disk_bytes(&disk) + 4096));
+        engine.store("").await.unwrap();
+        engine.create_filter("other", small()).await.unwrap();
+        drop(engine);
+        let engine = start(&disk, durability).await.unwrap();
+        assert!(engine.query("urls", "first").await.unwrap());
+        disk.limit(None);
+        add_at_last(&engine, "second").await;
+        engine.add("other", "third").await.unwrap();
+        let engine = start(&disk.kill(), durability).await.unwrap();
+        assert!(engine.query("urls", "second").await.unwrap());
+        assert!(engine.query("other", "third").await.unwrap());
+    }
 }
 
 /// A start needs no room to answer queries. Keys are taken as soon as there is some.
@@ -142,17 +192,9 @@ async fn a_start_on_a_full_disk_answers_queries() {
             engine.add("urls", key).await.unwrap();
             assert!(engine.query("urls", "first").await.unwrap());
         }
-        // Somebody else has taken it. All is in the segments, for that server has ended.
+        // Somebody else has taken it.
         let full = full.kill();
-        for name in full.names().unwrap() {
-            if name == "log.tail" {
-                full.remove(&name).unwrap();
-            } else if name.ends_with(".log") {
-                let bytes = full.contents(&name).unwrap();
-                full.put(&name, &bytes[..bytes.len().min(4096)]);
-            }
-        }
-        fill(&full);
+        take_room(&full);
         let engine = start(&full, durability).await.unwrap();
         let seen = engine.query_batch("urls", vec!["first", "second", "third", "fourth"]);
         assert_eq!(seen.await.unwrap(), [true, true, true, false]);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{piece::Piece, segment::file_name};
+use super::segment::file_name;
 use crate::store::{Disk, StoreError};
 
 /// Where a log ends.
@@ -57,6 +57,15 @@ impl FoundLog {
         synced.map_err(|error| StoreError::io("sync", disk.path().join(name), error))
     }
 
+    /// The number of the last segment that was read and that may be the log's: the one that it
+    /// ends in, or is to go on in. `None` if there is neither.
+    pub(in crate::store) fn last_segment(&self) -> Option<u64> {
+        let LogEnd { sequence, at, .. } = self.end;
+        let last = if at > 0 { sequence } else { sequence + 1 };
+        let mut ends = self.ends.iter();
+        ends.any(|end| end.sequence == last).then_some(last)
+    }
+
     /// Gives back the room behind the ends of all segments, with a copy of what is torn off.
     ///
     /// # Errors
@@ -92,7 +101,7 @@ impl LogEnd {
     fn cut_off(&self, disk: &dyn Disk) {
         let file = disk.open_to_write(&file_name(self.sequence));
         // Only room on the disk is at stake.
-        let _ = file.and_then(|file| file.cut_off(Piece::padded(self.at)));
+        let _ = file.and_then(|file| file.cut_off(self.at));
     }
 }
 

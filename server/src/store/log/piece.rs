@@ -83,6 +83,12 @@ impl Piece {
         self.bytes().get(..end).unwrap_or_default()
     }
 
+    /// Its first page, and the others.
+    pub fn split_first_page(&self) -> (&[u8], &[u8]) {
+        let pages = self.pages();
+        pages.split_at(pages.len().min(PAGE_BYTES))
+    }
+
     /// The length of its batches.
     pub fn batch_bytes(&self) -> u64 {
         (self.end - self.begin) as u64

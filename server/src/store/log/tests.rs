@@ -181,8 +181,7 @@ fn work_with(tail: Option<u64>, disk: &SimulatedDisk, chance: &mut Chance) -> Wo
         let recovered = done.or_else(|_| {
             spare = None;
             let bytes = Segment::OVERHEAD_BYTES + log.unsynced_bytes();
-            let number = log.sequence_to_recover();
-            log.recover(Segment::create(disk, number, bytes.max(SEGMENT_BYTES))?)?;
+            log.recover(log.segment_to_recover(bytes.max(SEGMENT_BYTES))?)?;
             write_batch(&mut log, &mut batch)?;
             log.sync()
         });
@@ -320,16 +319,18 @@ fn a_segment_that_is_closed_keeps_no_room() {
     log.sync().unwrap_err();
     disk.heal();
     // Until the tail's batches are in another segment, they are read as if they were in this.
-    let next = Segment::create(&disk, log.sequence_to_recover(), ROOM_BYTES).unwrap();
+    let next = log.segment_to_recover(ROOM_BYTES).unwrap();
     failing();
     log.recover(next).unwrap_err();
     disk.heal();
     assert_eq!(read(&disk.kill()).unwrap().0, &records[..2]);
     assert_eq!(lengths(), [Some(64 << 10), Some(64 << 10), None]);
 
-    let next = Segment::create(&disk, log.sequence_to_recover(), ROOM_BYTES).unwrap();
+    let next = log.segment_to_recover(ROOM_BYTES).unwrap();
     log.recover(next).unwrap();
-    assert_eq!(lengths(), [Some(4096), Some(64 << 10), None]);
+    let end = lengths()[0].unwrap();
+    assert!(end < 4096, "{end}");
+    assert_eq!(lengths(), [Some(end), Some(64 << 10), None]);
     write(&mut log, &records[2..]).unwrap();
     log.sync().unwrap();
     // One made ahead.
@@ -338,7 +339,11 @@ fn a_segment_that_is_closed_keeps_no_room() {
         .and_then(|log| log.read(|_| Ok::<_, StoreError>(()), &mut Err))
         .unwrap();
     found.cut_off(&disk).unwrap();
-    assert_eq!(lengths(), [Some(4096); 3]);
+    let header = Segment::OVERHEAD_BYTES as usize;
+    assert_eq!(
+        lengths(),
+        [Some(end), Some(found.end.at as usize), Some(header)]
+    );
     let (again, end, torn) = read(&disk).unwrap();
     assert_eq!((again, torn), (records, None));
     assert_eq!(end, found.end);
@@ -351,6 +356,58 @@ fn a_segment_that_the_disk_has_no_room_for_takes_none() {
     let error = Segment::create(&disk, 1, 8 * SEGMENT_BYTES).unwrap_err();
     assert!(error.is_full(), "{error}");
     assert_eq!(disk.names().unwrap(), [""; 0]);
+}
+
+/// Batches that the tail has are not given up for a part of them in the next segment, nor for a
+/// segment of the same number; and what has failed in vain makes room for what comes next.
+#[test]
+fn what_is_recovered_is_there_as_a_whole() {
+    const ROOM_BYTES: u64 = 64 << 10;
+    let mut chance = Chance::new(1);
+    let records: Vec<Record> = (1..=200)
+        .map(|version| record(version, &mut chance))
+        .collect();
+    for synced in [0, 1] {
+        let disk = SimulatedDisk::default();
+        let mut log = LogWriter::begin(Arc::new(disk.clone()), 1, ROOM_BYTES).unwrap();
+        log.begin_tail(ROOM_BYTES).unwrap();
+        for (index, record) in records.iter().enumerate() {
+            write(&mut log, std::slice::from_ref(record)).unwrap();
+            if index < synced {
+                log.sync().unwrap();
+            }
+        }
+        assert!(log.unsynced_bytes() > 8192);
+        disk.limit(Some(3 * ROOM_BYTES + 4096));
+        let fails = |from, count| {
+            disk.fail(
+                disk.calls() + from,
+                count,
+                Fault::Error(io::ErrorKind::Other),
+            )
+        };
+        fails(0, 1);
+        log.sync().unwrap_err();
+        for good in [0, 1, 2, 3] {
+            let next = log.segment_to_recover(ROOM_BYTES).unwrap();
+            // Of the first write a half.
+            disk.fail(disk.calls(), u64::from(good == 1), Fault::Short);
+            fails(good, u64::MAX);
+            log.recover(next).unwrap_err();
+            disk.heal();
+            let (found, ..) = read(&disk.kill()).unwrap();
+            assert!(
+                found == records,
+                "{synced} synced, {good} calls: {}",
+                found.len()
+            );
+        }
+        let next = log.segment_to_recover(ROOM_BYTES).unwrap();
+        let (found, ..) = read(&disk.kill()).unwrap();
+        assert!(found == records, "{synced} synced, and another segment");
+        log.recover(next).unwrap();
+        assert!(read(&disk).unwrap().0 == records);
+    }
 }
 
 #[test]

@@ -71,9 +71,19 @@ impl Segment {
     ///
     /// [`StoreError::Io`].
     pub fn create(disk: &dyn Disk, sequence: u64, bytes: u64) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::io("open", disk.path().join(file_name(sequence)), error);
+        let salt = getrandom::u64().map_err(|error| failed(error.into()))?;
+        Self::create_salted(disk, sequence, bytes, salt)
+    }
+
+    fn create_salted(
+        disk: &dyn Disk,
+        sequence: u64,
+        bytes: u64,
+        salt: u64,
+    ) -> Result<Self, StoreError> {
         let (name, temporary) = (file_name(sequence), format!("{}.tmp", file_name(sequence)));
         let create = || {
-            let salt = getrandom::u64()?;
             let file = disk.create(&temporary)?;
             file.reserve(Piece::padded(bytes))?;
             file.write_all_at(&SegmentHeader { sequence, salt }.encode(), 0)?;
@@ -95,12 +105,12 @@ impl Segment {
         })
     }
 
-    /// What stands for a segment where there is none to write to, behind the one of a number: no
-    /// batch has room in it, and none can be synced.
-    pub fn missing(behind: u64) -> Self {
+    /// What stands for a segment where there is none to write to: no batch has room in it, and
+    /// none can be synced. It has the number of one that is there.
+    pub fn missing(sequence: u64) -> Self {
         Self {
             file: None,
-            sequence: behind,
+            sequence,
             salt: 0,
             bytes: 0,
         }
@@ -111,7 +121,7 @@ impl Segment {
     fn close(&self, at: u64) {
         if let Some(file) = &self.file {
             // Only room on the disk is at stake, and the next start gives it back too.
-            let _ = file.cut_off(Piece::padded(at));
+            let _ = file.cut_off(at);
         }
     }
 
@@ -138,10 +148,24 @@ impl PendingSync {
     ///
     /// [`StoreError::Io`]; the segment must then not be relied on any more.
     pub fn run(&self) -> Result<(), StoreError> {
+        self.write(self.piece.pages(), self.piece.at())
+    }
+
+    /// As [`Self::run`], at the beginning of a segment. It has none of the batches before it has
+    /// all, but for those that end in the first page.
+    fn run_backwards(&self) -> Result<(), StoreError> {
+        let (first, rest) = self.piece.split_first_page();
+        if !rest.is_empty() {
+            self.write(rest, first.len() as u64)?;
+        }
+        self.write(first, 0)
+    }
+
+    fn write(&self, pages: &[u8], at: u64) -> Result<(), StoreError> {
         let failed = |action| move |error| StoreError::io(action, &self.path, error);
         let missing = || failed("write")(std::io::ErrorKind::NotFound.into());
         let file = self.file.as_ref().ok_or_else(missing)?;
-        let written = file.write_all_at(self.piece.pages(), self.piece.at());
+        let written = file.write_all_at(pages, at);
         written.map_err(failed("write"))?;
         if Bug::LogNotSynced.is_planted() {
             return Ok(());
@@ -222,7 +246,7 @@ impl LogWriter {
         self.segment.file.is_some()
     }
 
-    /// The number of the segment that is written to, or else of the one before.
+    /// The number of the segment that is written to, or else of one that is there.
     pub fn sequence(&self) -> u64 {
         self.segment.sequence
     }
@@ -231,6 +255,29 @@ impl LogWriter {
     /// is on stable storage.
     pub fn sequence_to_recover(&self) -> u64 {
         self.synced.sequence + 1
+    }
+
+    /// Makes that segment, with room kept for so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    pub fn segment_to_recover(&self, bytes: u64) -> Result<Segment, StoreError> {
+        let (disk, number) = (&*self.disk, self.sequence_to_recover());
+        if number == self.segment.sequence
+            && self.segment.file.is_some()
+            && self.given_up.is_none()
+            && !Bug::SaltNotKept.is_planted()
+        {
+            // What the tail has belongs there, and with another salt would not be read any more.
+            return Segment::create_salted(disk, number, bytes, self.segment.salt);
+        }
+        // One that has failed in its turn, or was made ahead, has no batches that are needed, and
+        // perhaps the room.
+        if let Ok(replaced) = disk.open_to_write(&file_name(number)) {
+            let _ = replaced.cut_off(Segment::OVERHEAD_BYTES);
+        }
+        Segment::create(disk, number, bytes)
     }
 
     /// The room that is left in the segment that is written to.
@@ -387,7 +434,15 @@ impl LogWriter {
         for batch in &mut kept {
             self.gather(batch);
         }
-        self.sync()?;
+        if let Some(sync) = self.begin_sync() {
+            // A segment with batches ends the one before: what the tail has of that would not be
+            // read any more. So the first batch comes last.
+            match Bug::RecoveredInPart.is_planted() {
+                true => sync.run()?,
+                false => sync.run_backwards()?,
+            }
+            self.end_sync(sync);
+        }
         // Not before: the tail may have batches that belong there.
         if let Some((segment, end)) = self.given_up.take() {
             segment.close(end);
