@@ -135,15 +135,15 @@ mod tests {
         ),
         (
             RoomGivenBackTooEarly,
-            "store::log::tests::a_segment_that_is_closed_keeps_no_room",
+            "store::log::tests::failing::a_segment_that_is_closed_keeps_no_room",
         ),
         (
             RecoveredInPart,
-            "store::log::tests::what_is_recovered_is_there_as_a_whole",
+            "store::log::tests::failing::what_is_recovered_is_there_as_a_whole",
         ),
         (
             SaltNotKept,
-            "store::log::tests::what_is_recovered_is_there_as_a_whole",
+            "store::log::tests::failing::what_is_recovered_is_there_as_a_whole",
         ),
         (ShortWriteTaken, ERRORS),
         (SeenWithoutWaiting, POWER_CUT),

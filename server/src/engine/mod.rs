@@ -5,7 +5,6 @@
 //! this one. It takes names and keys as they came, and checks them before it changes
 //! anything; work that blocks runs on threads of its own.
 
-mod at_once;
 mod background;
 mod budget;
 mod call;
@@ -16,6 +15,7 @@ mod gate;
 mod guarded;
 mod journal;
 mod limits;
+mod one_key;
 mod recovery;
 mod region;
 mod registry;
@@ -34,7 +34,6 @@ use tokio::{
     sync::{Mutex, watch},
 };
 
-pub use at_once::AtOnce;
 pub use budget::OverBudget;
 pub use call::{Call, Keys};
 pub use counters::Usage;
@@ -43,6 +42,7 @@ pub use filters::{Creation, Page};
 pub use guarded::{FilterStatus, LastStore, StoreReport};
 pub use journal::Durability;
 pub use limits::Limits;
+pub use one_key::AtOnce;
 pub use recovery::{Progress, Recovered};
 pub use requests::RequestLimits;
 pub use storing::StoreOutcome;
@@ -202,54 +202,6 @@ impl Engine {
         self.inner.gate.close();
     }
 
-    /// Whether a key has been seen.
-    ///
-    /// # Errors
-    ///
-    /// Here and in the methods like this one: [`EngineError::Recovering`], [`EngineError::Name`],
-    /// [`EngineError::UnknownFilter`], [`EngineError::KeyLength`] or
-    /// [`EngineError::BatchLength`]. The call has then changed nothing.
-    pub async fn query(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
-        let inner = &self.inner;
-        let answer = inner.begin_query(filter, key)?;
-        match answer.settled().await {
-            Err(_) if inner.is_certain(filter, answer.rests_on, [key.as_bytes()]) => {}
-            settled => settled?,
-        }
-        Ok(answer.value)
-    }
-
-    /// Adds a key. Safe to repeat, with an id or without.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::query`], and [`EngineError::RequestId`]; [`EngineError::StorageFull`] or
-    /// [`EngineError::StorageFailed`] if it cannot be logged.
-    pub async fn add(&self, call: impl Into<Call<'_>>, key: &str) -> Result<(), EngineError> {
-        let (inner, call) = (&self.inner, call.into());
-        inner.check(call, key)?;
-        let room = inner.room(Some(1)).await?;
-        inner.begin_add(call, key, room)?.settle().await
-    }
-
-    /// Whether a key had been seen before this call, which adds it. If a call of the same id has
-    /// added it, that does not count.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::add`].
-    pub async fn query_and_add(
-        &self,
-        call: impl Into<Call<'_>>,
-        key: &str,
-    ) -> Result<bool, EngineError> {
-        let (inner, call) = (&self.inner, call.into());
-        inner.check(call, key)?;
-        let room = inner.room(Some(1)).await?;
-        let answer = inner.begin_query_and_add(call, key, room)?;
-        answer.settle().await
-    }
-
     /// Whether each of the keys has been seen.
     ///
     /// # Errors
@@ -397,40 +349,6 @@ impl Inner {
                 name: filter_name("filter", name)?,
             }),
         }
-    }
-
-    /// Checks what a call for one key brings.
-    fn check(&self, call: Call<'_>, key: &str) -> Result<(), EngineError> {
-        self.limits.check_key(key.as_bytes())?;
-        self.limits.check_request_id(call.request_id)
-    }
-
-    fn begin_query(&self, filter: &str, key: &str) -> Result<Unsettled<bool>, EngineError> {
-        self.limits.check_key(key.as_bytes())?;
-        self.ask(filter, |filter| filter.query(key.as_bytes()))
-    }
-
-    /// Of a call that has been [checked](Self::check).
-    fn begin_add(
-        &self,
-        call: Call<'_>,
-        key: &str,
-        room: Option<Room<'_>>,
-    ) -> Result<Unsettled<()>, EngineError> {
-        self.change(call.filter, |filter| filter.add(key.as_bytes(), room))
-    }
-
-    /// Of a call that has been [checked](Self::check).
-    fn begin_query_and_add(
-        &self,
-        call: Call<'_>,
-        key: &str,
-        room: Option<Room<'_>>,
-    ) -> Result<Unsettled<bool>, EngineError> {
-        self.change(call.filter, |filter| {
-            let change = self.change_of(call.request_id, room);
-            filter.query_and_add(key.as_bytes(), change)
-        })
     }
 
     /// Asks a filter of a name in a request.

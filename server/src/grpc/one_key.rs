@@ -29,11 +29,8 @@ const MAX_LATE_BYTES: usize = 1024;
 pub trait OneKey: Send + Unpin + Sized {
     type Answer: Send + Unpin;
 
-    /// The call.
-    fn call(&self) -> Call<'_>;
-
-    /// The key.
-    fn key(&self) -> &str;
+    /// The call, and the key.
+    fn parts(&self) -> (Call<'_>, &str);
 
     /// Answers the call, now.
     fn answer_at_once(&self, engine: &AtOnce) -> Result<Self::Answer, EngineError>;
@@ -67,10 +64,10 @@ impl<Q: OneKey> OneAnswer<Q> {
         at_once: Option<&Arc<AtOnce>>,
         request: Q,
     ) -> Result<Self, Status> {
+        let (call, key) = request.parts();
         match at_once {
-            Some(at_once) if request.key().len() <= MAX_LATE_BYTES => {
-                let foreseen = at_once.foresee(request.call(), request.key());
-                foreseen.map_err(status)?;
+            Some(at_once) if key.len() <= MAX_LATE_BYTES => {
+                at_once.foresee(call, key).map_err(status)?;
                 Ok(Self::Due(at_once.clone(), request))
             }
             _ => {
@@ -93,15 +90,15 @@ impl<Q: OneKey> Stream for OneAnswer<Q> {
     }
 }
 
+fn call<'a>(filter: &'a str, request_id: &'a str) -> Call<'a> {
+    Call { filter, request_id }
+}
+
 impl OneKey for QueryRequest {
     type Answer = QueryResponse;
 
-    fn call(&self) -> Call<'_> {
-        Call::from(&*self.filter)
-    }
-
-    fn key(&self) -> &str {
-        &self.key
+    fn parts(&self) -> (Call<'_>, &str) {
+        (Call::from(&*self.filter), &self.key)
     }
 
     fn answer_at_once(&self, engine: &AtOnce) -> Result<QueryResponse, EngineError> {
@@ -118,24 +115,19 @@ impl OneKey for QueryRequest {
 impl OneKey for AddRequest {
     type Answer = AddResponse;
 
-    fn call(&self) -> Call<'_> {
-        Call {
-            filter: &self.filter,
-            request_id: &self.request_id,
-        }
-    }
-
-    fn key(&self) -> &str {
-        &self.key
+    fn parts(&self) -> (Call<'_>, &str) {
+        (call(&self.filter, &self.request_id), &self.key)
     }
 
     fn answer_at_once(&self, engine: &AtOnce) -> Result<AddResponse, EngineError> {
-        engine.add(self.call(), &self.key)?;
+        let (call, key) = self.parts();
+        engine.add(call, key)?;
         Ok(AddResponse {})
     }
 
     async fn answer(&self, engine: &Engine) -> Result<AddResponse, EngineError> {
-        engine.add(self.call(), &self.key).await?;
+        let (call, key) = self.parts();
+        engine.add(call, key).await?;
         Ok(AddResponse {})
     }
 }
@@ -143,24 +135,19 @@ impl OneKey for AddRequest {
 impl OneKey for QueryAndAddRequest {
     type Answer = QueryAndAddResponse;
 
-    fn call(&self) -> Call<'_> {
-        Call {
-            filter: &self.filter,
-            request_id: &self.request_id,
-        }
-    }
-
-    fn key(&self) -> &str {
-        &self.key
+    fn parts(&self) -> (Call<'_>, &str) {
+        (call(&self.filter, &self.request_id), &self.key)
     }
 
     fn answer_at_once(&self, engine: &AtOnce) -> Result<QueryAndAddResponse, EngineError> {
-        let seen = engine.query_and_add(self.call(), &self.key)?;
+        let (call, key) = self.parts();
+        let seen = engine.query_and_add(call, key)?;
         Ok(QueryAndAddResponse { seen: Some(seen) })
     }
 
     async fn answer(&self, engine: &Engine) -> Result<QueryAndAddResponse, EngineError> {
-        let seen = engine.query_and_add(self.call(), &self.key).await?;
+        let (call, key) = self.parts();
+        let seen = engine.query_and_add(call, key).await?;
         Ok(QueryAndAddResponse { seen: Some(seen) })
     }
 }

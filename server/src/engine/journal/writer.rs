@@ -417,22 +417,16 @@ impl Writer {
             let is_written = |(filter, version)| trackers.has_reached(filter, version);
             flushes.partition(|flush| flush.of.is_none_or(is_written))
         };
-        let failure = self.shared.check().map_err(|error| error.to_string());
-        let has_unsynced = self.log.unsynced_bytes() > 0 || !self.filled.is_empty();
-        if failure.is_err() && !has_unsynced {
-            // Nobody who waits for what is there need know that no more can be written.
-            for flush in ready {
-                let _ = flush.done.send(Ok(()));
-            }
-            for flush in waiting {
-                let _ = flush.done.send(failure.clone());
-            }
-            return;
-        }
-        if failure.is_err() {
-            for flush in ready.into_iter().chain(waiting) {
-                // Nobody may wait any more.
-                let _ = flush.done.send(failure.clone());
+        if let Err(error) = self.shared.check() {
+            let failure = Err(error.to_string());
+            // Whoever waits for what is there need not know that no more can be written.
+            let is_synced = self.log.unsynced_bytes() == 0 && self.filled.is_empty();
+            let of_ready = if is_synced { Ok(()) } else { failure.clone() };
+            for (flushes, result) in [(ready, of_ready), (waiting, failure)] {
+                for flush in flushes {
+                    // Nobody may wait any more.
+                    let _ = flush.done.send(result.clone());
+                }
             }
             return;
         }

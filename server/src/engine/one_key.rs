@@ -1,0 +1,151 @@
+//! Calls for one key.
+//!
+//! A filter that is far larger than the caches makes such a call wait for memory longer than all
+//! else that it does with the filter. So where no answer waits for a log, a call has two parts as
+//! well: what it is about is [fetched](AtOnce::foresee), and when the caller has done something
+//! else meanwhile, it is answered.
+
+use std::sync::Arc;
+
+use super::{Call, Durability, Engine, EngineError, Inner, Unsettled, journal::Room};
+
+/// An engine without a log, so that no answer waits for one.
+#[derive(Debug, Clone)]
+pub struct AtOnce(Arc<Inner>);
+
+impl Engine {
+    /// The engine for calls that wait for nothing, if it has no log.
+    pub fn at_once(&self) -> Option<AtOnce> {
+        (self.inner.durability == Durability::Snapshot).then(|| AtOnce(self.inner.clone()))
+    }
+
+    /// Whether a key has been seen.
+    ///
+    /// # Errors
+    ///
+    /// Here and in the methods like this one: [`EngineError::Recovering`], [`EngineError::Name`],
+    /// [`EngineError::UnknownFilter`], [`EngineError::KeyLength`] or
+    /// [`EngineError::BatchLength`]. The call has then changed nothing.
+    pub async fn query(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
+        let inner = &self.inner;
+        let answer = inner.begin_query(filter, key)?;
+        match answer.settled().await {
+            Err(_) if inner.is_certain(filter, answer.rests_on, [key.as_bytes()]) => {}
+            settled => settled?,
+        }
+        Ok(answer.value)
+    }
+
+    /// Adds a key. Safe to repeat, with an id or without.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::query`], and [`EngineError::RequestId`]; [`EngineError::StorageFull`] or
+    /// [`EngineError::StorageFailed`] if it cannot be logged.
+    pub async fn add(&self, call: impl Into<Call<'_>>, key: &str) -> Result<(), EngineError> {
+        let (inner, call) = (&self.inner, call.into());
+        inner.check(call, key)?;
+        let room = inner.room(Some(1)).await?;
+        inner.begin_add(call, key, room)?.settle().await
+    }
+
+    /// Whether a key had been seen before this call, which adds it. If a call of the same id has
+    /// added it, that does not count.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::add`].
+    pub async fn query_and_add(
+        &self,
+        call: impl Into<Call<'_>>,
+        key: &str,
+    ) -> Result<bool, EngineError> {
+        let (inner, call) = (&self.inner, call.into());
+        inner.check(call, key)?;
+        let room = inner.room(Some(1)).await?;
+        let answer = inner.begin_query_and_add(call, key, room)?;
+        answer.settle().await
+    }
+}
+
+impl AtOnce {
+    /// Checks a call for a key, and has the processor fetch what is needed for its answer.
+    /// Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::query_and_add`], if the call would be refused now.
+    pub fn foresee(&self, call: Call<'_>, key: &str) -> Result<(), EngineError> {
+        let Self(inner) = self;
+        inner.check(call, key)?;
+        inner.find(call.filter, |filter| filter.foresee(key.as_bytes()))
+    }
+
+    /// [`Engine::query`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn query(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
+        Ok(self.0.begin_query(filter, key)?.value)
+    }
+
+    /// [`Engine::add`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn add(&self, call: Call<'_>, key: &str) -> Result<(), EngineError> {
+        let Self(inner) = self;
+        inner.check(call, key)?;
+        inner.begin_add(call, key, None)?;
+        Ok(())
+    }
+
+    /// [`Engine::query_and_add`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn query_and_add(&self, call: Call<'_>, key: &str) -> Result<bool, EngineError> {
+        let Self(inner) = self;
+        inner.check(call, key)?;
+        Ok(inner.begin_query_and_add(call, key, None)?.value)
+    }
+}
+
+impl Inner {
+    /// Checks what a call for one key brings.
+    fn check(&self, call: Call<'_>, key: &str) -> Result<(), EngineError> {
+        self.limits.check_key(key.as_bytes())?;
+        self.limits.check_request_id(call.request_id)
+    }
+
+    fn begin_query(&self, filter: &str, key: &str) -> Result<Unsettled<bool>, EngineError> {
+        self.limits.check_key(key.as_bytes())?;
+        self.ask(filter, |filter| filter.query(key.as_bytes()))
+    }
+
+    /// Of a call that has been [checked](Self::check).
+    fn begin_add(
+        &self,
+        call: Call<'_>,
+        key: &str,
+        room: Option<Room<'_>>,
+    ) -> Result<Unsettled<()>, EngineError> {
+        self.change(call.filter, |filter| filter.add(key.as_bytes(), room))
+    }
+
+    /// Of a call that has been [checked](Self::check).
+    fn begin_query_and_add(
+        &self,
+        call: Call<'_>,
+        key: &str,
+        room: Option<Room<'_>>,
+    ) -> Result<Unsettled<bool>, EngineError> {
+        self.change(call.filter, |filter| {
+            let change = self.change_of(call.request_id, room);
+            filter.query_and_add(key.as_bytes(), change)
+        })
+    }
+}
