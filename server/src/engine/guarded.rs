@@ -247,7 +247,12 @@ impl GuardedFilter {
     #[inline]
     fn insert(&self, hash: KeyHash, change: Change<'_>) -> Answer<bool> {
         let mut turn = self.turn_of(change.request);
-        let was_seen = Bug::BitByBit.is_planted() && self.contains(hash).value;
+        let was_seen = Bug::BitByBit.is_planted() && {
+            let seen = self.contains(hash).value;
+            // So that others come between on busy cores too.
+            std::thread::yield_now();
+            seen
+        };
         let mut shard = self.shards.write(self.shape.shard(hash));
         let mut bits_added = self.shape.insert(&mut shard.words, hash);
         if Bug::BitByBit.is_planted() {
