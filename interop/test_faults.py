@@ -20,14 +20,14 @@ import pytest
 
 from support.client import NOT_SERVING, SERVING
 from support.contract import Contract
-from support.faults import Fault, Gone, hits, learning, standing
+from support.faults import NOTHING_WRITTEN, Fault, Gone, hits, learning, standing
 from support.programs import Programs
 from support.scenario import FLAGS, Scenario, check, copy, ledger_of_prepared, prepare
 from support.server import Server
 from support.trace import Occurrence, Trace
 
 ALL = os.environ.get("SEENSET_FAULTS") == "all"
-ERRORS = ("EIO", "ENOSPC", "EINTR")
+ERRORS = ("EIO", "ENOSPC", "EINTR", NOTHING_WRITTEN)
 DEDUP = "seenset.v1.DedupService"
 # Those that change something. The others are made to start, not while a server runs.
 WRITING = ("openat", "pwrite64", "write", "fsync", "fdatasync", "fallocate", "rename", "unlink")
@@ -94,6 +94,8 @@ def chosen(occurrences: set[Occurrence]) -> Iterator[Fault]:
             for for_good in (False, True):
                 if error == "EINTR" and for_good:
                     # Which is to be tried again for ever.
+                    continue
+                if error == NOTHING_WRITTEN and occurrence.call not in ("write", "pwrite64"):
                     continue
                 # Each kind of call and file fails once. That the errors differ, and that
                 # they stay, is tried once for each call.

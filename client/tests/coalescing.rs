@@ -99,6 +99,23 @@ async fn a_refused_key_is_its_own_callers_error() {
     assert!(client.query_and_add("5").await.unwrap());
 }
 
+/// A full disk is nobody's own fault, and to ask for each key by itself is no help to it.
+#[tokio::test]
+async fn a_batch_that_is_not_refused_for_a_key_is_not_asked_for_in_parts() {
+    let service = Service::start().await;
+    let client = service.client().await.coalescing();
+    let mut callers = JoinSet::new();
+    for _ in 0..600 {
+        let client = client.clone();
+        callers.spawn(async move { client.query_and_add("no room").await.unwrap_err().code() });
+    }
+    for code in callers.join_all().await {
+        assert_eq!(code, Some(Code::ResourceExhausted));
+    }
+    let batches = service.state.calls.load(SeqCst);
+    assert!(batches < 60, "{batches} batches");
+}
+
 #[tokio::test]
 async fn what_is_behind_a_refused_batch_is_sent_again() {
     let service = Service::start().await;

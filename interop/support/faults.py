@@ -20,6 +20,9 @@ CALLS = (
     "openat,read,pread64,write,pwrite64,fsync,fdatasync,fallocate,ftruncate,"
     "rename,renameat,renameat2,unlink,unlinkat,getdents64,flock"
 )
+# What a call says that has written nothing of what it was given: the shortest of short writes.
+# One that wrote a part cannot be feigned by strace, for nothing would be written.
+NOTHING_WRITTEN = "nothing written"
 ATTACH_SECONDS = 20
 # Files that a scenario has not come to, but a server that tries again may.
 NUMBERS_AHEAD = 24
@@ -40,8 +43,12 @@ class Fault:
             programs,
             *_only([directory / self.occurrence.file]),
             *("-e", f"trace={call}"),
-            *("-e", f"inject={call}:error={self.error}:when={when}"),
+            *("-e", f"inject={call}:{self._answer}:when={when}"),
         )
+
+    @property
+    def _answer(self) -> str:
+        return "retval=0" if self.error == NOTHING_WRITTEN else f"error={self.error}"
 
     def __str__(self) -> str:
         return f"{self.error} {'from' if self.for_good else 'at'} {self.occurrence}"

@@ -111,6 +111,9 @@ impl State {
         if keys.iter().any(|key| key == "refuse me") {
             return Err(Status::invalid_argument("keys: refuse me"));
         }
+        if keys.iter().any(|key| key == "no room") {
+            return Err(Status::resource_exhausted("the log: no room"));
+        }
         let answer = apply();
         if take(&self.lose_reply) || call == self.lose_reply_of_call.load(SeqCst) {
             self.cut();

@@ -8,25 +8,25 @@ use tokio::runtime::Runtime;
 use super::*;
 use crate::store::simulated::{Chance, Fault, SimulatedDisk};
 
-fn on(disk: &SimulatedDisk, durability: Durability) -> Result<Engine, EngineError> {
-    let limits = Limits {
-        max_key_bytes: 100,
-        max_batch_keys: 1000,
-    };
-    let directory = DataDirectory::on(Arc::new(disk.clone()))?;
-    Ok(Engine::new(
-        directory,
-        Settings {
-            limits,
-            max_memory_bytes: 1 << 30,
-            durability,
-            segment_bytes: 64 << 10,
-            requests: RequestLimits {
-                keys: 1000,
-                ..RequestLimits::default()
-            },
+pub(super) fn settings(durability: Durability) -> Settings {
+    Settings {
+        limits: Limits {
+            max_key_bytes: 100,
+            max_batch_keys: 1000,
         },
-    ))
+        max_memory_bytes: 1 << 30,
+        durability,
+        segment_bytes: 64 << 10,
+        requests: RequestLimits {
+            keys: 1000,
+            ..RequestLimits::default()
+        },
+    }
+}
+
+fn on(disk: &SimulatedDisk, durability: Durability) -> Result<Engine, EngineError> {
+    let directory = DataDirectory::on(Arc::new(disk.clone()))?;
+    Ok(Engine::new(directory, settings(durability)))
 }
 
 pub(super) async fn start(

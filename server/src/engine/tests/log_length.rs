@@ -1,9 +1,12 @@
 //! How long the log gets.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use super::{
-    durability::{key, start},
+    durability::{key, settings, start},
     *,
 };
 use crate::store::{Disk, simulated::SimulatedDisk};
@@ -82,4 +85,45 @@ async fn a_long_log_has_the_filters_stored() {
     storing.abort();
     let engine = start(&disk.kill(), INTERVAL).await.unwrap();
     assert!(engine.query("large", &key(119_999)).await.unwrap());
+}
+
+/// What is remembered of requests is written again with every store: were it counted, there would
+/// be no end of them.
+#[tokio::test(start_paused = true)]
+async fn remembered_requests_do_not_have_the_filters_stored() {
+    let segment_bytes = 16 << 10;
+    let disk = SimulatedDisk::default();
+    let engine = Engine::new(
+        DataDirectory::on(Arc::new(disk.clone())).unwrap(),
+        Settings {
+            segment_bytes,
+            requests: RequestLimits {
+                keys: 100_000,
+                ..RequestLimits::default()
+            },
+            ..settings(INTERVAL)
+        },
+    );
+    engine.recover(None).await.unwrap();
+    let spec = SpecRequest::new(10_000, 0.001);
+    engine.create_filter("urls", spec).await.unwrap();
+    for number in 0..8000 {
+        let id = number.to_string();
+        let call = Call {
+            filter: "urls",
+            request_id: &id,
+        };
+        engine.query_and_add(call, &key(number)).await.unwrap();
+    }
+    engine.store_changed().await;
+    // As much as has others stored.
+    assert!(segments(&disk) > 18);
+    let stored = AtomicUsize::new(0);
+    let hour = Duration::from_secs(3600);
+    let storing = engine.store_periodically(hour, |_| {
+        stored.fetch_add(1, Ordering::Relaxed);
+    });
+    let minute = Duration::from_secs(60);
+    assert!(tokio::time::timeout(minute, storing).await.is_err());
+    assert_eq!(stored.into_inner(), 0);
 }
