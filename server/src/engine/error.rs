@@ -58,6 +58,18 @@ pub enum EngineError {
         /// The most bytes that it may have.
         limit: usize,
     },
+    /// A name of a request that many have.
+    #[error(
+        "request_id is used for many calls: {keys} keys were new to those that had it, and one call \
+         has at most {limit} (the server's --max-batch-keys); name each call differently, and use \
+         the name again only to repeat it"
+    )]
+    RequestReused {
+        /// The keys that were new.
+        keys: usize,
+        /// The most that one call may have.
+        limit: usize,
+    },
     /// A key that is empty or too long.
     #[error("{} has {bytes} bytes; a key must have 1 to {limit} (the server's \
          --max-key-bytes)", field(*index))]

@@ -88,8 +88,8 @@ pub struct GuardedFilter {
 pub struct Change<'a> {
     /// Room in the log, if there is one.
     pub room: Option<Room<'a>>,
-    /// The call's id, and where it is remembered.
-    pub request: Option<(&'a Requests, &'a str)>,
+    /// The turn of the call's id, if it has one.
+    pub turn: Option<Turn<'a>>,
 }
 
 /// What a filter says.
@@ -197,6 +197,26 @@ impl GuardedFilter {
         &self.spec
     }
 
+    /// Begins the turn of a request of this filter; nothing for an empty id.
+    ///
+    /// # Errors
+    ///
+    /// As [`Requests::begin`].
+    #[inline]
+    pub fn begin<'a>(
+        &self,
+        requests: &'a Requests,
+        id: &str,
+    ) -> Result<Option<Turn<'a>>, EngineError> {
+        if id.is_empty() {
+            return Ok(None);
+        }
+        // Under the filter's secret, like its keys: nobody can choose ids that meet.
+        let KeyHash { low, high } = self.hasher.hash(id.as_bytes());
+        let id = u128::from(low) | (u128::from(high) << 64);
+        requests.begin(self.id, RequestId(id.to_le_bytes()))
+    }
+
     /// Has the processor fetch the memory that a key is in. It waits for nothing, and if the
     /// memory is not used after all, nothing has happened.
     pub fn foresee(&self, key: &[u8]) {
@@ -219,10 +239,7 @@ impl GuardedFilter {
 
     /// Adds a key.
     pub fn add(&self, key: &[u8], room: Option<Room<'_>>) -> Answer<()> {
-        let change = Change {
-            room,
-            request: None,
-        };
+        let change = Change { room, turn: None };
         let Answer { rests_on, .. } = self.insert(self.hasher.hash(key), change);
         Answer {
             value: (),
@@ -246,7 +263,7 @@ impl GuardedFilter {
     /// Adds a key, and tells whether it had been seen before.
     #[inline]
     fn insert(&self, hash: KeyHash, change: Change<'_>) -> Answer<bool> {
-        let mut turn = self.turn_of(change.request);
+        let Change { room, mut turn } = change;
         let was_seen = Bug::BitByBit.is_planted() && {
             let seen = self.contains(hash).value;
             // So that others come between on busy cores too.
@@ -273,20 +290,11 @@ impl GuardedFilter {
         let version = self.next_version();
         note(&mut shard, bits_added, version);
         drop(shard);
-        self.log_change(change.room, turn.as_ref(), version, 1, iter::once(hash));
+        self.log_change(room, turn.as_ref(), version, 1, iter::once(hash));
         Answer {
             value: false,
             rests_on: version,
         }
-    }
-
-    /// The turn of a request with an id.
-    fn turn_of<'a>(&self, request: Option<(&'a Requests, &str)>) -> Option<Turn<'a>> {
-        let (requests, id) = request?;
-        // Under the filter's secret, like its keys: nobody can choose ids that meet.
-        let KeyHash { low, high } = self.hasher.hash(id.as_bytes());
-        let id = u128::from(low) | (u128::from(high) << 64);
-        requests.begin(self.id, RequestId(id.to_le_bytes()))
     }
 
     /// Hands so many hashes over to the log, and to the memory of the request.

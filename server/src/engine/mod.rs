@@ -132,7 +132,7 @@ impl Engine {
                 segment_bytes: settings.segment_bytes,
                 journal: OnceLock::new(),
                 is_read_only: watch::Sender::new(false),
-                requests: Requests::new(settings.requests),
+                requests: Requests::new(settings.requests, settings.limits.max_batch_keys),
                 workers: Workers::new(),
                 naming: Arc::default(),
             }),
@@ -249,7 +249,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As [`Self::add`].
+    /// As [`Self::query_and_add`].
     pub async fn query_and_add_batch(
         &self,
         call: impl Into<Call<'_>>,
@@ -264,15 +264,15 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As [`Self::add`].
+    /// As [`Self::query_and_add`].
     pub async fn begin_query_and_add_batch(
         &self,
         call: impl Into<Call<'_>>,
         keys: impl Keys,
     ) -> Result<Unsettled<Vec<bool>>, EngineError> {
         let change = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
-            inner.change(call.filter, |filter| {
-                filter.query_and_add_batch(keys, inner.change_of(call.request_id, room))
+            inner.change_in_turn(call, room, |filter, change| {
+                filter.query_and_add_batch(keys, change)
             })
         };
         let (answer, _) = self.batch(call.into(), keys, Kind::Change, change).await?;
@@ -357,14 +357,7 @@ impl Inner {
         name: &str,
         ask: impl FnOnce(&GuardedFilter) -> Answer<T>,
     ) -> Result<Unsettled<T>, EngineError> {
-        self.find(name, |filter| {
-            let Answer { value, rests_on } = ask(filter);
-            Unsettled {
-                value,
-                log: filter.unsettled(rests_on),
-                rests_on,
-            }
-        })
+        self.find(name, |filter| unsettled(filter, ask(filter)))
     }
 
     /// Changes a filter of a name in a request, if the engine is open.
@@ -377,18 +370,26 @@ impl Inner {
         self.ask(name, change)
     }
 
+    /// As [`Self::change`], in the turn of the call's id.
+    fn change_in_turn<T>(
+        &self,
+        call: Call<'_>,
+        room: Option<Room<'_>>,
+        change: impl FnOnce(&GuardedFilter, Change<'_>) -> Answer<T>,
+    ) -> Result<Unsettled<T>, EngineError> {
+        let _pass = self.gate.pass()?;
+        self.find(call.filter, |filter| {
+            let turn = filter.begin(&self.requests, call.request_id)?;
+            let answer = change(filter, Change { room, turn });
+            Ok(unsettled(filter, answer))
+        })?
+    }
+
     /// Room in the log, if there is one, for a call that may add so many keys.
     async fn room(&self, keys: Option<usize>) -> Result<Option<Room<'_>>, EngineError> {
         match (self.journal.get(), keys) {
             (Some(journal), Some(keys)) => journal.reserve(keys).await.map(Some),
             _ => Ok(None),
-        }
-    }
-
-    fn change_of<'a>(&'a self, request_id: &'a str, room: Option<Room<'a>>) -> Change<'a> {
-        Change {
-            room,
-            request: (!request_id.is_empty()).then_some((&self.requests, request_id)),
         }
     }
 
@@ -410,6 +411,16 @@ impl Inner {
         } else {
             Err(EngineError::Recovering)
         }
+    }
+}
+
+/// What a filter said, and what that waits for.
+fn unsettled<T>(filter: &GuardedFilter, answer: Answer<T>) -> Unsettled<T> {
+    let Answer { value, rests_on } = answer;
+    Unsettled {
+        value,
+        log: filter.unsettled(rests_on),
+        rests_on,
     }
 }
 

@@ -54,7 +54,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As [`Self::add`].
+    /// As [`Self::add`], and [`EngineError::RequestReused`].
     pub async fn query_and_add(
         &self,
         call: impl Into<Call<'_>>,
@@ -143,8 +143,7 @@ impl Inner {
         key: &str,
         room: Option<Room<'_>>,
     ) -> Result<Unsettled<bool>, EngineError> {
-        self.change(call.filter, |filter| {
-            let change = self.change_of(call.request_id, room);
+        self.change_in_turn(call, room, |filter, change| {
             filter.query_and_add(key.as_bytes(), change)
         })
     }

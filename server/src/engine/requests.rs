@@ -14,10 +14,15 @@
 //! Nothing without an id. With one, a request that wins no key is not remembered; one that does
 //! takes 16 bytes a key and some 100 bytes. There are two generations: a new one is begun when
 //! the younger has half the [`RequestLimits::keys`] or is half the [`RequestLimits::age`] old,
-//! and then the older one is forgotten. `docs/decisions/0010-requests.md` says why.
+//! and then the older one is forgotten. What a request wins later belongs to the generation of
+//! that time, and the rest of what it has won grows old nevertheless: or one id that is used for
+//! ever would keep all its keys, and push out those of all others.
+//! `docs/decisions/0010-requests.md` says why.
+
+mod won;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, hash_map::Entry},
     mem,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
@@ -26,6 +31,8 @@ use std::{
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 
+use self::won::Won;
+use super::EngineError;
 use crate::{
     filter::hash::KeyHash,
     store::{FilterId, RequestId},
@@ -66,6 +73,8 @@ impl Default for RequestLimits {
 #[derive(Debug)]
 pub struct Requests {
     limits: RequestLimits,
+    /// The most keys that one call may have, and so that one request can win.
+    max_call_keys: usize,
     begun: Instant,
     /// The number of the younger generation.
     generation: AtomicU64,
@@ -89,18 +98,18 @@ type Name = (FilterId, RequestId);
 #[derive(Debug, Default)]
 struct Memory {
     generation: u64,
-    young: HashMap<Name, Won>,
-    old: HashMap<Name, Won>,
+    young: HashMap<Name, Request>,
+    old: HashMap<Name, Request>,
     /// Those that are under way.
     running: HashSet<Name>,
     /// Keys in the younger generation that the others have not been told of.
     untold_keys: u64,
 }
 
-/// What a request has won.
-#[derive(Debug, Clone, Default)]
-struct Won {
-    hashes: Vec<KeyHash>,
+/// What a request has won in one generation.
+#[derive(Debug)]
+struct Request {
+    won: Won,
     /// No segment before this one has the newest record of it.
     segment: u64,
 }
@@ -118,15 +127,18 @@ pub struct Remembered {
 pub struct Turn<'a> {
     requests: &'a Requests,
     name: Name,
-    /// What it had won before, and has not been told again: the halves of the hashes.
-    won: HashSet<(u64, u64)>,
+    /// What it had won before, in either generation.
+    won: [Won; 2],
+    /// What of that it has been told again: the halves of the hashes.
+    told: HashSet<(u64, u64)>,
 }
 
 impl Requests {
-    /// Nothing remembered yet.
-    pub fn new(limits: RequestLimits) -> Self {
+    /// Nothing remembered yet, of calls that may have so many keys.
+    pub fn new(limits: RequestLimits, max_call_keys: usize) -> Self {
         Self {
             limits,
+            max_call_keys,
             begun: Instant::now(),
             generation: AtomicU64::new(0),
             generation_ms: AtomicU64::new(0),
@@ -147,9 +159,18 @@ impl Requests {
 
     /// Begins the turn of a request, when others of its id have ended. It must set its bits
     /// while it has it. Blocks for no longer than they take to set theirs.
-    pub fn begin(&self, filter: FilterId, request: RequestId) -> Option<Turn<'_>> {
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::RequestReused`] if the id is that of many calls: it has won more keys than
+    /// one of them can have.
+    pub fn begin(
+        &self,
+        filter: FilterId,
+        request: RequestId,
+    ) -> Result<Option<Turn<'_>>, EngineError> {
         if !self.is_on() {
-            return None;
+            return Ok(None);
         }
         let name = (filter, request);
         let lane = self.lane(&request);
@@ -157,18 +178,23 @@ impl Requests {
         while memory.running.contains(&name) {
             lane.ended.wait(&mut memory);
         }
-        memory.running.insert(name);
         memory.turn_to(self.generation());
-        let young = memory.young.get(&name);
-        let won = young.or_else(|| memory.old.get(&name));
-        Some(Turn {
+        let Memory { young, old, .. } = &*memory;
+        let won = [young, old].map(|generation| {
+            let request = generation.get(&name);
+            request.map_or_else(Won::default, |request| request.won.clone())
+        });
+        let (keys, limit) = (won.iter().map(Won::len).sum(), self.max_call_keys);
+        if keys > limit {
+            return Err(EngineError::RequestReused { keys, limit });
+        }
+        memory.running.insert(name);
+        Ok(Some(Turn {
             requests: self,
             name,
-            won: won.map_or_else(HashSet::new, |won| {
-                let hashes = won.hashes.iter();
-                hashes.map(|hash| (hash.low, hash.high)).collect()
-            }),
-        })
+            won,
+            told: HashSet::new(),
+        }))
     }
 
     /// Remembers what a request has won, in addition to what it had.
@@ -191,11 +217,11 @@ impl Requests {
     /// All whose newest record may be in a segment before one.
     pub fn before(&self, segment: u64) -> Vec<Remembered> {
         let mut before = Vec::new();
-        self.each_before(segment, |(filter, request), won| {
+        self.each_before(segment, |&(filter, request), Request { won, .. }| {
             before.push(Remembered {
-                filter: *filter,
-                request: *request,
-                hashes: won.hashes.clone(),
+                filter,
+                request,
+                hashes: won.iter().collect(),
             });
         });
         before
@@ -203,17 +229,17 @@ impl Requests {
 
     /// Notes that those have been written again, and none is in a segment before one.
     pub fn written_again(&self, segment: u64) {
-        self.each_before(segment, |_, won| won.segment = segment);
+        self.each_before(segment, |_, request| request.segment = segment);
     }
 
-    fn each_before(&self, segment: u64, mut visit: impl FnMut(&Name, &mut Won)) {
+    fn each_before(&self, segment: u64, mut visit: impl FnMut(&Name, &mut Request)) {
         for lane in &self.lanes {
             let mut memory = lane.memory.lock();
             memory.turn_to(self.generation());
             let Memory { young, old, .. } = &mut *memory;
-            for (name, won) in young.iter_mut().chain(old) {
-                if won.segment < segment {
-                    visit(name, won);
+            for (name, request) in young.iter_mut().chain(old) {
+                if request.segment < segment {
+                    visit(name, request);
                 }
             }
         }
@@ -275,21 +301,16 @@ impl Memory {
     }
 
     fn remember(&mut self, name: Name, hashes: Vec<KeyHash>, segment: u64) {
-        // What was won before comes along, and is as young as the rest.
-        if let Some(won) = self.young.get_mut(&name) {
-            self.untold_keys += hashes.len() as u64;
-            won.hashes.extend(hashes);
-            return;
-        }
-        let won = match self.old.remove(&name) {
-            None => Won { hashes, segment },
-            Some(mut won) => {
-                won.hashes.extend(hashes);
-                won
+        let request = match self.young.entry(name) {
+            // Some of it may be in the segment that its first record is in.
+            Entry::Occupied(request) => request.into_mut(),
+            Entry::Vacant(place) => {
+                self.untold_keys += KEYS_A_REQUEST;
+                let won = Won::default();
+                place.insert(Request { won, segment })
             }
         };
-        self.untold_keys += won.hashes.len() as u64 + KEYS_A_REQUEST;
-        self.young.insert(name, won);
+        self.untold_keys += request.won.extend(hashes) as u64;
     }
 }
 
@@ -303,12 +324,13 @@ impl Turn<'_> {
     /// Whether it had won a key before. Of one key this is true once: where it stands twice in a
     /// batch, the second is seen.
     pub fn has_won(&mut self, hash: KeyHash) -> bool {
-        self.won.remove(&(hash.low, hash.high))
+        let has_won = self.won.iter().any(|won| won.contains(hash));
+        has_won && self.told.insert((hash.low, hash.high))
     }
 
     /// Whether it had won anything before.
     pub fn is_repeated(&self) -> bool {
-        !self.won.is_empty()
+        !self.won.iter().all(Won::is_empty)
     }
 
     /// Notes what it has won now, which is in no segment of the log before one.
@@ -335,30 +357,4 @@ impl Drop for Turn<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whatever the number of records that it came in, a request is counted once.
-    #[test]
-    fn a_request_that_comes_in_parts_pushes_no_other_out() {
-        let requests = Requests::new(RequestLimits {
-            keys: 1000,
-            ..RequestLimits::default()
-        });
-        let hash = |low| KeyHash { low, high: low };
-        let remember = |id, low| {
-            let remembered = Remembered {
-                filter: FilterId(1),
-                request: RequestId([id; 16]),
-                hashes: vec![hash(low)],
-            };
-            requests.remember(remembered, 0);
-        };
-        remember(1, 0);
-        (0..300).for_each(|low| remember(2, low));
-        for (id, count) in [(1, 1), (2, 300)] {
-            let turn = requests.begin(FilterId(1), RequestId([id; 16])).unwrap();
-            assert_eq!(turn.won.len(), count);
-        }
-    }
-}
+mod tests;

@@ -14,6 +14,7 @@ pub fn status(error: EngineError) -> Status {
         | EngineError::Spec(_)
         | EngineError::KeyLength { .. }
         | EngineError::RequestId { .. }
+        | EngineError::RequestReused { .. }
         | EngineError::BatchLength { .. }
         | EngineError::PageSize { .. } => (Code::InvalidArgument, None),
         EngineError::UnknownFilter { .. } => (Code::NotFound, None),

@@ -54,10 +54,7 @@ impl GuardedFilter {
 
     /// Adds the keys.
     pub fn add_batch(&self, keys: &impl Keys, room: Option<Room<'_>>) -> Answer<()> {
-        let change = Change {
-            room,
-            request: None,
-        };
+        let change = Change { room, turn: None };
         let Answer { rests_on, .. } = self.insert_batch(keys, change);
         Answer {
             value: (),
@@ -67,7 +64,7 @@ impl GuardedFilter {
 
     /// Adds the keys, and tells of each whether it had been seen before.
     fn insert_batch(&self, keys: &impl Keys, change: Change<'_>) -> Answer<Vec<bool>> {
-        let mut turn = self.turn_of(change.request);
+        let Change { room, mut turn } = change;
         let mut seen = vec![true; keys.iter().len()];
         let (mut own_version, mut new, mut rests_on) = (None, 0, 0);
         let places = self.visit(keys, |stripe, first_shard, keys| {
@@ -87,7 +84,7 @@ impl GuardedFilter {
         if let Some(version) = own_version {
             let is_new = |place: &&Place| seen.get(place.key as usize) == Some(&false);
             let hashes = places.iter().filter(is_new).map(|place| place.hash);
-            self.log_change(change.room, turn.as_ref(), version, new, hashes);
+            self.log_change(room, turn.as_ref(), version, new, hashes);
         }
         if let Some(turn) = turn.as_mut().filter(|turn| turn.is_repeated()) {
             // In the order of the keys, as far as they are equal: the first one was new.

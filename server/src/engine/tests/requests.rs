@@ -2,7 +2,10 @@
 
 use std::{sync::Barrier, thread};
 
-use super::{durability::start, *};
+use super::{
+    durability::{settings, start},
+    *,
+};
 use crate::store::{
     Disk,
     simulated::{Chance, Fault, SimulatedDisk},
@@ -71,7 +74,8 @@ async fn a_repeated_request_gets_its_first_answer_also_after_crashes_and_stores(
     }
 }
 
-/// An id that is used for other keys is answered for these as any call is.
+/// An id that is used for other keys is answered for these as any call is, for they may be a part
+/// of the same call that had not been carried out.
 #[tokio::test]
 async fn an_id_that_comes_with_other_keys_is_a_call_for_those() {
     let engine = engine(&SimulatedDisk::default()).await;
@@ -92,6 +96,44 @@ async fn an_id_that_comes_with_other_keys_is_a_call_for_those() {
     // An add wins nothing that could be told again.
     engine.add(call("3"), "e").await.unwrap();
     assert!(engine.query_and_add(call("3"), "e").await.unwrap());
+}
+
+/// One that cannot be of one call is no name of a call, and nothing is done for it.
+#[tokio::test]
+async fn an_id_of_more_keys_than_a_call_may_have_is_refused() {
+    let disk = SimulatedDisk::default();
+    let mut settings = settings(Durability::Always);
+    settings.requests.keys = 100_000;
+    let limit = settings.limits.max_batch_keys;
+    let engine = Engine::new(DataDirectory::on(Arc::new(disk)).unwrap(), settings);
+    engine.recover(None).await.unwrap();
+    let exact = SpecRequest::new(40_000, 1e-9);
+    engine.create_filter("urls", exact).await.unwrap();
+    let keys: Vec<String> = (0..limit).map(|number| number.to_string()).collect();
+    for seen in [false, false] {
+        let batch = engine.query_and_add_batch(call("1"), keys.clone());
+        assert_eq!(batch.await.unwrap(), vec![seen; limit]);
+    }
+    assert!(!engine.query_and_add(call("1"), "one more").await.unwrap());
+    let refused = [
+        engine.query_and_add(call("1"), "another").await.err(),
+        engine
+            .query_and_add_batch(call("1"), vec!["another"])
+            .await
+            .err(),
+    ];
+    for error in refused {
+        let text = error.unwrap().to_string();
+        assert!(
+            text.contains("request_id is used for many calls: 1001"),
+            "{text}"
+        );
+        assert!(text.contains("at most 1000"), "{text}");
+    }
+    assert!(!engine.query("urls", "another").await.unwrap());
+    // Nor does it harm others, or calls that win nothing.
+    engine.add(call("1"), "another").await.unwrap();
+    assert!(engine.query_and_add(call("2"), "another").await.unwrap());
 }
 
 #[tokio::test]

@@ -1,0 +1,100 @@
+//! What one request has won.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::filter::hash::KeyHash;
+
+/// A set of hashes that gets larger.
+///
+/// Sorted runs, each more than twice as long as the one after it, so that nothing is costly
+/// whether the hashes come all at once, as nearly always, or one by one: a hash is looked for in
+/// few runs, and is moved few times. To copy the set is to copy a pointer for each run.
+#[derive(Debug, Clone, Default)]
+pub struct Won {
+    runs: SmallVec<[Arc<[KeyHash]>; 1]>,
+}
+
+impl Won {
+    /// The number of hashes.
+    pub fn len(&self) -> usize {
+        self.runs.iter().map(|run| run.len()).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    pub fn contains(&self, hash: KeyHash) -> bool {
+        let is_in = |run: &Arc<[KeyHash]>| run.binary_search_by_key(&order(&hash), order).is_ok();
+        self.runs.iter().any(is_in)
+    }
+
+    /// Adds hashes, and tells how many of them it did not have.
+    pub fn extend(&mut self, mut hashes: Vec<KeyHash>) -> usize {
+        hashes.retain(|&hash| !self.contains(hash));
+        hashes.sort_unstable_by_key(order);
+        hashes.dedup();
+        let added = hashes.len();
+        if added == 0 {
+            return 0;
+        }
+        while let Some(last) = self.runs.last()
+            && last.len() <= 2 * hashes.len()
+        {
+            hashes.extend_from_slice(last);
+            // Not the unstable one: this one makes use of runs.
+            hashes.sort_by_key(order);
+            self.runs.pop();
+        }
+        self.runs.push(hashes.into());
+        added
+    }
+
+    /// All hashes, in the order of none.
+    pub fn iter(&self) -> impl Iterator<Item = KeyHash> {
+        self.runs.iter().flat_map(|run| run.iter().copied())
+    }
+}
+
+fn order(hash: &KeyHash) -> (u64, u64) {
+    (hash.low, hash.high)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn hash(number: u64) -> KeyHash {
+        KeyHash {
+            low: number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            high: number % 3,
+        }
+    }
+
+    #[test]
+    fn each_hash_is_there_once_in_few_runs() {
+        for batch in [1, 7, 1000] {
+            let mut won = Won::default();
+            let mut all = HashSet::new();
+            for first in (0..4000).step_by(batch) {
+                // Every other one has come before, and one stands there twice.
+                let numbers = (first / 2..first / 2 + batch as u64).chain([first / 2]);
+                let added = won.extend(numbers.clone().map(hash).collect());
+                let before = all.len();
+                all.extend(numbers);
+                assert_eq!(added, all.len() - before);
+                assert_eq!(won.len(), all.len());
+                assert!(won.runs.len() <= 12, "{} runs", won.runs.len());
+            }
+            assert!(all.iter().all(|&number| won.contains(hash(number))));
+            assert!(!won.contains(hash(4000)));
+            assert_eq!(won.iter().count(), all.len());
+            assert_eq!(won.extend(Vec::new()), 0);
+        }
+        assert!(Won::default().is_empty());
+    }
+}
