@@ -35,6 +35,7 @@ fn small() -> SpecRequest {
 
 mod disk_errors;
 mod durability;
+mod failed_starts;
 mod interval;
 mod log_length;
 mod requests;

@@ -126,18 +126,9 @@ impl SimulatedDisk {
     /// The disk as it is found after the process was killed: with all that the system was told.
     pub fn kill(&self) -> Self {
         let state = self.0.lock();
-        let mut files = state.files.clone();
-        for file in &mut files {
-            // Still not on stable storage.
-            file.changes = vec![
-                Change::Resize(file.bytes.len()),
-                Change::Write {
-                    at: 0,
-                    bytes: file.bytes.clone(),
-                },
-            ];
-        }
-        let killed = Self::of(files, state.names.clone());
+        // What was not on stable storage is not, and what a failed sync has made the system forget
+        // it does not remember for another process.
+        let killed = Self::of(state.files.clone(), state.names.clone());
         let mut found = killed.0.lock();
         found.durable_names = state.durable_names.clone();
         found.name_changes = state.name_changes.clone();

@@ -23,6 +23,8 @@ pub struct FoundLog {
     pub end: LogEnd,
     /// What a crash left behind that.
     pub torn: Option<Torn>,
+    /// Up to where the segment that it ends in is on stable storage: so its last batch says.
+    pub(super) synced: u64,
     /// Where each segment ends that was read.
     pub(super) ends: Vec<LogEnd>,
     /// The batches that the tail alone has.
@@ -39,7 +41,9 @@ pub(super) struct FromTail {
 
 impl FoundLog {
     /// Puts the log up to its end on stable storage, in its segments: what was read may be known
-    /// to the system alone, if the server was killed.
+    /// to the system alone, if the server was killed. It may even be that a sync of it has failed,
+    /// in this start or before it; the system then takes it for written, and another sync would
+    /// say nothing. So it is written again.
     ///
     /// # Errors
     ///
@@ -53,8 +57,20 @@ impl FoundLog {
         }
         // All segments but the last have been, before the next one was begun.
         let name = file_name(self.end.sequence);
-        let synced = disk.open(&name).and_then(|file| file.sync());
-        synced.map_err(|error| StoreError::io("sync", disk.path().join(name), error))
+        let settle = || {
+            let file = disk.open_to_write(&name)?;
+            let mut piece = vec![0; 1 << 20];
+            let mut at = self.synced;
+            while at < self.end.at {
+                let bytes = (self.end.at - at).min(piece.len() as u64) as usize;
+                let piece = piece.get_mut(..bytes).unwrap_or_default();
+                file.read_exact_at(piece, at)?;
+                file.write_all_at(piece, at)?;
+                at += bytes as u64;
+            }
+            file.sync()
+        };
+        settle().map_err(|error| StoreError::io("sync", disk.path().join(&name), error))
     }
 
     /// The number of the last segment that was read and that may be the log's: the one that it

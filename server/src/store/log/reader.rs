@@ -140,7 +140,7 @@ impl<'a> LogReader<'a> {
         }
         if let Some(mut last) = last {
             last.read(End::Open, &mut visit, &mut found, on_damage)?;
-            found.end = last.end();
+            (found.end, found.synced) = (last.end(), last.synced());
             found.ends.push(last.end());
         }
         for mut empty in empty {

@@ -48,6 +48,9 @@ pub(super) struct SegmentReader<'a> {
     at: u64,
     /// The checksum of the batch before that.
     checksum: u64,
+    /// How far it is on stable storage, as the batches say: each was written when those before it
+    /// were as far as it tells.
+    synced: u64,
 }
 
 impl<'a> SegmentReader<'a> {
@@ -80,6 +83,7 @@ impl<'a> SegmentReader<'a> {
             header,
             at: SegmentHeader::BYTES as u64,
             checksum: 0,
+            synced: SegmentHeader::BYTES as u64,
         })
     }
 
@@ -98,6 +102,11 @@ impl<'a> SegmentReader<'a> {
             at: self.at,
             checksum: self.checksum,
         }
+    }
+
+    /// Up to where what has been read is on stable storage for certain.
+    pub(super) fn synced(&self) -> u64 {
+        self.synced
     }
 
     /// Reads batches up to the end.
@@ -165,6 +174,10 @@ impl<'a> SegmentReader<'a> {
             let follows = header.previous == self.checksum && header.synced <= self.at;
             if !begins && !follows && !Bug::BatchesNotChained.is_planted() {
                 break;
+            }
+            // The first batch of a segment tells of the one before.
+            if self.at > SegmentHeader::BYTES as u64 {
+                self.synced = header.synced;
             }
             begins = false;
             let mut records = batch.get(BatchHeader::BYTES..).unwrap_or_default();
