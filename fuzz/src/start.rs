@@ -150,10 +150,13 @@ const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// An error names the file.
 fn check(error: &StoreError) {
-    let (StoreError::Damaged { path, .. }
-    | StoreError::NewerFormat { path, .. }
-    | StoreError::Io { path, .. }
-    | StoreError::Locked { path, .. }) = error;
+    let path = match error {
+        StoreError::InDoubt(error) => return check(error),
+        StoreError::Damaged { path, .. }
+        | StoreError::NewerFormat { path, .. }
+        | StoreError::Io { path, .. }
+        | StoreError::Locked { path, .. } => path,
+    };
     let is_of_a_file = path.parent() == Some("simulated".as_ref());
     let text = error.to_string();
     let names_it = text.contains(&path.display().to_string());

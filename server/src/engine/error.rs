@@ -169,6 +169,7 @@ impl From<StoreError> for EngineError {
         match error {
             StoreError::Io { .. } if error.is_full() => Self::StorageFull(error.into()),
             StoreError::Io { .. } => Self::StorageFailed(error.into()),
+            StoreError::InDoubt(_) => Self::NotDurable(error.into()),
             StoreError::Locked { .. }
             | StoreError::Damaged { .. }
             | StoreError::NewerFormat { .. } => Self::Snapshot(error.into()),

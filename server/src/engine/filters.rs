@@ -5,9 +5,13 @@ use std::{sync::Arc, time::SystemTime};
 use tokio::sync::OwnedMutexGuard;
 
 use super::{
-    Engine, EngineError, FilterName, FilterStatus, SpecRequest, filter_name, guarded::GuardedFilter,
+    Engine, EngineError, FilterName, FilterStatus, Inner, SpecRequest, filter_name,
+    guarded::GuardedFilter,
 };
-use crate::{filter::hash::Secret, store::FilterId};
+use crate::{
+    filter::hash::Secret,
+    store::{FilterId, StoreError},
+};
 
 /// The filters of a page where none is asked for.
 pub const DEFAULT_PAGE_SIZE: usize = 100;
@@ -101,26 +105,39 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`EngineError`]; the filter is then still there.
+    /// [`EngineError`]; the filter is then still there. [`EngineError::NotDurable`]; it is gone,
+    /// and may be back after a crash. A call that is repeated then says that there is none, as
+    /// soon as that is certain.
     pub async fn delete_filter(&self, name: &str) -> Result<(), EngineError> {
         self.inner.check_recovered()?;
         let name: FilterName = name.parse().map_err(|source| EngineError::Name {
             field: "name",
             source,
         })?;
-        let filter = self.filter_named(name)?;
+        let filter = match self.filter_named(name) {
+            Err(unknown @ EngineError::UnknownFilter { .. }) => {
+                let settle = |inner: &Inner| Ok(inner.directory.settle_removals()?);
+                self.blocking(settle).await?;
+                return Err(unknown);
+            }
+            found => found?,
+        };
         // Before the right to names: a snapshot that is being written may take minutes.
         let turn = filter.turn().await;
         let naming = self.naming().await;
         self.blocking(move |inner| {
-            if !filter.delete(&inner.directory, turn)? {
-                // Somebody was faster, and another filter may have the name by now.
-                let name = filter.name().clone();
-                return Err(EngineError::UnknownFilter { name });
+            let deleted = filter.delete(&inner.directory, turn);
+            if let Ok(true) | Err(StoreError::InDoubt(_)) = deleted {
+                inner.registry.remove(filter.name());
             }
-            inner.registry.remove(filter.name());
             drop(naming);
-            Ok(())
+            match deleted? {
+                true => Ok(()),
+                // Somebody was faster, and another filter may have the name by now.
+                false => Err(EngineError::UnknownFilter {
+                    name: filter.name().clone(),
+                }),
+            }
         })
         .await
     }

@@ -47,7 +47,7 @@ const STORAGE_FULL: &str =
 const STORAGE_FAILED: &str =
     "the server's disk failed, and the call was not carried out; the server's log says more";
 const NOT_DURABLE: &str = "the server's disk is full or failed, and whether the call was carried \
-                           out is not known; repeat it with the same request_id";
+                           out is not known; repeat it, with the same request_id if it has one";
 const INTERNAL: &str = "internal error; the server's log says more";
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
@@ -20,9 +23,12 @@ use crate::planted::Bug;
 #[derive(Debug)]
 pub struct DataDirectory {
     pub(super) disk: Arc<dyn Disk>,
-    /// As it is on stable storage, or was when it was last written without an error.
+    /// As it is on stable storage, or was when it was last written without an error; without the
+    /// filters whose removal is in doubt.
     pub(super) manifest: Mutex<Manifest>,
     oddities: Oddities,
+    /// Whether a filter was removed, and the manifest on the disk may name it nevertheless.
+    removal_in_doubt: AtomicBool,
 }
 
 /// What an operator should know of the files of a directory. Nothing of it keeps a server from
@@ -58,6 +64,7 @@ impl DataDirectory {
             disk,
             manifest: Mutex::default(),
             oddities: Oddities::default(),
+            removal_in_doubt: AtomicBool::new(false),
         };
         let files = directory.files()?;
         let has_manifest = files.iter().any(|file| file == Manifest::FILE);
@@ -93,6 +100,7 @@ impl DataDirectory {
             disk,
             manifest: Mutex::default(),
             oddities: Oddities::default(),
+            removal_in_doubt: AtomicBool::new(false),
         };
         let files = directory.files()?;
         *directory.manifest.lock() = manifest(&*directory.disk, &files)?;
@@ -135,9 +143,9 @@ impl DataDirectory {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]. What the filter had before still stands, unless only the last step
-    /// failed: then it is one of the two. The new files are then of no use, and those before have
-    /// not been removed.
+    /// [`StoreError::Io`]: what the filter had before still stands. [`StoreError::InDoubt`]: one
+    /// of the two stands. The new files are then of no use, and those before have not been
+    /// removed.
     pub fn set_filter(
         &self,
         name: &FilterName,
@@ -281,11 +289,32 @@ impl DataDirectory {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]; the filter may then still be there, or come back after a crash.
+    /// [`StoreError::Io`]; the filter is then still there. [`StoreError::InDoubt`]; it is gone, and
+    /// may come back after a crash until the removal is [settled](Self::settle_removals).
     pub fn remove_filter(&self, name: &FilterName) -> Result<(), StoreError> {
-        self.change(|manifest| {
+        let removed = self.change(|manifest| {
             manifest.filters.remove(name);
-        })
+        });
+        if let Err(StoreError::InDoubt(_)) = &removed {
+            // With it there would be two that may stand, and keys that are added to it be lost
+            // with the other.
+            let mut manifest = self.manifest.lock();
+            manifest.filters.remove(name);
+            self.removal_in_doubt.store(true, Ordering::Relaxed);
+        }
+        removed
+    }
+
+    /// Sees to it that no filter comes back whose removal was left in doubt.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`]; one may come back nevertheless.
+    pub fn settle_removals(&self) -> Result<(), StoreError> {
+        match self.removal_in_doubt.load(Ordering::Relaxed) {
+            true => self.change(|_| {}),
+            false => Ok(()),
+        }
     }
 
     /// Changes the manifest, and removes the files that it no longer names; or, if it cannot be
@@ -298,11 +327,13 @@ impl DataDirectory {
             self.remove_snapshots(&manifest, &changed);
         }
         if let Err(NotWritten { error, may_stand }) = changed.write(&*self.disk) {
-            if !may_stand {
-                self.remove_snapshots(&changed, &manifest);
+            if may_stand {
+                return Err(StoreError::InDoubt(error.into()));
             }
+            self.remove_snapshots(&changed, &manifest);
             return Err(error);
         }
+        self.removal_in_doubt.store(false, Ordering::Relaxed);
         let before = std::mem::replace(&mut *manifest, changed);
         if let (Some(first), Some(now)) = (before.log_from(), manifest.log_from()) {
             // Of those there are: between two numbers of a manifest there may be no end of others.

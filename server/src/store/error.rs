@@ -24,6 +24,9 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+    /// The last step of a change failed, and whether the change is done is not known.
+    #[error("{0}")]
+    InDoubt(Box<StoreError>),
     /// Another process works in the data directory.
     #[error(
         "the data directory {} is in use by another seenset-server{}: stop that one, or \
@@ -96,15 +99,20 @@ impl StoreError {
     pub(super) fn handle(self, on_damage: OnDamage<'_>) -> Result<(), Self> {
         match self {
             Self::Damaged { .. } | Self::Io { .. } => on_damage(self),
-            Self::NewerFormat { .. } | Self::Locked { .. } => Err(self),
+            Self::NewerFormat { .. } | Self::Locked { .. } | Self::InDoubt(_) => Err(self),
         }
     }
 
     /// Whether the disk (or the user's share of it) is full, as opposed to failing.
     pub fn is_full(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-        matches!(self, Self::Io { source, .. }
-            if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
+        match self {
+            Self::Io { source, .. } => {
+                matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+            }
+            Self::InDoubt(error) => error.is_full(),
+            Self::Locked { .. } | Self::Damaged { .. } | Self::NewerFormat { .. } => false,
+        }
     }
 }
 

@@ -254,7 +254,8 @@ impl GuardedFilter {
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; the filter can then still be stored.
+    /// [`StoreError`]; the filter can then still be stored, unless that is
+    /// [`StoreError::InDoubt`].
     pub fn delete(&self, directory: &DataDirectory, mut turn: Turn) -> Result<bool, StoreError> {
         if matches!(*turn.presence, Presence::Deleted) {
             return Ok(false);
@@ -262,8 +263,10 @@ impl GuardedFilter {
         // Should the removal fail half-way, the filter lives on, and must be stored again.
         *self.last_store.lock() = None;
         *turn.presence = Presence::default();
-        directory.remove_filter(&self.name)?;
-        *turn.presence = Presence::Deleted;
-        Ok(true)
+        let removed = directory.remove_filter(&self.name);
+        if let Ok(()) | Err(StoreError::InDoubt(_)) = removed {
+            *turn.presence = Presence::Deleted;
+        }
+        removed.map(|()| true)
     }
 }

@@ -1,0 +1,90 @@
+//! Filters that are removed while the disk fails.
+
+use std::io;
+
+use super::{durability::start, *};
+use crate::store::simulated::{Chance, Fault, SimulatedDisk};
+
+async fn filled(disk: &SimulatedDisk) -> Engine {
+    let engine = start(disk, Durability::Always).await.unwrap();
+    engine.create_filter("urls", small()).await.unwrap();
+    engine.add("urls", "a").await.unwrap();
+    engine.store("urls").await.unwrap();
+    engine
+}
+
+/// The last step of a removal that fails may be done nevertheless: whoever is answered by the
+/// filter after that may lose it with the next crash.
+#[tokio::test]
+async fn a_filter_whose_removal_is_in_doubt_takes_no_keys() {
+    let (mut kept, mut in_doubt) = (0, 0);
+    for call in 0.. {
+        let disk = SimulatedDisk::default();
+        let engine = filled(&disk).await;
+        disk.fail(disk.calls() + call, 1, Fault::Error(io::ErrorKind::Other));
+        let deleted = engine.delete_filter("urls").await;
+        let added = engine.add("urls", "b").await;
+        match (&deleted, &added) {
+            (Err(EngineError::StorageFailed(_)), Ok(())) => kept += 1,
+            (Err(EngineError::NotDurable(_)), Err(EngineError::UnknownFilter { .. })) => {
+                in_doubt += 1;
+            }
+            (Ok(()), Err(EngineError::UnknownFilter { .. })) => {}
+            other => panic!("call {call}: {other:?}"),
+        }
+        for seed in 0..8 {
+            let engine = start(&disk.cut(&mut Chance::new(seed)), Durability::Always).await;
+            let seen = engine.unwrap().query("urls", "b").await;
+            let is_gone = matches!(seen, Err(EngineError::UnknownFilter { .. }));
+            assert!(
+                added.is_err() || matches!(seen, Ok(true)),
+                "call {call}: {seen:?}"
+            );
+            assert!(deleted.is_err() || is_gone, "call {call}: {seen:?}");
+        }
+        if deleted.is_ok() {
+            break;
+        }
+    }
+    assert!(kept > 0 && in_doubt > 0, "{kept} kept, {in_doubt} in doubt");
+}
+
+/// Or nobody could ever be sure that it is gone.
+#[tokio::test]
+async fn a_removal_in_doubt_that_is_repeated_says_what_is_certain() {
+    let mut in_doubt = 0;
+    for call in 0.. {
+        let disk = SimulatedDisk::default();
+        let engine = filled(&disk).await;
+        disk.fail(
+            disk.calls() + call,
+            u64::MAX,
+            Fault::Error(io::ErrorKind::Other),
+        );
+        let first = engine.delete_filter("urls").await;
+        if first.is_ok() {
+            break;
+        }
+        let second = engine.delete_filter("urls").await;
+        assert!(
+            !matches!(second, Ok(()) | Err(EngineError::UnknownFilter { .. })),
+            "{second:?}"
+        );
+        in_doubt += u64::from(matches!(first, Err(EngineError::NotDurable(_))));
+        disk.heal();
+        let last = engine.delete_filter("urls").await;
+        assert!(
+            matches!(last, Ok(()) | Err(EngineError::UnknownFilter { .. })),
+            "{last:?}"
+        );
+        for seed in 0..8 {
+            let engine = start(&disk.cut(&mut Chance::new(seed)), Durability::Always).await;
+            let seen = engine.unwrap().query("urls", "a").await;
+            assert!(
+                matches!(seen, Err(EngineError::UnknownFilter { .. })),
+                "{seen:?}"
+            );
+        }
+    }
+    assert!(in_doubt > 0);
+}
