@@ -284,8 +284,8 @@ fn a_store_begins_between_calls() {
     });
 }
 
-/// A snapshot after a small change holds what has changed and no more, and is read together
-/// with those before.
+/// A snapshot after a small change holds what has changed and an old shard or two, and is read
+/// together with those before.
 #[test]
 fn a_snapshot_holds_what_has_changed() {
     let disk = SimulatedDisk::default();
@@ -298,7 +298,7 @@ fn a_snapshot_holds_what_has_changed() {
     filter.add(b"one more", None);
     let change = store(&filter, &directory).unwrap();
     assert!(change.written_bytes > 0);
-    assert!(change.written_bytes * shards < all.written_bytes * 11 / 10);
+    assert!(change.written_bytes * shards < all.written_bytes * 21 / 10);
     let nothing = store(&filter, &directory).unwrap();
     assert_eq!((nothing.version, nothing.written_bytes), (2, 0));
 
@@ -311,7 +311,7 @@ fn a_snapshot_holds_what_has_changed() {
     // It knows what it has on the disk.
     restored.add(b"another", None);
     let change = store(&restored, &directory).unwrap();
-    assert!(change.written_bytes * shards < all.written_bytes * 11 / 10);
+    assert!(change.written_bytes * shards < all.written_bytes * 21 / 10);
 }
 
 /// What a store that failed was to hold is in the next one.

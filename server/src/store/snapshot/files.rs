@@ -4,7 +4,15 @@ use super::{SnapshotReader, Written};
 
 /// The most files of one filter. Reading each costs a start little, but there is no end to
 /// small changes.
-const MAX_FILES: usize = 16;
+const MAX_FILES: usize = 128;
+
+/// The most that all files of a filter take together, of what it takes by itself.
+const MAX_ROOM: u64 = 3;
+
+/// The least and the most shards that a snapshot copies from old files, as parts of all. With the
+/// least of them an old file has gone before there are [`MAX_FILES`].
+const LEAST_COPIED: usize = 100;
+const MOST_COPIED: usize = 10;
 
 /// The files of one filter, from the oldest to the newest.
 #[derive(Debug, Clone, Default)]
@@ -26,17 +34,30 @@ impl SnapshotFiles {
         self.files.iter().map(|file| file.number)
     }
 
-    /// The shards that the next snapshot is to hold, in their order: those that have changed,
-    /// and as many more as it takes to do without the oldest files. So all files together never
-    /// take more than twice the room of the filter (`shards` that hold keys, of so many bytes),
-    /// and there are never more than a few.
+    /// The shards that the next snapshot is to hold, in their order: those that have changed, and
+    /// some of the oldest files, so that these come to an end: as many as have changed, but of
+    /// all `shards` that hold keys, of so many bytes, at least one in 100 and at most one in 10.
+    ///
+    /// That rolls a full rewrite over time: of snapshots that are alike, none is much longer than
+    /// the others, and all files together take no more than three times the room of the filter.
+    /// After others it may take whole files more to keep it so.
     pub fn next(&self, changed: Vec<usize>, shards: usize, shard_bytes: u64) -> Vec<usize> {
-        let most_bytes = 2 * shards as u64 * shard_bytes;
-        let mut next = changed;
-        let mut kept = &*self.files;
+        let copied = changed
+            .len()
+            .min(shards / MOST_COPIED)
+            .max(shards.div_ceil(LEAST_COPIED));
+        let is_kept = |next: &[usize], shard: &usize| next.binary_search(shard).is_err();
+        let old = self.files.iter().flat_map(|file| &file.shards).copied();
+        let old = old.filter(|shard| is_kept(&changed, shard)).take(copied);
+        let mut next: Vec<usize> = changed.iter().copied().chain(old).collect();
+        next.sort_unstable();
+        let needs = |file: &&File| file.shards.iter().any(|shard| is_kept(&next, shard));
+        let kept: Vec<&File> = self.files.iter().filter(needs).collect();
+        let mut kept = &*kept;
         while let [oldest, newer @ ..] = kept {
             let bytes: u64 = kept.iter().map(|file| file.bytes).sum();
-            if kept.len() < MAX_FILES && bytes + next.len() as u64 * shard_bytes <= most_bytes {
+            let bytes = bytes + next.len() as u64 * shard_bytes;
+            if kept.len() < MAX_FILES && bytes <= MAX_ROOM * shards as u64 * shard_bytes {
                 break;
             }
             next.extend(&oldest.shards);
@@ -79,12 +100,19 @@ impl SnapshotFiles {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const SHARD_BYTES: u64 = 1000;
 
-    fn store(files: &SnapshotFiles, number: u64, changed: &[usize]) -> (SnapshotFiles, usize) {
-        let shards = files.next(changed.to_vec(), 100, SHARD_BYTES);
+    fn store(
+        files: &SnapshotFiles,
+        number: u64,
+        shards: usize,
+        changed: &[usize],
+    ) -> (SnapshotFiles, usize) {
+        let shards = files.next(changed.to_vec(), shards, SHARD_BYTES);
         let count = shards.len();
         let written = Written {
             number,
@@ -94,43 +122,68 @@ mod tests {
         (files.with(&written), count)
     }
 
+    /// Stores `changed(number)` of so many shards again and again, and returns how many shards each
+    /// store after the first has written.
+    fn stores(shards: usize, changed: impl Fn(usize) -> BTreeSet<usize>) -> Vec<usize> {
+        let all: Vec<usize> = (0..shards).collect();
+        let (mut files, count) = store(&SnapshotFiles::default(), 0, shards, &all);
+        assert_eq!(count, shards);
+        let mut counts = Vec::new();
+        for number in 1..=500 {
+            let changed: Vec<usize> = changed(number).into_iter().collect();
+            let (next, count) = store(&files, number as u64, shards, &changed);
+            counts.push(count);
+            files = next;
+            assert!(files.files.len() <= MAX_FILES);
+            let bytes: u64 = files.files.iter().map(|file| file.bytes).sum();
+            assert!(bytes <= 3 * shards as u64 * SHARD_BYTES, "{bytes}");
+            let held = files.files.iter().flat_map(|file| file.shards.clone());
+            let mut held: Vec<usize> = held.collect();
+            held.sort_unstable();
+            assert_eq!(held, all);
+        }
+        counts
+    }
+
+    /// What of so many shards changes, `count` each time: always the same, one after the other, or
+    /// here and there.
+    fn changes(shards: usize, count: usize) -> [Box<dyn Fn(usize) -> BTreeSet<usize>>; 3] {
+        [
+            Box::new(move |_| (0..count).collect()),
+            Box::new(move |number| (0..count).map(|i| (number * count + i) % shards).collect()),
+            Box::new(move |number| {
+                let place = |i| (number * 7919 + i * 104_729) * 31_337 / 64 % shards;
+                (0..count).map(place).collect()
+            }),
+        ]
+    }
+
     #[test]
-    fn files_stay_few_and_small_and_hold_every_shard() {
-        let all: Vec<usize> = (0..100).collect();
-        for step in [1, 3, 50, 100] {
-            let (mut files, count) = store(&SnapshotFiles::default(), 0, &all);
-            assert_eq!(count, 100);
-            let mut written = 0;
-            for number in 1..=200 {
-                let changed: Vec<usize> = (0..step).map(|i| (number * step + i) % 100).collect();
-                let mut changed = changed;
-                changed.sort_unstable();
-                let (next, count) = store(&files, number as u64, &changed);
-                assert!(count >= step);
-                written += count;
-                files = next;
-                assert!(files.files.len() <= MAX_FILES);
-                let bytes: u64 = files.files.iter().map(|file| file.bytes).sum();
-                assert!(bytes <= 200 * SHARD_BYTES, "{bytes}");
-                let mut held: Vec<usize> = files
-                    .files
-                    .iter()
-                    .flat_map(|file| file.shards.clone())
-                    .collect();
-                held.sort_unstable();
-                assert_eq!(held, all);
+    fn a_small_change_is_a_small_file_each_time() {
+        for shards in [100, 101, 129, 200, 256, 2048] {
+            let count = shards / 100;
+            for changed in changes(shards, count) {
+                let counts = stores(shards, changed);
+                let most = counts.into_iter().max().unwrap();
+                assert!(most * 100 <= 3 * shards, "{most} of {shards}");
             }
-            // Rolled over time, and not all at each store.
-            assert!(written <= 200 * (step + 8), "{step}: {written}");
         }
     }
 
     #[test]
-    fn a_small_change_is_a_small_file() {
-        let all: Vec<usize> = (0..100).collect();
-        let (files, _) = store(&SnapshotFiles::default(), 0, &all);
-        let (files, count) = store(&files, 1, &[7]);
-        assert_eq!(count, 1);
-        assert_eq!(files.numbers().collect::<Vec<_>>(), [0, 1]);
+    fn files_stay_few_and_small_and_hold_every_shard() {
+        for (shards, count) in [(1, 1), (7, 1), (100, 3), (100, 20), (100, 50), (100, 100)] {
+            for changed in changes(shards, count) {
+                let counts = stores(shards, changed);
+                let mean = counts.iter().sum::<usize>() / counts.len();
+                let most = count + count.min(shards / 8).max(1);
+                assert!(mean <= most, "{count} of {shards}: {mean}");
+            }
+        }
+        // Whatever the changes before were.
+        let size = |number: usize| [1, 1, 1, 30, 2, 90, 1, 5][number / 7 % 8];
+        stores(100, |number| {
+            (0..size(number)).map(|i| i * 7 % 100).collect()
+        });
     }
 }
