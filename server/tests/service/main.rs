@@ -12,6 +12,7 @@ mod common;
 mod filters;
 mod keys;
 mod lifecycle;
+mod retries;
 
 fn key(text: &str) -> String {
     text.to_owned()
