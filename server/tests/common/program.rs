@@ -15,7 +15,12 @@ use tonic::transport::Channel;
 /// refuses variables that look like its own and that it does not know.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_seenset-server"));
-    for variable in ["SEENSET_LISTEN", "SEENSET_KILLS", "SEENSET_CUTS"] {
+    for variable in [
+        "SEENSET_LISTEN",
+        "SEENSET_KILLS",
+        "SEENSET_CUTS",
+        "SEENSET_SEED",
+    ] {
         command.env_remove(variable);
     }
     command.stdin(Stdio::null());

@@ -1,8 +1,8 @@
-//! Calls that write down what they were told: one for each form that the service has.
+//! Calls: one for each form that the service has.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
-use seenset_history::{Call, Operation, now};
+use seenset_history::{Operation, now};
 use seenset_proto::v1::{
     AddBatchRequest, AddRequest, QueryAndAddBatchRequest, QueryAndAddRequest,
     QueryAndAddStreamRequest, QueryBatchRequest, QueryRequest,
@@ -12,7 +12,11 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, transport::Channel};
 
-use super::workload::names;
+use super::{
+    record::{Answer, Record},
+    request::Request,
+    workload::{name, names},
+};
 
 /// Longer than any call takes whose server lives.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,100 +26,99 @@ const ON_THE_WAY: usize = 4;
 
 pub type Dedup = DedupServiceClient<Channel>;
 
-/// What a call was told of its keys: whether each was seen, or that they are added.
-enum Answer {
-    Seen(Vec<bool>),
-    Added,
-}
-
-/// A call of one key.
-pub async fn single(dedup: &mut Dedup, operation: Operation, key: u64) -> (Vec<Call<u64>>, bool) {
-    let name = names(&[key]).remove(0);
+/// A call of one key. Returns whether it was answered, as the others do.
+pub async fn single(dedup: &mut Dedup, request: Request, record: &mut Record) -> bool {
+    let [filter, request_id, key] = [String::new(), request.id(), name(request.keys[0])];
     let begin = now();
     let answer = timely(async {
-        Ok(match operation {
+        Ok(match request.operation {
             Operation::Query => {
-                let request = QueryRequest {
-                    key: name,
-                    ..Default::default()
-                };
+                let request = QueryRequest { filter, key };
                 let seen = dedup.query(request).await?.into_inner().seen;
                 Answer::Seen(vec![seen.unwrap()])
             }
             Operation::QueryAndAdd => {
                 let request = QueryAndAddRequest {
-                    key: name,
-                    ..Default::default()
+                    filter,
+                    key,
+                    request_id,
                 };
                 let seen = dedup.query_and_add(request).await?.into_inner().seen;
                 Answer::Seen(vec![seen.unwrap()])
             }
             Operation::Add => {
                 let request = AddRequest {
-                    key: name,
-                    ..Default::default()
+                    filter,
+                    key,
+                    request_id,
                 };
                 dedup.add(request).await?;
                 Answer::Added
             }
         })
     });
-    written(operation, &[key], begin, answer.await)
+    let answer = answer.await;
+    record.take(request, begin, answer)
 }
 
 /// A call of several keys.
-pub async fn batch(
-    dedup: &mut Dedup,
-    operation: Operation,
-    numbers: &[u64],
-) -> (Vec<Call<u64>>, bool) {
-    let keys = names(numbers);
+pub async fn batch(dedup: &mut Dedup, request: Request, record: &mut Record) -> bool {
+    let (filter, keys, request_id) = (String::new(), names(&request.keys), request.id());
     let begin = now();
     let answer = timely(async {
-        Ok(match operation {
+        Ok(match request.operation {
             Operation::Query => {
-                let request = QueryBatchRequest {
-                    keys,
-                    ..Default::default()
-                };
+                let request = QueryBatchRequest { filter, keys };
                 Answer::Seen(dedup.query_batch(request).await?.into_inner().seen)
             }
             Operation::QueryAndAdd => {
                 let request = QueryAndAddBatchRequest {
+                    filter,
                     keys,
-                    ..Default::default()
+                    request_id,
                 };
                 Answer::Seen(dedup.query_and_add_batch(request).await?.into_inner().seen)
             }
             Operation::Add => {
                 let request = AddBatchRequest {
+                    filter,
                     keys,
-                    ..Default::default()
+                    request_id,
                 };
                 dedup.add_batch(request).await?;
                 Answer::Added
             }
         })
     });
-    written(operation, numbers, begin, answer.await)
+    let answer = answer.await;
+    record.take(request, begin, answer)
 }
 
-/// Batch after batch on a stream, until it breaks.
-pub async fn stream(dedup: &mut Dedup, mut next: impl FnMut() -> Vec<u64>) -> Vec<Call<u64>> {
-    const OPERATION: Operation = Operation::QueryAndAdd;
+/// Batch after batch on a stream, until there are no more or it breaks.
+pub async fn stream(
+    dedup: &mut Dedup,
+    record: &mut Record,
+    mut next: impl FnMut() -> Option<Request>,
+) -> bool {
     let (requests, receiver) = mpsc::channel(ON_THE_WAY);
-    let mut sent = std::collections::VecDeque::new();
-    let mut send = |sent: &mut std::collections::VecDeque<(Vec<u64>, u64)>| {
-        let numbers = next();
-        let request = QueryAndAddStreamRequest {
-            keys: names(&numbers),
-            ..Default::default()
+    let mut requests = Some(requests);
+    let mut sent = VecDeque::new();
+    let mut send = |sent: &mut VecDeque<(Request, u64)>| {
+        let Some(request) = next() else {
+            requests = None;
+            return;
         };
-        sent.push_back((numbers, now()));
+        let message = QueryAndAddStreamRequest {
+            filter: String::new(),
+            keys: names(&request.keys),
+            request_id: request.id(),
+        };
+        sent.push_back((request, now()));
         // It fails when the stream has ended, and then nothing is told of this batch either.
-        let _ = requests.try_send(request);
+        if let Some(requests) = &requests {
+            let _ = requests.try_send(message);
+        }
     };
-    let mut history = Vec::new();
     for _ in 0..ON_THE_WAY {
         send(&mut sent);
     }
@@ -123,39 +126,20 @@ pub async fn stream(dedup: &mut Dedup, mut next: impl FnMut() -> Vec<u64>) -> Ve
     if let Ok(answers) = answers {
         let mut answers = answers.into_inner();
         while let Ok(Some(answer)) = timely(answers.message()).await {
-            let (numbers, begin) = sent.pop_front().expect("an answer to nothing");
-            let answer = Ok(Answer::Seen(answer.seen));
-            history.extend(written(OPERATION, &numbers, begin, answer).0);
+            let (request, begin) = sent.pop_front().expect("an answer to nothing");
+            record.take(request, begin, Ok(Answer::Seen(answer.seen)));
             send(&mut sent);
         }
     }
-    for (numbers, begin) in sent {
+    let is_answered = sent.is_empty();
+    for (request, begin) in sent {
         let broken = Err(Status::unavailable("the stream has ended"));
-        history.extend(written(OPERATION, &numbers, begin, broken).0);
+        record.take(request, begin, broken);
     }
-    history
+    is_answered
 }
 
 async fn timely<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
     let late = |_| Status::deadline_exceeded("no answer");
     tokio::time::timeout(PATIENCE, call).await.map_err(late)?
-}
-
-/// The call of each key, and whether there was an answer.
-fn written(
-    operation: Operation,
-    keys: &[u64],
-    begin: u64,
-    answer: Result<Answer, Status>,
-) -> (Vec<Call<u64>>, bool) {
-    let end = now();
-    let calls = keys.iter().enumerate().map(|(place, &key)| match &answer {
-        Ok(Answer::Added) => Call::add(key, begin, end),
-        Ok(Answer::Seen(seen)) if operation == Operation::Query => {
-            Call::query(key, begin, end, seen[place])
-        }
-        Ok(Answer::Seen(seen)) => Call::query_and_add(key, begin, end, seen[place]),
-        Err(_) => Call::unknown(operation, key, begin),
-    });
-    (calls.collect(), answer.is_ok())
 }

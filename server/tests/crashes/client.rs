@@ -6,6 +6,7 @@ use std::{
     env,
     fs::File,
     io::{BufWriter, Write, stdin},
+    mem,
     time::Duration,
 };
 
@@ -16,6 +17,9 @@ use tonic::transport::Channel;
 
 use super::{
     calls::{self, Dedup},
+    record::Record,
+    request::Request,
+    retries,
     workload::Chance,
 };
 
@@ -23,6 +27,8 @@ use super::{
 pub const HISTORY: &str = "SEENSET_TEST_HISTORY";
 /// The number of the process.
 pub const NUMBER: &str = "SEENSET_TEST_CLIENT";
+/// The seed of the run.
+pub const SEED: &str = "SEENSET_TEST_SEED";
 /// When the test began, by the clock of histories.
 pub const BEGAN: &str = "SEENSET_TEST_BEGAN";
 
@@ -32,9 +38,12 @@ const CALLERS: u64 = 2;
 pub struct Client {
     history: BufWriter<File>,
     number: u64,
+    seed: u64,
     began: u64,
     /// The keys that the last server was asked for.
     asked: BTreeSet<u64>,
+    /// The calls that are to be repeated.
+    again: Vec<Request>,
 }
 
 impl Client {
@@ -45,8 +54,10 @@ impl Client {
         Some(Self {
             history: BufWriter::new(File::create(history).unwrap()),
             number: number(NUMBER),
+            seed: number(SEED),
             began: number(BEGAN),
             asked: BTreeSet::new(),
+            again: Vec::new(),
         })
     }
 
@@ -57,7 +68,9 @@ impl Client {
             .build()
             .unwrap();
         for (round, address) in stdin().lines().enumerate() {
-            let seed = round as u64 * 1000 + self.number * 100;
+            let seed = self
+                .seed
+                .wrapping_add(round as u64 * 1000 + self.number * 100);
             let history = runtime.block_on(self.work(&address.unwrap(), seed));
             for call in &history {
                 writeln!(self.history, "{}", call.to_line()).unwrap();
@@ -67,9 +80,14 @@ impl Client {
         self.history.flush().unwrap();
     }
 
-    async fn work(&self, address: &str, seed: u64) -> Vec<Call<u64>> {
+    async fn work(&mut self, address: &str, seed: u64) -> Vec<Call<u64>> {
         let began = self.began;
         let mut callers = JoinSet::new();
+        // Not given away before there is somebody to be asked.
+        if let Some(dedup) = connect(address).await {
+            let again = mem::take(&mut self.again);
+            callers.spawn(retries::repeat(dedup, again, Chance::new(seed + 40), began));
+        }
         for caller in 0..CALLERS {
             let Some(dedup) = connect(address).await else {
                 break;
@@ -79,9 +97,12 @@ impl Client {
         }
         if let Some(mut dedup) = connect(address).await {
             let mut chance = Chance::new(seed + 20);
-            callers.spawn(
-                async move { calls::stream(&mut dedup, || chance.keys(began, now())).await },
-            );
+            callers.spawn(async move {
+                let mut record = Record::default();
+                let next = || Some(request(Operation::QueryAndAdd, &mut chance, began));
+                calls::stream(&mut dedup, &mut record, next).await;
+                record
+            });
         }
         if let Some(dedup) = connect(address).await {
             callers.spawn(remembered(dedup, self.asked.iter().copied().collect()));
@@ -91,7 +112,13 @@ impl Client {
         {
             callers.spawn(stores(dedup, Chance::new(seed + 30)));
         }
-        callers.join_all().await.into_iter().flatten().collect()
+        let mut history = Vec::new();
+        for record in callers.join_all().await {
+            let (calls, again) = record.finish();
+            history.extend(calls);
+            self.again.extend(again);
+        }
+        history
     }
 }
 
@@ -109,48 +136,50 @@ fn operation(chance: &mut Chance) -> Operation {
     }
 }
 
-async fn singles(mut dedup: Dedup, mut chance: Chance, began: u64) -> Vec<Call<u64>> {
-    let mut history = Vec::new();
+/// A call of several keys.
+fn request(operation: Operation, chance: &mut Chance, began: u64) -> Request {
+    let keys = chance.keys(began, now());
+    Request::new(operation, keys, chance)
+}
+
+async fn singles(mut dedup: Dedup, mut chance: Chance, began: u64) -> Record {
+    let mut record = Record::default();
     loop {
-        let key = chance.key(began, now());
-        let (calls, answered) = calls::single(&mut dedup, operation(&mut chance), key).await;
-        history.extend(calls);
-        if !answered {
-            return history;
+        let keys = vec![chance.key(began, now())];
+        let request = Request::new(operation(&mut chance), keys, &mut chance);
+        if !calls::single(&mut dedup, request, &mut record).await {
+            return record;
         }
     }
 }
 
-async fn batches(mut dedup: Dedup, mut chance: Chance, began: u64) -> Vec<Call<u64>> {
-    let mut history = Vec::new();
+async fn batches(mut dedup: Dedup, mut chance: Chance, began: u64) -> Record {
+    let mut record = Record::default();
     loop {
-        let keys = chance.keys(began, now());
-        let (calls, answered) = calls::batch(&mut dedup, operation(&mut chance), &keys).await;
-        history.extend(calls);
-        if !answered {
-            return history;
+        let request = request(operation(&mut chance), &mut chance, began);
+        if !calls::batch(&mut dedup, request, &mut record).await {
+            return record;
         }
     }
 }
 
 /// Asks the server for all that the one before it was asked for.
-async fn remembered(mut dedup: Dedup, asked: Vec<u64>) -> Vec<Call<u64>> {
-    let mut history = Vec::new();
+async fn remembered(mut dedup: Dedup, asked: Vec<u64>) -> Record {
+    let mut record = Record::default();
     for keys in asked.chunks(1000) {
-        let (calls, answered) = calls::batch(&mut dedup, Operation::Query, keys).await;
-        history.extend(calls);
-        if !answered {
+        let query = Request::query(keys.to_vec());
+        if !calls::batch(&mut dedup, query, &mut record).await {
             break;
         }
     }
-    history
+    record
 }
 
 /// Snapshots follow each other, so that kills come while they are written and while the log is
 /// cut after them.
-async fn stores(mut dedup: Dedup, mut chance: Chance) -> Vec<Call<u64>> {
+async fn stores(mut dedup: Dedup, mut chance: Chance) -> Record {
     while dedup.store(StoreRequest::default()).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(chance.below(40))).await;
     }
-    Vec::new()
+    Record::default()
 }

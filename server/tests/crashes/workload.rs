@@ -12,11 +12,14 @@ pub fn keys_until(began: u64, now: u64) -> u64 {
     (now - began) / 1_000_000 * KEYS_EACH_MILLISECOND + RACED_FOR
 }
 
-/// The keys as they are sent.
+/// A key as it is sent.
+pub fn name(key: u64) -> String {
+    format!("https://example.com/{key}")
+}
+
+/// The keys of a batch.
 pub fn names(keys: &[u64]) -> Vec<String> {
-    keys.iter()
-        .map(|key| format!("https://example.com/{key}"))
-        .collect()
+    keys.iter().copied().map(name).collect()
 }
 
 /// Chance from a seed.
@@ -27,13 +30,24 @@ impl Chance {
         Self(seed)
     }
 
-    /// A number below another, which is not 0: SplitMix64.
-    pub fn below(&mut self, end: u64) -> u64 {
+    /// Any number: SplitMix64.
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut number = self.0;
         number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (number ^ (number >> 31)) % end
+        number ^ (number >> 31)
+    }
+
+    /// A number below another, which is not 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.number() % end
+    }
+
+    pub fn shuffle<T>(&mut self, things: &mut [T]) {
+        for index in (1..things.len()).rev() {
+            things.swap(index, self.below(index as u64 + 1) as usize);
+        }
     }
 
     /// A key that is in the race now or, in one case of four, any that was.

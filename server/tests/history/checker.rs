@@ -13,10 +13,19 @@ use crate::{
 pub struct Checker<K: Display> {
     keys: HashMap<K, Summary>,
     /// Calls with a request id, each of which may have had several tries.
-    named: HashMap<(K, Operation, String), Call<K>>,
+    named: HashMap<(K, Operation, String), Tries<K>>,
     differing: Vec<Violation<K>>,
     calls: u64,
     unknown: u64,
+}
+
+/// The tries of one call.
+#[derive(Debug)]
+struct Tries<K> {
+    /// All of them, as one.
+    call: Call<K>,
+    /// When the last of those began that were answered; 0 if none was.
+    last_begin: u64,
 }
 
 /// What a history that breaks no rule consists of. A test asserts with it that it has tested
@@ -31,6 +40,9 @@ pub struct Checked {
     pub keys: u64,
     /// The keys that a call was told to be new.
     pub won: u64,
+    /// Those of them that it was told of by a try that began when somebody else had seen the
+    /// key already: what nobody is told by a service that does not remember requests.
+    pub won_again: u64,
 }
 
 impl<K: Display> Default for Checker<K> {
@@ -55,10 +67,16 @@ impl<K: Display + Clone + Eq + Hash> Checker<K> {
             return;
         };
         let name = (call.key.clone(), call.course.operation, id);
-        let Some(known) = self.named.get_mut(&name) else {
-            self.named.insert(name, call);
+        let last_begin = match call.is_answered() {
+            true => call.course.begin,
+            false => 0,
+        };
+        let Some(tries) = self.named.get_mut(&name) else {
+            self.named.insert(name, Tries { call, last_begin });
             return;
         };
+        tries.last_begin = tries.last_begin.max(last_begin);
+        let known = &mut tries.call;
         let (before, now) = (known.course.outcome, call.course.outcome);
         if before == Outcome::Unknown {
             known.course.outcome = now;
@@ -78,8 +96,9 @@ impl<K: Display + Clone + Eq + Hash> Checker<K> {
     ///
     /// What does not.
     pub fn finish(mut self) -> Result<Checked, Violations<K>> {
-        for call in self.named.into_values() {
-            self.keys.entry(call.key).or_default().record(call.course);
+        for Tries { call, last_begin } in self.named.into_values() {
+            let summary = self.keys.entry(call.key).or_default();
+            summary.record_tries(call.course, last_begin);
         }
         let mut found = self.differing;
         for (key, summary) in &self.keys {
@@ -87,11 +106,13 @@ impl<K: Display + Clone + Eq + Hash> Checker<K> {
         }
         if found.is_empty() {
             let won = self.keys.values().filter(|key| key.has_winner());
+            let won_again = self.keys.values().filter(|key| key.is_won_again());
             return Ok(Checked {
                 calls: self.calls,
                 unknown: self.unknown,
                 keys: self.keys.len() as u64,
                 won: won.count() as u64,
+                won_again: won_again.count() as u64,
             });
         }
         found.sort_by_key(Violation::time);

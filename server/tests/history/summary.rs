@@ -21,6 +21,8 @@ pub(crate) struct Summary {
     told: Option<Course>,
     /// The last to begin of those that were told "not seen".
     not_seen: Option<Course>,
+    /// When the last try began that was told that the key is new, if there were several.
+    last_win: u64,
 }
 
 impl Summary {
@@ -45,6 +47,19 @@ impl Summary {
         if course.outcome == Outcome::New {
             keep(&mut self.not_seen, course, |kept| course.begin > kept.begin);
         }
+    }
+
+    /// Takes in a call of which there were tries, the last answered one since a time.
+    pub fn record_tries(&mut self, course: Course, last_begin: u64) {
+        self.record(course);
+        if course.wins() {
+            self.last_win = self.last_win.max(last_begin);
+        }
+    }
+
+    /// Whether the winner was told so by a try that began when others had seen the key.
+    pub fn is_won_again(&self) -> bool {
+        self.seen.is_some_and(|seen| seen.end < self.last_win)
     }
 
     /// Whether somebody was told that the key is new.

@@ -5,7 +5,7 @@ mod exhaustive;
 mod planted;
 mod simulation;
 
-use crate::{Call, Checked, Checker, Violations};
+use crate::{Call, Checked, Checker, Operation, Violations};
 
 fn check(history: &[Call<u64>]) -> Result<Checked, Violations<u64>> {
     let mut checker = Checker::default();
@@ -49,6 +49,32 @@ fn messages_name_the_key_and_both_calls() {
         "violations: 1\n  forgotten: query_and_add(7) from 1 to 2, told new; and after that \
          query(7) from 3 to 4, told new"
     );
+}
+
+/// A test that repeats calls asserts with it that some of them were recognised.
+#[test]
+fn a_key_that_a_repeated_call_wins_after_others_have_seen_it_is_counted() {
+    let lost = |begin| Call::unknown(Operation::QueryAndAdd, 7, begin).with_request_id("a");
+    let first = || Call::query_and_add(7, 1, 2, false).with_request_id("a");
+    let again = |begin| Call::query_and_add(7, begin, 9, false).with_request_id("a");
+    let seen = || Call::query(7, 3, 4, true);
+    for (history, won_again) in [
+        (vec![lost(1), seen(), again(5)], 1),
+        (vec![again(5), seen(), lost(1)], 1),
+        (vec![first(), seen(), again(5)], 1),
+        // It may have won only now, or was not asked again.
+        (vec![lost(1), seen(), again(4)], 0),
+        (vec![lost(1), again(5)], 0),
+        (vec![first(), seen()], 0),
+        (vec![first(), seen(), lost(5)], 0),
+    ] {
+        let checked = check(&history).unwrap();
+        assert_eq!(
+            (checked.won, checked.won_again),
+            (1, won_again),
+            "{history:?}"
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! What callers ask for, and may ask for again.
+
+use std::collections::HashMap;
+
+use seenset_history::{Call, Operation};
+
+use super::workload::Chance;
+
+/// A call, as it is sent, and sent again.
+#[derive(Clone)]
+pub struct Request {
+    pub operation: Operation,
+    pub keys: Vec<u64>,
+    /// Calls without one are not repeated.
+    pub id: Option<String>,
+    /// Whether there was a try before.
+    pub is_repeated: bool,
+}
+
+impl Request {
+    /// A call for keys; nearly all that change anything have ids.
+    pub fn new(operation: Operation, keys: Vec<u64>, chance: &mut Chance) -> Self {
+        let is_named = operation != Operation::Query && chance.below(8) > 0;
+        let mut half = || format!("{:016x}", chance.number());
+        Self {
+            operation,
+            keys,
+            id: is_named.then(|| half() + &half()),
+            is_repeated: false,
+        }
+    }
+
+    pub fn query(keys: Vec<u64>) -> Self {
+        Self {
+            operation: Operation::Query,
+            keys,
+            id: None,
+            is_repeated: false,
+        }
+    }
+
+    /// The same call, for some keys.
+    pub fn with_keys(&self, keys: Vec<u64>) -> Self {
+        Self {
+            keys,
+            ..self.clone()
+        }
+    }
+
+    /// The id as the contract has it.
+    pub fn id(&self) -> String {
+        self.id.clone().unwrap_or_default()
+    }
+
+    /// The calls of the keys, in their order, as tries of this one. Of a key that stands there
+    /// more than once the others are calls of their own.
+    pub fn tries(&self, calls: Vec<Call<u64>>) -> Vec<Call<u64>> {
+        let Some(id) = &self.id else {
+            return calls;
+        };
+        let mut times = HashMap::new();
+        let named = calls.into_iter().map(|call| {
+            let times = times.entry(*call.key()).or_insert(0);
+            *times += 1;
+            match *times {
+                1 => call.with_request_id(id),
+                times => call.with_request_id(&format!("{id}#{times}")),
+            }
+        });
+        named.collect()
+    }
+}

@@ -1,0 +1,67 @@
+//! The calls whose answers a killed server has kept for itself, repeated: as they were, or in
+//! other batches, as single calls and on streams.
+
+use seenset_history::{Operation, now};
+
+use super::{
+    calls::{self, Dedup},
+    record::Record,
+    request::Request,
+    workload::Chance,
+};
+
+/// Repeats the calls, until the server is gone.
+pub async fn repeat(
+    mut dedup: Dedup,
+    requests: Vec<Request>,
+    mut chance: Chance,
+    began: u64,
+) -> Record {
+    let mut record = Record::default();
+    let mut lives = true;
+    for request in requests {
+        // Somebody else has seen what the call is then still told to have won.
+        if lives && chance.below(2) == 0 {
+            let look = Request::query(request.keys.clone());
+            lives = calls::batch(&mut dedup, look, &mut record).await;
+        }
+        let mut parts = parts(&request, &mut chance, began).into_iter();
+        if lives && request.operation == Operation::QueryAndAdd && chance.below(2) == 0 {
+            lives = calls::stream(&mut dedup, &mut record, || parts.next()).await;
+        }
+        for part in parts {
+            lives = match part.keys.len() {
+                _ if !lives => {
+                    record.leave(part);
+                    false
+                }
+                1 if chance.below(2) == 0 => calls::single(&mut dedup, part, &mut record).await,
+                _ => calls::batch(&mut dedup, part, &mut record).await,
+            };
+        }
+    }
+    record
+}
+
+/// A call as it was, or its keys in other batches. Some of these have other keys as well.
+fn parts(request: &Request, chance: &mut Chance, began: u64) -> Vec<Request> {
+    if chance.below(3) == 0 {
+        return vec![request.clone()];
+    }
+    let mut keys = request.keys.clone();
+    keys.sort_unstable();
+    keys.dedup();
+    chance.shuffle(&mut keys);
+    let longest = match chance.below(3) {
+        0 => 1,
+        _ => 1 + chance.below(keys.len() as u64),
+    };
+    let parts = keys.chunks(longest as usize).map(|keys| {
+        let mut keys = keys.to_vec();
+        if chance.below(4) == 0 {
+            keys.push(chance.key(began, now()));
+        }
+        request.with_keys(keys)
+    });
+    parts.collect()
+}
