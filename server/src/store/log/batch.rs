@@ -137,6 +137,14 @@ impl BatchHeader {
         checksum
     }
 
+    /// Whether the bytes are a header's, whole or not, that names the checksum of the batch before:
+    /// but for a few bits, which no other has in common with it.
+    pub fn once_followed(bytes: &[u8; Self::BYTES], before: u64) -> bool {
+        let encoded: Encoded = bytemuck::pod_read_unaligned(bytes);
+        let differences = u64::from_le_bytes(encoded.previous) ^ before;
+        before != 0 && differences.count_ones() < 8
+    }
+
     /// What the bytes say, if they may be a header's.
     pub fn read(bytes: &[u8; Self::BYTES]) -> Option<Self> {
         let encoded: Encoded = bytemuck::pod_read_unaligned(bytes);

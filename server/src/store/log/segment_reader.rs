@@ -1,13 +1,13 @@
 //! Reads the batches of a segment, and finds its end.
 
-use std::{ops::ControlFlow, path::PathBuf};
+use std::{collections::HashSet, ops::ControlFlow, path::PathBuf};
 
 use super::{
     batch::{self, BatchHeader, MAX_BODY_BYTES},
     found::{FoundLog, FromTail, LogEnd, Torn},
     record::{self, Record},
     segment::{SegmentHeader, file_name},
-    tail::TailCopy,
+    tail::{Tail, TailCopy},
 };
 use crate::{
     planted::Bug,
@@ -51,6 +51,8 @@ pub(super) struct SegmentReader<'a> {
     /// How far it is on stable storage, as the batches say: each was written when those before it
     /// were as far as it tells.
     synced: u64,
+    /// The checksums of all batches that were read, if there is a tail.
+    checksums: HashSet<u64>,
 }
 
 impl<'a> SegmentReader<'a> {
@@ -84,6 +86,7 @@ impl<'a> SegmentReader<'a> {
             at: SegmentHeader::BYTES as u64,
             checksum: 0,
             synced: SegmentHeader::BYTES as u64,
+            checksums: HashSet::new(),
         })
     }
 
@@ -132,7 +135,7 @@ impl<'a> SegmentReader<'a> {
                     End::Told(_) => self.damaged(self.at, "a whole batch"),
                     End::Open => match self.torn() {
                         Ok(torn) => {
-                            found.torn = torn;
+                            found.torn = torn.or_else(|| self.torn_tail(found.end.checksum));
                             return Ok(());
                         }
                         Err(error) => error,
@@ -203,6 +206,9 @@ impl<'a> SegmentReader<'a> {
             }
             self.at += batch.len() as u64;
             self.checksum = header.checksum;
+            if !self.tail.is_empty() {
+                self.checksums.insert(header.checksum);
+            }
         }
         Ok(())
     }
@@ -261,6 +267,25 @@ impl<'a> SegmentReader<'a> {
             bytes: last - self.at,
             is_cut_off: false,
         }))
+    }
+
+    /// The tail, if it has what follows the end of the last segment, but not as it was written: as
+    /// a power cut may leave it, or a disk that damages files. `before` is the checksum of the last
+    /// batch in the segments before this one.
+    fn torn_tail(&self, before: u64) -> Option<Torn> {
+        let (tail, salt) = (self.tail, self.header.salt);
+        let before = match self.at > SegmentHeader::BYTES as u64 {
+            true => self.checksum,
+            false => before,
+        };
+        let went_on = tail.went_on(self.at, salt, before, &self.checksums);
+        went_on.then(|| Torn {
+            path: self.path.with_file_name(Tail::FILE),
+            // It is written round and round.
+            at: 0,
+            bytes: tail.bytes(),
+            is_cut_off: false,
+        })
     }
 
     /// Where the first whole batch begins from this place on.

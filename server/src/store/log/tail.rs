@@ -6,9 +6,9 @@
 //! not write it to the disk. A power cut may leave anything in it; what is read from it has to
 //! follow the batch before, as in a segment.
 
-use std::io;
+use std::{collections::HashSet, io};
 
-use super::batch::{self, BatchHeader};
+use super::batch::{self, BatchHeader, MAX_BODY_BYTES};
 use crate::store::{Disk, DiskFile, StoreError};
 
 /// The file, to be written.
@@ -93,6 +93,45 @@ impl TailCopy {
         batch.resize(BatchHeader::BYTES + header.body_bytes, 0);
         self.copy(at, batch)?;
         (batch::checksum(batch, salt) == header.checksum).then_some(header)
+    }
+
+    /// Whether there is no file, or nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The length of the file.
+    pub fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    /// Whether the log once went on from a place in the segment with a salt, of which the batches
+    /// with these checksums were read, behind the batch with the checksum `before`. So it did if
+    /// there is the beginning of a batch that follows, or any whole one that was not read.
+    pub fn went_on(&self, at: u64, salt: u64, before: u64, read: &HashSet<u64>) -> bool {
+        let mut head = [0; BatchHeader::BYTES];
+        if self.copy(at, &mut head).is_some() && BatchHeader::once_followed(&head, before) {
+            return true;
+        }
+        let mut batch = Vec::new();
+        let words = self.0.as_chunks::<8>().0.iter().enumerate();
+        let magics = words.filter(|(_, word)| word.starts_with(&batch::MAGIC));
+        // Of all bytes that look like a batch, checksums are computed of so many: see
+        // `SegmentReader::search`.
+        let mut patience = 2 * self.0.len() + MAX_BODY_BYTES;
+        for (index, _) in magics {
+            // Before the first word is the last.
+            let place = (8 * index + self.0.len() - batch::MAGIC_AT) as u64;
+            let found = self.batch(place, salt, &mut batch);
+            if found.is_some_and(|header| !read.contains(&header.checksum)) {
+                return true;
+            }
+            match patience.checked_sub(batch.len()) {
+                Some(left) => patience = left,
+                None => return true,
+            }
+        }
+        false
     }
 
     fn copy(&self, at: u64, to: &mut [u8]) -> Option<()> {

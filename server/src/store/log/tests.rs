@@ -242,8 +242,11 @@ fn a_kill_anywhere_loses_nothing_that_the_system_had() {
             let killed = disk.kill();
             let case = format!("seed {seed}, call {call}");
             let first = u64::from(worked.synced > 0);
-            let (records, ..) = read_from(&killed, first).unwrap();
+            let (records, _, torn) = read_from(&killed, first).unwrap();
             assert!(records.len() >= worked.handed_over, "{case}");
+            // Between the two writes of a batch that reaches beyond the end of the tail.
+            let is_half = worked.handed_over < worked.written.len();
+            assert!(torn.is_none() || is_half, "{case}: {torn:?}");
             assert!(worked.written.starts_with(&records), "{case}");
 
             // The next start has the same, and no more need of the tail, whenever it is killed in
@@ -271,6 +274,51 @@ fn a_kill_anywhere_loses_nothing_that_the_system_had() {
         }
     }
     assert!(from_tail > 1000, "{from_tail}");
+}
+
+/// Each batch that only the tail has is read, or it is told that there was more.
+#[test]
+fn every_flipped_bit_of_the_tail_is_found_or_harmless() {
+    let mut found_bits = 0;
+    for seed in 0..12 {
+        let (disk, mut chance) = (SimulatedDisk::default(), Chance::new(seed));
+        let mut log = open(&disk, LogEnd::default()).unwrap();
+        log.begin_tail(if seed % 2 == 0 { 512 } else { SEGMENT_BYTES })
+            .unwrap();
+        let records: Vec<Record> = (1..=30)
+            .map(|version| record(version, &mut chance))
+            .collect();
+        // Of a segment that goes on, and of one that has just been begun.
+        let synced = chance.below(10) as usize;
+        for (index, records) in records.chunks(3).enumerate() {
+            if index == synced {
+                log.sync().unwrap();
+                if log.unsynced_bytes() == 0 && chance.one_in(2) && index > 0 {
+                    log.roll(next(&log).unwrap()).unwrap();
+                }
+            }
+            write(&mut log, records).unwrap();
+        }
+        let killed = disk.kill();
+        drop(log);
+        let (found, _, torn) = read(&killed).unwrap();
+        assert_eq!((&found, torn), (&records, None), "seed {seed}");
+        let good = killed.contents(Tail::FILE).unwrap();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            killed.put(Tail::FILE, &bad);
+            let (found, _, torn) = read(&killed).unwrap();
+            if found == records {
+                continue;
+            }
+            let case = format!("seed {seed}, bit {bit}");
+            assert!(records.starts_with(&found), "{case}");
+            assert!(torn.expect(&case).path.ends_with(Tail::FILE), "{case}");
+            found_bits += 1;
+        }
+    }
+    assert!(found_bits > 1000, "{found_bits}");
 }
 
 /// Without the tail there is no more than what was synced.
