@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    durability::{at_once, check, key, start, work},
+    durability::{at_once, check, key, note, start, work},
     *,
 };
 use crate::store::{
@@ -24,35 +24,39 @@ const ERROR_WORKLOADS: u64 = 30;
 fn no_error_of_the_disk_makes_a_false_acknowledgement() {
     // Many workloads: a sync that failed is made good by the next one that covers it, so it has
     // to be the last one of what it is for.
-    let seeds = AtomicU64::new(0);
+    let (seeds, errors) = (AtomicU64::new(0), AtomicU64::new(0));
     at_once(|runtime| {
-        loop {
-            let seed = seeds.fetch_add(1, Ordering::Relaxed);
-            if seed >= ERROR_WORKLOADS {
-                return;
-            }
-            let disk = SimulatedDisk::default();
-            runtime.block_on(work(&disk, Durability::Always, seed));
-            for call in 0..disk.calls() {
-                let mut chance = Chance::new(seed ^ call);
-                let fault = match chance.below(4) {
-                    0 => Fault::Error(io::ErrorKind::StorageFull),
-                    1 => Fault::Error(io::ErrorKind::Interrupted),
-                    2 => Fault::Short,
-                    _ => Fault::Error(io::ErrorKind::Other),
-                };
-                // What is interrupted again and again is tried again and again.
-                let is_once = fault == Fault::Error(io::ErrorKind::Interrupted) || chance.one_in(2);
-                let count = if is_once { 1 } else { u64::MAX };
-                let disk = SimulatedDisk::default();
-                disk.fail(call, count, fault);
-                let history = runtime.block_on(work(&disk, Durability::Always, seed));
-                let found = disk.cut(&mut chance);
-                let case = format!("seed {seed}, call {call}, {fault:?}, {count} times");
-                runtime.block_on(check(&found, Durability::Always, &history, &case));
-            }
+        let seed = seeds.fetch_add(1, Ordering::Relaxed);
+        if seed >= ERROR_WORKLOADS {
+            return false;
         }
+        let disk = SimulatedDisk::default();
+        runtime.block_on(work(&disk, Durability::Always, seed));
+        for call in 0..disk.calls() {
+            let mut chance = Chance::new(seed ^ call);
+            let fault = match chance.below(4) {
+                0 => Fault::Error(io::ErrorKind::StorageFull),
+                1 => Fault::Error(io::ErrorKind::Interrupted),
+                2 => Fault::Short,
+                _ => Fault::Error(io::ErrorKind::Other),
+            };
+            // What is interrupted again and again is tried again and again.
+            let is_once = fault == Fault::Error(io::ErrorKind::Interrupted) || chance.one_in(2);
+            let count = if is_once { 1 } else { u64::MAX };
+            let disk = SimulatedDisk::default();
+            disk.fail(call, count, fault);
+            let history = runtime.block_on(work(&disk, Durability::Always, seed));
+            let found = disk.cut(&mut chance);
+            let case = format!("seed {seed}, call {call}, {fault:?}, {count} times");
+            runtime.block_on(check(&found, Durability::Always, &history, &case));
+            errors.fetch_add(1, Ordering::Relaxed);
+        }
+        true
     });
+    let errors = errors.into_inner();
+    note(format_args!(
+        "errors of the disk with `always`: {errors} errors, seeds 0..{ERROR_WORKLOADS}"
+    ));
 }
 
 /// Adds a key as soon as keys are accepted again.

@@ -1,6 +1,12 @@
 //! What is acknowledged is found after a crash, on a disk that keeps no more than it must.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    fmt::Display,
+    io::Write,
+    ops::Range,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+};
 
 use seenset_history::{Call, Checker, Operation, now};
 use tokio::runtime::Runtime;
@@ -270,59 +276,80 @@ fn number(name: &str) -> Option<u64> {
 /// So many workloads at once: their threads wait for each other most of the time.
 const AT_ONCE: usize = 8;
 
-/// Has each of several threads do its part, with a runtime of its own.
-pub(super) fn at_once(part: impl Fn(&Runtime) + Sync) {
-    std::thread::scope(|scope| {
+/// Has several threads, each with a runtime of its own, call `go_on` until it returns `false`; or
+/// until it panics in one of them, for that is found then.
+pub(super) fn at_once(go_on: impl Fn(&Runtime) -> bool + Sync) {
+    struct EndOnPanic<'a>(&'a AtomicBool);
+
+    impl Drop for EndOnPanic<'_> {
+        fn drop(&mut self) {
+            if thread::panicking() {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    let has_failed = AtomicBool::new(false);
+    thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 let mut builder = tokio::runtime::Builder::new_current_thread();
-                part(&builder.enable_time().build().unwrap());
+                let runtime = builder.enable_time().build().unwrap();
+                let _end = EndOnPanic(&has_failed);
+                let mut is_on = true;
+                while is_on && !has_failed.load(Ordering::Relaxed) {
+                    is_on = go_on(&runtime);
+                }
             });
         }
     });
 }
 
+/// Leaves a line of a test that passes: of what is printed the test's harness shows nothing then.
+pub(super) fn note(line: impl Display) {
+    writeln!(std::io::stderr(), "{line}").unwrap();
+}
+
 /// Cuts the power so many times while `work` goes on with a seed: for one seed after the other at
 /// every `stride`th call to the disk. `check` gets what is found then, what `work` has returned,
-/// and the name of the case. Prints the seeds.
+/// and the name of the case. Returns the seeds.
 pub(super) fn cut_power<T>(
     cuts: u64,
     stride: u64,
     work: impl Fn(&Runtime, &SimulatedDisk, u64) -> T + Sync,
     check: impl Fn(&Runtime, &SimulatedDisk, T, &str) + Sync,
-) {
+) -> Range<u64> {
     let (first, done) = (first_seed(), AtomicU64::new(0));
     let seeds = AtomicU64::new(first);
     at_once(|runtime| {
-        loop {
-            let seed = seeds.fetch_add(1, Ordering::Relaxed);
-            let disk = SimulatedDisk::default();
-            work(runtime, &disk, seed);
-            // The first calls are those of a start: other ones for each seed.
-            for call in (seed % stride..disk.calls()).step_by(stride as usize) {
-                if done.fetch_add(1, Ordering::Relaxed) >= cuts {
-                    return;
-                }
-                let disk = SimulatedDisk::default();
-                disk.fail(call, 1, Fault::PowerCut);
-                let result = work(runtime, &disk, seed);
-                let found = disk.cut(&mut Chance::new(seed ^ call));
-                check(
-                    runtime,
-                    &found,
-                    result,
-                    &format!("seed {seed}, call {call}"),
-                );
+        let seed = seeds.fetch_add(1, Ordering::Relaxed);
+        let disk = SimulatedDisk::default();
+        work(runtime, &disk, seed);
+        // The first calls are those of a start: other ones for each seed.
+        for call in (seed % stride..disk.calls()).step_by(stride as usize) {
+            if done.fetch_add(1, Ordering::Relaxed) >= cuts {
+                return false;
             }
+            let disk = SimulatedDisk::default();
+            disk.fail(call, 1, Fault::PowerCut);
+            let result = work(runtime, &disk, seed);
+            let found = disk.cut(&mut Chance::new(seed ^ call));
+            check(
+                runtime,
+                &found,
+                result,
+                &format!("seed {seed}, call {call}"),
+            );
         }
+        true
     });
-    println!("{cuts} cuts, seeds {first} to {}", seeds.into_inner());
+    first..seeds.into_inner()
 }
 
 #[test]
 fn a_power_cut_anywhere_loses_nothing_that_was_acknowledged() {
     let acknowledged = AtomicU64::new(0);
-    cut_power(
+    let seeds = cut_power(
         cuts(),
         1,
         |runtime, disk, seed| runtime.block_on(work(disk, Durability::Always, seed)),
@@ -333,8 +360,11 @@ fn a_power_cut_anywhere_loses_nothing_that_was_acknowledged() {
         },
     );
     let acknowledged = acknowledged.into_inner();
-    println!("{acknowledged} answers");
-    assert!(acknowledged > cuts(), "next to nothing was acknowledged");
+    let cuts = cuts();
+    note(format_args!(
+        "power cuts with `always`: {cuts} cuts, seeds {seeds:?}, {acknowledged} answers"
+    ));
+    assert!(acknowledged > cuts, "next to nothing was acknowledged");
 }
 
 #[test]
@@ -342,7 +372,8 @@ fn a_kill_anywhere_loses_nothing_that_was_acknowledged() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
-    for seed in 0..5 {
+    let (seeds, mut kills) = (0..5, 0);
+    for seed in seeds.clone() {
         let disk = SimulatedDisk::default();
         runtime.block_on(work(&disk, INTERVAL, seed));
         for call in 0..disk.calls() {
@@ -351,8 +382,12 @@ fn a_kill_anywhere_loses_nothing_that_was_acknowledged() {
             let history = runtime.block_on(work(&disk, INTERVAL, seed));
             let case = format!("seed {seed}, call {call}");
             runtime.block_on(check(&disk.kill(), INTERVAL, &history, &case));
+            kills += 1;
         }
     }
+    note(format_args!(
+        "kills with `interval`: {kills} kills, seeds {seeds:?}"
+    ));
 }
 
 /// What a killed process has written is known to the system alone: the next start relies on
@@ -362,7 +397,8 @@ fn a_power_cut_after_a_kill_loses_nothing_that_was_acknowledged() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
-    for seed in 0..3 {
+    let (seeds, mut cuts) = (0..3, 0);
+    for seed in seeds.clone() {
         let disk = SimulatedDisk::default();
         runtime.block_on(work(&disk, Durability::Always, seed));
         for call in 0..disk.calls() {
@@ -378,9 +414,13 @@ fn a_power_cut_after_a_kill_loses_nothing_that_was_acknowledged() {
                 history.extend(runtime.block_on(work(&disk, Durability::Always, seed + 100)));
                 let found = disk.cut(&mut chance);
                 runtime.block_on(check(&found, Durability::Always, &history, &case));
+                cuts += 1;
             }
         }
     }
+    note(format_args!(
+        "power cuts after kills, with `always`: {cuts} cuts, seeds {seeds:?}"
+    ));
 }
 
 /// The manifest that a start relies on may be known to the system alone: what it no longer names

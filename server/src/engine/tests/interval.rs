@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    durability::{cut_power, cuts, key, start},
+    durability::{cut_power, cuts, key, note, start},
     *,
 };
 use crate::store::simulated::{Chance, SimulatedDisk};
@@ -141,7 +141,7 @@ async fn work(disk: &SimulatedDisk, seed: u64) -> Told {
 fn a_power_cut_at_any_call_takes_no_more_than_the_interval_has() {
     let cuts = cuts() / CUTS_IN_ONE;
     let taking = AtomicU64::new(0);
-    cut_power(
+    let seeds = cut_power(
         cuts,
         STRIDE,
         |runtime, disk, seed| runtime.block_on(work(disk, seed)),
@@ -168,6 +168,8 @@ fn a_power_cut_at_any_call_takes_no_more_than_the_interval_has() {
         },
     );
     let taking = taking.into_inner();
-    println!("{taking} take anything");
+    note(format_args!(
+        "power cuts with `interval`: {cuts} cuts, seeds {seeds:?}, {taking} take anything"
+    ));
     assert!(taking > cuts / 8, "{taking} cuts that take anything");
 }
