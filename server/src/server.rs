@@ -211,7 +211,7 @@ impl Server {
             torn,
         } = self
             .engine
-            .recover_telling(Some(request), telling_from_time_to_time())
+            .recover_telling(Some(request), telling_every(PROGRESS_INTERVAL))
             .await?;
         if let Some(torn) = torn {
             let Torn {
@@ -399,10 +399,10 @@ fn call_span(request: &Request<()>) -> Span {
 }
 
 /// Leaves in the log how far a start has come, if it takes long.
-fn telling_from_time_to_time() -> impl FnMut(&Progress) {
+fn telling_every(interval: Duration) -> impl FnMut(&Progress) {
     let mut told = Instant::now();
     move |progress| {
-        if told.elapsed() < PROGRESS_INTERVAL {
+        if told.elapsed() < interval {
             return;
         }
         told = Instant::now();
@@ -469,3 +469,6 @@ fn memory_budget(limit: MemoryLimit) -> Result<u64, ServerError> {
         .map_or(u64::MAX, |limits| limits.total_memory);
     Ok(limit.bytes(system.total_memory().min(container)))
 }
+
+#[cfg(test)]
+mod tests;

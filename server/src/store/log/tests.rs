@@ -121,6 +121,30 @@ fn what_was_written_is_read_in_order() {
     assert_eq!(found.len(), 61);
 }
 
+#[test]
+fn a_newer_format_is_named() {
+    let (disk, _) = example(1);
+    let file = segment::file_name(2);
+    let mut bytes = disk.contents(&file).unwrap();
+    bytes[8..12].copy_from_slice(&(FORMAT + 1).to_le_bytes());
+    disk.put(&file, &bytes);
+    let error = read(&disk).unwrap_err();
+    let StoreError::NewerFormat {
+        path,
+        expected,
+        found,
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!(*path, disk.path().join(&file));
+    assert_eq!((*expected, *found), (FORMAT, FORMAT + 1));
+    let text = error.to_string();
+    for part in [&*file, "has format 2", "reads format 1"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
 /// Writes, syncs and opens segments at random until the power is cut or enough is done. Returns
 /// what was written, and how much of it was synced.
 fn work(disk: &SimulatedDisk, chance: &mut Chance) -> (Vec<Record>, usize) {
