@@ -2,13 +2,31 @@
 //!
 //! Each stands where somebody might well make it. In the program none can be switched on: there
 //! [`is_planted`](Bug::is_planted) is `false`, and the compiler takes it out. The tests ask the
-//! environment; which of them finds which bug stands in the `BANK` of this module's own.
+//! environment; which of them finds which bug stands in `found_by`, in this module's own.
 
-/// A bug that is not there unless a test has it planted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bug {
+/// Makes [`Bug`], and the list of all of them.
+macro_rules! bugs {
+    ($($(#[$doc:meta])* $bug:ident,)*) => {
+        /// A bug that is not there unless a test has it planted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Bug {
+            $($(#[$doc])* $bug,)*
+        }
+
+        #[cfg(test)]
+        impl Bug {
+            const ALL: &[Self] = &[$(Self::$bug),*];
+        }
+    };
+}
+
+bugs! {
     /// The directory is not synced when the manifest has been replaced.
-    DirectorySyncLeftOut,
+    ManifestNameNotSynced,
+    /// The directory is not synced when a segment of the log has been given its name.
+    SegmentNameNotSynced,
+    /// The directory is not synced when a file of snapshots has been made.
+    SnapshotNameNotSynced,
     /// The manifest is written in its place, and not beside it and renamed.
     ManifestInPlace,
     /// A file of snapshots is not synced before the manifest names it.
@@ -46,6 +64,8 @@ pub(crate) enum Bug {
     ShortWriteTaken,
     /// Whoever finds a key does not wait until that is in the log.
     SeenWithoutWaiting,
+    /// The same where it finds the key in a batch.
+    BatchSeenWithoutWaiting,
     /// Calls add keys that the log may have no room for.
     NoReservation,
     /// A start takes the last whole batch for a torn one.
@@ -58,7 +78,7 @@ pub(crate) enum Bug {
     FoundNotSettled,
     /// A start leaves out a version that the snapshots do not hold.
     ReplayLeavesOut,
-    /// Whether a key is new is found out under one lock, and its bits are set under the next.
+    /// The bits of a key are tested and set one by one, and the lock is let go in between.
     BitByBit,
     /// The ids of requests do not come to the log.
     RequestNotLogged,
@@ -93,85 +113,61 @@ mod tests {
 
     const VARIABLE: &str = "SEENSET_PLANTED";
 
-    /// Each bug, and a test that fails with it.
-    const BANK: [(Bug, &str); 28] = [
-        (DirectorySyncLeftOut, POWER_CUT),
-        (ManifestInPlace, POWER_CUT),
-        (SnapshotNotSynced, POWER_CUT),
-        (
-            RemovedTooEarly,
-            "store::snapshot::tests::a_filter_is_as_before_or_as_after",
-        ),
-        (
-            DirtyMarkClearedTooEarly,
-            "engine::guarded::tests::a_store_that_fails_is_made_again_in_full",
-        ),
-        (
-            SnapshotAheadOfTheLog,
-            "engine::tests::requests::no_snapshot_is_ahead_of_the_log",
-        ),
-        (
-            SnapshotAmidCalls,
-            "engine::guarded::tests::a_store_begins_between_calls",
-        ),
-        (
-            PageNotVerified,
-            "store::snapshot::tests::damage_anywhere_is_noticed",
-        ),
-        (
-            PageNotSalted,
-            "store::snapshot::tests::what_is_in_the_place_of_another_is_found",
-        ),
-        (LogNotSynced, POWER_CUT),
-        (AnswerBeforeSync, POWER_CUT),
-        (
-            NotHeldBack,
-            "engine::tests::interval::a_power_cut_takes_no_more_than_the_interval_has",
-        ),
-        (FailedSyncBelieved, ERRORS),
-        (
-            UnsyncedForgotten,
-            "engine::tests::disk_errors::a_full_disk_refuses_keys_until_there_is_room",
-        ),
-        (
-            RoomGivenBackTooEarly,
-            "store::log::tests::failing::a_segment_that_is_closed_keeps_no_room",
-        ),
-        (
-            RecoveredInPart,
-            "store::log::tests::failing::what_is_recovered_is_there_as_a_whole",
-        ),
-        (
-            SaltNotKept,
-            "store::log::tests::failing::what_is_recovered_is_there_as_a_whole",
-        ),
-        (ShortWriteTaken, ERRORS),
-        (SeenWithoutWaiting, POWER_CUT),
-        (
-            NoReservation,
-            "engine::tests::disk_errors::keys_that_the_log_has_no_room_for_are_refused_whole",
-        ),
-        (TailCutTooFar, POWER_CUT_AFTER_KILL),
-        (
-            BatchesNotChained,
-            "store::log::tests::batches_that_are_swapped_are_found",
-        ),
-        (TailNotRead, KILL),
-        (FoundNotSettled, POWER_CUT_AFTER_KILL),
-        (ReplayLeavesOut, POWER_CUT),
-        (
-            BitByBit,
-            "engine::guarded::tests::one_winner_of_two_in_step",
-        ),
-        (
-            RequestNotLogged,
-            "engine::tests::requests::a_request_whose_answer_a_power_cut_took_is_answered_after_it",
-        ),
-        (
-            RequestCutOff,
-            "engine::tests::requests::a_repeated_request_gets_its_first_answer_also_after_crashes_and_stores",
-        ),
-    ];
+    /// The tests that fail with a bug.
+    fn found_by(bug: Bug) -> &'static [&'static str] {
+        match bug {
+            ManifestNameNotSynced => &[POWER_CUT],
+            SegmentNameNotSynced => &[POWER_CUT],
+            SnapshotNameNotSynced => &[POWER_CUT],
+            ManifestInPlace => &[POWER_CUT],
+            SnapshotNotSynced => &[POWER_CUT],
+            RemovedTooEarly => &["store::snapshot::tests::a_filter_is_as_before_or_as_after"],
+            DirtyMarkClearedTooEarly => {
+                &["engine::guarded::tests::a_store_that_fails_is_made_again_in_full"]
+            }
+            SnapshotAheadOfTheLog => &["engine::tests::requests::no_snapshot_is_ahead_of_the_log"],
+            SnapshotAmidCalls => &["engine::guarded::tests::a_store_begins_between_calls"],
+            PageNotVerified => &["store::snapshot::tests::damage_anywhere_is_noticed"],
+            PageNotSalted => &["store::snapshot::tests::what_is_in_the_place_of_another_is_found"],
+            LogNotSynced => &[POWER_CUT],
+            AnswerBeforeSync => &[POWER_CUT],
+            NotHeldBack => {
+                &["engine::tests::interval::a_power_cut_takes_no_more_than_the_interval_has"]
+            }
+            FailedSyncBelieved => &[ERRORS],
+            UnsyncedForgotten => {
+                &["engine::tests::disk_errors::a_full_disk_refuses_keys_until_there_is_room"]
+            }
+            RoomGivenBackTooEarly => {
+                &["store::log::tests::failing::a_segment_that_is_closed_keeps_no_room"]
+            }
+            RecoveredInPart => {
+                &["store::log::tests::failing::what_is_recovered_is_there_as_a_whole"]
+            }
+            SaltNotKept => &["store::log::tests::failing::what_is_recovered_is_there_as_a_whole"],
+            ShortWriteTaken => &[ERRORS],
+            SeenWithoutWaiting => &[POWER_CUT],
+            BatchSeenWithoutWaiting => &[POWER_CUT],
+            NoReservation => {
+                &["engine::tests::disk_errors::keys_that_the_log_has_no_room_for_are_refused_whole"]
+            }
+            TailCutTooFar => &[POWER_CUT_AFTER_KILL],
+            BatchesNotChained => &["store::log::tests::batches_that_are_swapped_are_found"],
+            TailNotRead => &[KILL],
+            FoundNotSettled => &[POWER_CUT_AFTER_KILL],
+            ReplayLeavesOut => &[POWER_CUT],
+            BitByBit => &[
+                "engine::guarded::tests::one_winner_of_two_in_step",
+                "engine::guarded::tests::one_winner_of_two_batches_in_step",
+            ],
+            RequestNotLogged => &[
+                "engine::tests::requests::a_request_whose_answer_a_power_cut_took_is_answered_after_it",
+            ],
+            RequestCutOff => &[
+                "engine::tests::requests::a_repeated_request_gets_its_first_answer_also_after_crashes_and_stores",
+            ],
+        }
+    }
 
     const POWER_CUT: &str =
         "engine::tests::durability::a_power_cut_anywhere_loses_nothing_that_was_acknowledged";
@@ -184,9 +180,8 @@ mod tests {
 
     pub(super) static PLANTED: LazyLock<Option<Bug>> = LazyLock::new(|| {
         let name = env::var(VARIABLE).ok()?;
-        let bugs = BANK.into_iter().map(|(bug, _)| bug);
-        let planted = bugs.into_iter().find(|bug| format!("{bug:?}") == name);
-        Some(planted.expect("a bug of the bank"))
+        let planted = Bug::ALL.iter().find(|bug| format!("{bug:?}") == name);
+        Some(*planted.expect("the name of a bug"))
     });
 
     fn run(test: &str, bug: Bug) -> Output {
@@ -201,7 +196,8 @@ mod tests {
     /// That the tests pass without any bug is seen where they run by themselves.
     #[test]
     fn each_is_found() {
-        let missed = BANK.into_iter().filter(|&(bug, test)| {
+        let tests = |&bug: &Bug| found_by(bug).iter().map(move |&test| (bug, test));
+        let missed = Bug::ALL.iter().flat_map(tests).filter(|&(bug, test)| {
             let Output { stdout, .. } = run(test, bug);
             // Not zero, as it would be of a test that has been given another name.
             !String::from_utf8_lossy(&stdout).contains("0 passed; 1 failed")

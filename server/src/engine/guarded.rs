@@ -20,6 +20,7 @@
 //!   greater than V. So "what changed since V" is the list of shards with a greater version.
 
 mod batch;
+mod bit_by_bit;
 mod shards;
 mod snapshots;
 
@@ -264,17 +265,10 @@ impl GuardedFilter {
     #[inline]
     fn insert(&self, hash: KeyHash, change: Change<'_>) -> Answer<bool> {
         let Change { room, mut turn } = change;
-        let was_seen = Bug::BitByBit.is_planted() && {
-            let seen = self.contains(hash).value;
-            // So that others come between on busy cores too.
-            std::thread::yield_now();
-            seen
-        };
+        let bit_by_bit = Bug::BitByBit.is_planted();
+        let bit_by_bit = bit_by_bit.then(|| self.insert_bit_by_bit(hash));
         let mut shard = self.shards.write(self.shape.shard(hash));
-        let mut bits_added = self.shape.insert(&mut shard.words, hash);
-        if Bug::BitByBit.is_planted() {
-            bits_added = u32::from(!was_seen);
-        }
+        let bits_added = bit_by_bit.unwrap_or_else(|| self.shape.insert(&mut shard.words, hash));
         if bits_added == 0 {
             let rests_on = match Bug::SeenWithoutWaiting.is_planted() {
                 true => 0,

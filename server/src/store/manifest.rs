@@ -205,7 +205,7 @@ impl Manifest {
         }
         prepare().map_err(failed(false))?;
         let replaced = disk.rename(&temporary, Self::FILE);
-        if Bug::DirectorySyncLeftOut.is_planted() {
+        if Bug::ManifestNameNotSynced.is_planted() {
             return replaced.map_err(failed(true));
         }
         // Whether a rename that failed has been done is the system's secret.

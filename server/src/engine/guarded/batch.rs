@@ -9,10 +9,14 @@ use std::{slice, sync::atomic::Ordering};
 
 use parking_lot::RwLock;
 
-use super::{Answer, Change, GuardedFilter, note, shards::Stripe};
+use super::{
+    Answer, Change, GuardedFilter, note,
+    shards::{Shard, Stripe},
+};
 use crate::{
     engine::{Keys, journal::Room, region::fetch_to_write},
     filter::hash::KeyHash,
+    planted::Bug,
 };
 
 /// The cache lines that are fetched at once, ahead of use: enough to cover the latency of
@@ -31,7 +35,7 @@ impl GuardedFilter {
             let shards = stripe.read();
             self.shape
                 .contains_each(&shards, first_shard, keys, |key, shard, there| {
-                    if there {
+                    if there && !Bug::BatchSeenWithoutWaiting.is_planted() {
                         rests_on = shard.state.version.max(rests_on);
                     }
                     set(&mut seen, key, there);
@@ -68,18 +72,28 @@ impl GuardedFilter {
         let mut seen = vec![true; keys.iter().len()];
         let (mut own_version, mut new, mut rests_on) = (None, 0, 0);
         let places = self.visit(keys, |stripe, first_shard, keys| {
-            let mut shards = stripe.write();
-            self.shape
-                .insert_each(&mut shards, first_shard, keys, |key, shard, bits_added| {
-                    if bits_added == 0 {
+            let mut tell = |key, shard: &mut Shard, bits_added| {
+                if bits_added == 0 {
+                    if !Bug::BatchSeenWithoutWaiting.is_planted() {
                         rests_on = shard.state.version.max(rests_on);
-                        return;
                     }
-                    let version = *own_version.get_or_insert_with(|| self.next_version());
-                    note(shard, bits_added, version);
-                    new += 1;
-                    set(&mut seen, key, false);
-                });
+                    return;
+                }
+                let version = *own_version.get_or_insert_with(|| self.next_version());
+                note(shard, bits_added, version);
+                new += 1;
+                set(&mut seen, key, false);
+            };
+            if Bug::BitByBit.is_planted() {
+                for (key, hash) in keys {
+                    let bits_added = self.insert_bit_by_bit(hash);
+                    let mut shard = self.shards.write(self.shape.shard(hash));
+                    tell(key, &mut shard, bits_added);
+                }
+                return;
+            }
+            self.shape
+                .insert_each(&mut stripe.write(), first_shard, keys, tell);
         });
         if let Some(version) = own_version {
             let is_new = |place: &&Place| seen.get(place.key as usize) == Some(&false);

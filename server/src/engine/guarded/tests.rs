@@ -175,28 +175,31 @@ fn one_winner() {
     }
 }
 
-/// Two threads ask for one key at the same moment, and then for the next.
-#[test]
-fn one_winner_of_two_in_step() {
+/// Two threads ask for the same keys at the same moment, and then for the next: so many at once.
+fn race_in_step(
+    keys_at_once: usize,
+    ask: impl Fn(&GuardedFilter, Vec<String>) -> Vec<bool> + Sync,
+) {
     const KEYS: usize = 20_000;
     let filter = filter(Layout::Blocked, 1_000_000);
     let arrived = AtomicUsize::new(0);
     let race = || {
-        let won = |index: &usize| {
+        let mut won = HashSet::new();
+        for (step, first) in (0..KEYS).step_by(keys_at_once).enumerate() {
             arrived.fetch_add(1, Ordering::AcqRel);
             let mut patience = 200;
-            while arrived.load(Ordering::Acquire) < 2 * (index + 1) {
+            while arrived.load(Ordering::Acquire) < 2 * (step + 1) {
                 match patience {
                     0 => thread::yield_now(),
                     _ => patience -= 1,
                 }
             }
-            let key = key(*index);
-            !filter
-                .query_and_add(key.as_bytes(), Change::default())
-                .value
-        };
-        (0..KEYS).filter(won).collect::<HashSet<_>>()
+            let keys = first..first + keys_at_once;
+            let seen = ask(&filter, keys.clone().map(key).collect());
+            let new = keys.zip(seen).filter(|(_, seen)| !seen);
+            won.extend(new.map(|(index, _)| index));
+        }
+        won
     };
     let [one, other] = thread::scope(|scope| {
         let [one, other] = [scope.spawn(race), scope.spawn(race)];
@@ -206,6 +209,25 @@ fn one_winner_of_two_in_step() {
     assert_eq!(twice, 0, "keys with two winners");
     // Without one is a false positive.
     assert!(one.len() + other.len() >= KEYS - 1);
+}
+
+#[test]
+fn one_winner_of_two_in_step() {
+    race_in_step(1, |filter, keys| {
+        let ask = |key: &String| {
+            filter
+                .query_and_add(key.as_bytes(), Change::default())
+                .value
+        };
+        keys.iter().map(ask).collect()
+    });
+}
+
+#[test]
+fn one_winner_of_two_batches_in_step() {
+    race_in_step(8, |filter, keys| {
+        filter.query_and_add_batch(&keys, Change::default()).value
+    });
 }
 
 /// Snapshots taken while writers are at work hold everything that was acknowledged before

@@ -1,0 +1,49 @@
+//! What [`Bug::BitByBit`](crate::planted::Bug) does.
+
+use std::{collections::BTreeMap, thread};
+
+use super::GuardedFilter;
+use crate::filter::hash::KeyHash;
+
+impl GuardedFilter {
+    /// Adds a key as atomic operations on single bits would, with
+    /// the lock let go between any two of them, and returns how many bits it has set.
+    pub(super) fn insert_bit_by_bit(&self, hash: KeyHash) -> u32 {
+        let index = self.shape.shard(hash);
+        let mut missing = Vec::new();
+        {
+            let mut shard = self.shards.write(index);
+            let mut before = BTreeMap::new();
+            self.shape.visit_lines(hash, |line| {
+                let words = shard.words.iter().copied().enumerate();
+                before.extend(words.skip(line).take(8));
+            });
+            self.shape.insert(&mut shard.words, hash);
+            for (index, before) in before {
+                let Some(word) = shard.words.get_mut(index) else {
+                    continue;
+                };
+                let bits = (0..64).map(|bit| 1 << bit);
+                missing.extend(
+                    bits.filter(|bit| *word & !before & bit != 0)
+                        .map(|bit| (index, bit)),
+                );
+                *word = before;
+            }
+        }
+        let mut bits_added = 0;
+        for (word, bit) in missing {
+            if let Some(word) = self.shards.write(index).words.get_mut(word)
+                && *word & bit == 0
+            {
+                *word |= bit;
+                bits_added += 1;
+            }
+            if bits_added == 1 {
+                // So that others come between on busy cores too.
+                thread::yield_now();
+            }
+        }
+        bits_added
+    }
+}
