@@ -182,6 +182,10 @@ fn inspect_filter(
 
 fn inspect_log(directory: &DataDirectory) -> Result<LogFindings, StoreError> {
     let mut findings = LogFindings::default();
+    if directory.log_from().is_none() {
+        // What segments there are the next start removes.
+        return Ok(findings);
+    }
     let log = directory.log()?;
     let mut keys = 0;
     let found = log.read(

@@ -353,3 +353,14 @@ fn saving_may_be_cut_short_anywhere() {
         }
     }
 }
+
+/// A start removes it unread.
+#[test]
+fn a_segment_that_nobody_needs_is_no_damage() {
+    let disk = SimulatedDisk::default();
+    DataDirectory::on(Arc::new(disk.clone())).unwrap();
+    disk.put("0000000000000074.log", b"short");
+    assert!(is_whole(&inspect(&disk)));
+    read(&disk).unwrap();
+    assert_eq!(disk.contents("0000000000000074.log"), None);
+}
