@@ -7,9 +7,11 @@ use libfuzzer_sys::fuzz_target;
 use seenset_fuzz::{
     edit::{self, Edit, Name},
     files::Files,
+    inspection::inspect,
     repair::Repairs,
     start::start,
 };
+use seenset_server::store::fuzzing;
 
 #[derive(Debug, Arbitrary)]
 struct Input {
@@ -22,9 +24,11 @@ struct Input {
 }
 
 fuzz_target!(|input: Input| {
-    let kept: &[(&str, &[u8])] = match input.format % 3 {
-        1 => &FORMAT_1,
-        2 => &FORMAT_2,
+    fuzzing::restart_salts();
+    let kept: &[(&str, &[u8])] = match input.format % 4 {
+        1 => &SNAPSHOT_1,
+        2 => &SNAPSHOT_2,
+        3 => &LOG_1,
         _ => &[],
     };
     let kept = kept
@@ -36,6 +40,7 @@ fuzz_target!(|input: Input| {
     edit::apply(&input.edits, &mut files);
     input.repairs.apply(&mut files);
     start(&files);
+    inspect(&files);
 });
 
 /// A file that a server of a format left, as the tests of the server keep it.
@@ -48,13 +53,24 @@ macro_rules! kept {
     };
 }
 
-const FORMAT_1: [(&str, &[u8]); 2] = [
+const SNAPSHOT_1: [(&str, &[u8]); 2] = [
     kept!("snapshot-1", "classic.snapshot"),
     kept!("snapshot-1", "default.snapshot"),
 ];
 
-const FORMAT_2: [(&str, &[u8]); 3] = [
+const SNAPSHOT_2: [(&str, &[u8]); 3] = [
     kept!("snapshot-2", "MANIFEST"),
     kept!("snapshot-2", "classic.snapshot.0000000000000005"),
     kept!("snapshot-2", "default.snapshot.0000000000000006"),
+];
+
+const LOG_1: [(&str, &[u8]); 8] = [
+    kept!("log-1", "MANIFEST"),
+    kept!("log-1", "classic.snapshot.0000000000000006"),
+    kept!("log-1", "default.snapshot.0000000000000003"),
+    kept!("log-1", "0000000000000001.log"),
+    kept!("log-1", "0000000000000002.log"),
+    kept!("log-1", "0000000000000003.log"),
+    kept!("log-1", "0000000000000004.log"),
+    kept!("log-1", "log.tail"),
 ];

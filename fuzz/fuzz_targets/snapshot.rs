@@ -5,4 +5,6 @@
 use libfuzzer_sys::fuzz_target;
 use seenset_fuzz::{start::start, written::Written};
 
-fuzz_target!(|written: Written| start(&written.files()));
+fuzz_target!(|written: Written| {
+    start(&written.files());
+});

@@ -10,6 +10,7 @@
 pub mod edit;
 pub mod files;
 pub mod filter;
+pub mod inspection;
 pub mod log;
 pub mod repair;
 pub mod start;

@@ -10,6 +10,8 @@ use seenset_server::{
 const MOST_STEPS: usize = 32;
 /// The room of a segment: it takes two pages, so that one can be given back.
 const SEGMENT_BYTES: u64 = 4096 + 512;
+/// The length of the tail: less than that of a segment, as it is where segments are large.
+const TAIL_BYTES: u64 = 1024;
 /// No batch is larger, so that each has room in a segment.
 const MOST_BATCH_BYTES: u64 = 400;
 
@@ -93,7 +95,7 @@ impl Log {
             .read(|_| Ok::<_, StoreError>(()), &mut Err)?;
         let mut log = directory.open_log(&mut found, SEGMENT_BYTES)?;
         if self.has_tail {
-            log.begin_tail(SEGMENT_BYTES)?;
+            log.begin_tail(TAIL_BYTES)?;
         }
         Ok(log)
     }

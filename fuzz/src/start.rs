@@ -17,7 +17,7 @@ use crate::files::{self, Files};
 const MAX_FILTER_BYTES: u64 = 64 << 20;
 
 /// The room of a segment.
-const LOG_BYTES: u64 = 2 * 4096;
+pub const LOG_BYTES: u64 = 2 * 4096;
 
 /// What a directory holds.
 #[derive(Debug, PartialEq)]
@@ -35,7 +35,9 @@ struct Stored {
 }
 
 /// What came of reading a directory.
-struct Start {
+pub struct Start {
+    /// Whether no filter was left out because it is too large.
+    pub is_all: bool,
     found: Found,
     /// The files of each filter that was read.
     files: BTreeMap<FilterName, SnapshotFiles>,
@@ -43,20 +45,24 @@ struct Start {
 }
 
 /// Starts on these files. If it starts, then again, after a log has been opened and after a
-/// store of each filter.
+/// store of each filter. Tells whether it has.
 ///
 /// # Panics
 ///
 /// If an error names no file, or a later start does not find what the first one found.
-pub fn start(files: &Files) {
+pub fn start(files: &Files) -> bool {
     let disk = files::disk(files);
     let directory = files::open(&disk);
     match directory.and_then(|directory| Ok((read(&directory)?, directory))) {
         Ok((start, directory)) => {
             let went_on = go_on(&disk, directory, start);
             went_on.expect("a server that started once starts again");
+            true
         }
-        Err(error) => check(&error),
+        Err(error) => {
+            check(&error);
+            false
+        }
     }
 }
 
@@ -66,6 +72,7 @@ fn go_on(disk: &SimulatedDisk, directory: DataDirectory, start: Start) -> Result
         found: first,
         files,
         mut log,
+        ..
     } = start;
     assert!(log.torn.as_ref().is_none_or(|torn| torn.bytes > 0));
     // The first batch says where the log ends before it.
@@ -106,7 +113,12 @@ fn go_on(disk: &SimulatedDisk, directory: DataDirectory, start: Start) -> Result
 }
 
 /// Reads the filters and the log, as a start does.
-fn read(directory: &DataDirectory) -> Result<Start, StoreError> {
+///
+/// # Errors
+///
+/// [`StoreError`], where a server would not start.
+pub fn read(directory: &DataDirectory) -> Result<Start, StoreError> {
+    let mut is_all = true;
     let mut filters = BTreeMap::new();
     let mut files = BTreeMap::new();
     for name in directory.filters() {
@@ -117,6 +129,7 @@ fn read(directory: &DataDirectory) -> Result<Start, StoreError> {
         let header = reader.header().clone();
         let shape = Shape::of(&header.spec);
         if shape.bit_count() / 8 > MAX_FILTER_BYTES {
+            is_all = false;
             continue;
         }
         let mut shards = BTreeMap::new();
@@ -137,7 +150,12 @@ fn read(directory: &DataDirectory) -> Result<Start, StoreError> {
         &mut Err,
     )?;
     let found = Found { filters, records };
-    Ok(Start { found, files, log })
+    Ok(Start {
+        is_all,
+        found,
+        files,
+        log,
+    })
 }
 
 /// Tells words from others.
@@ -149,7 +167,11 @@ fn checksum(words: &[u64]) -> u64 {
 const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// An error names the file.
-fn check(error: &StoreError) {
+///
+/// # Panics
+///
+/// If it does not.
+pub fn check(error: &StoreError) {
     let path = match error {
         StoreError::InDoubt(error) => return check(error),
         StoreError::Damaged { path, .. }

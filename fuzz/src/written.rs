@@ -1,7 +1,10 @@
 //! Directories as the ordinary writers leave them: where edits begin.
 
 use arbitrary::Arbitrary;
-use seenset_server::store::{StoreError, fuzzing::SimulatedDisk};
+use seenset_server::store::{
+    StoreError,
+    fuzzing::{self, SimulatedDisk},
+};
 
 use crate::{
     edit::{self, Edit},
@@ -35,6 +38,8 @@ impl Written {
     ///
     /// If they cannot be written, or the repairs do not take them for good as they are.
     pub fn files(&self) -> Files {
+        // An input does the same whenever it is tried.
+        fuzzing::restart_salts();
         let disk = SimulatedDisk::default();
         self.write(&disk).expect("a disk without faults");
         let mut files = files::on(&disk);
@@ -46,7 +51,6 @@ impl Written {
             let is_good = repaired.get(name) == Some(bytes);
             assert!(is_good, "the repairs change {name} as it was written");
         }
-        desalt(&mut files);
         edit::apply(&self.edits, &mut files);
         self.repairs.apply(&mut files);
         files
@@ -63,16 +67,4 @@ impl Written {
         }
         Ok(())
     }
-}
-
-/// Takes out what is random in the files, so that an input does the same whenever it is tried:
-/// the salts of segments.
-fn desalt(files: &mut Files) {
-    let segments = files.iter_mut().filter(|(name, _)| name.ends_with(".log"));
-    for (salt, (_, bytes)) in (1_u64..).zip(segments) {
-        if let Some(field) = bytes.get_mut(24..32) {
-            field.copy_from_slice(&salt.to_le_bytes());
-        }
-    }
-    Repairs::ALL.apply(files);
 }

@@ -5,18 +5,30 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::{Repairs, long, put, seal};
 use crate::files::Files;
 
+const TAIL: &str = "log.tail";
 const HEADER_BYTES: usize = 64;
 const BATCH_HEADER_BYTES: usize = 32;
 
-/// A place between two batches, and the checksum of the one before it.
-type Place = (u64, u64);
+/// A place between two batches.
+struct Place {
+    at: u64,
+    /// The checksum of the batch before it, as it was found and as it is now.
+    found: u64,
+    checksum: u64,
+}
 
-/// Repairs all segments. Batches are looked for as long as one follows the other.
+/// Repairs all segments, and of the tail what goes on where their batches end.
 pub fn repair(repairs: Repairs, files: &mut Files) {
+    let mut tail = files.remove(TAIL);
     // The number of the segment before, and where the log may end there or before.
-    let mut before: (u64, Vec<Place>) = (0, vec![(0, 0)]);
+    let begin = Place {
+        at: 0,
+        found: 0,
+        checksum: 0,
+    };
+    let mut before: (u64, Vec<Place>) = (0, vec![begin]);
     // Their names are as long as each other, so they come in their order.
-    for (name, bytes) in files {
+    for (name, bytes) in files.iter_mut() {
         let Some(number) = number(name).filter(|_| bytes.len() >= HEADER_BYTES) else {
             continue;
         };
@@ -25,13 +37,22 @@ pub fn repair(repairs: Repairs, files: &mut Files) {
         }
         let (last, ends) = &before;
         let ends = if last + 1 == number { &**ends } else { &[] };
-        let places = batches(repairs, bytes, ends);
+        let mut chain = Chain {
+            repairs,
+            salt: long(bytes, 24).unwrap_or_default(),
+            ends,
+            places: Vec::new(),
+        };
+        chain.segment(bytes);
+        chain.tail(tail.as_deref_mut().unwrap_or_default(), bytes.len());
+        let places = chain.places;
         before.0 = number;
         // One without batches says nothing of where the log ends.
         if !places.is_empty() {
             before.1 = places;
         }
     }
+    files.extend(tail.map(|bytes| (TAIL.to_owned(), bytes)));
 }
 
 /// The number of a segment.
@@ -41,35 +62,82 @@ fn number(file: &str) -> Option<u64> {
         .map(u64::from)
 }
 
-/// Repairs the batches of a segment, the first of which follows one of `ends`, and returns the
-/// places behind them.
-fn batches(repairs: Repairs, bytes: &mut [u8], ends: &[Place]) -> Vec<Place> {
-    let salt = long(bytes, 24).unwrap_or_default();
-    let mut at = HEADER_BYTES;
-    let mut places: Vec<Place> = Vec::new();
-    while let Some(batch) = batch(&mut bytes[at..]) {
-        if repairs.contents {
-            match places.last() {
-                Some((_, previous)) => put(batch, 24, *previous),
+/// The batches of a segment, as far as they have been repaired.
+struct Chain<'a> {
+    repairs: Repairs,
+    salt: u64,
+    /// What the first batch may follow.
+    ends: &'a [Place],
+    /// The places behind the batches.
+    places: Vec<Place>,
+}
+
+impl Chain<'_> {
+    /// Repairs batches as long as one follows the other.
+    fn segment(&mut self, bytes: &mut [u8]) {
+        while let Some(batch) = batch(&mut bytes[self.end()..]) {
+            self.link(batch);
+        }
+    }
+
+    /// Goes on in the tail, as far as the segment has room. Batches of earlier rounds are there
+    /// too, which do not name the one before.
+    fn tail(&mut self, tail: &mut [u8], segment_bytes: usize) {
+        while !tail.is_empty() {
+            let begin = self.end() % tail.len();
+            let mut turned = tail.to_vec();
+            turned.rotate_left(begin);
+            let left = segment_bytes.saturating_sub(self.end());
+            let Some(batch) = batch(&mut turned).filter(|batch| batch.len() <= left) else {
+                return;
+            };
+            let before = match &*self.places {
+                [] => self.ends,
+                [.., last] => std::slice::from_ref(last),
+            };
+            let previous = long(batch, 24);
+            if !before.iter().any(|end| Some(end.found) == previous) {
+                return;
+            }
+            self.link(batch);
+            turned.rotate_right(begin);
+            tail.copy_from_slice(&turned);
+        }
+    }
+
+    /// Where the next batch begins.
+    fn end(&self) -> usize {
+        self.places
+            .last()
+            .map_or(HEADER_BYTES, |place| place.at as usize)
+    }
+
+    /// Repairs the next batch.
+    fn link(&mut self, batch: &mut [u8]) {
+        let found = long(batch, 0).unwrap_or_default();
+        if self.repairs.contents {
+            match self.places.last() {
+                Some(before) => put(batch, 24, before.checksum),
                 None => {
                     // The segment before may have been given up before its last batch.
                     let end = long(batch, 16);
-                    let known = ends.iter().find(|(at, _)| Some(*at) == end);
-                    if let Some((at, checksum)) = known.or(ends.last()) {
-                        put(batch, 16, *at);
-                        put(batch, 24, *checksum);
+                    let known = self.ends.iter().find(|place| Some(place.at) == end);
+                    if let Some(place) = known.or(self.ends.last()) {
+                        put(batch, 16, place.at);
+                        put(batch, 24, place.checksum);
                     }
                 }
             }
         }
-        if repairs.checksums {
-            put(batch, 0, xxh3_64_with_seed(&batch[8..], salt));
+        if self.repairs.checksums {
+            put(batch, 0, xxh3_64_with_seed(&batch[8..], self.salt));
         }
-        let checksum = long(batch, 0).unwrap_or_default();
-        at += batch.len();
-        places.push((at as u64, checksum));
+        self.places.push(Place {
+            at: (self.end() + batch.len()) as u64,
+            found,
+            checksum: long(batch, 0).unwrap_or_default(),
+        });
     }
-    places
 }
 
 /// The batch at the beginning, if there is one.

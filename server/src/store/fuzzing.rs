@@ -4,11 +4,27 @@
 //! as the start of a server does. Beside that they need no more than this. `cargo fuzz` compiles
 //! it, and nobody else does.
 
-use std::path::Path;
+use std::{cell::Cell, path::Path};
 
 use super::{StoreError, manifest::Manifest};
 
 pub use super::disk::simulated::SimulatedDisk;
+
+thread_local! {
+    static SALTS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Has the segments that are made from now on have the salts that they had after each other call
+/// of this: nothing random is in what is written then.
+pub fn restart_salts() {
+    SALTS.set(0);
+}
+
+/// The salt of the next segment.
+pub(super) fn next_salt() -> u64 {
+    SALTS.set(SALTS.get() + 1);
+    SALTS.get()
+}
 
 /// Decodes the bytes of a manifest, and encodes what they say.
 ///

@@ -1,6 +1,6 @@
 //! Writes the log, one batch after the other.
 
-use std::{collections::VecDeque, mem, sync::Arc};
+use std::{collections::VecDeque, io, mem, sync::Arc};
 
 use super::{
     batch::{Batch, BatchHeader},
@@ -72,7 +72,7 @@ impl Segment {
     /// [`StoreError::Io`].
     pub fn create(disk: &dyn Disk, sequence: u64, bytes: u64) -> Result<Self, StoreError> {
         let failed = |error| StoreError::io("open", disk.path().join(file_name(sequence)), error);
-        let salt = getrandom::u64().map_err(|error| failed(error.into()))?;
+        let salt = new_salt().map_err(failed)?;
         Self::create_salted(disk, sequence, bytes, salt)
     }
 
@@ -143,6 +143,16 @@ impl Segment {
     }
 }
 
+#[cfg(not(fuzzing))]
+fn new_salt() -> io::Result<u64> {
+    Ok(getrandom::u64()?)
+}
+
+#[cfg(fuzzing)]
+fn new_salt() -> io::Result<u64> {
+    Ok(crate::store::fuzzing::next_salt())
+}
+
 impl PendingSync {
     /// Returns when the batches are on stable storage.
     ///
@@ -165,7 +175,7 @@ impl PendingSync {
 
     fn write(&self, pages: &[u8], at: u64) -> Result<(), StoreError> {
         let failed = |action| move |error| StoreError::io(action, &self.path, error);
-        let missing = || failed("write")(std::io::ErrorKind::NotFound.into());
+        let missing = || failed("write")(io::ErrorKind::NotFound.into());
         let file = self.file.as_ref().ok_or_else(missing)?;
         let written = file.write_all_at(pages, at);
         written.map_err(failed("write"))?;

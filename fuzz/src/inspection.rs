@@ -1,0 +1,48 @@
+//! What `seenset-server verify` does, and `--salvage`: looks at all of a directory, saves what can
+//! be read, and leaves a directory that a server starts on.
+
+use std::sync::Arc;
+
+use seenset_server::store::{Damage, Inspection, fuzzing::SimulatedDisk};
+
+use crate::{
+    files::{self, Files},
+    start::{self, Start},
+};
+
+/// Looks at these files, and saves what can be read of them.
+///
+/// # Panics
+///
+/// If what is told is not what a start says, or no server starts on what was saved.
+pub fn inspect(files: &Files) {
+    let disk = files::disk(files);
+    let before = files::on(&disk);
+    let inspection = match Inspection::on(Arc::new(disk.clone())) {
+        Ok(inspection) => inspection,
+        Err(error) => return start::check(&error),
+    };
+    let is_untouched = files::on(&disk) == before;
+    assert!(is_untouched, "looking changes nothing");
+    let told = inspection.damage().flat_map(|damage| &damage.first);
+    told.for_each(start::check);
+    match read(&files::disk(&before)) {
+        Some(start) if start.is_all => assert!(is_whole(&inspection), "a server starts on it"),
+        Some(_) => {}
+        None => assert!(!is_whole(&inspection), "no server starts on it"),
+    }
+    let salvaged = inspection.salvage(start::LOG_BYTES);
+    salvaged.expect("a disk without faults");
+    let again = Inspection::on(Arc::new(disk.clone())).expect("what was saved");
+    assert!(is_whole(&again), "what was saved is whole");
+    assert!(start::start(&files::on(&disk)), "a server starts on it");
+}
+
+fn is_whole(inspection: &Inspection) -> bool {
+    inspection.damage().all(Damage::is_none)
+}
+
+fn read(disk: &SimulatedDisk) -> Option<Start> {
+    let directory = files::open(disk).ok()?;
+    start::read(&directory).ok()
+}
