@@ -37,9 +37,11 @@ mod deletion;
 mod disk_errors;
 mod durability;
 mod failed_starts;
+mod generations;
 mod interval;
 mod log_length;
 mod requests;
+mod workload;
 
 #[tokio::test]
 async fn nothing_is_answered_before_recovery() {

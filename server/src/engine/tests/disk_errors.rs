@@ -2,12 +2,17 @@
 
 use std::{
     io,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
     time::Duration,
 };
 
 use super::{
-    durability::{at_once, check, key, note, start, work},
+    durability::{AT_ONCE, THREADED_IN, key, note, one_thread, start, threads},
+    workload::{Told, check, exact, work_with},
     *,
 };
 use crate::store::{
@@ -15,48 +20,169 @@ use crate::store::{
     simulated::{Chance, Fault, SimulatedDisk},
 };
 
-/// The workloads that are tried with errors, at each of their calls.
-const ERROR_WORKLOADS: u64 = 30;
+/// The workloads that are tried with faults, in each of two modes.
+const WORKLOADS: u64 = 7;
+/// So short that the log is synced while a workload goes on.
+const SHORT: Duration = Duration::from_millis(10);
+/// What takes as long as this hangs, also on a machine that has much else to do.
+const HANGS: Duration = Duration::from_secs(60);
 
-/// An error of any call, once or of all that follow too: whatever is acknowledged nevertheless is
-/// there, and nobody waits for ever.
+/// What can be wrong with a call, and with how many from it on. What is interrupted again and
+/// again is tried again and again.
+const FAULTS: [(Fault, u64); 7] = [
+    (Fault::Error(io::ErrorKind::Other), 1),
+    (Fault::Error(io::ErrorKind::Other), u64::MAX),
+    (Fault::Error(io::ErrorKind::StorageFull), 1),
+    (Fault::Error(io::ErrorKind::StorageFull), u64::MAX),
+    (Fault::Error(io::ErrorKind::Interrupted), 1),
+    (Fault::Short, 1),
+    (Fault::Short, u64::MAX),
+];
+
+/// At each call to the disk: whatever is acknowledged nevertheless is there after a crash, a
+/// filter that nobody changes answers, and nobody waits for ever. Each call has one of the faults,
+/// another one in the next workload; with `SEENSET_FAULTS=all` each has all of them.
 #[test]
 fn no_error_of_the_disk_makes_a_false_acknowledgement() {
     // Many workloads: a sync that failed is made good by the next one that covers it, so it has
     // to be the last one of what it is for.
-    let (seeds, errors) = (AtomicU64::new(0), AtomicU64::new(0));
-    at_once(|runtime| {
-        let seed = seeds.fetch_add(1, Ordering::Relaxed);
-        if seed >= ERROR_WORKLOADS {
-            return false;
-        }
-        let disk = SimulatedDisk::default();
-        runtime.block_on(work(&disk, Durability::Always, seed));
-        for call in 0..disk.calls() {
-            let mut chance = Chance::new(seed ^ call);
-            let fault = match chance.below(4) {
-                0 => Fault::Error(io::ErrorKind::StorageFull),
-                1 => Fault::Error(io::ErrorKind::Interrupted),
-                2 => Fault::Short,
-                _ => Fault::Error(io::ErrorKind::Other),
-            };
-            // What is interrupted again and again is tried again and again.
-            let is_once = fault == Fault::Error(io::ErrorKind::Interrupted) || chance.one_in(2);
-            let count = if is_once { 1 } else { u64::MAX };
-            let disk = SimulatedDisk::default();
-            disk.fail(call, count, fault);
-            let history = runtime.block_on(work(&disk, Durability::Always, seed));
-            let found = disk.cut(&mut chance);
-            let case = format!("seed {seed}, call {call}, {fault:?}, {count} times");
-            runtime.block_on(check(&found, Durability::Always, &history, &case));
-            errors.fetch_add(1, Ordering::Relaxed);
-        }
-        true
+    let workloads = Arc::new(AtomicU64::new(0));
+    let (tell, told) = mpsc::channel();
+    let threads = (0..AT_ONCE).map(|thread| {
+        let (workloads, tell) = (Arc::clone(&workloads), tell.clone());
+        // None that is waited for here: the test ends although one of them does not.
+        thread::spawn(move || {
+            let begin = |case| tell.send((thread, case)).unwrap();
+            let runtimes = [one_thread(), threads()];
+            loop {
+                let number = workloads.fetch_add(1, Ordering::Relaxed);
+                let (seed, durability) = match number % 2 {
+                    0 => (number / 2, Durability::Always),
+                    _ => (number / 2, Durability::Interval(SHORT)),
+                };
+                if seed >= WORKLOADS {
+                    return begin("nothing".to_owned());
+                }
+                let runtime = &runtimes[usize::from(seed.is_multiple_of(THREADED_IN))];
+                runtime.block_on(try_faults(durability, seed, begin));
+            }
+        })
     });
-    let errors = errors.into_inner();
+    let threads: Vec<_> = threads.collect();
+    drop(tell);
+    let (mut latest, mut cases) = (vec![String::new(); AT_ONCE], 0);
+    loop {
+        match told.recv_timeout(HANGS) {
+            Ok((thread, case)) => {
+                latest[thread] = case;
+                cases += 1;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => panic!("one of these hangs: {latest:#?}"),
+        }
+    }
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
     note(format_args!(
-        "errors of the disk with `always`: {errors} errors, seeds 0..{ERROR_WORKLOADS}"
+        "errors of the disk: {cases} faults, seeds 0..{WORKLOADS}"
     ));
+}
+
+/// Tries a workload with a fault at each of its calls, and tells each case when it begins.
+async fn try_faults(durability: Durability, seed: u64, begin: impl Fn(String)) {
+    let (prepared, told) = prepare(durability, seed).await;
+    // As it is with those of a call that never comes.
+    let (fault, count) = FAULTS[0];
+    let calls = try_fault(
+        &prepared,
+        &told,
+        durability,
+        seed,
+        (u64::MAX, count, fault),
+        "none",
+    )
+    .await;
+    for call in 0..calls {
+        let chosen = (seed + call) % FAULTS.len() as u64;
+        for (number, (fault, count)) in (0..).zip(FAULTS) {
+            if number == chosen || is_all() {
+                let case =
+                    format!("{durability:?}, seed {seed}, call {call}, {fault:?}, {count} times");
+                begin(case.clone());
+                try_fault(
+                    &prepared,
+                    &told,
+                    durability,
+                    seed,
+                    (call, count, fault),
+                    &case,
+                )
+                .await;
+            }
+        }
+    }
+}
+
+fn is_all() -> bool {
+    std::env::var("SEENSET_FAULTS").is_ok_and(|faults| faults == "all")
+}
+
+/// Keys of a filter that is at rest.
+fn kept() -> Vec<String> {
+    (0..20).map(key).collect()
+}
+
+/// A disk that a server has worked with, and what callers were told.
+async fn prepare(durability: Durability, seed: u64) -> (SimulatedDisk, Told) {
+    let (disk, mut told) = (SimulatedDisk::default(), Told::default());
+    let engine = start(&disk, durability).await.unwrap();
+    engine.create_filter("kept", exact()).await.unwrap();
+    engine.add_batch("kept", kept()).await.unwrap();
+    work_with(&engine, seed + 1000, &mut told).await;
+    let found = match durability {
+        Durability::Always => disk.cut(&mut Chance::new(seed)),
+        // The tail has what was told last.
+        _ => disk.kill(),
+    };
+    (found, told)
+}
+
+/// Has a server work with a disk that has a fault, and returns the number of its calls.
+async fn try_fault(
+    prepared: &SimulatedDisk,
+    told: &Told,
+    durability: Durability,
+    seed: u64,
+    (call, count, fault): (u64, u64, Fault),
+    case: &str,
+) -> u64 {
+    let (disk, mut told) = (prepared.kill(), told.clone());
+    let mut chance = Chance::new(seed ^ call);
+    disk.fail(call, count, fault);
+    // A start that is refused has told nobody anything.
+    if let Ok(engine) = start(&disk, durability).await {
+        for round in 0..2 {
+            work_with(&engine, seed + 2000 * round, &mut told).await;
+            let seen = engine.query_batch("kept", kept()).await;
+            assert_eq!(seen.expect(case), [true; 20], "{case}");
+            if durability != Durability::Always && round == 0 {
+                // Who is answered now can rely on all that was told an interval ago.
+                tokio::time::sleep(2 * SHORT).await;
+                if engine.add("urls", "relies").await.is_ok() {
+                    let found = disk.cut(&mut chance);
+                    check(&found, durability, told.clone(), case).await;
+                }
+            }
+        }
+    }
+    let calls = disk.calls();
+    let found = match durability {
+        Durability::Always => disk.cut(&mut chance),
+        _ => disk.kill(),
+    };
+    check(&found, durability, told, case).await;
+    calls
 }
 
 /// Adds a key as soon as keys are accepted again.

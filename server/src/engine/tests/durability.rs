@@ -8,10 +8,12 @@ use std::{
     thread,
 };
 
-use seenset_history::{Call, Checker, Operation, now};
 use tokio::runtime::Runtime;
 
-use super::*;
+use super::{
+    workload::{Told, check, work},
+    *,
+};
 use crate::store::simulated::{Chance, Fault, SimulatedDisk};
 
 pub(super) fn settings(durability: Durability) -> Settings {
@@ -142,123 +144,6 @@ async fn a_log_that_is_switched_on_and_off_loses_nothing() {
     }
 }
 
-/// Keys that `work` asks for.
-const KEYS: u64 = 40;
-
-/// Several tasks query and add keys, single and in batches, while another stores, makes and
-/// deletes filters, until nothing works any more. Returns what they asked and were told.
-pub(super) async fn work(
-    disk: &SimulatedDisk,
-    durability: Durability,
-    seed: u64,
-) -> Vec<Call<u64>> {
-    let Ok(engine) = start(disk, durability).await else {
-        return Vec::new();
-    };
-    if engine.create_filter("urls", exact()).await.is_err() {
-        return Vec::new();
-    }
-    let tasks = (0..3).map(|task| {
-        let engine = engine.clone();
-        tokio::spawn(async move {
-            let mut chance = Chance::new(seed * 10 + task);
-            let mut history = Vec::new();
-            for _ in 0..10 {
-                let keys: Vec<u64> = (0..1 + chance.below(4))
-                    .map(|_| chance.below(KEYS))
-                    .collect();
-                let operation = match chance.below(6) {
-                    0 => Operation::Query,
-                    1 => Operation::Add,
-                    _ => Operation::QueryAndAdd,
-                };
-                let (calls, answered) = call(&engine, operation, &keys).await;
-                history.extend(calls);
-                if !answered {
-                    break;
-                }
-            }
-            history
-        })
-    });
-    let tasks: Vec<_> = tasks.collect();
-    let mut chance = Chance::new(seed);
-    for _ in 0..chance.below(4) {
-        let name = if chance.one_in(2) { "urls" } else { "other" };
-        let _ = engine.store(name).await;
-        let _ = engine.create_filter("other", small()).await;
-        let _ = engine.add("other", "x").await;
-        if chance.one_in(2) {
-            let _ = engine.delete_filter("other").await;
-        }
-    }
-    let mut history = Vec::new();
-    for task in tasks {
-        history.extend(task.await.unwrap());
-    }
-    history
-}
-
-/// So exact that no false positive is to be expected in a million runs: the history would show
-/// it as a violation.
-fn exact() -> SpecRequest {
-    SpecRequest::new(1000, 1e-12)
-}
-
-/// A call for one key or for several, what came of it, and whether it was answered.
-async fn call(engine: &Engine, operation: Operation, keys: &[u64]) -> (Vec<Call<u64>>, bool) {
-    let names: Vec<String> = keys.iter().map(|&index| key(index)).collect();
-    let begin = now();
-    let answer = match (operation, &*names) {
-        (Operation::Query, [name]) => engine.query("urls", name).await.map(|seen| vec![seen]),
-        (Operation::Query, _) => engine.query_batch("urls", names).await,
-        (Operation::QueryAndAdd, [name]) => {
-            let seen = engine.query_and_add("urls", name).await;
-            seen.map(|seen| vec![seen])
-        }
-        (Operation::QueryAndAdd, _) => engine.query_and_add_batch("urls", names).await,
-        (Operation::Add, [name]) => engine.add("urls", name).await.map(|()| Vec::new()),
-        (Operation::Add, _) => engine.add_batch("urls", names).await.map(|()| Vec::new()),
-    };
-    let end = now();
-    let calls = keys.iter().enumerate().map(|(place, &key)| match &answer {
-        Err(_) => Call::unknown(operation, key, begin),
-        Ok(seen) => match operation {
-            Operation::Query => Call::query(key, begin, end, seen[place]),
-            Operation::QueryAndAdd => Call::query_and_add(key, begin, end, seen[place]),
-            Operation::Add => Call::add(key, begin, end),
-        },
-    });
-    (calls.collect(), answer.is_ok())
-}
-
-/// What is found after the crash goes together with all that anybody was told before: nothing is
-/// forgotten, no key was seen that nobody had marked, and no key is won again.
-pub(super) async fn check(
-    found: &SimulatedDisk,
-    durability: Durability,
-    history: &[Call<u64>],
-    case: &str,
-) {
-    let engine = match start(found, durability).await {
-        Ok(engine) => engine,
-        Err(error) => panic!("{case}: {error}"),
-    };
-    let mut checker = Checker::default();
-    checker.extend(history.iter().cloned());
-    if !history.is_empty() {
-        let keys: Vec<u64> = (0..KEYS).collect();
-        for operation in [Operation::Query, Operation::QueryAndAdd] {
-            let (calls, answered) = call(&engine, operation, &keys).await;
-            assert!(answered, "{case}");
-            checker.extend(calls);
-        }
-    }
-    if let Err(violations) = checker.finish() {
-        panic!("{case}: {violations}");
-    }
-}
-
 /// The number of cuts: `SEENSET_CUTS=1000000` for a long run.
 pub(super) fn cuts() -> u64 {
     number("SEENSET_CUTS").unwrap_or(20_000)
@@ -274,11 +159,26 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// So many workloads at once: their threads wait for each other most of the time.
-const AT_ONCE: usize = 8;
+pub(super) const AT_ONCE: usize = 8;
 
-/// Has several threads, each with a runtime of its own, call `go_on` until it returns `false`; or
-/// until it panics in one of them, for that is found then.
-pub(super) fn at_once(go_on: impl Fn(&Runtime) -> bool + Sync) {
+/// Of the seeds, one in so many has its tasks race on threads.
+pub(super) const THREADED_IN: u64 = 4;
+
+/// A runtime whose tasks meet where they wait.
+pub(super) fn one_thread() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().build().unwrap()
+}
+
+/// A runtime whose tasks meet anywhere.
+pub(super) fn threads() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_time().build().unwrap()
+}
+
+/// Has several threads, each with a runtime of either kind, call `go_on` until it returns `false`;
+/// or until it panics in one of them, for that is found then.
+fn at_once(go_on: impl Fn(&[Runtime; 2]) -> bool + Sync) {
     struct EndOnPanic<'a>(&'a AtomicBool);
 
     impl Drop for EndOnPanic<'_> {
@@ -293,12 +193,12 @@ pub(super) fn at_once(go_on: impl Fn(&Runtime) -> bool + Sync) {
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
-                let mut builder = tokio::runtime::Builder::new_current_thread();
-                let runtime = builder.enable_time().build().unwrap();
+                let runtimes = [one_thread(), threads()];
                 let _end = EndOnPanic(&has_failed);
-                let mut is_on = true;
-                while is_on && !has_failed.load(Ordering::Relaxed) {
-                    is_on = go_on(&runtime);
+                loop {
+                    if has_failed.load(Ordering::Relaxed) || !go_on(&runtimes) {
+                        return;
+                    }
                 }
             });
         }
@@ -312,7 +212,8 @@ pub(super) fn note(line: impl Display) {
 
 /// Cuts the power so many times while `work` goes on with a seed: for one seed after the other at
 /// every `stride`th call to the disk. `check` gets what is found then, what `work` has returned,
-/// and the name of the case. Returns the seeds.
+/// and the name of the case. Of some seeds the tasks have threads, and meet anywhere; those of the
+/// others meet where they wait, which is the same each time. Returns the seeds.
 pub(super) fn cut_power<T>(
     cuts: u64,
     stride: u64,
@@ -321,8 +222,11 @@ pub(super) fn cut_power<T>(
 ) -> Range<u64> {
     let (first, done) = (first_seed(), AtomicU64::new(0));
     let seeds = AtomicU64::new(first);
-    at_once(|runtime| {
+    at_once(|runtimes| {
         let seed = seeds.fetch_add(1, Ordering::Relaxed);
+        let [one_thread, threads] = runtimes;
+        let is_threaded = seed.is_multiple_of(THREADED_IN);
+        let runtime = if is_threaded { threads } else { one_thread };
         let disk = SimulatedDisk::default();
         work(runtime, &disk, seed);
         // The first calls are those of a start: other ones for each seed.
@@ -348,40 +252,44 @@ pub(super) fn cut_power<T>(
 
 #[test]
 fn a_power_cut_anywhere_loses_nothing_that_was_acknowledged() {
-    let acknowledged = AtomicU64::new(0);
+    let (acknowledged, turns) = (AtomicU64::new(0), AtomicU64::new(0));
     let seeds = cut_power(
         cuts(),
         1,
-        |runtime, disk, seed| runtime.block_on(work(disk, Durability::Always, seed)),
-        |runtime, found, history, case| {
-            runtime.block_on(check(found, Durability::Always, &history, case));
-            let answered = history.iter().filter(|call| call.is_answered()).count();
-            acknowledged.fetch_add(answered as u64, Ordering::Relaxed);
+        |runtime, disk, seed| {
+            let told = Told::default();
+            runtime.block_on(work(disk, Durability::Always, seed, told))
+        },
+        |runtime, found, told, case| {
+            let answered = told.history.iter().filter(|call| call.is_answered());
+            acknowledged.fetch_add(answered.count() as u64, Ordering::Relaxed);
+            turns.fetch_add(told.generations.answered(), Ordering::Relaxed);
+            runtime.block_on(check(found, Durability::Always, told, case));
         },
     );
-    let acknowledged = acknowledged.into_inner();
+    let (acknowledged, turns) = (acknowledged.into_inner(), turns.into_inner());
     let cuts = cuts();
     note(format_args!(
-        "power cuts with `always`: {cuts} cuts, seeds {seeds:?}, {acknowledged} answers"
+        "power cuts with `always`: {cuts} cuts, seeds {seeds:?}, {acknowledged} answers, {turns} \
+         filters made or deleted"
     ));
     assert!(acknowledged > cuts, "next to nothing was acknowledged");
+    assert!(turns > cuts / 4, "{turns} filters made or deleted");
 }
 
 #[test]
 fn a_kill_anywhere_loses_nothing_that_was_acknowledged() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = one_thread();
     let (seeds, mut kills) = (0..5, 0);
     for seed in seeds.clone() {
         let disk = SimulatedDisk::default();
-        runtime.block_on(work(&disk, INTERVAL, seed));
+        runtime.block_on(work(&disk, INTERVAL, seed, Told::default()));
         for call in 0..disk.calls() {
             let disk = SimulatedDisk::default();
             disk.fail(call, 1, Fault::PowerCut);
-            let history = runtime.block_on(work(&disk, INTERVAL, seed));
+            let told = runtime.block_on(work(&disk, INTERVAL, seed, Told::default()));
             let case = format!("seed {seed}, call {call}");
-            runtime.block_on(check(&disk.kill(), INTERVAL, &history, &case));
+            runtime.block_on(check(&disk.kill(), INTERVAL, told, &case));
             kills += 1;
         }
     }
@@ -394,26 +302,27 @@ fn a_kill_anywhere_loses_nothing_that_was_acknowledged() {
 /// it, and a power cut may yet take it.
 #[test]
 fn a_power_cut_after_a_kill_loses_nothing_that_was_acknowledged() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = one_thread();
     let (seeds, mut cuts) = (0..3, 0);
     for seed in seeds.clone() {
         let disk = SimulatedDisk::default();
-        runtime.block_on(work(&disk, Durability::Always, seed));
+        let work = |disk: &SimulatedDisk, seed, told| {
+            runtime.block_on(work(disk, Durability::Always, seed, told))
+        };
+        work(&disk, seed, Told::default());
         for call in 0..disk.calls() {
             let mut chance = Chance::new(seed ^ call);
             let disk = SimulatedDisk::default();
             disk.fail(call, 1, Fault::PowerCut);
-            let history = runtime.block_on(work(&disk, Durability::Always, seed));
+            let told = work(&disk, seed, Told::default());
             let later = 14 + chance.below(60);
             for second in (0..14).chain([later]) {
                 let case = format!("seed {seed}, call {call}, then call {second}");
-                let (mut history, disk) = (history.clone(), disk.kill());
+                let disk = disk.kill();
                 disk.fail(second, 1, Fault::PowerCut);
-                history.extend(runtime.block_on(work(&disk, Durability::Always, seed + 100)));
+                let told = work(&disk, seed + 100, told.clone());
                 let found = disk.cut(&mut chance);
-                runtime.block_on(check(&found, Durability::Always, &history, &case));
+                runtime.block_on(check(&found, Durability::Always, told, &case));
                 cuts += 1;
             }
         }

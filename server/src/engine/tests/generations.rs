@@ -1,0 +1,179 @@
+//! What was told of a filter that is made and deleted again and again, and whether a server knows
+//! that.
+
+use futures_util::future::join_all;
+
+use super::*;
+use crate::store::simulated::Chance;
+
+const NAME: &str = "other";
+
+/// The filter from when it is made until it is deleted. No other one has its spec.
+#[derive(Debug, Clone)]
+struct Generation {
+    number: u64,
+    /// The keys that were asked for, each once and by a request of its own: whether that was
+    /// answered.
+    keys: Vec<bool>,
+}
+
+/// All that one caller was told.
+#[derive(Debug, Clone)]
+pub(super) struct Generations {
+    /// What there may be, where `None` is no filter. There is more than one if a call that makes
+    /// or deletes the filter was not answered.
+    possible: Vec<Option<Generation>>,
+    made: u64,
+    /// Calls that make or delete the filter, and were answered.
+    answered: u64,
+}
+
+impl Default for Generations {
+    fn default() -> Self {
+        Self {
+            possible: vec![None],
+            made: 0,
+            answered: 0,
+        }
+    }
+}
+
+impl Generations {
+    pub(super) fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// Makes the filter, adds keys, and deletes it if chance will have it so.
+    pub(super) async fn take_turn(&mut self, engine: &Engine, chance: &mut Chance) {
+        self.create(engine).await;
+        for _ in 0..chance.below(3) {
+            self.add(engine).await;
+        }
+        if chance.one_in(2) {
+            self.delete(engine).await;
+        }
+    }
+
+    async fn create(&mut self, engine: &Engine) {
+        let generation = Generation {
+            number: self.made,
+            keys: Vec::new(),
+        };
+        self.made += 1;
+        match engine.create_filter(NAME, spec(generation.number)).await {
+            Ok(created) => {
+                assert!(created.is_new, "{self:?}");
+                self.possible = vec![Some(generation)];
+                self.answered += 1;
+            }
+            Err(EngineError::FilterExists { .. }) => {
+                assert!(self.possible.iter().any(Option::is_some), "{self:?}");
+            }
+            Err(_) => self.possible.push(Some(generation)),
+        }
+    }
+
+    async fn delete(&mut self, engine: &Engine) {
+        match engine.delete_filter(NAME).await {
+            Ok(()) => {
+                self.possible = vec![None];
+                self.answered += 1;
+            }
+            Err(EngineError::UnknownFilter { .. }) => self.may_be_gone(),
+            Err(_) => self.possible.push(None),
+        }
+    }
+
+    async fn add(&mut self, engine: &Engine) {
+        // Those before it were not made, or there would be no other.
+        let last = self.possible.iter_mut().flatten().last();
+        let Some(Generation { number, keys }) = last else {
+            let refused = engine.query_and_add(NAME, "a").await;
+            assert!(refused.is_err(), "{self:?}");
+            return;
+        };
+        let (number, key) = (*number, key(*number, keys.len()));
+        match engine.query_and_add(request(&key), &key).await {
+            Ok(seen) => {
+                assert!(!seen, "{key}: {self:?}");
+                keys.push(true);
+                self.is(Some(number));
+            }
+            Err(EngineError::UnknownFilter { .. }) => self.may_be_gone(),
+            Err(_) => keys.push(false),
+        }
+    }
+
+    /// Holds what a server has after a start against what was told.
+    pub(super) async fn check(&mut self, engine: &Engine, case: &str) {
+        let found = match engine.get_filter(NAME).await {
+            Ok(status) => Some(status.spec.capacity - spec(0).capacity),
+            Err(EngineError::UnknownFilter { .. }) => None,
+            Err(error) => panic!("{case}: {error}"),
+        };
+        let before = self.clone();
+        self.is(found);
+        let [filter] = &*self.possible else {
+            panic!("{case}: there is {found:?} after {before:?}");
+        };
+        let Some(Generation { number, keys }) = filter else {
+            return;
+        };
+        // Those of the one before are not its.
+        let strangers = (0..3).map(|index| key(number.wrapping_sub(1), index));
+        let names = (0..keys.len()).map(|index| key(*number, index));
+        let all: Vec<String> = strangers.chain(names).collect();
+        let seen = engine.query_batch(NAME, all).await.unwrap();
+        let (strangers, own) = seen.split_at(3);
+        assert_eq!(strangers, [false; 3], "{case}: {before:?}");
+        let mut kept = own.iter().zip(keys);
+        let is_kept = kept.all(|(&seen, &is_answered)| seen || !is_answered);
+        assert!(is_kept, "{case}: seen {own:?} after {before:?}");
+    }
+
+    /// Asks for all keys of the filter there is again: each request is told what it was told, or
+    /// would have been.
+    pub(super) async fn ask_again(&self, engine: &Engine, case: &str) {
+        let [Some(Generation { number, keys })] = &*self.possible else {
+            return;
+        };
+        let names = (0..keys.len()).map(|index| key(*number, index));
+        let again = names.map(|key| async move {
+            let seen = engine.query_and_add(request(&key), &key).await;
+            matches!(seen, Ok(false))
+        });
+        let again = join_all(again).await;
+        assert!(!again.contains(&false), "{case}: {again:?}, {self:?}");
+    }
+
+    /// Notes which one there is.
+    fn is(&mut self, number: Option<u64>) {
+        self.possible
+            .retain(|one| one.as_ref().map(|one| one.number) == number);
+        self.possible.truncate(1);
+    }
+
+    /// One that was made is there, unless it may have been deleted. One whose making was not
+    /// answered need not be there now, and may be after a crash.
+    fn may_be_gone(&self) {
+        assert!(self.possible.iter().any(Option::is_none), "{self:?}");
+    }
+}
+
+fn spec(number: u64) -> SpecRequest {
+    SpecRequest {
+        capacity: 1000 + number,
+        ..workload::exact()
+    }
+}
+
+fn key(number: u64, index: usize) -> String {
+    format!("{number}/{index}")
+}
+
+fn request(key: &str) -> Call<'_> {
+    Call {
+        filter: NAME,
+        request_id: key,
+    }
+}

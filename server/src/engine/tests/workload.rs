@@ -1,0 +1,217 @@
+//! Callers who race for keys while filters are stored, made and deleted, and what they were told.
+
+use futures_util::future::join_all;
+use seenset_history::{Call, Checker, Operation, now};
+
+use super::{
+    durability::{key, start},
+    generations::Generations,
+    *,
+};
+use crate::{
+    engine,
+    store::simulated::{Chance, SimulatedDisk},
+};
+
+/// Keys that are asked for.
+const KEYS: u64 = 40;
+
+/// What callers asked, and were told.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Told {
+    pub(super) history: Vec<Call<u64>>,
+    /// The calls that can be repeated.
+    requests: Vec<Request>,
+    pub(super) generations: Generations,
+}
+
+/// A call that has an id, whether it was answered or not.
+#[derive(Debug, Clone)]
+struct Request {
+    id: String,
+    keys: Vec<u64>,
+}
+
+/// Several tasks query and add keys, single and in batches, while another stores, makes and
+/// deletes filters, until nothing works any more. Adds what they were told to what was told
+/// before.
+pub(super) async fn work(
+    disk: &SimulatedDisk,
+    durability: Durability,
+    seed: u64,
+    mut told: Told,
+) -> Told {
+    let Ok(engine) = start(disk, durability).await else {
+        return told;
+    };
+    let case = format!("seed {seed}, at the start");
+    told.generations.check(&engine, &case).await;
+    work_with(&engine, seed, &mut told).await;
+    told
+}
+
+/// The same with an engine that has started.
+pub(super) async fn work_with(engine: &Engine, seed: u64, told: &mut Told) {
+    if engine.create_filter("urls", exact()).await.is_err() {
+        return;
+    }
+    let tasks = (0..3).map(|task| {
+        let engine = engine.clone();
+        tokio::spawn(async move { race(&engine, seed * 10 + task).await })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let mut chance = Chance::new(seed);
+    for _ in 0..chance.below(4) {
+        let name = ["urls", "other", ""][chance.below(3) as usize];
+        let stored = engine.store(name);
+        let turn = told.generations.take_turn(engine, &mut chance);
+        let _ = tokio::join!(stored, turn);
+    }
+    for task in tasks {
+        let (history, requests) = task.await.unwrap();
+        told.history.extend(history);
+        told.requests.extend(requests);
+    }
+}
+
+/// What one task does.
+async fn race(engine: &Engine, seed: u64) -> (Vec<Call<u64>>, Vec<Request>) {
+    let mut chance = Chance::new(seed);
+    let (mut history, mut requests) = (Vec::new(), Vec::new());
+    for number in 0..10 {
+        let mut keys: Vec<u64> = (0..1 + chance.below(4))
+            .map(|_| chance.below(KEYS))
+            .collect();
+        let operation = match chance.below(6) {
+            0 => Operation::Query,
+            1 => Operation::Add,
+            _ => Operation::QueryAndAdd,
+        };
+        let mut id = String::new();
+        if operation == Operation::QueryAndAdd && chance.one_in(2) {
+            id = format!("{seed}/{number}");
+            // Each is told one thing, also by itself.
+            keys.sort_unstable();
+            keys.dedup();
+            requests.push(Request {
+                id: id.clone(),
+                keys: keys.clone(),
+            });
+        }
+        let (calls, answered) = call(engine, operation, &keys, &id).await;
+        history.extend(calls);
+        if !answered {
+            break;
+        }
+    }
+    (history, requests)
+}
+
+/// So exact that no false positive is to be expected in a million runs: the history would show
+/// it as a violation.
+pub(super) fn exact() -> SpecRequest {
+    SpecRequest::new(1000, 1e-12)
+}
+
+/// A call for one key or for several, what came of it, and whether it was answered.
+async fn call(
+    engine: &Engine,
+    operation: Operation,
+    keys: &[u64],
+    request_id: &str,
+) -> (Vec<Call<u64>>, bool) {
+    let names: Vec<String> = keys.iter().map(|&index| key(index)).collect();
+    let filter = "urls";
+    let named = engine::Call { filter, request_id };
+    let begin = now();
+    let answer = match (operation, &*names) {
+        (Operation::Query, [name]) => engine.query(filter, name).await.map(|seen| vec![seen]),
+        (Operation::Query, _) => engine.query_batch(filter, names).await,
+        (Operation::QueryAndAdd, [name]) => {
+            let seen = engine.query_and_add(named, name).await;
+            seen.map(|seen| vec![seen])
+        }
+        (Operation::QueryAndAdd, _) => engine.query_and_add_batch(named, names).await,
+        (Operation::Add, [name]) => engine.add(named, name).await.map(|()| Vec::new()),
+        (Operation::Add, _) => engine.add_batch(named, names).await.map(|()| Vec::new()),
+    };
+    let end = now();
+    let calls = keys.iter().enumerate().map(|(place, &key)| {
+        let call = match &answer {
+            Err(_) => Call::unknown(operation, key, begin),
+            Ok(seen) => match operation {
+                Operation::Query => Call::query(key, begin, end, seen[place]),
+                Operation::QueryAndAdd => Call::query_and_add(key, begin, end, seen[place]),
+                Operation::Add => Call::add(key, begin, end),
+            },
+        };
+        match request_id {
+            "" => call,
+            id => call.with_request_id(id),
+        }
+    });
+    (calls.collect(), answer.is_ok())
+}
+
+/// What is found after the crash goes together with all that anybody was told before: nothing is
+/// forgotten, no key was seen that nobody had marked, no key is won again but by who has won it,
+/// and there are the filters that were made and not deleted.
+pub(super) async fn check(found: &SimulatedDisk, durability: Durability, told: Told, case: &str) {
+    let engine = match start(found, durability).await {
+        Ok(engine) => engine,
+        Err(error) => panic!("{case}: {error}"),
+    };
+    let Told {
+        history,
+        requests,
+        mut generations,
+    } = told;
+    generations.check(&engine, case).await;
+    generations.ask_again(&engine, case).await;
+    if history.is_empty() {
+        return;
+    }
+    // Whoever is first, whoever asks again is told what it was told.
+    let mut chance = Chance::new(history.len() as u64);
+    let mut checker = Checker::default();
+    checker.extend(history);
+    let others_first = chance.one_in(2);
+    for round in 0..2 {
+        let calls = if (round == 0) == others_first {
+            ask_all(&engine).await
+        } else {
+            ask_again(&engine, &requests, &mut chance).await
+        };
+        for (calls, answered) in calls {
+            assert!(answered, "{case}");
+            checker.extend(calls);
+        }
+    }
+    if let Err(violations) = checker.finish() {
+        panic!("{case}: {violations}");
+    }
+}
+
+/// Asks for all keys as somebody else.
+async fn ask_all(engine: &Engine) -> Vec<(Vec<Call<u64>>, bool)> {
+    let keys: Vec<u64> = (0..KEYS).collect();
+    let queried = call(engine, Operation::Query, &keys, "").await;
+    vec![
+        queried,
+        call(engine, Operation::QueryAndAdd, &keys, "").await,
+    ]
+}
+
+/// Repeats the requests, all at the same time, in batches as they were or in others.
+async fn ask_again(
+    engine: &Engine,
+    requests: &[Request],
+    chance: &mut Chance,
+) -> Vec<(Vec<Call<u64>>, bool)> {
+    let again = requests.iter().flat_map(|Request { id, keys }| {
+        let batch = 1 + chance.below(keys.len() as u64) as usize;
+        let batches = keys.rchunks(batch);
+        batches.map(move |keys| call(engine, Operation::QueryAndAdd, keys, id))
+    });
+    join_all(again).await
+}
