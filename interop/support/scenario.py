@@ -15,10 +15,12 @@ from .server import Server
 
 # An answer, or the first success after a fault has gone, that takes longer hangs.
 DEADLINE_SECONDS = 10
+# So short that the log is synced while the steps are taken.
+SYNC_SECONDS = 0.1
 FLAGS = (
     "--capacity=100000",
     "--false-positive-rate=1e-9",
-    "--durability=always",
+    f"--sync-interval={SYNC_SECONDS * 1000:.0f}ms",
     "--store-interval=0",
 )
 # Of a filter that no step changes: while a fault stands it answers.
@@ -54,11 +56,13 @@ def ledger_of_prepared() -> Ledger:
 
 
 class Scenario:
-    """The steps, and what they were told."""
+    """The steps, and what they were told. With `pauses` the server has time for a sync that
+    nobody waits for."""
 
-    def __init__(self, ledger: Ledger, name: str) -> None:
+    def __init__(self, ledger: Ledger, name: str, pauses: bool) -> None:
         self._ledger = ledger
         self._name = name
+        self._pauses = pauses
         self.findings: list[str] = []
         self.refusals = 0
 
@@ -143,9 +147,14 @@ class Scenario:
 
             return step
 
+        def pause(_: Client) -> None:
+            time.sleep(2 * SYNC_SECONDS)
+
         made, brief = f"{name}-made", f"{name}-brief"
         yield "a single call", single(f"{name}/single")
         yield "a batch", batch([f"{name}/batch/{number}" for number in range(200)], "default")
+        if self._pauses:
+            yield "a pause", pause
         yield "a stream", stream
         yield "an add", add
         yield "a store", store("default")
