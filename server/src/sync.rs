@@ -4,8 +4,14 @@
 pub(crate) use std::{sync::atomic, thread};
 
 pub(crate) use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard};
-pub(crate) use parking_lot::Mutex;
+pub(crate) use parking_lot::{
+    Condvar, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard,
+    RwLockWriteGuard,
+};
 pub(crate) use tokio::sync::Notify;
 
 /// More than this many threads share what each would have of its own.
 pub(crate) const STRIPES: usize = 16;
+
+/// Requests are dealt to these by their ids, so that few contend.
+pub(crate) const REQUEST_LANES: usize = 64;

@@ -282,7 +282,7 @@ impl GuardedFilter {
             };
         }
         let version = self.next_version();
-        note(&mut shard, bits_added, version);
+        shard.note(bits_added, version);
         drop(shard);
         self.log_change(room, turn.as_ref(), version, 1, iter::once(hash));
         Answer {
@@ -363,15 +363,6 @@ impl Drop for GuardedFilter {
             log.end();
         }
     }
-}
-
-/// Notes in a shard that a new key of its own set so many bits, in the call of a version.
-#[inline]
-fn note(shard: &mut Shard, bits_added: u32, version: u64) {
-    let state = &mut shard.state;
-    state.version = state.version.max(version);
-    state.keys_added += 1;
-    state.bits_set += u64::from(bits_added);
 }
 
 #[cfg(test)]

@@ -19,27 +19,28 @@
 //! ever would keep all its keys, and push out those of all others.
 //! `docs/decisions/0010-requests.md` says why.
 
+// Said for the models, which compile this file from another place.
+#[path = "requests/won.rs"]
 mod won;
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
     mem,
-    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
 
 use self::won::Won;
 use super::EngineError;
 use crate::{
     filter::hash::KeyHash,
     store::{FilterId, RequestId},
+    sync::{
+        Condvar, Mutex, REQUEST_LANES as LANES,
+        atomic::{AtomicU64, Ordering},
+    },
 };
-
-/// Requests are dealt to these by their ids, so that few contend.
-const LANES: usize = 64;
 
 /// What a request is counted as, beside its keys: it takes as much memory as this many.
 const KEYS_A_REQUEST: u64 = 4;

@@ -7,16 +7,15 @@
 
 use std::{slice, sync::atomic::Ordering};
 
-use parking_lot::RwLock;
-
 use super::{
-    Answer, Change, GuardedFilter, note,
+    Answer, Change, GuardedFilter,
     shards::{Shard, Stripe},
 };
 use crate::{
     engine::{Keys, journal::Room, region::fetch_to_write},
     filter::hash::KeyHash,
     planted::Bug,
+    sync::RwLock,
 };
 
 /// The cache lines that are fetched at once, ahead of use: enough to cover the latency of
@@ -80,7 +79,7 @@ impl GuardedFilter {
                     return;
                 }
                 let version = *own_version.get_or_insert_with(|| self.next_version());
-                note(shard, bits_added, version);
+                shard.note(bits_added, version);
                 new += 1;
                 set(&mut seen, key, false);
             };
@@ -184,7 +183,7 @@ impl GuardedFilter {
                 keys,
                 |_, shard, bits_added| {
                     if bits_added > 0 {
-                        note(shard, bits_added, version);
+                        shard.note(bits_added, version);
                     }
                 },
             );

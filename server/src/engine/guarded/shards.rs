@@ -9,15 +9,18 @@
 use std::{
     num::NonZero,
     ops::{Deref, DerefMut},
-    thread,
 };
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{
-    MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
 
-use crate::{engine::region::ShardWords, store::ShardState};
+use crate::{
+    engine::region::ShardWords,
+    store::ShardState,
+    sync::{
+        MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        thread,
+    },
+};
 
 /// The most locks for each core of the machine. A core holds one at a time: with 32 for each,
 /// two cores still found each other's often enough to lose a tenth of their time; with twice
@@ -81,6 +84,17 @@ impl DerefMut for Stripe {
 pub struct Shard {
     pub words: ShardWords,
     pub state: ShardState,
+}
+
+impl Shard {
+    /// Notes that a new key set so many bits, in the call of a version.
+    #[inline]
+    pub fn note(&mut self, bits_added: u32, version: u64) {
+        let state = &mut self.state;
+        state.version = state.version.max(version);
+        state.keys_added += 1;
+        state.bits_set += u64::from(bits_added);
+    }
 }
 
 impl AsRef<[u64]> for Shard {
