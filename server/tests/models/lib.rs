@@ -3,6 +3,8 @@
 //! a weaker memory than that of this machine would have.
 //!
 //! What stands around them in the server is here as small as they need it.
+// Not with the files' own tests, which are the server's.
+#![cfg(not(test))]
 #![allow(
     missing_docs,
     dead_code,

@@ -1,4 +1,4 @@
-//! What comes to the log.
+//! What comes to the log, and what is known of a shard.
 
 #[path = "../../src/store/log/batch.rs"]
 mod batch;
@@ -7,7 +7,14 @@ mod record;
 
 pub use self::{
     batch::Batch,
-    record::{FilterId, RequestId},
+    record::{FilterId, Record, RequestId},
 };
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ShardState {
+    pub version: u64,
+    pub keys_added: u64,
+    pub bits_set: u64,
+}
 
 const MAX_NUMBER: u64 = 1 << 62;

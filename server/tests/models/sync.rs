@@ -1,20 +1,63 @@
 //! The server's `sync`, as loom has it.
 
-use std::sync::LockResult;
+use std::{
+    ops::{Deref, DerefMut},
+    sync::LockResult,
+};
 
 pub use loom::sync::atomic;
 
 /// Enough for threads that share one and threads that do not.
 pub const STRIPES: usize = 2;
 
-pub mod thread {
-    use std::time::Duration;
+pub const REQUEST_LANES: usize = 2;
 
-    pub use loom::thread::{Thread, park};
+pub mod thread {
+    use std::{io, num::NonZero, sync::Arc, time::Duration};
+
+    use super::{Condvar, Mutex};
+
+    loom::thread_local! {
+        static CURRENT: Thread = Thread::default();
+    }
+
+    /// Not loom's: who is woken there by `unpark` goes on even if it waits for a lock.
+    #[derive(Debug, Clone, Default)]
+    pub struct Thread(Arc<(Mutex<bool>, Condvar)>);
+
+    impl Thread {
+        pub fn unpark(&self) {
+            let (token, told) = &*self.0;
+            *token.lock() = true;
+            told.notify_all();
+        }
+
+        fn park(&self) {
+            let (token, told) = &*self.0;
+            let mut token = token.lock();
+            while !*token {
+                told.wait(&mut token);
+            }
+            *token = false;
+        }
+    }
+
+    pub fn current() -> Thread {
+        CURRENT.with(Thread::clone)
+    }
+
+    pub fn park() {
+        current().park();
+    }
 
     /// Time does not pass in a model: whoever waits is woken, or waits for ever.
     pub fn park_timeout(_: Duration) {
         park();
+    }
+
+    /// The same on every machine.
+    pub fn available_parallelism() -> io::Result<NonZero<usize>> {
+        Ok(NonZero::<usize>::MIN)
     }
 }
 
@@ -23,8 +66,126 @@ pub mod thread {
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
-        self.0.lock().unwrap()
+    pub fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(self.0.lock().unwrap()))
+    }
+}
+
+/// `None` while a [`Condvar`] has it.
+#[derive(Debug)]
+pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().unwrap()
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().unwrap()
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Condvar(loom::sync::Condvar);
+
+impl Condvar {
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let own = guard.0.take().unwrap();
+        guard.0 = Some(self.0.wait(own).unwrap());
+    }
+
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// A lock of which parts can be handed out. That of loom decides who has it, and the server's own
+/// behind it, for which so nobody waits, knows how to hand them out. In a box: the server's is no
+/// larger than a few words.
+#[derive(Debug)]
+pub struct RwLock<T>(Box<(loom::sync::RwLock<()>, parking_lot::RwLock<T>)>);
+
+/// What is guarded, and then the turn.
+#[derive(Debug)]
+pub struct Guard<V, O> {
+    value: V,
+    _order: O,
+}
+
+type Reading<'a> = loom::sync::RwLockReadGuard<'a, ()>;
+type Writing<'a> = loom::sync::RwLockWriteGuard<'a, ()>;
+
+pub type RwLockReadGuard<'a, T> = Guard<parking_lot::RwLockReadGuard<'a, T>, Reading<'a>>;
+pub type RwLockWriteGuard<'a, T> = Guard<parking_lot::RwLockWriteGuard<'a, T>, Writing<'a>>;
+pub type MappedRwLockReadGuard<'a, T> =
+    Guard<parking_lot::MappedRwLockReadGuard<'a, T>, Reading<'a>>;
+pub type MappedRwLockWriteGuard<'a, T> =
+    Guard<parking_lot::MappedRwLockWriteGuard<'a, T>, Writing<'a>>;
+
+impl<T> RwLock<T> {
+    pub fn new(value: T) -> Self {
+        let order = loom::sync::RwLock::new(());
+        Self(Box::new((order, parking_lot::RwLock::new(value))))
+    }
+
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        let (order, value) = &*self.0;
+        let _order = order.read().unwrap();
+        let value = value.try_read().unwrap();
+        Guard { value, _order }
+    }
+
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        let (order, value) = &*self.0;
+        let _order = order.write().unwrap();
+        let value = value.try_write().unwrap();
+        Guard { value, _order }
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        let (_, value) = &mut *self.0;
+        value.get_mut()
+    }
+}
+
+impl<'a, T> RwLockReadGuard<'a, T> {
+    pub fn map<U>(guard: Self, part: impl FnOnce(&T) -> &U) -> MappedRwLockReadGuard<'a, U> {
+        let Self { value, _order } = guard;
+        let value = parking_lot::RwLockReadGuard::map(value, part);
+        Guard { value, _order }
+    }
+}
+
+impl<'a, T> RwLockWriteGuard<'a, T> {
+    pub fn map<U>(
+        guard: Self,
+        part: impl FnOnce(&mut T) -> &mut U,
+    ) -> MappedRwLockWriteGuard<'a, U> {
+        let Self { value, _order } = guard;
+        let value = parking_lot::RwLockWriteGuard::map(value, part);
+        Guard { value, _order }
+    }
+}
+
+impl<V: Deref, O> Deref for Guard<V, O> {
+    type Target = V::Target;
+
+    fn deref(&self) -> &V::Target {
+        &self.value
+    }
+}
+
+impl<V: DerefMut, O> DerefMut for Guard<V, O> {
+    fn deref_mut(&mut self) -> &mut V::Target {
+        &mut self.value
     }
 }
 

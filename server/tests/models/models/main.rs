@@ -8,6 +8,10 @@
     reason = "a test that fails says so"
 )]
 
+mod calls;
+mod filter;
+mod turns;
+
 use std::{
     future::Future,
     iter,
@@ -19,17 +23,16 @@ use loom::{
     future::block_on,
     model::Builder,
     sync::{
-        Arc, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicBool, Ordering},
     },
     thread,
 };
 use seenset_models::{
-    engine::{
-        counters::set_stripe, gate::Gate, lanes::Lanes, progress::Progress, sleeper::Sleeper,
-    },
+    engine::{counters::set_stripe, lanes::Lanes, progress::Progress, sleeper::Sleeper},
     filter::hash::KeyHash,
     store::FilterId,
+    sync::thread::current,
 };
 
 /// Tries all orders with up to so many interruptions of a thread that could go on: with more there
@@ -104,12 +107,12 @@ fn no_work_is_slept_through() {
         let sleeping = thread::spawn({
             let (sleeper, work) = (sleeper.clone(), work.clone());
             move || {
+                sleeper.set_thread(current());
                 while !work.load(Ordering::Relaxed) {
                     sleeper.sleep(|| !work.load(Ordering::Relaxed), None);
                 }
             }
         });
-        sleeper.set_thread(sleeping.thread().clone());
         work.store(true, Ordering::Relaxed);
         sleeper.wake();
         sleeping.join().unwrap();
@@ -128,6 +131,7 @@ fn what_is_handed_over_is_taken() {
             let writer = thread::spawn({
                 let (lanes, sleeper) = (lanes.clone(), sleeper.clone());
                 move || {
+                    sleeper.set_thread(current());
                     let (mut filled, mut ends) = (Vec::new(), Vec::new());
                     while ends.len() < 2 {
                         lanes.take(&mut filled, &mut ends);
@@ -142,7 +146,6 @@ fn what_is_handed_over_is_taken() {
                     assert_eq!(batches.sum::<usize>(), 2);
                 }
             });
-            sleeper.set_thread(writer.thread().clone());
             let call = move |lanes: &Lanes, sleeper: &Sleeper, version: u64, stripe: usize| {
                 set_stripe(stripe);
                 let room = lanes.reserve(1).unwrap();
@@ -212,60 +215,4 @@ fn room_is_given_once() {
         let given = callers.map(|caller| caller.join().unwrap());
         assert!(given.into_iter().filter(|&given| given).count() <= 1);
     });
-}
-
-/// A filter of two shards, each a set of keys with the version of its last change.
-type Shards = [RwLock<(Vec<u64>, u64)>; 2];
-
-/// A call that adds a key to each of the shards, as the engine does: its version is taken under
-/// the lock of what it changes first.
-fn add(shards: &Shards, version: &AtomicU64, key: u64) -> u64 {
-    let mut own = None;
-    for shard in shards {
-        let mut shard = shard.write().unwrap();
-        let own = *own.get_or_insert_with(|| version.fetch_add(1, Ordering::AcqRel) + 1);
-        shard.0.push(key);
-        shard.1 = shard.1.max(own);
-    }
-    own.unwrap()
-}
-
-/// What a snapshot of a version lacks is in a shard that has changed since, whatever it was
-/// that the snapshot was taken amidst.
-fn snapshot_cut(with_gate: bool) {
-    model(3, move || {
-        let shards: Arc<Shards> = Arc::default();
-        let (version, gate) = (Arc::new(AtomicU64::new(0)), Arc::new(Gate::new()));
-        let adding = thread::spawn({
-            let (shards, version, gate) = (shards.clone(), version.clone(), gate.clone());
-            move || {
-                let _pass = gate.pass().unwrap();
-                add(&shards, &version, 7);
-            }
-        });
-        let look = || version.load(Ordering::Acquire);
-        let stored = match with_gate {
-            true => gate.between_calls(look),
-            false => look(),
-        };
-        let copies = [0, 1].map(|shard| shards[shard].read().unwrap().clone());
-        adding.join().unwrap();
-        for (copy, shard) in copies.iter().zip(&*shards) {
-            let shard = shard.read().unwrap();
-            let is_whole = copy.0 == shard.0;
-            assert!(is_whole || shard.1 > stored, "lost with version {stored}");
-        }
-    });
-}
-
-#[test]
-fn a_snapshot_lacks_nothing_that_the_next_one_does_not_have() {
-    snapshot_cut(true);
-}
-
-/// The model finds what the gate is for.
-#[test]
-#[should_panic(expected = "lost with version 1")]
-fn without_the_gate_a_snapshot_would() {
-    snapshot_cut(false);
 }

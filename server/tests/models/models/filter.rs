@@ -1,0 +1,209 @@
+//! A filter with its log: what `engine/guarded.rs`, `engine/journal.rs` and the thread of the log
+//! do with the shards, lanes, trackers and gate of the server.
+
+use std::sync::{Arc, Mutex};
+
+use loom::{
+    future::block_on,
+    sync::atomic::{AtomicU64, Ordering},
+};
+use seenset_models::{
+    engine::{
+        gate::Gate, lanes::Lanes, progress::Progress, region::ShardWords, shards::Shards,
+        sleeper::Sleeper, trackers::Trackers,
+    },
+    filter::{hash::KeyHash, shape::Shape, spec::SpecRequest},
+    store::{FilterId, Record},
+    sync::thread::current,
+};
+
+use super::reached;
+
+const ID: FilterId = FilterId(1);
+
+/// A filter of two shards, and its log.
+pub struct Filter {
+    /// Of one shard.
+    shape: Shape,
+    shards: Shards,
+    version: AtomicU64,
+    pub gate: Gate,
+    lanes: Lanes,
+    /// Of one thread alone, in a model.
+    trackers: Mutex<Trackers>,
+    progress: Arc<Progress>,
+    writer: Sleeper,
+    /// What is on stable storage. Not loom's: the models alone look at it.
+    written: Mutex<Vec<Record>>,
+    fault: Option<Fault>,
+}
+
+/// What could be done wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The lock is let go between the look at a key's bits and their being set.
+    LockLetGo,
+    /// A version is taken and noted when the lock has been let go under which bits were set.
+    VersionOutsideOfTheLock,
+    /// An answer rests on nothing but what the call has changed.
+    SeenDoesNotWait,
+    /// A snapshot does not wait until no call is under way.
+    NoGate,
+    /// A snapshot does not wait for the log.
+    AheadOfTheLog,
+}
+
+/// A key, and which shard it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    pub shard: usize,
+    pub hash: KeyHash,
+}
+
+/// What one call finds and changes.
+#[derive(Default)]
+struct Changes {
+    /// Its version, once it has one.
+    version: Option<u64>,
+    new: Vec<Key>,
+    rests_on: u64,
+}
+
+/// Some shards at a time, and what they claim to hold.
+pub struct Snapshot {
+    version: u64,
+    /// Those of the two shards.
+    words: [Vec<u64>; 2],
+}
+
+impl Filter {
+    pub fn new(fault: Option<Fault>) -> Self {
+        let spec = SpecRequest::new(10, 0.01).resolve().unwrap();
+        let shape = Shape::of(&spec);
+        let words = || ShardWords(vec![0; shape.shard_words()]);
+        let mut trackers = Trackers::default();
+        let progress = trackers.begin(ID, 0);
+        let lanes = Lanes::new(64 << 10);
+        lanes.add_room(32 << 10);
+        Self {
+            shape,
+            shards: Shards::new(vec![words(), words()]),
+            version: AtomicU64::new(0),
+            gate: Gate::new(),
+            lanes,
+            trackers: Mutex::new(trackers),
+            progress,
+            writer: Sleeper::default(),
+            written: Mutex::default(),
+            fault,
+        }
+    }
+
+    /// Adds keys, tells which were new, and returns when that may be told.
+    pub fn query_and_add(&self, keys: &[Key]) -> Vec<Key> {
+        let room = self.lanes.reserve(keys.len()).unwrap();
+        let mut changes = Changes::default();
+        {
+            let _pass = self.gate.pass().unwrap();
+            keys.iter().for_each(|key| self.insert(*key, &mut changes));
+            if let Some(version) = changes.version {
+                let (count, hashes) = (changes.new.len(), changes.new.iter().map(|key| key.hash));
+                self.lanes.append(room, ID, version, None, count, hashes);
+                self.writer.wake();
+            }
+        }
+        let rests_on = changes.version.unwrap_or(0).max(changes.rests_on);
+        block_on(reached(&self.progress, rests_on));
+        changes.new
+    }
+
+    fn insert(&self, key: Key, changes: &mut Changes) {
+        let Key { shard, hash } = key;
+        let mut was_there = None;
+        if self.fault == Some(Fault::LockLetGo) {
+            let shard = self.shards.read(shard);
+            was_there = Some(self.shape.contains(&shard.words, hash));
+        }
+        let mut guard = self.shards.write(shard);
+        let bits_added = self.shape.insert(&mut guard.words, hash);
+        if was_there.unwrap_or(bits_added == 0) {
+            if self.fault != Some(Fault::SeenDoesNotWait) {
+                changes.rests_on = guard.state.version.max(changes.rests_on);
+            }
+            return;
+        }
+        if self.fault == Some(Fault::VersionOutsideOfTheLock) {
+            drop(guard);
+            self.next_version(changes);
+            guard = self.shards.write(shard);
+        }
+        guard.note(bits_added, self.next_version(changes));
+        changes.new.push(key);
+    }
+
+    /// That of the call.
+    fn next_version(&self, changes: &mut Changes) -> u64 {
+        let next = || self.version.fetch_add(1, Ordering::AcqRel) + 1;
+        *changes.version.get_or_insert_with(next)
+    }
+
+    /// Does the work of the thread of the log until so many calls have been written.
+    pub fn write(&self, calls: usize) {
+        self.writer.set_thread(current());
+        let mut written = 0;
+        while written < calls {
+            let (mut filled, mut ends) = (Vec::new(), Vec::new());
+            self.lanes.take(&mut filled, &mut ends);
+            if ends.is_empty() {
+                self.writer.sleep(|| self.lanes.is_empty(), None);
+                continue;
+            }
+            let records = filled.iter().flat_map(|filled| filled.batch.records());
+            self.written.lock().unwrap().extend(records);
+            self.trackers.lock().unwrap().note(&ends);
+            written += ends.len();
+        }
+    }
+
+    /// Whether the records up to a version that are on stable storage have a key.
+    pub fn is_written(&self, key: Key, to: u64) -> bool {
+        let written = self.written.lock().unwrap();
+        let mut records = written.iter().filter(|record| record.version <= to);
+        records.any(|record| record.hashes.contains(&key.hash))
+    }
+
+    /// Takes a snapshot, and returns when it may be told of.
+    pub fn snapshot(&self) -> Snapshot {
+        let look = || self.version.load(Ordering::Acquire);
+        let version = match self.fault {
+            Some(Fault::NoGate) => look(),
+            _ => self.gate.between_calls(look),
+        };
+        let mut latest = version;
+        let words = [0, 1].map(|shard| {
+            let shard = self.shards.read(shard);
+            latest = shard.state.version.max(latest);
+            shard.words.to_vec()
+        });
+        if self.fault != Some(Fault::AheadOfTheLog) {
+            block_on(reached(&self.progress, latest));
+        }
+        Snapshot { version, words }
+    }
+
+    /// The version of the last change to a shard.
+    pub fn changed(&self, shard: usize) -> u64 {
+        self.shards.read(shard).state.version
+    }
+
+    /// Whether a snapshot has a key.
+    pub fn is_in(&self, snapshot: &Snapshot, key: Key) -> bool {
+        self.shape.contains(&snapshot.words[key.shard], key.hash)
+    }
+}
+
+impl Snapshot {
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+}

@@ -1,0 +1,92 @@
+//! The turns of requests: callers that share an id are told the same.
+
+use std::{mem, sync::Arc};
+
+use loom::thread;
+use seenset_models::{
+    engine::requests::{RequestLimits, Requests},
+    filter::hash::KeyHash,
+    store::{FilterId, RequestId},
+    sync::Mutex,
+};
+
+use super::model;
+
+/// Two ids of one lane.
+const ONE: RequestId = RequestId([1; 16]);
+const OTHER: RequestId = RequestId([3; 16]);
+const KEY: KeyHash = KeyHash { low: 7, high: 7 };
+
+/// What all callers share. The bit is that of the key, behind the lock of its shard.
+struct Service {
+    requests: Requests,
+    bit: Mutex<bool>,
+}
+
+impl Service {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            requests: Requests::new(RequestLimits::default(), 1),
+            bit: Mutex::default(),
+        })
+    }
+
+    /// Whether the key is new to a request, as the engine finds it out.
+    fn is_new(&self, request: RequestId) -> bool {
+        let mut turn = self.requests.begin(FilterId(1), request).unwrap().unwrap();
+        let was_set = mem::replace(&mut *self.bit.lock(), true);
+        if was_set {
+            return turn.has_won(KEY);
+        }
+        turn.win(vec![KEY], 0);
+        true
+    }
+
+    /// The same, but that the turn is begun when the bit has been looked at.
+    fn is_new_before_its_turn(&self, request: RequestId) -> bool {
+        let was_set = mem::replace(&mut *self.bit.lock(), true);
+        let mut turn = self.requests.begin(FilterId(1), request).unwrap().unwrap();
+        if was_set {
+            return turn.has_won(KEY);
+        }
+        turn.win(vec![KEY], 0);
+        true
+    }
+}
+
+/// What callers are told that come with these ids at once.
+fn told<const CALLERS: usize>(
+    ids: [RequestId; CALLERS],
+    is_new: fn(&Service, RequestId) -> bool,
+) -> [bool; CALLERS] {
+    let service = Service::new();
+    let callers = ids.map(|id| {
+        let service = service.clone();
+        thread::spawn(move || is_new(&service, id))
+    });
+    callers.map(|caller| caller.join().unwrap())
+}
+
+#[test]
+fn a_request_that_comes_twice_at_once_is_told_twice_that_its_key_is_new() {
+    model(3, || assert_eq!(told([ONE; 2], Service::is_new), [true; 2]));
+}
+
+/// The model finds what turns are for.
+#[test]
+#[should_panic(expected = "told that its own key is seen")]
+fn without_turns_it_would_be_told_that_it_is_seen() {
+    model(3, || {
+        let told = told([ONE; 2], Service::is_new_before_its_turn);
+        assert_eq!(told, [true; 2], "told that its own key is seen");
+    });
+}
+
+#[test]
+fn of_two_requests_one_wins_however_often_it_comes() {
+    model(3, || {
+        let [first, other, again] = told([ONE, OTHER, ONE], Service::is_new);
+        assert_eq!(first, again);
+        assert_ne!(first, other);
+    });
+}
