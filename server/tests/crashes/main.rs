@@ -96,7 +96,12 @@ impl Client {
     }
 
     fn tell(&mut self, address: &str) {
-        writeln!(self.input.as_mut().unwrap(), "{address}").unwrap();
+        if let Err(error) = writeln!(self.input.as_mut().unwrap(), "{address}") {
+            panic!(
+                "{error}: a client ended with {}",
+                self.child.wait().unwrap()
+            );
+        }
     }
 
     fn end(mut self) {
