@@ -134,9 +134,11 @@ impl Engine {
             match deleted? {
                 true => Ok(()),
                 // Somebody was faster, and another filter may have the name by now.
-                false => Err(EngineError::UnknownFilter {
-                    name: filter.name().clone(),
-                }),
+                false => {
+                    inner.directory.settle_removals()?;
+                    let name = filter.name().clone();
+                    Err(EngineError::UnknownFilter { name })
+                }
             }
         })
         .await

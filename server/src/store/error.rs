@@ -116,6 +116,26 @@ impl StoreError {
     }
 }
 
+#[cfg(test)]
+impl StoreError {
+    /// That it refuses a file of the format after the one that is known, and says so.
+    pub(super) fn assert_is_of_newer_format(&self, file: &Path, known: u32) {
+        let Self::NewerFormat {
+            path,
+            expected,
+            found,
+        } = self
+        else {
+            panic!("{self}");
+        };
+        assert_eq!((&**path, *expected, *found), (file, known, known + 1));
+        let file = file.display();
+        let text =
+            format!("{file} has format {found}, and this seenset-server reads format {known}");
+        assert!(self.to_string().starts_with(&text), "{self}");
+    }
+}
+
 fn damage(path: &Path, what: &str, expected: &str, found: &str) -> String {
     let path = path.display();
     format!("{path} is damaged: {what}: expected {expected}, found {found}")

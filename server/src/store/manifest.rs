@@ -423,21 +423,9 @@ mod tests {
     fn a_newer_format_is_named() {
         let mut bytes = example().encode();
         bytes[8..12].copy_from_slice(&(FORMAT + 1).to_le_bytes());
-        let error = Manifest::decode(&bytes, Path::new("data/MANIFEST")).unwrap_err();
-        let StoreError::NewerFormat {
-            path,
-            expected,
-            found,
-        } = &error
-        else {
-            panic!("{error}");
-        };
-        assert_eq!(path, Path::new("data/MANIFEST"));
-        assert_eq!((*expected, *found), (FORMAT, FORMAT + 1));
-        let text = error.to_string();
-        for part in ["data/MANIFEST", "has format 2", "reads format 1"] {
-            assert!(text.contains(part), "{text}");
-        }
+        let file = Path::new("data/MANIFEST");
+        let error = Manifest::decode(&bytes, file).unwrap_err();
+        error.assert_is_of_newer_format(file, FORMAT);
     }
 
     /// Numbers that were written like this, with the right checksum.

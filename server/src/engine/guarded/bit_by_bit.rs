@@ -6,8 +6,8 @@ use super::GuardedFilter;
 use crate::filter::hash::KeyHash;
 
 impl GuardedFilter {
-    /// Adds a key as atomic operations on single bits would, with
-    /// the lock let go between any two of them, and returns how many bits it has set.
+    /// Adds a key as atomic operations on single bits would, with the lock let go between any two
+    /// of them, and returns how many bits it has set.
     pub(super) fn insert_bit_by_bit(&self, hash: KeyHash) -> u32 {
         let index = self.shape.shard(hash);
         let mut missing = Vec::new();

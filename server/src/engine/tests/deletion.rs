@@ -49,6 +49,36 @@ async fn a_filter_whose_removal_is_in_doubt_takes_no_keys() {
     assert!(kept > 0 && in_doubt > 0, "{kept} kept, {in_doubt} in doubt");
 }
 
+/// Nor is one told that it is gone who was slower than the call that left it in doubt.
+#[tokio::test]
+async fn whoever_is_slower_to_remove_a_filter_is_told_what_is_certain() {
+    let mut in_doubt = 0;
+    for call in 0.. {
+        let disk = SimulatedDisk::default();
+        let engine = filled(&disk).await;
+        let filter = engine.filter_named("urls".parse().unwrap()).unwrap();
+        let turn = filter.turn().await;
+        let fault = Fault::Error(io::ErrorKind::Other);
+        disk.fail(disk.calls() + call, u64::MAX, fault);
+        let (faster, slower, ()) = tokio::join!(
+            engine.delete_filter("urls"),
+            engine.delete_filter("urls"),
+            async { drop(turn) },
+        );
+        match (faster, slower) {
+            (Ok(()), _) => break,
+            (Err(EngineError::NotDurable(_)), slower) => {
+                in_doubt += 1;
+                let slower = slower.unwrap_err();
+                let is_gone = matches!(slower, EngineError::UnknownFilter { .. });
+                assert!(!is_gone, "call {call}");
+            }
+            (Err(_), slower) => assert!(slower.is_err(), "call {call}"),
+        }
+    }
+    assert!(in_doubt > 0);
+}
+
 /// Or nobody could ever be sure that it is gone.
 #[tokio::test]
 async fn a_removal_in_doubt_that_is_repeated_says_what_is_certain() {

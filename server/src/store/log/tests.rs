@@ -129,20 +129,7 @@ fn a_newer_format_is_named() {
     bytes[8..12].copy_from_slice(&(FORMAT + 1).to_le_bytes());
     disk.put(&file, &bytes);
     let error = read(&disk).unwrap_err();
-    let StoreError::NewerFormat {
-        path,
-        expected,
-        found,
-    } = &error
-    else {
-        panic!("{error}");
-    };
-    assert_eq!(*path, disk.path().join(&file));
-    assert_eq!((*expected, *found), (FORMAT, FORMAT + 1));
-    let text = error.to_string();
-    for part in [&*file, "has format 2", "reads format 1"] {
-        assert!(text.contains(part), "{text}");
-    }
+    error.assert_is_of_newer_format(&disk.path().join(&file), FORMAT);
 }
 
 /// Writes, syncs and opens segments at random until the power is cut or enough is done. Returns

@@ -234,13 +234,7 @@ fn a_newer_format_is_named() {
     bytes[8..12].copy_from_slice(&3_u32.to_le_bytes());
     disk.put(&file, &bytes);
     let error = read(&directory, "urls").unwrap_err();
-    let (expected, found) = match error {
-        StoreError::NewerFormat {
-            expected, found, ..
-        } => (expected, found),
-        other => panic!("{other}"),
-    };
-    assert_eq!((expected, found), (2, 3));
+    error.assert_is_of_newer_format(&disk.path().join(&file), 2);
 }
 
 /// Files, and pages in them, that are whole but belong elsewhere.
