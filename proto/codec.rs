@@ -89,25 +89,34 @@ impl<U: Decode> Decoder for ContractDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        let invalid = |error| format!("the message is not valid protobuf of the contract: {error}");
         // Copies nothing: it is a part of what has been received.
-        let message = buf.copy_to_bytes(buf.remaining());
-        let decoded = match fields(&message).map_err(invalid) {
-            Ok(fields) if fields > MAX_FIELDS => Err(format!(
-                "the message has {fields} keys and other fields; it may have at most \
-                 {MAX_FIELDS}: send several smaller batches"
-            )),
-            Ok(_) => U::decode(message).map_err(invalid),
-            Err(message) => Err(message),
-        };
-        decoded.map(Some).map_err(|message| {
-            if U::IS_REQUEST {
-                Status::invalid_argument(message)
-            } else {
-                Status::internal(message)
-            }
-        })
+        decode(buf.copy_to_bytes(buf.remaining())).map(Some)
     }
+}
+
+/// Decodes a message.
+///
+/// # Errors
+///
+/// INVALID_ARGUMENT for a request, and INTERNAL for a response: what is wrong with it, and in
+/// which field.
+pub fn decode<U: Decode>(message: Bytes) -> Result<U, Status> {
+    let invalid = |error| format!("the message is not valid protobuf of the contract: {error}");
+    let decoded = match fields(&message).map_err(invalid) {
+        Ok(fields) if fields > MAX_FIELDS => Err(format!(
+            "the message has {fields} keys and other fields; it may have at most \
+             {MAX_FIELDS}: send several smaller batches"
+        )),
+        Ok(_) => U::decode(message).map_err(invalid),
+        Err(message) => Err(message),
+    };
+    decoded.map_err(|message| {
+        if U::IS_REQUEST {
+            Status::invalid_argument(message)
+        } else {
+            Status::internal(message)
+        }
+    })
 }
 
 /// The number of fields of a message, or 0 where it is too short to have too many.

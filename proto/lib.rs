@@ -18,16 +18,6 @@ pub mod v1 {
     tonic::include_proto!("seenset.v1");
 }
 
-/// The servers of [`v1`], with the messages of [`batch`] for many keys.
-#[allow(
-    missing_docs,
-    reason = "generated: its documentation is in the .proto files"
-)]
-#[allow(clippy::all, reason = "generated")]
-pub mod server {
-    include!(concat!(env!("OUT_DIR"), "/server/seenset.v1.rs"));
-}
-
 /// The encoded `google.protobuf.FileDescriptorSet` of package `seenset.v1` with all it
 /// imports, comments included.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -21,7 +21,6 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::sleep,
 };
-use tonic::transport::server::{Connected, TcpConnectInfo};
 
 /// File descriptors that are left for everything but connections.
 const OTHER_FILES: usize = 64;
@@ -168,14 +167,6 @@ pub struct Connection {
     stream: TcpStream,
     _place: OwnedSemaphorePermit,
     _seat: Arc<()>,
-}
-
-impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
-
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
-    }
 }
 
 impl AsyncRead for Connection {

@@ -21,7 +21,6 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::transport;
 
 use crate::connections::{Accepted, Connection, Connections};
 
@@ -70,7 +69,7 @@ impl Cores {
     ) -> JoinHandle<Result<(), String>>
     where
         S: Fn(Incoming) -> F,
-        F: Future<Output = Result<(), transport::Error>> + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
         E: Future<Output = ()> + Send + 'static,
     {
         let mut servers = JoinSet::new();
@@ -90,8 +89,7 @@ impl Cores {
                     () = &mut end => break,
                     accepted = connections.accept() => deal(&tables, accepted),
                     Some(ended) = servers.join_next() => return Err(match ended {
-                        Ok(Ok(())) => "no more connections are accepted".to_owned(),
-                        Ok(Err(error)) => error.to_string(),
+                        Ok(()) => "no more connections are accepted".to_owned(),
                         Err(error) => error.to_string(),
                     }),
                 }
@@ -229,7 +227,7 @@ mod tests {
     async fn a_server_that_ends_is_told_of() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let cores = Cores::threads(2).unwrap();
-        let server = |_| future::ready(Ok(()));
+        let server = |_| future::ready(());
         let serving = cores.serve(Connections::new(listener, 1), server, future::pending());
         let error = serving.await.unwrap().unwrap_err();
         assert_eq!(error, "no more connections are accepted");

@@ -8,9 +8,10 @@
 //! * [`grpc`]: the rpcs; uses `engine` alone
 //!
 //! Beside them stand [`config`] (the one place that reads arguments, the environment and
-//! the configuration file), [`telemetry`] (logs), [`signals`], [`connections`] and
-//! [`cores`] (the threads that serve them), and [`server`], which puts it all together;
-//! `planted` has bugs that tests switch on, and [`verify`] looks at the data directory of a server that does not run.
+//! the configuration file), [`telemetry`] (logs), [`signals`], [`connections`], [`cores`] (the
+//! threads that serve them) and `http2` (how they do), and [`server`], which puts it all
+//! together; `planted` has bugs that tests switch on, and [`verify`] looks at the data directory
+//! of a server that does not run.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("seenset-server needs a 64-bit target: a filter may be larger than 4 GiB");
@@ -23,6 +24,7 @@ pub mod cores;
 pub mod engine;
 pub mod exit;
 pub mod grpc;
+mod http2;
 mod planted;
 pub mod server;
 pub mod signals;

@@ -14,12 +14,9 @@ use std::{
 
 use thiserror::Error;
 use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
-use tonic::{codegen::http::Request, transport::server::Server as Transport};
-use tower::util::MapResponseLayer;
-use tracing::Span;
 
 use crate::{
-    config::{Config, DurabilityMode, MAX_MESSAGE_BYTES, MemoryLimit},
+    config::{Config, DurabilityMode, MemoryLimit},
     connections::Connections,
     cores::Cores,
     engine::{
@@ -27,20 +24,9 @@ use crate::{
         Torn,
     },
     grpc::{self, Calls, Drain, Health, Services},
+    http2,
     store::{DataDirectory, FilterName, StoreError},
 };
-
-/// The calls that one connection may have in flight, each with a message of its own.
-const MAX_STREAMS: u32 = 256;
-
-/// What a client may send on all streams of a connection before the server has taken it. There must be room for what each of them may
-/// send: or the streams that wait for room for their message (see [`grpc::Calls`]) would keep
-/// the others, whose messages are under way, from making any.
-const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * grpc::STREAM_WINDOW_BYTES;
-
-/// The longest frame that a client may send: a batch of a thousand keys. It is read with two
-/// calls to the system, and with eight in frames of the protocol's default, 16 KiB.
-const MAX_FRAME_BYTES: u32 = 64 << 10;
 
 /// How often a start that takes long says how far it has come.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
@@ -133,7 +119,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         requests: config.requests(),
     };
     let engine = Engine::new(directory, settings);
-    let rpcs = grpc::rpcs(engine.clone(), MAX_MESSAGE_BYTES).await?;
+    let rpcs = grpc::rpcs(engine.clone()).await?;
 
     let mut drain = rpcs.calls.drain_state();
     let cores = Cores::start().map_err(ServerError::Cores)?;
@@ -141,7 +127,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         // An error means that the server was dropped: time to end as well.
         let _ = drain.wait_for(|drain| *drain >= Drain::Begun).await;
     };
-    let serving = serve(&cores, &rpcs.services, &rpcs.calls, &connections, end);
+    let serving = serve(&cores, &rpcs.services, &connections, end);
     Ok(Server {
         config,
         address,
@@ -162,23 +148,10 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
 fn serve(
     cores: &Cores,
     services: &Services,
-    calls: &Calls,
     connections: &Connections,
     end: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<Result<(), String>> {
-    let server = |incoming| {
-        Transport::builder()
-            .trace_fn(call_span)
-            .max_frame_size(MAX_FRAME_BYTES)
-            .initial_stream_window_size(grpc::STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_concurrent_streams(MAX_STREAMS)
-            .layer(calls.lane())
-            .layer(MapResponseLayer::new(grpc::correct_response))
-            // With a signal that never comes: without one, connections are not asked to close
-            // when no more come.
-            .serve_with_incoming_shutdown(services.for_core(), incoming, future::pending())
-    };
+    let server = |incoming| http2::serve(incoming, services.for_core());
     cores.serve(connections.clone(), server, end)
 }
 
@@ -327,7 +300,6 @@ impl Server {
         let draining_serving = serve(
             &self.cores,
             &self.services,
-            &self.calls,
             &self.connections,
             future::pending(),
         );
@@ -391,11 +363,6 @@ fn listen_hint(error: &io::Error) -> &'static str {
         }
         _ => "choose another --listen",
     }
-}
-
-/// The span of one call. It costs nothing where the log filter leaves it out.
-fn call_span(request: &Request<()>) -> Span {
-    tracing::debug_span!("call", method = request.uri().path())
 }
 
 /// Leaves in the log how far a start has come, if it takes long.

@@ -3,29 +3,12 @@
 //! Health checks and reflection are not among them: whoever watches a server that is about
 //! to stop neither holds it up nor is sent away.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::sync::Arc;
 
-use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
-use pin_project_lite::pin_project;
 use tokio::sync::watch;
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
-use tonic::{
-    Status,
-    body::Body,
-    codegen::{
-        Bytes,
-        http::{Request, Response},
-    },
-};
-use tower::{Layer, Service};
-
-use super::intake::{Intake, Room, Share};
+use tonic::Status;
 
 /// What the paths of our own services begin with.
 const OUR_PATHS: &str = "/seenset.";
@@ -36,8 +19,10 @@ pub struct Calls {
     /// One for each lane, or all cores would contend for the count of calls.
     trackers: Arc<Mutex<Vec<TaskTracker>>>,
     drain: watch::Sender<Drain>,
-    room: Room,
 }
+
+/// One call in flight, until it is dropped.
+pub type Token = TaskTrackerToken;
 
 /// How far a stop has come, for calls that go on for as long as their clients like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +41,6 @@ impl Default for Calls {
         Self {
             trackers: Arc::default(),
             drain: watch::Sender::new(Drain::No),
-            room: Room::default(),
         }
     }
 }
@@ -67,17 +51,14 @@ impl Calls {
         self.drain.subscribe()
     }
 
-    /// A layer for the services of one core, which tracks their calls.
+    /// Those of one core.
     pub fn lane(&self) -> Lane {
         let tracker = TaskTracker::new();
         self.trackers.lock().push(tracker.clone());
         if *self.drain.borrow() >= Drain::Begun {
             tracker.close();
         }
-        Lane {
-            tracker,
-            room: Arc::new(self.room.clone()),
-        }
+        Lane(tracker)
     }
 
     /// Refuses calls from now on, and returns when those in flight have ended.
@@ -103,128 +84,28 @@ impl Calls {
     }
 }
 
-/// Tracks the calls of one core.
+/// The calls in flight of one core.
 #[derive(Debug, Clone)]
-pub struct Lane {
-    tracker: TaskTracker,
-    room: Arc<Room>,
-}
+pub struct Lane(TaskTracker);
 
-impl<S> Layer<S> for Lane {
-    type Service = Tracked<S>;
-
-    fn layer(&self, inner: S) -> Tracked<S> {
-        Tracked {
-            lane: self.clone(),
-            inner,
+impl Lane {
+    /// Lets a call in, and tracks it if it is for a service of ours.
+    ///
+    /// # Errors
+    ///
+    /// UNAVAILABLE, if no more are welcome.
+    pub fn admit(&self, path: &str) -> Result<Option<Token>, Status> {
+        let Self(tracker) = self;
+        if !path.starts_with(OUR_PATHS) {
+            return Ok(None);
         }
-    }
-}
-
-/// A service whose calls are tracked.
-#[derive(Debug, Clone)]
-pub struct Tracked<S> {
-    lane: Lane,
-    inner: S,
-}
-
-impl<S> Service<Request<Body>> for Tracked<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>>,
-{
-    type Response = Response<TrackedBody>;
-    type Error = S::Error;
-    type Future = Answering<S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Lane { tracker, room } = &self.lane;
-        let is_ours = request.uri().path().starts_with(OUR_PATHS);
         // Before the question whether it is welcome: so a call that is let in is waited for.
-        let token = is_ours.then(|| tracker.token());
-        if is_ours && tracker.is_closed() {
-            return Answering::Refused;
-        }
-        let share = Share::default();
-        let request = request.map(|body| Body::new(Intake::new(body, room, share.clone())));
-        Answering::Called {
-            response: self.inner.call(request),
-            share,
-            token,
-        }
-    }
-}
-
-pin_project! {
-    /// The response to a call.
-    #[project = AnsweringProjection]
-    pub enum Answering<F> {
-        Called {
-            #[pin]
-            response: F,
-            // Holds the memory of the message until the call is done with it.
-            share: Share,
-            token: Option<TaskTrackerToken>,
-        },
-        Refused,
-    }
-}
-
-impl<F, E> Future for Answering<F>
-where
-    F: Future<Output = Result<Response<Body>, E>>,
-{
-    type Output = Result<Response<TrackedBody>, E>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(Ok(match self.project() {
-            AnsweringProjection::Called {
-                response,
-                share: _,
-                token,
-            } => {
-                let response = ready!(response.poll(cx))?;
-                let token = token.take();
-                response.map(|inner| TrackedBody { inner, token })
-            }
-            AnsweringProjection::Refused => Status::unavailable(
+        let token = tracker.token();
+        if tracker.is_closed() {
+            return Err(Status::unavailable(
                 "the server is stopping, and the call was not carried out; try again",
-            )
-            .into_http()
-            .map(|inner| TrackedBody { inner, token: None }),
-        }))
-    }
-}
-
-/// The body of a response: its call is in flight until all of it has been sent.
-pub struct TrackedBody {
-    inner: Body,
-    token: Option<TaskTrackerToken>,
-}
-
-impl HttpBody for TrackedBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
-        if frame.is_none() {
-            self.token = None;
+            ));
         }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        Ok(Some(token))
     }
 }

@@ -1,162 +1,166 @@
-//! `DedupService`: what crawlers call.
+//! `DedupService`: what crawlers call. It is answered without tonic, whose way from a frame to
+//! a message and back costs more than all that is done with a key
+//! (`docs/decisions/0014-without-tonic.md`).
 
-use std::sync::Arc;
+use std::{
+    future::{Future, poll_fn},
+    sync::Arc,
+    time::Duration,
+};
 
+use bytes::BytesMut;
+use hyper::body::Incoming;
+use prost::Message;
 use seenset_proto::{
     batch::{BatchRequest, BatchResponse},
-    server::dedup_service_server::DedupService,
-    v1::{
-        AddBatchResponse, AddRequest, QueryAndAddRequest, QueryRequest, StoreRequest, StoreResponse,
-    },
+    codec::{self, Decode},
+    v1::{AddBatchResponse, StoreRequest, StoreResponse, dedup_service_server::SERVICE_NAME},
 };
-use tokio::sync::watch;
-use tonic::{Request, Response, Status, Streaming, async_trait};
+use tonic::{Status, codegen::http::Request};
 
 use super::{
-    Drain, convert,
-    one_key::{OneAnswer, OneKey},
+    convert, deadline,
+    messages::{self, Messages, Only},
+    one_key::{self, OneKeyCall},
+    response::{self, Content, failure, success},
+    services::{Answer, Core},
     status::status,
     stream::Answers,
 };
-use crate::engine::{AtOnce, Call, Engine};
+use crate::engine::Call;
 
-/// The service.
-#[derive(Debug, Clone)]
-pub struct Dedup {
-    engine: Engine,
-    at_once: Option<Arc<AtOnce>>,
-    draining: watch::Receiver<Drain>,
+/// A method of the service.
+#[derive(Debug, Clone, Copy)]
+pub enum Method {
+    OneKey(one_key::Method),
+    QueryBatch,
+    AddBatch,
+    QueryAndAddBatch,
+    QueryAndAddStream,
+    Store,
 }
 
-impl Dedup {
-    pub fn new(engine: Engine, draining: watch::Receiver<Drain>) -> Self {
-        Self {
-            at_once: engine.at_once().map(Arc::new),
-            engine,
-            draining,
-        }
-    }
-
-    /// The service for one core, with what its calls count the owners of.
-    pub fn for_core(&self) -> Self {
-        Self::new(self.engine.clone(), self.draining.clone())
-    }
-
-    /// Answers a call for one key.
-    async fn answer<Q: OneKey>(
-        &self,
-        request: Request<Q>,
-    ) -> Result<Response<OneAnswer<Q>>, Status> {
-        let (engine, at_once) = (&self.engine, self.at_once.as_ref());
-        let answer = OneAnswer::new(engine, at_once, request.into_inner()).await?;
-        Ok(Response::new(answer))
+impl Method {
+    /// The method of a path, `/package.Service/Method`, if it is one of this service.
+    pub fn of(path: &str) -> Option<Self> {
+        let method = path.strip_prefix('/')?.strip_prefix(SERVICE_NAME)?;
+        Some(match method {
+            "/QueryAndAdd" => Self::OneKey(one_key::Method::QueryAndAdd),
+            "/Query" => Self::OneKey(one_key::Method::Query),
+            "/Add" => Self::OneKey(one_key::Method::Add),
+            "/QueryAndAddStream" => Self::QueryAndAddStream,
+            "/QueryAndAddBatch" => Self::QueryAndAddBatch,
+            "/QueryBatch" => Self::QueryBatch,
+            "/AddBatch" => Self::AddBatch,
+            "/Store" => Self::Store,
+            _ => return None,
+        })
     }
 }
 
-#[async_trait]
-impl DedupService for Dedup {
-    type QueryStream = OneAnswer<QueryRequest>;
-    type AddStream = OneAnswer<AddRequest>;
-    type QueryAndAddStream = OneAnswer<QueryAndAddRequest>;
-    type QueryAndAddStreamStream = Answers;
-
-    async fn query(
-        &self,
-        request: Request<QueryRequest>,
-    ) -> Result<Response<OneAnswer<QueryRequest>>, Status> {
-        self.answer(request).await
+/// Answers a call.
+pub fn answer(core: &Arc<Core>, method: Method, request: Request<Incoming>) -> Answer {
+    if let Err(status) = messages::check_encoding(request.headers()) {
+        return Answer::Now(failure(status));
     }
-
-    async fn add(
-        &self,
-        request: Request<AddRequest>,
-    ) -> Result<Response<OneAnswer<AddRequest>>, Status> {
-        self.answer(request).await
-    }
-
-    async fn query_and_add(
-        &self,
-        request: Request<QueryAndAddRequest>,
-    ) -> Result<Response<OneAnswer<QueryAndAddRequest>>, Status> {
-        self.answer(request).await
-    }
-
-    async fn store(
-        &self,
-        request: Request<StoreRequest>,
-    ) -> Result<Response<StoreResponse>, Status> {
-        let StoreRequest { filter } = request.into_inner();
-        let reports = self.engine.store(&filter).await.map_err(status)?;
-        for report in &reports {
-            tracing::info!(
-                filter = %report.name,
-                version = report.version,
-                written_bytes = report.written_bytes,
-                duration = ?report.duration,
-                "stored as asked"
-            );
+    let deadline = deadline::of(request.headers());
+    let messages = Messages::new(request.into_body(), &core.room);
+    match method {
+        Method::OneKey(method) => Answer::OneKey(OneKeyCall::new(core, method, messages, deadline)),
+        Method::QueryBatch => unary(core, messages, deadline, query_batch),
+        Method::AddBatch => unary(core, messages, deadline, add_batch),
+        Method::QueryAndAddBatch => unary(core, messages, deadline, query_and_add_batch),
+        Method::QueryAndAddStream => {
+            let answers = Answers::new(core.engine.clone(), messages, core.draining.clone());
+            Answer::Now(success(Content::Stream(answers)))
         }
-        let filters = reports.into_iter().map(convert::stored_filter).collect();
-        Ok(Response::new(StoreResponse { filters }))
+        Method::Store => unary(core, messages, deadline, store),
     }
+}
 
-    async fn query_batch(
-        &self,
-        request: Request<BatchRequest>,
-    ) -> Result<Response<BatchResponse>, Status> {
-        let BatchRequest { filter, keys, .. } = request.into_inner();
-        let seen = self
-            .engine
-            .query_batch(&filter, keys)
-            .await
-            .map_err(status)?;
-        Ok(Response::new(BatchResponse { seen }))
-    }
+/// Answers a call of one message with one.
+fn unary<Q, A, F>(
+    core: &Arc<Core>,
+    messages: Messages,
+    deadline: Option<Duration>,
+    answer: fn(Arc<Core>, Q) -> F,
+) -> Answer
+where
+    Q: Decode + Send + 'static,
+    A: Message + 'static,
+    F: Future<Output = Result<A, Status>> + Send + 'static,
+{
+    let core = core.clone();
+    let answer = async move {
+        // Kept to the end, with the memory of the message.
+        let mut message = Only::new(messages);
+        let request = codec::decode(poll_fn(|cx| message.poll(cx)).await?)?;
+        let answer = answer(core, request).await?;
+        let mut bytes = BytesMut::new();
+        response::append(&answer, &mut bytes);
+        Ok(bytes.freeze())
+    };
+    Answer::Boxed(Box::pin(async move {
+        match deadline::within(deadline, answer).await.flatten() {
+            Ok(message) => success(Content::Message(message)),
+            Err(status) => failure(status),
+        }
+    }))
+}
 
-    async fn add_batch(
-        &self,
-        request: Request<BatchRequest>,
-    ) -> Result<Response<AddBatchResponse>, Status> {
-        let BatchRequest {
-            filter,
-            keys,
-            request_id,
-        } = request.into_inner();
-        let call = Call {
-            filter: &filter,
-            request_id: &request_id,
-        };
-        self.engine.add_batch(call, keys).await.map_err(status)?;
-        Ok(Response::new(AddBatchResponse {}))
-    }
+async fn query_batch(core: Arc<Core>, request: BatchRequest) -> Result<BatchResponse, Status> {
+    let BatchRequest { filter, keys, .. } = request;
+    let seen = core.engine.query_batch(&filter, keys).await;
+    Ok(BatchResponse {
+        seen: seen.map_err(status)?,
+    })
+}
 
-    async fn query_and_add_batch(
-        &self,
-        request: Request<BatchRequest>,
-    ) -> Result<Response<BatchResponse>, Status> {
-        let BatchRequest {
-            filter,
-            keys,
-            request_id,
-        } = request.into_inner();
-        let call = Call {
-            filter: &filter,
-            request_id: &request_id,
-        };
-        let seen = self.engine.query_and_add_batch(call, keys).await;
-        let seen = seen.map_err(status)?;
-        Ok(Response::new(BatchResponse { seen }))
-    }
+async fn add_batch(core: Arc<Core>, request: BatchRequest) -> Result<AddBatchResponse, Status> {
+    let BatchRequest {
+        filter,
+        keys,
+        request_id,
+    } = request;
+    let call = Call {
+        filter: &filter,
+        request_id: &request_id,
+    };
+    core.engine.add_batch(call, keys).await.map_err(status)?;
+    Ok(AddBatchResponse {})
+}
 
-    async fn query_and_add_stream(
-        &self,
-        request: Request<Streaming<BatchRequest>>,
-    ) -> Result<Response<Answers>, Status> {
-        let answers = Answers::new(
-            self.engine.clone(),
-            request.into_inner(),
-            self.draining.clone(),
+async fn query_and_add_batch(
+    core: Arc<Core>,
+    request: BatchRequest,
+) -> Result<BatchResponse, Status> {
+    let BatchRequest {
+        filter,
+        keys,
+        request_id,
+    } = request;
+    let call = Call {
+        filter: &filter,
+        request_id: &request_id,
+    };
+    let seen = core.engine.query_and_add_batch(call, keys).await;
+    Ok(BatchResponse {
+        seen: seen.map_err(status)?,
+    })
+}
+
+async fn store(core: Arc<Core>, request: StoreRequest) -> Result<StoreResponse, Status> {
+    let StoreRequest { filter } = request;
+    let reports = core.engine.store(&filter).await.map_err(status)?;
+    for report in &reports {
+        tracing::info!(
+            filter = %report.name,
+            version = report.version,
+            written_bytes = report.written_bytes,
+            duration = ?report.duration,
+            "stored as asked"
         );
-        Ok(Response::new(answers))
     }
+    let filters = reports.into_iter().map(convert::stored_filter).collect();
+    Ok(StoreResponse { filters })
 }

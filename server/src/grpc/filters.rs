@@ -1,11 +1,9 @@
 //! `FilterService`: what operators call.
 
-use seenset_proto::{
-    server::filter_service_server::FilterService,
-    v1::{
-        CreateFilterRequest, CreateFilterResponse, DeleteFilterRequest, DeleteFilterResponse,
-        GetFilterRequest, GetFilterResponse, ListFiltersRequest, ListFiltersResponse,
-    },
+use seenset_proto::v1::{
+    CreateFilterRequest, CreateFilterResponse, DeleteFilterRequest, DeleteFilterResponse,
+    GetFilterRequest, GetFilterResponse, ListFiltersRequest, ListFiltersResponse,
+    filter_service_server::FilterService,
 };
 use tonic::{Request, Response, Status, async_trait};
 

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt};
-use seenset_proto::server::{dedup_service_server, filter_service_server};
+use seenset_proto::v1::{dedup_service_server, filter_service_server};
 use tokio::{sync::watch, time::sleep};
 use tonic::{Request, Response, Status, async_trait};
 use tonic_health::{

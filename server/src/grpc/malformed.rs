@@ -12,6 +12,8 @@ use tonic::{
     codegen::http::{Response, header::HeaderMap},
 };
 
+use super::messages;
+
 /// The words of tonic for a request without a message, and for one that ends too early.
 const NO_MESSAGE: &str = "Missing request message.";
 const CUT_SHORT: &str = "Unexpected EOF decoding stream.";
@@ -31,16 +33,11 @@ fn refused(headers: &HeaderMap) -> Option<Status> {
         .filter(|status| matches!(status.code(), Code::OutOfRange | Code::Internal))
 }
 
-/// The same for a status that reading a stream of requests ended with.
-pub fn correct(status: Status) -> Status {
+fn correct(status: Status) -> Status {
     match (status.code(), status.message()) {
         (Code::OutOfRange, message) => Status::resource_exhausted(too_long(message)),
-        (Code::Internal, NO_MESSAGE) => Status::invalid_argument(
-            "the request holds no message; a call has one, even if all its fields are empty",
-        ),
-        (Code::Internal, CUT_SHORT) => {
-            Status::invalid_argument("the request ends in the middle of a message")
-        }
+        (Code::Internal, NO_MESSAGE) => messages::none(),
+        (Code::Internal, CUT_SHORT) => messages::cut_short(),
         _ => status,
     }
 }
@@ -51,10 +48,7 @@ fn too_long(message: &str) -> String {
         .filter(|digits| !digits.is_empty())
         .collect();
     match numbers[..] {
-        [found, limit] => format!(
-            "the message has {found} bytes; a message may have at most {limit}: send smaller \
-             batches"
-        ),
+        [found, limit] => format!("the message has {found} bytes; it may have at most {limit}"),
         _ => format!("the message is too large: {message}"),
     }
 }

@@ -2,12 +2,14 @@
 
 mod calls;
 mod convert;
+mod deadline;
 mod dedup;
 mod filters;
 mod health;
-mod intake;
 mod malformed;
+mod messages;
 mod one_key;
+mod response;
 mod services;
 mod status;
 mod stream;
@@ -16,17 +18,16 @@ mod testing;
 
 use std::time::Duration;
 
-use seenset_proto::server::filter_service_server::FilterServiceServer;
+use seenset_proto::v1::filter_service_server::FilterServiceServer;
 use tonic::service::Routes;
 use tonic_reflection::server::Error as ReflectionError;
 
 pub use calls::{Calls, Drain};
 pub use health::Health;
-pub use malformed::correct_response;
 pub use services::Services;
 pub use stream::WINDOW_BYTES as STREAM_WINDOW_BYTES;
 
-use self::{dedup::Dedup, filters::Filters};
+use self::{filters::Filters, messages::SMALL_BYTES};
 use crate::engine::Engine;
 
 /// How long a stream may be silent while the server drains. A client at work sends its next
@@ -40,7 +41,7 @@ pub struct Rpcs {
     pub services: Services,
     /// Who reports whether calls are welcome.
     pub health: Health,
-    /// The calls in flight, as a layer for the services.
+    /// The calls in flight.
     pub calls: Calls,
 }
 
@@ -49,7 +50,7 @@ pub struct Rpcs {
 /// # Errors
 ///
 /// If the descriptor set that reflection is to serve does not decode.
-pub async fn rpcs(engine: Engine, max_message_bytes: usize) -> Result<Rpcs, ReflectionError> {
+pub async fn rpcs(engine: Engine) -> Result<Rpcs, ReflectionError> {
     let calls = Calls::default();
     let (health, health_service) = Health::new(calls.drain_state()).await;
 
@@ -58,16 +59,16 @@ pub async fn rpcs(engine: Engine, max_message_bytes: usize) -> Result<Rpcs, Refl
             .register_encoded_file_descriptor_set(seenset_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let dedup = Dedup::new(engine.clone(), calls.drain_state());
-    let filters =
-        FilterServiceServer::new(Filters::new(engine)).max_decoding_message_size(max_message_bytes);
-    let rest = Routes::new(filters)
-        .add_service(health_service)
-        .add_service(reflection().build_v1()?)
-        // What grpcurl knew before its version 1.9.
-        .add_service(reflection().build_v1alpha()?);
+    // What grpcurl knew before its version 1.9 as well. None of these has large messages, so
+    // none needs a part of the memory that those of `DedupService` share.
+    let (reflection, old_reflection) = (reflection().build_v1()?, reflection().build_v1alpha()?);
+    let filters = FilterServiceServer::new(Filters::new(engine.clone()));
+    let rest = Routes::new(filters.max_decoding_message_size(SMALL_BYTES))
+        .add_service(health_service.max_decoding_message_size(SMALL_BYTES))
+        .add_service(reflection.max_decoding_message_size(SMALL_BYTES))
+        .add_service(old_reflection.max_decoding_message_size(SMALL_BYTES));
     Ok(Rpcs {
-        services: Services::new(dedup, rest, max_message_bytes),
+        services: Services::new(engine, calls.clone(), rest),
         health,
         calls,
     })

@@ -1,4 +1,4 @@
-//! Calls for one key, and the one answer to each.
+//! Calls for one key: most of a crawler's calls, and those whose own work is least.
 //!
 //! Where nothing has to be waited for, the answer is made when it is about to be sent: the
 //! processor fetches the line of the filter while the head of the response is made
@@ -6,164 +6,318 @@
 
 use std::{
     future::Future,
-    mem,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
+    time::Duration,
 };
 
-use futures_util::stream::Stream;
-use seenset_proto::v1::{
-    AddRequest, AddResponse, QueryAndAddRequest, QueryAndAddResponse, QueryRequest, QueryResponse,
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http_body::Body;
+use hyper::body::Incoming;
+use seenset_proto::{
+    codec,
+    v1::{AddRequest, QueryAndAddRequest, QueryRequest},
 };
-use tonic::Status;
+use tonic::{
+    Status,
+    codegen::{StdError, http::Response},
+};
 
-use super::status::status;
+use super::{
+    deadline,
+    messages::{Messages, Only},
+    response::{Content, failure, success},
+    services::Core,
+    status::status,
+};
 use crate::engine::{AtOnce, Call, Engine, EngineError};
 
 /// The longest key that waits until its answer is sent. A client that takes no answers can make
 /// the server hold as many as it has calls under way.
 const MAX_LATE_BYTES: usize = 1024;
 
-/// A call for one key.
-pub trait OneKey: Send + Unpin + Sized {
-    type Answer: Send + Unpin;
+/// A method for one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    Query,
+    Add,
+    QueryAndAdd,
+}
 
-    /// The call, and the key.
-    fn parts(&self) -> (Call<'_>, &str);
+/// What is asked for one key.
+#[derive(Debug)]
+pub struct OneKey {
+    method: Method,
+    filter: String,
+    key: String,
+    /// Empty for [`Method::Query`].
+    request_id: String,
+}
+
+impl From<QueryRequest> for OneKey {
+    fn from(QueryRequest { filter, key }: QueryRequest) -> Self {
+        Self {
+            method: Method::Query,
+            filter,
+            key,
+            request_id: String::new(),
+        }
+    }
+}
+
+impl From<AddRequest> for OneKey {
+    fn from(request: AddRequest) -> Self {
+        let AddRequest {
+            filter,
+            key,
+            request_id,
+        } = request;
+        Self {
+            method: Method::Add,
+            filter,
+            key,
+            request_id,
+        }
+    }
+}
+
+impl From<QueryAndAddRequest> for OneKey {
+    fn from(request: QueryAndAddRequest) -> Self {
+        let QueryAndAddRequest {
+            filter,
+            key,
+            request_id,
+        } = request;
+        Self {
+            method: Method::QueryAndAdd,
+            filter,
+            key,
+            request_id,
+        }
+    }
+}
+
+impl OneKey {
+    fn decode(method: Method, message: Bytes) -> Result<Self, Status> {
+        Ok(match method {
+            Method::Query => codec::decode::<QueryRequest>(message)?.into(),
+            Method::Add => codec::decode::<AddRequest>(message)?.into(),
+            Method::QueryAndAdd => codec::decode::<QueryAndAddRequest>(message)?.into(),
+        })
+    }
+
+    fn call(&self) -> Call<'_> {
+        Call {
+            filter: &self.filter,
+            request_id: &self.request_id,
+        }
+    }
 
     /// Answers the call, now.
-    fn answer_at_once(&self, engine: &AtOnce) -> Result<Self::Answer, EngineError>;
+    pub fn answer_at_once(&self, engine: &AtOnce) -> Result<Reply, EngineError> {
+        Ok(match self.method {
+            Method::Query => Reply::of(engine.query(&self.filter, &self.key)?),
+            Method::Add => {
+                engine.add(self.call(), &self.key)?;
+                Reply::Added
+            }
+            Method::QueryAndAdd => Reply::of(engine.query_and_add(self.call(), &self.key)?),
+        })
+    }
 
     /// Answers the call when the answer may be told.
-    fn answer(
-        &self,
-        engine: &Engine,
-    ) -> impl Future<Output = Result<Self::Answer, EngineError>> + Send;
+    async fn answer(&self, engine: &Engine) -> Result<Reply, EngineError> {
+        Ok(match self.method {
+            Method::Query => Reply::of(engine.query(&self.filter, &self.key).await?),
+            Method::Add => {
+                engine.add(self.call(), &self.key).await?;
+                Reply::Added
+            }
+            Method::QueryAndAdd => Reply::of(engine.query_and_add(self.call(), &self.key).await?),
+        })
+    }
 }
 
-/// The answer to a call for one key, as a stream of one message.
-#[derive(Debug)]
-pub enum OneAnswer<Q: OneKey> {
-    /// It is there.
-    Made(Q::Answer),
-    /// It is to be made.
-    Due(Arc<AtOnce>, Q),
-    /// It has been taken.
-    Taken,
+/// The answer for one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply {
+    Added,
+    New,
+    Seen,
 }
 
-impl<Q: OneKey> OneAnswer<Q> {
-    /// Answers a call, now or late. Late if there is an engine for that.
-    ///
-    /// # Errors
-    ///
-    /// What the engine says, if the call is refused now.
-    pub async fn new(
-        engine: &Engine,
-        at_once: Option<&Arc<AtOnce>>,
-        request: Q,
-    ) -> Result<Self, Status> {
-        let (call, key) = request.parts();
-        match at_once {
-            Some(at_once) if key.len() <= MAX_LATE_BYTES => {
-                at_once.foresee(call, key).map_err(status)?;
-                Ok(Self::Due(at_once.clone(), request))
+impl Reply {
+    fn of(seen: bool) -> Self {
+        if seen { Self::Seen } else { Self::New }
+    }
+
+    /// The message that says so, with what precedes it: `AddResponse`, or `QueryResponse` and
+    /// `QueryAndAddResponse`, which say `seen` in field 1.
+    pub fn message(self) -> Bytes {
+        Bytes::from_static(match self {
+            Self::Added => &[0, 0, 0, 0, 0],
+            Self::New => &[0, 0, 0, 0, 2, 0x08, 0],
+            Self::Seen => &[0, 0, 0, 0, 2, 0x08, 1],
+        })
+    }
+}
+
+/// A call for one key, up to the head of its response.
+pub struct OneKeyCall<B = Incoming> {
+    core: Arc<Core>,
+    method: Method,
+    deadline: Option<Duration>,
+    message: Only<B>,
+    /// The answer that waits for a log.
+    waiting: Option<BoxFuture<'static, Result<Reply, Status>>>,
+}
+
+impl<B> OneKeyCall<B>
+where
+    B: Body<Data = Bytes, Error: Into<StdError>> + Unpin,
+{
+    pub fn new(
+        core: &Arc<Core>,
+        method: Method,
+        messages: Messages<B>,
+        deadline: Option<Duration>,
+    ) -> Self {
+        Self {
+            core: core.clone(),
+            method,
+            deadline,
+            message: Only::new(messages),
+            waiting: None,
+        }
+    }
+
+    /// Begins to answer, and returns the response if there is nothing to wait for.
+    fn begin(&mut self, call: OneKey) -> Option<Response<Content>> {
+        match &self.core.at_once {
+            Some(at_once) if call.key.len() <= MAX_LATE_BYTES => {
+                Some(match at_once.foresee(call.call(), &call.key) {
+                    Ok(()) => success(Content::Late(at_once.clone(), call)),
+                    Err(error) => failure(status(error)),
+                })
             }
             _ => {
-                let answer = request.answer(engine).await;
-                Ok(Self::Made(answer.map_err(status)?))
+                let (core, deadline) = (self.core.clone(), self.deadline);
+                self.waiting = Some(Box::pin(async move {
+                    let answer = deadline::within(deadline, call.answer(&core.engine)).await?;
+                    answer.map_err(status)
+                }));
+                None
             }
         }
     }
 }
 
-impl<Q: OneKey> Stream for OneAnswer<Q> {
-    type Item = Result<Q::Answer, Status>;
+impl<B> Future for OneKeyCall<B>
+where
+    B: Body<Data = Bytes, Error: Into<StdError>> + Unpin,
+{
+    type Output = Response<Content>;
 
-    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Poll::Ready(match mem::replace(&mut *self, Self::Taken) {
-            Self::Made(answer) => Some(Ok(answer)),
-            Self::Due(engine, request) => Some(request.answer_at_once(&engine).map_err(status)),
-            Self::Taken => None,
-        })
-    }
-}
-
-fn call<'a>(filter: &'a str, request_id: &'a str) -> Call<'a> {
-    Call { filter, request_id }
-}
-
-impl OneKey for QueryRequest {
-    type Answer = QueryResponse;
-
-    fn parts(&self) -> (Call<'_>, &str) {
-        (Call::from(&*self.filter), &self.key)
-    }
-
-    fn answer_at_once(&self, engine: &AtOnce) -> Result<QueryResponse, EngineError> {
-        let seen = engine.query(&self.filter, &self.key)?;
-        Ok(QueryResponse { seen: Some(seen) })
-    }
-
-    async fn answer(&self, engine: &Engine) -> Result<QueryResponse, EngineError> {
-        let seen = engine.query(&self.filter, &self.key).await?;
-        Ok(QueryResponse { seen: Some(seen) })
-    }
-}
-
-impl OneKey for AddRequest {
-    type Answer = AddResponse;
-
-    fn parts(&self) -> (Call<'_>, &str) {
-        (call(&self.filter, &self.request_id), &self.key)
-    }
-
-    fn answer_at_once(&self, engine: &AtOnce) -> Result<AddResponse, EngineError> {
-        let (call, key) = self.parts();
-        engine.add(call, key)?;
-        Ok(AddResponse {})
-    }
-
-    async fn answer(&self, engine: &Engine) -> Result<AddResponse, EngineError> {
-        let (call, key) = self.parts();
-        engine.add(call, key).await?;
-        Ok(AddResponse {})
-    }
-}
-
-impl OneKey for QueryAndAddRequest {
-    type Answer = QueryAndAddResponse;
-
-    fn parts(&self) -> (Call<'_>, &str) {
-        (call(&self.filter, &self.request_id), &self.key)
-    }
-
-    fn answer_at_once(&self, engine: &AtOnce) -> Result<QueryAndAddResponse, EngineError> {
-        let (call, key) = self.parts();
-        let seen = engine.query_and_add(call, key)?;
-        Ok(QueryAndAddResponse { seen: Some(seen) })
-    }
-
-    async fn answer(&self, engine: &Engine) -> Result<QueryAndAddResponse, EngineError> {
-        let (call, key) = self.parts();
-        let seen = engine.query_and_add(call, key).await?;
-        Ok(QueryAndAddResponse { seen: Some(seen) })
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Content>> {
+        loop {
+            if let Some(reply) = &mut self.waiting {
+                return Poll::Ready(match ready!(reply.as_mut().poll(cx)) {
+                    Ok(reply) => success(Content::Message(reply.message())),
+                    Err(status) => failure(status),
+                });
+            }
+            let message = ready!(self.message.poll(cx));
+            let call = message.and_then(|message| OneKey::decode(self.method, message));
+            match call.map(|call| self.begin(call)) {
+                Ok(None) => {}
+                Ok(Some(response)) => return Poll::Ready(response),
+                Err(status) => return Poll::Ready(failure(status)),
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use futures_util::{FutureExt, StreamExt};
+    use std::future::poll_fn;
+
+    use bytes::BytesMut;
+    use prost::Message;
+    use seenset_proto::v1::{AddResponse, QueryAndAddResponse};
     use tonic::Code;
 
     use super::*;
-    use crate::{engine::Durability, grpc::testing};
+    use crate::{
+        engine::Durability,
+        grpc::{response, testing},
+    };
 
-    fn request(key: &str) -> QueryAndAddRequest {
-        QueryAndAddRequest {
-            key: key.to_owned(),
-            ..Default::default()
+    fn framed(message: &impl Message) -> Bytes {
+        let mut bytes = BytesMut::new();
+        response::append(message, &mut bytes);
+        bytes.freeze()
+    }
+
+    /// What the body of a response says, and the code that it ends with.
+    async fn taken(mut content: Content) -> (Option<Bytes>, Code) {
+        let mut said = None;
+        loop {
+            let frame = poll_fn(|cx| content.poll(cx)).await.unwrap().unwrap();
+            match frame.into_data() {
+                Ok(data) => assert_eq!(said.replace(data), None),
+                Err(trailers) => {
+                    let trailers = trailers.into_trailers().unwrap();
+                    let ended = Status::from_header_map(&trailers).unwrap();
+                    return (said, ended.code());
+                }
+            }
+        }
+    }
+
+    /// What calls are answered with, and how long their callers wait.
+    struct Server(Arc<Core>, Option<Duration>);
+
+    impl Server {
+        /// The response to a call, before any of its body is taken.
+        async fn call(&self, method: Method, key: &str) -> Response<Content> {
+            let message = framed(&QueryAndAddRequest {
+                key: key.to_owned(),
+                ..Default::default()
+            });
+            let messages = Messages::new(testing::Arrived::new(message), &self.0.room);
+            OneKeyCall::new(&self.0, method, messages, self.1).await
+        }
+
+        async fn begin(&self, key: &str) -> Content {
+            self.call(Method::QueryAndAdd, key).await.into_body()
+        }
+
+        async fn has(&self, key: &str) -> bool {
+            self.0.engine.query("", key).await.unwrap()
+        }
+    }
+
+    fn seen(seen: bool) -> (Option<Bytes>, Code) {
+        let answer = QueryAndAddResponse { seen: Some(seen) };
+        (Some(framed(&answer)), Code::Ok)
+    }
+
+    #[tokio::test]
+    async fn answers_are_what_prost_writes() {
+        for durability in [Durability::Snapshot, Durability::Always] {
+            let dir = tempfile::tempdir().unwrap();
+            let server = Server(testing::core(dir.path(), durability).await, None);
+            let answer =
+                async |method, key| taken(server.call(method, key).await.into_body()).await;
+            assert_eq!(answer(Method::Query, "a").await, seen(false));
+            assert_eq!(answer(Method::QueryAndAdd, "a").await, seen(false));
+            assert_eq!(answer(Method::QueryAndAdd, "a").await, seen(true));
+            assert_eq!(answer(Method::Query, "a").await, seen(true));
+            let added = (Some(framed(&AddResponse {})), Code::Ok);
+            assert_eq!(answer(Method::Add, "b").await, added);
+            assert_eq!(answer(Method::Query, "b").await, seen(true));
         }
     }
 
@@ -171,44 +325,56 @@ mod tests {
     #[tokio::test]
     async fn a_late_answer_is_made_when_it_is_taken() {
         let dir = tempfile::tempdir().unwrap();
-        let engine = testing::engine(dir.path(), Durability::Snapshot).await;
-        let at_once = engine.at_once().map(Arc::new);
-        let begin = async |key| OneAnswer::new(&engine, at_once.as_ref(), request(key)).await;
-        let taken = async |mut answer: OneAnswer<QueryAndAddRequest>| {
-            let seen = answer.next().now_or_never().unwrap().unwrap();
-            assert!(answer.next().await.is_none());
-            seen.unwrap().seen.unwrap()
-        };
-        let (first, second) = (begin("a").await.unwrap(), begin("a").await.unwrap());
-        drop(begin("b").await.unwrap());
-        assert!(!engine.query("", "a").await.unwrap());
-        assert!(!taken(second).await);
-        assert!(taken(first).await);
-        assert!(!engine.query("", "b").await.unwrap());
+        let server = Server(testing::core(dir.path(), Durability::Snapshot).await, None);
+        let (first, second) = (server.begin("a").await, server.begin("a").await);
+        drop(server.begin("b").await);
+        assert!(!server.has("a").await);
+        assert_eq!(taken(second).await, seen(false));
+        assert_eq!(taken(first).await, seen(true));
+        assert!(!server.has("b").await);
 
         // Nobody can have the server hold long keys, or learns of an error later than without.
         let long = "k".repeat(MAX_LATE_BYTES + 1);
-        let answer = begin(&long).await.unwrap();
-        assert!(engine.query("", &long).await.unwrap());
-        assert!(!taken(answer).await);
-        let error = begin("").await.unwrap_err();
-        assert_eq!(error.code(), Code::InvalidArgument);
+        let answer = server.begin(&long).await;
+        assert!(server.has(&long).await);
+        assert_eq!(taken(answer).await, seen(false));
+        let refused = server.call(Method::QueryAndAdd, "").await;
+        let status = Status::from_header_map(refused.headers()).unwrap();
+        assert_eq!(status.code(), Code::InvalidArgument);
 
         // What ends between is told.
-        let late = begin("c").await.unwrap();
-        engine.close();
-        let error = { late }.next().await.unwrap().unwrap_err();
-        assert_eq!(error.code(), Code::Unavailable);
+        let late = server.begin("c").await;
+        server.0.engine.close();
+        assert_eq!(taken(late).await, (None, Code::Unavailable));
     }
 
     /// An answer that may have to wait for the log is there before any of it is sent.
     #[tokio::test]
     async fn with_a_log_no_answer_is_late() {
         let dir = tempfile::tempdir().unwrap();
-        let engine = testing::engine(dir.path(), Durability::Always).await;
-        assert!(engine.at_once().is_none());
-        let answer = OneAnswer::new(&engine, None, request("a")).await.unwrap();
-        assert!(engine.query("", "a").await.unwrap());
+        let server = Server(testing::core(dir.path(), Durability::Always).await, None);
+        let answer = server.begin("a").await;
+        assert!(server.has("a").await);
         drop(answer);
+    }
+
+    /// A call that waits for the log when its caller waits no more ends with an error, whatever
+    /// comes of it. The time of the test goes on when there is nothing to do but to wait.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_has_until_its_deadline() {
+        let dir = tempfile::tempdir().unwrap();
+        let core = testing::core(dir.path(), Durability::Always).await;
+        let server = Server(core, Some(Duration::from_secs(1)));
+        let mut ended = Vec::new();
+        // The disk may be faster now and then.
+        for key in 0..50 {
+            let key = key.to_string();
+            let response = server.call(Method::QueryAndAdd, &key).await;
+            ended.extend(Status::from_header_map(response.headers()));
+            assert!(server.has(&key).await);
+        }
+        assert!(!ended.is_empty());
+        let is_late = |status: &Status| status.code() == Code::DeadlineExceeded;
+        assert!(ended.iter().all(is_late), "{ended:?}");
     }
 }

@@ -2,85 +2,156 @@
 
 use std::{
     convert::Infallible,
+    future::Future,
+    mem,
+    pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
-use futures_util::future::Either;
-use seenset_proto::server::dedup_service_server::{DedupServiceServer, SERVICE_NAME};
+use futures_util::future::BoxFuture;
+use hyper::{body::Incoming, service::Service};
+use tokio::sync::watch;
 use tonic::{
     body::Body,
     codegen::http::{Request, Response},
     service::Routes,
 };
-use tower::Service;
+use tower::Service as _;
+use tracing::Span;
 
-use super::dedup::Dedup;
+use super::{
+    calls::{Calls, Drain, Lane, Token},
+    deadline, dedup, malformed,
+    messages::Room,
+    one_key::OneKeyCall,
+    response::{Content, ResponseBody, failure},
+};
+use crate::engine::{AtOnce, Engine};
 
 /// All services.
 #[derive(Debug)]
 pub struct Services {
-    dedup: Dedup,
+    engine: Engine,
+    calls: Calls,
+    room: Room,
     rest: Routes,
-    max_message_bytes: usize,
 }
 
 impl Services {
-    /// The services that are not [`Dedup`] limit their messages themselves.
-    pub(super) fn new(dedup: Dedup, rest: Routes, max_message_bytes: usize) -> Self {
-        // The router shares what it would copy for each call otherwise.
-        let rest = rest.prepare();
+    /// `DedupService`, and the rest by way of tonic.
+    pub(super) fn new(engine: Engine, calls: Calls, rest: Routes) -> Self {
         Self {
-            dedup,
-            rest,
-            max_message_bytes,
+            engine,
+            calls,
+            room: Room::default(),
+            // The router shares what it would copy for each call otherwise.
+            rest: rest.prepare(),
         }
     }
 
     /// The services for one core. What is cloned for each call is the core's own, or all cores
     /// would contend for the counts of its owners.
     pub fn for_core(&self) -> CoreServices {
-        let dedup = DedupServiceServer::new(self.dedup.for_core())
-            .max_decoding_message_size(self.max_message_bytes);
-        CoreServices {
-            dedup,
-            rest: Arc::new(self.rest.clone()),
-        }
+        CoreServices(Arc::new(Core {
+            engine: self.engine.clone(),
+            at_once: self.engine.at_once().map(Arc::new),
+            room: Arc::new(self.room.clone()),
+            lane: self.calls.lane(),
+            draining: self.calls.drain_state(),
+            rest: self.rest.clone(),
+        }))
     }
 }
 
 /// All services, for the calls of one core. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct CoreServices {
-    dedup: DedupServiceServer<Dedup>,
-    rest: Arc<Routes>,
+pub struct CoreServices(pub(super) Arc<Core>);
+
+/// What the calls of one core are answered with.
+#[derive(Debug)]
+pub struct Core {
+    pub engine: Engine,
+    /// The same without a log, if there is none.
+    pub at_once: Option<Arc<AtOnce>>,
+    pub room: Arc<Room>,
+    pub draining: watch::Receiver<Drain>,
+    lane: Lane,
+    rest: Routes,
 }
 
-/// The service of a path: `/package.Service/Method`.
-fn service(path: &str) -> Option<&str> {
-    let (service, _method) = path.strip_prefix('/')?.split_once('/')?;
-    Some(service)
-}
-
-impl Service<Request<Body>> for CoreServices {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Either<
-        <DedupServiceServer<Dedup> as Service<Request<Body>>>::Future,
-        <Routes as Service<Request<Body>>>::Future,
-    >;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // All are always ready: what limits calls is further out.
-        Poll::Ready(Ok(()))
+impl Core {
+    /// Answers a call by way of tonic.
+    fn route(&self, request: Request<Incoming>) -> BoxFuture<'static, Response<Content>> {
+        let deadline = deadline::of(request.headers());
+        let answer = self.rest.clone().call(request.map(Body::new));
+        Box::pin(async move {
+            match deadline::within(deadline, answer).await {
+                Ok(Ok(response)) => malformed::correct_response(response).map(Content::Routed),
+                Err(status) => failure(status),
+            }
+        })
     }
+}
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // The router takes some 6 % of a call for one key, and crawlers make no other calls.
-        if service(request.uri().path()) == Some(SERVICE_NAME) {
-            Either::Left(self.dedup.call(request))
-        } else {
-            Either::Right(Routes::clone(&self.rest).call(request))
+impl Service<Request<Incoming>> for CoreServices {
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = Call;
+
+    fn call(&self, request: Request<Incoming>) -> Call {
+        let Self(core) = self;
+        let path = request.uri().path();
+        // It costs nothing where the log filter leaves it out.
+        let span = tracing::debug_span!("call", method = path);
+        let (token, answer) = match core.lane.admit(path) {
+            Ok(token) => {
+                let answer = match dedup::Method::of(path) {
+                    Some(method) => dedup::answer(core, method, request),
+                    None => Answer::Boxed(core.route(request)),
+                };
+                (token, answer)
+            }
+            Err(refused) => (None, Answer::Now(failure(refused))),
+        };
+        Call {
+            answer,
+            token,
+            span,
         }
+    }
+}
+
+/// A call, up to the head of its response.
+pub struct Call {
+    answer: Answer,
+    token: Option<Token>,
+    span: Span,
+}
+
+/// How the head of a response is made.
+pub enum Answer {
+    OneKey(OneKeyCall),
+    Boxed(BoxFuture<'static, Response<Content>>),
+    Now(Response<Content>),
+}
+
+impl Future for Call {
+    type Output = Result<Response<ResponseBody>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self {
+            answer,
+            token,
+            span,
+        } = &mut *self;
+        let _entered = span.enter();
+        let response = match answer {
+            Answer::OneKey(call) => ready!(Pin::new(call).poll(cx)),
+            Answer::Boxed(response) => ready!(response.as_mut().poll(cx)),
+            Answer::Now(response) => mem::replace(response, Response::new(Content::Over)),
+        };
+        let token = token.take();
+        Poll::Ready(Ok(response.map(|content| ResponseBody::new(content, token))))
     }
 }

@@ -12,12 +12,17 @@ use std::{
     time::Duration,
 };
 
+use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, Stream};
-use seenset_proto::batch::{BatchRequest, BatchResponse};
+use http_body::{Body, Frame};
+use seenset_proto::{
+    batch::{BatchRequest, BatchResponse},
+    codec,
+};
 use tokio::{sync::watch, task, time::timeout};
-use tonic::{Status, Streaming};
+use tonic::{Status, codegen::StdError};
 
-use super::{DRAIN_SILENCE, Drain, malformed, status::status};
+use super::{DRAIN_SILENCE, Drain, messages::Messages, response, status::status};
 use crate::engine::{Call, Engine, Unsettled};
 
 /// What a client may send on one stream before the server has taken it: sixteen batches of a
@@ -34,19 +39,24 @@ const TURN_BYTES: usize = WINDOW_BYTES as usize / 4;
 /// log among them, and no more of large ones wait than their client may send ahead.
 const MAX_WAITING: usize = 64;
 
-type Item = Result<BatchResponse, Status>;
+/// The answers that are sent together have no more than this, but for the last of them.
+const FRAME_BYTES: usize = 32 << 10;
 
-/// The answers to one stream of batches.
-pub struct Answers(Pin<Box<dyn Stream<Item = Item> + Send>>);
+/// The answers to one stream of batches, as they are sent.
+pub struct Answers {
+    answers: Pin<Box<dyn Stream<Item = Result<BatchResponse, Status>> + Send>>,
+    /// Those that have been made and not been sent.
+    encoded: BytesMut,
+    /// What comes after them.
+    end: Option<Frame<Bytes>>,
+}
 
 impl Answers {
-    /// Answers `batches` until they end, one is refused, or the server drains and no more
-    /// come.
-    pub fn new(
-        engine: Engine,
-        batches: Streaming<BatchRequest>,
-        mut drain: watch::Receiver<Drain>,
-    ) -> Self {
+    /// Answers batches until they end, one is refused, or the server drains and no more come.
+    pub fn new<B>(engine: Engine, batches: Messages<B>, mut drain: watch::Receiver<Drain>) -> Self
+    where
+        B: Body<Data = Bytes, Error: Into<StdError>> + Send + Unpin + 'static,
+    {
         // Looked at with the first batch, whatever its state.
         drain.mark_changed();
         let session = Session {
@@ -59,32 +69,53 @@ impl Answers {
             }),
             waiting: VecDeque::new(),
         };
-        Self(Box::pin(stream::unfold(session, |mut session| async {
+        let answers = stream::unfold(session, |mut session| async {
             let answer = session.answer().await?;
             Some((answer, session))
-        })))
+        });
+        Self {
+            answers: Box::pin(answers),
+            encoded: BytesMut::new(),
+            end: None,
+        }
+    }
+
+    /// What is to be sent next: answers, as many as there are at once, or in the end how it
+    /// ended, and then nothing is to be asked for.
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Frame<Bytes>> {
+        while self.end.is_none() && self.encoded.len() < FRAME_BYTES {
+            match self.answers.as_mut().poll_next(cx) {
+                Poll::Ready(Some(Ok(answer))) => response::append(&answer, &mut self.encoded),
+                Poll::Ready(Some(Err(status))) => self.end = Some(response::failed(&status)),
+                Poll::Ready(None) => self.end = Some(response::succeeded()),
+                Poll::Pending if self.encoded.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        if !self.encoded.is_empty() {
+            return Poll::Ready(Frame::data(self.encoded.split().freeze()));
+        }
+        match self.end.take() {
+            Some(end) => Poll::Ready(end),
+            None => Poll::Pending,
+        }
     }
 }
 
-impl Stream for Answers {
-    type Item = Item;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        self.0.as_mut().poll_next(cx)
-    }
-}
-
-struct Session {
+struct Session<B> {
     engine: Engine,
     /// `None` when no more are taken.
-    batches: Option<Batches>,
+    batches: Option<Batches<B>>,
     /// In the order of their batches. An error is the last one.
     waiting: VecDeque<Result<Unsettled<Vec<bool>>, Status>>,
 }
 
-impl Session {
+impl<B> Session<B>
+where
+    B: Body<Data = Bytes, Error: Into<StdError>> + Unpin,
+{
     /// The answer to the next batch; `None` if there are no more.
-    async fn answer(&mut self) -> Option<Item> {
+    async fn answer(&mut self) -> Option<Result<BatchResponse, Status>> {
         loop {
             let (first, batches) = (self.waiting.front(), &mut self.batches);
             let batch = match (first, batches) {
@@ -142,8 +173,8 @@ impl Session {
 }
 
 /// The batches of a stream.
-struct Batches {
-    batches: Streaming<BatchRequest>,
+struct Batches<B> {
+    batches: Messages<B>,
     drain: watch::Receiver<Drain>,
     /// How long the client may be silent.
     patience: Duration,
@@ -151,11 +182,14 @@ struct Batches {
     taken_bytes: usize,
 }
 
-impl Batches {
+impl<B> Batches<B>
+where
+    B: Body<Data = Bytes, Error: Into<StdError>> + Unpin,
+{
     /// Lets others of this thread have their turn, if this one is over.
     ///
-    /// Twice: told that there is no answer yet, tonic hands on those that it has, and then asks
-    /// once more before the thread is free.
+    /// Twice: told that there is no answer yet, [`Answers`] sends those that there are, and is
+    /// asked once more before the thread is free.
     async fn give_way(&mut self) {
         if self.taken_bytes >= TURN_BYTES {
             self.taken_bytes = 0;
@@ -180,11 +214,12 @@ impl Batches {
             tokio::select! {
                 // In this order, for to wait for a change takes a lock as well.
                 biased;
-                next = timeout(patience, self.batches.message()) => {
-                    let next = next.map_err(|_| stopping())?.map_err(malformed::correct)?;
-                    let bytes = next.as_ref().map_or(0, |batch| batch.keys.message_bytes());
-                    self.taken_bytes += bytes;
-                    return Ok(next);
+                next = timeout(patience, self.batches.next()) => {
+                    let Some(message) = next.map_err(|_| stopping())?? else {
+                        return Ok(None);
+                    };
+                    self.taken_bytes += message.len();
+                    return codec::decode(message).map(Some);
                 }
                 // To be looked at above.
                 _ = self.drain.changed() => self.drain.mark_changed(),

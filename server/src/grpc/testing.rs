@@ -1,7 +1,21 @@
 //! What tests of the rpcs need.
 
-use std::path::Path;
+use std::{
+    convert::Infallible,
+    path::Path,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use tonic::service::Routes;
+
+use super::{
+    Calls, Services,
+    services::{Core, CoreServices},
+};
 use crate::{
     engine::{Durability, Engine, Limits, RequestLimits, Settings, SpecRequest},
     store::DataDirectory,
@@ -25,4 +39,33 @@ pub async fn engine(dir: &Path, durability: Durability) -> Engine {
     let spec = SpecRequest::new(1_000_000, 0.01);
     engine.recover(Some(spec)).await.unwrap();
     engine
+}
+
+/// What calls are answered with.
+pub async fn core(dir: &Path, durability: Durability) -> Arc<Core> {
+    let engine = engine(dir, durability).await;
+    let services = Services::new(engine, Calls::default(), Routes::default());
+    let CoreServices(core) = services.for_core();
+    core
+}
+
+/// A body that has arrived.
+pub struct Arrived(Option<Bytes>);
+
+impl Arrived {
+    pub fn new(bytes: Bytes) -> Self {
+        Self(Some(bytes))
+    }
+}
+
+impl Body for Arrived {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
 }

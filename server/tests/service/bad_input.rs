@@ -304,24 +304,74 @@ async fn messages() {
     ];
     for (what, message, words) in cases {
         for method in ["Query", "AddBatch", "QueryAndAddStream"] {
-            let answer = call_raw(&server, method, Some(message)).await;
+            let answer = call_raw(&server, method, &[message]).await;
             let what = format!("{what} in {method}");
             assert_refused(&what, answer, Code::InvalidArgument, words);
         }
     }
-    let answer = call_raw(&server, "Query", None).await;
+    let answer = call_raw(&server, "Query", &[]).await;
     let words = &["the request holds no message"];
     assert_refused("no message", answer, Code::InvalidArgument, words);
+    let key = [0x12, 1, b'k'].as_slice();
+    for method in ["QueryAndAdd", "AddBatch"] {
+        let answer = call_raw(&server, method, &[key, key]).await;
+        let words = &["more than one message"];
+        assert_refused("two messages", answer, Code::InvalidArgument, words);
+    }
+    let answer = call_raw(&server, "Forget", &[key]).await;
+    assert_refused("an unknown method", answer, Code::Unimplemented, &[]);
     stop_unchanged(server).await;
 }
 
-/// Calls a method with these bytes for a message, or without any message.
-async fn call_raw(server: &Server, method: &str, message: Option<&[u8]>) -> Result<(), Status> {
+/// What tonic refuses is refused in the same way.
+#[tokio::test]
+async fn messages_of_the_filter_service() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(config(dir.path())).await;
+    let get = "seenset.v1.FilterService/GetFilter";
+    let answer = call_path(&server, get, &[]).await;
+    let words = &["the request holds no message"];
+    assert_refused("no message", answer, Code::InvalidArgument, words);
+    let answer = call_path(&server, get, &[&[0; (64 << 10) + 1]]).await;
+    let words = &["65537 bytes", "at most 65536"];
+    assert_refused("too long", answer, Code::ResourceExhausted, words);
+    stop_unchanged(server).await;
+}
+
+#[tokio::test]
+async fn compressed_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(config(dir.path())).await;
+    let mut client = dedup(&server).await;
+    let mut query = Request::new(QueryRequest {
+        key: key("k"),
+        ..Default::default()
+    });
+    let gzip = "gzip".parse().unwrap();
+    query.metadata_mut().insert("grpc-encoding", gzip);
+    let answer = client.query(query).await;
+    let words = &["grpc-encoding", "gzip", "identity"];
+    assert_refused("gzip", answer, Code::Unimplemented, words);
+    stop_unchanged(server).await;
+}
+
+/// Calls a method with these bytes for messages.
+async fn call_raw(server: &Server, method: &str, messages: &[&[u8]]) -> Result<(), Status> {
+    call_path(
+        server,
+        &format!("seenset.v1.DedupService/{method}"),
+        messages,
+    )
+    .await
+}
+
+async fn call_path(server: &Server, path: &str, messages: &[&[u8]]) -> Result<(), Status> {
     let channel: Channel = channel(server).await;
     let mut grpc = tonic::client::Grpc::new(channel);
     grpc.ready().await.unwrap();
-    let path = PathAndQuery::try_from(format!("/seenset.v1.DedupService/{method}")).unwrap();
-    let messages = tokio_stream::iter(message.map(<[u8]>::to_vec));
+    let path = PathAndQuery::try_from(format!("/{path}")).unwrap();
+    let messages: Vec<Vec<u8>> = messages.iter().map(|message| message.to_vec()).collect();
+    let messages = tokio_stream::iter(messages);
     let answers = grpc
         .streaming(Request::new(messages), path, RawCodec)
         .await?;

@@ -1,0 +1,141 @@
+//! Responses of calls that are answered without tonic.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use prost::Message;
+use tonic::{
+    Status,
+    body::Body,
+    codegen::http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE},
+};
+
+use super::{calls::Token, one_key::OneKey, status::status, stream::Answers};
+use crate::engine::AtOnce;
+
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const OK: HeaderValue = HeaderValue::from_static("0");
+
+/// What a response consists of.
+pub enum Content {
+    /// One message.
+    Message(Bytes),
+    /// One message, which is made when it is about to be sent.
+    Late(Arc<AtOnce>, OneKey),
+    /// Messages, as they come.
+    Stream(Answers),
+    /// That all is well.
+    Success,
+    /// What tonic has made.
+    Routed(Body),
+    /// Nothing more.
+    Over,
+}
+
+/// The head of a response to a call that succeeds, as far as is known.
+pub fn success(content: Content) -> Response<Content> {
+    let mut response = Response::new(content);
+    response.headers_mut().insert(CONTENT_TYPE, GRPC);
+    response
+}
+
+/// The response to a call that fails.
+pub fn failure(status: Status) -> Response<Content> {
+    status.into_http::<Body>().map(Content::Routed)
+}
+
+/// What a response ends with if the call has failed behind its head.
+pub fn failed(status: &Status) -> Frame<Bytes> {
+    let mut trailers = HeaderMap::new();
+    // An error if the message cannot be told, and then the code is.
+    let _ = status.add_header(&mut trailers);
+    Frame::trailers(trailers)
+}
+
+/// What a response ends with.
+pub fn succeeded() -> Frame<Bytes> {
+    let mut trailers = HeaderMap::with_capacity(1);
+    trailers.insert(GRPC_STATUS, OK);
+    Frame::trailers(trailers)
+}
+
+/// Appends a message, with what precedes it: that it is not compressed, and its length.
+pub fn append(message: &impl Message, to: &mut BytesMut) {
+    let length = message.encoded_len();
+    to.put_u8(0);
+    // No answer comes near the limit.
+    to.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    message.encode_raw(to);
+}
+
+/// The body of a response: its call is in flight until all of it has been sent.
+pub struct ResponseBody {
+    content: Content,
+    token: Option<Token>,
+}
+
+impl ResponseBody {
+    pub fn new(content: Content, token: Option<Token>) -> Self {
+        Self { content, token }
+    }
+}
+
+impl Content {
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let (frame, then) = match self {
+            Self::Message(message) => (Frame::data(message.clone()), Self::Success),
+            Self::Late(engine, call) => match call.answer_at_once(engine) {
+                Ok(reply) => (Frame::data(reply.message()), Self::Success),
+                Err(error) => (failed(&status(error)), Self::Over),
+            },
+            Self::Success => (succeeded(), Self::Over),
+            Self::Over => return Poll::Ready(None),
+            Self::Stream(answers) => {
+                let frame = ready!(answers.poll_frame(cx));
+                if frame.is_trailers() {
+                    *self = Self::Over;
+                }
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            Self::Routed(body) => return Pin::new(body).poll_frame(cx),
+        };
+        *self = then;
+        Poll::Ready(Some(Ok(frame)))
+    }
+}
+
+impl HttpBody for ResponseBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(self.content.poll(cx));
+        if frame.is_none() {
+            self.token = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Routed(body) => body.is_end_stream(),
+            _ => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Routed(body) => body.size_hint(),
+            _ => SizeHint::default(),
+        }
+    }
+}
