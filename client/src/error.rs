@@ -199,7 +199,8 @@ impl Cause {
     pub(crate) fn of(status: &Status) -> Self {
         let mut source = status.source();
         if source.is_none() {
-            // What tonic's server answers when the `grpc-timeout` of the call is over.
+            // What servers answer when the `grpc-timeout` of the call is over, tonic's in their own
+            // way.
             let expired = status.code() == Code::DeadlineExceeded
                 || status.code() == Code::Cancelled && status.message() == "Timeout expired";
             return if expired {

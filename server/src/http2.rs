@@ -30,6 +30,14 @@ const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * grpc::STREAM_WINDOW_BYTES;
 /// calls to the system, and with eight in frames of the protocol's default, 16 KiB.
 const MAX_FRAME_BYTES: u32 = 64 << 10;
 
+// A message that comes in one frame takes its memory without asking.
+const _: () = assert!(MAX_FRAME_BYTES as usize <= grpc::SMALL_MESSAGE_BYTES);
+
+/// How often a connection may have the server reset a stream, in all its life, before it is
+/// closed: a client that makes it do nothing else (RUSTSEC-2024-0003) ends there. One that
+/// opens more streams than it may, before it is told, has some hundreds to itself.
+const MAX_RESETS: usize = 64 * MAX_STREAMS as usize;
+
 /// Serves connections until no more come; then asks those that are there to close, and returns
 /// when they have.
 pub async fn serve<S, B>(mut incoming: Incoming, service: S)
@@ -48,6 +56,7 @@ where
         .initial_stream_window_size(grpc::STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_concurrent_streams(MAX_STREAMS)
+        .max_local_error_reset_streams(MAX_RESETS)
         // gRPC has no use for it.
         .auto_date_header(false);
     let connections = GracefulShutdown::new();
@@ -62,7 +71,7 @@ where
         let serving = connections.watch(http2.serve_connection(connection, service.clone()));
         tokio::spawn(async move {
             if let Err(error) = serving.await {
-                tracing::debug!(%error, "a connection ended before it was closed");
+                tracing::debug!(?error, "a connection ended before it was closed");
             }
         });
     }

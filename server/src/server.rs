@@ -16,7 +16,7 @@ use thiserror::Error;
 use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
 
 use crate::{
-    config::{Config, DurabilityMode, MemoryLimit},
+    config::{Config, DurabilityMode, MAX_MESSAGE_BYTES, MemoryLimit},
     connections::Connections,
     cores::Cores,
     engine::{
@@ -119,7 +119,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         requests: config.requests(),
     };
     let engine = Engine::new(directory, settings);
-    let rpcs = grpc::rpcs(engine.clone()).await?;
+    let rpcs = grpc::rpcs(engine.clone(), MAX_MESSAGE_BYTES).await?;
 
     let mut drain = rpcs.calls.drain_state();
     let cores = Cores::start().map_err(ServerError::Cores)?;

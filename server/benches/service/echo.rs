@@ -15,12 +15,11 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{
     Request, Response, Status, Streaming,
     body::Body,
-    codegen::http,
+    codegen::{Service, http},
     server::{Grpc, NamedService, StreamingService, UnaryService},
     transport::{Server, server::TcpIncoming},
 };
 use tonic_prost::ProstCodec;
-use tower::Service;
 
 use super::messages::{Answer, Answers, Key, Keys};
 

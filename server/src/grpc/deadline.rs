@@ -2,9 +2,14 @@
 //!
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
-use tokio::time::timeout;
+use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{
     Status,
     codegen::http::{HeaderMap, HeaderName},
@@ -15,10 +20,55 @@ const HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
 /// The most digits that a timeout may have.
 const MAX_DIGITS: usize = 8;
 
-/// How long the caller waits. Nothing if it does not say, or not in a way that is known: it
-/// ends the call itself then.
-pub fn of(headers: &HeaderMap) -> Option<Duration> {
-    let value = headers.get(HEADER)?.as_bytes();
+/// When the caller of a call waits no more. Costs nothing until there is something to wait for.
+#[derive(Debug)]
+pub struct Deadline {
+    at: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Deadline {
+    /// That of a call which has just come. None if the caller does not say how long it waits, or
+    /// not in a way that is known: it ends the call itself then.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let timeout = headers
+            .get(HEADER)
+            .and_then(|value| parse(value.as_bytes()));
+        Self {
+            at: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            timer: None,
+        }
+    }
+
+    /// Waits until it is over.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        let Some(at) = self.at else {
+            return Poll::Pending;
+        };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(Status::deadline_exceeded(
+            "the time that the caller gave is over, and whether the call was carried out is not \
+             known; repeat it, with the same request_id if it has one",
+        ))
+    }
+
+    /// Carries out a call for no longer.
+    ///
+    /// # Errors
+    ///
+    /// DEADLINE_EXCEEDED.
+    pub async fn limit<T>(mut self, call: impl Future<Output = T>) -> Result<T, Status> {
+        let mut call = pin!(call);
+        poll_fn(|cx| match call.as_mut().poll(cx) {
+            Poll::Ready(value) => Poll::Ready(Ok(value)),
+            Poll::Pending => self.poll(cx).map(Err),
+        })
+        .await
+    }
+}
+
+fn parse(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if digits.len() > MAX_DIGITS || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -35,26 +85,6 @@ pub fn of(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
-/// Carries out a call for no longer than its caller waits.
-///
-/// # Errors
-///
-/// DEADLINE_EXCEEDED.
-pub async fn within<T>(
-    deadline: Option<Duration>,
-    call: impl Future<Output = T>,
-) -> Result<T, Status> {
-    let Some(deadline) = deadline else {
-        return Ok(call.await);
-    };
-    timeout(deadline, call).await.map_err(|_| {
-        Status::deadline_exceeded(
-            "the time that the caller gave is over, and whether the call was carried out is not \
-             known; repeat it, with the same request_id if it has one",
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::future;
@@ -65,18 +95,9 @@ mod tests {
 
     #[test]
     fn timeouts_are_read_in_all_their_units() {
-        let read = |value: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(HEADER, HeaderValue::from_static(value));
-            of(&headers)
-        };
-        assert_eq!(of(&HeaderMap::new()), None);
-        for (value, seconds) in [("2H", 7200.0), ("3M", 180.0), ("99999999S", 99_999_999.0)] {
-            assert_eq!(
-                read(value),
-                Some(Duration::from_secs_f64(seconds)),
-                "{value}"
-            );
+        let read = |value: &str| parse(value.as_bytes());
+        for (value, seconds) in [("2H", 7200), ("3M", 180), ("99999999S", 99_999_999)] {
+            assert_eq!(read(value), Some(Duration::from_secs(seconds)), "{value}");
         }
         assert_eq!(read("15m"), Some(Duration::from_millis(15)));
         assert_eq!(read("15u"), Some(Duration::from_micros(15)));
@@ -98,10 +119,26 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_ends_when_its_caller_waits_no_more() {
-        let second = Some(Duration::from_secs(1));
-        assert_eq!(within(second, future::ready(7)).await.unwrap(), 7);
-        assert_eq!(within(None, future::ready(7)).await.unwrap(), 7);
-        let error = within(second, future::pending::<()>()).await.unwrap_err();
+        let within = |value: Option<&'static str>| {
+            let value = value.map(|value| (HEADER, HeaderValue::from_static(value)));
+            Deadline::of(&value.into_iter().collect())
+        };
+        for value in [
+            None,
+            Some("0S"),
+            Some("1S"),
+            Some("99999999H"),
+            Some("soon"),
+        ] {
+            let answer = within(value).limit(future::ready(7)).await;
+            assert_eq!(answer.unwrap(), 7, "{value:?}");
+        }
+        let second = within(Some("1S"));
+        let begun = Instant::now();
+        // From when it came on, whatever it has waited for.
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        let error = second.limit(future::pending::<()>()).await.unwrap_err();
         assert_eq!(error.code(), Code::DeadlineExceeded);
+        assert_eq!(begun.elapsed(), Duration::from_secs(1));
     }
 }

@@ -5,7 +5,6 @@
 use std::{
     future::{Future, poll_fn},
     sync::Arc,
-    time::Duration,
 };
 
 use bytes::BytesMut;
@@ -19,7 +18,8 @@ use seenset_proto::{
 use tonic::{Status, codegen::http::Request};
 
 use super::{
-    convert, deadline,
+    convert,
+    deadline::Deadline,
     messages::{self, Messages, Only},
     one_key::{self, OneKeyCall},
     response::{self, Content, failure, success},
@@ -63,7 +63,7 @@ pub fn answer(core: &Arc<Core>, method: Method, request: Request<Incoming>) -> A
     if let Err(status) = messages::check_encoding(request.headers()) {
         return Answer::Now(failure(status));
     }
-    let deadline = deadline::of(request.headers());
+    let deadline = Deadline::of(request.headers());
     let messages = Messages::new(request.into_body(), &core.room);
     match method {
         Method::OneKey(method) => Answer::OneKey(OneKeyCall::new(core, method, messages, deadline)),
@@ -82,7 +82,7 @@ pub fn answer(core: &Arc<Core>, method: Method, request: Request<Incoming>) -> A
 fn unary<Q, A, F>(
     core: &Arc<Core>,
     messages: Messages,
-    deadline: Option<Duration>,
+    deadline: Deadline,
     answer: fn(Arc<Core>, Q) -> F,
 ) -> Answer
 where
@@ -101,7 +101,7 @@ where
         Ok(bytes.freeze())
     };
     Answer::Boxed(Box::pin(async move {
-        match deadline::within(deadline, answer).await.flatten() {
+        match deadline.limit(answer).await.flatten() {
             Ok(message) => success(Content::Message(message)),
             Err(status) => failure(status),
         }

@@ -5,7 +5,7 @@
 //!
 //! A message that comes in one piece is a part of what was received, and nothing is copied.
 //!
-//! A message may have [`MAX_MESSAGE_BYTES`], a connection may have hundreds of them under way,
+//! A message may have 16 MiB, a connection may have hundreds of them under way,
 //! and a server thousands of connections: more than any machine has. So the large ones share
 //! a room. Before the body of a large message is read its length is taken from the room; one
 //! that does not fit waits, and the flow control of HTTP/2 makes its sender wait. What the
@@ -41,7 +41,6 @@ use tonic::{
 
 pub use self::room::Room;
 use self::room::{Share, Taking};
-use crate::config::MAX_MESSAGE_BYTES;
 
 /// What a message is preceded by.
 const HEADER_BYTES: usize = 5;
@@ -77,10 +76,26 @@ enum Memory {
     Free,
     /// It waits for its part.
     Waiting(Taking),
-    /// It has its part, and must arrive in time.
-    Arriving(Share, Pin<Box<Sleep>>),
-    /// It has its part, and has arrived.
-    Arrived(#[expect(dead_code, reason = "given back when dropped")] Share),
+    /// It has its part, and must arrive in time, to the end of the request if it is the only one.
+    Taken {
+        #[expect(dead_code, reason = "given back when dropped")]
+        share: Share,
+        late: Pin<Box<Sleep>>,
+    },
+}
+
+impl Memory {
+    /// Waits until what takes memory is late, if anything does.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        let Self::Taken { late, .. } = self else {
+            return Poll::Pending;
+        };
+        ready!(late.as_mut().poll(cx));
+        Poll::Ready(Status::deadline_exceeded(format!(
+            "the message did not arrive within {} seconds: send smaller batches",
+            ARRIVAL_TIMEOUT.as_secs()
+        )))
+    }
 }
 
 /// Refuses a request whose messages are compressed.
@@ -138,7 +153,8 @@ where
             }
             if let Memory::Waiting(taking) = &mut self.memory {
                 let share = ready!(taking.as_mut().poll(cx))?;
-                self.memory = Memory::Arriving(share, Box::pin(sleep(ARRIVAL_TIMEOUT)));
+                let late = Box::pin(sleep(ARRIVAL_TIMEOUT));
+                self.memory = Memory::Taken { share, late };
                 continue;
             }
             match Pin::new(&mut self.body).poll_frame(cx) {
@@ -154,17 +170,15 @@ where
                     return Poll::Ready(Ok(None));
                 }
                 Poll::Ready(None) => return Poll::Ready(Err(cut_short())),
-                Poll::Pending => {
-                    if let Memory::Arriving(_, late) = &mut self.memory {
-                        ready!(late.as_mut().poll(cx));
-                        return Poll::Ready(Err(Status::deadline_exceeded(format!(
-                            "the message did not arrive within {} seconds: send smaller batches",
-                            ARRIVAL_TIMEOUT.as_secs()
-                        ))));
-                    }
-                    return Poll::Pending;
-                }
+                Poll::Pending => return self.memory.poll_late(cx).map(Err),
             }
+        }
+    }
+
+    /// Gives back the memory of the last message, which has been dealt with.
+    pub fn dealt_with(&mut self) {
+        if self.begun.is_empty() {
+            self.memory = Memory::Free;
         }
     }
 
@@ -173,7 +187,7 @@ where
         if self.begun.is_empty() {
             // The message before has been dealt with, or more would not be asked for.
             self.memory = Memory::Free;
-            let length = message_bytes(&self.frame)?;
+            let length = self.message_bytes(&self.frame)?;
             if let Some(length) = length
                 && self.frame.len() >= HEADER_BYTES + length
             {
@@ -182,7 +196,7 @@ where
             }
         }
         self.gather(HEADER_BYTES);
-        let Some(length) = message_bytes(&self.begun)? else {
+        let Some(length) = self.message_bytes(&self.begun)? else {
             return Ok(None);
         };
         if length > SMALL_BYTES && matches!(self.memory, Memory::Free) {
@@ -197,10 +211,9 @@ where
         if self.begun.len() < HEADER_BYTES + length {
             return Ok(None);
         }
-        if let Memory::Arriving(share, _) = mem::replace(&mut self.memory, Memory::Free) {
-            self.memory = Memory::Arrived(share);
-        }
-        let mut message = self.begun.split().freeze();
+        // Nothing is kept of its memory, which may not be used for the next one: that asks for
+        // its own.
+        let mut message = mem::take(&mut self.begun).freeze();
         message.advance(HEADER_BYTES);
         Ok(Some(message))
     }
@@ -215,6 +228,28 @@ where
         }
     }
 
+    /// The length of the message that some bytes begin with, header not included; `None` if there
+    /// are too few to tell.
+    fn message_bytes(&self, bytes: &[u8]) -> Result<Option<usize>, Status> {
+        let Some(&[compressed, ref length @ ..]) = bytes.first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        if compressed != 0 {
+            return Err(Status::internal(format!(
+                "a message is marked as compressed ({compressed}) in a call without grpc-encoding"
+            )));
+        }
+        let length = u32::from_be_bytes(*length) as usize;
+        let limit = self.room.max_message_bytes();
+        if length > limit {
+            return Err(Status::resource_exhausted(format!(
+                "the message has {length} bytes; a message may have at most {limit}: send smaller \
+                 batches"
+            )));
+        }
+        Ok(Some(length))
+    }
+
     /// Waits until it is certain that nothing is behind the last message, whose memory is kept.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         loop {
@@ -227,10 +262,15 @@ where
             if self.body.is_end_stream() {
                 return Poll::Ready(Ok(()));
             }
-            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                Some(Ok(frame)) => self.frame = frame.into_data().unwrap_or_default(),
-                Some(Err(error)) => return Poll::Ready(Err(Status::from_error(error.into()))),
-                None => return Poll::Ready(Ok(())),
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.frame = frame.into_data().unwrap_or_default();
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    return Poll::Ready(Err(Status::from_error(error.into())));
+                }
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Pending => return self.memory.poll_late(cx).map(Err),
             }
         }
     }
@@ -282,27 +322,6 @@ pub fn none() -> Status {
 /// What a request is told whose last message is not whole.
 pub fn cut_short() -> Status {
     Status::invalid_argument("the request ends in the middle of a message")
-}
-
-/// The length of the message that some bytes begin with, header not included; `None` if there
-/// are too few to tell.
-fn message_bytes(bytes: &[u8]) -> Result<Option<usize>, Status> {
-    let Some(&[compressed, ref length @ ..]) = bytes.first_chunk::<HEADER_BYTES>() else {
-        return Ok(None);
-    };
-    if compressed != 0 {
-        return Err(Status::internal(format!(
-            "a message is marked as compressed ({compressed}) in a call without grpc-encoding"
-        )));
-    }
-    let length = u32::from_be_bytes(*length) as usize;
-    if length > MAX_MESSAGE_BYTES {
-        return Err(Status::resource_exhausted(format!(
-            "the message has {length} bytes; a message may have at most {MAX_MESSAGE_BYTES}: \
-             send smaller batches"
-        )));
-    }
-    Ok(Some(length))
 }
 
 #[cfg(test)]

@@ -24,10 +24,11 @@ use tonic_reflection::server::Error as ReflectionError;
 
 pub use calls::{Calls, Drain};
 pub use health::Health;
+pub use messages::SMALL_BYTES as SMALL_MESSAGE_BYTES;
 pub use services::Services;
 pub use stream::WINDOW_BYTES as STREAM_WINDOW_BYTES;
 
-use self::{filters::Filters, messages::SMALL_BYTES};
+use self::{filters::Filters, messages::Room};
 use crate::engine::Engine;
 
 /// How long a stream may be silent while the server drains. A client at work sends its next
@@ -50,7 +51,7 @@ pub struct Rpcs {
 /// # Errors
 ///
 /// If the descriptor set that reflection is to serve does not decode.
-pub async fn rpcs(engine: Engine) -> Result<Rpcs, ReflectionError> {
+pub async fn rpcs(engine: Engine, max_message_bytes: usize) -> Result<Rpcs, ReflectionError> {
     let calls = Calls::default();
     let (health, health_service) = Health::new(calls.drain_state()).await;
 
@@ -63,12 +64,12 @@ pub async fn rpcs(engine: Engine) -> Result<Rpcs, ReflectionError> {
     // none needs a part of the memory that those of `DedupService` share.
     let (reflection, old_reflection) = (reflection().build_v1()?, reflection().build_v1alpha()?);
     let filters = FilterServiceServer::new(Filters::new(engine.clone()));
-    let rest = Routes::new(filters.max_decoding_message_size(SMALL_BYTES))
-        .add_service(health_service.max_decoding_message_size(SMALL_BYTES))
-        .add_service(reflection.max_decoding_message_size(SMALL_BYTES))
-        .add_service(old_reflection.max_decoding_message_size(SMALL_BYTES));
+    let rest = Routes::new(filters.max_decoding_message_size(SMALL_MESSAGE_BYTES))
+        .add_service(health_service.max_decoding_message_size(SMALL_MESSAGE_BYTES))
+        .add_service(reflection.max_decoding_message_size(SMALL_MESSAGE_BYTES))
+        .add_service(old_reflection.max_decoding_message_size(SMALL_MESSAGE_BYTES));
     Ok(Rpcs {
-        services: Services::new(engine, calls.clone(), rest),
+        services: Services::new(engine, calls.clone(), Room::new(max_message_bytes), rest),
         health,
         calls,
     })

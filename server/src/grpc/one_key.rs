@@ -9,7 +9,6 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use bytes::Bytes;
@@ -26,7 +25,7 @@ use tonic::{
 };
 
 use super::{
-    deadline,
+    deadline::Deadline,
     messages::{Messages, Only},
     response::{Content, failure, success},
     services::Core,
@@ -168,7 +167,7 @@ impl Reply {
 pub struct OneKeyCall<B = Incoming> {
     core: Arc<Core>,
     method: Method,
-    deadline: Option<Duration>,
+    deadline: Deadline,
     message: Only<B>,
     /// The answer that waits for a log.
     waiting: Option<BoxFuture<'static, Result<Reply, Status>>>,
@@ -182,7 +181,7 @@ where
         core: &Arc<Core>,
         method: Method,
         messages: Messages<B>,
-        deadline: Option<Duration>,
+        deadline: Deadline,
     ) -> Self {
         Self {
             core: core.clone(),
@@ -203,24 +202,16 @@ where
                 })
             }
             _ => {
-                let (core, deadline) = (self.core.clone(), self.deadline);
+                let core = self.core.clone();
                 self.waiting = Some(Box::pin(async move {
-                    let answer = deadline::within(deadline, call.answer(&core.engine)).await?;
-                    answer.map_err(status)
+                    call.answer(&core.engine).await.map_err(status)
                 }));
                 None
             }
         }
     }
-}
 
-impl<B> Future for OneKeyCall<B>
-where
-    B: Body<Data = Bytes, Error: Into<StdError>> + Unpin,
-{
-    type Output = Response<Content>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Content>> {
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Response<Content>> {
         loop {
             if let Some(reply) = &mut self.waiting {
                 return Poll::Ready(match ready!(reply.as_mut().poll(cx)) {
@@ -239,6 +230,20 @@ where
     }
 }
 
+impl<B> Future for OneKeyCall<B>
+where
+    B: Body<Data = Bytes, Error: Into<StdError>> + Unpin,
+{
+    type Output = Response<Content>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Content>> {
+        match self.poll_response(cx) {
+            Poll::Ready(response) => Poll::Ready(response),
+            Poll::Pending => self.deadline.poll(cx).map(failure),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
@@ -246,7 +251,10 @@ mod tests {
     use bytes::BytesMut;
     use prost::Message;
     use seenset_proto::v1::{AddResponse, QueryAndAddResponse};
-    use tonic::Code;
+    use tonic::{
+        Code,
+        codegen::http::{HeaderMap, HeaderName},
+    };
 
     use super::*;
     use crate::{
@@ -276,8 +284,8 @@ mod tests {
         }
     }
 
-    /// What calls are answered with, and how long their callers wait.
-    struct Server(Arc<Core>, Option<Duration>);
+    /// What calls are answered with, and what their headers say.
+    struct Server(Arc<Core>, HeaderMap);
 
     impl Server {
         /// The response to a call, before any of its body is taken.
@@ -286,8 +294,9 @@ mod tests {
                 key: key.to_owned(),
                 ..Default::default()
             });
-            let messages = Messages::new(testing::Arrived::new(message), &self.0.room);
-            OneKeyCall::new(&self.0, method, messages, self.1).await
+            let messages = Messages::new(testing::Arrived::new([message]), &self.0.room);
+            let deadline = Deadline::of(&self.1);
+            OneKeyCall::new(&self.0, method, messages, deadline).await
         }
 
         async fn begin(&self, key: &str) -> Content {
@@ -308,7 +317,10 @@ mod tests {
     async fn answers_are_what_prost_writes() {
         for durability in [Durability::Snapshot, Durability::Always] {
             let dir = tempfile::tempdir().unwrap();
-            let server = Server(testing::core(dir.path(), durability).await, None);
+            let server = Server(
+                testing::core(dir.path(), durability).await,
+                HeaderMap::new(),
+            );
             let answer =
                 async |method, key| taken(server.call(method, key).await.into_body()).await;
             assert_eq!(answer(Method::Query, "a").await, seen(false));
@@ -325,7 +337,10 @@ mod tests {
     #[tokio::test]
     async fn a_late_answer_is_made_when_it_is_taken() {
         let dir = tempfile::tempdir().unwrap();
-        let server = Server(testing::core(dir.path(), Durability::Snapshot).await, None);
+        let server = Server(
+            testing::core(dir.path(), Durability::Snapshot).await,
+            HeaderMap::new(),
+        );
         let (first, second) = (server.begin("a").await, server.begin("a").await);
         drop(server.begin("b").await);
         assert!(!server.has("a").await);
@@ -352,7 +367,10 @@ mod tests {
     #[tokio::test]
     async fn with_a_log_no_answer_is_late() {
         let dir = tempfile::tempdir().unwrap();
-        let server = Server(testing::core(dir.path(), Durability::Always).await, None);
+        let server = Server(
+            testing::core(dir.path(), Durability::Always).await,
+            HeaderMap::new(),
+        );
         let answer = server.begin("a").await;
         assert!(server.has("a").await);
         drop(answer);
@@ -364,7 +382,11 @@ mod tests {
     async fn a_call_has_until_its_deadline() {
         let dir = tempfile::tempdir().unwrap();
         let core = testing::core(dir.path(), Durability::Always).await;
-        let server = Server(core, Some(Duration::from_secs(1)));
+        let timeout = HeaderName::from_static("grpc-timeout");
+        let server = Server(
+            core,
+            [(timeout, "1S".parse().unwrap())].into_iter().collect(),
+        );
         let mut ended = Vec::new();
         // The disk may be faster now and then.
         for key in 0..50 {
@@ -376,5 +398,13 @@ mod tests {
         assert!(!ended.is_empty());
         let is_late = |status: &Status| status.code() == Code::DeadlineExceeded;
         assert!(ended.iter().all(is_late), "{ended:?}");
+
+        // Whatever it is that it waits for.
+        let Server(core, headers) = server;
+        let messages = Messages::new(testing::Silent, &core.room);
+        let call = OneKeyCall::new(&core, Method::Query, messages, Deadline::of(&headers));
+        assert!(is_late(
+            &Status::from_header_map(call.await.headers()).unwrap()
+        ));
     }
 }

@@ -14,15 +14,18 @@ use hyper::{body::Incoming, service::Service};
 use tokio::sync::watch;
 use tonic::{
     body::Body,
-    codegen::http::{Request, Response},
+    codegen::{
+        Service as _,
+        http::{Request, Response},
+    },
     service::Routes,
 };
-use tower::Service as _;
 use tracing::Span;
 
 use super::{
     calls::{Calls, Drain, Lane, Token},
-    deadline, dedup, malformed,
+    deadline::Deadline,
+    dedup, malformed,
     messages::Room,
     one_key::OneKeyCall,
     response::{Content, ResponseBody, failure},
@@ -40,11 +43,11 @@ pub struct Services {
 
 impl Services {
     /// `DedupService`, and the rest by way of tonic.
-    pub(super) fn new(engine: Engine, calls: Calls, rest: Routes) -> Self {
+    pub(super) fn new(engine: Engine, calls: Calls, room: Room, rest: Routes) -> Self {
         Self {
             engine,
             calls,
-            room: Room::default(),
+            room,
             // The router shares what it would copy for each call otherwise.
             rest: rest.prepare(),
         }
@@ -83,10 +86,10 @@ pub struct Core {
 impl Core {
     /// Answers a call by way of tonic.
     fn route(&self, request: Request<Incoming>) -> BoxFuture<'static, Response<Content>> {
-        let deadline = deadline::of(request.headers());
+        let deadline = Deadline::of(request.headers());
         let answer = self.rest.clone().call(request.map(Body::new));
         Box::pin(async move {
-            match deadline::within(deadline, answer).await {
+            match deadline.limit(answer).await {
                 Ok(Ok(response)) => malformed::correct_response(response).map(Content::Routed),
                 Err(status) => failure(status),
             }

@@ -35,6 +35,9 @@ pub const WINDOW_BYTES: u32 = 1 << 20;
 /// what comes next, while the rest is answered; neither side waits for the other.
 const TURN_BYTES: usize = WINDOW_BYTES as usize / 4;
 
+/// What a batch counts for in a turn besides its message: even empty ones take time.
+const BATCH_BYTES: usize = 256;
+
 /// The most batches whose answers wait for the log. A stream of small ones shares a turn of the
 /// log among them, and no more of large ones wait than their client may send ahead.
 const MAX_WAITING: usize = 64;
@@ -147,6 +150,10 @@ where
                         request_id: &request_id,
                     };
                     let begun = self.engine.begin_query_and_add_batch(call, keys).await;
+                    if let Some(Batches { batches, .. }) = &mut self.batches {
+                        // Now, for a client that reads no answers is asked for no more.
+                        batches.dealt_with();
+                    }
                     self.push(begun.map_err(status));
                 }
                 Ok(None) => self.batches = None,
@@ -218,7 +225,7 @@ where
                     let Some(message) = next.map_err(|_| stopping())?? else {
                         return Ok(None);
                     };
-                    self.taken_bytes += message.len();
+                    self.taken_bytes += message.len() + BATCH_BYTES;
                     return codec::decode(message).map(Some);
                 }
                 // To be looked at above.

@@ -1,6 +1,7 @@
 //! What tests of the rpcs need.
 
 use std::{
+    collections::VecDeque,
     convert::Infallible,
     path::Path,
     pin::Pin,
@@ -14,6 +15,7 @@ use tonic::service::Routes;
 
 use super::{
     Calls, Services,
+    messages::Room,
     services::{Core, CoreServices},
 };
 use crate::{
@@ -44,17 +46,22 @@ pub async fn engine(dir: &Path, durability: Durability) -> Engine {
 /// What calls are answered with.
 pub async fn core(dir: &Path, durability: Durability) -> Arc<Core> {
     let engine = engine(dir, durability).await;
-    let services = Services::new(engine, Calls::default(), Routes::default());
+    let services = Services::new(
+        engine,
+        Calls::default(),
+        Room::new(1 << 20),
+        Routes::default(),
+    );
     let CoreServices(core) = services.for_core();
     core
 }
 
-/// A body that has arrived.
-pub struct Arrived(Option<Bytes>);
+/// A body that has arrived, in these pieces.
+pub struct Arrived(VecDeque<Bytes>);
 
 impl Arrived {
-    pub fn new(bytes: Bytes) -> Self {
-        Self(Some(bytes))
+    pub fn new(pieces: impl IntoIterator<Item = Bytes>) -> Self {
+        Self(pieces.into_iter().collect())
     }
 }
 
@@ -66,6 +73,21 @@ impl Body for Arrived {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
+        Poll::Ready(self.0.pop_front().map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+/// A body that never arrives.
+pub struct Silent;
+
+impl Body for Silent {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Pending
     }
 }

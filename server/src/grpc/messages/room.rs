@@ -24,6 +24,7 @@ pub struct Room {
     units: Arc<Semaphore>,
     total: usize,
     waiting: Arc<Semaphore>,
+    max_message_bytes: usize,
 }
 
 /// A part of the room, given back when dropped.
@@ -32,20 +33,25 @@ pub type Share = OwnedSemaphorePermit;
 /// A message that takes its part of the room.
 pub type Taking = Pin<Box<dyn Future<Output = Result<Share, Status>> + Send>>;
 
-impl Default for Room {
-    fn default() -> Self {
-        Self::of(ROOM_BYTES)
-    }
-}
-
 impl Room {
-    pub fn of(bytes: usize) -> Self {
+    /// For messages of no more than so many bytes each.
+    pub fn new(max_message_bytes: usize) -> Self {
+        Self::of(ROOM_BYTES, max_message_bytes)
+    }
+
+    pub fn of(bytes: usize, max_message_bytes: usize) -> Self {
         let total = bytes / UNIT_BYTES;
         Self {
             units: Arc::new(Semaphore::new(total)),
             total,
             waiting: Arc::new(Semaphore::new(MAX_WAITING)),
+            max_message_bytes,
         }
+    }
+
+    /// The most bytes that a message may have.
+    pub fn max_message_bytes(&self) -> usize {
+        self.max_message_bytes
     }
 
     /// Takes room for a message, and waits for it if it must and may.

@@ -7,6 +7,8 @@ use tonic::Code;
 
 use super::*;
 
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
 /// What a client sends, as a body.
 struct Sent(mpsc::UnboundedReceiver<Bytes>);
 
@@ -73,7 +75,7 @@ async fn messages_are_told_apart() {
     let lengths = [3, 0, 300, 1];
     let sent: Vec<u8> = lengths.into_iter().flat_map(message).collect();
     for piece in 1..=sent.len() {
-        let (client, mut messages) = call(&Room::default());
+        let (client, mut messages) = call(&Room::new(MAX_MESSAGE_BYTES));
         for bytes in sent.chunks(piece) {
             client.send(Bytes::copy_from_slice(bytes)).unwrap();
             client.send(Bytes::new()).unwrap();
@@ -92,7 +94,7 @@ async fn messages_are_told_apart() {
 
 #[tokio::test]
 async fn a_message_in_one_piece_is_not_copied() {
-    let (client, mut messages) = call(&Room::default());
+    let (client, mut messages) = call(&Room::new(MAX_MESSAGE_BYTES));
     let sent = Bytes::from([message(7), message(9)].concat());
     client.send(sent.clone()).unwrap();
     for place in [HEADER_BYTES, 2 * HEADER_BYTES + 7] {
@@ -113,7 +115,7 @@ async fn what_is_no_message_is_refused() {
         ),
     ] {
         for piece in [1, sent.len()] {
-            let (client, mut messages) = call(&Room::default());
+            let (client, mut messages) = call(&Room::new(MAX_MESSAGE_BYTES));
             for bytes in sent.chunks(piece) {
                 client.send(Bytes::copy_from_slice(bytes)).unwrap();
             }
@@ -126,7 +128,7 @@ async fn what_is_no_message_is_refused() {
 #[tokio::test]
 async fn the_only_message_is_the_only_one() {
     let only = |sent: &[Vec<u8>]| {
-        let (client, messages) = call(&Room::default());
+        let (client, messages) = call(&Room::new(MAX_MESSAGE_BYTES));
         for bytes in sent {
             client.send(Bytes::copy_from_slice(bytes)).unwrap();
         }
@@ -165,7 +167,7 @@ fn compressed_messages_are_refused() {
 
 #[tokio::test]
 async fn a_large_message_waits_until_another_is_answered() {
-    let room = Room::of(1 << 20);
+    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
     let (first_client, first) = call(&room);
     let (second_client, mut second) = call(&room);
     send(&first_client, 700_000);
@@ -182,7 +184,7 @@ async fn a_large_message_waits_until_another_is_answered() {
 
 #[tokio::test]
 async fn a_stream_gives_back_what_it_no_longer_needs() {
-    let room = Room::of(1 << 20);
+    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
     let (client, mut stream) = call(&room);
     send(&client, 700_000);
     assert_eq!(arrived(&mut stream), Some(700_000));
@@ -203,7 +205,7 @@ async fn a_stream_gives_back_what_it_no_longer_needs() {
 
 #[tokio::test]
 async fn small_messages_never_wait_and_those_past_the_room_do_not_wait_for_ever() {
-    let room = Room::of(1 << 20);
+    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
     let (first_client, mut first) = call(&room);
     send(&first_client, 5 << 20);
     assert_eq!(arrived(&mut first), Some(5 << 20));
@@ -214,7 +216,7 @@ async fn small_messages_never_wait_and_those_past_the_room_do_not_wait_for_ever(
 
 #[tokio::test]
 async fn no_more_than_some_may_wait() {
-    let room = Room::of(1 << 20);
+    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
     let (first_client, mut first) = call(&room);
     send(&first_client, 1 << 20);
     assert_eq!(arrived(&mut first), Some(1 << 20));
@@ -238,7 +240,7 @@ async fn no_more_than_some_may_wait() {
 /// The time of a large message is over when it has arrived, and its room is given back.
 #[tokio::test(start_paused = true)]
 async fn a_small_message_has_nothing_of_the_large_one_before() {
-    let room = Room::of(1 << 20);
+    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
     let (client, mut stream) = call(&room);
     send(&client, 700_000);
     begin(&client, 100);
@@ -251,10 +253,42 @@ async fn a_small_message_has_nothing_of_the_large_one_before() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_does_not_come_loses_its_room() {
-    let room = Room::of(1 << 20);
+    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
     let (client, mut slow) = call(&room);
     begin(&client, 700_000);
     assert_eq!(code(slow.next()).await, Code::DeadlineExceeded);
     drop((slow, client));
     assert!(room.is_free());
+}
+
+/// Nor does one whose request goes on behind it keep its room.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_does_not_end_loses_its_room() {
+    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
+    let (client, messages) = call(&room);
+    send(&client, 700_000);
+    let mut only = Only::new(messages);
+    assert_eq!(
+        code(poll_fn(|cx| only.poll(cx))).await,
+        Code::DeadlineExceeded
+    );
+    drop((only, client));
+    assert!(room.is_free());
+}
+
+/// The memory of a message is what its room stands for: nothing of it is left when that is free.
+#[tokio::test]
+async fn what_has_been_dealt_with_takes_no_memory() {
+    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
+    let (client, mut stream) = call(&room);
+    send(&client, 700_000);
+    assert_eq!(arrived(&mut stream), Some(700_000));
+    assert!(!room.is_free());
+    stream.dealt_with();
+    assert!(room.is_free());
+    send(&client, 7);
+    assert_eq!(arrived(&mut stream), Some(7));
+    begin(&client, 7);
+    assert_eq!(arrived(&mut stream), None);
+    assert!(stream.begun.capacity() < SMALL_BYTES);
 }

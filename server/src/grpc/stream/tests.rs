@@ -9,7 +9,10 @@ use seenset_proto::v1::{QueryAndAddStreamRequest, QueryAndAddStreamResponse};
 use super::*;
 use crate::{
     engine::Durability,
-    grpc::testing::{Arrived, engine},
+    grpc::{
+        messages::Room,
+        testing::{Arrived, engine},
+    },
 };
 
 /// The length of a message, and the message.
@@ -36,7 +39,7 @@ async fn a_stream_gives_way_when_it_has_answered_a_part_of_its_window() {
     let arrived: Bytes = (0..BATCHES).flat_map(|_| framed(&batch)).collect();
 
     let dir = tempfile::tempdir().unwrap();
-    let batches = Messages::new(Arrived::new(arrived), &Arc::default());
+    let batches = Messages::new(Arrived::new([arrived]), &Arc::new(Room::new(usize::MAX)));
     let (_drain, draining) = watch::channel(Drain::No);
     let engine = engine(dir.path(), Durability::Snapshot).await;
     let mut answers = Answers::new(engine, batches, draining);
@@ -50,7 +53,7 @@ async fn a_stream_gives_way_when_it_has_answered_a_part_of_its_window() {
     // A batch holds one key a thousand times.
     let mut first = answer(true);
     first[8] = 0;
-    let a_turn = TURN_BYTES.div_ceil(batch.len());
+    let a_turn = TURN_BYTES.div_ceil(batch.len() + BATCH_BYTES);
     let mut left = BATCHES;
     while left > 0 {
         let Poll::Ready(sent) = poll!(frame(&mut answers)) else {
@@ -68,4 +71,24 @@ async fn a_stream_gives_way_when_it_has_answered_a_part_of_its_window() {
     }
     let trailers = frame(&mut answers).await.into_trailers().unwrap();
     assert_eq!(trailers["grpc-status"], "0");
+}
+
+/// The room of a large batch is free when it is answered, also if its client does not read that.
+#[tokio::test]
+async fn an_answered_batch_has_no_room() {
+    let batch = QueryAndAddStreamRequest {
+        keys: vec!["k".repeat(TURN_BYTES / 1000); 1000],
+        ..Default::default()
+    };
+    let mut arrived: Bytes = framed(&batch.encode_to_vec()).collect();
+    let first = arrived.split_to(10);
+    let room = Arc::new(Room::new(usize::MAX));
+    let messages = Messages::new(Arrived::new([first, arrived]), &room);
+
+    let dir = tempfile::tempdir().unwrap();
+    let (_drain, draining) = watch::channel(Drain::No);
+    let engine = engine(dir.path(), Durability::Snapshot).await;
+    let mut answers = Answers::new(engine, messages, draining);
+    assert!(frame(&mut answers).await.is_data());
+    assert!(room.is_free());
 }
