@@ -5,16 +5,16 @@
 //!
 //! A message that comes in one piece is a part of what was received, and nothing is copied.
 //!
-//! A message may have 16 MiB, a connection may have hundreds of them under way,
-//! and a server thousands of connections: more than any machine has. So the large ones share
-//! a room. Before the body of a large message is read its length is taken from the room; one
+//! A message may have 16 MiB, a connection may have hundreds of them under way, and a server
+//! thousands of connections: more than any machine has. So the large ones share a room. Before the body of a large message is read its length is taken from the room; one
 //! that does not fit waits, and the flow control of HTTP/2 makes its sender wait. What the
 //! sender could send before it noticed takes memory too, so not everybody may wait: past
 //! [`room::MAX_WAITING`] a call is refused.
 //!
-//! A call never waits while it holds a part of the room, so two cannot wait for each other:
+//! A call never waits for room while it holds a part of it, so two cannot wait for each other:
 //! it gives back what the message before took before it asks for the next. And as a message
-//! that does not come would hold its part for ever, it has [`ARRIVAL_TIMEOUT`] to arrive.
+//! that does not come would hold its part for ever, it has [`ARRIVAL_TIMEOUT`] to arrive; with
+//! the end of its request, if that has no other.
 
 mod room;
 
