@@ -109,24 +109,19 @@ where
 }
 
 async fn query_batch(core: Arc<Core>, request: BatchRequest) -> Result<BatchResponse, Status> {
-    let BatchRequest { filter, keys, .. } = request;
-    let seen = core.engine.query_batch(&filter, keys).await;
+    let seen = core.engine.query_batch(&request.filter, request.keys).await;
     Ok(BatchResponse {
         seen: seen.map_err(status)?,
     })
 }
 
 async fn add_batch(core: Arc<Core>, request: BatchRequest) -> Result<AddBatchResponse, Status> {
-    let BatchRequest {
-        filter,
-        keys,
-        request_id,
-    } = request;
     let call = Call {
-        filter: &filter,
-        request_id: &request_id,
+        filter: &request.filter,
+        request_id: &request.request_id,
     };
-    core.engine.add_batch(call, keys).await.map_err(status)?;
+    let added = core.engine.add_batch(call, request.keys).await;
+    added.map_err(status)?;
     Ok(AddBatchResponse {})
 }
 
@@ -134,24 +129,18 @@ async fn query_and_add_batch(
     core: Arc<Core>,
     request: BatchRequest,
 ) -> Result<BatchResponse, Status> {
-    let BatchRequest {
-        filter,
-        keys,
-        request_id,
-    } = request;
     let call = Call {
-        filter: &filter,
-        request_id: &request_id,
+        filter: &request.filter,
+        request_id: &request.request_id,
     };
-    let seen = core.engine.query_and_add_batch(call, keys).await;
+    let seen = core.engine.query_and_add_batch(call, request.keys).await;
     Ok(BatchResponse {
         seen: seen.map_err(status)?,
     })
 }
 
 async fn store(core: Arc<Core>, request: StoreRequest) -> Result<StoreResponse, Status> {
-    let StoreRequest { filter } = request;
-    let reports = core.engine.store(&filter).await.map_err(status)?;
+    let reports = core.engine.store(&request.filter).await.map_err(status)?;
     for report in &reports {
         tracing::info!(
             filter = %report.name,

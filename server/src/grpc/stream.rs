@@ -140,16 +140,12 @@ where
             };
             match batch {
                 Ok(Some(batch)) => {
-                    let BatchRequest {
-                        filter,
-                        keys,
-                        request_id,
-                    } = batch;
                     let call = Call {
-                        filter: &filter,
-                        request_id: &request_id,
+                        filter: &batch.filter,
+                        request_id: &batch.request_id,
                     };
-                    let begun = self.engine.begin_query_and_add_batch(call, keys).await;
+                    let begun = self.engine.begin_query_and_add_batch(call, batch.keys);
+                    let begun = begun.await;
                     if let Some(Batches { batches, .. }) = &mut self.batches {
                         // Now, for a client that reads no answers is asked for no more.
                         batches.dealt_with();

@@ -10,7 +10,12 @@ use seenset_server::{
     config::Config,
     server::{self, Server},
 };
-use tokio::{io::AsyncReadExt, net::TcpStream, sync::mpsc, time::timeout};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, BufStream},
+    net::TcpStream,
+    sync::mpsc,
+    time::timeout,
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
@@ -192,6 +197,60 @@ async fn one_connection_too_many_is_closed_and_the_others_are_not() {
     timeout(Duration::from_secs(5), again)
         .await
         .expect("a place that is free again is not given");
+    stop(server).await;
+}
+
+/// Who opens more calls than a connection has is told so with each of them, and who does nothing
+/// else is told to leave.
+#[tokio::test]
+async fn a_connection_that_has_the_server_reset_calls_without_end_is_closed() {
+    const MAX_CALLS: u32 = 256;
+    const RST_STREAM: u8 = 3;
+    const GOAWAY: u8 = 7;
+    const ENHANCE_YOUR_CALM: u8 = 11;
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(config(dir.path())).await;
+    let other = channel(&server).await;
+    let mut connection = BufStream::new(TcpStream::connect(server.local_addr()).await.unwrap());
+
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let length = (payload.len() as u32).to_be_bytes();
+        let stream = stream.to_be_bytes();
+        [&length[1..], &[kind, flags], &stream, payload].concat()
+    };
+    let path = b"/seenset.v1.DedupService/QueryAndAddStream";
+    // POST, http, and the path as it is.
+    let headers = [&[0x83, 0x86, 0x04, path.len() as u8], &path[..]].concat();
+    let begin_call = |number: u32| frame(1, 4, 2 * number + 1, &headers);
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    sent.extend(frame(4, 0, 0, &[]));
+    sent.extend((0..MAX_CALLS).flat_map(begin_call));
+    let refused = async {
+        for refused in 0.. {
+            sent.extend(begin_call(MAX_CALLS + refused));
+            connection.write_all(&sent).await.unwrap();
+            connection.flush().await.unwrap();
+            sent.clear();
+            loop {
+                let mut header = [0; 9];
+                connection.read_exact(&mut header).await.unwrap();
+                let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+                let mut payload = vec![0; length as usize];
+                connection.read_exact(&mut payload).await.unwrap();
+                match header[3] {
+                    RST_STREAM => break,
+                    GOAWAY => return (refused, payload[7]),
+                    _ => {}
+                }
+            }
+        }
+        unreachable!("it goes on without end")
+    };
+    let refused = timeout(Duration::from_secs(20), refused);
+    let (refused, reason) = refused.await.expect("it goes on without end");
+    assert_eq!(reason, ENHANCE_YOUR_CALM);
+    assert!((10_000..20_000).contains(&refused), "{refused}");
+    assert_eq!(health(&other, "").await, SERVING);
     stop(server).await;
 }
 
