@@ -117,9 +117,6 @@ def chosen(laboratory: Laboratory, occurrences: set[Occurrence]) -> Iterator[Fau
     for occurrence in sorted(occurrences, key=lambda o: (o.call, o.file, o.number)):
         for error in ERRORS:
             for for_good in (False, True):
-                if error == "EINTR" and for_good:
-                    # Which is to be tried again for ever.
-                    continue
                 if error == NOTHING_WRITTEN and occurrence.call not in ("write", "pwrite64"):
                     continue
                 # Each kind of call and file fails once. That the errors differ, and that

@@ -17,7 +17,7 @@ from .trace import Occurrence, Trace
 
 # All by which files are opened, read, written, made certain, renamed and removed.
 CALLS = (
-    "openat,read,pread64,write,pwrite64,fsync,fdatasync,fallocate,ftruncate,"
+    "open,openat,read,pread64,write,pwrite64,fsync,fdatasync,fallocate,ftruncate,"
     "rename,renameat,renameat2,unlink,unlinkat,getdents64,flock"
 )
 # What a call says that has written nothing of what it was given: the shortest of short writes.

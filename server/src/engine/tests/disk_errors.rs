@@ -27,14 +27,14 @@ const SHORT: Duration = Duration::from_millis(10);
 /// What takes as long as this hangs, also on a machine that has much else to do.
 const HANGS: Duration = Duration::from_secs(60);
 
-/// What can be wrong with a call, and with how many from it on. What is interrupted again and
-/// again is tried again and again.
-const FAULTS: [(Fault, u64); 7] = [
+/// What can be wrong with a call, and with how many from it on.
+const FAULTS: [(Fault, u64); 8] = [
     (Fault::Error(io::ErrorKind::Other), 1),
     (Fault::Error(io::ErrorKind::Other), u64::MAX),
     (Fault::Error(io::ErrorKind::StorageFull), 1),
     (Fault::Error(io::ErrorKind::StorageFull), u64::MAX),
     (Fault::Error(io::ErrorKind::Interrupted), 1),
+    (Fault::Error(io::ErrorKind::Interrupted), u64::MAX),
     (Fault::Short, 1),
     (Fault::Short, u64::MAX),
 ];

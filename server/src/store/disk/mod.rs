@@ -170,12 +170,17 @@ impl dyn DiskFile + '_ {
     }
 }
 
-/// Tries again what a signal has interrupted.
+/// So often in a row no signal interrupts a call.
+const TRIES: u32 = 100;
+
+/// Tries again what a signal has interrupted. What is interrupted each time has failed: who waits
+/// for it is told.
 fn uninterrupted<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
+    for _ in 1..TRIES {
         match attempt() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             done => return done,
         }
     }
+    attempt()
 }

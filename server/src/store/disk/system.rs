@@ -1,13 +1,18 @@
 //! The system's file system.
+//!
+//! The standard library tries again without end what a signal has interrupted, so it is not
+//! asked for the calls where it does that: to open, sync and cut off.
 
 use std::{
     fs::{self, File, TryLockError},
-    io::{self, Write},
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    io,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
-use super::{Disk, DiskFile};
+use rustix::fs::{CWD, Mode, OFlags};
+
+use super::{Disk, DiskFile, uninterrupted};
 use crate::store::{StoreError, names};
 
 const LOCK_FILE: &str = "LOCK";
@@ -46,7 +51,7 @@ impl SystemDisk {
     pub fn existing(path: &Path) -> Result<Self, StoreError> {
         let failed = |error| StoreError::io("open the data directory", path, error);
         let lock_file = path.join(LOCK_FILE);
-        let lock = match File::open(&lock_file) {
+        let lock = match open(&lock_file, OFlags::RDONLY) {
             Ok(file) => {
                 try_lock(&file, path, &lock_file)?;
                 Some(file)
@@ -73,54 +78,46 @@ impl Disk for SystemDisk {
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
-        fs::read_dir(&self.path)?
-            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-            .collect()
+        uninterrupted(|| {
+            fs::read_dir(&self.path)?
+                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+                .collect()
+        })
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(File::open(self.path.join(name))?))
+        Ok(Box::new(open(&self.path.join(name), OFlags::RDONLY)?))
     }
 
     fn open_to_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open(self.path.join(name));
-        Ok(Box::new(file?))
+        Ok(Box::new(open(&self.path.join(name), OFlags::RDWR)?))
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let path = self.path.join(name);
-        match fs::remove_file(&path) {
+        match self.remove(name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)?;
-        Ok(Box::new(file))
+        let new = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        Ok(Box::new(open(&self.path.join(name), new)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path.join(from), self.path.join(to))
+        uninterrupted(|| fs::rename(self.path.join(from), self.path.join(to)))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path.join(name))
+        uninterrupted(|| fs::remove_file(self.path.join(name)))
     }
 
     fn sync(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        sync_names(&self.path)
     }
 }
 
 impl DiskFile for File {
     fn bytes(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
+        Ok(uninterrupted(|| self.metadata())?.len())
     }
 
     fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize> {
@@ -144,23 +141,31 @@ impl DiskFile for File {
         #[cfg(target_os = "linux")]
         {
             use rustix::{fs::FallocateFlags, io::Errno};
-            match rustix::fs::fallocate(self, FallocateFlags::empty(), 0, bytes) {
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-                done => return Ok(done?),
+            let none = FallocateFlags::empty();
+            let reserve = || match rustix::fs::fallocate(self, none, 0, bytes) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+                done => Ok(done.map(|()| true)?),
+            };
+            if uninterrupted(reserve)? {
+                return Ok(());
             }
         }
-        self.set_len(bytes)
+        set_length(self, bytes)
     }
 
     fn cut_off(&self, bytes: u64) -> io::Result<()> {
         if self.bytes()? <= bytes {
             return Ok(());
         }
-        self.set_len(bytes)
+        set_length(self, bytes)
     }
 
     fn sync(&self) -> io::Result<()> {
         // The length counts as data.
+        #[cfg(target_os = "linux")]
+        return uninterrupted(|| Ok(rustix::fs::fdatasync(self)?));
+        // Elsewhere the library knows which call it takes.
+        #[cfg(not(target_os = "linux"))]
         self.sync_data()
     }
 
@@ -189,6 +194,25 @@ fn set_bypass(file: &File, bypass: bool) -> bool {
     false
 }
 
+/// Opens a file, or a directory. One that is made can be read by the server's user alone.
+fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+    let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+    uninterrupted(|| Ok(rustix::fs::openat(CWD, path, flags, mode)?.into()))
+}
+
+/// Puts the names in a directory on stable storage.
+fn sync_names(directory: &Path) -> io::Result<()> {
+    let directory = open(directory, OFlags::RDONLY)?;
+    #[cfg(target_os = "linux")]
+    return uninterrupted(|| Ok(rustix::fs::fsync(&directory)?));
+    #[cfg(not(target_os = "linux"))]
+    directory.sync_all()
+}
+
+fn set_length(file: &File, bytes: u64) -> io::Result<()> {
+    uninterrupted(|| Ok(rustix::fs::ftruncate(file, bytes)?))
+}
+
 /// Makes a directory and those above it, and puts each new name on stable storage: what is
 /// stored in a directory is lost with its name.
 fn make(path: &Path) -> io::Result<()> {
@@ -201,41 +225,47 @@ fn make(path: &Path) -> io::Result<()> {
         let parent = directory
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty());
-        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+        sync_names(parent.unwrap_or(Path::new(".")))?;
     }
     Ok(())
 }
 
 fn lock(directory: &Path) -> Result<File, StoreError> {
     let path = directory.join(LOCK_FILE);
-    let mut file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
+    let file = open(&path, OFlags::RDWR | OFlags::CREATE)
         .map_err(|error| StoreError::io("write in the data directory: open", &path, error))?;
     try_lock(&file, directory, &path)?;
     // For whoever wonders who holds it; the lock itself is the system's. On a disk that is
     // full it cannot be written, and the start may be what makes room.
-    let _ = file
-        .set_len(0)
-        .and_then(|()| writeln!(file, "{}", std::process::id()));
+    let to: &dyn DiskFile = &file;
+    let owner = format!("{}\n", std::process::id());
+    let _ = to
+        .cut_off(0)
+        .and_then(|()| to.write_all_at(owner.as_bytes(), 0));
     Ok(file)
 }
 
 fn try_lock(file: &File, directory: &Path, path: &Path) -> Result<(), StoreError> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Locked {
-            path: directory.to_owned(),
-            owner: fs::read_to_string(path)
-                .ok()
-                .map(|id| id.trim().to_owned())
-                .filter(|id| !id.is_empty()),
-        }),
-        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", path, error)),
+    let is_locked = uninterrupted(|| match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    });
+    if is_locked.map_err(|error| StoreError::io("lock", path, error))? {
+        return Ok(());
     }
+    Err(StoreError::Locked {
+        path: directory.to_owned(),
+        owner: owner(file),
+    })
+}
+
+/// Who wrote in the lock that it has it.
+fn owner(lock: &dyn DiskFile) -> Option<String> {
+    let mut bytes = vec![0; lock.bytes().ok()?.min(32) as usize];
+    lock.read_exact_at(&mut bytes, 0).ok()?;
+    let id = String::from_utf8(bytes).ok()?.trim().to_owned();
+    (!id.is_empty()).then_some(id)
 }
 
 #[cfg(test)]

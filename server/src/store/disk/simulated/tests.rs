@@ -86,6 +86,14 @@ fn faults_come_when_they_are_due() {
     disk.fail(disk.calls(), 2, Fault::Error(io::ErrorKind::Interrupted));
     file.write_all_at(b"34", 6).unwrap();
     assert_eq!(disk.contents("file").unwrap(), b"12341234");
+    disk.fail(
+        disk.calls(),
+        u64::MAX,
+        Fault::Error(io::ErrorKind::Interrupted),
+    );
+    let interrupted = file.write_all_at(b"56", 8).unwrap_err();
+    assert_eq!(interrupted.kind(), io::ErrorKind::Interrupted);
+    disk.heal();
     disk.limit(Some(9));
     let full = file.write_at(b"56", 8).unwrap_err();
     assert_eq!(full.kind(), io::ErrorKind::StorageFull);

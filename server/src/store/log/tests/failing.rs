@@ -134,10 +134,6 @@ fn an_error_once_is_made_good_and_for_good_is_told() {
                 Fault::Short,
             ] {
                 for count in [1, u64::MAX] {
-                    if count > 1 && fault == Fault::Error(io::ErrorKind::Interrupted) {
-                        // The system interrupts no call for ever.
-                        continue;
-                    }
                     let (disk, mut chance) = (SimulatedDisk::default(), Chance::new(seed));
                     disk.fail(call, count, fault);
                     let (written, synced) = work(&disk, &mut chance);
