@@ -143,7 +143,8 @@ def tried(laboratory: Laboratory, number: int, fault: Fault, stop: bool) -> tupl
                 if stop:
                     server.client.add("a")
                     ledger.answered("default", ["a"], None)
-                    assert server.stop(deadline=40) in (0, 1), "the stop failed otherwise"
+                    codes = (0,) if fault.is_made_good else (0, 1)
+                    assert server.stop(deadline=40) in codes, "the stop failed otherwise"
                 else:
                     gone = None if fault.for_good else Gone(server.process.pid, trace)
                     scenario.run(server, gone)
@@ -153,9 +154,11 @@ def tried(laboratory: Laboratory, number: int, fault: Fault, stop: bool) -> tupl
     except AssertionError as error:
         # A start that is refused has told nobody anything. One that hangs is another matter.
         log = [str(error)]
-        if "the server ended" not in str(error):
+        if "the server ended" not in str(error) or fault.is_made_good:
             scenario.findings.append(str(error))
     findings = scenario.findings
+    if fault.is_made_good and scenario.refusals:
+        findings.append("refused for what was to be tried again")
     if "panicked" in str(log):
         findings.append(f"a panic: {log}")
     try:

@@ -50,6 +50,11 @@ class Fault:
     def _answer(self) -> str:
         return "retval=0" if self.error == NOTHING_WRITTEN else f"error={self.error}"
 
+    @property
+    def is_made_good(self) -> bool:
+        """Whether nobody is to notice: what a signal has interrupted is tried again."""
+        return self.error == "EINTR" and not self.for_good
+
     def __str__(self) -> str:
         return f"{self.error} {'from' if self.for_good else 'at'} {self.occurrence}"
 
