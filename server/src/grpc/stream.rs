@@ -144,8 +144,10 @@ where
                         filter: &batch.filter,
                         request_id: &batch.request_id,
                     };
-                    let begun = self.engine.begin_query_and_add_batch(call, batch.keys);
-                    let begun = begun.await;
+                    let begun = self
+                        .engine
+                        .begin_query_and_add_batch(call, batch.keys)
+                        .await;
                     if let Some(Batches { batches, .. }) = &mut self.batches {
                         // Now, for a client that reads no answers is asked for no more.
                         batches.dealt_with();

@@ -27,7 +27,8 @@ fn frame(answers: &mut Answers) -> impl Future<Output = Frame<Bytes>> {
 
 /// The answers to what has arrived leave after a part of a window, not after all of it, and the
 /// thread is free then: or the client would have nothing to send before all is answered, and
-/// the server nothing to answer before the client has sent that. Batches of nothing end.
+/// the server nothing to answer before the client has sent that. So do those to batches without
+/// a key, which count although they have no bytes.
 #[tokio::test]
 async fn a_stream_gives_way_when_it_has_answered_a_part_of_its_window() {
     for (keys, batches) in [(1000, 12), (0, 3000)] {

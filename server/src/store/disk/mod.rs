@@ -89,14 +89,15 @@ pub trait DiskFile: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// See [`Self::bytes`].
+    /// See [`Self::bytes`]; [`io::ErrorKind::Interrupted`] if a signal came before there was any,
+    /// for the caller to try again.
     fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize>;
 
     /// Writes at a place, and tells how much: less than given wherever the system likes.
     ///
     /// # Errors
     ///
-    /// See [`Self::bytes`].
+    /// See [`Self::read_at`].
     fn write_at(&self, from: &[u8], at: u64) -> io::Result<usize>;
 
     /// Makes a file longer, with zeros, and keeps room on the disk for them where the system
