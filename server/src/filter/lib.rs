@@ -4,11 +4,13 @@
 //! many keys and which false-positive rate it is made; [`sizing`] computes the bits that
 //! takes, and back from bits to rates. The [`shape`] that follows from the spec says how
 //! the bits are divided into shards and which of them a key sets: one cache line
-//! ([`blocked`]) or anywhere in a shard ([`classic`]).
+//! ([`blocked`]) or anywhere in a shard ([`classic`]). Filters that other programs have made
+//! hash and divide in ways of their own ([`exchange`]).
 //!
-//! Nothing here takes a lock, reads a clock, touches a file or allocates a filter: the
-//! caller brings the memory. It is a crate of its own so that the compiler keeps it so,
-//! and so that the command line can plan a filter without the server.
+//! Nothing here takes a lock, reads a clock, opens a file or allocates a filter: the caller
+//! brings the memory, and what files of other programs are read from or written to. It is a
+//! crate of its own so that the compiler keeps it so, and so that the command line can plan a
+//! filter without the server.
 //!
 //! # References
 //!
@@ -20,6 +22,7 @@
 
 pub mod blocked;
 pub mod classic;
+pub mod exchange;
 pub mod hash;
 pub mod shape;
 pub mod sizing;

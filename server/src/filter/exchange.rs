@@ -1,0 +1,20 @@
+//! Filters of other programs: how they hash, which bits they set, and their files.
+//!
+//! [`guava`] is the filter of Google's Guava for Java, read, written and made here. It answers
+//! here as it does there, bit for bit, so it keeps its hash and its arithmetic, and is no
+//! [`Layout`](crate::spec::Layout) of ours: the bits of a key lie anywhere in one whole array.
+//! Its hash has no secret. Whoever may choose keys can choose some that
+//! look seen, here as well as there.
+//!
+//! A file is believed only as far as its bytes bear it out: every field is checked against
+//! the others and against the length of the file before the caller hears of a size that it
+//! might allocate, and the bits are handed over in pieces of [`MAX_PIECE_WORDS`].
+
+mod array;
+mod error;
+pub mod guava;
+mod murmur;
+mod piece;
+
+pub use error::ExchangeError;
+pub use piece::MAX_PIECE_WORDS;

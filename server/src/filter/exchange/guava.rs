@@ -1,0 +1,175 @@
+//! The Bloom filter of Guava (`com.google.common.hash.BloomFilter`).
+//!
+//! A key is hashed with MurmurHash3 (x64, 128 bits, seed 0), and a [`Strategy`] makes `k`
+//! positions of the hash, each of them modulo the number of bits, which is a whole number of
+//! words. Those are facts of Guava's `BloomFilter.java` and `BloomFilterStrategies.java`
+//! (31.1, 33.4.6), where they may not change, since files rest on them.
+//!
+//! What a Java program hashes is what its funnel writes. The bytes of a key here are those
+//! of `Funnels.byteArrayFunnel()`, and of `Funnels.stringFunnel(UTF_8)` where Java's string
+//! is no broken one (a lone surrogate is written as `?`). A file does not say which funnel it
+//! was made with: one of another funnel is read without complaint, and finds nothing.
+
+mod file;
+mod sizing;
+
+use std::{fmt, str::FromStr};
+
+pub use self::file::{FilterReader, FilterWriter};
+use super::{ExchangeError, array, error::require, murmur::murmur3_x64_128};
+use crate::{hash::KeyHash, spec::MAX_HASH_COUNT};
+
+/// The most words that Guava can have in an array: 16 GiB.
+pub const MAX_WORD_COUNT: u64 = i32::MAX as u64;
+
+/// How Guava makes positions of a hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Strategy {
+    /// `MURMUR128_MITZ_32`, of the first releases: 64 bits of the hash, and positions of 31 bits,
+    /// so that bits from 2^31 on are never set.
+    Mitz32,
+    /// `MURMUR128_MITZ_64`, of all others: all bits of the hash, and positions of 63.
+    #[default]
+    Mitz64,
+}
+
+impl Strategy {
+    /// Every strategy there is, in the order of Guava's ordinals.
+    pub const ALL: [Self; 2] = [Self::Mitz32, Self::Mitz64];
+
+    /// The name that flags and logs use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mitz32 => "murmur128-mitz-32",
+            Self::Mitz64 => "murmur128-mitz-64",
+        }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|strategy| strategy.name() == name)
+            .ok_or_else(|| {
+                let known = Self::ALL.map(Self::name).join(" or ");
+                format!("there is no strategy named {name:?}: use {known}")
+            })
+    }
+}
+
+/// Everything of a filter but its bits: which of them a key sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    strategy: Strategy,
+    hash_count: u32,
+    word_count: u64,
+}
+
+impl Shape {
+    /// The shape of an array of `word_count` words of 64 bits.
+    ///
+    /// # Errors
+    ///
+    /// If no Guava has such a filter, or if `hash_count` is beyond [`MAX_HASH_COUNT`].
+    pub fn new(
+        strategy: Strategy,
+        hash_count: u32,
+        word_count: u64,
+    ) -> Result<Self, ExchangeError> {
+        require(
+            (1..=MAX_HASH_COUNT).contains(&hash_count),
+            "hash_count",
+            hash_count,
+            format!("1 to {MAX_HASH_COUNT}"),
+        )?;
+        require(
+            (1..=MAX_WORD_COUNT).contains(&word_count),
+            "word_count",
+            word_count,
+            format!("1 to {MAX_WORD_COUNT}"),
+        )?;
+        Ok(Self {
+            strategy,
+            hash_count,
+            word_count,
+        })
+    }
+
+    /// The strategy.
+    pub fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// The number of bits that each key sets (k), but for those that coincide.
+    pub fn hash_count(&self) -> u32 {
+        self.hash_count
+    }
+
+    /// The number of 64-bit words.
+    pub fn word_count(&self) -> u64 {
+        self.word_count
+    }
+
+    /// The number of bits (m).
+    pub fn bit_count(&self) -> u64 {
+        self.word_count * 64
+    }
+
+    /// Where a key's bits are, as (word, mask). Some may coincide.
+    #[inline]
+    pub fn positions(&self, hash: KeyHash) -> impl Iterator<Item = (usize, u64)> + use<> {
+        let Self { strategy, .. } = *self;
+        let bit_count = self.bit_count();
+        (0..self.hash_count).map(move |index| {
+            let value = match strategy {
+                Strategy::Mitz32 => mitz_32(hash, index),
+                Strategy::Mitz64 => mitz_64(hash, index),
+            };
+            array::place(value % bit_count)
+        })
+    }
+
+    /// Whether a key is in the filter of these words.
+    #[inline]
+    pub fn contains(&self, words: &[u64], hash: KeyHash) -> bool {
+        array::contains(words, self.positions(hash))
+    }
+
+    /// Adds a key to the filter of these words, and returns how many of its bits were not set
+    /// before: 0 means that it was there already (or seemed to be).
+    #[inline]
+    pub fn insert(&self, words: &mut [u64], hash: KeyHash) -> u32 {
+        array::insert(words, self.positions(hash))
+    }
+}
+
+/// The hash of a key.
+pub fn hash(key: &[u8]) -> KeyHash {
+    murmur3_x64_128(key, 0)
+}
+
+/// The low half of the hash is two numbers of 32 bits with a sign. They count from 1, and a
+/// negative sum is turned over, bit by bit.
+#[inline]
+fn mitz_32(hash: KeyHash, index: u32) -> u64 {
+    let (start, step) = (hash.low as i32, (hash.low >> 32) as i32);
+    let sum = start.wrapping_add(step.wrapping_mul(index as i32 + 1));
+    let positive = if sum < 0 { !sum } else { sum };
+    positive as u64
+}
+
+/// The halves of the hash, counted from 0, without the sign.
+#[inline]
+fn mitz_64(hash: KeyHash, index: u32) -> u64 {
+    let sum = hash.low.wrapping_add(hash.high.wrapping_mul(index.into()));
+    sum & (u64::MAX >> 1)
+}

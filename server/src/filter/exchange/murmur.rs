@@ -1,0 +1,100 @@
+//! The hash that Guava uses, by Austin Appleby and in the public domain.
+//!
+//! It is written out here because it is short, and because `murmur3`, the best known of the
+//! crates that have it, takes a key as a stream. The reference is SMHasher
+//! (`MurmurHash3.cpp`), with whose own verification value it is tested.
+
+use crate::hash::KeyHash;
+
+/// MurmurHash3, x64, 128 bits.
+pub fn murmur3_x64_128(key: &[u8], seed: u32) -> KeyHash {
+    let (blocks, tail) = key.as_chunks::<16>();
+    let (mut low, mut high) = (u64::from(seed), u64::from(seed));
+    for block in blocks {
+        let (first, second) = halves(*block);
+        low ^= scramble_low(first);
+        low = low.rotate_left(27).wrapping_add(high);
+        low = low.wrapping_mul(5).wrapping_add(0x52dc_e729);
+        high ^= scramble_high(second);
+        high = high.rotate_left(31).wrapping_add(low);
+        high = high.wrapping_mul(5).wrapping_add(0x3849_5ab5);
+    }
+    // What is short of a block counts as zeros, which change nothing.
+    let (first, second) = halves(padded(tail));
+    low ^= scramble_low(first);
+    high ^= scramble_high(second);
+
+    low ^= key.len() as u64;
+    high ^= key.len() as u64;
+    low = low.wrapping_add(high);
+    high = high.wrapping_add(low);
+    low = finish(low);
+    high = finish(high);
+    low = low.wrapping_add(high);
+    high = high.wrapping_add(low);
+    KeyHash { low, high }
+}
+
+const C1: u64 = 0x87c3_7b91_1142_53d5;
+const C2: u64 = 0x4cf5_ad43_2745_937f;
+
+fn scramble_low(half: u64) -> u64 {
+    half.wrapping_mul(C1).rotate_left(31).wrapping_mul(C2)
+}
+
+fn scramble_high(half: u64) -> u64 {
+    half.wrapping_mul(C2).rotate_left(33).wrapping_mul(C1)
+}
+
+fn finish(mut x: u64) -> u64 {
+    x = (x ^ (x >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x = (x ^ (x >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ (x >> 33)
+}
+
+fn halves(block: [u8; 16]) -> (u64, u64) {
+    let block = u128::from_le_bytes(block);
+    (block as u64, (block >> 64) as u64)
+}
+
+fn padded<const N: usize>(tail: &[u8]) -> [u8; N] {
+    std::array::from_fn(|at| tail.get(at).copied().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn murmur3(key: &[u8], seed: u32) -> Vec<u8> {
+        let KeyHash { low, high } = murmur3_x64_128(key, seed);
+        [low.to_le_bytes(), high.to_le_bytes()].concat()
+    }
+
+    /// SMHasher's `VerificationTest`: the keys are of all lengths up to 255, the seeds count
+    /// down, and the hash of all hashes is known.
+    fn verification(hash: impl Fn(&[u8], u32) -> Vec<u8>) -> u32 {
+        let key: Vec<u8> = (0..=255).collect();
+        let hashes: Vec<u8> = (0..256)
+            .flat_map(|length| hash(&key[..length], 256 - length as u32))
+            .collect();
+        u32::from_le_bytes(*hash(&hashes, 0).first_chunk().unwrap())
+    }
+
+    #[test]
+    fn the_reference_is_met() {
+        assert_eq!(verification(murmur3), 0x6384_ba69);
+    }
+
+    /// Computed by Guava 31.1 (`Hashing.murmur3_128()`).
+    #[test]
+    fn single_hashes_are_those_of_guava() {
+        assert_eq!(murmur3_x64_128(b"", 0), KeyHash { low: 0, high: 0 });
+        assert_eq!(
+            murmur3_x64_128(b"https://example.com/", 0),
+            KeyHash {
+                low: 0xb50a_9b26_c28c_349f,
+                high: 0xa4cb_5db2_9853_41bd
+            }
+        );
+    }
+}
