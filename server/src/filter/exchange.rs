@@ -1,9 +1,10 @@
 //! Filters of other programs: how they hash, which bits they set, and their files.
 //!
-//! [`guava`] is the filter of Google's Guava for Java, read, written and made here. It answers
-//! here as it does there, bit for bit, so it keeps its hash and its arithmetic, and is no
-//! [`Layout`](crate::spec::Layout) of ours: the bits of a key lie anywhere in one whole array.
-//! Its hash has no secret. Whoever may choose keys can choose some that
+//! [`guava`] is the filter of Google's Guava for Java, read, written and made here;
+//! [`redisbloom`] is what `BF.SCANDUMP` of RedisBloom hands out, which is read. Both answer
+//! here as they do there, bit for bit, so they keep their hashes and their arithmetic, and
+//! are no [`Layout`](crate::spec::Layout) of ours: the bits of a key lie anywhere in one
+//! whole array. Their hashes have no secret. Whoever may choose keys can choose some that
 //! look seen, here as well as there.
 //!
 //! A file is believed only as far as its bytes bear it out: every field is checked against
@@ -15,6 +16,7 @@ mod error;
 pub mod guava;
 mod murmur;
 mod piece;
+pub mod redisbloom;
 
 pub use error::ExchangeError;
 pub use piece::MAX_PIECE_WORDS;

@@ -4,6 +4,7 @@
 //! exchange guava create STRATEGY CAPACITY RATE KEYS FILE
 //! exchange guava query KEYS FILE
 //! exchange guava sizes < REQUESTS
+//! exchange redisbloom query KEYS FILE
 //! ```
 //!
 //! KEYS is a file with a key in hexadecimal digits on each line. A query prints how many keys
@@ -22,7 +23,7 @@ use std::{
     path::Path,
 };
 
-use seenset_filter::exchange::{ExchangeError, guava};
+use seenset_filter::exchange::{ExchangeError, guava, redisbloom};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -37,6 +38,7 @@ fn main() -> Outcome<()> {
         }
         ["guava", "query", keys, file] => query_guava(&read_keys(keys)?, file.as_ref()),
         ["guava", "sizes"] => size_guava(),
+        ["redisbloom", "query", keys, file] => query_redisbloom(&read_keys(keys)?, file.as_ref()),
         _ => Err("see the head of examples/exchange.rs for how to call it".into()),
     }
 }
@@ -77,6 +79,29 @@ fn size_guava() -> Outcome<()> {
             Err(_) => println!("0 0"),
         }
     }
+    Ok(())
+}
+
+fn query_redisbloom(keys: &[Vec<u8>], path: &Path) -> Outcome<()> {
+    let file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    let reader = redisbloom::DumpReader::open(BufReader::new(file), bytes)?;
+    let layers = reader.chain().layers().to_vec();
+    let mut words = vec![Vec::new(); layers.len()];
+    reader.read_words::<ExchangeError>(|layer, _, piece| {
+        words
+            .get_mut(layer)
+            .into_iter()
+            .for_each(|words| words.extend_from_slice(piece));
+        Ok(())
+    })?;
+    answer(keys, |key| {
+        let hash = redisbloom::hash(key);
+        layers
+            .iter()
+            .zip(&words)
+            .any(|(layer, words)| layer.contains(words, hash))
+    });
     Ok(())
 }
 

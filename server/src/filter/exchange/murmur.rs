@@ -1,8 +1,8 @@
-//! The hash that Guava uses, by Austin Appleby and in the public domain.
+//! The hashes that Guava and RedisBloom use, both by Austin Appleby and in the public domain.
 //!
-//! It is written out here because it is short, and because `murmur3`, the best known of the
-//! crates that have it, takes a key as a stream. The reference is SMHasher
-//! (`MurmurHash3.cpp`), with whose own verification value it is tested.
+//! They are written out here because they are short, and because `murmur3`, the best known of
+//! the crates that have the first, takes a key as a stream. The reference is SMHasher
+//! (`MurmurHash3.cpp`, `MurmurHash2.cpp`), with whose own verification values they are tested.
 
 use crate::hash::KeyHash;
 
@@ -52,6 +52,25 @@ fn finish(mut x: u64) -> u64 {
     x ^ (x >> 33)
 }
 
+/// MurmurHash2, 64 bits, the variant for 64-bit machines ("64A").
+pub fn murmur2_64a(key: &[u8], seed: u64) -> u64 {
+    const M: u64 = 0xc6a4_a793_5bd1_e995;
+    let scramble = |word: u64| {
+        let word = word.wrapping_mul(M);
+        (word ^ (word >> 47)).wrapping_mul(M)
+    };
+    let (words, tail) = key.as_chunks::<8>();
+    let mut hash = seed ^ (key.len() as u64).wrapping_mul(M);
+    for word in words {
+        hash = (hash ^ scramble(u64::from_le_bytes(*word))).wrapping_mul(M);
+    }
+    if !tail.is_empty() {
+        hash = (hash ^ u64::from_le_bytes(padded(tail))).wrapping_mul(M);
+    }
+    hash = (hash ^ (hash >> 47)).wrapping_mul(M);
+    hash ^ (hash >> 47)
+}
+
 fn halves(block: [u8; 16]) -> (u64, u64) {
     let block = u128::from_le_bytes(block);
     (block as u64, (block >> 64) as u64)
@@ -70,6 +89,10 @@ mod tests {
         [low.to_le_bytes(), high.to_le_bytes()].concat()
     }
 
+    fn murmur2(key: &[u8], seed: u32) -> Vec<u8> {
+        murmur2_64a(key, seed.into()).to_le_bytes().into()
+    }
+
     /// SMHasher's `VerificationTest`: the keys are of all lengths up to 255, the seeds count
     /// down, and the hash of all hashes is known.
     fn verification(hash: impl Fn(&[u8], u32) -> Vec<u8>) -> u32 {
@@ -83,6 +106,7 @@ mod tests {
     #[test]
     fn the_reference_is_met() {
         assert_eq!(verification(murmur3), 0x6384_ba69);
+        assert_eq!(verification(murmur2), 0x1f0d_3804);
     }
 
     /// Computed by Guava 31.1 (`Hashing.murmur3_128()`).

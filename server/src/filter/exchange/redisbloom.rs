@@ -1,0 +1,91 @@
+//! The Bloom filter of RedisBloom, as `BF.SCANDUMP` hands it out.
+//!
+//! It is a chain of [`Layer`]s, of which each is a filter of its own: when one is full, the
+//! next is made, larger and with half of the rate. A key is there if any of them has it, and
+//! is added to the last. All of them share its hash: MurmurHash64A under a fixed seed, and
+//! once more under the first hash. Facts of RedisBloom's `src/sb.c` and `deps/bloom/bloom.c`
+//! (2.8): `bloom_calc_hash64`, `CHECK_ADD_FUNC`, `bloom_validate_integrity`.
+
+mod dump;
+mod header;
+
+pub use self::{
+    dump::DumpReader,
+    header::{Chain, MAX_LAYERS},
+};
+use super::{array, murmur::murmur2_64a};
+use crate::hash::KeyHash;
+
+/// The seed of the first hash.
+const SEED: u64 = 0xc6a4_a793_5bd1_e995;
+
+/// Everything of one filter of a chain but its bits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Layer {
+    word_count: u64,
+    /// Positions are taken modulo this, which is at most the number of bits.
+    modulus: u64,
+    hash_count: u32,
+    capacity: u64,
+    keys_added: u64,
+    false_positive_rate: f64,
+}
+
+impl Layer {
+    /// The number of 64-bit words.
+    pub fn word_count(&self) -> u64 {
+        self.word_count
+    }
+
+    /// The number of bits that each key sets (k), but for those that coincide.
+    pub fn hash_count(&self) -> u32 {
+        self.hash_count
+    }
+
+    /// The number of keys that the layer takes before the chain gets another.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// The number of keys that were new when they were added to this layer.
+    pub fn keys_added(&self) -> u64 {
+        self.keys_added
+    }
+
+    /// The false-positive rate of the layer at capacity.
+    pub fn false_positive_rate(&self) -> f64 {
+        self.false_positive_rate
+    }
+
+    /// Where a key's bits are, as (word, mask). Some may coincide.
+    #[inline]
+    pub fn positions(&self, hash: KeyHash) -> impl Iterator<Item = (usize, u64)> + use<> {
+        let modulus = self.modulus;
+        (0..self.hash_count).map(move |index| {
+            let sum = hash.low.wrapping_add(hash.high.wrapping_mul(index.into()));
+            array::place(sum % modulus)
+        })
+    }
+
+    /// Whether a key is in the layer of these words.
+    #[inline]
+    pub fn contains(&self, words: &[u64], hash: KeyHash) -> bool {
+        array::contains(words, self.positions(hash))
+    }
+
+    /// Adds a key to the layer of these words, and returns how many of its bits were not set
+    /// before: 0 means that it was there already (or seemed to be).
+    #[inline]
+    pub fn insert(&self, words: &mut [u64], hash: KeyHash) -> u32 {
+        array::insert(words, self.positions(hash))
+    }
+}
+
+/// The hash of a key.
+pub fn hash(key: &[u8]) -> KeyHash {
+    let low = murmur2_64a(key, SEED);
+    KeyHash {
+        low,
+        high: murmur2_64a(key, low),
+    }
+}
