@@ -363,6 +363,31 @@ async fn a_signal_ends_load_with_what_is_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_cannot_be_read_names_the_line_before_it() {
+    let service = Service::start().await;
+    let directory = TempDir::new().unwrap();
+    let good = directory.path().join("lines");
+    fs::write(&good, "a\nb\n").unwrap();
+    let good = good.to_str().unwrap();
+    // Its first page is nobody's, so reading it fails.
+    let bad = "/proc/self/mem";
+    let reason = format!("seenset: cannot read on after {bad}:0: Input/output error (os error 5)");
+
+    let dedup = run(&service, &["dedup", good, bad]);
+    assert_eq!((dedup.code, dedup.stdout.as_str()), (Some(1), "a\nb\n"));
+    let done = format!(
+        "{reason}\nEvery line up to {good}:2 is answered, and written if new; no line after it \
+         is marked.\n"
+    );
+    assert!(dedup.stderr.ends_with(&done), "{}", dedup.stderr);
+
+    let load = run(&service, &["load", good, bad]);
+    assert_eq!((load.code, load.stdout.as_str()), (Some(1), ""));
+    let done = format!("{reason}\nBefore that, every line up to {good}:2 is added.");
+    assert!(load.stderr.starts_with(&done), "{}", load.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_names_the_lines_that_are_lost() {
     let service = Service::start().await;
     let mut child = command(&service, &["dedup"])

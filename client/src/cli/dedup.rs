@@ -55,7 +55,7 @@ pub(super) async fn run(global: &Global, args: Dedup) -> Result<(), Failure> {
     match end {
         End::Input | End::Output if summary.bad == 0 => Ok(()),
         End::Input | End::Output => Err(Failure::Reported),
-        End::Unfed(failure) => Err(failure),
+        End::Unfed(failure) => Err(failure.after(&format!("{done}; no line after it is marked."))),
         End::Signal => Err(Failure::Interrupted(format!(
             "interrupted. {done}; no line after it is marked."
         ))),

@@ -41,6 +41,14 @@ impl Failure {
         note(&format!("seenset: {message}"));
         ExitCode::from(code)
     }
+
+    /// The same, and what was done before.
+    pub(super) fn after(self, done: &str) -> Self {
+        match self {
+            Self::Failed(message) => Self::Failed(format!("{message}\n{done}")),
+            other => other,
+        }
+    }
 }
 
 impl From<Error> for Failure {

@@ -76,6 +76,8 @@ pub(super) struct LineReader<R> {
     /// The last read gave less than it might have: the next may have to wait.
     drained: bool,
     ended: bool,
+    /// What the last read ended with, until the lines before it are given away.
+    failure: Option<io::Error>,
     /// What the last batch held: the next one most likely needs as much.
     room: Room,
 }
@@ -100,6 +102,7 @@ impl<R: Read> LineReader<R> {
             skipping: false,
             drained: false,
             ended: false,
+            failure: None,
             room: Room::default(),
         }
     }
@@ -111,7 +114,8 @@ impl<R: Read> LineReader<R> {
 
     /// The next batch of at least one line; `None` at the end. Full batches come as long
     /// as the file gives them. When it has nothing at the moment, what there is comes at
-    /// once, so that the lines of a slow pipe are not held back.
+    /// once, so that the lines of a slow pipe are not held back; so do, before an error, the
+    /// lines before it.
     pub(super) fn next_batch(&mut self, observer: &impl Observer) -> io::Result<Option<Batch>> {
         let mut draft = Draft::with_room(&self.room);
         loop {
@@ -119,7 +123,8 @@ impl<R: Read> LineReader<R> {
             if self.ended && !full {
                 self.take_last_line(&mut draft, observer);
             }
-            if !draft.lines.is_empty() && (full || self.drained || self.ended) {
+            let is_all = full || self.drained || self.ended || self.failure.is_some();
+            if is_all && !draft.lines.is_empty() {
                 return Ok(Some(self.cut(draft)));
             }
             if draft.lines.is_empty() {
@@ -134,8 +139,11 @@ impl<R: Read> LineReader<R> {
             if self.ended {
                 return Ok(None);
             }
+            if let Some(failure) = self.failure.take() {
+                return Err(failure);
+            }
             self.skip_overlong(&draft, observer);
-            self.fill()?;
+            self.fill();
         }
     }
 
@@ -223,7 +231,7 @@ impl<R: Read> LineReader<R> {
         clippy::indexing_slicing,
         reason = "the buffer was made longer just before"
     )]
-    fn fill(&mut self) -> io::Result<()> {
+    fn fill(&mut self) {
         let old = self.buffer.len();
         self.buffer.resize(old + READ_BYTES, 0);
         let result = loop {
@@ -232,11 +240,17 @@ impl<R: Read> LineReader<R> {
                 result => break result,
             }
         };
-        let read = *result.as_ref().unwrap_or(&0);
-        self.buffer.truncate(old + read);
-        self.drained = read < READ_BYTES;
-        self.ended = read == 0;
-        result.map(drop)
+        match result {
+            Ok(read) => {
+                self.buffer.truncate(old + read);
+                self.drained = read < READ_BYTES;
+                self.ended = read == 0;
+            }
+            Err(error) => {
+                self.buffer.truncate(old);
+                self.failure = Some(error);
+            }
+        }
     }
 
     fn cut(&mut self, draft: Draft) -> Batch {

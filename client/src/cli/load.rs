@@ -50,7 +50,10 @@ async fn load(client: &Client, args: Load, report: &Arc<Report>) -> Result<(), F
             }
         };
         let Some(outcome) = next else { break };
-        let (batch, result) = outcome?;
+        let (batch, result) = outcome.map_err(|failure| {
+            let done = done(end.as_ref());
+            failure.after(&format!("Before that, {done}."))
+        })?;
         if let Err(error) = result {
             let done = done(end.as_ref());
             return Err(Failure::Failed(format!(

@@ -236,9 +236,20 @@ fn an_error_comes_after_the_lines_before_it() {
             Err(io::Error::other("the disk is on fire"))
         }
     }
-    let seen = Seen::default();
-    let mut reader = LineReader::new("f", io::Read::chain(&b"a\nb\nc"[..], Failing), LIMITS);
-    assert_eq!(reader.next_batch(&seen).unwrap().unwrap().end.line, 2);
-    assert!(reader.next_batch(&seen).is_err());
-    assert_eq!(reader.position().line, 2);
+    // Also after a read that gave all that it was asked for.
+    let full = "1234567\n".repeat(READ_BYTES / 8);
+    for (before, lines) in [("a\nb\nc", 2), (&full, READ_BYTES as u64 / 8)] {
+        let seen = Seen::default();
+        let limits = Limits {
+            batch_keys: READ_BYTES,
+            batch_bytes: 2 * READ_BYTES,
+            ..LIMITS
+        };
+        let input = io::Read::chain(before.as_bytes(), Failing);
+        let mut reader = LineReader::new("f", input, limits);
+        let batch = reader.next_batch(&seen).unwrap().unwrap();
+        assert_eq!((batch.lines.len() as u64, batch.end.line), (lines, lines));
+        assert!(reader.next_batch(&seen).is_err());
+        assert_eq!(reader.position().line, lines);
+    }
 }
