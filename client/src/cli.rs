@@ -7,6 +7,7 @@ mod bench;
 mod dedup;
 mod failure;
 mod filter;
+mod input;
 mod interrupt;
 mod keys;
 mod lines;

@@ -2,57 +2,24 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "support/program.rs"]
+mod program;
 mod support;
 
 use std::{
     collections::HashSet,
     fs,
     io::{BufRead, BufReader, Read, Write},
-    process::{Command, Stdio},
+    process::Command,
     sync::{atomic::Ordering::SeqCst, mpsc},
     thread,
     time::Duration,
 };
 
+use program::{command, run, run_with_input};
 use serde_json::Value;
 use support::Service;
 use tempfile::TempDir;
-
-struct Run {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-fn command(service: &Service, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_seenset"));
-    command
-        .args(args)
-        .env("SEENSET_SERVER", service.address.to_string())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
-}
-
-fn run_with_input(service: &Service, args: &[&str], input: impl Into<Vec<u8>>) -> Run {
-    let mut child = command(service, args).spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let input = input.into();
-    // Whether it is all taken is up to the program.
-    let writing = thread::spawn(move || drop(stdin.write_all(&input)));
-    let output = child.wait_with_output().unwrap();
-    writing.join().unwrap();
-    Run {
-        code: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
-}
-
-fn run(service: &Service, args: &[&str]) -> Run {
-    run_with_input(service, args, "")
-}
 
 /// Lines of which every third is a duplicate of an earlier one.
 fn lines(count: usize) -> Vec<String> {

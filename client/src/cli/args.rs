@@ -11,8 +11,24 @@ use crate::{Client, Options};
 
 mod bench;
 
+/// What files may be; part of the help of all commands that read them.
+macro_rules! files_help {
+    () => {
+        "
+What files may be:
+  Plain, gzip or zstd, by their first bytes and whatever their names, standard input as
+  well; what was compressed in several pieces is read as one. FILE:LINE counts lines as
+  they were before. What is written is plain.
+  A zstd frame that asks for a window of more than 128 MiB (zstd --long=27) is refused. A
+  file that is cut short or damaged ends the run with exit code 1, and the message names the
+  line up to which everything is done. A checksum stands behind what it is for: if nothing
+  else finds the damage, lines before it are wrong, and were taken as they came."
+    };
+}
+
 /// How lines become keys; part of the help of `dedup` and `load`.
-const LINES_HELP: &str = "\
+const LINES_HELP: &str = concat!(
+    "\
 How lines become keys:
   A line ends with LF or CRLF, and the key is the line without its ending. The last line
   may lack the ending.
@@ -22,7 +38,10 @@ How lines become keys:
   run goes on, and the exit code at its end is 1.
   If the connection breaks, what was in flight is sent again and answered as it would have
   been the first time. If the server refuses a batch or does not come back in time, the run
-  ends with exit code 1 and names the file and line up to which everything is done.";
+  ends with exit code 1 and names the file and line up to which everything is done.
+",
+    files_help!()
+);
 
 /// Asks and operates seenset, the networked deduplication service.
 ///
@@ -108,10 +127,11 @@ pub(super) enum Command {
     /// Tell whether keys have been seen, and mark them: prints `seen` or `new`, a tab,
     /// the key.
     QueryAndAdd(Keys),
-    /// Mark every line of files as seen, and print a summary.
+    /// Mark every line of files as seen, and print a summary. Reads gzip and zstd as well.
     #[command(after_long_help = LINES_HELP)]
     Load(Load),
-    /// Write only the lines that were never seen before, in their order, and mark them.
+    /// Write only the lines that were never seen before, in their order, and mark them. Reads
+    /// gzip and zstd as well.
     ///
     /// A line is written as it came, ending included; a last line without one gets an
     /// LF. The summary goes to standard error. SIGINT and SIGTERM end the run cleanly:

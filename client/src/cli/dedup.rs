@@ -114,7 +114,7 @@ async fn pump(
             Some(Ok(answered)) => {
                 let seen = answered.seen.iter().filter(|seen| **seen).count() as u64;
                 let new = answered.seen.len() as u64 - seen;
-                report.answered(answered.tag.bytes.len(), new, seen);
+                report.answered(new, seen);
                 if writer.batches.send(answered).await.is_err() {
                     return End::Output;
                 }

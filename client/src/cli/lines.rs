@@ -17,7 +17,7 @@ use memchr::memchr;
 use crate::KeyBatch;
 
 /// How much one read asks for: more than a pipe holds, so that a full one is emptied.
-const READ_BYTES: usize = 128 * 1024;
+pub(super) const READ_BYTES: usize = 128 * 1024;
 
 /// What bounds a batch.
 #[derive(Debug, Clone, Copy)]

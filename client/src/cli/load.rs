@@ -62,7 +62,7 @@ async fn load(client: &Client, args: Load, report: &Arc<Report>) -> Result<(), F
                 batch.end
             )));
         }
-        report.answered(batch.bytes.len(), batch.lines.len() as u64, 0);
+        report.answered(batch.lines.len() as u64, 0);
         end = Some(batch.end);
     }
     Ok(())

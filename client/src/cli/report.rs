@@ -63,11 +63,15 @@ impl Report {
         self.bar.enable_steady_tick(Duration::from_millis(200));
     }
 
-    /// A batch of `bytes` was answered.
-    pub(super) fn answered(&self, bytes: usize, new: u64, seen: u64) {
+    /// So many bytes of the files were read. The answers to them are not far behind.
+    pub(super) fn read(&self, bytes: usize) {
+        self.bar.inc(bytes as u64);
+    }
+
+    /// A batch was answered.
+    pub(super) fn answered(&self, new: u64, seen: u64) {
         let new = self.new.fetch_add(new, Relaxed) + new;
         let seen = self.seen.fetch_add(seen, Relaxed) + seen;
-        self.bar.inc(bytes as u64);
         if !self.bar.is_hidden() {
             self.bar.set_message(format!("{new} new, {seen} seen"));
         }

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use super::{
     args::Lines,
     failure::Failure,
+    input::Input,
     lines::{Batch, Limits, LineReader},
     report::Report,
 };
@@ -85,13 +86,14 @@ fn read_all(
     sender: &mpsc::Sender<Result<Batch, Failure>>,
 ) -> Result<(), Failure> {
     for file in files {
-        let mut reader = if is_stdin(file) {
-            let input: Box<dyn Read> = Box::new(io::stdin().lock());
-            LineReader::new("stdin", input, limits)
+        let (name, input): (_, Box<dyn Read>) = if is_stdin(file) {
+            ("stdin".into(), Box::new(io::stdin().lock()))
         } else {
             let input = File::open(file).map_err(|error| cannot_open(file, &error))?;
-            LineReader::new(&file.to_string_lossy(), Box::new(input) as _, limits)
+            (file.to_string_lossy(), Box::new(input))
         };
+        let input = Input::new(Watched { input, report });
+        let mut reader = LineReader::new(&name, input, limits);
         loop {
             match reader.next_batch(report) {
                 Ok(Some(batch)) => {
@@ -110,6 +112,20 @@ fn read_all(
         }
     }
     Ok(())
+}
+
+/// Tells how much is read, before it is decompressed: that goes with the sizes of files.
+struct Watched<'a> {
+    input: Box<dyn Read>,
+    report: &'a Report,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.report.read(read);
+        Ok(read)
+    }
 }
 
 fn is_stdin(file: &Path) -> bool {
