@@ -12,11 +12,13 @@ mod interrupt;
 mod keys;
 mod lines;
 mod load;
+mod matching;
 mod output;
 mod plan;
 mod report;
 mod service;
 mod source;
+mod words;
 mod writer;
 
 use std::process::ExitCode;
@@ -49,6 +51,7 @@ async fn run(Args { global, command }: Args) -> Result<(), Failure> {
         Command::QueryAndAdd(keys) => keys::query_and_add(&global, &keys.keys).await,
         Command::Load(args) => load::run(&global, args).await,
         Command::Dedup(args) => dedup::run(&global, args).await,
+        Command::Match(args) => matching::run(&global, args).await,
         Command::Store => service::store(&global).await,
         Command::Filter(command) => filter::run(&global, command).await,
         Command::Plan(spec) => plan::run(&global, &spec),

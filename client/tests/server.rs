@@ -235,3 +235,48 @@ async fn what_was_deduplicated_stays_so_after_a_restart() {
     assert!(output.status.success());
     assert!(output.stdout.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn words_are_matched_against_a_list_of_their_own() {
+    let directory = TempDir::new().unwrap();
+    let server = start(&directory.path().join("data")).await;
+    json(&server, &["filter", "create", "words", "-n1000", "-p1e-9"]);
+    let list = directory.path().join("list");
+    fs::write(&list, "spam\nham\n").unwrap();
+    json(&server, &["--filter=words", "load", list.to_str().unwrap()]);
+
+    // More words in a batch than the server takes in one call.
+    let word = |line: usize| match line % 1000 {
+        0 => "(Spam)".to_owned(),
+        _ => (0..200).map(|word| format!("{line}x{word} ")).collect(),
+    };
+    let lines: String = (0..2000).map(|line| word(line) + "\n").collect();
+    let file = directory.path().join("lines");
+    fs::write(&file, lines).unwrap();
+    let file = file.to_str().unwrap();
+    let args = ["--filter=words", "match", "--ignore-case", file];
+    let output = seenset(&server, &args);
+    assert!(output.status.success());
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        "(Spam)\n(Spam)\n"
+    );
+    let summary = String::from_utf8(output.stderr).unwrap();
+    let expected = "2000 lines: 2 matching, 1998 other, 0 bad, 0 long words; ";
+    assert!(summary.starts_with(expected), "{summary}");
+
+    // Nothing was marked, and a filter that is not there is an error.
+    assert_eq!(json(&server, &["filter", "get", "words"])["keys_added"], 2);
+    let output = seenset(&server, &["--filter=wrods", "match", file]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        error.contains("there is no filter named \"wrods\""),
+        "{error}"
+    );
+    assert!(
+        error.contains(&format!("for the lines up to {file}:")),
+        "{error}"
+    );
+    assert!(error.contains("No line is done."), "{error}");
+}

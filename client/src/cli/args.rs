@@ -5,11 +5,13 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 
 pub(super) use bench::Bench;
+pub(super) use matching::Match;
 
-use super::failure::Failure;
+use super::{
+    failure::Failure,
+    lines::{BATCH_BYTES, Limits},
+};
 use crate::{Client, Options};
-
-mod bench;
 
 /// What files may be; part of the help of all commands that read them.
 macro_rules! files_help {
@@ -25,6 +27,9 @@ What files may be:
   else finds the damage, lines before it are wrong, and were taken as they came."
     };
 }
+
+mod bench;
+mod matching;
 
 /// How lines become keys; part of the help of `dedup` and `load`.
 const LINES_HELP: &str = concat!(
@@ -140,6 +145,14 @@ pub(super) enum Command {
     /// said, but lines that it has not read are marked as seen: the exit code is then 141.
     #[command(after_long_help = LINES_HELP)]
     Dedup(Dedup),
+    /// Write the lines that have a word of the filter, in their order. Marks nothing. Reads
+    /// gzip and zstd as well.
+    ///
+    /// The filter holds a list of words, one a line, as `seenset load` adds it. A line is
+    /// written as it came, ending included; a last line without one gets an LF. The summary
+    /// goes to standard error. SIGINT and SIGTERM end the run, and the exit code is 130.
+    #[command(after_long_help = matching::WORDS_HELP)]
+    Match(Match),
     /// Write a snapshot of every filter, or of the one named by --filter.
     Store,
     /// Make, show and remove filters.
@@ -207,6 +220,18 @@ pub(super) struct Lines {
     #[arg(long, value_name = "BATCHES", default_value_t = 16,
           value_parser = value_parser!(u32).range(1..=1024))]
     pub(super) window: u32,
+}
+
+impl Lines {
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            max_line_bytes: self.max_key_bytes as usize,
+            max_line_argument: "--max-key-bytes",
+            with_empty_lines: false,
+            batch_lines: self.batch_keys as usize,
+            batch_bytes: BATCH_BYTES,
+        }
+    }
 }
 
 /// The commands on filters.

@@ -13,22 +13,21 @@ use std::{
 use tokio::sync::mpsc;
 
 use super::{
-    args::{Dedup, Global, OutputFormat},
+    args::{Dedup, Global},
     failure::Failure,
     interrupt::interrupted,
     lines::{Batch, Position},
-    output::note,
-    report::Report,
+    report::{Kind, Report},
     source,
     writer::Writer,
 };
-use crate::{BatchReceiver, BatchSender, Broken};
+use crate::{Answered, BatchReceiver, BatchSender, Broken};
 
 pub(super) async fn run(global: &Global, args: Dedup) -> Result<(), Failure> {
     let client = global.connect().await?;
     // Lines and a progress bar on one terminal would write over each other.
-    let report = Arc::new(Report::new(io::stdout().is_terminal()));
-    let batches = source::spawn(args.files, &args.lines, Arc::clone(&report))?;
+    let report = Arc::new(Report::new(Kind::Dedup, io::stdout().is_terminal()));
+    let batches = source::spawn(args.files, args.lines.limits(), Arc::clone(&report))?;
     let writer = Writer::spawn()?;
     let (sender, receiver) = client.stream(args.lines.window as usize);
 
@@ -48,10 +47,7 @@ pub(super) async fn run(global: &Global, args: Dedup) -> Result<(), Failure> {
             )),
         });
     }
-    match global.output {
-        OutputFormat::Text => note(&summary.dedup_text()),
-        OutputFormat::Json => note(&summary.dedup_json().to_string()),
-    }
+    summary.note(global.output);
     match end {
         End::Input | End::Output if summary.bad == 0 => Ok(()),
         End::Input | End::Output => Err(Failure::Reported),
@@ -112,10 +108,14 @@ async fn pump(
             None => return end,
             Some(Err(broken)) => return End::Broken(broken),
             Some(Ok(answered)) => {
-                let seen = answered.seen.iter().filter(|seen| **seen).count() as u64;
-                let new = answered.seen.len() as u64 - seen;
-                report.answered(new, seen);
-                if writer.batches.send(answered).await.is_err() {
+                let Answered {
+                    tag: mut batch,
+                    seen,
+                } = answered;
+                let new: Vec<bool> = seen.iter().map(|seen| !seen).collect();
+                batch.keep(&new);
+                report.answered(batch.lines.len(), seen.len() - batch.lines.len());
+                if writer.batches.send(batch).await.is_err() {
                     return End::Output;
                 }
             }

@@ -46,6 +46,7 @@ impl Failure {
     pub(super) fn after(self, done: &str) -> Self {
         match self {
             Self::Failed(message) => Self::Failed(format!("{message}\n{done}")),
+            Self::Interrupted(message) => Self::Interrupted(format!("{message} {done}")),
             other => other,
         }
     }

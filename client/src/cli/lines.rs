@@ -19,11 +19,19 @@ use crate::KeyBatch;
 /// How much one read asks for: more than a pipe holds, so that a full one is emptied.
 pub(super) const READ_BYTES: usize = 128 * 1024;
 
-/// What bounds a batch.
+/// Where a batch is full, whatever its number of lines. Far below the limit of a message
+/// (16 MiB), even with one more line of the longest kind.
+pub(super) const BATCH_BYTES: usize = 1024 * 1024;
+
+/// What bounds a batch, and which lines are in it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    pub(super) max_key_bytes: usize,
-    pub(super) batch_keys: usize,
+    pub(super) max_line_bytes: usize,
+    /// The argument that sets it.
+    pub(super) max_line_argument: &'static str,
+    /// Empty lines are not left out.
+    pub(super) with_empty_lines: bool,
+    pub(super) batch_lines: usize,
     pub(super) batch_bytes: usize,
 }
 
@@ -51,6 +59,14 @@ pub(super) struct Batch {
     pub(super) keys: KeyBatch,
     /// The last line of the file that this batch covers.
     pub(super) end: Position,
+}
+
+impl Batch {
+    /// Forgets the lines, not their keys, that are not to be kept.
+    pub(super) fn keep(&mut self, kept: &[bool]) {
+        let mut kept = kept.iter();
+        self.lines.retain(|_| kept.next() == Some(&true));
+    }
 }
 
 /// Told of the lines that are no keys.
@@ -154,7 +170,8 @@ impl<R: Read> LineReader<R> {
     )]
     fn take_lines(&mut self, draft: &mut Draft, observer: &impl Observer) -> bool {
         loop {
-            if draft.lines.len() >= self.limits.batch_keys || draft.taken >= self.limits.batch_bytes
+            if draft.lines.len() >= self.limits.batch_lines
+                || draft.taken >= self.limits.batch_bytes
             {
                 return true;
             }
@@ -191,10 +208,10 @@ impl<R: Read> LineReader<R> {
         let bytes = &self.buffer[line.clone()];
         let key = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let key = key.strip_suffix(b"\r").unwrap_or(key);
-        if key.is_empty() {
+        if key.is_empty() && !self.limits.with_empty_lines {
             observer.empty();
-        } else if key.len() > self.limits.max_key_bytes {
-            observer.bad(&self.position, &too_long(self.limits.max_key_bytes));
+        } else if key.len() > self.limits.max_line_bytes {
+            observer.bad(&self.position, &self.limits.too_long());
         } else {
             match simdutf8::compat::from_utf8(key) {
                 Ok(key) => {
@@ -213,13 +230,13 @@ impl<R: Read> LineReader<R> {
     /// follows: even if the next byte were the LF of a CRLF.
     fn skip_overlong(&mut self, draft: &Draft, observer: &impl Observer) {
         let unfinished = self.buffer.len() - draft.taken;
-        if !self.skipping && unfinished > self.limits.max_key_bytes + 1 {
+        if !self.skipping && unfinished > self.limits.max_line_bytes + 1 {
             self.skipping = true;
             let position = Position {
                 line: self.position.line + 1,
                 ..self.position.clone()
             };
-            observer.bad(&position, &too_long(self.limits.max_key_bytes));
+            observer.bad(&position, &self.limits.too_long());
         }
         if self.skipping {
             self.buffer.truncate(draft.taken);
@@ -285,8 +302,15 @@ impl Draft {
     }
 }
 
-fn too_long(max_key_bytes: usize) -> String {
-    format!("longer than {max_key_bytes} bytes (--max-key-bytes)")
+impl Limits {
+    fn too_long(&self) -> String {
+        let Self {
+            max_line_bytes,
+            max_line_argument,
+            ..
+        } = self;
+        format!("longer than {max_line_bytes} bytes ({max_line_argument})")
+    }
 }
 
 #[cfg(test)]

@@ -11,19 +11,19 @@ use super::{
     interrupt::interrupted,
     lines::{Batch, Position},
     output::Output,
-    report::Report,
+    report::{Kind, Report},
     source,
 };
 use crate::{Client, Error};
 
 pub(super) async fn run(global: &Global, args: Load) -> Result<(), Failure> {
     let client = global.connect().await?;
-    let report = Arc::new(Report::new(false));
+    let report = Arc::new(Report::new(Kind::Load, false));
     let outcome = load(&client, args, &report).await;
     let summary = report.finish();
     outcome?;
     let mut output = Output::new(global.output);
-    output.line(|| summary.load_text(), || summary.load_json())?;
+    output.line(|| summary.text(), || summary.json())?;
     output.finish()?;
     if summary.bad > 0 {
         return Err(Failure::Reported);
@@ -32,7 +32,7 @@ pub(super) async fn run(global: &Global, args: Load) -> Result<(), Failure> {
 }
 
 async fn load(client: &Client, args: Load, report: &Arc<Report>) -> Result<(), Failure> {
-    let mut batches = source::spawn(args.files, &args.lines, Arc::clone(report))?;
+    let mut batches = source::spawn(args.files, args.lines.limits(), Arc::clone(report))?;
     let batches = stream::poll_fn(move |context| batches.poll_recv(context));
     let mut added = batches
         .map(|batch| async { Ok::<_, Failure>(add(client, batch?).await) })
@@ -62,7 +62,7 @@ async fn load(client: &Client, args: Load, report: &Arc<Report>) -> Result<(), F
                 batch.end
             )));
         }
-        report.answered(batch.lines.len() as u64, 0);
+        report.answered(batch.lines.len(), 0);
         end = Some(batch.end);
     }
     Ok(())

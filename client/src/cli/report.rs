@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{
+    args::OutputFormat,
     lines::{Observer, Position},
     output::note,
 };
@@ -16,32 +17,56 @@ use super::{
 /// How many bad lines are named; the others are counted.
 const BAD_LINES_NAMED: u64 = 10;
 
+/// The run that is told of: what becomes of its lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Dedup,
+    /// It does not learn what was new.
+    Load,
+    Match,
+}
+
+impl Kind {
+    /// What lines are called that were answered in one way, and in the other.
+    fn answers(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::Dedup => ("new", Some("seen")),
+            Self::Load => ("added", None),
+            Self::Match => ("matching", Some("other")),
+        }
+    }
+}
+
 /// Counts the lines of a run. Shared by the threads of the run.
 #[derive(Debug)]
 pub(super) struct Report {
+    kind: Kind,
     started: Instant,
     bar: ProgressBar,
-    new: AtomicU64,
-    seen: AtomicU64,
+    one: AtomicU64,
+    other: AtomicU64,
     empty: AtomicU64,
     bad: AtomicU64,
+    long_words: AtomicU64,
 }
 
 impl Report {
     /// Starts the clock. Progress is shown on standard error if that is a terminal and
     /// `quiet` does not forbid it.
-    pub(super) fn new(quiet: bool) -> Self {
+    pub(super) fn new(kind: Kind, quiet: bool) -> Self {
         Self {
+            kind,
             started: Instant::now(),
             bar: if quiet {
                 ProgressBar::hidden()
             } else {
                 ProgressBar::no_length()
             },
-            new: AtomicU64::new(0),
-            seen: AtomicU64::new(0),
+            one: AtomicU64::new(0),
+            other: AtomicU64::new(0),
             empty: AtomicU64::new(0),
             bad: AtomicU64::new(0),
+            long_words: AtomicU64::new(0),
         }
     }
 
@@ -68,27 +93,41 @@ impl Report {
         self.bar.inc(bytes as u64);
     }
 
-    /// A batch was answered.
-    pub(super) fn answered(&self, new: u64, seen: u64) {
-        let new = self.new.fetch_add(new, Relaxed) + new;
-        let seen = self.seen.fetch_add(seen, Relaxed) + seen;
+    /// So many lines were answered in one way, and so many in the other.
+    pub(super) fn answered(&self, one: usize, other: usize) {
+        self.one.fetch_add(one as u64, Relaxed);
+        self.other.fetch_add(other as u64, Relaxed);
         if !self.bar.is_hidden() {
-            self.bar.set_message(format!("{new} new, {seen} seen"));
+            let counts = self.summary().answers();
+            let counts = counts.map(|(name, count)| format!("{count} {name}"));
+            self.bar.set_message(counts.collect::<Vec<_>>().join(", "));
         }
+    }
+
+    /// So many words were too long to be asked about.
+    pub(super) fn long_words(&self, count: u64) {
+        self.long_words.fetch_add(count, Relaxed);
     }
 
     /// Removes the progress bar and stops the clock.
     pub(super) fn finish(&self) -> Summary {
         self.bar.finish_and_clear();
-        let bad = self.bad.load(Relaxed);
-        if bad > BAD_LINES_NAMED {
-            note(&format!("… and {} more bad lines", bad - BAD_LINES_NAMED));
+        let summary = self.summary();
+        if summary.bad > BAD_LINES_NAMED {
+            let more = summary.bad - BAD_LINES_NAMED;
+            note(&format!("… and {more} more bad lines"));
         }
+        summary
+    }
+
+    fn summary(&self) -> Summary {
         Summary {
-            new: self.new.load(Relaxed),
-            seen: self.seen.load(Relaxed),
+            kind: self.kind,
+            one: self.one.load(Relaxed),
+            other: self.other.load(Relaxed),
             empty: self.empty.load(Relaxed),
-            bad,
+            bad: self.bad.load(Relaxed),
+            long_words: self.long_words.load(Relaxed),
             elapsed: self.started.elapsed(),
         }
     }
@@ -110,80 +149,78 @@ impl Observer for Report {
 /// The numbers of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Summary {
-    /// Lines never seen before.
-    pub(super) new: u64,
-    /// Lines seen before.
-    pub(super) seen: u64,
-    /// Lines without content.
-    pub(super) empty: u64,
+    kind: Kind,
+    /// Lines that were answered in one way.
+    pub(super) one: u64,
+    /// Lines that were answered in the other.
+    pub(super) other: u64,
+    /// Lines without content, where they are left out.
+    empty: u64,
     /// Lines that can't be keys.
     pub(super) bad: u64,
+    /// Words that can't be keys.
+    long_words: u64,
     /// How long the run took.
-    pub(super) elapsed: Duration,
+    elapsed: Duration,
 }
 
 impl Summary {
+    /// Writes it to standard error.
+    pub(super) fn note(&self, format: OutputFormat) {
+        match format {
+            OutputFormat::Text => note(&self.text()),
+            OutputFormat::Json => note(&self.json().to_string()),
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let counts: Vec<_> = self
+            .counts()
+            .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
+            .collect();
+        format!(
+            "{} lines: {}; {:.3} seconds, {:.0} lines per second",
+            self.lines(),
+            counts.join(", "),
+            self.elapsed.as_secs_f64(),
+            self.lines_per_second()
+        )
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let mut json = json!({
+            "lines": self.lines(),
+            "seconds": self.elapsed.as_secs_f64(),
+            "lines_per_second": self.lines_per_second(),
+        });
+        if let Value::Object(fields) = &mut json {
+            fields.extend(
+                self.counts()
+                    .map(|(name, count)| (name.into(), count.into())),
+            );
+        }
+        json
+    }
+
     fn lines(&self) -> u64 {
-        self.new + self.seen + self.empty + self.bad
+        self.one + self.other + self.empty + self.bad
     }
 
     fn lines_per_second(&self) -> f64 {
         self.lines() as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// The summary of `dedup`.
-    pub(super) fn dedup_text(&self) -> String {
-        format!(
-            "{} lines: {} new, {} seen, {}",
-            self.lines(),
-            self.new,
-            self.seen,
-            self.rest()
-        )
+    fn answers(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let (one, other) = self.kind.answers();
+        let other = other.map(|other| (other, self.other));
+        [(one, self.one)].into_iter().chain(other)
     }
 
-    /// The summary of `dedup`.
-    pub(super) fn dedup_json(&self) -> Value {
-        json!({
-            "lines": self.lines(),
-            "new": self.new,
-            "seen": self.seen,
-            "empty": self.empty,
-            "bad": self.bad,
-            "seconds": self.elapsed.as_secs_f64(),
-            "lines_per_second": self.lines_per_second(),
-        })
-    }
-
-    /// The summary of `load`, which does not learn what was new.
-    pub(super) fn load_text(&self) -> String {
-        format!(
-            "{} lines: {} added, {}",
-            self.lines(),
-            self.new,
-            self.rest()
-        )
-    }
-
-    /// The summary of `load`.
-    pub(super) fn load_json(&self) -> Value {
-        json!({
-            "lines": self.lines(),
-            "added": self.new,
-            "empty": self.empty,
-            "bad": self.bad,
-            "seconds": self.elapsed.as_secs_f64(),
-            "lines_per_second": self.lines_per_second(),
-        })
-    }
-
-    fn rest(&self) -> String {
-        format!(
-            "{} empty, {} bad; {:.3} seconds, {:.0} lines per second",
-            self.empty,
-            self.bad,
-            self.elapsed.as_secs_f64(),
-            self.lines_per_second()
-        )
+    fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let rest = match self.kind {
+            Kind::Dedup | Kind::Load => [("empty", self.empty), ("bad", self.bad)],
+            Kind::Match => [("bad", self.bad), ("long_words", self.long_words)],
+        };
+        self.answers().chain(rest)
     }
 }

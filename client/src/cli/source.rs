@@ -14,16 +14,12 @@ use std::{
 use tokio::sync::mpsc;
 
 use super::{
-    args::Lines,
     failure::Failure,
     input::Input,
     lines::{Batch, Limits, LineReader},
     report::Report,
 };
 
-/// Where a batch is full, whatever its number of keys. Far below the limit of a message
-/// (16 MiB), even with one more line of the longest kind.
-const BATCH_BYTES: usize = 1024 * 1024;
 /// Batches read ahead of what is sent: enough to bridge a slow read.
 const READ_AHEAD: usize = 4;
 
@@ -31,7 +27,7 @@ const READ_AHEAD: usize = 4;
 /// failure, if reading ended with one.
 pub(super) fn spawn(
     mut files: Vec<PathBuf>,
-    lines: &Lines,
+    limits: Limits,
     report: Arc<Report>,
 ) -> Result<mpsc::Receiver<Result<Batch, Failure>>, Failure> {
     if files.is_empty() {
@@ -39,11 +35,6 @@ pub(super) fn spawn(
     }
     let total = check(&files)?;
     report.start(total);
-    let limits = Limits {
-        max_key_bytes: lines.max_key_bytes as usize,
-        batch_keys: lines.batch_keys as usize,
-        batch_bytes: BATCH_BYTES,
-    };
     let (sender, receiver) = mpsc::channel(READ_AHEAD);
     thread::Builder::new()
         .name("reader".to_owned())

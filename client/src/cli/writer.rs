@@ -1,5 +1,5 @@
-//! Writes the lines that are new, on a thread of its own: writing blocks, and must not
-//! hold up the answers that come in meanwhile.
+//! Writes lines as they came, on a thread of its own: writing blocks, and must not hold up
+//! the answers that come in meanwhile.
 
 use std::{
     io::{self, BufWriter, ErrorKind, Write},
@@ -13,16 +13,16 @@ use super::{
     failure::Failure,
     lines::{Batch, Position},
 };
-use crate::Answered;
 
 /// What is gathered for one write.
 const WRITE_BYTES: usize = 256 * 1024;
-/// Answered batches that wait to be written.
+/// Batches that wait to be written.
 const QUEUE: usize = 4;
 
 /// The writing thread, and the way to it.
 pub(super) struct Writer {
-    pub(super) batches: mpsc::Sender<Answered<Batch>>,
+    /// The lines that these still name are written.
+    pub(super) batches: mpsc::Sender<Batch>,
     thread: JoinHandle<(io::Result<()>, Option<Position>)>,
 }
 
@@ -61,33 +61,33 @@ impl Writer {
 /// Writes until the queue ends. It flushes whenever the queue is empty, so that the lines
 /// of a slow pipe come out as they come in; `end` is only ever what was flushed.
 fn write_all(
-    mut batches: mpsc::Receiver<Answered<Batch>>,
+    mut batches: mpsc::Receiver<Batch>,
     output: &mut impl Write,
     end: &mut Option<Position>,
 ) -> io::Result<()> {
     let mut output = BufWriter::with_capacity(WRITE_BYTES, output);
-    while let Some(mut answered) = batches.blocking_recv() {
+    while let Some(mut batch) = batches.blocking_recv() {
         loop {
-            write_new(&mut output, &answered.tag, &answered.seen)?;
+            write_lines(&mut output, &batch)?;
             match batches.try_recv() {
-                Ok(next) => answered = next,
+                Ok(next) => batch = next,
                 Err(_) => break,
             }
         }
         output.flush()?;
-        *end = Some(answered.tag.end);
+        *end = Some(batch.end);
     }
     Ok(())
 }
 
-/// Writes the lines that are new as they came, those that touch in one piece.
+/// Writes the lines of a batch as they came, those that touch in one piece.
 #[expect(
     clippy::indexing_slicing,
     reason = "the lines of a batch are ranges of its bytes"
 )]
-fn write_new(output: &mut impl Write, batch: &Batch, seen: &[bool]) -> io::Result<()> {
+fn write_lines(output: &mut impl Write, batch: &Batch) -> io::Result<()> {
     let mut run: Range<usize> = 0..0;
-    for (line, _) in batch.lines.iter().zip(seen).filter(|(_, seen)| !**seen) {
+    for line in &batch.lines {
         if line.start != run.end {
             output.write_all(&batch.bytes[run])?;
             run = line.start..line.start;
@@ -126,24 +126,26 @@ mod tests {
         }
     }
 
-    fn written(bytes: &'static [u8], seen: &[bool]) -> String {
+    fn written(bytes: &'static [u8], kept: &[bool]) -> String {
         let mut output = Vec::new();
-        write_new(&mut output, &batch(bytes), seen).unwrap();
+        let mut batch = batch(bytes);
+        batch.keep(kept);
+        write_lines(&mut output, &batch).unwrap();
         String::from_utf8(output).unwrap()
     }
 
     #[test]
-    fn exactly_the_new_lines_are_written() {
+    fn exactly_the_lines_that_are_kept_are_written() {
         let input = b"a\nb\r\nc\nd";
         for mask in 0..16_u32 {
-            let seen: Vec<bool> = (0..4).map(|line| mask >> line & 1 == 1).collect();
+            let kept: Vec<bool> = (0..4).map(|line| mask >> line & 1 == 1).collect();
             let expected: String = ["a\n", "b\r\n", "c\n", "d\n"]
                 .iter()
-                .zip(&seen)
-                .filter(|(_, seen)| !**seen)
+                .zip(&kept)
+                .filter(|(_, kept)| **kept)
                 .map(|(line, _)| *line)
                 .collect();
-            assert_eq!(written(input, &seen), expected, "{seen:?}");
+            assert_eq!(written(input, &kept), expected, "{kept:?}");
         }
     }
 
@@ -154,7 +156,7 @@ mod tests {
             ..batch(b"a\nbad\nc\n")
         };
         let mut output = Vec::new();
-        write_new(&mut output, &batch, &[false, false]).unwrap();
+        write_lines(&mut output, &batch).unwrap();
         assert_eq!(output, b"a\nc\n");
     }
 }

@@ -37,8 +37,10 @@ impl Observer for Seen {
 }
 
 const LIMITS: Limits = Limits {
-    max_key_bytes: 8,
-    batch_keys: 3,
+    max_line_bytes: 8,
+    max_line_argument: "--max-key-bytes",
+    with_empty_lines: false,
+    batch_lines: 3,
     batch_bytes: 64,
 };
 
@@ -57,7 +59,7 @@ fn read(input: &[u8], step: usize, limits: Limits) -> Outcome {
     let mut batches = Vec::new();
     while let Some(batch) = reader.next_batch(&seen).unwrap() {
         assert_eq!(batch.lines.len(), batch.keys.len());
-        assert!(!batch.keys.is_empty() && batch.keys.len() <= limits.batch_keys);
+        assert!(!batch.keys.is_empty() && batch.keys.len() <= limits.batch_lines);
         batches.push(batch);
     }
     assert!(reader.next_batch(&seen).unwrap().is_none());
@@ -128,6 +130,17 @@ fn empty_lines_are_left_out_and_counted() {
 }
 
 #[test]
+fn empty_lines_are_lines_where_that_is_asked_for() {
+    let limits = Limits {
+        with_empty_lines: true,
+        ..LIMITS
+    };
+    let outcome = read(b"\n\r\na\n\r", 2, limits);
+    assert_eq!(outcome.lines, [&b"\n"[..], b"\r\n", b"a\n", b"\r"]);
+    assert_eq!((outcome.empty, outcome.last), (0, 4));
+}
+
+#[test]
 fn a_line_at_the_limit_is_a_key_and_one_over_it_is_bad() {
     let bad = "f:2: longer than 8 bytes (--max-key-bytes)";
     check(
@@ -173,7 +186,7 @@ fn a_line_that_is_not_utf8_is_bad_and_the_next_is_not() {
 fn batches_are_bounded_by_keys_and_by_bytes() {
     let input = "12345678\n".repeat(100);
     let limits = Limits {
-        batch_keys: 1000,
+        batch_lines: 1000,
         ..LIMITS
     };
     let outcome = read(input.as_bytes(), 1000, limits);
@@ -194,7 +207,7 @@ fn batches_are_bounded_by_keys_and_by_bytes() {
 fn a_slow_pipe_is_not_held_back_and_a_fast_file_fills_batches() {
     let seen = Seen::default();
     let limits = Limits {
-        batch_keys: 1000,
+        batch_lines: 1000,
         batch_bytes: 1 << 20,
         ..LIMITS
     };
@@ -217,7 +230,7 @@ fn an_endless_line_takes_no_memory() {
     let seen = Seen::default();
     let input = io::Read::chain(&b"a\n"[..], io::repeat(b'x').take(1 << 30));
     let limits = Limits {
-        batch_keys: 2,
+        batch_lines: 2,
         ..LIMITS
     };
     let mut reader = LineReader::new("f", input, limits);
@@ -241,7 +254,7 @@ fn an_error_comes_after_the_lines_before_it() {
     for (before, lines) in [("a\nb\nc", 2), (&full, READ_BYTES as u64 / 8)] {
         let seen = Seen::default();
         let limits = Limits {
-            batch_keys: READ_BYTES,
+            batch_lines: READ_BYTES,
             batch_bytes: 2 * READ_BYTES,
             ..LIMITS
         };
