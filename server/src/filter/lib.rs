@@ -1,6 +1,7 @@
 //! The Bloom filter algorithms of seenset, on plain memory.
 //!
-//! A key is hashed once, to 128 keyed bits ([`hash`]). A filter's [`spec`] says for how
+//! A key is brought into its canonical form where the filter has a [`profile`], and hashed once,
+//! to 128 keyed bits ([`hash`]). A filter's [`spec`] says for how
 //! many keys and which false-positive rate it is made; [`sizing`] computes the bits that
 //! takes, and back from bits to rates. The [`shape`] that follows from the spec says how
 //! the bits are divided into shards and which of them a key sets: one cache line
@@ -24,6 +25,7 @@ pub mod blocked;
 pub mod classic;
 pub mod exchange;
 pub mod hash;
+pub mod profile;
 pub mod shape;
 pub mod sizing;
 pub mod spec;

@@ -1,0 +1,269 @@
+//! Which keys are the same page: the profile `url-v1`, which brings keys into a canonical form
+//! before they are hashed.
+//!
+//! Its rules are part of every filter that has it. A filter knows hashes alone, so were a rule to
+//! change, the keys of all such filters would be forgotten: another rule is another name. The
+//! table in `profile/tests.rs` holds them, and the crate `url` to what it did when they were made.
+//!
+//! What is done to a key, in this order:
+//!
+//! 1. It is parsed and written as the URL standard says (<https://url.spec.whatwg.org/>): the
+//!    scheme and the host in lower case, a host of other letters in its ASCII form (IDNA), no
+//!    default port, no dot segments, and what must be percent-encoded is.
+//! 2. The fragment is removed.
+//! 3. Percent-encoded letters, digits, `-`, `.`, `_` and `~` are decoded, and the hexadecimal
+//!    digits of what remains are in upper case (RFC 3986, 6.2.2). A `%` that no two of them follow
+//!    is written `%25`, or decoding what comes behind it could make an escape that nobody wrote.
+//! 4. If the profile sorts the query, or drops parameters, the query is divided at each `&`. Empty
+//!    parts and those to be dropped are left out, the others are sorted by their names, those of
+//!    one name staying in their order. If none is left the `?` goes too.
+//!
+//! A key that is no absolute URL with a host stays as it is, byte for byte: a path, a host without
+//! a scheme, `mailto:`, `data:`, and any text that does not parse. So does a `file:` URL, which
+//! names another file on each machine, and what is longer than any real URL: 64 KiB, or 512 bytes
+//! of user, host and port. What comes out, put in again, stays as it is.
+
+use std::{borrow::Cow, fmt};
+
+use thiserror::Error;
+use url::{Position, Url};
+
+/// The most parameters that a profile may drop.
+pub const MAX_DROP_PARAMETERS: usize = 64;
+/// The longest name of a parameter to be dropped, in bytes.
+pub const MAX_DROP_PARAMETER_BYTES: usize = 64;
+
+/// The longest key that is looked at: one takes a millisecond at most.
+const MAX_URL_BYTES: usize = 64 << 10;
+/// The longest user, host and port. A name in the domain name system has no more than 253 bytes;
+/// beyond, turning a host into ASCII takes a time that grows with the square of its length.
+const MAX_AUTHORITY_BYTES: usize = 512;
+
+/// What is shown of a name that is refused.
+const MAX_SHOWN_CHARS: usize = 100;
+
+/// Why a profile was refused. Field names are those of the contract's `KeyProfile`.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ProfileError {
+    /// No profile has the name.
+    #[error("name is {name:?}; it must be {:?}", KeyProfile::NAME)]
+    Name {
+        /// What was asked for, or its beginning.
+        name: String,
+    },
+    /// Too many parameters are to be dropped.
+    #[error("drop_parameters has {count} names; it must have at most {MAX_DROP_PARAMETERS}")]
+    Count {
+        /// Their number.
+        count: usize,
+    },
+    /// No parameter can have the name.
+    #[error(
+        "drop_parameters has {name:?}; each name must be 1 to {MAX_DROP_PARAMETER_BYTES} visible \
+         ASCII characters other than \" # & ' < = >, with * at the end alone: write others \
+         percent-encoded"
+    )]
+    Parameter {
+        /// What was asked for, or its beginning.
+        name: String,
+    },
+}
+
+/// How the keys of a filter are brought into a canonical form: by the rules of `url-v1`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyProfile {
+    sort_query: bool,
+    /// In the order of their stems, and none that another covers.
+    drop_parameters: Vec<String>,
+}
+
+impl KeyProfile {
+    /// The name of the rules.
+    pub const NAME: &str = "url-v1";
+
+    /// The rules of a name, with these options. A parameter is dropped if its name is among
+    /// `drop_parameters`, or begins with what stands before the `*` at the end of one of them.
+    /// Names are compared as they stand in a canonical URL, and those here are brought into that
+    /// form. Those that others cover are left out.
+    ///
+    /// # Errors
+    ///
+    /// A [`ProfileError`] that names the field, its value and the limit.
+    pub fn new(
+        name: &str,
+        sort_query: bool,
+        drop_parameters: &[String],
+    ) -> Result<Self, ProfileError> {
+        let shown = |name: &str| name.chars().take(MAX_SHOWN_CHARS).collect();
+        if name != Self::NAME {
+            return Err(ProfileError::Name { name: shown(name) });
+        }
+        let count = drop_parameters.len();
+        if count > MAX_DROP_PARAMETERS {
+            return Err(ProfileError::Count { count });
+        }
+        let mut normal = Vec::with_capacity(count);
+        for pattern in drop_parameters {
+            let name = normalised(pattern);
+            if !is_pattern(&name) {
+                let name = shown(pattern);
+                return Err(ProfileError::Parameter { name });
+            }
+            normal.push(name);
+        }
+        // One that covers others of its stem comes before them.
+        normal.sort_unstable_by_key(|pattern| {
+            let (stem, is_open) = stem(pattern);
+            (stem.to_owned(), !is_open)
+        });
+        normal.dedup_by(|pattern, before| covers(before, stem(pattern).0));
+        Ok(Self {
+            sort_query,
+            drop_parameters: normal,
+        })
+    }
+
+    /// Whether the parameters of a query are sorted.
+    pub fn sort_query(&self) -> bool {
+        self.sort_query
+    }
+
+    /// The names of the parameters that are dropped, in an order of their own.
+    pub fn drop_parameters(&self) -> &[String] {
+        &self.drop_parameters
+    }
+
+    /// The canonical form of a key: the key itself if it is no absolute URL with a host. Never
+    /// empty, and no more than some three times as long, for what is percent-encoded in it.
+    pub fn canonical<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        let text = str::from_utf8(key).ok();
+        match text.and_then(|key| self.canonical_url(key)) {
+            Some(url) => Cow::Owned(url.into_bytes()),
+            None => Cow::Borrowed(key),
+        }
+    }
+
+    fn canonical_url(&self, key: &str) -> Option<String> {
+        if key.len() > MAX_URL_BYTES || authority_bytes(key) > MAX_AUTHORITY_BYTES {
+            return None;
+        }
+        let url = Url::parse(key).ok()?;
+        if url.scheme() == "file" || url.host_str().is_none_or(str::is_empty) {
+            return None;
+        }
+        let changes_query = self.sort_query || !self.drop_parameters.is_empty();
+        let Some(query) = url.query().filter(|_| changes_query) else {
+            return Some(normalised(&url[..Position::AfterQuery]));
+        };
+        let mut canonical = normalised(&url[..Position::AfterPath]);
+        let query = normalised(query);
+        let parts = query.split('&');
+        let mut parts: Vec<&str> = parts
+            .filter(|part| !part.is_empty() && !self.drops(name(part)))
+            .collect();
+        if self.sort_query {
+            parts.sort_by(|left, right| name(left).cmp(name(right)));
+        }
+        let mut before = '?';
+        for part in parts {
+            canonical.push(before);
+            canonical.push_str(part);
+            before = '&';
+        }
+        Some(canonical)
+    }
+
+    /// Whether a parameter is dropped. The patterns whose stems a name begins with would cover
+    /// each other, so there is one at most, and no stem stands between it and the name.
+    fn drops(&self, name: &str) -> bool {
+        let patterns = &self.drop_parameters;
+        let behind = patterns.partition_point(|pattern| stem(pattern).0 <= name);
+        let last = behind.checked_sub(1).and_then(|last| patterns.get(last));
+        last.is_some_and(|pattern| covers(pattern, name))
+    }
+}
+
+impl fmt::Display for KeyProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::NAME)?;
+        if self.sort_query {
+            f.write_str(", sorted queries")?;
+        }
+        if !self.drop_parameters.is_empty() {
+            write!(f, ", without {}", self.drop_parameters.join(" "))?;
+        }
+        Ok(())
+    }
+}
+
+/// The length of what stands where a URL has its user, host and port.
+fn authority_bytes(key: &str) -> usize {
+    let behind = key.split_once(':').map_or("", |(_, behind)| behind);
+    // The standard takes back slashes for slashes, and leaves out tabs and line ends.
+    let authority = behind.trim_start_matches(['/', '\\', '\t', '\n', '\r']);
+    let end = authority.find(['/', '\\', '?', '#']);
+    end.unwrap_or(authority.len())
+}
+
+/// A part of a URL with its percent-encoding as it is in a canonical one.
+fn normalised(part: &str) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let mut normal = String::with_capacity(part.len());
+    let mut left = part;
+    while let Some((before, behind)) = left.split_once('%') {
+        normal.push_str(before);
+        let digit = |at| char::from(*behind.as_bytes().get(at)?).to_digit(16);
+        left = match (digit(0).zip(digit(1)), behind.get(2..)) {
+            (Some((high, low)), Some(rest)) => {
+                let byte = (high * 16 + low) as u8;
+                if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                    normal.push(byte.into());
+                } else {
+                    normal.push('%');
+                    let digits = [high, low].map(|digit| DIGITS.get(digit as usize));
+                    normal.extend(digits.into_iter().flatten().copied().map(char::from));
+                }
+                rest
+            }
+            _ => {
+                normal.push_str("%25");
+                behind
+            }
+        };
+    }
+    normal.push_str(left);
+    normal
+}
+
+/// The name of a parameter.
+fn name(parameter: &str) -> &str {
+    parameter
+        .split_once('=')
+        .map_or(parameter, |(name, _)| name)
+}
+
+/// Whether parameters can have the name.
+fn is_pattern(name: &str) -> bool {
+    let is_allowed = |byte: &u8| byte.is_ascii_graphic() && !b"\"#&'*<=>".contains(byte);
+    (1..=MAX_DROP_PARAMETER_BYTES).contains(&name.len())
+        && stem(name).0.bytes().all(|byte| is_allowed(&byte))
+}
+
+/// What a pattern says before its `*`, and whether it has one.
+fn stem(pattern: &str) -> (&str, bool) {
+    match pattern.strip_suffix('*') {
+        Some(stem) => (stem, true),
+        None => (pattern, false),
+    }
+}
+
+/// Whether a pattern stands for a name.
+fn covers(pattern: &str, name: &str) -> bool {
+    match stem(pattern) {
+        (stem, true) => name.starts_with(stem),
+        (stem, false) => name == stem,
+    }
+}
+
+#[cfg(test)]
+mod tests;
