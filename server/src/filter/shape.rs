@@ -146,6 +146,36 @@ impl Shape {
         }
     }
 
+    /// The indices of a key's bits in its shard, in their order; one that two of its values meet
+    /// at stands there once.
+    pub fn bits(&self, hash: KeyHash) -> Vec<u64> {
+        let mut bits: Vec<u64> = match self.layout {
+            Layout::Blocked => {
+                let mut block = Block::default();
+                let count = self.hash_count;
+                dispatch!(Level::new(), simd => blocked::insert(simd, &mut block, hash, count));
+                let first = self.block(hash) as u64 * BLOCK_BITS;
+                let in_block = |bit: &u64| {
+                    let lane = block.get((bit / 64) as usize);
+                    lane.is_some_and(|lane| lane >> (bit % 64) & 1 == 1)
+                };
+                let set = (0..BLOCK_BITS).filter(in_block);
+                set.map(|bit| first + bit).collect()
+            }
+            Layout::Classic => classic::positions(hash, self.hash_count, self.shard_bits)
+                .map(|(word, mask)| word as u64 * 64 + u64::from(mask.trailing_zeros()))
+                .collect(),
+        };
+        bits.sort_unstable();
+        bits.dedup();
+        bits
+    }
+
+    /// The index of the block in its shard that all bits of a key lie in, if there are blocks.
+    pub fn block_of(&self, hash: KeyHash) -> Option<usize> {
+        (self.layout == Layout::Blocked).then(|| self.block(hash))
+    }
+
     /// The index of a key's block in its shard. What the choice of the shard leaves of the
     /// high half chooses the block, so that all blocks of all shards are equally likely.
     #[inline]
@@ -307,6 +337,31 @@ mod tests {
             Shape::new(Layout::Classic, MAX_SHARD_BITS, 8).shard_count(),
             1
         );
+    }
+
+    #[test]
+    fn the_bits_of_a_key_are_those_that_insert_sets() {
+        for layout in Layout::ALL {
+            for hash_count in [1, 5, 8, 13, 64] {
+                // Of few bits, so that some values meet.
+                let shape = Shape::new(layout, 1500, hash_count);
+                let seed = KeyHash { low: 3, high: 5 };
+                for i in 1..200 {
+                    let hash = KeyHash {
+                        low: seed.value(i),
+                        high: seed.value(i + 500),
+                    };
+                    let mut words = vec![0; shape.shard_words()];
+                    shape.insert(&mut words, hash);
+                    let is_set = |bit: &u64| words[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
+                    let set: Vec<u64> = (0..shape.shard_bits()).filter(is_set).collect();
+                    assert_eq!(shape.bits(hash), set);
+                    let block = shape.block_of(hash);
+                    assert_eq!(block.is_some(), layout == Layout::Blocked);
+                    assert!(block.is_none_or(|block| set[0] / BLOCK_BITS == block as u64));
+                }
+            }
+        }
     }
 
     #[test]

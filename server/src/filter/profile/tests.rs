@@ -185,6 +185,7 @@ const UNTOUCHED: &[&str] = &[
     "tel:+1-816-555-1212",
     "blob:https://EXAMPLE.com/%7e",
     "file:///etc/../%7e",
+    "file://HOST/a/../%7e",
     "file://HOST/C:/../%7e",
     "foo:/a/../%7e",
     "foo:///a/../%7e",
@@ -274,6 +275,24 @@ fn queries_become_what_they_always_did() {
             "{profile} {query}, twice"
         );
     }
+}
+
+#[test]
+fn values_of_one_name_keep_their_order_however_many_there_are() {
+    let names = ["c", "a", "b"].into_iter().cycle();
+    let parts: Vec<String> = (0..99)
+        .rev()
+        .zip(names)
+        .map(|(value, name)| format!("{name}={value}"))
+        .collect();
+    let mut sorted = parts.clone();
+    for (place, name) in ["a", "b", "c"].into_iter().enumerate() {
+        let of_name = parts.iter().filter(|part| part.starts_with(name));
+        sorted.splice(33 * place..33 * (place + 1), of_name.cloned());
+    }
+    let [key, expected] =
+        [parts.join("&"), sorted.join("&")].map(|query| format!("https://example.com/?{query}"));
+    assert_eq!(canonical(&profile(true, &[]), &key), expected);
 }
 
 /// Of all keys that are made of these pieces: what is canonical stays so, as long as it may be.
