@@ -54,7 +54,7 @@ impl Client {
             .run(&self.options, |left| {
                 let request = v1::CreateFilterRequest {
                     name: name.to_owned(),
-                    spec: Some(spec),
+                    spec: Some(spec.clone()),
                 };
                 let mut filters = self.filters();
                 async move { filters.create_filter(timed(request, left)).await }
@@ -129,6 +129,25 @@ impl Client {
             })
             .await?;
         Ok(())
+    }
+
+    /// What the filter makes of `key`: its canonical form, its hash and its bits, and which of
+    /// them are set. Changes nothing. For whoever wonders why a key is seen.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`].
+    pub async fn explain(&self, key: &str) -> Result<v1::ExplainResponse, Error> {
+        self.call("Explain", Repeat::Safe)
+            .run(&self.options, |left| {
+                let request = v1::ExplainRequest {
+                    filter: self.filter.to_string(),
+                    key: key.to_owned(),
+                };
+                let mut filters = self.filters();
+                async move { filters.explain(timed(request, left)).await }
+            })
+            .await
     }
 
     /// Whether the server serves `service` (for instance `seenset.v1.DedupService`;

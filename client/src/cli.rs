@@ -5,6 +5,7 @@
 mod args;
 mod bench;
 mod dedup;
+mod explain;
 mod failure;
 mod filter;
 mod input;
@@ -54,6 +55,7 @@ async fn run(Args { global, command }: Args) -> Result<(), Failure> {
         Command::Match(args) => matching::run(&global, args).await,
         Command::Store => service::store(&global).await,
         Command::Filter(command) => filter::run(&global, command).await,
+        Command::Explain(args) => explain::run(&global, &args.key).await,
         Command::Plan(spec) => plan::run(&global, &spec),
         Command::Bench(args) => bench::run(&global, args).await,
         Command::Health(args) => service::health(&global, &args.service).await,

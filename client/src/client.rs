@@ -27,7 +27,7 @@ pub struct Client {
     pub(crate) options: Options,
     budget: Arc<Budget>,
     endpoint: Arc<str>,
-    filter: Arc<str>,
+    pub(crate) filter: Arc<str>,
 }
 
 impl Client {

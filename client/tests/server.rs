@@ -96,6 +96,12 @@ async fn every_call_of_the_client() {
     assert_eq!(client.get_filter("mine").await.unwrap().keys_added, 1);
     assert_eq!(client.list_filters().await.unwrap().len(), 2);
     assert_eq!(client.store("").await.unwrap().len(), 2);
+    let explained = client.filter("mine").explain("a").await.unwrap();
+    assert_eq!(
+        (explained.canonical_key.as_str(), explained.seen()),
+        ("a", true)
+    );
+    assert!(!client.filter("mine").explain("b").await.unwrap().seen());
     client.delete_filter("mine").await.unwrap();
     let error = client.filter("mine").query("a").await.unwrap_err();
     assert_eq!(error.code(), Some(Code::NotFound));
@@ -201,6 +207,90 @@ async fn every_command_of_the_program() {
     );
     let gone = seenset(&server, &["filter", "get", "mine"]);
     assert_eq!(gone.status.code(), Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_profile_is_given_shown_and_explained() {
+    let directory = TempDir::new().unwrap();
+    let server = start(&directory.path().join("data")).await;
+    let args = [
+        "filter",
+        "create",
+        "urls",
+        "-n1000",
+        "-k4",
+        "--key-profile=url-v1",
+        "--sort-query",
+        "--drop-parameter=utm_*,sid",
+        "--drop-parameter=z",
+    ];
+    let expected = serde_json::json!({
+        "name": "url-v1",
+        "sort_query": true,
+        "drop_parameters": ["sid", "utm_*", "z"],
+    });
+    assert_eq!(json(&server, &args)["key_profile"], expected);
+    let shown = json(&server, &["filter", "get", "urls"]);
+    assert_eq!(shown["key_profile"], expected);
+    assert_eq!(
+        json(&server, &["filter", "get"])["key_profile"],
+        Value::Null
+    );
+    let text = |args: &[&str]| String::from_utf8(seenset(&server, args).stdout).unwrap();
+    let line = "\n  keys by url-v1, queries sorted, without sid utm_* z\n  blocked layout,";
+    assert!(text(&["filter", "get", "urls"]).contains(line));
+    assert!(!text(&["filter", "get"]).contains("keys by"));
+
+    let key = "HTTP://Example.com?b&utm_x=1&a=%7e#top";
+    let canonical = "http://example.com/?a=~&b";
+    let explain = ["--filter=urls", "explain", key];
+    let before = json(&server, &explain);
+    assert_eq!(
+        (&before["key"], &before["canonical_key"], &before["seen"]),
+        (&key.into(), &canonical.into(), &false.into())
+    );
+    assert_eq!(before["hash"].as_str().unwrap().len(), 32);
+    assert_eq!(before["shard"], 0);
+    let bits = before["bits"].as_array().unwrap();
+    let in_block = |bit: &Value| bit["index"].as_u64().unwrap() / 512;
+    assert!(
+        bits.iter()
+            .all(|bit| in_block(bit) == before["block"] && bit["is_set"] == false)
+    );
+    let indices: Vec<String> = bits.iter().map(|bit| bit["index"].to_string()).collect();
+    let expected = |word: &str, set: &str, unset: &str| {
+        let (hash, block) = (before["hash"].as_str().unwrap(), &before["block"]);
+        format!(
+            "{word}\t{canonical}\n  hash {hash}\n  shard 0, block {block}\n  \
+             bits that are set: {set}\n  bits that are not: {unset}\n"
+        )
+    };
+    let indices = indices.join(" ");
+    assert_eq!(text(&explain), expected("new", "none", &indices));
+    let add = [
+        "--filter=urls",
+        "query-and-add",
+        "http://EXAMPLE.com:80/?a=~&b#a",
+    ];
+    assert_eq!(json(&server, &add)["seen"], false);
+    assert_eq!(text(&explain), expected("seen", &indices, "none"));
+
+    // Options without a profile are a mistake, and so is another name.
+    for (args, code, expected) in [
+        (&["--sort-query"][..], 2, "--key-profile"),
+        (&["--drop-parameter=a"], 2, "--key-profile"),
+        (&["--key-profile=url"], 1, "it must be \"url-v1\""),
+        (
+            &["--key-profile=url-v1", "--drop-parameter=a=b"],
+            1,
+            "\"a=b\"",
+        ),
+    ] {
+        let output = seenset(&server, &[&["filter", "create", "x", "-n1"], args].concat());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

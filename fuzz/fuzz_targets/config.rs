@@ -40,7 +40,8 @@ fuzz_target!(|input: &[u8]| {
     let Ok(Command::Run(config)) = together else {
         return;
     };
-    config.default_filter().resolve().expect("what was checked");
+    let request = config.default_filter().expect("what was checked");
+    request.resolve().expect("what was checked");
     // What `--print-config` prints is read as what it was.
     if config.data_dir.to_str().is_some() {
         let printed = toml::to_string(&config).expect("a configuration");

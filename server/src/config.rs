@@ -14,7 +14,7 @@ use std::{
 };
 
 use clap::{
-    ArgMatches, Args, CommandFactory, FromArgMatches, Parser,
+    ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser,
     error::{ContextKind, ContextValue},
     parser::ValueSource,
 };
@@ -24,7 +24,8 @@ pub use self::values::{DurabilityMode, LogFormat, MemoryLimit, Period, Size};
 use crate::engine::{Durability, RequestLimits, Settings};
 use crate::filter::{
     hash::HashFunction,
-    spec::{Layout, SpecRequest},
+    profile::KeyProfile,
+    spec::{Layout, SpecError, SpecRequest},
 };
 
 /// The largest message, in bytes: as much as a server must be ready to hold for each call.
@@ -96,6 +97,27 @@ pub struct Config {
     #[arg(long, env = "SEENSET_HASH_FUNCTION", value_name = "NAME", default_value_t = HashFunction::default())]
     #[serde(with = "values::text")]
     pub hash_function: HashFunction,
+
+    /// What the keys of the default filter become before they are hashed: url-v1 [default: they are
+    /// hashed as they come]
+    #[arg(long, env = "SEENSET_KEY_PROFILE", value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_profile: Option<String>,
+
+    /// Sort the parameters of a query, in that profile
+    #[arg(long, env = "SEENSET_SORT_QUERY", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    pub sort_query: bool,
+
+    /// Leave out a parameter of a query, in that profile: sid, or utm_* for all names that begin so.
+    /// Several with commas, or one after the other
+    #[arg(
+        long,
+        env = "SEENSET_DROP_PARAMETER",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drop_parameter: Vec<String>,
 
     /// Time between snapshots of what has changed: 90, 90s, 5m, 1h. 0 turns them off
     #[arg(long, env = "SEENSET_STORE_INTERVAL", value_name = "TIME", default_value_t = Config::default().store_interval)]
@@ -174,6 +196,9 @@ impl Default for Config {
             hash_count: None,
             layout: Layout::default(),
             hash_function: HashFunction::default(),
+            key_profile: None,
+            sort_query: false,
+            drop_parameter: Vec::new(),
             store_interval: Period::from_secs(300),
             durability: DurabilityMode::default(),
             sync_interval: Period::from_secs(1),
@@ -286,7 +311,7 @@ impl Config {
         }
         config
             .default_filter()
-            .resolve()
+            .and_then(|request| request.resolve())
             .map_err(|error| ConfigError(format!("the default filter cannot be made: {error}")))?;
         if arguments.print_config {
             let text = toml::to_string(&config).map_err(|error| ConfigError(error.to_string()))?;
@@ -296,21 +321,31 @@ impl Config {
     }
 
     /// The spec of the filter named `default`.
-    pub fn default_filter(&self) -> SpecRequest {
+    ///
+    /// # Errors
+    ///
+    /// [`SpecError`], if it can have no such key profile.
+    pub fn default_filter(&self) -> Result<SpecRequest, SpecError> {
         let rate = match self.bit_count {
             None => self
                 .false_positive_rate
                 .or(Some(DEFAULT_FALSE_POSITIVE_RATE)),
             Some(_) => self.false_positive_rate,
         };
-        SpecRequest {
+        let (sort, names) = (self.sort_query, &self.drop_parameter);
+        // Options without a profile are refused as those of one without a name.
+        let has_profile = self.key_profile.is_some() || sort || !names.is_empty();
+        let profile = self.key_profile.as_deref().unwrap_or_default();
+        let profile = has_profile.then(|| KeyProfile::new(profile, sort, names));
+        Ok(SpecRequest {
             capacity: self.capacity,
             false_positive_rate: rate,
             bit_count: self.bit_count,
             hash_count: self.hash_count,
             layout: self.layout,
             hash_function: self.hash_function,
-        }
+            key_profile: profile.transpose()?,
+        })
     }
 
     /// What must have happened to a change before it is acknowledged.

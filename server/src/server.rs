@@ -172,6 +172,7 @@ impl Server {
     pub async fn recover(&mut self) -> Result<(), ServerError> {
         let begun = Instant::now();
         let request = self.config.default_filter();
+        let request = request.map_err(EngineError::from)?;
         for name in &self.engine.oddities().gone {
             tracing::warn!(filter = %name, "no file of the filter is there: it is not served");
         }
@@ -184,7 +185,7 @@ impl Server {
             torn,
         } = self
             .engine
-            .recover_telling(Some(request), telling_every(PROGRESS_INTERVAL))
+            .recover_telling(Some(request.clone()), telling_every(PROGRESS_INTERVAL))
             .await?;
         if let Some(torn) = torn {
             let Torn {

@@ -7,9 +7,11 @@
 //! | `snapshot-1` | 1 | | |
 //! | `snapshot-2` | 2 | 1 | |
 //! | `log-1` | 2 | 1 | 1, as a killed server leaves it |
+//! | `snapshot-3` | 3 and 2 | 1 | 1, likewise |
 //!
 //! In each are the filters `default` and `classic` for 100 keys, and `https://example.com/1` to
 //! `/50` in both. Those from 41 on were added by requests of the id `again` where there is a log.
+//! From `snapshot-3` on there is a third, `urls`, with a key profile.
 //!
 //! When a format is raised: `SEENSET_KEEP_FORMAT=new cargo test -p seenset-server --test formats`
 //! keeps the present one in `formats/new`, to be given its name.
@@ -25,11 +27,15 @@ use std::{
 };
 
 use seenset_server::{
-    engine::{Call, Durability, Engine, Layout, Limits, RequestLimits, Settings, SpecRequest},
+    engine::{
+        Call, Durability, Engine, KeyProfile, Layout, Limits, RequestLimits, Settings, SpecRequest,
+    },
     store::{DataDirectory, LOG_FORMAT, MANIFEST_FORMAT, SNAPSHOT_FORMAT},
 };
 
 const FILTERS: [(&str, Layout); 2] = [("default", Layout::Blocked), ("classic", Layout::Classic)];
+/// The filter with a profile, in formats that have any.
+const URLS: &str = "urls";
 
 /// So long that nothing but the tail of the log has what was added last.
 const INTERVAL: Durability = Durability::Interval(Duration::from_secs(3600));
@@ -118,6 +124,27 @@ fn no_format_is_forgotten() {
     assert_eq!(found, expected);
 }
 
+fn profile() -> Option<KeyProfile> {
+    let names = ["utm_*".to_owned()];
+    Some(KeyProfile::new("url-v1", true, &names).unwrap())
+}
+
+/// The filter with a profile, and the same keys by other names.
+async fn check_profile(engine: &Engine) {
+    let status = engine.get_filter(URLS).await.unwrap();
+    assert_eq!(status.spec.key_profile, profile());
+    let others = |range| {
+        keys(range)
+            .iter()
+            .map(|key| format!("{key}?utm_a#b"))
+            .collect()
+    };
+    let seen: Vec<String> = others(1..=50);
+    assert_eq!(engine.query_batch(URLS, seen).await.unwrap(), [true; 50]);
+    let unseen: Vec<String> = others(1001..=1010);
+    assert_eq!(engine.query_batch(URLS, unseen).await.unwrap(), [false; 10]);
+}
+
 /// What a start makes of a directory that was left in some format.
 async fn check_filters(format: &Path) {
     let dir = tempfile::tempdir().unwrap();
@@ -136,6 +163,13 @@ async fn check_filters(format: &Path) {
             assert_eq!(unseen, [false; 10], "{case}");
             let key = format!("new at start {start}");
             assert!(!engine.query_and_add(filter, &key).await.unwrap(), "{case}");
+        }
+        let has_profile = fs::read_dir(format).unwrap().any(|file| {
+            let name = file.unwrap().file_name();
+            name.to_str().unwrap().starts_with(URLS)
+        });
+        if has_profile {
+            check_profile(&engine).await;
         }
         engine.store("").await.unwrap();
     }
@@ -175,9 +209,15 @@ async fn requests_in_a_log_of_the_past_are_known() {
 async fn the_present_format_is_one_of_these() {
     let dir = tempfile::tempdir().unwrap();
     let engine = recovered(dir.path(), INTERVAL).await;
-    for (filter, layout) in FILTERS {
+    let plain = FILTERS.map(|(filter, layout)| (filter, layout, None));
+    for (filter, layout, key_profile) in
+        plain
+            .into_iter()
+            .chain([(URLS, Layout::Blocked, profile())])
+    {
         let request = SpecRequest {
             layout,
+            key_profile,
             ..SpecRequest::new(100, 0.001)
         };
         engine.create_filter(filter, request).await.unwrap();

@@ -158,6 +158,9 @@ pub(super) enum Command {
     /// Make, show and remove filters.
     #[command(subcommand)]
     Filter(FilterCommand),
+    /// Show what a filter makes of a key: its canonical form, its hash and its bits, and
+    /// which of them are set. Marks nothing.
+    Explain(Explain),
     /// Compute the size of a filter for a number of keys and a false-positive rate. Asks
     /// no server.
     Plan(Spec),
@@ -183,6 +186,13 @@ pub(super) struct Keys {
     /// The keys, for instance URLs.
     #[arg(required = true, value_name = "KEY")]
     pub(super) keys: Vec<String>,
+}
+
+/// The arguments of `explain`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Explain {
+    /// The key, for instance a URL.
+    pub(super) key: String,
 }
 
 /// The arguments of `load`.
@@ -243,6 +253,8 @@ pub(super) enum FilterCommand {
         name: String,
         #[command(flatten)]
         spec: Spec,
+        #[command(flatten)]
+        profile: Profile,
     },
     /// Show one filter.
     Get {
@@ -280,6 +292,27 @@ pub(super) struct Spec {
     /// What turns a key into bits.
     #[arg(long, value_enum, default_value_t)]
     pub(super) hash_function: HashFunctionArg,
+}
+
+/// What keys become before they are hashed.
+#[derive(Debug, clap::Args)]
+pub(super) struct Profile {
+    /// Bring URLs into a canonical form before they are hashed, by the rules of this name:
+    /// url-v1 [default: keys are hashed as they come].
+    #[arg(long, value_name = "NAME")]
+    pub(super) key_profile: Option<String>,
+    /// Sort the parameters of a URL's query by their names.
+    #[arg(long, requires = "key_profile")]
+    pub(super) sort_query: bool,
+    /// Leave a parameter of a URL's query out: sid, or utm_* for all names that begin so.
+    /// Several with commas, or one after the other.
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        requires = "key_profile"
+    )]
+    pub(super) drop_parameter: Vec<String>,
 }
 
 impl Spec {

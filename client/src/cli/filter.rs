@@ -6,7 +6,7 @@ use prost_types::{Duration as ProtoDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    args::{FilterCommand, Global, HashFunctionArg, LayoutArg, Spec},
+    args::{FilterCommand, Global, HashFunctionArg, LayoutArg, Profile, Spec},
     failure::Failure,
     output::Output,
 };
@@ -16,8 +16,13 @@ pub(super) async fn run(global: &Global, command: FilterCommand) -> Result<(), F
     let client = global.connect().await?;
     let mut output = Output::new(global.output);
     match command {
-        FilterCommand::Create { name, spec } => {
-            let filter = client.create_filter(&name, request(&spec)).await?;
+        FilterCommand::Create {
+            name,
+            spec,
+            profile,
+        } => {
+            let request = request(&spec, profile);
+            let filter = client.create_filter(&name, request).await?;
             output.line(|| text(&filter), || json(&filter))?;
         }
         FilterCommand::Get { name } => {
@@ -44,7 +49,7 @@ pub(super) async fn run(global: &Global, command: FilterCommand) -> Result<(), F
 }
 
 /// What the flags ask for; a field at zero is left to the server.
-fn request(spec: &Spec) -> v1::FilterSpec {
+fn request(spec: &Spec, profile: Profile) -> v1::FilterSpec {
     let layout = match spec.layout {
         None => v1::Layout::Unspecified,
         Some(LayoutArg::Blocked) => v1::Layout::Blocked,
@@ -61,13 +66,19 @@ fn request(spec: &Spec) -> v1::FilterSpec {
         hash_count: spec.hash_count.unwrap_or_default(),
         layout: layout.into(),
         hash_function: hash_function.into(),
+        key_profile: profile.key_profile.map(|name| v1::KeyProfile {
+            name,
+            sort_query: profile.sort_query,
+            drop_parameters: profile.drop_parameter,
+        }),
     }
 }
 
 fn text(filter: &v1::Filter) -> String {
-    let spec = filter.spec.unwrap_or_default();
+    let spec = filter.spec.clone().unwrap_or_default();
+    let profile = spec.key_profile.as_ref().map(profile_text);
     format!(
-        "{}\n  for {} keys at a false-positive rate of {}\n  \
+        "{}\n  for {} keys at a false-positive rate of {}\n  {}\
          {} layout, {}, {} bits, {} for each key, {} bytes of memory\n  \
          {} keys added, {:.4} of the bits set, a rate of {:.3e} now\n  \
          version {}, stored up to version {} ({})\n  \
@@ -75,6 +86,7 @@ fn text(filter: &v1::Filter) -> String {
         filter.name,
         spec.capacity,
         spec.false_positive_rate,
+        profile.unwrap_or_default(),
         layout_name(&spec),
         hash_function_name(&spec),
         spec.bit_count,
@@ -93,8 +105,20 @@ fn text(filter: &v1::Filter) -> String {
     )
 }
 
+/// A line of its own.
+fn profile_text(profile: &v1::KeyProfile) -> String {
+    let mut text = format!("keys by {}", profile.name);
+    if profile.sort_query {
+        text += ", queries sorted";
+    }
+    if !profile.drop_parameters.is_empty() {
+        text += &format!(", without {}", profile.drop_parameters.join(" "));
+    }
+    text + "\n  "
+}
+
 fn json(filter: &v1::Filter) -> Value {
-    let spec = filter.spec.unwrap_or_default();
+    let spec = filter.spec.clone().unwrap_or_default();
     json!({
         "name": filter.name,
         "capacity": spec.capacity,
@@ -103,6 +127,11 @@ fn json(filter: &v1::Filter) -> Value {
         "hash_count": spec.hash_count,
         "layout": layout_name(&spec),
         "hash_function": hash_function_name(&spec),
+        "key_profile": spec.key_profile.as_ref().map(|profile| json!({
+            "name": profile.name,
+            "sort_query": profile.sort_query,
+            "drop_parameters": profile.drop_parameters,
+        })),
         "memory_bytes": filter.memory_bytes,
         "keys_added": filter.keys_added,
         "fill_ratio": filter.fill_ratio,

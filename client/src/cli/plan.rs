@@ -39,6 +39,7 @@ fn request(spec: &Spec, layout: Layout) -> SpecRequest {
             HashFunctionArg::SipHash => HashFunction::SipHash13_128,
             HashFunctionArg::Xxh3 => HashFunction::Xxh3_128,
         },
+        key_profile: None,
     }
 }
 

@@ -295,6 +295,19 @@ impl FilterService for Fake {
         self.0.filters.lock().unwrap().remove(&name);
         Ok(Response::new(v1::DeleteFilterResponse {}))
     }
+
+    async fn explain(
+        &self,
+        request: Request<v1::ExplainRequest>,
+    ) -> Result<Response<v1::ExplainResponse>, Status> {
+        let v1::ExplainRequest { filter, key } = request.into_inner();
+        let keys = [key];
+        let seen = self.0.run(&keys, || self.0.query(&filter, &keys)).await?;
+        Ok(Response::new(v1::ExplainResponse {
+            seen: seen.first().copied(),
+            ..v1::ExplainResponse::default()
+        }))
+    }
 }
 
 fn filter(name: String) -> v1::Filter {

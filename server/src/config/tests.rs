@@ -90,8 +90,38 @@ fn good_values() {
 fn bits_stand_in_for_a_rate() {
     let config = config(&["--bit-count", "8589934592", "--capacity", "500000000"]);
     assert_eq!(config.false_positive_rate, None);
-    let spec = config.default_filter().resolve().unwrap();
+    let spec = config.default_filter().unwrap().resolve().unwrap();
     assert_eq!((spec.bit_count, spec.capacity), (1 << 33, 500_000_000));
+}
+
+#[test]
+fn a_profile_is_put_together_of_its_options() {
+    let profile = |config: &Config| config.default_filter().unwrap().key_profile;
+    assert_eq!(profile(&config(&[])), None);
+    let plain = profile(&config(&["--key-profile", "url-v1"])).unwrap();
+    assert_eq!(plain, KeyProfile::new("url-v1", false, &[]).unwrap());
+    let names = ["utm_*", "sid", "a"].map(str::to_owned);
+    let full = KeyProfile::new("url-v1", true, &names).unwrap();
+    let flags = &[
+        "--sort-query",
+        "--drop-parameter=utm_*,sid",
+        "--drop-parameter=a",
+    ];
+    let named = [&["--key-profile=url-v1"], &flags[..]].concat();
+    assert_eq!(profile(&config(&named)).unwrap(), full);
+    // From a file, where a flag takes the place of a whole list.
+    let file = "key_profile = \"url-v1\"\nsort_query = true\ndrop_parameter = [\"x\"]\n";
+    let merged = with_file(file, &["--sort-query=false"]).unwrap();
+    let names = ["x".to_owned()];
+    let expected = KeyProfile::new("url-v1", false, &names).unwrap();
+    assert_eq!(profile(&merged).unwrap(), expected);
+    assert_eq!(profile(&with_file(file, flags).unwrap()).unwrap(), full);
+    // As it is printed.
+    let printed = [&["--print-config"], &named[..]].concat();
+    let Command::Print(text) = load(&printed).unwrap() else {
+        panic!("nothing was printed");
+    };
+    assert_eq!(profile(&with_file(&text, &[]).unwrap()).unwrap(), full);
 }
 
 #[test]
@@ -138,6 +168,15 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
         (
             &["--hash-function", "md5"],
             "no hash function named \"md5\"",
+        ),
+        (
+            &["--key-profile", "url-v2"],
+            "key_profile.name is \"url-v2\"; it must be \"url-v1\"",
+        ),
+        (&["--sort-query"], "key_profile.name is \"\"; it must be"),
+        (
+            &["--key-profile=url-v1", "--drop-parameter=a=b"],
+            "key_profile.drop_parameters has \"a=b\"; each name must be",
         ),
         (
             &["--store-interval", "soon"],

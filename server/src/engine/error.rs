@@ -182,15 +182,18 @@ fn field(index: Option<usize>) -> String {
 }
 
 fn shown(spec: &FilterSpec) -> String {
+    let profile = spec.key_profile.as_ref();
+    let profile = profile.map_or_else(|| "none".to_owned(), ToString::to_string);
     format!(
         "capacity {}, false_positive_rate {}, bit_count {}, hash_count {}, layout {}, \
-         hash_function {}",
+         hash_function {}, key_profile {}",
         spec.capacity,
         spec.false_positive_rate,
         spec.bit_count,
         spec.hash_count,
         spec.layout,
-        spec.hash_function
+        spec.hash_function,
+        profile
     )
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::SystemTime};
 use tokio::sync::OwnedMutexGuard;
 
 use super::{
-    Engine, EngineError, FilterName, FilterStatus, Inner, SpecRequest, filter_name,
+    Engine, EngineError, Explanation, FilterName, FilterStatus, Inner, SpecRequest, filter_name,
     guarded::GuardedFilter,
 };
 use crate::{
@@ -101,6 +101,17 @@ impl Engine {
         .await
     }
 
+    /// What a filter makes of a key, as its memory is now: it waits for no log.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::query`].
+    pub async fn explain(&self, filter: &str, key: &str) -> Result<Explanation, EngineError> {
+        self.inner.limits.check_key(key.as_bytes())?;
+        let explain = |filter: &GuardedFilter| filter.explain(key.as_bytes());
+        self.inner.find(filter, explain)
+    }
+
     /// Removes a filter and its snapshot. An empty name is not `default` here.
     ///
     /// # Errors
@@ -149,7 +160,8 @@ impl Engine {
         name: FilterName,
         request: SpecRequest,
     ) -> Result<Creation, EngineError> {
-        let spec = self.blocking(move |_| Ok(request.resolve()?)).await?;
+        let asked = request.clone();
+        let spec = self.blocking(move |_| Ok(asked.resolve()?)).await?;
         let naming = self.naming().await;
         if let Some(filter) = self.inner.registry.get(&name) {
             drop(naming);
@@ -160,7 +172,7 @@ impl Engine {
                     is_new: false,
                 });
             }
-            let existing = Box::new(*filter.spec());
+            let existing = Box::new(filter.spec().clone());
             return Err(EngineError::FilterExists { name, existing });
         }
         let filter = self

@@ -21,6 +21,7 @@
 
 mod batch;
 mod bit_by_bit;
+mod explain;
 mod shards;
 mod snapshots;
 
@@ -36,7 +37,10 @@ use std::{
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
-pub use self::snapshots::{LastStore, StoreReport};
+pub use self::{
+    explain::Explanation,
+    snapshots::{LastStore, StoreReport},
+};
 
 use self::{
     shards::{Shard, Shards},
@@ -155,10 +159,10 @@ impl GuardedFilter {
         Ok(Self {
             id,
             name,
+            hasher: KeyHasher::new(spec.hash_function, &secret),
             spec,
             shape,
             secret,
-            hasher: KeyHasher::new(spec.hash_function, &secret),
             create_time,
             shards: Shards::new(words),
             prefetcher,
@@ -218,22 +222,39 @@ impl GuardedFilter {
         requests.begin(self.id, RequestId(id.to_le_bytes()))
     }
 
+    /// Whether keys are brought into a canonical form before they are hashed.
+    pub fn has_profile(&self) -> bool {
+        self.spec.key_profile.is_some()
+    }
+
+    /// The hash of a key, in its canonical form if the filter has a profile.
+    #[inline]
+    fn hash(&self, key: &[u8]) -> KeyHash {
+        match &self.spec.key_profile {
+            None => self.hasher.hash(key),
+            Some(profile) => self.hasher.hash(&profile.canonical(key)),
+        }
+    }
+
     /// Has the processor fetch the memory that a key is in. It waits for nothing, and if the
-    /// memory is not used after all, nothing has happened.
+    /// memory is not used after all, nothing has happened. A canonical form would be made twice,
+    /// which takes longer than memory does.
     pub fn foresee(&self, key: &[u8]) {
-        self.fetch(self.hasher.hash(key));
+        if !self.has_profile() {
+            self.fetch(self.hasher.hash(key));
+        }
     }
 
     /// Whether a key has been seen.
     pub fn query(&self, key: &[u8]) -> Answer<bool> {
-        let seen = self.contains(self.hasher.hash(key));
+        let seen = self.contains(self.hash(key));
         self.counters.count(1, usize::from(seen.value));
         seen
     }
 
     /// Whether a key had been seen before this call, which adds it.
     pub fn query_and_add(&self, key: &[u8], change: Change<'_>) -> Answer<bool> {
-        let seen = self.insert(self.hasher.hash(key), change);
+        let seen = self.insert(self.hash(key), change);
         self.counters.count(1, usize::from(seen.value));
         seen
     }
@@ -241,7 +262,7 @@ impl GuardedFilter {
     /// Adds a key.
     pub fn add(&self, key: &[u8], room: Option<Room<'_>>) -> Answer<()> {
         let change = Change { room, turn: None };
-        let Answer { rests_on, .. } = self.insert(self.hasher.hash(key), change);
+        let Answer { rests_on, .. } = self.insert(self.hash(key), change);
         Answer {
             value: (),
             rests_on,
@@ -315,7 +336,7 @@ impl GuardedFilter {
     /// Whether keys that were found where the latest change is of a version are in the log for
     /// certain, although that cannot be written at present.
     pub fn is_certain<'a>(&self, version: u64, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
-        let hashes = keys.into_iter().map(|key| self.hasher.hash(key));
+        let hashes = keys.into_iter().map(|key| self.hash(key));
         let log = self.log.as_ref();
         log.is_some_and(|log| log.is_certain(version, hashes))
     }
@@ -341,7 +362,7 @@ impl GuardedFilter {
         let fill_ratio = bits_set as f64 / self.spec.bit_count as f64;
         FilterStatus {
             name: self.name.clone(),
-            spec: self.spec,
+            spec: self.spec.clone(),
             memory_bytes: self.memory.bytes(),
             keys_added,
             fill_ratio,

@@ -39,7 +39,7 @@ pub use call::{Call, Keys};
 pub use counters::Usage;
 pub use error::EngineError;
 pub use filters::{Creation, Page};
-pub use guarded::{FilterStatus, LastStore, StoreReport};
+pub use guarded::{Explanation, FilterStatus, LastStore, StoreReport};
 pub use journal::Durability;
 pub use limits::Limits;
 pub use one_key::AtOnce;
@@ -49,7 +49,11 @@ pub use storing::StoreOutcome;
 pub use unsettled::Unsettled;
 
 pub use crate::{
-    filter::spec::{FilterSpec, HashFunction, Layout, SpecRequest},
+    filter::{
+        hash::KeyHash,
+        profile::KeyProfile,
+        spec::{FilterSpec, HashFunction, Layout, SpecRequest},
+    },
     store::{FilterName, Oddities, Torn},
 };
 
@@ -295,7 +299,8 @@ impl Engine {
             Kind::Ask => None,
             Kind::Change => Some(weight.keys),
         };
-        if weight.is_light() {
+        let has_profile = || inner.find(call.filter, GuardedFilter::has_profile);
+        if weight.is_light() && (weight.is_light_with_profile() || !has_profile()?) {
             let room = inner.room(may_add).await?;
             return Ok((answer(inner, call, &keys, room)?, keys));
         }

@@ -40,6 +40,7 @@ mod failed_starts;
 mod generations;
 mod interval;
 mod log_length;
+mod profile;
 mod requests;
 mod workload;
 
@@ -155,8 +156,8 @@ async fn memory_is_refused_before_it_is_taken_and_given_back() {
     let dir = tempfile::tempdir().unwrap();
     let engine = recovered(dir.path()).await;
     let large = SpecRequest::new(500_000_000, 0.01);
-    engine.create_filter("a", large).await.unwrap();
-    let error = engine.create_filter("b", large).await.unwrap_err();
+    engine.create_filter("a", large.clone()).await.unwrap();
+    let error = engine.create_filter("b", large.clone()).await.unwrap_err();
     assert!(
         matches!(error, EngineError::OverBudget(over) if over.limit_bytes == 1 << 30),
         "{error}"
@@ -221,8 +222,8 @@ async fn a_filter_outlives_the_engine_and_a_deleted_one_does_not() {
     assert!(engine.query("kept", "key").await.unwrap());
     let after = engine.get_filter("kept").await.unwrap();
     assert_eq!(
-        (after.spec, after.version, after.keys_added),
-        (before.spec, 1, 1)
+        (&after.spec, after.version, after.keys_added),
+        (&before.spec, 1, 1)
     );
     assert_eq!(after.create_time, before.create_time);
     assert_eq!(after.fill_ratio, before.fill_ratio);

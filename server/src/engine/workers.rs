@@ -12,6 +12,9 @@ use super::EngineError;
 const LIGHT_KEYS: usize = 2048;
 const LIGHT_BYTES: usize = 256 << 10;
 
+/// How many times as much work a key is that is brought into a canonical form before.
+const PROFILE_WORK: usize = 8;
+
 /// Threads for heavy batches: as many as there are processors, for more would only take turns.
 #[derive(Debug)]
 pub struct Workers {
@@ -31,6 +34,12 @@ impl Weight {
     /// Whether the work is little enough to be done at once.
     pub fn is_light(self) -> bool {
         self.keys <= LIGHT_KEYS && self.bytes <= LIGHT_BYTES
+    }
+
+    /// The same if the filter has a key profile.
+    pub fn is_light_with_profile(self) -> bool {
+        let [keys, bytes] = [self.keys, self.bytes].map(|work| PROFILE_WORK * work);
+        Self { keys, bytes }.is_light()
     }
 }
 
@@ -94,5 +103,8 @@ mod tests {
         assert!(limits.is_light());
         assert!(!Weight { keys, ..limits }.is_light());
         assert!(!Weight { bytes, ..limits }.is_light());
+        assert!(!limits.is_light_with_profile());
+        let [keys, bytes] = [LIGHT_KEYS, LIGHT_BYTES].map(|most| most / PROFILE_WORK);
+        assert!(Weight { keys, bytes }.is_light_with_profile());
     }
 }

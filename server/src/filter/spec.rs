@@ -5,7 +5,11 @@ use std::{fmt, str::FromStr};
 use thiserror::Error;
 
 pub use crate::hash::HashFunction;
-use crate::{shape::Shape, sizing};
+use crate::{
+    profile::{KeyProfile, ProfileError},
+    shape::Shape,
+    sizing,
+};
 
 /// The most bits that a key may set.
 pub const MAX_HASH_COUNT: u32 = 64;
@@ -93,6 +97,9 @@ pub enum SpecError {
         /// The rate that so many bits give at capacity.
         reached: f64,
     },
+    /// No such profile.
+    #[error("key_profile.{0}")]
+    KeyProfile(#[from] ProfileError),
     /// No filter of a possible size keeps the rate.
     #[error(
         "capacity {capacity} with false_positive_rate {false_positive_rate:e} needs more \
@@ -108,7 +115,7 @@ pub enum SpecError {
 
 /// What is asked of a filter: `capacity` with `false_positive_rate`, or `capacity` with
 /// `bit_count`. What is `None` is computed.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SpecRequest {
     /// The number of distinct keys (n) for which the rate holds.
     pub capacity: u64,
@@ -122,6 +129,8 @@ pub struct SpecRequest {
     pub layout: Layout,
     /// What turns a key into bits.
     pub hash_function: HashFunction,
+    /// What keys become before they are hashed; nothing if they are hashed as they come.
+    pub key_profile: Option<KeyProfile>,
 }
 
 impl SpecRequest {
@@ -134,6 +143,7 @@ impl SpecRequest {
             hash_count: None,
             layout: Layout::default(),
             hash_function: HashFunction::default(),
+            key_profile: None,
         }
     }
 
@@ -168,6 +178,7 @@ impl SpecRequest {
             hash_count: shape.hash_count(),
             layout: self.layout,
             hash_function: self.hash_function,
+            key_profile: self.key_profile.clone(),
         })
     }
 
@@ -214,7 +225,7 @@ impl SpecRequest {
 }
 
 /// What a filter is made for, resolved: every field has its value.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct FilterSpec {
     /// The number of distinct keys (n) for which the rate holds.
     pub capacity: u64,
@@ -228,6 +239,8 @@ pub struct FilterSpec {
     pub layout: Layout,
     /// What turns a key into bits.
     pub hash_function: HashFunction,
+    /// What keys become before they are hashed; nothing if they are hashed as they come.
+    pub key_profile: Option<KeyProfile>,
 }
 
 impl FilterSpec {
@@ -246,6 +259,7 @@ impl FilterSpec {
         self.capacity == request.capacity
             && self.layout == request.layout
             && self.hash_function == request.hash_function
+            && self.key_profile == request.key_profile
             && request
                 .false_positive_rate
                 .is_none_or(|rate| rate == self.false_positive_rate)
@@ -266,6 +280,7 @@ impl From<FilterSpec> for SpecRequest {
             hash_count: Some(spec.hash_count),
             layout: spec.layout,
             hash_function: spec.hash_function,
+            key_profile: spec.key_profile,
         }
     }
 }

@@ -6,8 +6,8 @@ use seenset_proto::{batch, v1};
 use tonic::Status;
 
 use crate::engine::{
-    self, Durability, Engine, FilterSpec, FilterStatus, HashFunction, Layout, SpecRequest,
-    StoreReport,
+    self, Durability, Engine, Explanation, FilterSpec, FilterStatus, HashFunction, KeyHash,
+    KeyProfile, Layout, SpecRequest, StoreReport,
 };
 
 impl engine::Keys for batch::Keys {
@@ -39,6 +39,7 @@ pub fn spec_request(spec: Option<v1::FilterSpec>) -> Result<SpecRequest, Status>
         hash_count: Some(spec.hash_count).filter(|&count| count != 0),
         layout: layout(spec.layout)?,
         hash_function: hash_function(spec.hash_function)?,
+        key_profile: spec.key_profile.map(key_profile).transpose()?,
     })
 }
 
@@ -66,6 +67,11 @@ fn hash_function(value: i32) -> Result<HashFunction, Status> {
             "HASH_FUNCTION_SIPHASH_1_3_128 or HASH_FUNCTION_XXH3_128",
         )),
     }
+}
+
+fn key_profile(profile: v1::KeyProfile) -> Result<KeyProfile, Status> {
+    KeyProfile::new(&profile.name, profile.sort_query, &profile.drop_parameters)
+        .map_err(|error| Status::invalid_argument(format!("spec.key_profile.{error}")))
 }
 
 fn unknown(field: &str, value: i32, known: &str) -> Status {
@@ -115,6 +121,32 @@ fn spec(spec: &FilterSpec) -> v1::FilterSpec {
         hash_count: spec.hash_count,
         layout: layout.into(),
         hash_function: hash_function.into(),
+        key_profile: spec.key_profile.as_ref().map(|profile| v1::KeyProfile {
+            name: KeyProfile::NAME.to_owned(),
+            sort_query: profile.sort_query(),
+            drop_parameters: profile.drop_parameters().to_vec(),
+        }),
+    }
+}
+
+/// What a filter makes of a key, as the contract shows it. A filter has no more than 2^25 shards,
+/// of no more bits each.
+pub fn explanation(explanation: &Explanation) -> v1::ExplainResponse {
+    let KeyHash { low, high } = explanation.hash;
+    let canonical_key = String::from_utf8_lossy(&explanation.canonical_key);
+    let bits = explanation.bits.iter();
+    let bits = bits.map(|&(index, is_set)| v1::ExplainedBit {
+        index: Some(index as u32),
+        is_set: Some(is_set),
+    });
+    v1::ExplainResponse {
+        canonical_key: canonical_key.into_owned(),
+        // Little-endian, as they are stored.
+        hash: format!("{:016x}{:016x}", low.swap_bytes(), high.swap_bytes()),
+        shard: Some(explanation.shard as u32),
+        block: explanation.block.map(|block| block as u32),
+        bits: bits.collect(),
+        seen: Some(explanation.seen()),
     }
 }
 

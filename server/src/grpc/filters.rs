@@ -2,8 +2,8 @@
 
 use seenset_proto::v1::{
     CreateFilterRequest, CreateFilterResponse, DeleteFilterRequest, DeleteFilterResponse,
-    GetFilterRequest, GetFilterResponse, ListFiltersRequest, ListFiltersResponse,
-    filter_service_server::FilterService,
+    ExplainRequest, ExplainResponse, GetFilterRequest, GetFilterResponse, ListFiltersRequest,
+    ListFiltersResponse, filter_service_server::FilterService,
 };
 use tonic::{Request, Response, Status, async_trait};
 
@@ -82,5 +82,15 @@ impl FilterService for Filters {
         self.engine.delete_filter(&name).await.map_err(status)?;
         tracing::info!(filter = %name, "filter deleted");
         Ok(Response::new(DeleteFilterResponse {}))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<ExplainRequest>,
+    ) -> Result<Response<ExplainResponse>, Status> {
+        let ExplainRequest { filter, key } = request.into_inner();
+        let explained = self.engine.explain(&filter, &key).await;
+        let explanation = convert::explanation(&explained.map_err(status)?);
+        Ok(Response::new(explanation))
     }
 }

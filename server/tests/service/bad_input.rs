@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use seenset_proto::v1::{
     AddBatchRequest, AddRequest, CreateFilterRequest, DeleteFilterRequest, FilterSpec,
-    GetFilterRequest, ListFiltersRequest, QueryAndAddBatchRequest, QueryAndAddStreamRequest,
-    QueryBatchRequest, QueryRequest, StoreRequest,
+    GetFilterRequest, KeyProfile, ListFiltersRequest, QueryAndAddBatchRequest,
+    QueryAndAddStreamRequest, QueryBatchRequest, QueryRequest, StoreRequest,
 };
 use seenset_server::server::Server;
 use tonic::{Code, Request, Status, codegen::http::uri::PathAndQuery, transport::Channel};
@@ -149,7 +149,18 @@ async fn specs() {
         bit_count: 1 << 49,
         ..spec(1000, 0.0)
     };
-    let cases: [(&str, Option<FilterSpec>, Code, &[&str]); 13] = [
+    let profile = |name: &str, drop: &[&str]| {
+        let key_profile = Some(KeyProfile {
+            name: key(name),
+            sort_query: true,
+            drop_parameters: drop.iter().map(|name| key(name)).collect(),
+        });
+        Some(FilterSpec {
+            key_profile,
+            ..spec(1, 0.1)
+        })
+    };
+    let cases: [(&str, Option<FilterSpec>, Code, &[&str]); 17] = [
         ("no spec", None, Code::InvalidArgument, &["spec is missing"]),
         (
             "no capacity",
@@ -243,6 +254,30 @@ async fn specs() {
             }),
             Code::InvalidArgument,
             &["spec.layout is 9"],
+        ),
+        (
+            "an unknown profile",
+            profile("url-v9", &[]),
+            Code::InvalidArgument,
+            &["spec.key_profile.name is \"url-v9\"; it must be \"url-v1\""],
+        ),
+        (
+            "a profile without a name",
+            profile("", &[]),
+            Code::InvalidArgument,
+            &["spec.key_profile.name is \"\""],
+        ),
+        (
+            "no name of a parameter",
+            profile("url-v1", &["good", "a*b"]),
+            Code::InvalidArgument,
+            &["spec.key_profile.drop_parameters has \"a*b\"", "1 to 64"],
+        ),
+        (
+            "too many parameters",
+            profile("url-v1", &["a"; 65]),
+            Code::InvalidArgument,
+            &["spec.key_profile.drop_parameters has 65", "at most 64"],
         ),
     ];
     for (what, spec, code, words) in cases {

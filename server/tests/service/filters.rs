@@ -77,7 +77,8 @@ async fn filters_are_made_shown_listed_and_removed() {
         .create_filter(create("urls", spec(1000, 0.01)))
         .await
         .unwrap();
-    admin.create_filter(create("urls", resolved)).await.unwrap();
+    let again = create("urls", resolved);
+    admin.create_filter(again).await.unwrap();
     let get = |name: &str| GetFilterRequest { name: key(name) };
     let filter = admin
         .get_filter(get("urls"))

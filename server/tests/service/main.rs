@@ -12,6 +12,7 @@ mod common;
 mod filters;
 mod keys;
 mod lifecycle;
+mod profiles;
 mod retries;
 
 fn key(text: &str) -> String {

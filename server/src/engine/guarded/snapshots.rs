@@ -206,7 +206,7 @@ impl GuardedFilter {
             filter: self.id,
             number: directory.new_number(),
             name: self.name.clone(),
-            spec: self.spec,
+            spec: self.spec.clone(),
             secret: self.secret,
             version,
             create_time: self.create_time,

@@ -6,6 +6,11 @@ fn request() -> SpecRequest {
     SpecRequest::new(1_000_000, 0.001)
 }
 
+fn profile(drop: &[&str]) -> Option<KeyProfile> {
+    let drop: Vec<String> = drop.iter().copied().map(str::to_owned).collect();
+    Some(KeyProfile::new(KeyProfile::NAME, true, &drop).unwrap())
+}
+
 #[test]
 fn bad_values_are_refused_by_name() {
     let cases: [(SpecRequest, &str); 12] = [
@@ -82,11 +87,13 @@ fn a_resolved_spec_resolves_to_itself() {
                     layout,
                     hash_count,
                     bit_count,
+                    key_profile: profile(&["sid"]),
                     ..request()
                 };
                 let spec = request.resolve().unwrap();
-                assert_eq!(SpecRequest::from(spec).resolve().unwrap(), spec);
-                assert!(spec.answers(&request) && spec.answers(&spec.into()));
+                let named = SpecRequest::from(spec.clone());
+                assert_eq!(named.resolve().unwrap(), spec);
+                assert!(spec.answers(&request) && spec.answers(&named));
             }
         }
     }
@@ -120,7 +127,24 @@ fn another_request_is_not_the_same_spec() {
             hash_function: HashFunction::Xxh3_128,
             ..request()
         },
+        SpecRequest {
+            key_profile: profile(&[]),
+            ..request()
+        },
     ] {
+        assert!(!spec.answers(&other), "{other:?}");
+    }
+}
+
+#[test]
+fn another_profile_is_not_the_same_spec_and_another_order_of_names_is() {
+    let with = |drop| SpecRequest {
+        key_profile: profile(drop),
+        ..request()
+    };
+    let spec = with(&["utm_*", "sid"]).resolve().unwrap();
+    assert!(spec.answers(&with(&["sid", "utm_*", "utm_source"])));
+    for other in [with(&["utm_*"]), with(&[]), request()] {
         assert!(!spec.answers(&other), "{other:?}");
     }
 }

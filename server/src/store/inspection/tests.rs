@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     filter::{
         hash::{HashFunction, KeyHash, Secret},
+        profile::KeyProfile,
         spec::{Layout, SpecRequest},
     },
     store::{
@@ -73,7 +74,13 @@ fn store(
     files
 }
 
-/// Two filters, one of which has been stored twice, and a log of three segments.
+fn profile() -> Option<KeyProfile> {
+    let names = ["sid".to_owned()];
+    Some(KeyProfile::new(KeyProfile::NAME, true, &names).unwrap())
+}
+
+/// Two filters, one of which has a key profile and has been stored twice, and a log of three
+/// segments.
 fn example() -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     let directory = DataDirectory::on(Arc::new(disk.clone())).unwrap();
@@ -84,6 +91,7 @@ fn example() -> SimulatedDisk {
             bit_count: Some(1024),
             false_positive_rate: None,
             hash_function: HashFunction::Xxh3_128,
+            key_profile: profile().filter(|_| name == "urls"),
             ..SpecRequest::new(1000, 0.5)
         };
         let header = SnapshotHeader {
@@ -291,7 +299,8 @@ fn what_is_not_damaged_is_kept() {
     let names = disk.names().unwrap();
     let file = names.iter().find(|name| name.starts_with("urls.")).unwrap();
     let mut bytes = disk.contents(file).unwrap();
-    bytes[400] ^= 1;
+    // Behind the header and the extension.
+    bytes[384 + 55 + 16] ^= 1;
     let damaged = with(&disk, file, &bytes);
     let salvaged = check(&damaged, &whole, 0, "a page");
     assert_eq!(salvaged.filters, ["urls".parse().unwrap()]);
@@ -306,15 +315,18 @@ fn what_is_not_damaged_is_kept() {
         "the log is to be read from there on"
     );
     assert_eq!(reader.header().secret, Secret::new(SECRET));
+    assert_eq!(reader.header().spec.key_profile, profile());
     assert_eq!(read(&damaged).unwrap().records, whole.records);
 
-    // Its header.
-    let mut bytes = disk.contents(file).unwrap();
-    bytes[30] ^= 1;
-    let damaged = with(&disk, file, &bytes);
-    let salvaged = check(&damaged, &whole, 0, "a header");
-    assert_eq!(salvaged.lost, ["urls".parse().unwrap()]);
-    assert_eq!(salvaged.kept, [format!("{file}.damaged")]);
+    // Its header, and the extension of that.
+    for at in [30, 390] {
+        let mut bytes = disk.contents(file).unwrap();
+        bytes[at] ^= 1;
+        let damaged = with(&disk, file, &bytes);
+        let salvaged = check(&damaged, &whole, 0, "a header");
+        assert_eq!(salvaged.lost, ["urls".parse().unwrap()]);
+        assert_eq!(salvaged.kept, [format!("{file}.damaged")]);
+    }
 }
 
 /// Wherever the power is cut, what could be saved before can be saved yet.

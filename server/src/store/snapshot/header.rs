@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::checksum;
+use super::{checksum, extension};
 use crate::{
     filter::{
         hash::{HashFunction, Secret},
@@ -16,9 +16,13 @@ use crate::{
 };
 
 const MAGIC: [u8; 8] = *b"SEENSNAP";
-/// The format that is written, and the newest that is read.
-pub const FORMAT: u32 = 2;
+/// The newest format, of snapshots that have an extension. Those without are of the one before, so
+/// that servers of the past read what they know all of.
+pub const FORMAT: u32 = 3;
+const WITHOUT_EXTENSION: u32 = 2;
 const HASH_NAME_BYTES: usize = 32;
+/// What no field has taken yet, between the length of the table and that of the extension.
+const SPARE_BYTES: usize = 64;
 
 /// What a snapshot says of its filter.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,12 +49,22 @@ impl SnapshotHeader {
     /// The length of an encoded header.
     pub(super) const BYTES: usize = 384;
 
-    /// Encodes the header of a snapshot file that is `file_bytes` long, with its table.
-    pub(super) fn encode(&self, file_bytes: u64, table_bytes: u64) -> [u8; Self::BYTES] {
+    /// Encodes the header of a snapshot file that is `file_bytes` long, with its table and its
+    /// extension.
+    pub(super) fn encode(
+        &self,
+        file_bytes: u64,
+        table_bytes: u64,
+        extension_bytes: u64,
+    ) -> [u8; Self::BYTES] {
+        let format = match extension_bytes {
+            0 => WITHOUT_EXTENSION,
+            _ => FORMAT,
+        };
         let shape = Shape::of(&self.spec);
         let mut to = Writer::default();
         to.put(&MAGIC);
-        to.put(&FORMAT.to_le_bytes());
+        to.put(&format.to_le_bytes());
         to.put(&(Self::BYTES as u32).to_le_bytes());
         to.put(&file_bytes.to_le_bytes());
         to.put(&self.version.to_le_bytes());
@@ -69,6 +83,8 @@ impl SnapshotHeader {
         to.put(&self.filter.0.to_le_bytes());
         to.put(&self.number.to_le_bytes());
         to.put(&table_bytes.to_le_bytes());
+        to.put(&[0; SPARE_BYTES]);
+        to.put(&extension_bytes.to_le_bytes());
         to.finish()
     }
 
@@ -133,11 +149,19 @@ impl SnapshotHeader {
             create_time,
             store_time,
         };
+        let table_bytes = from.u64();
+        let _: [u8; SPARE_BYTES] = from.take();
+        let extension_bytes = match format {
+            1..FORMAT => 0,
+            _ => from.u64(),
+        };
+        extension::check_length(extension_bytes, path)?;
         Ok(Decoded {
             header,
             format,
             file_bytes,
-            table_bytes: from.u64(),
+            table_bytes,
+            extension_bytes,
         })
     }
 }
@@ -150,6 +174,9 @@ pub(super) struct Decoded {
     pub file_bytes: u64,
     /// The length of the table at its end; 0 in format 1.
     pub table_bytes: u64,
+    /// The length of the extension behind it; 0 if there is none, and the header has no key
+    /// profile before that has been read.
+    pub extension_bytes: u64,
 }
 
 /// Fills a header from its first byte on.
@@ -259,6 +286,7 @@ impl Reader<'_> {
             hash_count,
             layout,
             hash_function,
+            key_profile: None,
         };
         Ok((spec, secret))
     }

@@ -1,7 +1,8 @@
-//! Snapshots: files that each hold shards of one filter, of format 2 (see `docs/format.md`).
+//! Snapshots: files that each hold shards of one filter, of format 2 or 3 (see `docs/format.md`).
 //!
 //! ```text
 //! header    384 bytes: what the filter is, and a checksum of that
+//! extension what else it is, if it has a key profile, and a checksum of that: format 3
 //! shards    the bits of those shards that have any, one after the other
 //! table     for each shard its state and the checksums of its pages, and a checksum of them all
 //! ```
@@ -14,6 +15,7 @@
 //! checksum has been verified, and takes no memory by the word of a file. It reads format 1 as
 //! well, in which a file holds all shards.
 
+mod extension;
 mod files;
 mod header;
 mod pages;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    ShardState, SnapshotFiles, SnapshotHeader,
+    ShardState, SnapshotFiles, SnapshotHeader, extension,
     header::{Decoded, Hex},
     pages::Pages,
     table::{self, Row, Table},
@@ -62,11 +62,28 @@ pub struct SnapshotReader {
 /// [`StoreError`].
 pub fn read_header(disk: &dyn Disk, file: &str) -> Result<SnapshotHeader, StoreError> {
     let path = disk.path().join(file);
+    let opened = disk.open(file).and_then(|file| Ok((file.bytes()?, file)));
+    let (bytes, file) = opened.map_err(|error| StoreError::io("read", &path, error))?;
+    Ok(decode_header(&*file, bytes, &path)?.header)
+}
+
+/// Reads and verifies the header of a file that is so long, and its extension.
+fn decode_header(file: &dyn DiskFile, bytes: u64, path: &Path) -> Result<Decoded, StoreError> {
+    let failed = |error| StoreError::io("read", path, error);
+    let header_bytes = SnapshotHeader::BYTES as u64;
+    expect_length(path, "at least ", header_bytes, bytes, |a, b| a <= b)?;
     let mut header = [0; SnapshotHeader::BYTES];
-    let opened = disk.open(file);
-    let read = opened.and_then(|file| file.read_exact_at(&mut header, 0));
-    read.map_err(|error| StoreError::io("read", &path, error))?;
-    Ok(SnapshotHeader::decode(&header, &path)?.header)
+    file.read_exact_at(&mut header, 0).map_err(failed)?;
+    let mut decoded = SnapshotHeader::decode(&header, path)?;
+    if decoded.extension_bytes > 0 {
+        let with_extension = header_bytes + decoded.extension_bytes;
+        expect_length(path, "at least ", with_extension, bytes, |a, b| a <= b)?;
+        let mut extension = vec![0; decoded.extension_bytes as usize];
+        let read = file.read_exact_at(&mut extension, header_bytes);
+        read.map_err(failed)?;
+        decoded.header.spec.key_profile = Some(extension::decode(&extension, path)?);
+    }
+    Ok(decoded)
 }
 
 impl DataDirectory {
@@ -167,8 +184,9 @@ impl DataDirectory {
             let expected = format!("{name}, after the file");
             return damaged("filter name", expected, header.name.to_string());
         }
-        let of = |header: &SnapshotHeader| (header.spec, header.secret);
-        if other.is_some_and(|other| of(&other.header) != of(header)) {
+        let is_same =
+            |other: &SnapshotHeader| (&other.spec, other.secret) == (&header.spec, header.secret);
+        if other.is_some_and(|other| !is_same(&other.header)) {
             let expected = "those of the filter's other files".to_owned();
             return damaged("spec and secret", expected, "others".to_owned());
         }
@@ -261,17 +279,15 @@ impl SnapshotReader {
     fn open(path: PathBuf, file: Box<dyn DiskFile>) -> Result<Self, StoreError> {
         let failed = |error| StoreError::io("read", &path, error);
         let bytes = file.bytes().map_err(failed)?;
-        let header_bytes = SnapshotHeader::BYTES as u64;
-        expect_length(&path, "at least ", header_bytes, bytes, |a, b| a <= b)?;
-        let mut header = [0; SnapshotHeader::BYTES];
-        file.read_exact_at(&mut header, 0).map_err(failed)?;
         let Decoded {
             header,
             format,
             file_bytes,
             table_bytes,
-        } = SnapshotHeader::decode(&header, &path)?;
+            extension_bytes,
+        } = decode_header(&*file, bytes, &path)?;
         expect_length(&path, "", file_bytes, bytes, |a, b| a == b)?;
+        let header_bytes = SnapshotHeader::BYTES as u64 + extension_bytes;
 
         let shape = Shape::of(&header.spec);
         let shard_bytes = (shape.shard_bits() / 8) as usize;

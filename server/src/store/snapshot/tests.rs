@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     filter::{
         hash::{HashFunction, Secret},
+        profile::KeyProfile,
         shape::Shape,
         spec::{Layout, SpecRequest},
     },
@@ -120,16 +121,26 @@ fn the_newest_copy_of_each_shard_is_read() {
 }
 
 /// A filter of one small shard, and its file.
-fn victim() -> (SimulatedDisk, DataDirectory, String, Vec<u8>) {
+fn victim(key_profile: Option<KeyProfile>) -> (SimulatedDisk, DataDirectory, String, Vec<u8>) {
     let disk = SimulatedDisk::default();
     let directory = directory(&disk);
-    let header = header(&directory, Layout::Blocked, 1024);
+    let mut header = header(&directory, Layout::Blocked, 1024);
+    header.spec.key_profile = key_profile;
     let files = store(&directory, &header, &SnapshotFiles::default(), &[0], 1).unwrap();
     let number = files.numbers().next().unwrap();
     let file = names::snapshot(&header.name, number);
     let good = disk.contents(&file).unwrap();
     (disk, directory, file, good)
 }
+
+fn profile() -> Option<KeyProfile> {
+    let names = ["utm_*", "sid"].map(str::to_owned);
+    Some(KeyProfile::new(KeyProfile::NAME, true, &names).unwrap())
+}
+
+/// Where the extension of a file with [`profile`] ends: after its name, two numbers, two names
+/// with their lengths, and the checksum.
+const EXTENSION_END: usize = 384 + 32 + 4 + 4 + (4 + 3) + (4 + 5) + 8;
 
 fn refusal(directory: &DataDirectory, file: &str, what: &str) -> String {
     let message = read(directory, "urls").expect_err(what).to_string();
@@ -141,7 +152,13 @@ fn refusal(directory: &DataDirectory, file: &str, what: &str) -> String {
 /// noticed and the error names the file.
 #[test]
 fn damage_anywhere_is_noticed() {
-    let (disk, directory, file, good) = victim();
+    for key_profile in [None, profile()] {
+        damage_is_noticed(key_profile);
+    }
+}
+
+fn damage_is_noticed(key_profile: Option<KeyProfile>) {
+    let (disk, directory, file, good) = victim(key_profile);
     let refused = |bytes: &[u8], what: &str| {
         disk.put(&file, bytes);
         refusal(&directory, &file, what);
@@ -171,13 +188,13 @@ fn damage_anywhere_is_noticed() {
 /// or somebody who wants to see what a snapshot can make the server do.
 #[test]
 fn well_formed_nonsense_is_refused_by_name() {
-    let (disk, directory, file, good) = victim();
+    let (disk, directory, file, good) = victim(None);
     let nan = f64::NAN.to_bits();
     let (one, much) = (1.0_f64.to_bits(), u64::MAX);
     // Offsets are those of docs/format.md.
     let table = 384 + 128;
     let cases: &[(usize, &[u8], &str)] = &[
-        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 2"),
+        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 3"),
         (16, &much.to_le_bytes(), "expected 18446744073709551615"),
         (24, &much.to_le_bytes(), "version: expected at most"),
         (48, &0_u64.to_le_bytes(), "capacity: expected at least 1"),
@@ -228,13 +245,116 @@ fn well_formed_nonsense_is_refused_by_name() {
     }
 }
 
+/// The same of an extension.
+#[test]
+fn well_formed_nonsense_in_an_extension_is_refused_by_name() {
+    let (disk, directory, file, good) = victim(profile());
+    let much = u32::MAX.to_le_bytes();
+    let long = |bytes: u64| bytes.to_le_bytes();
+    let longest = 32 + 4 + 4 + 64 * (4 + 64) + 8;
+    let cases: &[(usize, &[u8], &str)] = &[
+        (8, &2_u32.to_le_bytes(), "length of the file: expected"),
+        (360, &long(0), "length of the file: expected"),
+        (360, &long(63), "checksum of the extension"),
+        (360, &long(65), "checksum of the extension"),
+        (360, &long(7), "checksum of the extension"),
+        (360, &long(longest), "length of the file: expected at least"),
+        (
+            360,
+            &long(longest + 1),
+            "length of the extension: expected at most 4400 bytes, found 4401",
+        ),
+        (
+            360,
+            &long(u64::MAX),
+            "length of the extension: expected at most",
+        ),
+        (
+            384,
+            b"url-v2",
+            "key profile: expected a known one, found name is \"url-v2\"",
+        ),
+        (384, b"\xff", "key profile: expected a known one"),
+        (
+            416,
+            &2_u32.to_le_bytes(),
+            "flags of the key profile: expected 0 or 1, found 2",
+        ),
+        (
+            420,
+            &1_u32.to_le_bytes(),
+            "extension: expected one key profile",
+        ),
+        (
+            420,
+            &3_u32.to_le_bytes(),
+            "extension: expected one key profile",
+        ),
+        (420, &much, "extension: expected one key profile"),
+        (
+            424,
+            &2_u32.to_le_bytes(),
+            "extension: expected one key profile",
+        ),
+        (424, &much, "extension: expected one key profile"),
+        (428, b"a=b", "drop_parameters has \"a=b\""),
+    ];
+    for (offset, value, expected) in cases {
+        let mut bytes = good.clone();
+        bytes[*offset..][..value.len()].copy_from_slice(value);
+        for covered in [0..376, 384..EXTENSION_END - 8] {
+            let sum = checksum(&bytes[covered.clone()]).to_le_bytes();
+            bytes[covered.end..][..8].copy_from_slice(&sum);
+        }
+        disk.put(&file, &bytes);
+        let message = refusal(&directory, &file, expected);
+        assert!(message.contains(expected), "{message}, not {expected}");
+    }
+}
+
+/// What a server of the past wrote and reads is the same bytes now.
+#[test]
+fn a_profile_is_read_as_it_was_written_and_makes_the_only_difference() {
+    let (_, directory, _, plain) = victim(None);
+    let read = |directory: &DataDirectory| {
+        let reader = directory.read_filter(&"urls".parse().unwrap()).unwrap();
+        reader.unwrap().header().spec.key_profile.clone()
+    };
+    assert_eq!((plain[8], read(&directory)), (2, None));
+    assert_eq!(plain[296..376], [0; 80]);
+    let (_, directory, _, with) = victim(profile());
+    assert_eq!((with[8], read(&directory)), (3, profile()));
+    assert_eq!(plain[384..], with[EXTENSION_END..]);
+    let names: Vec<String> = (0..64).map(|i| format!("{i:064}")).collect();
+    let largest = KeyProfile::new(KeyProfile::NAME, true, &names).unwrap();
+    let (_, directory, _, with) = victim(Some(largest.clone()));
+    assert_eq!(read(&directory), Some(largest));
+    assert_eq!(with.len(), plain.len() + 4400);
+}
+
+/// The files of one filter agree on what its keys become.
+#[test]
+fn another_profile_in_one_of_the_files_is_refused() {
+    let disk = SimulatedDisk::default();
+    let directory = directory(&disk);
+    let mut header = header(&directory, Layout::Blocked, 100_000_000);
+    header.spec.key_profile = profile();
+    let files = store(&directory, &header, &SnapshotFiles::default(), &[0, 1], 1).unwrap();
+    let files = store(&directory, &header, &files, &[1], 1).unwrap();
+    read(&directory, "urls").unwrap();
+    header.spec.key_profile = None;
+    store(&directory, &header, &files, &[0], 1).unwrap();
+    let message = refusal(&directory, "urls", "another profile");
+    assert!(message.contains("spec and secret"), "{message}");
+}
+
 #[test]
 fn a_newer_format_is_named() {
-    let (disk, directory, file, mut bytes) = victim();
-    bytes[8..12].copy_from_slice(&3_u32.to_le_bytes());
+    let (disk, directory, file, mut bytes) = victim(None);
+    bytes[8..12].copy_from_slice(&4_u32.to_le_bytes());
     disk.put(&file, &bytes);
     let error = read(&directory, "urls").unwrap_err();
-    error.assert_is_of_newer_format(&disk.path().join(&file), 2);
+    error.assert_is_of_newer_format(&disk.path().join(&file), 3);
 }
 
 /// Files, and pages in them, that are whole but belong elsewhere.
@@ -297,11 +417,11 @@ fn what_is_in_the_place_of_another_is_found() {
 /// before anything is allocated.
 #[test]
 fn a_huge_claim_allocates_nothing() {
-    let (disk, directory, file, _) = victim();
+    let (disk, directory, file, _) = victim(None);
     let mut header = header(&directory, Layout::Blocked, 1024);
     header.spec.bit_count = 1 << 50;
     for table_bytes in [1 << 60, u64::MAX, 0] {
-        disk.put(&file, &header.encode(384, table_bytes));
+        disk.put(&file, &header.encode(384, table_bytes, 0));
         refusal(&directory, &file, "a huge claim");
     }
 }

@@ -3,7 +3,7 @@
 use std::{io, thread};
 
 use super::{
-    ShardState, SnapshotHeader,
+    ShardState, SnapshotHeader, extension,
     pages::Pages,
     table::{self, Row},
 };
@@ -77,8 +77,8 @@ impl DataDirectory {
     }
 }
 
-/// Writes the shards behind the place of the header, then the table, and last the header, for
-/// only then is known what they say. Returns the length of the file.
+/// Writes the shards behind the place of the header and the extension, then these two and the
+/// table, the header last, for only then is known what it says. Returns the length of the file.
 fn write(
     file: &dyn DiskFile,
     header: &SnapshotHeader,
@@ -87,7 +87,9 @@ fn write(
 ) -> io::Result<u64> {
     let shape = Shape::of(&header.spec);
     let pages = Pages::salted(header.filter, header.number);
-    let mut at = SnapshotHeader::BYTES as u64;
+    let extension = extension::encode(header.spec.key_profile.as_ref());
+    let extension_bytes = extension.len() as u64;
+    let mut at = SnapshotHeader::BYTES as u64 + extension_bytes;
     let mut rows = Vec::with_capacity(shards.len());
     let mut words = vec![0; shape.shard_words()];
     let mut unsynced_bytes = 0;
@@ -117,7 +119,11 @@ fn write(
     let table = table::encode(&rows);
     let bytes = at + table.len() as u64;
     file.write_all_at(&table, at)?;
-    file.write_all_at(&header.encode(bytes, table.len() as u64), 0)?;
+    if !extension.is_empty() {
+        file.write_all_at(&extension, SnapshotHeader::BYTES as u64)?;
+    }
+    let header = header.encode(bytes, table.len() as u64, extension_bytes);
+    file.write_all_at(&header, 0)?;
     if !Bug::SnapshotNotSynced.is_planted() {
         file.sync()?;
     }

@@ -1,0 +1,53 @@
+//! What a filter makes of a key, for whoever wonders why it is seen.
+
+use super::GuardedFilter;
+use crate::filter::hash::KeyHash;
+
+/// What a filter makes of a key, and what it knows of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// What is hashed.
+    pub canonical_key: Vec<u8>,
+    /// Its hash under the filter's secret.
+    pub hash: KeyHash,
+    /// The shard that all bits of the key lie in.
+    pub shard: usize,
+    /// The block in the shard that they lie in, if the layout has blocks.
+    pub block: Option<usize>,
+    /// The bits, each with its index in the shard and whether it is set.
+    pub bits: Vec<(u64, bool)>,
+}
+
+impl Explanation {
+    /// Whether the key is seen: all of its bits are set.
+    pub fn seen(&self) -> bool {
+        self.bits.iter().all(|&(_, is_set)| is_set)
+    }
+}
+
+impl GuardedFilter {
+    /// What the filter makes of a key, as its memory is now. Changes nothing, and is not counted
+    /// as a query.
+    pub fn explain(&self, key: &[u8]) -> Explanation {
+        let profile = self.spec.key_profile.as_ref();
+        let canonical_key = match profile {
+            None => key.to_vec(),
+            Some(profile) => profile.canonical(key).into_owned(),
+        };
+        let hash = self.hasher.hash(&canonical_key);
+        let shard = self.shape.shard(hash);
+        let bits = self.shape.bits(hash);
+        let locked = self.shards.read(shard);
+        let is_set = |bit: u64| {
+            let word = locked.words.get((bit / 64) as usize);
+            word.is_some_and(|word| word >> (bit % 64) & 1 == 1)
+        };
+        Explanation {
+            canonical_key,
+            hash,
+            shard,
+            block: self.shape.block_of(hash),
+            bits: bits.into_iter().map(|bit| (bit, is_set(bit))).collect(),
+        }
+    }
+}
