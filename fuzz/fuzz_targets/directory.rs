@@ -25,10 +25,11 @@ struct Input {
 
 fuzz_target!(|input: Input| {
     fuzzing::restart_salts();
-    let kept: &[(&str, &[u8])] = match input.format % 4 {
+    let kept: &[(&str, &[u8])] = match input.format % 5 {
         1 => &SNAPSHOT_1,
         2 => &SNAPSHOT_2,
         3 => &LOG_1,
+        4 => &SNAPSHOT_3,
         _ => &[],
     };
     let kept = kept
@@ -73,4 +74,17 @@ const LOG_1: [(&str, &[u8]); 8] = [
     kept!("log-1", "0000000000000003.log"),
     kept!("log-1", "0000000000000004.log"),
     kept!("log-1", "log.tail"),
+];
+
+const SNAPSHOT_3: [(&str, &[u8]); 10] = [
+    kept!("snapshot-3", "0000000000000001.log"),
+    kept!("snapshot-3", "0000000000000002.log"),
+    kept!("snapshot-3", "0000000000000003.log"),
+    kept!("snapshot-3", "0000000000000004.log"),
+    kept!("snapshot-3", "0000000000000005.log"),
+    kept!("snapshot-3", "MANIFEST"),
+    kept!("snapshot-3", "classic.snapshot.0000000000000006"),
+    kept!("snapshot-3", "default.snapshot.0000000000000003"),
+    kept!("snapshot-3", "log.tail"),
+    kept!("snapshot-3", "urls.snapshot.0000000000000009"),
 ];

@@ -6,6 +6,7 @@ use arbitrary::Arbitrary;
 use seenset_server::{
     filter::{
         hash::{HashFunction, Secret},
+        profile::{KeyProfile, MAX_DROP_PARAMETERS},
         shape::{MAX_SHARD_BYTES, Shape},
         spec::{Layout, SpecRequest},
     },
@@ -28,6 +29,15 @@ pub struct Filter {
     hash_count: u8,
     log_from: u8,
     snapshots: Vec<Snapshot>,
+    profile: Option<Profile>,
+}
+
+/// What keys become.
+#[derive(Debug, Arbitrary)]
+struct Profile {
+    sort_query: bool,
+    /// The lengths of some names, counted around.
+    names: Vec<u8>,
 }
 
 /// A snapshot of some shards.
@@ -51,6 +61,7 @@ impl Filter {
             hash_count: 1,
             log_from: 1,
             snapshots: Vec::new(),
+            profile: None,
         }
     }
 
@@ -126,7 +137,18 @@ impl Filter {
             } else {
                 HashFunction::default()
             },
+            key_profile: self.profile.as_ref().map(Profile::make),
             ..SpecRequest::new(100, 0.5)
         }
+    }
+}
+
+impl Profile {
+    fn make(&self) -> KeyProfile {
+        let names = self.names.iter().take(MAX_DROP_PARAMETERS);
+        let names: Vec<String> = names
+            .map(|length| "n".repeat(usize::from(length % 64) + 1))
+            .collect();
+        KeyProfile::new(KeyProfile::NAME, self.sort_query, &names).expect("names of parameters")
     }
 }

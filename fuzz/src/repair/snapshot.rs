@@ -9,7 +9,7 @@ use super::{Repairs, long, put, seal};
 const HEADER_BYTES: usize = 384;
 const PAGE_BYTES: usize = 64 << 10;
 
-/// Repairs a snapshot of either format.
+/// Repairs a snapshot of any format.
 pub fn repair(repairs: Repairs, bytes: &mut [u8]) {
     if bytes.len() < HEADER_BYTES {
         return;
@@ -18,19 +18,34 @@ pub fn repair(repairs: Repairs, bytes: &mut [u8]) {
         put(bytes, 16, bytes.len() as u64);
     }
     let is_format1 = bytes[8..12] == 1_u32.to_le_bytes();
+    let extension = extension(bytes);
     if let Some(table) = table(bytes, is_format1) {
         if is_format1 {
             format1_rows(repairs, bytes, &table);
         } else {
-            rows(repairs, bytes, &table);
+            rows(repairs, bytes, extension.end, &table);
         }
         if repairs.checksums {
             seal(&mut bytes[table]);
         }
     }
     if repairs.checksums {
+        seal(&mut bytes[extension]);
         seal(&mut bytes[..HEADER_BYTES]);
     }
+}
+
+/// Where the extension is, as far as the header and the length of the file tell: nothing where
+/// there is none.
+fn extension(bytes: &[u8]) -> Range<usize> {
+    let length = match bytes[8..12] == 3_u32.to_le_bytes() {
+        true => long(bytes, 360).unwrap_or_default(),
+        false => 0,
+    };
+    let end = usize::try_from(length).ok();
+    let end = end.and_then(|length| length.checked_add(HEADER_BYTES));
+    let end = end.filter(|end| *end <= bytes.len());
+    HEADER_BYTES..end.unwrap_or(HEADER_BYTES)
 }
 
 /// Where the table is, as far as the header and the length of the file tell.
@@ -45,13 +60,13 @@ fn table(bytes: &[u8], is_format1: bool) -> Option<Range<usize>> {
     (start >= HEADER_BYTES && length >= 8).then_some(start..bytes.len())
 }
 
-/// Makes the rows of format 2 fit the shards before them, as far as there are any.
-fn rows(repairs: Repairs, bytes: &mut [u8], table: &Range<usize>) {
+/// Makes the rows of the table at the end fit the shards before them, as far as there are any.
+fn rows(repairs: Repairs, bytes: &mut [u8], shards_at: usize, table: &Range<usize>) {
     let (shards, rows) = bytes.split_at_mut(table.start);
     let fields = [272, 280, 136].map(|at| long(shards, at).unwrap_or_default());
     let [filter, number, shard_bits] = fields;
     let shard_bytes = shard_bits as usize / 8;
-    let mut left = shards.get(HEADER_BYTES..).unwrap_or_default();
+    let mut left = shards.get(shards_at..).unwrap_or_default();
     let mut row = 0;
     while let (Some(shard), Some(bits)) = (long(rows, row), long(rows, row + 24)) {
         let mut end = row + 32;
