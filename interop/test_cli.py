@@ -127,6 +127,17 @@ def test_filters(seenset: Seenset) -> None:
     assert "pages" in seenset("query", "--filter=pages", "a", code=1)
 
 
+def test_explain(seenset: Seenset) -> None:
+    seenset("filter", "create", "urls", "--capacity=1000", "--key-profile=url-v1")
+    key = "HTTP://EXAMPLE.com#top"
+    shown = json.loads(seenset("explain", "--filter=urls", "--output=json", key))
+    assert (shown["canonical_key"], shown["seen"]) == ("http://example.com/", False)
+    assert seenset("query-and-add", "--filter=urls", "http://example.com/") == (
+        "new\thttp://example.com/\n"
+    )
+    assert seenset("explain", "--filter=urls", key).startswith("seen\thttp://example.com/\n")
+
+
 def test_plan_needs_no_server(programs: Programs) -> None:
     result = run(
         programs.cli,

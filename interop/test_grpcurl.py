@@ -71,7 +71,7 @@ def test_list_shows_every_service(grpcurl: Grpcurl) -> None:
     ]
     assert grpcurl("list", "seenset.v1.FilterService").split() == [
         f"seenset.v1.FilterService.{method}"
-        for method in ("CreateFilter", "DeleteFilter", "GetFilter", "ListFilters")
+        for method in ("CreateFilter", "DeleteFilter", "Explain", "GetFilter", "ListFilters")
     ]
 
 
@@ -140,6 +140,27 @@ def test_the_filter_calls(grpcurl: Grpcurl) -> None:
     assert json.loads(grpcurl.filters("DeleteFilter", name="pages")) == {}
     gone = grpcurl.filters("GetFilter", name="pages", code=NOT_FOUND)
     assert "Code: NotFound" in gone
+
+
+def test_explain_shows_what_a_filter_makes_of_a_key(grpcurl: Grpcurl) -> None:
+    profile = {"name": "url-v1", "sort_query": True, "drop_parameters": ["utm_*"]}
+    spec = {"capacity": 1000, "false_positive_rate": 0.01, "key_profile": profile}
+    created = json.loads(grpcurl.filters("CreateFilter", name="urls", spec=spec))["filter"]
+    shown = {"name": "url-v1", "sortQuery": True, "dropParameters": ["utm_*"]}
+    assert created["spec"]["keyProfile"] == shown
+    key = "HTTP://Example.com:80/a/../?b=2&utm_source=x&a=1#top"
+    before = json.loads(grpcurl.filters("Explain", filter="urls", key=key))
+    assert before["canonicalKey"] == "http://example.com/?a=1&b=2"
+    assert re.fullmatch("[0-9a-f]{32}", before["hash"])
+    # What is 0 or false is shown too.
+    assert (before["shard"], before["seen"]) == (0, False)
+    assert {bit["isSet"] for bit in before["bits"]} == {False}
+    assert {bit["index"] // 512 for bit in before["bits"]} == {before["block"]}
+    other = "http://example.com?a=%31&b=2"
+    assert '"seen": false' in grpcurl.dedup("QueryAndAdd", filter="urls", key=other)
+    after = json.loads(grpcurl.filters("Explain", filter="urls", key=key))
+    bits = [bit | {"isSet": True} for bit in before["bits"]]
+    assert after == before | {"bits": bits, "seen": True}
 
 
 def test_errors_say_what_is_wrong(grpcurl: Grpcurl) -> None:
