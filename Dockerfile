@@ -10,14 +10,16 @@ COPY Cargo.toml Cargo.lock ./
 COPY server/Cargo.toml server/
 COPY server/src/filter/Cargo.toml server/src/filter/
 COPY server/tests/history/Cargo.toml server/tests/history/
+COPY server/tests/models/Cargo.toml server/tests/models/
 COPY client/Cargo.toml client/
 # Empty sources in the place of ours. The targets that a manifest lists by name would have to
 # exist as well, so they are taken out of it: what is asked of the dependencies is the same.
 # What became of the empty sources is removed, or Cargo would take it for newer than ours.
 RUN sed -i '/^\[\[.*\]\]$/,/^$/d' server/Cargo.toml server/src/filter/Cargo.toml client/Cargo.toml \
+        server/tests/models/Cargo.toml \
     && mkdir -p proto client/src \
     && touch proto/lib.rs server/src/lib.rs server/src/filter/lib.rs \
-        server/tests/history/lib.rs client/src/lib.rs \
+        server/tests/history/lib.rs server/tests/models/lib.rs client/src/lib.rs \
     && echo 'fn main() {}' > build.rs \
     && cargo build --release --locked --package seenset-server --package seenset-client \
     && cargo clean --release --package seenset-proto --package seenset-filter \
