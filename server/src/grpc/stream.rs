@@ -31,9 +31,9 @@ use crate::engine::{Call, Engine, Unsettled};
 pub const WINDOW_BYTES: u32 = 1 << 20;
 
 /// What is taken of a stream before others of its thread have their turn, its connection among
-/// them: a quarter of the window. So the answers to it are on their way, and the client sends
+/// them: three eighths of the window. So the answers to it are on their way, and the client sends
 /// what comes next, while the rest is answered; neither side waits for the other.
-const TURN_BYTES: usize = WINDOW_BYTES as usize / 4;
+const TURN_BYTES: usize = WINDOW_BYTES as usize / 8 * 3;
 
 /// What a batch counts for in a turn besides its message: even empty ones take time.
 const BATCH_BYTES: usize = 256;
