@@ -66,6 +66,8 @@ def test_list_shows_every_service(grpcurl: Grpcurl) -> None:
             "QueryAndAddBatch",
             "QueryAndAddStream",
             "QueryBatch",
+            "Remove",
+            "RemoveBatch",
             "Store",
         )
     ]
@@ -140,6 +142,19 @@ def test_the_filter_calls(grpcurl: Grpcurl) -> None:
     assert json.loads(grpcurl.filters("DeleteFilter", name="pages")) == {}
     gone = grpcurl.filters("GetFilter", name="pages", code=NOT_FOUND)
     assert "Code: NotFound" in gone
+
+
+def test_keys_are_removed_from_a_counting_filter(grpcurl: Grpcurl) -> None:
+    spec = {"capacity": 1000, "false_positive_rate": 1e-9, "counting": {}}
+    created = json.loads(grpcurl.filters("CreateFilter", name="fetched", spec=spec))["filter"]
+    assert created["spec"]["counting"] == {}
+    assert '"seen": false' in grpcurl.dedup("QueryAndAdd", filter="fetched", key="a")
+    assert '"removed": true' in grpcurl.dedup("Remove", filter="fetched", key="a")
+    assert '"removed": false' in grpcurl.dedup("Remove", filter="fetched", key="a")
+    assert '"seen": false' in grpcurl.dedup("QueryAndAdd", filter="fetched", key="a")
+    plain = grpcurl.dedup("Remove", key="a", code=64 + 9)
+    assert "Code: FailedPrecondition" in plain
+    assert "does not count" in plain
 
 
 def test_explain_shows_what_a_filter_makes_of_a_key(grpcurl: Grpcurl) -> None:

@@ -28,7 +28,7 @@ const KEY_TAG: u8 = (KEYS as u8) << 3 | LengthDelimited as u8;
 /// Lengths up to this are one byte, and an ASCII character.
 const MAX_SHORT: u8 = 0x7f;
 
-/// `QueryBatchRequest`, `AddBatchRequest`, `QueryAndAddBatchRequest` and
+/// `QueryBatchRequest`, `AddBatchRequest`, `QueryAndAddBatchRequest`, `RemoveBatchRequest` and
 /// `QueryAndAddStreamRequest`.
 #[derive(Debug, Clone, Default)]
 pub struct BatchRequest {
@@ -276,7 +276,8 @@ impl Decode for BatchRequest {
     }
 }
 
-/// `QueryBatchResponse`, `QueryAndAddBatchResponse` and `QueryAndAddStreamResponse`.
+/// `QueryBatchResponse`, `QueryAndAddBatchResponse` and `QueryAndAddStreamResponse`, and
+/// `RemoveBatchResponse`, which says `removed` in the place of `seen`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BatchResponse {
     /// Whether each key had been seen, in the order of the keys.

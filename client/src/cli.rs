@@ -50,6 +50,7 @@ async fn run(Args { global, command }: Args) -> Result<(), Failure> {
         Command::Query(keys) => keys::query(&global, &keys.keys).await,
         Command::Add(keys) => keys::add(&global, &keys.keys).await,
         Command::QueryAndAdd(keys) => keys::query_and_add(&global, &keys.keys).await,
+        Command::Remove(keys) => keys::remove(&global, &keys.keys).await,
         Command::Load(args) => load::run(&global, args).await,
         Command::Dedup(args) => dedup::run(&global, args).await,
         Command::Match(args) => matching::run(&global, args).await,

@@ -103,18 +103,21 @@ impl Client {
         present(call.name, response.seen)
     }
 
-    /// Marks `key` as seen. Once this is answered, every later query says so.
+    /// Marks `key` as seen. Once this is answered, every later query says so, until the key is
+    /// [removed](Self::remove).
     ///
     /// # Errors
     ///
     /// See [`Client`].
     pub async fn add(&self, key: &str) -> Result<(), Error> {
+        // A counting filter would count the key once more.
+        let request_id = request_id();
         self.call("Add", Repeat::Safe)
             .run(&self.options, |left| {
                 let request = v1::AddRequest {
                     filter: self.filter.to_string(),
                     key: key.to_owned(),
-                    request_id: String::new(),
+                    request_id: request_id.clone(),
                 };
                 let mut dedup = self.dedup();
                 async move { dedup.add(timed(request, left)).await }
@@ -147,6 +150,30 @@ impl Client {
         present(call.name, response.seen)
     }
 
+    /// Takes `key` out of a counting filter again, if it is there, and tells whether it was.
+    /// Remove only what was added: a key that is there by chance alone is taken for others, and
+    /// some of these may then be forgotten.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`]. A filter that does not count is `FAILED_PRECONDITION`.
+    pub async fn remove(&self, key: &str) -> Result<bool, Error> {
+        let call = self.call("Remove", Repeat::Safe);
+        let request_id = request_id();
+        let response = call
+            .run(&self.options, |left| {
+                let request = v1::RemoveRequest {
+                    filter: self.filter.to_string(),
+                    key: key.to_owned(),
+                    request_id: request_id.clone(),
+                };
+                let mut dedup = self.dedup();
+                async move { dedup.remove(timed(request, left)).await }
+            })
+            .await?;
+        present(call.name, response.removed)
+    }
+
     /// [`query`](Self::query) for many keys: one answer for each, in their order.
     ///
     /// # Errors
@@ -171,7 +198,7 @@ impl Client {
     pub async fn add_batch(&self, keys: impl Into<KeyBatch>) -> Result<(), Error> {
         let path = "/seenset.v1.DedupService/AddBatch";
         let call = self.call("AddBatch", Repeat::Safe);
-        let message = self.message(keys.into())?;
+        let message = self.message_with_id(keys.into())?;
         let _: v1::AddBatchResponse = self.run_batch(&call, path, message).await?;
         Ok(())
     }
@@ -190,6 +217,21 @@ impl Client {
         let message = self.message_with_id(keys)?;
         let response: v1::QueryAndAddBatchResponse = self.run_batch(&call, path, message).await?;
         one_for_each(call.name, expected, response.seen)
+    }
+
+    /// [`remove`](Self::remove) for many keys: one answer for each, in their order.
+    ///
+    /// # Errors
+    ///
+    /// As for [`remove`](Self::remove).
+    pub async fn remove_batch(&self, keys: impl Into<KeyBatch>) -> Result<Vec<bool>, Error> {
+        let keys = keys.into();
+        let expected = keys.len();
+        let path = "/seenset.v1.DedupService/RemoveBatch";
+        let call = self.call("RemoveBatch", Repeat::Safe);
+        let message = self.message_with_id(keys)?;
+        let response: v1::RemoveBatchResponse = self.run_batch(&call, path, message).await?;
+        one_for_each(call.name, expected, response.removed)
     }
 
     async fn run_batch<R>(
@@ -266,20 +308,20 @@ pub(crate) fn timed<T>(message: T, left: Duration) -> Request<T> {
 pub(crate) fn one_for_each(
     call: &'static str,
     expected: usize,
-    seen: Vec<bool>,
+    answers: Vec<bool>,
 ) -> Result<Vec<bool>, Error> {
-    if seen.len() == expected {
-        return Ok(seen);
+    if answers.len() == expected {
+        return Ok(answers);
     }
     Err(Error::Mismatch {
         call,
         expected,
-        actual: seen.len(),
+        actual: answers.len(),
     })
 }
 
-fn present(call: &'static str, seen: Option<bool>) -> Result<bool, Error> {
-    seen.ok_or(Error::Mismatch {
+fn present(call: &'static str, answer: Option<bool>) -> Result<bool, Error> {
+    answer.ok_or(Error::Mismatch {
         call,
         expected: 1,
         actual: 0,

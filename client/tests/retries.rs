@@ -99,6 +99,22 @@ async fn an_add_whose_answer_was_lost_is_repeated() {
 }
 
 #[tokio::test]
+async fn a_remove_whose_answer_was_lost_has_the_answer_of_the_first_try() {
+    let service = Service::start().await;
+    let client = service.client().await;
+    client.add_batch(["a", "b"]).await.unwrap();
+    service.state.lose_reply.store(1, SeqCst);
+    assert!(client.remove("a").await.unwrap());
+    assert!(!client.remove("a").await.unwrap());
+    service.state.lose_reply.store(1, SeqCst);
+    assert_eq!(
+        client.remove_batch(["a", "b"]).await.unwrap(),
+        [false, true]
+    );
+    assert_eq!(service.state.len(), 0);
+}
+
+#[tokio::test]
 async fn query_and_add_is_repeated_while_no_connection_can_be_made() {
     let mut service = Service::start().await;
     let client = service.client().await;

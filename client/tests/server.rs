@@ -90,7 +90,7 @@ async fn every_call_of_the_client() {
         false_positive_rate: 0.01,
         ..v1::FilterSpec::default()
     };
-    let created = client.create_filter("mine", spec).await.unwrap();
+    let created = client.create_filter("mine", spec.clone()).await.unwrap();
     assert_eq!(created.spec.unwrap().capacity, 1000);
     client.filter("mine").add("a").await.unwrap();
     assert_eq!(client.get_filter("mine").await.unwrap().keys_added, 1);
@@ -102,6 +102,16 @@ async fn every_call_of_the_client() {
         ("a", true)
     );
     assert!(!client.filter("mine").explain("b").await.unwrap().seen());
+    client.delete_filter("mine").await.unwrap();
+    let spec = v1::FilterSpec {
+        kind: Some(v1::filter_spec::Kind::Counting(v1::Counting {})),
+        ..spec
+    };
+    client.create_filter("mine", spec).await.unwrap();
+    let mine = client.filter("mine");
+    mine.add_batch(["a", "b"]).await.unwrap();
+    assert!(mine.remove("a").await.unwrap());
+    assert_eq!(mine.remove_batch(["a", "b"]).await.unwrap(), [false, true]);
     client.delete_filter("mine").await.unwrap();
     let error = client.filter("mine").query("a").await.unwrap_err();
     assert_eq!(error.code(), Some(Code::NotFound));
@@ -190,6 +200,26 @@ async fn every_command_of_the_program() {
     let list = String::from_utf8(list.stdout).unwrap();
     assert!(list.starts_with("default\n  for 1000000 keys"), "{list}");
     assert!(list.contains("\nmine\n  for 1000 keys"), "{list}");
+
+    let counting = "filter create fetched --capacity 1000 --kind counting";
+    let created = seenset(&server, &counting.split(' ').collect::<Vec<_>>());
+    let created = String::from_utf8(created.stdout).unwrap();
+    let kind = "fetched\n  counting, 0 counters saturated\n  for 1000 keys";
+    assert!(created.starts_with(kind), "{created}");
+    assert!(
+        seenset(&server, &["--filter=fetched", "add", "a"])
+            .status
+            .success()
+    );
+    let removed = seenset(&server, &["--filter=fetched", "remove", "a", "b"]);
+    assert_eq!(removed.stdout, b"removed\ta\nabsent\tb\n");
+    let refused = seenset(&server, &["remove", "a"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        seenset(&server, &["filter", "delete", "fetched"])
+            .status
+            .success()
+    );
 
     let stored = json(&server, &["--filter=mine", "store"]);
     assert_eq!(

@@ -3,7 +3,10 @@
 use arbitrary::Arbitrary;
 use seenset_server::{
     filter::hash::KeyHash,
-    store::{Batch, DataDirectory, FilterId, LogWriter, RequestId, Segment, StoreError},
+    store::{
+        Batch, Counted, DataDirectory, Direction, FilterId, LogWriter, RecordHead, RequestId,
+        Segment, StoreError,
+    },
 };
 
 /// The most steps of one log.
@@ -29,6 +32,8 @@ enum Step {
         filter: u8,
         version: u8,
         request: Option<u8>,
+        /// How the keys were counted: down or up, and how long before.
+        counted: Option<(bool, u8)>,
         hashes: u8,
     },
     /// The batch comes to the log.
@@ -58,17 +63,30 @@ impl Log {
                     filter,
                     version,
                     request,
+                    counted,
                     hashes,
                 } => {
-                    let request = request.map(|byte| RequestId([byte; 16]));
                     let hashes = (0..u64::from(hashes % 8)).map(|low| KeyHash { low, high: !low });
                     let hashes: Vec<KeyHash> = hashes.collect();
-                    let (filter, version) = (FilterId((*filter).into()), (*version).into());
+                    let version = u64::from(*version);
+                    let head = RecordHead {
+                        filter: FilterId((*filter).into()),
+                        version,
+                        request: request.map(|byte| RequestId([byte; 16])),
+                        counted: counted.map(|(is_down, before)| Counted {
+                            direction: if is_down {
+                                Direction::Down
+                            } else {
+                                Direction::Up
+                            },
+                            since: version.saturating_sub(1 + u64::from(before)),
+                        }),
+                    };
                     if !batch.fits(hashes.len(), MOST_BATCH_BYTES) {
                         write(&mut log, &mut batch)?;
                     }
                     let count = hashes.len();
-                    batch.push(filter, version, request.as_ref(), count, hashes.into_iter());
+                    batch.push(&head, count, hashes.into_iter());
                 }
                 Step::Write => write(&mut log, &mut batch)?,
                 Step::Sync => log.sync()?,

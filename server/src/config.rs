@@ -25,7 +25,7 @@ use crate::engine::{Durability, RequestLimits, Settings};
 use crate::filter::{
     hash::HashFunction,
     profile::KeyProfile,
-    spec::{Layout, SpecError, SpecRequest},
+    spec::{Kind, Layout, SpecError, SpecRequest},
 };
 
 /// The largest message, in bytes: as much as a server must be ready to hold for each call.
@@ -91,6 +91,11 @@ pub struct Config {
     #[arg(long, env = "SEENSET_LAYOUT", value_name = "LAYOUT", default_value_t = Layout::default())]
     #[serde(with = "values::text")]
     pub layout: Layout,
+
+    /// Kind of the default filter: plain, or counting (keys can be removed; four times the memory)
+    #[arg(long, env = "SEENSET_KIND", value_name = "KIND", default_value_t = Kind::default())]
+    #[serde(with = "values::text")]
+    pub kind: Kind,
 
     /// Hash of the default filter: siphash-1-3-128 (for any keys) or xxh3-128 (for keys that
     /// are trusted)
@@ -195,6 +200,7 @@ impl Default for Config {
             bit_count: None,
             hash_count: None,
             layout: Layout::default(),
+            kind: Kind::default(),
             hash_function: HashFunction::default(),
             key_profile: None,
             sort_query: false,
@@ -345,6 +351,7 @@ impl Config {
             layout: self.layout,
             hash_function: self.hash_function,
             key_profile: profile.transpose()?,
+            kind: self.kind,
         })
     }
 

@@ -84,6 +84,10 @@ bugs! {
     RequestNotLogged,
     /// What a request has won is not written again where the log is cut.
     RequestCutOff,
+    /// A start counts keys that the snapshots hold already.
+    CountedAgain,
+    /// A start counts what is behind a gap of the log.
+    GapPassedOver,
 }
 
 impl Bug {
@@ -168,6 +172,10 @@ mod tests {
             RequestCutOff => &[
                 "engine::tests::requests::a_repeated_request_gets_its_first_answer_also_after_crashes_and_stores",
             ],
+            CountedAgain => &[COUNTS],
+            GapPassedOver => {
+                &["engine::recovery::order::tests::the_next_server_goes_on_behind_the_gap"]
+            }
         }
     }
 
@@ -179,6 +187,9 @@ mod tests {
         "engine::tests::durability::a_kill_anywhere_loses_nothing_that_was_acknowledged";
     const ERRORS: &str =
         "engine::tests::disk_errors::no_error_of_the_disk_makes_a_false_acknowledgement";
+
+    const COUNTS: &str =
+        "engine::tests::counting::keys_are_there_as_often_as_they_were_added_after_power_cuts";
 
     pub(super) static PLANTED: LazyLock<Option<Bug>> = LazyLock::new(|| {
         let name = env::var(VARIABLE).ok()?;

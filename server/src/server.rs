@@ -395,6 +395,7 @@ fn log_filter(filter: &FilterStatus, what: &str) {
         hash_count = filter.spec.hash_count,
         layout = %filter.spec.layout,
         hash_function = %filter.spec.hash_function,
+        kind = %filter.spec.kind,
         memory_bytes = filter.memory_bytes,
         keys_added = filter.keys_added,
         predicted_false_positive_rate = filter.predicted_false_positive_rate,

@@ -8,10 +8,12 @@
 //! | `snapshot-2` | 2 | 1 | |
 //! | `log-1` | 2 | 1 | 1, as a killed server leaves it |
 //! | `snapshot-3` | 3 and 2 | 1 | 1, likewise |
+//! | `log-2` | 3 and 2 | 1 | 2, likewise |
 //!
 //! In each are the filters `default` and `classic` for 100 keys, and `https://example.com/1` to
 //! `/50` in both. Those from 41 on were added by requests of the id `again` where there is a log.
-//! From `snapshot-3` on there is a third, `urls`, with a key profile.
+//! From `snapshot-3` on there is a third, `urls`, with a key profile; from `log-2` on a fourth,
+//! `counted`, from which the keys from 16 to 25 were removed.
 //!
 //! When a format is raised: `SEENSET_KEEP_FORMAT=new cargo test -p seenset-server --test formats`
 //! keeps the present one in `formats/new`, to be given its name.
@@ -28,7 +30,8 @@ use std::{
 
 use seenset_server::{
     engine::{
-        Call, Durability, Engine, KeyProfile, Layout, Limits, RequestLimits, Settings, SpecRequest,
+        Call, Durability, Engine, KeyProfile, Kind, Layout, Limits, RequestLimits, Settings,
+        SpecRequest,
     },
     store::{DataDirectory, LOG_FORMAT, MANIFEST_FORMAT, SNAPSHOT_FORMAT},
 };
@@ -36,6 +39,8 @@ use seenset_server::{
 const FILTERS: [(&str, Layout); 2] = [("default", Layout::Blocked), ("classic", Layout::Classic)];
 /// The filter with a profile, in formats that have any.
 const URLS: &str = "urls";
+/// The filter that counts, likewise.
+const COUNTED: &str = "counted";
 
 /// So long that nothing but the tail of the log has what was added last.
 const INTERVAL: Durability = Durability::Interval(Duration::from_secs(3600));
@@ -145,6 +150,33 @@ async fn check_profile(engine: &Engine) {
     assert_eq!(engine.query_batch(URLS, unseen).await.unwrap(), [false; 10]);
 }
 
+/// The filter that counts: each key is there once, but for those that were removed.
+async fn check_counted(engine: &Engine) {
+    let status = engine.get_filter(COUNTED).await.unwrap();
+    assert_eq!((status.spec.kind, status.keys_added), (Kind::Counting, 40));
+    for round in 0..2 {
+        for (range, there) in [(1..=15, true), (16..=25, false), (26..=50, true)] {
+            let keys = keys(range);
+            let expected = vec![there && round == 0; keys.len()];
+            let removed = engine.remove_batch(COUNTED, keys).await.unwrap();
+            assert_eq!(removed, expected, "round {round}");
+        }
+    }
+    let status = engine.get_filter(COUNTED).await.unwrap();
+    assert_eq!((status.keys_added, status.fill_ratio), (0, 0.0));
+    for keys in [keys(1..=15), keys(26..=50)] {
+        engine.add_batch(COUNTED, keys).await.unwrap();
+    }
+}
+
+/// Whether a filter is among those of a format.
+fn has(format: &Path, filter: &str) -> bool {
+    fs::read_dir(format).unwrap().any(|file| {
+        let name = file.unwrap().file_name();
+        name.to_str().unwrap().starts_with(filter)
+    })
+}
+
 /// What a start makes of a directory that was left in some format.
 async fn check_filters(format: &Path) {
     let dir = tempfile::tempdir().unwrap();
@@ -164,12 +196,11 @@ async fn check_filters(format: &Path) {
             let key = format!("new at start {start}");
             assert!(!engine.query_and_add(filter, &key).await.unwrap(), "{case}");
         }
-        let has_profile = fs::read_dir(format).unwrap().any(|file| {
-            let name = file.unwrap().file_name();
-            name.to_str().unwrap().starts_with(URLS)
-        });
-        if has_profile {
+        if has(format, URLS) {
             check_profile(&engine).await;
+        }
+        if has(format, COUNTED) {
+            check_counted(&engine).await;
         }
         engine.store("").await.unwrap();
     }
@@ -209,17 +240,23 @@ async fn requests_in_a_log_of_the_past_are_known() {
 async fn the_present_format_is_one_of_these() {
     let dir = tempfile::tempdir().unwrap();
     let engine = recovered(dir.path(), INTERVAL).await;
-    let plain = FILTERS.map(|(filter, layout)| (filter, layout, None));
-    for (filter, layout, key_profile) in
-        plain
-            .into_iter()
-            .chain([(URLS, Layout::Blocked, profile())])
-    {
-        let request = SpecRequest {
-            layout,
-            key_profile,
-            ..SpecRequest::new(100, 0.001)
-        };
+    let spec = SpecRequest::new(100, 0.001);
+    let with_layout = |layout| SpecRequest {
+        layout,
+        ..spec.clone()
+    };
+    let with_profile = SpecRequest {
+        key_profile: profile(),
+        ..spec.clone()
+    };
+    let counting = SpecRequest {
+        kind: Kind::Counting,
+        // So exact that no key is taken for another.
+        ..SpecRequest::new(100, 1e-9)
+    };
+    let plain = FILTERS.map(|(filter, layout)| (filter, with_layout(layout)));
+    let others = [(URLS, with_profile), (COUNTED, counting)];
+    for (filter, request) in plain.into_iter().chain(others) {
         engine.create_filter(filter, request).await.unwrap();
         engine.add_batch(filter, keys(1..=20)).await.unwrap();
         engine.store(filter).await.unwrap();
@@ -234,6 +271,7 @@ async fn the_present_format_is_one_of_these() {
                 .unwrap();
         }
     }
+    engine.remove_batch(COUNTED, keys(16..=25)).await.unwrap();
     // While it is at work, as if it had been killed.
     let left = tempfile::tempdir().unwrap();
     copy(dir.path(), left.path());

@@ -132,6 +132,11 @@ pub(super) enum Command {
     /// Tell whether keys have been seen, and mark them: prints `seen` or `new`, a tab,
     /// the key.
     QueryAndAdd(Keys),
+    /// Take keys out of a counting filter again: prints `removed` or `absent`, a tab, the key.
+    ///
+    /// Remove only what was added: a key that is there by chance alone is taken for others, and
+    /// some of these may then be forgotten.
+    Remove(Keys),
     /// Mark every line of files as seen, and print a summary. Reads gzip and zstd as well.
     #[command(after_long_help = LINES_HELP)]
     Load(Load),
@@ -292,6 +297,9 @@ pub(super) struct Spec {
     /// What turns a key into bits.
     #[arg(long, value_enum, default_value_t)]
     pub(super) hash_function: HashFunctionArg,
+    /// What the filter can do besides.
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) kind: KindArg,
 }
 
 /// What keys become before they are hashed.
@@ -344,6 +352,16 @@ pub(super) enum HashFunctionArg {
     /// XXH3 with 128 bits: faster, for keys that are trusted.
     #[value(name = "xxh3-128")]
     Xxh3,
+}
+
+/// What a filter can do besides to tell what it has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(super) enum KindArg {
+    /// Nothing: what it has seen it has seen.
+    #[default]
+    Plain,
+    /// Keys can be removed; four times the memory.
+    Counting,
 }
 
 /// The arguments of `health`.

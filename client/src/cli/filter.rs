@@ -6,11 +6,11 @@ use prost_types::{Duration as ProtoDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    args::{FilterCommand, Global, HashFunctionArg, LayoutArg, Profile, Spec},
+    args::{FilterCommand, Global, HashFunctionArg, KindArg, LayoutArg, Profile, Spec},
     failure::Failure,
     output::Output,
 };
-use crate::v1;
+use crate::v1::{self, filter_spec::Kind};
 
 pub(super) async fn run(global: &Global, command: FilterCommand) -> Result<(), Failure> {
     let client = global.connect().await?;
@@ -66,6 +66,10 @@ fn request(spec: &Spec, profile: Profile) -> v1::FilterSpec {
         hash_count: spec.hash_count.unwrap_or_default(),
         layout: layout.into(),
         hash_function: hash_function.into(),
+        kind: match spec.kind {
+            KindArg::Plain => None,
+            KindArg::Counting => Some(Kind::Counting(v1::Counting {})),
+        },
         key_profile: profile.key_profile.map(|name| v1::KeyProfile {
             name,
             sort_query: profile.sort_query,
@@ -78,12 +82,13 @@ fn text(filter: &v1::Filter) -> String {
     let spec = filter.spec.clone().unwrap_or_default();
     let profile = spec.key_profile.as_ref().map(profile_text);
     format!(
-        "{}\n  for {} keys at a false-positive rate of {}\n  {}\
+        "{}\n  {}for {} keys at a false-positive rate of {}\n  {}\
          {} layout, {}, {} bits, {} for each key, {} bytes of memory\n  \
          {} keys added, {:.4} of the bits set, a rate of {:.3e} now\n  \
          version {}, stored up to version {} ({})\n  \
          durability {}{}, {} keys of requests remembered for {}",
         filter.name,
+        kind_text(filter),
         spec.capacity,
         spec.false_positive_rate,
         profile.unwrap_or_default(),
@@ -103,6 +108,17 @@ fn text(filter: &v1::Filter) -> String {
         filter.retry_keys,
         span(filter.retry_age).unwrap_or_else(|| "no time".to_owned()),
     )
+}
+
+/// Of a filter that is not plain: a line of its own.
+fn kind_text(filter: &v1::Filter) -> String {
+    match filter.spec.as_ref().and_then(|spec| spec.kind) {
+        None => String::new(),
+        Some(Kind::Counting(_)) => format!(
+            "counting, {} counters saturated\n  ",
+            filter.saturated_counters
+        ),
+    }
 }
 
 /// A line of its own.
@@ -127,6 +143,7 @@ fn json(filter: &v1::Filter) -> Value {
         "hash_count": spec.hash_count,
         "layout": layout_name(&spec),
         "hash_function": hash_function_name(&spec),
+        "kind": kind_name(&spec),
         "key_profile": spec.key_profile.as_ref().map(|profile| json!({
             "name": profile.name,
             "sort_query": profile.sort_query,
@@ -136,6 +153,7 @@ fn json(filter: &v1::Filter) -> Value {
         "keys_added": filter.keys_added,
         "fill_ratio": filter.fill_ratio,
         "predicted_false_positive_rate": filter.predicted_false_positive_rate,
+        "saturated_counters": spec.kind.map(|Kind::Counting(_)| filter.saturated_counters),
         "version": filter.version,
         "create_time": time(filter.create_time),
         "last_store_time": time(filter.last_store_time),
@@ -152,6 +170,13 @@ fn layout_name(spec: &v1::FilterSpec) -> &'static str {
         v1::Layout::Blocked => "blocked",
         v1::Layout::Classic => "classic",
         v1::Layout::Unspecified => "unknown",
+    }
+}
+
+fn kind_name(spec: &v1::FilterSpec) -> &'static str {
+    match spec.kind {
+        None => "plain",
+        Some(Kind::Counting(_)) => "counting",
     }
 }
 

@@ -1,4 +1,4 @@
-//! `query`, `add` and `query-and-add`: keys given as arguments.
+//! `query`, `add`, `query-and-add` and `remove`: keys given as arguments.
 
 use serde_json::json;
 
@@ -34,6 +34,20 @@ pub(super) async fn add(global: &Global, keys: &[String]) -> Result<(), Failure>
             output.line(
                 || format!("added\t{key}"),
                 || json!({"key": key, "added": true}),
+            )?;
+        }
+    }
+    output.finish()
+}
+
+pub(super) async fn remove(global: &Global, keys: &[String]) -> Result<(), Failure> {
+    let client = global.connect().await?;
+    let mut output = Output::new(global.output);
+    for keys in keys.chunks(BATCH_KEYS) {
+        for (key, removed) in keys.iter().zip(client.remove_batch(keys).await?) {
+            output.line(
+                || format!("{}\t{key}", if removed { "removed" } else { "absent" }),
+                || json!({"key": key, "removed": removed}),
             )?;
         }
     }

@@ -1,19 +1,19 @@
 //! `plan`: the size of a filter, computed here by the same code as the server's.
 
-use seenset_filter::spec::{FilterSpec, HashFunction, Layout, SpecRequest};
+use seenset_filter::spec::{FilterSpec, HashFunction, Kind, Layout, SpecRequest};
 use serde_json::json;
 
 use super::{
-    args::{Global, HashFunctionArg, LayoutArg, Spec},
+    args::{Global, HashFunctionArg, KindArg, LayoutArg, Spec},
     failure::Failure,
     output::Output,
 };
 
 pub(super) fn run(global: &Global, spec: &Spec) -> Result<(), Failure> {
-    let layouts = match spec.layout {
-        None => Layout::ALL.to_vec(),
-        Some(LayoutArg::Blocked) => vec![Layout::Blocked],
-        Some(LayoutArg::Classic) => vec![Layout::Classic],
+    let layouts = match (spec.layout, spec.kind) {
+        (None, KindArg::Plain) => Layout::ALL.to_vec(),
+        (None, KindArg::Counting) | (Some(LayoutArg::Blocked), _) => vec![Layout::Blocked],
+        (Some(LayoutArg::Classic), _) => vec![Layout::Classic],
     };
     let plans = layouts
         .into_iter()
@@ -39,6 +39,10 @@ fn request(spec: &Spec, layout: Layout) -> SpecRequest {
             HashFunctionArg::SipHash => HashFunction::SipHash13_128,
             HashFunctionArg::Xxh3 => HashFunction::Xxh3_128,
         },
+        kind: match spec.kind {
+            KindArg::Plain => Kind::Plain,
+            KindArg::Counting => Kind::Counting,
+        },
         key_profile: None,
     }
 }
@@ -49,7 +53,11 @@ fn bits_per_key(plan: &FilterSpec) -> f64 {
 
 fn text(plan: &FilterSpec) -> String {
     format!(
-        "{}: n = {}, p = {}: m = {} bits ({} bytes), k = {}, {:.2} bits per key",
+        "{}{}: n = {}, p = {}: m = {} bits ({} bytes), k = {}, {:.2} bits per key",
+        match plan.kind {
+            Kind::Plain => "",
+            Kind::Counting => "counting, ",
+        },
         plan.layout,
         plan.capacity,
         plan.false_positive_rate,
@@ -62,6 +70,7 @@ fn text(plan: &FilterSpec) -> String {
 
 fn json(plan: &FilterSpec) -> serde_json::Value {
     json!({
+        "kind": plan.kind.name(),
         "layout": plan.layout.name(),
         "capacity": plan.capacity,
         "false_positive_rate": plan.false_positive_rate,

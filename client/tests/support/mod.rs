@@ -38,6 +38,8 @@ use tonic::{Request, Response, Status, Streaming, transport::Server};
 pub struct State {
     /// The filters and keys, and the ids of the requests that have won them.
     seen: Mutex<HashMap<(String, String), String>>,
+    /// Those that were removed, and the ids of the requests that did it.
+    removed: Mutex<HashMap<(String, String), String>>,
     /// Calls that reached the service.
     pub calls: AtomicUsize,
     /// So many calls answer UNAVAILABLE.
@@ -96,6 +98,19 @@ impl State {
             }
         };
         keys.iter().map(mark).collect()
+    }
+
+    fn remove(&self, filter: &str, keys: &[String], request_id: &str) -> Vec<bool> {
+        let (mut seen, mut removed) = (self.seen.lock().unwrap(), self.removed.lock().unwrap());
+        let remove = |key: &String| {
+            let entry = (filter.to_owned(), key.clone());
+            if seen.remove(&entry).is_some() {
+                removed.insert(entry, request_id.to_owned());
+                return true;
+            }
+            !request_id.is_empty() && removed.get(&entry).is_some_and(|by| by == request_id)
+        };
+        keys.iter().map(remove).collect()
     }
 
     /// Runs a call: fails it before or after `apply`, as the counters say.
@@ -219,6 +234,36 @@ impl DedupService for Fake {
         let apply = || self.0.mark(&filter, &keys, &request_id);
         let seen = self.0.run(&keys, apply).await?;
         Ok(Response::new(v1::QueryAndAddBatchResponse { seen }))
+    }
+
+    async fn remove(
+        &self,
+        request: Request<v1::RemoveRequest>,
+    ) -> Result<Response<v1::RemoveResponse>, Status> {
+        let v1::RemoveRequest {
+            filter,
+            key,
+            request_id,
+        } = request.into_inner();
+        let keys = [key];
+        let apply = || self.0.remove(&filter, &keys, &request_id);
+        let removed = self.0.run(&keys, apply).await?;
+        let removed = removed.first().copied();
+        Ok(Response::new(v1::RemoveResponse { removed }))
+    }
+
+    async fn remove_batch(
+        &self,
+        request: Request<v1::RemoveBatchRequest>,
+    ) -> Result<Response<v1::RemoveBatchResponse>, Status> {
+        let v1::RemoveBatchRequest {
+            filter,
+            keys,
+            request_id,
+        } = request.into_inner();
+        let apply = || self.0.remove(&filter, &keys, &request_id);
+        let removed = self.0.run(&keys, apply).await?;
+        Ok(Response::new(v1::RemoveBatchResponse { removed }))
     }
 
     type QueryAndAddStreamStream =

@@ -21,8 +21,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Over the memory of a filter of so many MiB, which has been mapped since then.
-    pub fn new(mapped_before: &[Range<usize>], mib: usize) -> Self {
+    /// Over the memory of a filter of so many bytes, which has been mapped since then.
+    pub fn new(mapped_before: &[Range<usize>], bytes: usize) -> Self {
         let new = |range: Range<usize>| {
             let overlaps = mapped_before
                 .iter()
@@ -36,7 +36,6 @@ impl Limit {
                 }
             })
         };
-        let bytes = mib << 20;
         let large = mapped().into_iter().map(new);
         let large = large.filter(|range| range.len() >= bytes);
         #[allow(unsafe_code, reason = "the engine gives its memory to nobody")]

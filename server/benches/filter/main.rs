@@ -1,4 +1,5 @@
-//! What a key costs in memory: `cargo bench -p seenset-server --bench filter [-- MIB... [huge]]`.
+//! What a key costs in memory: `cargo bench -p seenset-server --bench filter [-- MIB... [huge]]`;
+//! what it costs in filters of other kinds: `-- kinds [MIB...]`.
 //!
 //! Filters of 1 MiB, 64 MiB, 1 GiB and 4 GiB (or those given), half of their bits set, keys of
 //! 60 bytes. seenset's engine, one call for each key and in batches of 1,000, against the
@@ -8,6 +9,9 @@
 //! (its keys hashed one by one, several at once, and by a hash that is not keyed). The limit is
 //! taken in the memory of seenset's filter, for how fast memory is differs from one allocation
 //! to the next. Last, how much more two threads do than one.
+//!
+//! Kinds are held against a plain filter of so many MiB, in batches of 1,000: they have as many
+//! bits, or counters in their place.
 //!
 //! All contenders take the same keys in turns, so that what the machine does besides falls on
 //! all of them alike; what counts is the ratios within one run. The keys are read once before
@@ -20,6 +24,7 @@
 )]
 
 mod allocator;
+mod kinds;
 mod limit;
 mod ours;
 mod turns;
@@ -61,6 +66,12 @@ fn main() {
     };
     let count = BATCH * BATCHES * ROUNDS;
     let (new, absent) = (keys("new", count), keys("absent", count));
+    if env::args().any(|arg| arg == "kinds") {
+        sizes
+            .into_iter()
+            .for_each(|mib| kinds::compare(mib, &new, &absent));
+        return;
+    }
     let of_two = keys("two", two_threads::KEYS);
     for mib in sizes {
         println!("\n{mib} MiB, half full; ns a key");

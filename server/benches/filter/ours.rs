@@ -5,7 +5,11 @@ use std::time::SystemTime;
 use futures_util::FutureExt;
 use seenset_server::{
     engine::{Durability, Engine, Limits, RequestLimits, Settings},
-    filter::{hash::Secret, shape::Shape, spec::SpecRequest},
+    filter::{
+        hash::Secret,
+        shape::Shape,
+        spec::{Kind, SpecRequest},
+    },
     store::{DataDirectory, FilterId, ShardState, SnapshotFiles, SnapshotHeader},
 };
 
@@ -23,14 +27,21 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// A filter half of whose bits are set: restored from a snapshot that says so.
+    /// A plain filter of so many MiB, half of whose bits are set.
     pub fn new(mib: usize) -> Self {
+        Self::of(Kind::Plain, mib)
+    }
+
+    /// A filter with the bits of so many MiB, half of which are set: restored from a snapshot that
+    /// says so.
+    pub fn of(kind: Kind, mib: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(dir.path()).unwrap();
         let spec = SpecRequest {
             bit_count: Some((mib as u64) << 23),
             hash_count: Some(HASH_COUNT),
             false_positive_rate: None,
+            kind,
             ..SpecRequest::new((mib as u64) << 19, 0.5)
         };
         let header = SnapshotHeader {
@@ -44,7 +55,12 @@ impl Ours {
             store_time: SystemTime::now(),
         };
         let shape = Shape::of(&header.spec);
-        let mut random = words(shape.shard_words() * 100_000);
+        // Of counters, half stand at 1.
+        let mask = match kind {
+            Kind::Plain => u64::MAX,
+            Kind::Counting => u64::MAX / 15,
+        };
+        let mut random = words(shape.shard_words() * 100_000).map(|word| word & mask);
         let shards: Vec<usize> = (0..shape.shard_count()).collect();
         let written = directory
             .write_snapshot(&header, &shards, |_, to| {
@@ -83,7 +99,10 @@ impl Ours {
         runtime.block_on(engine.recover(None)).unwrap();
         Self {
             engine,
-            limit: Limit::new(&mapped_before, mib),
+            limit: Limit::new(
+                &mapped_before,
+                shape.shard_bytes() as usize * shape.shard_count(),
+            ),
             _dir: dir,
         }
     }

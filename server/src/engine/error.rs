@@ -28,6 +28,15 @@ pub enum EngineError {
         /// The name asked for.
         name: FilterName,
     },
+    /// A filter whose keys are there for good.
+    #[error(
+        "the filter \"{name}\" does not count, so that no key can be removed from it: make one \
+         whose spec has counting"
+    )]
+    NotCounting {
+        /// The filter's name.
+        name: FilterName,
+    },
     /// A filter of another spec has the name.
     #[error(
         "a filter named \"{name}\" exists with another spec: {}",
@@ -186,13 +195,14 @@ fn shown(spec: &FilterSpec) -> String {
     let profile = profile.map_or_else(|| "none".to_owned(), ToString::to_string);
     format!(
         "capacity {}, false_positive_rate {}, bit_count {}, hash_count {}, layout {}, \
-         hash_function {}, key_profile {}",
+         hash_function {}, kind {}, key_profile {}",
         spec.capacity,
         spec.false_positive_rate,
         spec.bit_count,
         spec.hash_count,
         spec.layout,
         spec.hash_function,
+        spec.kind,
         profile
     )
 }

@@ -9,7 +9,7 @@
 //! # Versions
 //!
 //! Each call that changes anything gets a version, one more than the call before, when it finds
-//! the first bit to set. A shard keeps the greatest version of the calls that changed it,
+//! the first bit to set (in a filter that counts, under each lock: `guarded/counting.rs`). A shard keeps the greatest version of the calls that changed it,
 //! noted under its lock together with the bits. From this follows:
 //!
 //! * Whoever finds a key in a shard rests on no later version than the shard's. So an answer
@@ -21,6 +21,7 @@
 
 mod batch;
 mod bit_by_bit;
+mod counting;
 mod explain;
 mod shards;
 mod snapshots;
@@ -43,6 +44,7 @@ pub use self::{
 };
 
 use self::{
+    counting::{Action, Counting},
     shards::{Shard, Shards},
     snapshots::Turns,
 };
@@ -59,10 +61,10 @@ use crate::{
         hash::{KeyHash, KeyHasher, Secret},
         shape::Shape,
         sizing,
-        spec::FilterSpec,
+        spec::{FilterSpec, Kind},
     },
     planted::Bug,
-    store::{FilterId, FilterName, RequestId},
+    store::{FilterId, FilterName, RecordHead, RequestId},
 };
 
 /// A filter behind locks, and what is known of its last snapshot.
@@ -77,6 +79,8 @@ pub struct GuardedFilter {
     create_time: SystemTime,
     shards: Shards,
     prefetcher: Prefetcher,
+    /// Of a filter that counts.
+    counting: Option<Counting>,
     /// That of the last call that changed anything. Each such call writes it: not in the line of
     /// what all read.
     version: CachePadded<AtomicU64>,
@@ -107,6 +111,15 @@ pub struct Answer<T> {
     pub rests_on: u64,
 }
 
+impl<T> Answer<T> {
+    fn map<U>(self, map: impl FnOnce(T) -> U) -> Answer<U> {
+        Answer {
+            value: map(self.value),
+            rests_on: self.rests_on,
+        }
+    }
+}
+
 /// A filter as it is at one moment.
 #[derive(Debug, Clone)]
 pub struct FilterStatus {
@@ -116,8 +129,11 @@ pub struct FilterStatus {
     pub spec: FilterSpec,
     /// The memory that it takes once all of it has been touched.
     pub memory_bytes: u64,
-    /// Keys added that were new.
+    /// Keys added that were new, without those that were removed.
     pub keys_added: u64,
+    /// Of a filter that counts: the counters that stay as they are, for they have come to their
+    /// greatest value.
+    pub saturated_counters: u64,
     /// The share of bits that are set.
     pub fill_ratio: f64,
     /// The rate that is to be expected at this fill.
@@ -148,6 +164,7 @@ impl GuardedFilter {
         budget: &Arc<MemoryBudget>,
     ) -> Result<Self, EngineError> {
         let shape = Shape::of(&spec);
+        let counting = (spec.kind == Kind::Counting).then(Counting::default);
         let memory = budget
             .reserve(region::region_bytes(&shape))
             .map_err(EngineError::OverBudget)?;
@@ -166,6 +183,7 @@ impl GuardedFilter {
             create_time,
             shards: Shards::new(words),
             prefetcher,
+            counting,
             version: AtomicU64::new(0).into(),
             counters: Counters::default(),
             memory,
@@ -177,7 +195,11 @@ impl GuardedFilter {
 
     /// Has what is added from now on go to a log. To be called before anything is.
     pub fn set_log(&mut self, journal: &Journal) {
-        self.log = Some(journal.filter(self.id, *self.version.get_mut()));
+        let version = *self.version.get_mut();
+        self.log = Some(journal.filter(self.id, version));
+        if let Some(counting) = &mut self.counting {
+            counting.since = version;
+        }
     }
 
     /// The log, if an answer that rests on a version has to wait for it.
@@ -216,10 +238,33 @@ impl GuardedFilter {
         if id.is_empty() {
             return Ok(None);
         }
-        // Under the filter's secret, like its keys: nobody can choose ids that meet.
+        requests.begin(self.id, self.request_id(id))
+    }
+
+    /// As [`Self::begin`] for a request that removes keys: one that adds some is another, whatever
+    /// its callers call the two.
+    ///
+    /// # Errors
+    ///
+    /// As [`Requests::begin`].
+    pub fn begin_removal<'a>(
+        &self,
+        requests: &'a Requests,
+        id: &str,
+    ) -> Result<Option<Turn<'a>>, EngineError> {
+        if id.is_empty() {
+            return Ok(None);
+        }
+        let RequestId(id) = self.request_id(id);
+        requests.begin(self.id, RequestId(id.map(|byte| !byte)))
+    }
+
+    /// Under the filter's secret, like its keys: nobody can choose ids that meet.
+    #[inline]
+    fn request_id(&self, id: &str) -> RequestId {
         let KeyHash { low, high } = self.hasher.hash(id.as_bytes());
         let id = u128::from(low) | (u128::from(high) << 64);
-        requests.begin(self.id, RequestId(id.to_le_bytes()))
+        RequestId(id.to_le_bytes())
     }
 
     /// Whether keys are brought into a canonical form before they are hashed.
@@ -254,28 +299,40 @@ impl GuardedFilter {
 
     /// Whether a key had been seen before this call, which adds it.
     pub fn query_and_add(&self, key: &[u8], change: Change<'_>) -> Answer<bool> {
-        let seen = self.insert(self.hash(key), change);
+        let hash = self.hash(key);
+        let seen = match &self.counting {
+            None => self.insert(hash, change),
+            Some(counting) => self.count(counting, hash, Action::QueryAndAdd, change),
+        };
         self.counters.count(1, usize::from(seen.value));
         seen
     }
 
     /// Adds a key.
-    pub fn add(&self, key: &[u8], room: Option<Room<'_>>) -> Answer<()> {
-        let change = Change { room, turn: None };
-        let Answer { rests_on, .. } = self.insert(self.hash(key), change);
-        Answer {
-            value: (),
-            rests_on,
-        }
+    pub fn add(&self, key: &[u8], change: Change<'_>) -> Answer<()> {
+        let hash = self.hash(key);
+        let added = match &self.counting {
+            None => self.insert(hash, change),
+            Some(counting) => self.count(counting, hash, Action::Add, change),
+        };
+        added.map(|_| ())
+    }
+
+    /// Whether a call that adds a key may do it once more when it is repeated, so that calls of
+    /// one request have to take turns.
+    pub fn counts(&self) -> bool {
+        self.counting.is_some()
     }
 
     #[inline]
     fn contains(&self, hash: KeyHash) -> Answer<bool> {
         let shard = self.shards.read(self.shape.shard(hash));
         let value = self.shape.contains(&shard.words, hash);
+        // That a key is not there may rest on its removal.
+        let rests = value || self.counts();
         Answer {
             value,
-            rests_on: match value && !Bug::SeenWithoutWaiting.is_planted() {
+            rests_on: match rests && !Bug::SeenWithoutWaiting.is_planted() {
                 true => shard.state.version,
                 false => 0,
             },
@@ -322,20 +379,39 @@ impl GuardedFilter {
         count: usize,
         hashes: impl Iterator<Item = KeyHash> + Clone,
     ) {
+        self.remember(turn, hashes.clone());
+        if let (Some(log), Some(mut room)) = (&self.log, room) {
+            let head = self.record_head(turn, version);
+            log.append(&mut room, &head, count, hashes);
+        }
+    }
+
+    /// Hands hashes over to the memory of the request, if there is one.
+    #[inline]
+    fn remember(&self, turn: Option<&Turn<'_>>, hashes: impl Iterator<Item = KeyHash>) {
         if let Some(turn) = turn {
             let segment = self.log.as_ref().map_or(0, FilterLog::segment);
-            turn.win(hashes.clone().collect(), segment);
+            turn.win(hashes.collect(), segment);
         }
-        if let (Some(log), Some(room)) = (&self.log, room) {
-            let id = turn.map(Turn::id);
-            let id = id.filter(|_| !Bug::RequestNotLogged.is_planted());
-            log.append(room, version, id.as_ref(), count, hashes);
+    }
+
+    /// What is logged of a version, beside the hashes.
+    #[inline]
+    fn record_head(&self, turn: Option<&Turn<'_>>, version: u64) -> RecordHead {
+        let request = turn.map(Turn::id);
+        RecordHead {
+            request: request.filter(|_| !Bug::RequestNotLogged.is_planted()),
+            ..RecordHead::added(self.id, version)
         }
     }
 
     /// Whether keys that were found where the latest change is of a version are in the log for
     /// certain, although that cannot be written at present.
     pub fn is_certain<'a>(&self, version: u64, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        // Where keys are removed, that one was added says nothing of how it is now.
+        if self.counts() {
+            return false;
+        }
         let hashes = keys.into_iter().map(|key| self.hash(key));
         let log = self.log.as_ref();
         log.is_some_and(|log| log.is_certain(version, hashes))
@@ -365,6 +441,7 @@ impl GuardedFilter {
             spec: self.spec.clone(),
             memory_bytes: self.memory.bytes(),
             keys_added,
+            saturated_counters: self.counting.as_ref().map_or(0, Counting::saturated),
             fill_ratio,
             predicted_false_positive_rate: sizing::false_positive_rate_at_fill(
                 &self.shape,

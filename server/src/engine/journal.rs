@@ -31,7 +31,7 @@ use self::{
 use super::{EngineError, requests::Remembered};
 use crate::{
     filter::hash::KeyHash,
-    store::{FilterId, LogWriter, RequestId, StoreError},
+    store::{FilterId, LogWriter, RecordHead, StoreError},
 };
 
 /// What must have happened to a change before the answer to it leaves.
@@ -148,16 +148,16 @@ impl Journal {
         self.shared.segment()
     }
 
-    /// Reserves room in the log for a call that may add so many keys: to be done before it adds
-    /// any, or there might be bits that the log has no room for. Waits for room that is being
-    /// made.
+    /// Reserves room in the log for a call that may add so many keys, with so many versions: to
+    /// be done before it adds any, or there might be bits that the log has no room for. Waits for
+    /// room that is being made.
     ///
     /// # Errors
     ///
     /// What keeps the log from being written, or from getting longer.
-    pub async fn reserve(&self, keys: usize) -> Result<Room<'_>, EngineError> {
+    pub async fn reserve(&self, keys: usize, versions: usize) -> Result<Room<'_>, EngineError> {
         loop {
-            if let Some(room) = self.try_reserve(keys)? {
+            if let Some(room) = self.try_reserve(keys, versions)? {
                 return Ok(room);
             }
             let lanes = &self.shared.lanes;
@@ -165,7 +165,7 @@ impl Journal {
             // From here on no change is missed.
             more.as_mut().enable();
             let _waiting = lanes.wait();
-            match self.try_reserve(keys)? {
+            match self.try_reserve(keys, versions)? {
                 Some(room) => return Ok(room),
                 None => more.await,
             }
@@ -187,9 +187,12 @@ impl Journal {
         let lanes = &self.shared.lanes;
         // Several calls may have won more than there is room for at once.
         for hashes in hashes.chunks(lanes.hashes_of_a_record()) {
-            let room = self.reserve(hashes.len()).await?;
-            let (count, hashes) = (hashes.len(), hashes.iter().copied());
-            lanes.append(room, *filter, 0, Some(request), count, hashes);
+            let mut room = self.reserve(hashes.len(), 1).await?;
+            let head = RecordHead {
+                request: Some(*request),
+                ..RecordHead::added(*filter, 0)
+            };
+            lanes.append(&mut room, &head, hashes.len(), hashes.iter().copied());
             self.shared.wake();
         }
         Ok(())
@@ -204,11 +207,11 @@ impl Journal {
         self.shared.flush(None)
     }
 
-    fn try_reserve(&self, keys: usize) -> Result<Option<Room<'_>>, EngineError> {
+    fn try_reserve(&self, keys: usize, versions: usize) -> Result<Option<Room<'_>>, EngineError> {
         let shared = &self.shared;
         shared.check()?;
         if !shared.is_full.load(Ordering::Acquire)
-            && let Some(room) = shared.lanes.reserve(keys)
+            && let Some(room) = shared.lanes.reserve(keys, versions)
         {
             return Ok(Some(room));
         }
@@ -238,19 +241,22 @@ impl Drop for Journal {
 }
 
 impl FilterLog {
-    /// Hands over so many hashes, which a call of a version has added, and for which room was
+    /// Hands over so many hashes, which a call of a version has changed, and for which room was
     /// reserved.
     pub fn append(
         &self,
-        room: Room<'_>,
-        version: u64,
-        request: Option<&RequestId>,
+        room: &mut Room<'_>,
+        head: &RecordHead,
         count: usize,
         hashes: impl Iterator<Item = KeyHash>,
     ) {
-        let lanes = &self.shared.lanes;
-        lanes.append(room, self.filter, version, request, count, hashes);
+        self.shared.lanes.append(room, head, count, hashes);
         self.shared.wake();
+    }
+
+    /// Calls with more hashes than this have several records.
+    pub fn hashes_of_a_record(&self) -> usize {
+        self.shared.lanes.hashes_of_a_record()
     }
 
     /// As [`Journal::segment`].

@@ -52,7 +52,7 @@ pub use crate::{
     filter::{
         hash::KeyHash,
         profile::KeyProfile,
-        spec::{FilterSpec, HashFunction, Layout, SpecRequest},
+        spec::{FilterSpec, HashFunction, Kind, Layout, SpecRequest},
     },
     store::{FilterName, Oddities, Torn},
 };
@@ -116,7 +116,7 @@ impl Settings {
 
 /// What the keys of a batch are for.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum Purpose {
     Ask,
     Change,
 }
@@ -219,7 +219,7 @@ impl Engine {
         let ask = |inner: &Inner, call: Call<'_>, keys: &_, _: Option<Room<'_>>| {
             inner.ask(call.filter, |filter| filter.query_batch(keys))
         };
-        let (answer, keys) = self.batch(filter.into(), keys, Kind::Ask, ask).await?;
+        let (answer, keys) = self.batch(filter.into(), keys, Purpose::Ask, ask).await?;
         if let Err(error) = answer.settled().await {
             let keys = keys.iter().zip(&answer.value);
             let seen = keys.filter(|(_, seen)| **seen).map(|(key, _)| key);
@@ -231,7 +231,7 @@ impl Engine {
     }
 
     /// Adds the keys: all of them or, if the engine is closed, none. Safe to repeat, with an id
-    /// or without.
+    /// or without; in a filter that counts with an id alone.
     ///
     /// # Errors
     ///
@@ -242,9 +242,31 @@ impl Engine {
         keys: impl Keys,
     ) -> Result<(), EngineError> {
         let change = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
-            inner.change(call.filter, |filter| filter.add_batch(keys, room))
+            inner.add_in_turn(call, room, |filter, change| filter.add_batch(keys, change))
         };
-        let (answer, _) = self.batch(call.into(), keys, Kind::Change, change).await?;
+        let (answer, _) = self
+            .batch(call.into(), keys, Purpose::Change, change)
+            .await?;
+        answer.settle().await
+    }
+
+    /// Takes the keys out that are there, of a filter that counts. Tells of each whether it was
+    /// taken out, or has been by a call of the same id.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::remove`].
+    pub async fn remove_batch(
+        &self,
+        call: impl Into<Call<'_>>,
+        keys: impl Keys,
+    ) -> Result<Vec<bool>, EngineError> {
+        let remove = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
+            inner.begin_remove(call, keys, room)
+        };
+        let (answer, _) = self
+            .batch(call.into(), keys, Purpose::Change, remove)
+            .await?;
         answer.settle().await
     }
 
@@ -279,7 +301,9 @@ impl Engine {
                 filter.query_and_add_batch(keys, change)
             })
         };
-        let (answer, _) = self.batch(call.into(), keys, Kind::Change, change).await?;
+        let (answer, _) = self
+            .batch(call.into(), keys, Purpose::Change, change)
+            .await?;
         Ok(answer)
     }
 
@@ -289,19 +313,19 @@ impl Engine {
         &self,
         call: Call<'_>,
         keys: K,
-        kind: Kind,
+        purpose: Purpose,
         answer: fn(&Inner, Call<'_>, &K, Option<Room<'_>>) -> Result<T, EngineError>,
     ) -> Result<(T, K), EngineError> {
         let inner = &self.inner;
         let weight = inner.limits.check_batch(&keys)?;
         inner.limits.check_request_id(call.request_id)?;
-        let may_add = match kind {
-            Kind::Ask => None,
-            Kind::Change => Some(weight.keys),
+        let may_add = match purpose {
+            Purpose::Ask => None,
+            Purpose::Change => Some(weight.keys),
         };
         let has_profile = || inner.find(call.filter, GuardedFilter::has_profile);
         if weight.is_light() && (weight.is_light_with_profile() || !has_profile()?) {
-            let room = inner.room(may_add).await?;
+            let room = inner.room(call.filter, may_add).await?;
             return Ok((answer(inner, call, &keys, room)?, keys));
         }
         // Before it waits for a worker.
@@ -309,7 +333,7 @@ impl Engine {
         let (inner, runtime) = (inner.clone(), Handle::current());
         let [filter, request_id] = [call.filter, call.request_id].map(str::to_owned);
         let work = move || {
-            let room = runtime.block_on(inner.room(may_add))?;
+            let room = runtime.block_on(inner.room(&filter, may_add))?;
             let call = Call {
                 filter: &filter,
                 request_id: &request_id,
@@ -365,17 +389,8 @@ impl Inner {
         self.find(name, |filter| unsettled(filter, ask(filter)))
     }
 
-    /// Changes a filter of a name in a request, if the engine is open.
-    fn change<T>(
-        &self,
-        name: &str,
-        change: impl FnOnce(&GuardedFilter) -> Answer<T>,
-    ) -> Result<Unsettled<T>, EngineError> {
-        let _pass = self.gate.pass()?;
-        self.ask(name, change)
-    }
-
-    /// As [`Self::change`], in the turn of the call's id.
+    /// Changes a filter of a name in a request, if the engine is open, in the turn of the call's
+    /// id.
     fn change_in_turn<T>(
         &self,
         call: Call<'_>,
@@ -390,10 +405,48 @@ impl Inner {
         })?
     }
 
-    /// Room in the log, if there is one, for a call that may add so many keys.
-    async fn room(&self, keys: Option<usize>) -> Result<Option<Room<'_>>, EngineError> {
+    /// Removes keys from a filter of a name in a request, if it counts.
+    fn begin_remove(
+        &self,
+        call: Call<'_>,
+        keys: &impl Keys,
+        room: Option<Room<'_>>,
+    ) -> Result<Unsettled<Vec<bool>>, EngineError> {
+        let _pass = self.gate.pass()?;
+        self.find(call.filter, |filter| {
+            let turn = filter.begin_removal(&self.requests, call.request_id)?;
+            let name = || filter.name().clone();
+            let answer = filter.remove_batch(keys, Change { room, turn });
+            let answer = answer.ok_or_else(|| EngineError::NotCounting { name: name() })?;
+            Ok(unsettled(filter, answer))
+        })?
+    }
+
+    /// As [`Self::change_in_turn`] for a call that adds keys and does not ask for them: it has a
+    /// turn only where keys are counted, for else it may be repeated without.
+    fn add_in_turn(
+        &self,
+        call: Call<'_>,
+        room: Option<Room<'_>>,
+        add: impl FnOnce(&GuardedFilter, Change<'_>) -> Answer<()>,
+    ) -> Result<Unsettled<()>, EngineError> {
+        let _pass = self.gate.pass()?;
+        self.find(call.filter, |filter| {
+            let id = if filter.counts() { call.request_id } else { "" };
+            let turn = filter.begin(&self.requests, id)?;
+            Ok(unsettled(filter, add(filter, Change { room, turn })))
+        })?
+    }
+
+    /// Room in the log, if there is one, for a call that may change so many keys of a filter.
+    async fn room(&self, name: &str, keys: Option<usize>) -> Result<Option<Room<'_>>, EngineError> {
+        // Before there is a log nothing may be changed that belongs there.
+        self.check_recovered()?;
         match (self.journal.get(), keys) {
-            (Some(journal), Some(keys)) => journal.reserve(keys).await.map(Some),
+            (Some(journal), Some(keys)) => {
+                let versions = self.find(name, |filter| filter.versions_of_a_call(keys))?;
+                journal.reserve(keys, versions).await.map(Some)
+            }
             _ => Ok(None),
         }
     }

@@ -36,7 +36,7 @@ impl Engine {
         Ok(answer.value)
     }
 
-    /// Adds a key. Safe to repeat, with an id or without.
+    /// Adds a key. Safe to repeat, with an id or without; in a filter that counts with an id alone.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Engine {
     pub async fn add(&self, call: impl Into<Call<'_>>, key: &str) -> Result<(), EngineError> {
         let (inner, call) = (&self.inner, call.into());
         inner.check(call, key)?;
-        let room = inner.room(Some(1)).await?;
+        let room = inner.room(call.filter, Some(1)).await?;
         inner.begin_add(call, key, room)?.settle().await
     }
 
@@ -62,9 +62,23 @@ impl Engine {
     ) -> Result<bool, EngineError> {
         let (inner, call) = (&self.inner, call.into());
         inner.check(call, key)?;
-        let room = inner.room(Some(1)).await?;
+        let room = inner.room(call.filter, Some(1)).await?;
         let answer = inner.begin_query_and_add(call, key, room)?;
         answer.settle().await
+    }
+
+    /// Takes a key out, if it is there, of a filter that counts. Tells whether it was taken out,
+    /// or has been by a call of the same id.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::query_and_add`], and [`EngineError::NotCounting`].
+    pub async fn remove(&self, call: impl Into<Call<'_>>, key: &str) -> Result<bool, EngineError> {
+        let (inner, call) = (&self.inner, call.into());
+        inner.check(call, key)?;
+        let room = inner.room(call.filter, Some(1)).await?;
+        let answer = inner.begin_remove(call, &vec![key.to_owned()], room)?;
+        Ok(answer.settle().await?.contains(&true))
     }
 }
 
@@ -112,6 +126,18 @@ impl AtOnce {
         inner.check(call, key)?;
         Ok(inner.begin_query_and_add(call, key, None)?.value)
     }
+
+    /// [`Engine::remove`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn remove(&self, call: Call<'_>, key: &str) -> Result<bool, EngineError> {
+        let Self(inner) = self;
+        inner.check(call, key)?;
+        let removed = inner.begin_remove(call, &vec![key.to_owned()], None)?;
+        Ok(removed.value.contains(&true))
+    }
 }
 
 impl Inner {
@@ -133,7 +159,9 @@ impl Inner {
         key: &str,
         room: Option<Room<'_>>,
     ) -> Result<Unsettled<()>, EngineError> {
-        self.change(call.filter, |filter| filter.add(key.as_bytes(), room))
+        self.add_in_turn(call, room, |filter, change| {
+            filter.add(key.as_bytes(), change)
+        })
     }
 
     /// Of a call that has been [checked](Self::check).

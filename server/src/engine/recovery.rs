@@ -1,11 +1,14 @@
 //! The start: filters come back from their snapshots and the log.
 
+mod order;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem,
     sync::Arc,
 };
 
+use self::order::Order;
 use super::{
     Durability, EngineError, FilterName, FilterStatus, Inner, Torn,
     guarded::GuardedFilter,
@@ -14,7 +17,7 @@ use super::{
 };
 use crate::{
     filter::hash::KeyHash,
-    store::{FilterId, FoundLog, LogReader, Record},
+    store::{Counted, FilterId, FoundLog, LogReader, Record},
 };
 
 /// How many keys of the log are added at once.
@@ -159,6 +162,7 @@ fn replay(
 ) -> Result<Replayed, EngineError> {
     // Many small records are added together: it is enough that the version is not less.
     let mut waiting: BTreeMap<FilterId, (u64, Vec<KeyHash>)> = BTreeMap::new();
+    let mut orders: BTreeMap<FilterId, Order> = BTreeMap::new();
     let mut keys = 0;
     let mut unreported_bytes = 0;
     let visit = |record: Record| -> Result<(), EngineError> {
@@ -166,25 +170,29 @@ fn replay(
         if unreported_bytes >= REPORT_BYTES {
             advance(mem::take(&mut unreported_bytes))?;
         }
+        let head = record.head;
         // Others have been deleted.
-        let Some(filter) = filters.get(&record.filter) else {
+        let Some(filter) = filters.get(&head.filter) else {
             return Ok(());
         };
-        if let Some(request) = record.request {
-            let remembered = Remembered {
-                filter: record.filter,
-                request,
-                hashes: record.hashes.clone(),
-            };
-            // They may be in any segment.
-            requests.remember(remembered, 0);
-        }
-        if filter.is_stored(record.version) {
+        if filter.is_stored(head.version) {
+            remember(requests, &record);
             return Ok(());
         }
         keys += record.hashes.len() as u64;
-        let (version, hashes) = waiting.entry(record.filter).or_default();
-        *version = record.version.max(*version);
+        if let Some(counted) = head.counted {
+            // Also if the record is of no account: a version is given once.
+            filter.pass_version(head.version);
+            let behind = || Order::behind(filter.stored_version());
+            let order = orders.entry(head.filter).or_insert_with(behind);
+            order.take(counted, record, &mut |record| {
+                count(filter, requests, &record);
+            });
+            return Ok(());
+        }
+        remember(requests, &record);
+        let (version, hashes) = waiting.entry(head.filter).or_default();
+        *version = head.version.max(*version);
         hashes.extend(record.hashes);
         if hashes.len() < REPLAY_KEYS {
             return Ok(());
@@ -202,6 +210,27 @@ fn replay(
     Ok(Replayed {
         found,
         keys,
-        filters: waiting.into_keys().collect(),
+        filters: waiting.into_keys().chain(orders.into_keys()).collect(),
     })
+}
+
+/// Counts the keys of a record whose turn it is.
+fn count(filter: &GuardedFilter, requests: &Requests, record: &Record) {
+    remember(requests, record);
+    if let Some(Counted { direction, .. }) = record.head.counted {
+        filter.replay_counted(record.head.version, direction, &record.hashes);
+    }
+}
+
+/// Remembers what the request of a record has won, if it has an id.
+fn remember(requests: &Requests, record: &Record) {
+    if let Some(request) = record.head.request {
+        let remembered = Remembered {
+            filter: record.head.filter,
+            request,
+            hashes: record.hashes.clone(),
+        };
+        // They may be in any segment.
+        requests.remember(remembered, 0);
+    }
 }

@@ -325,8 +325,12 @@ impl Turn<'_> {
     /// Whether it had won a key before. Of one key this is true once: where it stands twice in a
     /// batch, the second is seen.
     pub fn has_won(&mut self, hash: KeyHash) -> bool {
-        let has_won = self.won.iter().any(|won| won.contains(hash));
-        has_won && self.told.insert((hash.low, hash.high))
+        self.has_ever_won(hash) && self.told.insert((hash.low, hash.high))
+    }
+
+    /// Whether it had won a key before, however often it is told so.
+    pub fn has_ever_won(&self, hash: KeyHash) -> bool {
+        self.won.iter().any(|won| won.contains(hash))
     }
 
     /// Whether it had won anything before.

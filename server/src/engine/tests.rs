@@ -33,6 +33,7 @@ fn small() -> SpecRequest {
     SpecRequest::new(1000, 0.01)
 }
 
+mod counting;
 mod deletion;
 mod disk_errors;
 mod durability;

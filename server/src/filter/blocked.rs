@@ -20,6 +20,8 @@ use crate::hash::KeyHash;
 
 /// The 64-bit words of a block.
 pub const LANES: usize = 8;
+/// The bits that a key sets in one round.
+const PER_ROUND: u32 = LANES as u32;
 /// The bits of a block.
 pub const BLOCK_BITS: u64 = 512;
 
@@ -67,27 +69,56 @@ pub fn insert<S: Simd>(simd: S, block: &mut Block, hash: KeyHash, hash_count: u3
     added
 }
 
+/// The bits of a key in its block, found one by one.
+pub(crate) fn bits(hash: KeyHash, hash_count: u32) -> Block {
+    let mut bits = [0; LANES];
+    let first = match hash_count < PER_ROUND {
+        true => (hash.low >> 48) & 7,
+        false => 0,
+    };
+    for number in 0..hash_count {
+        let value = hash.value(number / PER_ROUND);
+        let lane = (first + u64::from(number)) as usize % LANES;
+        if let Some(bits) = bits.get_mut(lane) {
+            *bits |= 1 << (value >> (6 * lane) & 63);
+        }
+    }
+    bits
+}
+
 /// The bits of a key, as one block of them for each round: at most one in each lane.
 #[inline(always)]
 fn rounds<S: Simd>(simd: S, hash: KeyHash, hash_count: u32) -> impl Iterator<Item = u64x8<S>> {
-    const PER_ROUND: u32 = LANES as u32;
-    let all = move |value| u64x8::splat(simd, value);
     (0..hash_count.div_ceil(PER_ROUND)).map(
         #[inline(always)]
-        move |round| {
-            let value = hash.value(round);
-            let ones = match hash_count - round * PER_ROUND {
-                PER_ROUND.. => all(1),
-                remaining => {
-                    let lowest = (1_u8 << remaining) - 1;
-                    let first = if round == 0 { (value >> 48) & 7 } else { 0 };
-                    let lanes = lowest.rotate_left(first as u32);
-                    all(lanes.into()) >> u64x8::simd_from(simd, LANE_SHIFTS) & all(1)
-                }
-            };
-            ones << (all(value) >> u64x8::simd_from(simd, INDEX_SHIFTS) & all(63))
+        move |number| {
+            let (ones, index) = round(simd, hash, hash_count, number);
+            ones << index
         },
     )
+}
+
+/// One round of a key: 1 in each lane that has a bit, and for all lanes which bit that is.
+#[inline(always)]
+pub(crate) fn round<S: Simd>(
+    simd: S,
+    hash: KeyHash,
+    hash_count: u32,
+    number: u32,
+) -> (u64x8<S>, u64x8<S>) {
+    let all = move |value| u64x8::splat(simd, value);
+    let value = hash.value(number);
+    let ones = match hash_count - number * PER_ROUND {
+        PER_ROUND.. => all(1),
+        remaining => {
+            let lowest = (1_u8 << remaining) - 1;
+            let first = if number == 0 { (value >> 48) & 7 } else { 0 };
+            let lanes = lowest.rotate_left(first as u32);
+            all(lanes.into()) >> u64x8::simd_from(simd, LANE_SHIFTS) & all(1)
+        }
+    };
+    let index = all(value) >> u64x8::simd_from(simd, INDEX_SHIFTS) & all(63);
+    (ones, index)
 }
 
 #[cfg(test)]
@@ -138,6 +169,17 @@ mod tests {
                 assert_eq!(added, ones(&block));
                 assert!(contains(&block, hash, hash_count));
                 assert_eq!(insert(&mut block, hash, hash_count), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn bits_are_those_that_are_inserted() {
+        for hash_count in 1..=64 {
+            for hash in hashes().take(50) {
+                let mut block = [0; LANES];
+                insert(&mut block, hash, hash_count);
+                assert_eq!(bits(hash, hash_count), block, "k = {hash_count}");
             }
         }
     }

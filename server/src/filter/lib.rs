@@ -5,8 +5,9 @@
 //! many keys and which false-positive rate it is made; [`sizing`] computes the bits that
 //! takes, and back from bits to rates. The [`shape`] that follows from the spec says how
 //! the bits are divided into shards and which of them a key sets: one cache line
-//! ([`blocked`]) or anywhere in a shard ([`classic`]). Filters that other programs have made
-//! hash and divide in ways of their own ([`exchange`]).
+//! ([`blocked`]) or anywhere in a shard ([`classic`]). A filter that can forget has a counter in
+//! the place of each bit ([`counting`]). Filters that other programs have made hash and divide in
+//! ways of their own ([`exchange`]).
 //!
 //! Nothing here takes a lock, reads a clock, opens a file or allocates a filter: the caller
 //! brings the memory, and what files of other programs are read from or written to. It is a
@@ -16,6 +17,8 @@
 //! # References
 //!
 //! * B. H. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 1970
+//! * L. Fan, P. Cao, J. Almeida, A. Broder, "Summary Cache: A Scalable Wide-Area Web Cache
+//!   Sharing Protocol", IEEE/ACM Transactions on Networking 2000
 //! * A. Kirsch, M. Mitzenmacher, "Less Hashing, Same Performance: Building a Better Bloom
 //!   Filter", ESA 2006
 //! * F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters",
@@ -23,6 +26,7 @@
 
 pub mod blocked;
 pub mod classic;
+pub mod counting;
 pub mod exchange;
 pub mod hash;
 pub mod profile;

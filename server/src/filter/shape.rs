@@ -10,18 +10,74 @@ use fearless_simd::{Level, Simd, dispatch};
 use crate::{
     blocked::{self, BLOCK_BITS, Block, LANES},
     classic,
+    counting::{self, Change, Counters, Step},
     hash::{KeyHash, choose},
-    spec::{FilterSpec, Layout},
+    spec::{FilterSpec, Kind, Layout},
 };
 
 /// The most bytes that a shard may have.
 pub const MAX_SHARD_BYTES: u64 = 4 << 20;
 const MAX_SHARD_BITS: u64 = MAX_SHARD_BYTES * 8;
 
-/// The division of a filter's bits, and the bits of each key in them.
+/// What the memory of a filter holds, and where in it a key is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Bits, those of a key in one block.
+    Blocked,
+    /// Bits, those of a key anywhere in a shard.
+    Classic,
+    /// A counter in the place of each bit of [`Form::Blocked`].
+    Counting,
+}
+
+impl From<Layout> for Form {
+    fn from(layout: Layout) -> Self {
+        match layout {
+            Layout::Blocked => Self::Blocked,
+            Layout::Classic => Self::Classic,
+        }
+    }
+}
+
+impl Form {
+    /// The form of a kind, which has it in this layout or in no other.
+    pub fn of(kind: Kind, layout: Layout) -> Self {
+        match kind {
+            Kind::Plain => layout.into(),
+            Kind::Counting => Self::Counting,
+        }
+    }
+
+    /// Which bits a key may set.
+    pub fn layout(self) -> Layout {
+        match self {
+            Self::Blocked | Self::Counting => Layout::Blocked,
+            Self::Classic => Layout::Classic,
+        }
+    }
+
+    /// The bits of memory for each bit of the filter.
+    pub(crate) fn cell_bits(self) -> u64 {
+        match self {
+            Self::Blocked | Self::Classic => 1,
+            Self::Counting => counting::COUNTER_BITS,
+        }
+    }
+
+    /// The number of bits comes in multiples of this.
+    pub(crate) fn unit(self) -> u64 {
+        match self.layout() {
+            Layout::Blocked => BLOCK_BITS,
+            Layout::Classic => 64,
+        }
+    }
+}
+
+/// The division of a filter's bits, and the bits of each key in them. Where it is one of
+/// counters, a bit is set when its counter is above 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    layout: Layout,
+    form: Form,
     hash_count: u32,
     shard_count: u64,
     shard_bits: u64,
@@ -30,18 +86,15 @@ pub struct Shape {
 impl Shape {
     /// The shape of a filter with at least `bit_count` bits, which must be at least 1 and
     /// at most [`crate::spec::MAX_BIT_COUNT`].
-    pub(crate) fn new(layout: Layout, bit_count: u64, hash_count: u32) -> Self {
-        let unit = match layout {
-            Layout::Blocked => BLOCK_BITS,
-            Layout::Classic => 64,
-        };
-        let shard_count = bit_count.div_ceil(MAX_SHARD_BITS).max(1);
+    pub(crate) fn new(form: Form, bit_count: u64, hash_count: u32) -> Self {
+        let max_shard_bits = MAX_SHARD_BITS / form.cell_bits();
+        let shard_count = bit_count.div_ceil(max_shard_bits).max(1);
         let shard_bits = bit_count
             .div_ceil(shard_count)
             .max(1)
-            .next_multiple_of(unit);
+            .next_multiple_of(form.unit());
         Self {
-            layout,
+            form,
             hash_count,
             shard_count,
             shard_bits,
@@ -50,7 +103,11 @@ impl Shape {
 
     /// The shape that a spec asks for.
     pub fn of(spec: &FilterSpec) -> Self {
-        Self::new(spec.layout, spec.bit_count, spec.hash_count)
+        Self::new(
+            Form::of(spec.kind, spec.layout),
+            spec.bit_count,
+            spec.hash_count,
+        )
     }
 
     /// The number of bits in all shards together: what was asked for, rounded up.
@@ -60,7 +117,7 @@ impl Shape {
 
     /// The layout of the bits.
     pub fn layout(&self) -> Layout {
-        self.layout
+        self.form.layout()
     }
 
     /// The number of bits that each key sets.
@@ -80,7 +137,30 @@ impl Shape {
 
     /// The number of 64-bit words in each shard.
     pub fn shard_words(&self) -> usize {
-        (self.shard_bits / 64) as usize
+        (self.shard_bits / 64 * self.form.cell_bits()) as usize
+    }
+
+    /// The memory of each shard, in bytes.
+    pub fn shard_bytes(&self) -> u64 {
+        self.shard_bits / 8 * self.form.cell_bits()
+    }
+
+    /// How many bits are set in the words of a shard.
+    pub fn bits_set(&self, words: &[u64]) -> u64 {
+        match self.form {
+            Form::Blocked | Form::Classic => {
+                words.iter().map(|word| u64::from(word.count_ones())).sum()
+            }
+            Form::Counting => counting::above_zero(words),
+        }
+    }
+
+    /// How many counters stand at their greatest value in the words of a shard.
+    pub fn saturated(&self, words: &[u64]) -> u64 {
+        match self.form {
+            Form::Blocked | Form::Classic => 0,
+            Form::Counting => counting::saturated(words),
+        }
     }
 
     /// The index of the shard that holds all bits of a key.
@@ -96,7 +176,8 @@ impl Shape {
     }
 
     /// Adds a key to its shard, and returns how many of its bits were not set before: 0
-    /// means that it was there already (or seemed to be), anything else that it is new.
+    /// means that it was there already (or seemed to be), anything else that it is new. A key
+    /// that was there is not counted again.
     #[inline]
     pub fn insert(&self, words: &mut [u64], hash: KeyHash) -> u32 {
         dispatch!(Level::new(), simd => self.insert_with(simd, words, hash))
@@ -132,13 +213,49 @@ impl Shape {
         });
     }
 
+    /// Takes a step with each of many keys, where there are counters. The shards are those from
+    /// `first_shard` on. `decide` says for a key of a number what is to be done with it, and `tell`
+    /// is told what that did.
+    pub fn take_each<W: AsMut<[u64]>>(
+        &self,
+        shards: &mut [W],
+        first_shard: usize,
+        keys: impl Iterator<Item = (usize, KeyHash)>,
+        decide: impl FnMut(KeyHash) -> Step,
+        tell: impl FnMut((usize, KeyHash), &mut W, Option<Change>),
+    ) {
+        dispatch!(Level::new(), simd => {
+            take_each(simd, self, shards, first_shard, keys, decide, tell)
+        });
+    }
+
+    /// Takes a step with a key, where there are counters; `None` if that changed nothing.
+    #[inline(always)]
+    fn take_with<S: Simd>(
+        &self,
+        simd: S,
+        words: &mut [u64],
+        hash: KeyHash,
+        step: Step,
+    ) -> Option<Change> {
+        let block = match self.form {
+            Form::Counting => as_counters_mut(words).get_mut(self.block(hash))?,
+            Form::Blocked | Form::Classic => return None,
+        };
+        counting::take(simd, block, hash, self.hash_count, step)
+    }
+
     /// Calls `visit` with the index of a word in each cache line that a key's bits lie in,
     /// so that the caller can fetch them ahead of use.
     #[inline]
     pub fn visit_lines(&self, hash: KeyHash, mut visit: impl FnMut(usize)) {
-        match self.layout {
-            Layout::Blocked => visit(self.block(hash) * LANES),
-            Layout::Classic => {
+        match self.form {
+            Form::Blocked => visit(self.block(hash) * LANES),
+            Form::Counting => {
+                let first = self.block(hash) * counting::WORDS;
+                (0..counting::LINES).for_each(|line| visit(first + line * LANES));
+            }
+            Form::Classic => {
                 for (word, _) in classic::positions(hash, self.hash_count, self.shard_bits) {
                     visit(word);
                 }
@@ -149,11 +266,9 @@ impl Shape {
     /// The indices of a key's bits in its shard, in their order; one that two of its values meet
     /// at stands there once.
     pub fn bits(&self, hash: KeyHash) -> Vec<u64> {
-        let mut bits: Vec<u64> = match self.layout {
+        let mut bits: Vec<u64> = match self.layout() {
             Layout::Blocked => {
-                let mut block = Block::default();
-                let count = self.hash_count;
-                dispatch!(Level::new(), simd => blocked::insert(simd, &mut block, hash, count));
+                let block = blocked::bits(hash, self.hash_count);
                 let first = self.block(hash) as u64 * BLOCK_BITS;
                 let in_block = |bit: &u64| {
                     let lane = block.get((bit / 64) as usize);
@@ -171,9 +286,23 @@ impl Shape {
         bits
     }
 
+    /// Whether a bit of a shard is set, given the shard's [words](Self::shard_words).
+    pub fn is_set(&self, words: &[u64], bit: u64) -> bool {
+        match self.form {
+            Form::Blocked | Form::Classic => {
+                let word = words.get((bit / 64) as usize);
+                word.is_some_and(|word| word >> (bit % 64) & 1 == 1)
+            }
+            Form::Counting => {
+                let counters = as_counters(words).get((bit / BLOCK_BITS) as usize);
+                counters.is_some_and(|counters| counting::is_set(counters, bit % BLOCK_BITS))
+            }
+        }
+    }
+
     /// The index of the block in its shard that all bits of a key lie in, if there are blocks.
     pub fn block_of(&self, hash: KeyHash) -> Option<usize> {
-        (self.layout == Layout::Blocked).then(|| self.block(hash))
+        (self.layout() == Layout::Blocked).then(|| self.block(hash))
     }
 
     /// The index of a key's block in its shard. What the choice of the shard leaves of the
@@ -191,11 +320,14 @@ impl Shape {
     #[inline(always)]
     fn contains_with<S: Simd>(&self, simd: S, words: &[u64], hash: KeyHash) -> bool {
         let count = self.hash_count;
-        match self.layout {
-            Layout::Blocked => {
+        match self.form {
+            Form::Blocked => {
                 blocked::contains(simd, &as_blocks(words)[self.block(hash)], hash, count)
             }
-            Layout::Classic => classic::contains(words, hash, count, self.shard_bits),
+            Form::Counting => {
+                counting::contains(simd, &as_counters(words)[self.block(hash)], hash, count)
+            }
+            Form::Classic => classic::contains(words, hash, count, self.shard_bits),
         }
     }
 
@@ -206,12 +338,16 @@ impl Shape {
     #[inline(always)]
     fn insert_with<S: Simd>(&self, simd: S, words: &mut [u64], hash: KeyHash) -> u32 {
         let count = self.hash_count;
-        match self.layout {
-            Layout::Blocked => {
+        match self.form {
+            Form::Blocked => {
                 let block = &mut as_blocks_mut(words)[self.block(hash)];
                 blocked::insert(simd, block, hash, count)
             }
-            Layout::Classic => classic::insert(words, hash, count, self.shard_bits),
+            Form::Counting => {
+                let change = self.take_with(simd, words, hash, Step::AddNew);
+                change.map_or(0, |change| change.bits)
+            }
+            Form::Classic => classic::insert(words, hash, count, self.shard_bits),
         }
     }
 }
@@ -259,6 +395,27 @@ fn insert_each<S: Simd, W: AsMut<[u64]>>(
     }
 }
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the caller gives the shards of its keys"
+)]
+#[inline(always)]
+fn take_each<S: Simd, W: AsMut<[u64]>>(
+    simd: S,
+    shape: &Shape,
+    shards: &mut [W],
+    first_shard: usize,
+    keys: impl Iterator<Item = (usize, KeyHash)>,
+    mut decide: impl FnMut(KeyHash) -> Step,
+    mut tell: impl FnMut((usize, KeyHash), &mut W, Option<Change>),
+) {
+    for (number, hash) in keys {
+        let shard = &mut shards[shape.shard(hash) - first_shard];
+        let change = shape.take_with(simd, shard.as_mut(), hash, decide(hash));
+        tell((number, hash), shard, change);
+    }
+}
+
 fn as_blocks(words: &[u64]) -> &[Block] {
     words.as_chunks().0
 }
@@ -267,16 +424,26 @@ fn as_blocks_mut(words: &mut [u64]) -> &mut [Block] {
     words.as_chunks_mut().0
 }
 
+fn as_counters(words: &[u64]) -> &[Counters] {
+    words.as_chunks().0
+}
+
+fn as_counters_mut(words: &mut [u64]) -> &mut [Counters] {
+    words.as_chunks_mut().0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FORMS: [Form; 3] = [Form::Blocked, Form::Classic, Form::Counting];
 
     #[test]
     fn many_keys_at_once_are_as_one_after_the_other() {
         for layout in Layout::ALL {
             for hash_count in [1, 5, 8, 13, 64] {
                 // Of five shards, those from the second on.
-                let shape = Shape::new(layout, 5 * MAX_SHARD_BITS, hash_count);
+                let shape = Shape::new(layout.into(), 5 * MAX_SHARD_BITS, hash_count);
                 let seed = KeyHash { low: 3, high: 5 };
                 let keys: Vec<(usize, KeyHash)> = (0..500)
                     .map(|number| {
@@ -324,27 +491,27 @@ mod tests {
                 MAX_SHARD_BITS + 1,
                 1 << 33,
             ] {
-                let shape = Shape::new(layout, bit_count, 8);
+                let shape = Shape::new(layout.into(), bit_count, 8);
                 assert!(shape.bit_count() >= bit_count);
                 assert!(shape.shard_bits() <= MAX_SHARD_BITS);
                 assert_eq!(shape.shard_words() as u64 * 64, shape.shard_bits());
                 // Asking for what came out gives the same again.
-                assert_eq!(Shape::new(layout, shape.bit_count(), 8), shape);
+                assert_eq!(Shape::new(layout.into(), shape.bit_count(), 8), shape);
             }
         }
-        assert_eq!(Shape::new(Layout::Blocked, 1 << 33, 8).bit_count(), 1 << 33);
+        assert_eq!(Shape::new(Form::Blocked, 1 << 33, 8).bit_count(), 1 << 33);
         assert_eq!(
-            Shape::new(Layout::Classic, MAX_SHARD_BITS, 8).shard_count(),
+            Shape::new(Form::Classic, MAX_SHARD_BITS, 8).shard_count(),
             1
         );
     }
 
     #[test]
     fn the_bits_of_a_key_are_those_that_insert_sets() {
-        for layout in Layout::ALL {
+        for form in FORMS {
             for hash_count in [1, 5, 8, 13, 64] {
                 // Of few bits, so that some values meet.
-                let shape = Shape::new(layout, 1500, hash_count);
+                let shape = Shape::new(form, 1500, hash_count);
                 let seed = KeyHash { low: 3, high: 5 };
                 for i in 1..200 {
                     let hash = KeyHash {
@@ -353,11 +520,12 @@ mod tests {
                     };
                     let mut words = vec![0; shape.shard_words()];
                     shape.insert(&mut words, hash);
-                    let is_set = |bit: &u64| words[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
+                    let is_set = |bit: &u64| shape.is_set(&words, *bit);
                     let set: Vec<u64> = (0..shape.shard_bits()).filter(is_set).collect();
                     assert_eq!(shape.bits(hash), set);
+                    assert_eq!(shape.bits_set(&words), set.len() as u64);
                     let block = shape.block_of(hash);
-                    assert_eq!(block.is_some(), layout == Layout::Blocked);
+                    assert_eq!(block.is_some(), form != Form::Classic);
                     assert!(block.is_none_or(|block| set[0] / BLOCK_BITS == block as u64));
                 }
             }
@@ -366,7 +534,7 @@ mod tests {
 
     #[test]
     fn keys_spread_over_shards_and_blocks() {
-        let shape = Shape::new(Layout::Blocked, 3 * MAX_SHARD_BITS, 8);
+        let shape = Shape::new(Form::Blocked, 3 * MAX_SHARD_BITS, 8);
         let seed = KeyHash { low: 1, high: 1 };
         let mut shards = [0_u32; 3];
         let mut halves = [0_u32; 2];
@@ -391,7 +559,7 @@ mod tests {
     #[test]
     fn the_lines_to_fetch_are_those_that_insert_writes() {
         for layout in [Layout::Blocked, Layout::Classic] {
-            let shape = Shape::new(layout, 100_000, 6);
+            let shape = Shape::new(layout.into(), 100_000, 6);
             let seed = KeyHash { low: 1, high: 1 };
             for i in 1..200 {
                 let hash = KeyHash {

@@ -10,7 +10,7 @@ mod classic;
 
 use crate::{
     blocked::BLOCK_BITS,
-    shape::Shape,
+    shape::{Form, Shape},
     spec::{Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
 };
 
@@ -57,46 +57,43 @@ pub fn false_positive_rate_at_fill(shape: &Shape, fill_ratio: f64) -> f64 {
 /// would take more than [`MAX_BIT_COUNT`] bits. The number of hashes is the one given, or
 /// else the one that takes the fewest bits.
 pub(crate) fn smallest(
-    layout: Layout,
+    form: Form,
     capacity: u64,
     rate: f64,
     hash_count: Option<u32>,
 ) -> Option<Shape> {
-    candidates(layout, hash_count)
-        .filter_map(|hash_count| smallest_with(layout, capacity, rate, hash_count))
+    candidates(form, hash_count)
+        .filter_map(|hash_count| smallest_with(form, capacity, rate, hash_count))
         .min_by_key(Shape::bit_count)
 }
 
 /// The number of hashes that gives the lowest rate for so many bits and keys.
-pub(crate) fn best_hash_count(layout: Layout, bit_count: u64, capacity: u64) -> u32 {
+pub(crate) fn best_hash_count(form: Form, bit_count: u64, capacity: u64) -> u32 {
     let rate = |hash_count: &u32| {
-        false_positive_rate(&Shape::new(layout, bit_count, *hash_count), capacity as f64)
+        false_positive_rate(&Shape::new(form, bit_count, *hash_count), capacity as f64)
     };
-    candidates(layout, None)
+    candidates(form, None)
         .min_by(|a, b| rate(a).total_cmp(&rate(b)))
         .unwrap_or(1)
 }
 
 /// The numbers of hashes worth trying. In a block, past one round of lanes only whole
 /// rounds are: a part of a round takes the same time and fills the lanes unevenly.
-fn candidates(layout: Layout, hash_count: Option<u32>) -> impl Iterator<Item = u32> {
+fn candidates(form: Form, hash_count: Option<u32>) -> impl Iterator<Item = u32> {
     let all = match hash_count {
         Some(given) => given..=given,
         None => 1..=MAX_HASH_COUNT,
     };
     all.filter(move |&count| {
-        hash_count.is_some() || layout == Layout::Classic || count <= 8 || count % 8 == 0
+        hash_count.is_some() || form.layout() == Layout::Classic || count <= 8 || count % 8 == 0
     })
 }
 
 /// The smallest shape with `hash_count` hashes that keeps the rate. The rate falls as the
 /// bits grow, so a binary search finds it.
-fn smallest_with(layout: Layout, capacity: u64, rate: f64, hash_count: u32) -> Option<Shape> {
-    let unit = match layout {
-        Layout::Blocked => BLOCK_BITS,
-        Layout::Classic => 64,
-    };
-    let shape = |units: u64| Shape::new(layout, units * unit, hash_count);
+fn smallest_with(form: Form, capacity: u64, rate: f64, hash_count: u32) -> Option<Shape> {
+    let unit = form.unit();
+    let shape = |units: u64| Shape::new(form, units * unit, hash_count);
     let keeps = |units: u64| false_positive_rate(&shape(units), capacity as f64) <= rate * MARGIN;
 
     let mut enough = 1;
@@ -158,9 +155,12 @@ mod tests {
     fn the_rate_is_kept_and_one_unit_less_would_not_keep_it() {
         for layout in Layout::ALL {
             for rate in [0.5, 0.1, 0.01, 0.001, 1e-4, 1e-6, 1e-9] {
-                let shape = smallest(layout, 200_000, rate, None).unwrap();
+                let shape = smallest(layout.into(), 200_000, rate, None).unwrap();
                 let at = |bits| {
-                    false_positive_rate(&Shape::new(layout, bits, shape.hash_count()), 200_000.0)
+                    false_positive_rate(
+                        &Shape::new(layout.into(), bits, shape.hash_count()),
+                        200_000.0,
+                    )
                 };
                 assert!(at(shape.bit_count()) <= rate * MARGIN);
                 assert!(
@@ -175,7 +175,7 @@ mod tests {
     fn the_rate_grows_with_keys_and_with_fill() {
         for layout in Layout::ALL {
             for hash_count in [1, 3, 7, 8, 9, 12, 16, 30, 64] {
-                let shape = Shape::new(layout, 1 << 20, hash_count);
+                let shape = Shape::new(layout.into(), 1 << 20, hash_count);
                 let mut last = 0.0;
                 for step in 1..60 {
                     let rate = false_positive_rate(&shape, f64::from(step) * 4000.0);
@@ -197,7 +197,7 @@ mod tests {
         for layout in Layout::ALL {
             for bits in [1, 512, 1 << 20, MAX_BIT_COUNT] {
                 for hash_count in [1, 7, 8, 23, 64] {
-                    let shape = Shape::new(layout, bits, hash_count);
+                    let shape = Shape::new(layout.into(), bits, hash_count);
                     for keys in [0.0, 1.0, 1e3, 1e9, u64::MAX as f64] {
                         let rate = false_positive_rate(&shape, keys);
                         assert!((0.0..=1.0).contains(&rate), "{shape:?} with {keys}: {rate}");

@@ -7,7 +7,7 @@ use thiserror::Error;
 pub use crate::hash::HashFunction;
 use crate::{
     profile::{KeyProfile, ProfileError},
-    shape::Shape,
+    shape::{Form, Shape},
     sizing,
 };
 
@@ -57,6 +57,48 @@ impl FromStr for Layout {
     }
 }
 
+/// What a filter can do besides to tell what it has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Kind {
+    /// Nothing: what it has seen it has seen.
+    #[default]
+    Plain,
+    /// Keys can be removed: see [`crate::counting`].
+    Counting,
+}
+
+impl Kind {
+    /// Every kind there is.
+    pub const ALL: [Self; 2] = [Self::Plain, Self::Counting];
+
+    /// The name that flags and logs use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Counting => "counting",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| {
+                format!("there is no kind of filter named {name:?}: use plain or counting")
+            })
+    }
+}
+
 /// Why a spec was refused. Field names are those of the contract's `FilterSpec`.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum SpecError {
@@ -97,6 +139,16 @@ pub enum SpecError {
         /// The rate that so many bits give at capacity.
         reached: f64,
     },
+    /// The kind has no such layout.
+    #[error(
+        "layout is {layout}; a {kind} filter has the layout blocked, whose counters lie together"
+    )]
+    LayoutOfKind {
+        /// The kind asked for.
+        kind: Kind,
+        /// The layout asked for.
+        layout: Layout,
+    },
     /// No such profile.
     #[error("key_profile.{0}")]
     KeyProfile(#[from] ProfileError),
@@ -121,7 +173,8 @@ pub struct SpecRequest {
     pub capacity: u64,
     /// The share of keys never added that are reported as seen, at capacity (p).
     pub false_positive_rate: Option<f64>,
-    /// The size in bits (m), rounded up to whole blocks or words.
+    /// The size in bits (m), rounded up to whole blocks or words. A counting filter has as many
+    /// counters in their place.
     pub bit_count: Option<u64>,
     /// The number of bits that each key sets (k).
     pub hash_count: Option<u32>,
@@ -129,6 +182,8 @@ pub struct SpecRequest {
     pub layout: Layout,
     /// What turns a key into bits.
     pub hash_function: HashFunction,
+    /// What the filter can do besides.
+    pub kind: Kind,
     /// What keys become before they are hashed; nothing if they are hashed as they come.
     pub key_profile: Option<KeyProfile>,
 }
@@ -143,8 +198,13 @@ impl SpecRequest {
             hash_count: None,
             layout: Layout::default(),
             hash_function: HashFunction::default(),
+            kind: Kind::default(),
             key_profile: None,
         }
+    }
+
+    fn form(&self) -> Form {
+        Form::of(self.kind, self.layout)
     }
 
     /// Computes what was left out. Takes milliseconds at most, and allocates no filter.
@@ -157,12 +217,12 @@ impl SpecRequest {
         let shape = match (self.bit_count, self.false_positive_rate) {
             (Some(bit_count), _) => {
                 let hash_count = self.hash_count.unwrap_or_else(|| {
-                    sizing::best_hash_count(self.layout, bit_count, self.capacity)
+                    sizing::best_hash_count(self.form(), bit_count, self.capacity)
                 });
-                Shape::new(self.layout, bit_count, hash_count)
+                Shape::new(self.form(), bit_count, hash_count)
             }
             (None, Some(rate)) => {
-                sizing::smallest(self.layout, self.capacity, rate, self.hash_count).ok_or(
+                sizing::smallest(self.form(), self.capacity, rate, self.hash_count).ok_or(
                     SpecError::Unreachable {
                         capacity: self.capacity,
                         false_positive_rate: rate,
@@ -178,6 +238,7 @@ impl SpecRequest {
             hash_count: shape.hash_count(),
             layout: self.layout,
             hash_function: self.hash_function,
+            kind: self.kind,
             key_profile: self.key_profile.clone(),
         })
     }
@@ -195,6 +256,10 @@ impl SpecRequest {
             && !(1..=MAX_HASH_COUNT).contains(&value)
         {
             return Err(SpecError::HashCount { value });
+        }
+        let (kind, layout) = (self.kind, self.layout);
+        if kind == Kind::Counting && layout != Layout::Blocked {
+            return Err(SpecError::LayoutOfKind { kind, layout });
         }
         match self.bit_count {
             Some(value) if !(1..=MAX_BIT_COUNT).contains(&value) => {
@@ -231,7 +296,7 @@ pub struct FilterSpec {
     pub capacity: u64,
     /// The share of keys never added that are reported as seen, at capacity (p).
     pub false_positive_rate: f64,
-    /// The size in bits (m).
+    /// The size in bits, or counters in their place (m).
     pub bit_count: u64,
     /// The number of bits that each key sets (k).
     pub hash_count: u32,
@@ -239,14 +304,16 @@ pub struct FilterSpec {
     pub layout: Layout,
     /// What turns a key into bits.
     pub hash_function: HashFunction,
+    /// What the filter can do besides.
+    pub kind: Kind,
     /// What keys become before they are hashed; nothing if they are hashed as they come.
     pub key_profile: Option<KeyProfile>,
 }
 
 impl FilterSpec {
-    /// The memory that the bits take, in bytes.
+    /// The memory that the bits, or the counters in their place, take, in bytes.
     pub fn memory_bytes(&self) -> u64 {
-        self.bit_count / 8
+        self.bit_count / 8 * Form::of(self.kind, self.layout).cell_bits()
     }
 
     /// Whether this spec is what `request` asks for. What the request leaves to be computed
@@ -255,8 +322,9 @@ impl FilterSpec {
     pub fn answers(&self, request: &SpecRequest) -> bool {
         let rounded = request
             .bit_count
-            .map(|bits| Shape::new(request.layout, bits, self.hash_count).bit_count());
+            .map(|bits| Shape::new(request.form(), bits, self.hash_count).bit_count());
         self.capacity == request.capacity
+            && self.kind == request.kind
             && self.layout == request.layout
             && self.hash_function == request.hash_function
             && self.key_profile == request.key_profile
@@ -280,6 +348,7 @@ impl From<FilterSpec> for SpecRequest {
             hash_count: Some(spec.hash_count),
             layout: spec.layout,
             hash_function: spec.hash_function,
+            kind: spec.kind,
             key_profile: spec.key_profile,
         }
     }

@@ -7,7 +7,7 @@ use tonic::Status;
 
 use crate::engine::{
     self, Durability, Engine, Explanation, FilterSpec, FilterStatus, HashFunction, KeyHash,
-    KeyProfile, Layout, SpecRequest, StoreReport,
+    KeyProfile, Kind, Layout, SpecRequest, StoreReport,
 };
 
 impl engine::Keys for batch::Keys {
@@ -39,6 +39,10 @@ pub fn spec_request(spec: Option<v1::FilterSpec>) -> Result<SpecRequest, Status>
         hash_count: Some(spec.hash_count).filter(|&count| count != 0),
         layout: layout(spec.layout)?,
         hash_function: hash_function(spec.hash_function)?,
+        kind: match spec.kind {
+            None => Kind::Plain,
+            Some(v1::filter_spec::Kind::Counting(v1::Counting {})) => Kind::Counting,
+        },
         key_profile: spec.key_profile.map(key_profile).transpose()?,
     })
 }
@@ -102,6 +106,7 @@ pub fn filter(status: FilterStatus, engine: &Engine) -> v1::Filter {
         retry_keys: requests.keys,
         // A span that does not fit would be 292 billion years long.
         retry_age: requests.age.try_into().ok(),
+        saturated_counters: status.saturated_counters,
     }
 }
 
@@ -121,6 +126,10 @@ fn spec(spec: &FilterSpec) -> v1::FilterSpec {
         hash_count: spec.hash_count,
         layout: layout.into(),
         hash_function: hash_function.into(),
+        kind: match spec.kind {
+            Kind::Plain => None,
+            Kind::Counting => Some(v1::filter_spec::Kind::Counting(v1::Counting {})),
+        },
         key_profile: spec.key_profile.as_ref().map(|profile| v1::KeyProfile {
             name: KeyProfile::NAME.to_owned(),
             sort_query: profile.sort_query(),

@@ -37,6 +37,7 @@ pub enum Method {
     AddBatch,
     QueryAndAddBatch,
     QueryAndAddStream,
+    RemoveBatch,
     Store,
 }
 
@@ -48,6 +49,8 @@ impl Method {
             "/QueryAndAdd" => Self::OneKey(one_key::Method::QueryAndAdd),
             "/Query" => Self::OneKey(one_key::Method::Query),
             "/Add" => Self::OneKey(one_key::Method::Add),
+            "/Remove" => Self::OneKey(one_key::Method::Remove),
+            "/RemoveBatch" => Self::RemoveBatch,
             "/QueryAndAddStream" => Self::QueryAndAddStream,
             "/QueryAndAddBatch" => Self::QueryAndAddBatch,
             "/QueryBatch" => Self::QueryBatch,
@@ -74,6 +77,7 @@ pub fn answer(core: &Arc<Core>, method: Method, request: Request<Incoming>) -> A
             let answers = Answers::new(core.engine.clone(), messages, core.draining.clone());
             Answer::Now(success(Content::Stream(answers)))
         }
+        Method::RemoveBatch => unary(core, messages, deadline, remove_batch),
         Method::Store => unary(core, messages, deadline, store),
     }
 }
@@ -136,6 +140,17 @@ async fn query_and_add_batch(
     let seen = core.engine.query_and_add_batch(call, request.keys).await;
     Ok(BatchResponse {
         seen: seen.map_err(status)?,
+    })
+}
+
+async fn remove_batch(core: Arc<Core>, request: BatchRequest) -> Result<BatchResponse, Status> {
+    let call = Call {
+        filter: &request.filter,
+        request_id: &request.request_id,
+    };
+    let removed = core.engine.remove_batch(call, request.keys).await;
+    Ok(BatchResponse {
+        seen: removed.map_err(status)?,
     })
 }
 

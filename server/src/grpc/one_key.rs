@@ -17,7 +17,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use seenset_proto::{
     codec,
-    v1::{AddRequest, QueryAndAddRequest, QueryRequest},
+    v1::{AddRequest, QueryAndAddRequest, QueryRequest, RemoveRequest},
 };
 use tonic::{
     Status,
@@ -43,6 +43,7 @@ pub enum Method {
     Query,
     Add,
     QueryAndAdd,
+    Remove,
 }
 
 /// What is asked for one key.
@@ -98,12 +99,29 @@ impl From<QueryAndAddRequest> for OneKey {
     }
 }
 
+impl From<RemoveRequest> for OneKey {
+    fn from(request: RemoveRequest) -> Self {
+        let RemoveRequest {
+            filter,
+            key,
+            request_id,
+        } = request;
+        Self {
+            method: Method::Remove,
+            filter,
+            key,
+            request_id,
+        }
+    }
+}
+
 impl OneKey {
     fn decode(method: Method, message: Bytes) -> Result<Self, Status> {
         Ok(match method {
             Method::Query => codec::decode::<QueryRequest>(message)?.into(),
             Method::Add => codec::decode::<AddRequest>(message)?.into(),
             Method::QueryAndAdd => codec::decode::<QueryAndAddRequest>(message)?.into(),
+            Method::Remove => codec::decode::<RemoveRequest>(message)?.into(),
         })
     }
 
@@ -120,9 +138,10 @@ impl OneKey {
             Method::Query => Reply::of(engine.query(&self.filter, &self.key)?),
             Method::Add => {
                 engine.add(self.call(), &self.key)?;
-                Reply::Added
+                Reply::Done
             }
             Method::QueryAndAdd => Reply::of(engine.query_and_add(self.call(), &self.key)?),
+            Method::Remove => Reply::of(engine.remove(self.call(), &self.key)?),
         })
     }
 
@@ -132,9 +151,10 @@ impl OneKey {
             Method::Query => Reply::of(engine.query(&self.filter, &self.key).await?),
             Method::Add => {
                 engine.add(self.call(), &self.key).await?;
-                Reply::Added
+                Reply::Done
             }
             Method::QueryAndAdd => Reply::of(engine.query_and_add(self.call(), &self.key).await?),
+            Method::Remove => Reply::of(engine.remove(self.call(), &self.key).await?),
         })
     }
 }
@@ -142,23 +162,23 @@ impl OneKey {
 /// The answer for one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    Added,
-    New,
-    Seen,
+    Done,
+    No,
+    Yes,
 }
 
 impl Reply {
-    fn of(seen: bool) -> Self {
-        if seen { Self::Seen } else { Self::New }
+    fn of(is_so: bool) -> Self {
+        if is_so { Self::Yes } else { Self::No }
     }
 
-    /// The message that says so, with what precedes it: `AddResponse`, or `QueryResponse` and
-    /// `QueryAndAddResponse`, which say `seen` in field 1.
+    /// The message that says so, with what precedes it: `AddResponse`, or one of those that say
+    /// `seen`, or `removed`, in field 1.
     pub fn message(self) -> Bytes {
         Bytes::from_static(match self {
-            Self::Added => &[0, 0, 0, 0, 0],
-            Self::New => &[0, 0, 0, 0, 2, 0x08, 0],
-            Self::Seen => &[0, 0, 0, 0, 2, 0x08, 1],
+            Self::Done => &[0, 0, 0, 0, 0],
+            Self::No => &[0, 0, 0, 0, 2, 0x08, 0],
+            Self::Yes => &[0, 0, 0, 0, 2, 0x08, 1],
         })
     }
 }

@@ -18,6 +18,7 @@ pub fn status(error: EngineError) -> Status {
         | EngineError::BatchLength { .. }
         | EngineError::PageSize { .. } => (Code::InvalidArgument, None),
         EngineError::UnknownFilter { .. } => (Code::NotFound, None),
+        EngineError::NotCounting { .. } => (Code::FailedPrecondition, None),
         EngineError::FilterExists { .. } => (Code::AlreadyExists, None),
         EngineError::OverBudget(_) | EngineError::OutOfMemory { .. } => {
             (Code::ResourceExhausted, None)

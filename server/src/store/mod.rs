@@ -35,8 +35,8 @@ pub use disk::{Disk, DiskFile, SystemDisk};
 pub use error::{OnDamage, StoreError};
 pub use inspection::{Damage, FilterFindings, Inspection, LogFindings, Salvaged};
 pub use log::{
-    Batch, FORMAT as LOG_FORMAT, FilterId, FoundLog, LogEnd, LogReader, LogWriter, PendingSync,
-    Record, RequestId, Segment, Tail, Torn,
+    Batch, Counted, Direction, FORMAT as LOG_FORMAT, FilterId, FoundLog, LogEnd, LogReader,
+    LogWriter, PendingSync, Record, RecordHead, RequestId, Segment, Tail, Torn,
 };
 pub use manifest::FORMAT as MANIFEST_FORMAT;
 pub use name::{FilterName, NameError};

@@ -7,7 +7,7 @@ mod record;
 
 pub use self::{
     batch::Batch,
-    record::{FilterId, Record, RequestId},
+    record::{FilterId, Record, RecordHead, RequestId},
 };
 
 #[derive(Debug, Clone, Copy, Default)]

@@ -9,6 +9,7 @@
 mod bad_input;
 #[path = "../common/mod.rs"]
 mod common;
+mod counting;
 mod filters;
 mod keys;
 mod lifecycle;

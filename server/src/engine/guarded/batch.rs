@@ -5,14 +5,15 @@
 //! stripe they keep their order, and equal keys lie in one: so a key that stands in a batch
 //! twice is seen the second time.
 
-use std::{slice, sync::atomic::Ordering};
+use std::slice;
 
 use super::{
     Answer, Change, GuardedFilter,
+    counting::Action,
     shards::{Shard, Stripe},
 };
 use crate::{
-    engine::{Keys, journal::Room, region::fetch_to_write},
+    engine::{Keys, region::fetch_to_write},
     filter::hash::KeyHash,
     planted::Bug,
     sync::RwLock,
@@ -34,7 +35,9 @@ impl GuardedFilter {
             let shards = stripe.read();
             self.shape
                 .contains_each(&shards, first_shard, keys, |key, shard, there| {
-                    if there && !Bug::BatchSeenWithoutWaiting.is_planted() {
+                    // That a key is not there may rest on its removal.
+                    let rests = there || self.counts();
+                    if rests && !Bug::BatchSeenWithoutWaiting.is_planted() {
                         rests_on = shard.state.version.max(rests_on);
                     }
                     set(&mut seen, key, there);
@@ -50,19 +53,23 @@ impl GuardedFilter {
     /// Whether each of the keys had been seen before it was added, one after the other: a
     /// key that stands there twice is seen the second time.
     pub fn query_and_add_batch(&self, keys: &impl Keys, change: Change<'_>) -> Answer<Vec<bool>> {
-        let seen = self.insert_batch(keys, change);
+        let seen = match &self.counting {
+            None => self.insert_batch(keys, change),
+            Some(counting) => {
+                self.count_places(counting, self.places(keys), Action::QueryAndAdd, change)
+            }
+        };
         self.counters.count(seen.value.len(), trues(&seen.value));
         seen
     }
 
     /// Adds the keys.
-    pub fn add_batch(&self, keys: &impl Keys, room: Option<Room<'_>>) -> Answer<()> {
-        let change = Change { room, turn: None };
-        let Answer { rests_on, .. } = self.insert_batch(keys, change);
-        Answer {
-            value: (),
-            rests_on,
-        }
+    pub fn add_batch(&self, keys: &impl Keys, change: Change<'_>) -> Answer<()> {
+        let added = match &self.counting {
+            None => self.insert_batch(keys, change),
+            Some(counting) => self.count_places(counting, self.places(keys), Action::Add, change),
+        };
+        added.map(|_| ())
     }
 
     /// Adds the keys, and tells of each whether it had been seen before.
@@ -115,15 +122,17 @@ impl GuardedFilter {
 
     /// Hashes the keys, calls `visit` for each stripe in turn, with its first shard and with its
     /// keys, and returns the places of all.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "each key has a place, and `Shape::shard` returns less than the number of shards"
-    )]
     fn visit(
         &self,
         keys: &impl Keys,
         visit: impl FnMut(&RwLock<Stripe>, usize, Group<'_, '_>),
     ) -> Vec<Place> {
+        self.visit_places(self.places(keys), visit)
+    }
+
+    /// Hashes the keys.
+    #[expect(clippy::indexing_slicing, reason = "each key has a place")]
+    pub(super) fn places(&self, keys: &impl Keys) -> Vec<Place> {
         let keys = keys.iter();
         let mut places = vec![Place::default(); keys.len()];
         let mut tell = |key, hash| {
@@ -141,7 +150,16 @@ impl GuardedFilter {
                 .enumerate()
                 .for_each(|(index, key)| tell(index, self.hash(key))),
         }
-        self.visit_places(places, visit)
+        places
+    }
+
+    /// The place of a key by itself.
+    pub(super) fn place(&self, hash: KeyHash) -> Place {
+        Place {
+            hash,
+            stripe: self.shards.stripe_of(self.shape.shard(hash)) as u32,
+            key: 0,
+        }
     }
 
     /// Visits keys that have been hashed.
@@ -149,13 +167,18 @@ impl GuardedFilter {
         clippy::indexing_slicing,
         reason = "`Shape::shard` returns less than the number of shards"
     )]
-    fn visit_places(
+    pub(super) fn visit_places(
         &self,
         mut places: Vec<Place>,
         mut visit: impl FnMut(&RwLock<Stripe>, usize, Group<'_, '_>),
     ) -> Vec<Place> {
         let stripes = self.shards.stripes();
-        if places.len() >= MIN_KEYS_A_STRIPE * stripes.len() {
+        // Where keys are counted, each lock that is taken costs a version and a record.
+        let is_worthwhile = match self.counts() {
+            true => places.len() > 1,
+            false => places.len() >= MIN_KEYS_A_STRIPE * stripes.len(),
+        };
+        if is_worthwhile {
             places = by_stripe(&places, stripes.len());
         }
 
@@ -178,11 +201,7 @@ impl GuardedFilter {
 
     /// Adds keys that an earlier process has hashed, all in calls up to a version.
     pub fn replay(&self, version: u64, hashes: &[KeyHash]) {
-        let places = hashes.iter().map(|&hash| Place {
-            hash,
-            stripe: self.shards.stripe_of(self.shape.shard(hash)) as u32,
-            key: 0,
-        });
+        let places = hashes.iter().map(|&hash| self.place(hash));
         self.visit_places(places.collect(), |stripe, first_shard, keys| {
             self.shape.insert_each(
                 &mut stripe.write(),
@@ -195,7 +214,7 @@ impl GuardedFilter {
                 },
             );
         });
-        self.version.fetch_max(version, Ordering::AcqRel);
+        self.pass_version(version);
     }
 
     #[inline]
@@ -208,7 +227,7 @@ impl GuardedFilter {
 
 /// A key of a batch.
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
+pub(super) struct Place {
     hash: KeyHash,
     stripe: u32,
     /// Its index in the batch.
@@ -217,7 +236,7 @@ struct Place {
 
 /// The keys of a batch that lie in one stripe: their places in the batch, and their
 /// hashes.
-struct Group<'a, 'b> {
+pub(super) struct Group<'a, 'b> {
     keys: slice::Iter<'a, Place>,
     fetches: &'a mut Fetches<'b>,
 }
@@ -306,7 +325,7 @@ fn by_stripe(places: &[Place], stripes: usize) -> Vec<Place> {
 }
 
 #[inline]
-fn set(values: &mut [bool], index: usize, value: bool) {
+pub(super) fn set(values: &mut [bool], index: usize, value: bool) {
     if let Some(place) = values.get_mut(index) {
         *place = value;
     }

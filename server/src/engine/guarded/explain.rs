@@ -38,10 +38,7 @@ impl GuardedFilter {
         let shard = self.shape.shard(hash);
         let bits = self.shape.bits(hash);
         let locked = self.shards.read(shard);
-        let is_set = |bit: u64| {
-            let word = locked.words.get((bit / 64) as usize);
-            word.is_some_and(|word| word >> (bit % 64) & 1 == 1)
-        };
+        let is_set = |bit| self.shape.is_set(&locked.words, bit);
         Explanation {
             canonical_key,
             hash,

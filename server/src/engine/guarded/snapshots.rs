@@ -108,7 +108,13 @@ impl GuardedFilter {
             // The shards of the spec, as many as `new` makes.
             let shard = filter.shards.get_mut(index);
             shard.state = stored.read_shard(index, &mut shard.words, &mut Err)?;
+            if let Some(counting) = &filter.counting {
+                counting.add_saturated(filter.shape.saturated(&shard.words));
+            }
             advance(size_of_val(&*shard.words) as u64)?;
+        }
+        for (index, state) in stored.emptied() {
+            filter.shards.get_mut(index).state = state;
         }
         let files = stored.files();
         // Shards that were copied late hold changes of calls that came after the version.
@@ -134,6 +140,11 @@ impl GuardedFilter {
         let last = *self.last_store.lock();
         let left_out = u64::from(Bug::ReplayLeavesOut.is_planted());
         last.is_some_and(|last| version <= last.version + left_out)
+    }
+
+    /// The version up to which the last snapshot holds all changes; 0 if there is none.
+    pub fn stored_version(&self) -> u64 {
+        self.last_store.lock().map_or(0, |last| last.version)
     }
 
     /// Waits until no other writes or removes the snapshot.
@@ -172,13 +183,17 @@ impl GuardedFilter {
         let stored = *self.last_store.lock();
         // See the module's argument above.
         let version = || self.version.load(Ordering::Acquire);
-        let version = match Bug::SnapshotAmidCalls.is_planted() {
-            true => version(),
-            false => gate.between_calls(version),
+        // What is in the segments before this one is in the filter, and so in the snapshot; and what
+        // comes after the version is in none of them.
+        let segment = || self.log.as_ref().map_or(0, FilterLog::segment);
+        let begin = || (version(), segment());
+        let (version, log_from) = match Bug::SnapshotAmidCalls.is_planted() {
+            true => begin(),
+            false => gate.between_calls(begin),
         };
         let written_bytes = match stored {
             Some(stored) if stored.version == version => 0,
-            _ => self.write(directory, files, version, stored)?,
+            _ => self.write(directory, files, (version, log_from), stored)?,
         };
         let report = StoreReport {
             name: self.name.clone(),
@@ -191,17 +206,14 @@ impl GuardedFilter {
     }
 
     /// Writes what has changed since the last snapshot, if there is one, and returns the length
-    /// of the file.
+    /// of the file. It begins at a version, from where on changes are in the log from a segment on.
     fn write(
         &self,
         directory: &DataDirectory,
         files: &mut SnapshotFiles,
-        version: u64,
+        (version, log_from): (u64, u64),
         stored: Option<LastStore>,
     ) -> Result<u64, StoreError> {
-        // What is in the segments before this one is in the filter, and so in the snapshot.
-        let log_from = self.log.as_ref().map_or(0, FilterLog::segment);
-
         let header = SnapshotHeader {
             filter: self.id,
             number: directory.new_number(),
@@ -216,11 +228,13 @@ impl GuardedFilter {
         for shard in 0..self.shape.shard_count() {
             let state = self.shards.read(shard).state;
             with_keys += usize::from(state.bits_set > 0);
-            if state.bits_set > 0 && stored.is_none_or(|stored| state.version > stored.version) {
+            // One that is empty again has to say so in the place of the copy before.
+            let has_content = state.bits_set > 0 || state.version > 0;
+            if has_content && stored.is_none_or(|stored| state.version > stored.version) {
                 changed.push(shard);
             }
         }
-        let shards = files.next(changed, with_keys, self.shape.shard_bits() / 8);
+        let shards = files.next(changed, with_keys, self.shape.shard_bytes());
         if Bug::DirtyMarkClearedTooEarly.is_planted() {
             let time = header.store_time;
             *self.last_store.lock() = Some(LastStore { version, time });

@@ -19,10 +19,13 @@ use crate::{
 };
 
 fn filter(layout: Layout, capacity: u64) -> GuardedFilter {
-    let request = SpecRequest {
+    filter_of(&SpecRequest {
         layout,
         ..SpecRequest::new(capacity, 0.001)
-    };
+    })
+}
+
+fn filter_of(request: &SpecRequest) -> GuardedFilter {
     GuardedFilter::new(
         FilterId(1),
         "urls".parse().unwrap(),
@@ -66,12 +69,12 @@ fn every_way_to_ask_agrees() {
         assert!(!filter.query_and_add(b"a", Change::default()).value);
         assert!(filter.query_and_add(b"a", Change::default()).value);
         assert!(filter.query(b"a").value);
-        filter.add(b"b", None);
+        filter.add(b"b", Change::default());
         assert_eq!(
             filter.query_batch(&vec!["a", "b", "c"]).value,
             [true, true, false]
         );
-        filter.add_batch(&vec!["c", "a"], None);
+        filter.add_batch(&vec!["c", "a"], Change::default());
         assert_eq!(
             filter
                 .query_and_add_batch(&vec!["c", "d", "d", "a"], Change::default())
@@ -101,14 +104,14 @@ fn every_way_to_ask_agrees() {
 fn versions_count_changes() {
     let filter = filter(Layout::Blocked, 1000);
     let version = || filter.status().version;
-    filter.add_batch(&vec!["a", "b", "c"], None);
+    filter.add_batch(&vec!["a", "b", "c"], Change::default());
     assert_eq!(version(), 1);
-    filter.add_batch(&vec!["a", "b", "c"], None);
+    filter.add_batch(&vec!["a", "b", "c"], Change::default());
     filter.query_and_add(b"a", Change::default());
     filter.query(b"zz");
     assert_eq!(version(), 1);
     filter.query_and_add(b"d", Change::default());
-    filter.add(b"e", None);
+    filter.add(b"e", Change::default());
     assert_eq!(version(), 3);
 }
 
@@ -246,7 +249,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
             for batch in 0..3000 {
                 let keys: Vec<String> = (batch * 100..(batch + 1) * 100).map(key).collect();
                 let pass = gate.pass().unwrap();
-                filter.add_batch(&keys, None);
+                filter.add_batch(&keys, Change::default());
                 drop(pass);
                 acknowledged.store((batch + 1) * 100, Ordering::Release);
                 if done.load(Ordering::Relaxed) {
@@ -279,7 +282,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
             .collect()
     };
     assert!(stale(&filter).is_empty());
-    filter.add(b"one more", None);
+    filter.add(b"one more", Change::default());
     assert!(filter.has_changed());
     let hash = filter.hasher.hash(b"one more");
     assert_eq!(stale(&filter), HashSet::from([filter.shape.shard(hash)]));
@@ -296,11 +299,11 @@ fn a_store_begins_between_calls() {
     let files = disk.names().unwrap();
     thread::scope(|scope| {
         let pass = gate.pass().unwrap();
-        filter.add(b"the first of a batch", None);
+        filter.add(b"the first of a batch", Change::default());
         let storing = scope.spawn(|| store_while(&filter, &directory, &gate).unwrap());
         thread::sleep(std::time::Duration::from_millis(20));
         assert_eq!(disk.names().unwrap(), files);
-        filter.add(b"the last of a batch", None);
+        filter.add(b"the last of a batch", Change::default());
         drop(pass);
         assert_eq!(storing.join().unwrap().version, 2);
     });
@@ -315,9 +318,9 @@ fn a_snapshot_holds_what_has_changed() {
     let filter = filter(Layout::Blocked, 100_000_000);
     let shards = filter.shape.shard_count() as u64;
     assert!(shards > 40);
-    filter.add_batch(&(0..10_000).map(key).collect::<Vec<_>>(), None);
+    filter.add_batch(&(0..10_000).map(key).collect::<Vec<_>>(), Change::default());
     let all = store(&filter, &directory).unwrap();
-    filter.add(b"one more", None);
+    filter.add(b"one more", Change::default());
     let change = store(&filter, &directory).unwrap();
     assert!(change.written_bytes > 0);
     assert!(change.written_bytes * shards < all.written_bytes * 21 / 10);
@@ -331,7 +334,7 @@ fn a_snapshot_holds_what_has_changed() {
     assert!(restored.query(b"one more").value);
     assert!((0..10_000).all(|index| restored.query(key(index).as_bytes()).value));
     // It knows what it has on the disk.
-    restored.add(b"another", None);
+    restored.add(b"another", Change::default());
     let change = store(&restored, &directory).unwrap();
     assert!(change.written_bytes * shards < all.written_bytes * 21 / 10);
 }
@@ -344,7 +347,7 @@ fn a_store_that_fails_is_made_again_in_full() {
         let directory = DataDirectory::on(Arc::new(disk.clone())).unwrap();
         let filter = filter(Layout::Blocked, 1000);
         store(&filter, &directory);
-        filter.add(b"a", None);
+        filter.add(b"a", Change::default());
         (disk, directory, filter)
     };
     let again = |filter: &GuardedFilter, directory: &DataDirectory| {
@@ -392,7 +395,7 @@ fn callers_share_a_snapshot_that_holds_what_they_were_told() {
     let dir = tempfile::tempdir().unwrap();
     let directory = DataDirectory::open(dir.path()).unwrap();
     let filter = filter(Layout::Blocked, 1000);
-    filter.add(b"a", None);
+    filter.add(b"a", Change::default());
     let first = block_on(filter.turn());
     let mut second = Box::pin(filter.turn());
     let polled = second
@@ -410,4 +413,36 @@ fn callers_share_a_snapshot_that_holds_what_they_were_told() {
     let again = store(&filter, &directory);
     assert_eq!(again.as_ref().map(|report| report.version), Some(1));
     assert_ne!(again, written);
+}
+
+/// As many versions as there is room for in the log, and an answer rests on removals too.
+#[test]
+fn a_filter_that_counts_gives_versions_to_each_lock() {
+    let counting = SpecRequest {
+        kind: Kind::Counting,
+        ..SpecRequest::new(2_000_000, 1e-9)
+    };
+    let filter = filter_of(&counting);
+    let stripes = filter.shards.stripes().len();
+    assert!(stripes > 4);
+    for count in 1..4 * stripes {
+        let keys: Vec<String> = (0..count).map(|i| format!("{count} {i}")).collect();
+        let before = filter.status().version;
+        let added = filter.add_batch(&keys, Change::default());
+        let versions = filter.status().version - before;
+        let most = filter.versions_of_a_call(count);
+        assert!(
+            (1..=most as u64).contains(&versions),
+            "{versions} of {most}"
+        );
+        assert_eq!(added.rests_on, before + versions);
+
+        let removed = filter.remove_batch(&keys, Change::default()).unwrap();
+        assert!(removed.value.iter().all(|&removed| removed));
+        let Answer { value, rests_on } = filter.query_batch(&keys);
+        assert!(value.iter().all(|&seen| !seen));
+        assert_eq!(rests_on, removed.rests_on);
+        let last = filter.query(keys[0].as_bytes());
+        assert!(!last.value && last.rests_on > before + versions);
+    }
 }

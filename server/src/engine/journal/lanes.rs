@@ -1,7 +1,8 @@
 //! Lanes: records on their way from calls to the log.
 //!
 //! Each thread, or few, has a lane, so that calls on different cores do not contend; in which
-//! order their records reach the log does not matter, for additions commute.
+//! order their records reach the log does not matter, for additions commute, and a start puts
+//! those in order that do not (`engine/recovery/order.rs`).
 //!
 //! # Room before bits
 //!
@@ -19,7 +20,7 @@ use crate::{
     engine::counters::stripe_of_this_thread,
     filter::hash::KeyHash,
     planted::Bug,
-    store::{Batch, FilterId, RequestId},
+    store::{Batch, FilterId, RecordHead},
     sync::{
         Mutex, Notify, STRIPES,
         atomic::{AtomicI64, AtomicUsize, Ordering},
@@ -133,9 +134,10 @@ impl Lanes {
         }
     }
 
-    /// Reserves room for up to so many hashes; `None` if there is not as much.
-    pub fn reserve(&self, hashes: usize) -> Option<Room<'_>> {
-        let bytes = self.bytes_for(hashes);
+    /// Reserves room for up to so many hashes in so many records; `None` if there is not as much.
+    pub fn reserve(&self, hashes: usize, records: usize) -> Option<Room<'_>> {
+        let more = records.saturating_sub(1) as u64;
+        let bytes = self.bytes_for(hashes) + more * Batch::bytes_for(0);
         self.reserve_bytes(bytes).or_else(|| {
             self.collect();
             self.reserve_bytes(bytes)
@@ -189,21 +191,16 @@ impl Lanes {
         }
     }
 
-    /// Hands over so many hashes, which a call of a version has added, and for which room was
+    /// Hands over so many hashes, which a call of a version has changed, and for which room was
     /// reserved.
     pub fn append(
         &self,
-        mut room: Room<'_>,
-        filter: FilterId,
-        version: u64,
-        request: Option<&RequestId>,
+        room: &mut Room<'_>,
+        head: &RecordHead,
         count: usize,
         mut hashes: impl Iterator<Item = KeyHash>,
     ) {
-        let used = self.bytes_for(count).min(room.bytes);
-        room.bytes -= used;
         let mut lane = self.lane(room.lane).lock();
-        lane.room_bytes += mem::take(&mut room.bytes);
         let mut left = count;
         while left > 0 {
             let count = left.min(self.hashes_of_a_record());
@@ -219,12 +216,18 @@ impl Lanes {
             }
             if let Some(filled) = lane.filled.last_mut() {
                 let hashes = hashes.by_ref();
-                filled.batch.push(filter, version, request, count, hashes);
-                filled.reserved_bytes += bytes;
+                filled.batch.push(head, count, hashes);
+                // As much of it as was reserved, or room would be given back that nobody has taken.
+                let reserved = bytes.min(room.bytes);
+                room.bytes -= reserved;
+                filled.reserved_bytes += reserved;
             }
         }
-        if version > 0 {
-            lane.ends.push(End { filter, version });
+        if head.version > 0 {
+            lane.ends.push(End {
+                filter: head.filter,
+                version: head.version,
+            });
         }
     }
 

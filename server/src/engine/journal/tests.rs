@@ -18,12 +18,13 @@ fn start(disk: &SimulatedDisk) -> Journal {
 }
 
 async fn append(journal: &Journal, log: &FilterLog, version: u64) {
-    let room = journal.reserve(1).await.unwrap();
+    let mut room = journal.reserve(1, 1).await.unwrap();
     let hash = KeyHash {
         low: version,
         high: version,
     };
-    log.append(room, version, None, 1, std::iter::once(hash));
+    let head = RecordHead::added(log.filter, version);
+    log.append(&mut room, &head, 1, std::iter::once(hash));
 }
 
 /// A version whose call has not handed it over yet holds up those behind it, and nobody who
@@ -55,7 +56,7 @@ async fn progress_waits_for_every_version() {
     reader
         .read(
             |record| {
-                versions.push((record.filter.0, record.version));
+                versions.push((record.head.filter.0, record.head.version));
                 Ok::<_, StoreError>(())
             },
             &mut Err,
@@ -108,7 +109,7 @@ async fn a_request_of_any_size_is_repeated() {
     let reader = LogReader::open(&disk, 1, 0).unwrap();
     let read = reader.read(
         |record| {
-            assert_eq!(record.request, Some(remembered.request));
+            assert_eq!(record.head.request, Some(remembered.request));
             found.extend(record.hashes);
             Ok::<_, StoreError>(())
         },
@@ -126,15 +127,16 @@ fn room_is_neither_lost_nor_made() {
     for count in [1, of_a_record, 3 * of_a_record, 3 * of_a_record + 1] {
         let room = |lanes: &Lanes| {
             // As many keys one by one as there is room for.
-            let rooms: Vec<_> = std::iter::from_fn(|| lanes.reserve(1)).collect();
+            let rooms: Vec<_> = std::iter::from_fn(|| lanes.reserve(1, 1)).collect();
             rooms.len()
         };
         lanes.add_room(4 * SEGMENT_BYTES as i64);
         let before = room(&lanes);
         for version in 1..=100 {
-            let reserved = lanes.reserve(count).unwrap();
+            let mut reserved = lanes.reserve(count, 1).unwrap();
             let hashes = std::iter::repeat_n(KeyHash::default(), count);
-            lanes.append(reserved, FilterId(1), version, None, count, hashes);
+            let head = RecordHead::added(FilterId(1), version);
+            lanes.append(&mut reserved, &head, count, hashes);
             let (mut filled, mut ends) = (Vec::new(), Vec::new());
             lanes.take(&mut filled, &mut ends);
             let taken: u64 = filled.iter().map(|filled| filled.reserved_bytes).sum();

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     engine::EngineError,
     planted::Bug,
-    store::{Batch, FilterId, LogWriter, Segment, StoreError},
+    store::{Batch, FilterId, LogWriter, RecordHead, Segment, StoreError},
 };
 
 /// How long the thread waits before it tries again what has failed.
@@ -396,8 +396,11 @@ impl Writer {
         let to_be_written = self.filled.iter().map(|filled| &filled.batch);
         let to_be_written = to_be_written.flat_map(Batch::records);
         for record in self.log.unsynced().chain(to_be_written) {
-            if let Some(doubts) = doubts.get_mut(&record.filter)
-                && !trackers.has_reached(record.filter, record.version)
+            let RecordHead {
+                filter, version, ..
+            } = record.head;
+            if let Some(doubts) = doubts.get_mut(&filter)
+                && !trackers.has_reached(filter, version)
             {
                 let hashes = record.hashes.iter().map(|hash| (hash.low, hash.high));
                 doubts.hashes.extend(hashes);

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use super::Inspection;
 use crate::store::{
-    Batch, DataDirectory, FilterName, LogWriter, SnapshotHeader, StoreError,
+    Batch, DataDirectory, Direction, FilterName, LogWriter, SnapshotHeader, StoreError,
     manifest::{Manifest, NotWritten, StoredFilter},
 };
 
@@ -137,19 +137,19 @@ fn rewrite_log(directory: &DataDirectory, segment_bytes: u64) -> Result<u64, Sto
     let most_bytes = Batch::MAX_BYTES.min(new.room_bytes());
     let mut batch = Batch::default();
     log.read(
-        |record| {
+        |mut record| {
+            // Counting again takes every record, in order. What was counted up is added, which
+            // may be done again; what was counted down stays, or others might be in its place.
+            let counted = record.head.counted.take();
+            if counted.is_some_and(|counted| counted.direction == Direction::Down) {
+                return Ok(());
+            }
             let count = record.hashes.len();
             if !batch.fits(count, most_bytes) {
                 write(&mut new, &mut batch, segment_bytes)?;
             }
             let hashes = record.hashes.into_iter();
-            batch.push(
-                record.filter,
-                record.version,
-                record.request.as_ref(),
-                count,
-                hashes,
-            );
+            batch.push(&record.head, count, hashes);
             Ok::<_, StoreError>(())
         },
         &mut |_| Ok(()),

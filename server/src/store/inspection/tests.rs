@@ -10,7 +10,7 @@ use crate::{
         spec::{Layout, SpecRequest},
     },
     store::{
-        Batch, LogWriter, Record, ShardState, SnapshotFiles, SnapshotHeader,
+        Batch, LogWriter, Record, RecordHead, ShardState, SnapshotFiles, SnapshotHeader,
         simulated::{Chance, Fault, SimulatedDisk},
     },
 };
@@ -115,7 +115,8 @@ fn example() -> SimulatedDisk {
             low: version,
             high: i,
         });
-        batch.push(FilterId(1 + version % 2), version, None, 3, hashes);
+        let head = RecordHead::added(FilterId(1 + version % 2), version);
+        batch.push(&head, 3, hashes);
         if log.room_bytes() < batch.bytes() {
             log.go_on(SEGMENT_BYTES).unwrap();
         }

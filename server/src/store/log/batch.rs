@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::record::{self, FilterId, Record, RequestId};
+use super::record::{self, Record, RecordHead};
 use crate::filter::hash::KeyHash;
 
 /// The most bytes that the records of a batch may have. What a file says of a longer one is not
@@ -42,16 +42,9 @@ impl Batch {
         (BatchHeader::BYTES + record::encoded_bytes(hashes)) as u64
     }
 
-    /// Adds so many hashes, which a call of a version has added to a filter.
-    pub fn push(
-        &mut self,
-        filter: FilterId,
-        version: u64,
-        request: Option<&RequestId>,
-        count: usize,
-        hashes: impl Iterator<Item = KeyHash>,
-    ) {
-        record::encode(filter, version, request, count, hashes, &mut self.bytes);
+    /// Adds a record of so many hashes.
+    pub fn push(&mut self, head: &RecordHead, count: usize, hashes: impl Iterator<Item = KeyHash>) {
+        record::encode(head, count, hashes, &mut self.bytes);
     }
 
     /// Whether there are no records.
@@ -114,6 +107,8 @@ pub const MAGIC_AT: usize = 8;
 impl BatchHeader {
     /// The length of a header.
     pub const BYTES: usize = size_of::<Encoded>();
+    /// Where in a header the checksum of the batch before stands.
+    pub const PREVIOUS_AT: u64 = std::mem::offset_of!(Encoded, previous) as u64;
 
     /// Fills in the header of a batch, whose records stand behind the place for it, and returns
     /// the checksum.

@@ -1,4 +1,4 @@
-//! Records: what one call added to one filter.
+//! Records: what one call did to one filter.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -13,17 +13,58 @@ pub struct FilterId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(pub [u8; 16]);
 
-/// The keys that a call added.
+/// The keys that a call added, or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
+    /// What it says beside them.
+    pub head: RecordHead,
+    /// The hashes of the keys that were new or, in a filter that counts, that were counted.
+    pub hashes: Vec<KeyHash>,
+}
+
+/// What a record says beside its hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHead {
     /// The filter.
     pub filter: FilterId,
-    /// The version that the call gave it.
+    /// The version that the call gave it; 0 if that is of no account, for the change is stored.
     pub version: u64,
     /// What the caller called its request, if anything.
     pub request: Option<RequestId>,
-    /// The hashes of the keys that were new.
-    pub hashes: Vec<KeyHash>,
+    /// How the keys were counted. `None` if they were added, which may be done again.
+    pub counted: Option<Counted>,
+}
+
+impl RecordHead {
+    /// That a call of a version has added keys, which has no name.
+    pub fn added(filter: FilterId, version: u64) -> Self {
+        Self {
+            filter,
+            version,
+            request: None,
+            counted: None,
+        }
+    }
+}
+
+/// How keys were counted. That must be done once, and in the order of the versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// Up or down.
+    pub direction: Direction,
+    /// The version with which the filter came from the start of the server that wrote this. That
+    /// server gave out all versions behind it, each to one record; of those between an earlier
+    /// server's last record and this no record will come.
+    pub since: u64,
+}
+
+/// Which way counters go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// A key was added.
+    Up,
+    /// A key was removed.
+    Down,
 }
 
 impl Record {
@@ -43,31 +84,40 @@ struct Head {
 }
 
 const HAS_REQUEST: u32 = 1;
+const IS_COUNTED: u32 = 2;
+const IS_DOWN: u32 = 4;
 
 /// The bytes that a record with so many hashes takes at most.
 pub const fn encoded_bytes(hashes: usize) -> usize {
-    size_of::<Head>() + 16 + 16 * hashes
+    size_of::<Head>() + 16 + 8 + 16 * hashes
 }
 
 /// Appends a record of so many hashes to those of a batch.
 pub fn encode(
-    filter: FilterId,
-    version: u64,
-    request: Option<&RequestId>,
+    head: &RecordHead,
     count: usize,
     hashes: impl Iterator<Item = KeyHash>,
     to: &mut Vec<u8>,
 ) {
-    let head = Head {
-        filter: filter.0.to_le_bytes(),
-        version: version.to_le_bytes(),
+    let request = head.request.map_or(0, |_| HAS_REQUEST);
+    let counted = match head.counted.map(|counted| counted.direction) {
+        None => 0,
+        Some(Direction::Up) => IS_COUNTED,
+        Some(Direction::Down) => IS_COUNTED | IS_DOWN,
+    };
+    let encoded = Head {
+        filter: head.filter.0.to_le_bytes(),
+        version: head.version.to_le_bytes(),
         // A message has no more keys than fit into 16 MiB.
         count: (count as u32).to_le_bytes(),
-        flags: if request.is_some() { HAS_REQUEST } else { 0 }.to_le_bytes(),
+        flags: (request | counted).to_le_bytes(),
     };
-    to.extend_from_slice(bytemuck::bytes_of(&head));
-    if let Some(RequestId(id)) = request {
+    to.extend_from_slice(bytemuck::bytes_of(&encoded));
+    if let Some(RequestId(id)) = &head.request {
         to.extend_from_slice(id);
+    }
+    if let Some(Counted { since, .. }) = &head.counted {
+        to.extend_from_slice(&since.to_le_bytes());
     }
     // All room at once: to look for it with each hash takes as long as to copy it.
     let at = to.len();
@@ -83,10 +133,23 @@ pub fn encode(
 pub fn decode(from: &mut &[u8]) -> Option<Record> {
     let mut rest = *from;
     let head: Head = bytemuck::pod_read_unaligned(take(&mut rest, size_of::<Head>())?);
-    let request = match u32::from_le_bytes(head.flags) {
+    let flags = u32::from_le_bytes(head.flags);
+    let request = match flags & HAS_REQUEST {
         0 => None,
-        HAS_REQUEST => Some(RequestId(take(&mut rest, 16)?.try_into().ok()?)),
+        _ => Some(RequestId(take(&mut rest, 16)?.try_into().ok()?)),
+    };
+    let direction = match flags & !HAS_REQUEST {
+        0 => None,
+        IS_COUNTED => Some(Direction::Up),
+        flags if flags == IS_COUNTED | IS_DOWN => Some(Direction::Down),
         _ => return None,
+    };
+    let counted = match direction {
+        None => None,
+        Some(direction) => {
+            let since = u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?);
+            Some(Counted { direction, since })
+        }
     };
     let count = u32::from_le_bytes(head.count) as usize;
     let hashes = take(&mut rest, count.checked_mul(16)?)?;
@@ -101,15 +164,20 @@ pub fn decode(from: &mut &[u8]) -> Option<Record> {
         u64::from_le_bytes(head.filter),
         u64::from_le_bytes(head.version),
     );
-    // Those after it are counted from here.
-    if filter > MAX_NUMBER || version > MAX_NUMBER {
+    // Those after it are counted from here. A filter that counts gives a version to each record
+    // that changes it, all of them behind the one that it began with.
+    let is_behind = |counted: Counted| version == 0 || counted.since < version;
+    if filter > MAX_NUMBER || version > MAX_NUMBER || !counted.is_none_or(is_behind) {
         return None;
     }
     *from = rest;
     Some(Record {
-        filter: FilterId(filter),
-        version,
-        request,
+        head: RecordHead {
+            filter: FilterId(filter),
+            version,
+            request,
+            counted,
+        },
         hashes: hashes.collect(),
     })
 }

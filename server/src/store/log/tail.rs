@@ -110,7 +110,10 @@ impl TailCopy {
     /// there is the beginning of a batch that follows, or any whole one that was not read.
     pub fn went_on(&self, at: u64, salt: u64, before: u64, read: &HashSet<u64>) -> bool {
         let mut head = [0; BatchHeader::BYTES];
-        if self.copy(at, &mut head).is_some() && BatchHeader::once_followed(&head, before) {
+        if self.copy(at, &mut head).is_some()
+            && BatchHeader::once_followed(&head, before)
+            && !self.begins(at + BatchHeader::PREVIOUS_AT)
+        {
             return true;
         }
         let mut batch = Vec::new();
@@ -132,6 +135,14 @@ impl TailCopy {
             }
         }
         false
+    }
+
+    /// Whether a batch seems to begin at a place. What stands there is then its own checksum, and
+    /// not what a batch before that place says of the one it follows.
+    fn begins(&self, at: u64) -> bool {
+        let mut magic = batch::MAGIC;
+        let is_there = self.copy(at + batch::MAGIC_AT as u64, &mut magic).is_some();
+        is_there && magic == batch::MAGIC
     }
 
     fn copy(&self, at: u64, to: &mut [u8]) -> Option<()> {

@@ -19,10 +19,19 @@ fn record(version: u64, chance: &mut Chance) -> Record {
         low: version,
         high: version.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     };
+    let direction = match chance.below(3) {
+        0 => None,
+        1 => Some(Direction::Up),
+        _ => Some(Direction::Down),
+    };
+    let since = chance.below(version);
     Record {
-        filter: FilterId(chance.below(3)),
-        version,
-        request: chance.one_in(2).then_some(RequestId([version as u8; 16])),
+        head: RecordHead {
+            filter: FilterId(chance.below(3)),
+            version,
+            request: chance.one_in(2).then_some(RequestId([version as u8; 16])),
+            counted: direction.map(|direction| Counted { direction, since }),
+        },
         hashes: (0..chance.below(6)).map(hash).collect(),
     }
 }
@@ -54,13 +63,7 @@ fn batch(records: &[Record]) -> Batch {
     let mut batch = Batch::default();
     for record in records {
         let hashes = record.hashes.iter().copied();
-        batch.push(
-            record.filter,
-            record.version,
-            record.request.as_ref(),
-            record.hashes.len(),
-            hashes,
-        );
+        batch.push(&record.head, record.hashes.len(), hashes);
     }
     batch
 }
@@ -165,7 +168,7 @@ fn work_with(tail: Option<u64>, disk: &SimulatedDisk, chance: &mut Chance) -> Wo
     let mut spare = None;
     for _ in 0..20 {
         let first = written.len() as u64 + 1;
-        let records: Vec<Record> = (0..chance.below(4))
+        let records: Vec<Record> = (0..1 + chance.below(3))
             .map(|index| record(first + index, chance))
             .collect();
         written.extend(records.clone());
@@ -468,8 +471,7 @@ fn batches_that_are_swapped_are_found() {
     for version in 1..=4 {
         let same_length = Record {
             hashes: vec![KeyHash::default(); 3],
-            request: None,
-            ..record(version, &mut Chance::new(1))
+            head: RecordHead::added(FilterId(1), version),
         };
         ends.push((SEGMENT_BYTES - log.room_bytes()) as usize);
         write(&mut log, &[same_length]).unwrap();

@@ -10,19 +10,22 @@ use crate::{
     filter::{
         hash::{HashFunction, Secret},
         shape::Shape,
-        spec::{FilterSpec, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
+        spec::{FilterSpec, Kind, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
     },
     store::{FilterId, FilterName, MAX_NUMBER, StoreError},
 };
 
 const MAGIC: [u8; 8] = *b"SEENSNAP";
-/// The newest format, of snapshots that have an extension. Those without are of the one before, so
-/// that servers of the past read what they know all of.
+/// The newest format, of snapshots that have a kind or an extension. Those of a plain filter without
+/// one are of the one before, so that servers of the past read what they know all of.
 pub const FORMAT: u32 = 3;
-const WITHOUT_EXTENSION: u32 = 2;
+const FORMAT_OF_PLAIN: u32 = 2;
 const HASH_NAME_BYTES: usize = 32;
-/// What no field has taken yet, between the length of the table and that of the extension.
-const SPARE_BYTES: usize = 64;
+/// Where the kind of filter is told, in format 3.
+const KIND_AT: usize = 296;
+const KIND_BYTES: usize = 4;
+/// What no field has taken yet, between the kind and the length of the extension.
+const SPARE_BYTES: usize = 60;
 
 /// What a snapshot says of its filter.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,8 +60,8 @@ impl SnapshotHeader {
         table_bytes: u64,
         extension_bytes: u64,
     ) -> [u8; Self::BYTES] {
-        let format = match extension_bytes {
-            0 => WITHOUT_EXTENSION,
+        let format = match (self.spec.kind, extension_bytes) {
+            (Kind::Plain, 0) => FORMAT_OF_PLAIN,
             _ => FORMAT,
         };
         let shape = Shape::of(&self.spec);
@@ -83,9 +86,21 @@ impl SnapshotHeader {
         to.put(&self.filter.0.to_le_bytes());
         to.put(&self.number.to_le_bytes());
         to.put(&table_bytes.to_le_bytes());
+        to.put(&kind_code(self.spec.kind).to_le_bytes());
         to.put(&[0; SPARE_BYTES]);
         to.put(&extension_bytes.to_le_bytes());
         to.finish()
+    }
+
+    /// The kind of filter that a header tells behind all else.
+    fn kind(bytes: &[u8; Self::BYTES], path: &Path) -> Result<Kind, StoreError> {
+        let bytes = bytes.get(KIND_AT..).unwrap_or_default();
+        let mut from = Reader { bytes, path };
+        let code = u32::from_le_bytes(from.take());
+        Kind::ALL
+            .into_iter()
+            .find(|&kind| kind_code(kind) == code)
+            .ok_or_else(|| from.damaged("kind", "0 or 1", &code.to_string()))
     }
 
     /// Decodes and verifies a header.
@@ -129,7 +144,11 @@ impl SnapshotHeader {
         )?;
         let create_time = time(from.u64());
         let store_time = time(from.u64());
-        let (spec, secret) = from.spec()?;
+        let kind = match format {
+            1 | FORMAT_OF_PLAIN => Kind::Plain,
+            _ => Self::kind(bytes, path)?,
+        };
+        let (spec, secret) = from.spec(kind)?;
         let shape = Shape::of(&spec);
         from.expect("bit_count", &shape.bit_count(), &spec.bit_count)?;
         let (shard_count, shard_bits) = (from.u64(), from.u64());
@@ -150,7 +169,7 @@ impl SnapshotHeader {
             store_time,
         };
         let table_bytes = from.u64();
-        let _: [u8; SPARE_BYTES] = from.take();
+        let _: [u8; KIND_BYTES + SPARE_BYTES] = from.take();
         let extension_bytes = match format {
             1..FORMAT => 0,
             _ => from.u64(),
@@ -241,7 +260,7 @@ impl Reader<'_> {
         String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
     }
 
-    fn spec(&mut self) -> Result<(FilterSpec, Secret), StoreError> {
+    fn spec(&mut self, kind: Kind) -> Result<(FilterSpec, Secret), StoreError> {
         let capacity = self.u64();
         let false_positive_rate = f64::from_le_bytes(self.take());
         let bit_count = self.u64();
@@ -286,8 +305,16 @@ impl Reader<'_> {
             hash_count,
             layout,
             hash_function,
+            kind,
             key_profile: None,
         };
+        if kind != Kind::Plain && layout != Layout::Blocked {
+            return Err(self.damaged(
+                "layout",
+                &format!("blocked, of a {kind} filter"),
+                layout.name(),
+            ));
+        }
         Ok((spec, secret))
     }
 
@@ -331,6 +358,13 @@ pub(super) struct Hex(pub u64);
 impl std::fmt::Display for Hex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:016x}", self.0)
+    }
+}
+
+fn kind_code(kind: Kind) -> u32 {
+    match kind {
+        Kind::Plain => 0,
+        Kind::Counting => 1,
     }
 }
 

@@ -30,6 +30,8 @@ pub struct FilterReader {
     header: SnapshotHeader,
     /// Where the newest copy of each shard is, but of those that hold no bits.
     shards: BTreeMap<usize, Place>,
+    /// The shards whose newest copy holds no bits, though calls have changed them.
+    emptied: BTreeMap<usize, ShardState>,
 }
 
 /// Where a shard is.
@@ -198,7 +200,7 @@ impl FilterReader {
     /// The filter in some snapshots, from the oldest to the newest.
     fn of(snapshots: Vec<SnapshotReader>) -> Option<Self> {
         let header = snapshots.last()?.header.clone();
-        let mut shards = BTreeMap::new();
+        let (mut shards, mut emptied) = (BTreeMap::new(), BTreeMap::new());
         for (index, snapshot) in snapshots.iter().enumerate() {
             for (row, (stored, at)) in snapshot.stored().enumerate() {
                 let place = Place {
@@ -206,17 +208,21 @@ impl FilterReader {
                     row,
                     at,
                 };
-                match stored.checksums.is_empty() {
-                    // An older copy counts no more.
-                    true => shards.remove(&stored.shard),
-                    false => shards.insert(stored.shard, place),
-                };
+                // An older copy counts no more.
+                if stored.checksums.is_empty() {
+                    shards.remove(&stored.shard);
+                    emptied.insert(stored.shard, stored.state);
+                } else {
+                    shards.insert(stored.shard, place);
+                    emptied.remove(&stored.shard);
+                }
             }
         }
         Some(Self {
             snapshots,
             header,
             shards,
+            emptied,
         })
     }
 
@@ -239,13 +245,17 @@ impl FilterReader {
 
     /// The bytes of the shards that hold any bits.
     pub fn bytes(&self) -> u64 {
-        let shard_bytes = Shape::of(&self.header.spec).shard_bits() / 8;
-        self.shards.len() as u64 * shard_bytes
+        self.shards.len() as u64 * Shape::of(&self.header.spec).shard_bytes()
     }
 
     /// The shards that hold any bits.
     pub fn shards(&self) -> impl ExactSizeIterator<Item = usize> {
         self.shards.keys().copied()
+    }
+
+    /// The shards that hold no bits any more, and their states.
+    pub fn emptied(&self) -> impl Iterator<Item = (usize, ShardState)> {
+        self.emptied.iter().map(|(&shard, &state)| (shard, state))
     }
 
     /// Reads and verifies the newest copy of a shard, and tells its state. `words` are as many
@@ -290,7 +300,7 @@ impl SnapshotReader {
         let header_bytes = SnapshotHeader::BYTES as u64 + extension_bytes;
 
         let shape = Shape::of(&header.spec);
-        let shard_bytes = (shape.shard_bits() / 8) as usize;
+        let shard_bytes = shape.shard_bytes() as usize;
         let (table_bytes, pages) = match format {
             1 => (
                 table::format1_bytes(shape.shard_count()),
@@ -309,6 +319,7 @@ impl SnapshotReader {
         let table = Table {
             bytes: &table,
             shard_count: shape.shard_count(),
+            shard_bits: shape.shard_bits(),
             shard_bytes,
             pages,
             path: &path,
@@ -347,7 +358,7 @@ impl SnapshotReader {
 
     /// The rows, each with the place of its shard.
     fn stored(&self) -> impl Iterator<Item = (&Row, u64)> {
-        let shard_bytes = Shape::of(&self.header.spec).shard_bits() / 8;
+        let shard_bytes = Shape::of(&self.header.spec).shard_bytes();
         let mut next = self.shards_at;
         self.rows.iter().map(move |row| {
             let at = next;
@@ -397,7 +408,7 @@ impl SnapshotReader {
         words
             .iter_mut()
             .for_each(|word| *word = u64::from_le(*word));
-        let bits_set: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
+        let bits_set = Shape::of(&self.header.spec).bits_set(words);
         let expected = row.state.bits_set;
         if is_whole && bits_set != expected {
             let what = format!("set bits of shard {shard}");

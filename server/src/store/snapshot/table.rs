@@ -82,6 +82,7 @@ pub(super) struct Table<'a> {
     pub bytes: &'a [u8],
     /// The number of shards of the filter, and the length of each.
     pub shard_count: usize,
+    pub shard_bits: u64,
     pub shard_bytes: usize,
     pub pages: Pages,
     pub path: &'a Path,
@@ -181,7 +182,7 @@ impl Table<'_> {
             keys_added,
             bits_set,
         } = state;
-        let most = self.shard_bytes as u64 * 8;
+        let most = self.shard_bits;
         if keys_added > bits_set || bits_set > most {
             let what = format!("counts of shard {shard}");
             let expected = format!("at most {most} set bits, and no more keys than those");

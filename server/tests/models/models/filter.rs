@@ -13,7 +13,7 @@ use seenset_models::{
         sleeper::Sleeper, trackers::Trackers,
     },
     filter::{hash::KeyHash, shape::Shape, spec::SpecRequest},
-    store::{FilterId, Record},
+    store::{FilterId, Record, RecordHead},
     sync::thread::current,
 };
 
@@ -101,14 +101,15 @@ impl Filter {
 
     /// Adds keys, tells which were new, and returns when that may be told.
     pub fn query_and_add(&self, keys: &[Key]) -> Vec<Key> {
-        let room = self.lanes.reserve(keys.len()).unwrap();
+        let mut room = self.lanes.reserve(keys.len(), 1).unwrap();
         let mut changes = Changes::default();
         {
             let _pass = self.gate.pass().unwrap();
             keys.iter().for_each(|key| self.insert(*key, &mut changes));
             if let Some(version) = changes.version {
                 let (count, hashes) = (changes.new.len(), changes.new.iter().map(|key| key.hash));
-                self.lanes.append(room, ID, version, None, count, hashes);
+                let head = RecordHead::added(ID, version);
+                self.lanes.append(&mut room, &head, count, hashes);
                 self.writer.wake();
             }
         }
@@ -168,7 +169,7 @@ impl Filter {
     /// Whether the records up to a version that are on stable storage have a key.
     pub fn is_written(&self, key: Key, to: u64) -> bool {
         let written = self.written.lock().unwrap();
-        let mut records = written.iter().filter(|record| record.version <= to);
+        let mut records = written.iter().filter(|record| record.head.version <= to);
         records.any(|record| record.hashes.contains(&key.hash))
     }
 

@@ -31,7 +31,7 @@ use loom::{
 use seenset_models::{
     engine::{counters::set_stripe, lanes::Lanes, progress::Progress, sleeper::Sleeper},
     filter::hash::KeyHash,
-    store::FilterId,
+    store::{FilterId, RecordHead},
     sync::thread::current,
 };
 
@@ -148,12 +148,13 @@ fn what_is_handed_over_is_taken() {
             });
             let call = move |lanes: &Lanes, sleeper: &Sleeper, version: u64, stripe: usize| {
                 set_stripe(stripe);
-                let room = lanes.reserve(1).unwrap();
+                let mut room = lanes.reserve(1, 1).unwrap();
                 let hash = KeyHash {
                     low: version,
                     high: version,
                 };
-                lanes.append(room, FilterId(1), version, None, 1, iter::once(hash));
+                let head = RecordHead::added(FilterId(1), version);
+                lanes.append(&mut room, &head, 1, iter::once(hash));
                 sleeper.wake();
             };
             let other = thread::spawn({
@@ -179,16 +180,16 @@ fn room_that_is_given_back_is_told_of() {
                 let lanes = lanes.clone();
                 move || {
                     set_stripe(stripes[0]);
-                    drop(lanes.reserve(1));
+                    drop(lanes.reserve(1, 1));
                 }
             });
             set_stripe(stripes[1]);
             let waiting = lanes.wait();
-            let found = lanes.reserve(1).is_some();
+            let found = lanes.reserve(1, 1).is_some();
             other.join().unwrap();
             assert!(found || lanes.more_room.was_told());
             drop(waiting);
-            assert!(lanes.reserve(1).is_some());
+            assert!(lanes.reserve(1, 1).is_some());
         });
     }
 }
@@ -204,7 +205,7 @@ fn room_is_given_once() {
             let lanes = lanes.clone();
             thread::spawn(move || {
                 set_stripe(stripe);
-                let room = lanes.reserve(1);
+                let room = lanes.reserve(1, 1);
                 let is_there = room.is_some();
                 // For good: what is not appended is given back.
                 std::mem::forget(room);

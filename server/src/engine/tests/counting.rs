@@ -1,0 +1,444 @@
+//! Filters that count: what is added and removed is so as often as it was, whatever crashes.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+
+use super::{
+    durability::{key, start},
+    *,
+};
+use crate::{
+    engine,
+    store::simulated::{Chance, Fault, SimulatedDisk},
+};
+
+/// So exact that no false positive is to be expected, and in few enough shards that keys share
+/// counters.
+fn exact() -> SpecRequest {
+    SpecRequest {
+        kind: Kind::Counting,
+        ..SpecRequest::new(1000, 1e-12)
+    }
+}
+
+fn named<'a>(request_id: &'a str) -> engine::Call<'a> {
+    engine::Call {
+        filter: "urls",
+        request_id,
+    }
+}
+
+/// How often each key was added and not removed: one number, or one of two where a call was not
+/// answered.
+type Counts = BTreeMap<u64, (u32, u32)>;
+
+/// What is done with keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    QueryAndAdd,
+    Add,
+    Remove,
+}
+
+impl Action {
+    /// What a key is counted as after this, and what is told of it.
+    fn of(self, count: u32) -> (u32, Option<bool>) {
+        match self {
+            Self::QueryAndAdd => (count.max(1), Some(count > 0)),
+            Self::Add => (count + 1, None),
+            Self::Remove => (count.saturating_sub(1), Some(count > 0)),
+        }
+    }
+}
+
+/// A call that was made, whether it was answered or not.
+#[derive(Debug, Clone)]
+struct Made {
+    id: String,
+    action: Action,
+    keys: Vec<u64>,
+}
+
+impl Made {
+    async fn call(&self, engine: &Engine) -> Result<Option<Vec<bool>>, EngineError> {
+        let keys: Vec<String> = self.keys.iter().map(|&index| key(index)).collect();
+        let call = named(&self.id);
+        let one = |told: bool| Some(vec![told]);
+        Ok(match (self.action, &*keys) {
+            (Action::QueryAndAdd, [key]) => one(engine.query_and_add(call, key).await?),
+            (Action::QueryAndAdd, _) => Some(engine.query_and_add_batch(call, keys).await?),
+            (Action::Add, [key]) => engine.add(call, key).await.map(|()| None)?,
+            (Action::Add, _) => engine.add_batch(call, keys).await.map(|()| None)?,
+            (Action::Remove, [key]) => one(engine.remove(call, key).await?),
+            (Action::Remove, _) => Some(engine.remove_batch(call, keys).await?),
+        })
+    }
+
+    /// Calls, notes what that has done, and returns whether it was answered. `counts` are those
+    /// before.
+    async fn carry_out(&self, engine: &Engine, counts: &mut Counts, case: &str) -> bool {
+        let told = self.call(engine).await;
+        for (place, &key) in self.keys.iter().enumerate() {
+            let (before, or) = *counts.entry(key).or_default();
+            let (after, expected) = self.action.of(before);
+            counts.insert(
+                key,
+                if told.is_ok() {
+                    (after, after)
+                } else {
+                    (before, after)
+                },
+            );
+            let Ok(told) = &told else { continue };
+            assert_eq!(before, or, "{case}: a key that nobody is certain of");
+            let told = told.as_ref().map(|told| told[place]);
+            assert_eq!(
+                told, expected,
+                "{case}: {self:?}, {key} was there {before} times"
+            );
+        }
+        told.is_ok()
+    }
+}
+
+/// Adds and removes keys of its own until something fails, and returns the call that did.
+async fn work(
+    engine: Engine,
+    keys: std::ops::Range<u64>,
+    seed: u64,
+    counts: &mut Counts,
+) -> Option<Made> {
+    let mut chance = Chance::new(seed);
+    for number in 0..25 {
+        let mut batch: Vec<u64> = (0..1 + chance.below(4))
+            .map(|_| keys.start + chance.below(keys.end - keys.start))
+            .collect();
+        batch.sort_unstable();
+        batch.dedup();
+        let made = Made {
+            id: format!("{seed}/{number}"),
+            action: [
+                Action::QueryAndAdd,
+                Action::Add,
+                Action::Remove,
+                Action::Remove,
+            ][chance.below(4) as usize],
+            keys: batch,
+        };
+        if !made
+            .carry_out(&engine, counts, &format!("seed {seed}"))
+            .await
+        {
+            return Some(made);
+        }
+        if chance.one_in(12) {
+            let _ = engine.store("urls").await;
+        }
+    }
+    None
+}
+
+/// Some generations of a server, each of which loses its power at some call of the disk and is
+/// found again: all keys are there as often as they were added and not removed.
+async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
+    const TASKS: u64 = 3;
+    let mut disk = SimulatedDisk::default();
+    let mut chance = Chance::new(seed);
+    let mut all: Vec<Counts> = vec![Counts::new(); TASKS as usize];
+    let mut calls = 0;
+    for (generation, cut) in cuts.iter().enumerate() {
+        let before = disk.calls();
+        if let Some(call) = cut {
+            disk.fail(before + call, 1, Fault::PowerCut);
+        }
+        let mut failed: Vec<Option<Made>> = vec![None; TASKS as usize];
+        if let Ok(engine) = start(&disk, Durability::Always).await
+            && engine.create_filter("urls", exact()).await.is_ok()
+        {
+            let tasks = all.drain(..).enumerate().map(|(task, mut counts)| {
+                let (engine, task) = (engine.clone(), task as u64);
+                let seed = (seed * 10 + generation as u64) * 10 + task;
+                tokio::spawn(async move {
+                    let keys = task * 10..task * 10 + 10;
+                    let failed = work(engine, keys, seed, &mut counts).await;
+                    (counts, failed)
+                })
+            });
+            let done = join_all(tasks.collect::<Vec<_>>()).await;
+            (all, failed) = done.into_iter().map(Result::unwrap).unzip();
+        }
+        calls = disk.calls() - before;
+        disk = disk.cut(&mut chance);
+        let case = format!("seed {seed}, generation {generation}, cut at {cut:?}");
+        let engine = match start(&disk, Durability::Always).await {
+            Ok(engine) => engine,
+            Err(error) => panic!("{case}: {error}"),
+        };
+        let is_there = engine.get_filter("urls").await.is_ok();
+        for (counts, made) in all.iter_mut().zip(failed) {
+            let Some(made) = made.filter(|_| is_there) else {
+                continue;
+            };
+            settle(&engine, counts, &made, chance.one_in(2), &case).await;
+        }
+        let expects_any = all
+            .iter()
+            .any(|counts| counts.values().any(|&(count, _)| count > 0));
+        assert!(is_there || !expects_any, "{case}: the filter is gone");
+        drop(engine);
+        disk = disk.kill();
+    }
+    check(&disk, &all, &format!("seed {seed}, cuts {cuts:?}")).await;
+    calls
+}
+
+/// Makes certain what a call has done that was not answered: by repeating it, or by asking.
+async fn settle(engine: &Engine, counts: &mut Counts, made: &Made, repeat: bool, case: &str) {
+    if repeat {
+        for key in &made.keys {
+            let count = counts.get_mut(key).unwrap();
+            count.1 = count.0;
+        }
+        assert!(made.carry_out(engine, counts, case).await, "{case}");
+        return;
+    }
+    for key_index in &made.keys {
+        let count = counts.get_mut(key_index).unwrap();
+        // Taken out as often as it is there, and then put back.
+        let mut found = 0;
+        while engine.remove("urls", &key(*key_index)).await.unwrap() {
+            found += 1;
+        }
+        assert!(
+            found == count.0 || found == count.1,
+            "{case}: {key_index} {found} times, not {count:?}"
+        );
+        for _ in 0..found {
+            engine.add("urls", &key(*key_index)).await.unwrap();
+        }
+        *count = (found, found);
+    }
+}
+
+/// Takes all keys out as often as they must be there, after which nothing is.
+async fn check(disk: &SimulatedDisk, all: &[Counts], case: &str) {
+    let engine = start(disk, Durability::Always).await.unwrap();
+    if engine.get_filter("urls").await.is_err() {
+        return;
+    }
+    for (&index, &(count, _)) in all.iter().flatten() {
+        assert_eq!(
+            engine.query("urls", &key(index)).await.unwrap(),
+            count > 0,
+            "{case}: {index}"
+        );
+        for _ in 0..count {
+            assert!(
+                engine.remove("urls", &key(index)).await.unwrap(),
+                "{case}: {index}"
+            );
+        }
+    }
+    let status = engine.get_filter("urls").await.unwrap();
+    assert_eq!((status.keys_added, status.fill_ratio), (0, 0.0), "{case}");
+    assert_eq!(status.saturated_counters, 0, "{case}");
+}
+
+#[tokio::test]
+async fn keys_are_there_as_often_as_they_were_added_after_power_cuts() {
+    for seed in 0..4 {
+        let calls = run(seed, &[None, None, None]).await;
+        assert!(calls > 20, "{calls}");
+        for cut in 0..calls {
+            let cuts = [Some(cut), Some((cut * 7) % calls), Some(calls - cut)];
+            run(seed, &cuts).await;
+        }
+    }
+}
+
+/// Shards are copied one after the other, while calls go on that change several of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_store_copies_amid_calls_is_counted_once() {
+    const KEYS: u64 = 2000;
+    let disk = SimulatedDisk::default();
+    let engine = start(&disk, INTERVAL).await.unwrap();
+    let large = SpecRequest {
+        kind: Kind::Counting,
+        ..SpecRequest::new(1_000_000, 1e-9)
+    };
+    engine.create_filter("urls", large).await.unwrap();
+    let storing = tokio::spawn({
+        let engine = engine.clone();
+        async move {
+            for _ in 0..5 {
+                engine.store("urls").await.unwrap();
+            }
+        }
+    });
+    let callers = (0..2).map(|caller| {
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            let mut chance = Chance::new(caller);
+            let mut times = 0;
+            while times < 20 || chance.below(4) > 0 {
+                let first = caller * KEYS;
+                let keys: Vec<String> = (first..first + 1000).map(key).collect();
+                engine.add_batch("urls", keys.clone()).await.unwrap();
+                let removed = engine.remove_batch("urls", keys).await.unwrap();
+                assert_eq!(removed, [true; 1000]);
+                let keys: Vec<String> = (first + 1000..first + KEYS).map(key).collect();
+                engine.query_and_add_batch("urls", keys).await.unwrap();
+                times += 1;
+            }
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.unwrap();
+    }
+    storing.await.unwrap();
+    let killed = disk.kill();
+    let engine = start(&killed, INTERVAL).await.unwrap();
+    for caller in 0..2 {
+        let first = caller * KEYS;
+        let keys: Vec<String> = (first..first + KEYS).map(key).collect();
+        let expected: Vec<bool> = (0..KEYS).map(|index| index >= 1000).collect();
+        for batch in 0..2 {
+            let range = batch * 1000..(batch + 1) * 1000;
+            let (keys, expected) = (keys[range.clone()].to_vec(), &expected[range]);
+            assert_eq!(
+                engine.query_batch("urls", keys.clone()).await.unwrap(),
+                expected
+            );
+            assert_eq!(engine.remove_batch("urls", keys).await.unwrap(), expected);
+        }
+    }
+    let status = engine.get_filter("urls").await.unwrap();
+    assert_eq!((status.keys_added, status.fill_ratio), (0, 0.0));
+}
+
+#[tokio::test]
+async fn a_key_is_removed_once_for_each_time_it_was_added() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    engine.create_filter("urls", exact()).await.unwrap();
+    assert!(!engine.remove("urls", "a").await.unwrap());
+    for _ in 0..3 {
+        engine.query_and_add("urls", "a").await.unwrap();
+    }
+    assert!(engine.remove("urls", "a").await.unwrap());
+    assert!(!engine.query("urls", "a").await.unwrap());
+    assert!(!engine.remove("urls", "a").await.unwrap());
+
+    engine.add("urls", "a").await.unwrap();
+    engine.add_batch("urls", vec!["a", "b"]).await.unwrap();
+    let removed = engine.remove_batch("urls", vec!["a", "a", "a"]).await;
+    assert_eq!(removed.unwrap(), [true, true, false]);
+    assert!(engine.query("urls", "b").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_counter_that_is_full_stays_and_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    // No two of a key's bits are the same.
+    let eight_bits = SpecRequest {
+        hash_count: Some(8),
+        ..exact()
+    };
+    for round in 0..2 {
+        let engine = recovered(dir.path()).await;
+        let spec = eight_bits.clone();
+        engine.create_filter("urls", spec).await.unwrap();
+        for _ in 0..16 {
+            engine.add("urls", "a").await.unwrap();
+        }
+        let status = engine.get_filter("urls").await.unwrap();
+        assert_eq!(status.saturated_counters, 8, "round {round}");
+        assert!(!engine.remove("urls", "a").await.unwrap());
+        assert!(engine.query("urls", "a").await.unwrap());
+        engine.store("urls").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_request_counts_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    engine.create_filter("urls", exact()).await.unwrap();
+    for _ in 0..3 {
+        engine.add(named("1"), "a").await.unwrap();
+        engine.add_batch(named("2"), vec!["a", "a"]).await.unwrap();
+    }
+    for _ in 0..3 {
+        assert!(engine.remove(named("3"), "a").await.unwrap());
+    }
+    let removed = engine.remove_batch("urls", vec!["a", "a", "a"]).await;
+    assert_eq!(removed.unwrap(), [true, true, false]);
+}
+
+/// The power goes in the middle of a batch that lies in several shards and has keys twice.
+#[tokio::test]
+async fn a_batch_that_is_repeated_after_a_power_cut_counts_once() {
+    let several_shards = SpecRequest {
+        kind: Kind::Counting,
+        ..SpecRequest::new(2_000_000, 1e-9)
+    };
+    let keys: Vec<String> = [0, 1, 0, 2, 1, 3, 0].into_iter().map(key).collect();
+    let counts = [(0, 3), (1, 2), (2, 1), (3, 1)];
+    let mut lost = 0;
+    for cut in 0.. {
+        let disk = SimulatedDisk::default();
+        let engine = start(&disk, Durability::Always).await.unwrap();
+        let spec = several_shards.clone();
+        engine.create_filter("urls", spec).await.unwrap();
+        disk.fail(disk.calls() + cut, 1, Fault::PowerCut);
+        let was_answered = engine.add_batch(named("1"), keys.clone()).await.is_ok();
+        let found = disk.cut(&mut Chance::new(cut));
+        let engine = start(&found, Durability::Always).await.unwrap();
+        engine.add_batch(named("1"), keys.clone()).await.unwrap();
+        for (index, count) in counts {
+            for _ in 0..count {
+                assert!(engine.remove("urls", &key(index)).await.unwrap(), "{cut}");
+            }
+            assert!(!engine.remove("urls", &key(index)).await.unwrap(), "{cut}");
+        }
+        if was_answered {
+            break;
+        }
+        lost += 1;
+    }
+    assert!(lost > 0);
+}
+
+/// An id names one call: one that adds and one that removes are two, whatever they are called.
+#[tokio::test]
+async fn an_id_of_an_add_is_none_of_a_remove() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    engine.create_filter("urls", exact()).await.unwrap();
+    assert!(!engine.query_and_add(named("1"), "a").await.unwrap());
+    assert!(engine.remove(named("1"), "a").await.unwrap());
+    assert!(!engine.query("urls", "a").await.unwrap());
+    engine.add("urls", "a").await.unwrap();
+    assert!(engine.remove(named("1"), "a").await.unwrap());
+    assert!(
+        engine.query("urls", "a").await.unwrap(),
+        "removed by a repeated call"
+    );
+}
+
+#[tokio::test]
+async fn no_key_is_removed_from_a_filter_that_does_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    engine.create_filter("urls", small()).await.unwrap();
+    engine.add("urls", "a").await.unwrap();
+    for error in [
+        engine.remove("urls", "a").await.err(),
+        engine.remove_batch("urls", vec!["a", "b"]).await.err(),
+    ] {
+        let text = error.unwrap().to_string();
+        assert!(text.contains("\"urls\" does not count"), "{text}");
+    }
+    assert!(engine.query("urls", "a").await.unwrap());
+}
