@@ -64,7 +64,7 @@ use crate::{
         spec::{FilterSpec, Kind},
     },
     planted::Bug,
-    store::{FilterId, FilterName, RecordHead, RequestId},
+    store::{Direction, FilterId, FilterName, RecordHead, RequestId},
 };
 
 /// A filter behind locks, and what is known of its last snapshot.
@@ -224,7 +224,8 @@ impl GuardedFilter {
         &self.spec
     }
 
-    /// Begins the turn of a request of this filter; nothing for an empty id.
+    /// Begins the turn of a request of this filter; nothing for an empty id. One that adds keys
+    /// and one that removes some are two, whatever their callers call them.
     ///
     /// # Errors
     ///
@@ -234,37 +235,19 @@ impl GuardedFilter {
         &self,
         requests: &'a Requests,
         id: &str,
+        direction: Direction,
     ) -> Result<Option<Turn<'a>>, EngineError> {
         if id.is_empty() {
             return Ok(None);
         }
-        requests.begin(self.id, self.request_id(id))
-    }
-
-    /// As [`Self::begin`] for a request that removes keys: one that adds some is another, whatever
-    /// its callers call the two.
-    ///
-    /// # Errors
-    ///
-    /// As [`Requests::begin`].
-    pub fn begin_removal<'a>(
-        &self,
-        requests: &'a Requests,
-        id: &str,
-    ) -> Result<Option<Turn<'a>>, EngineError> {
-        if id.is_empty() {
-            return Ok(None);
-        }
-        let RequestId(id) = self.request_id(id);
-        requests.begin(self.id, RequestId(id.map(|byte| !byte)))
-    }
-
-    /// Under the filter's secret, like its keys: nobody can choose ids that meet.
-    #[inline]
-    fn request_id(&self, id: &str) -> RequestId {
+        // Under the filter's secret, like its keys: nobody can choose ids that meet.
         let KeyHash { low, high } = self.hasher.hash(id.as_bytes());
         let id = u128::from(low) | (u128::from(high) << 64);
-        RequestId(id.to_le_bytes())
+        let id = match direction {
+            Direction::Up => id,
+            Direction::Down => !id,
+        };
+        requests.begin(self.id, RequestId(id.to_le_bytes()))
     }
 
     /// Whether keys are brought into a canonical form before they are hashed.

@@ -66,7 +66,7 @@ use self::{
     requests::Requests,
     workers::Workers,
 };
-use crate::store::DataDirectory;
+use crate::store::{DataDirectory, Direction};
 
 /// All filters of one server. Cheap to clone; clones are the same engine.
 #[derive(Debug, Clone)]
@@ -399,7 +399,7 @@ impl Inner {
     ) -> Result<Unsettled<T>, EngineError> {
         let _pass = self.gate.pass()?;
         self.find(call.filter, |filter| {
-            let turn = filter.begin(&self.requests, call.request_id)?;
+            let turn = filter.begin(&self.requests, call.request_id, Direction::Up)?;
             let answer = change(filter, Change { room, turn });
             Ok(unsettled(filter, answer))
         })?
@@ -414,7 +414,7 @@ impl Inner {
     ) -> Result<Unsettled<Vec<bool>>, EngineError> {
         let _pass = self.gate.pass()?;
         self.find(call.filter, |filter| {
-            let turn = filter.begin_removal(&self.requests, call.request_id)?;
+            let turn = filter.begin(&self.requests, call.request_id, Direction::Down)?;
             let name = || filter.name().clone();
             let answer = filter.remove_batch(keys, Change { room, turn });
             let answer = answer.ok_or_else(|| EngineError::NotCounting { name: name() })?;
@@ -433,7 +433,7 @@ impl Inner {
         let _pass = self.gate.pass()?;
         self.find(call.filter, |filter| {
             let id = if filter.counts() { call.request_id } else { "" };
-            let turn = filter.begin(&self.requests, id)?;
+            let turn = filter.begin(&self.requests, id, Direction::Up)?;
             Ok(unsettled(filter, add(filter, Change { room, turn })))
         })?
     }

@@ -415,6 +415,34 @@ fn callers_share_a_snapshot_that_holds_what_they_were_told() {
     assert_ne!(again, written);
 }
 
+/// A shard that holds no keys any more keeps its version, or what it has been through would be
+/// counted again.
+#[test]
+fn a_shard_that_is_empty_again_is_stored_as_such() {
+    let disk = SimulatedDisk::default();
+    let directory = DataDirectory::on(Arc::new(disk)).unwrap();
+    let filter = filter_of(&SpecRequest {
+        kind: Kind::Counting,
+        ..SpecRequest::new(1000, 1e-9)
+    });
+    filter.add(b"a", Change::default());
+    store(&filter, &directory).unwrap();
+    let removed = filter.remove_batch(&vec!["a"], Change::default()).unwrap();
+    assert_eq!((removed.value, removed.rests_on), (vec![true], 2));
+    store(&filter, &directory).unwrap();
+
+    let stored = directory.read_filter(filter.name()).unwrap().unwrap();
+    let restored = GuardedFilter::restore(stored, &MemoryBudget::new(1 << 30), |_| Ok(())).unwrap();
+    assert!(!restored.query(b"a").value);
+    let hash = restored.hash(b"a");
+    for version in 1..=2 {
+        restored.replay_counted(version, Direction::Up, &[hash]);
+        assert!(!restored.query(b"a").value, "version {version}");
+    }
+    restored.replay_counted(3, Direction::Up, &[hash]);
+    assert!(restored.query(b"a").value);
+}
+
 /// As many versions as there is room for in the log, and an answer rests on removals too.
 #[test]
 fn a_filter_that_counts_gives_versions_to_each_lock() {

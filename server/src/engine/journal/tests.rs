@@ -146,6 +146,32 @@ fn room_is_neither_lost_nor_made() {
     }
 }
 
+/// Nor where a call hands over more than it had reserved room for, as it may where the filter
+/// that it was for has become another one meanwhile.
+#[test]
+fn no_more_room_is_given_back_than_was_reserved() {
+    let lanes = Lanes::new(SEGMENT_BYTES);
+    lanes.add_room(4 * SEGMENT_BYTES as i64);
+    let room = || {
+        std::iter::from_fn(|| lanes.reserve(1, 1))
+            .collect::<Vec<_>>()
+            .len()
+    };
+    let before = room();
+    let mut reserved = lanes.reserve(1, 1).unwrap();
+    for version in 1..=10 {
+        let head = RecordHead::added(FilterId(1), version);
+        lanes.append(&mut reserved, &head, 1, std::iter::once(KeyHash::default()));
+    }
+    drop(reserved);
+    let (mut filled, mut ends) = (Vec::new(), Vec::new());
+    lanes.take(&mut filled, &mut ends);
+    assert_eq!(ends.len(), 10);
+    let given_back: u64 = filled.iter().map(|filled| filled.reserved_bytes).sum();
+    lanes.add_room(given_back as i64);
+    assert_eq!(room(), before);
+}
+
 #[tokio::test]
 async fn nobody_waits_for_a_filter_that_is_no_more() {
     let disk = SimulatedDisk::default();

@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     engine,
-    store::simulated::{Chance, Fault, SimulatedDisk},
+    store::{
+        Disk,
+        simulated::{Chance, Fault, SimulatedDisk},
+    },
 };
 
 /// So exact that no false positive is to be expected, and in few enough shards that keys share
@@ -408,6 +411,88 @@ async fn a_batch_that_is_repeated_after_a_power_cut_counts_once() {
         lost += 1;
     }
     assert!(lost > 0);
+}
+
+/// While it is not known whether the last removal will be found, nobody is told how it is.
+#[tokio::test]
+async fn what_may_be_removed_is_not_told_while_the_log_fails() {
+    let disk = SimulatedDisk::default();
+    let engine = start(&disk, Durability::Always).await.unwrap();
+    engine.create_filter("urls", exact()).await.unwrap();
+    engine.add_batch("urls", vec!["a", "b"]).await.unwrap();
+    let broken = Fault::Error(std::io::ErrorKind::Other);
+    disk.fail(disk.calls(), u64::MAX, broken);
+    engine.remove("urls", "a").await.unwrap_err();
+    for key in ["a", "b"] {
+        let error = engine.query("urls", key).await.unwrap_err();
+        assert!(
+            matches!(error, EngineError::NotDurable(_)),
+            "{key}: {error}"
+        );
+        engine.query_batch("urls", vec![key]).await.unwrap_err();
+    }
+    disk.heal();
+    // Keys are refused until the log has been tried again.
+    while engine.add("urls", "c").await.is_err() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let seen = engine.query_batch("urls", vec!["a", "b"]).await.unwrap();
+    assert_eq!(seen, [false, true]);
+}
+
+/// What was lost is forgotten; what is whole is counted once, and so is what the log has.
+#[tokio::test]
+async fn what_is_salvaged_is_counted_once() {
+    let disk = SimulatedDisk::default();
+    let engine = start(&disk, Durability::Always).await.unwrap();
+    // Of two pages of 64 KiB, and a little.
+    let pages = SpecRequest {
+        kind: Kind::Counting,
+        bit_count: Some(300_000),
+        hash_count: Some(8),
+        false_positive_rate: None,
+        ..SpecRequest::new(1000, 0.5)
+    };
+    engine.create_filter("urls", pages).await.unwrap();
+    let stored: Vec<String> = (0..100).map(key).collect();
+    let logged: Vec<String> = (100..200).map(key).collect();
+    engine.add_batch("urls", stored.clone()).await.unwrap();
+    engine.store("urls").await.unwrap();
+    engine.add_batch("urls", logged.clone()).await.unwrap();
+    engine
+        .remove_batch("urls", logged[..50].to_vec())
+        .await
+        .unwrap();
+
+    let found = disk.kill();
+    let is_snapshot = |name: &String| name.contains(".snapshot");
+    let name = found
+        .names()
+        .unwrap()
+        .into_iter()
+        .filter(is_snapshot)
+        .max()
+        .unwrap();
+    let mut bytes = found.contents(&name).unwrap();
+    bytes[384 + 1000] ^= 1;
+    found.put(&name, &bytes);
+    start(&found.kill(), Durability::Always).await.unwrap_err();
+    let inspection = crate::store::Inspection::on(Arc::new(found.clone())).unwrap();
+    let salvaged = inspection.salvage(64 << 10).unwrap();
+    assert_eq!((salvaged.filters.len(), salvaged.log), (1, false));
+    drop(inspection);
+
+    let engine = start(&found, Durability::Always).await.unwrap();
+    let removed = engine.remove_batch("urls", stored.clone()).await.unwrap();
+    let left = removed.iter().filter(|&&removed| removed).count();
+    assert!((10..90).contains(&left), "{left} of 100 keys are left");
+    let removed = engine.remove_batch("urls", logged.clone()).await.unwrap();
+    assert!(removed[..50].iter().all(|&removed| !removed));
+    assert!(removed[50..].iter().all(|&removed| removed));
+    for keys in [stored, logged] {
+        let removed = engine.remove_batch("urls", keys).await.unwrap();
+        assert!(removed.iter().all(|&removed| !removed), "counted twice");
+    }
 }
 
 /// An id names one call: one that adds and one that removes are two, whatever they are called.

@@ -3,9 +3,12 @@
 use std::{collections::BTreeSet, path::Path};
 
 use super::Inspection;
-use crate::store::{
-    Batch, DataDirectory, Direction, FilterName, LogWriter, SnapshotHeader, StoreError,
-    manifest::{Manifest, NotWritten, StoredFilter},
+use crate::{
+    filter::spec::Kind,
+    store::{
+        Batch, DataDirectory, Direction, FilterName, LogWriter, SnapshotHeader, StoreError,
+        manifest::{Manifest, NotWritten, StoredFilter},
+    },
 };
 
 /// What is behind the names of files that were damaged and are kept for whoever wants to look.
@@ -113,11 +116,16 @@ fn rewrite(
     let Some(reader) = directory.open_filter(name, stored, &mut |_| Ok(()))? else {
         return Ok(None);
     };
+    let header = reader.header().clone();
     let header = SnapshotHeader {
         number: new_number(),
-        // What was lost may be in the log, which is read from here on.
-        version: 0,
-        ..reader.header().clone()
+        version: match header.spec.kind {
+            // What was lost may be in the log, which is read from here on.
+            Kind::Plain => 0,
+            // What is not lost must not be counted again.
+            Kind::Counting => header.version,
+        },
+        ..header
     };
     let shards: Vec<usize> = reader.shards().collect();
     let written = directory.write_snapshot(&header, &shards, |shard, words| {
