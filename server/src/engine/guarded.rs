@@ -39,12 +39,13 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 pub use self::{
+    counting::Action,
     explain::Explanation,
     snapshots::{LastStore, StoreReport},
 };
 
 use self::{
-    counting::{Action, Counting},
+    counting::Counting,
     shards::{Shard, Shards},
     snapshots::Turns,
 };
@@ -64,7 +65,7 @@ use crate::{
         spec::{FilterSpec, Kind},
     },
     planted::Bug,
-    store::{Direction, FilterId, FilterName, RecordHead, RequestId},
+    store::{FilterId, FilterName, RecordHead, RequestId},
 };
 
 /// A filter behind locks, and what is known of its last snapshot.
@@ -235,17 +236,19 @@ impl GuardedFilter {
         &self,
         requests: &'a Requests,
         id: &str,
-        direction: Direction,
+        action: Action,
     ) -> Result<Option<Turn<'a>>, EngineError> {
-        if id.is_empty() {
+        // To add keys again changes nothing, but where they are counted.
+        let is_idempotent = action == Action::Add && !self.counts();
+        if id.is_empty() || is_idempotent {
             return Ok(None);
         }
         // Under the filter's secret, like its keys: nobody can choose ids that meet.
         let KeyHash { low, high } = self.hasher.hash(id.as_bytes());
         let id = u128::from(low) | (u128::from(high) << 64);
-        let id = match direction {
-            Direction::Up => id,
-            Direction::Down => !id,
+        let id = match action {
+            Action::Remove => !id,
+            Action::Add | Action::QueryAndAdd => id,
         };
         requests.begin(self.id, RequestId(id.to_le_bytes()))
     }
@@ -301,8 +304,17 @@ impl GuardedFilter {
         added.map(|_| ())
     }
 
-    /// Whether a call that adds a key may do it once more when it is repeated, so that calls of
-    /// one request have to take turns.
+    /// Takes a key out, and tells whether it was there.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::NotCounting`].
+    pub fn remove(&self, key: &[u8], change: Change<'_>) -> Result<Answer<bool>, EngineError> {
+        let hash = self.hash(key);
+        Ok(self.count(self.counting()?, hash, Action::Remove, change))
+    }
+
+    /// Whether keys are counted, so that they can be removed.
     pub fn counts(&self) -> bool {
         self.counting.is_some()
     }

@@ -60,13 +60,13 @@ pub use crate::{
 use self::{
     budget::MemoryBudget,
     gate::Gate,
-    guarded::{Answer, Change, GuardedFilter},
+    guarded::{Action, Answer, Change, GuardedFilter},
     journal::{Journal, Room},
     registry::Registry,
     requests::Requests,
     workers::Workers,
 };
-use crate::store::{DataDirectory, Direction};
+use crate::store::DataDirectory;
 
 /// All filters of one server. Cheap to clone; clones are the same engine.
 #[derive(Debug, Clone)]
@@ -242,7 +242,9 @@ impl Engine {
         keys: impl Keys,
     ) -> Result<(), EngineError> {
         let change = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
-            inner.add_in_turn(call, room, |filter, change| filter.add_batch(keys, change))
+            inner.change(call, Action::Add, room, |filter, change| {
+                Ok(filter.add_batch(keys, change))
+            })
         };
         let (answer, _) = self
             .batch(call.into(), keys, Purpose::Change, change)
@@ -262,7 +264,9 @@ impl Engine {
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
         let remove = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
-            inner.begin_remove(call, keys, room)
+            inner.change(call, Action::Remove, room, |filter, change| {
+                filter.remove_batch(keys, change)
+            })
         };
         let (answer, _) = self
             .batch(call.into(), keys, Purpose::Change, remove)
@@ -297,8 +301,8 @@ impl Engine {
         keys: impl Keys,
     ) -> Result<Unsettled<Vec<bool>>, EngineError> {
         let change = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
-            inner.change_in_turn(call, room, |filter, change| {
-                filter.query_and_add_batch(keys, change)
+            inner.change(call, Action::QueryAndAdd, room, |filter, change| {
+                Ok(filter.query_and_add_batch(keys, change))
             })
         };
         let (answer, _) = self
@@ -391,50 +395,18 @@ impl Inner {
 
     /// Changes a filter of a name in a request, if the engine is open, in the turn of the call's
     /// id.
-    fn change_in_turn<T>(
+    fn change<T>(
         &self,
         call: Call<'_>,
+        action: Action,
         room: Option<Room<'_>>,
-        change: impl FnOnce(&GuardedFilter, Change<'_>) -> Answer<T>,
+        change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
     ) -> Result<Unsettled<T>, EngineError> {
         let _pass = self.gate.pass()?;
         self.find(call.filter, |filter| {
-            let turn = filter.begin(&self.requests, call.request_id, Direction::Up)?;
-            let answer = change(filter, Change { room, turn });
+            let turn = filter.begin(&self.requests, call.request_id, action)?;
+            let answer = change(filter, Change { room, turn })?;
             Ok(unsettled(filter, answer))
-        })?
-    }
-
-    /// Removes keys from a filter of a name in a request, if it counts.
-    fn begin_remove(
-        &self,
-        call: Call<'_>,
-        keys: &impl Keys,
-        room: Option<Room<'_>>,
-    ) -> Result<Unsettled<Vec<bool>>, EngineError> {
-        let _pass = self.gate.pass()?;
-        self.find(call.filter, |filter| {
-            let turn = filter.begin(&self.requests, call.request_id, Direction::Down)?;
-            let name = || filter.name().clone();
-            let answer = filter.remove_batch(keys, Change { room, turn });
-            let answer = answer.ok_or_else(|| EngineError::NotCounting { name: name() })?;
-            Ok(unsettled(filter, answer))
-        })?
-    }
-
-    /// As [`Self::change_in_turn`] for a call that adds keys and does not ask for them: it has a
-    /// turn only where keys are counted, for else it may be repeated without.
-    fn add_in_turn(
-        &self,
-        call: Call<'_>,
-        room: Option<Room<'_>>,
-        add: impl FnOnce(&GuardedFilter, Change<'_>) -> Answer<()>,
-    ) -> Result<Unsettled<()>, EngineError> {
-        let _pass = self.gate.pass()?;
-        self.find(call.filter, |filter| {
-            let id = if filter.counts() { call.request_id } else { "" };
-            let turn = filter.begin(&self.requests, id, Direction::Up)?;
-            Ok(unsettled(filter, add(filter, Change { room, turn })))
         })?
     }
 

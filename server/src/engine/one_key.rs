@@ -7,7 +7,9 @@
 
 use std::sync::Arc;
 
-use super::{Call, Durability, Engine, EngineError, Inner, Unsettled, journal::Room};
+use super::{
+    Call, Durability, Engine, EngineError, Inner, Unsettled, guarded::Action, journal::Room,
+};
 
 /// An engine without a log, so that no answer waits for one.
 #[derive(Debug, Clone)]
@@ -77,8 +79,7 @@ impl Engine {
         let (inner, call) = (&self.inner, call.into());
         inner.check(call, key)?;
         let room = inner.room(call.filter, Some(1)).await?;
-        let answer = inner.begin_remove(call, &vec![key.to_owned()], room)?;
-        Ok(answer.settle().await?.contains(&true))
+        inner.begin_remove(call, key, room)?.settle().await
     }
 }
 
@@ -135,8 +136,7 @@ impl AtOnce {
     pub fn remove(&self, call: Call<'_>, key: &str) -> Result<bool, EngineError> {
         let Self(inner) = self;
         inner.check(call, key)?;
-        let removed = inner.begin_remove(call, &vec![key.to_owned()], None)?;
-        Ok(removed.value.contains(&true))
+        Ok(inner.begin_remove(call, key, None)?.value)
     }
 }
 
@@ -159,8 +159,8 @@ impl Inner {
         key: &str,
         room: Option<Room<'_>>,
     ) -> Result<Unsettled<()>, EngineError> {
-        self.add_in_turn(call, room, |filter, change| {
-            filter.add(key.as_bytes(), change)
+        self.change(call, Action::Add, room, |filter, change| {
+            Ok(filter.add(key.as_bytes(), change))
         })
     }
 
@@ -171,8 +171,20 @@ impl Inner {
         key: &str,
         room: Option<Room<'_>>,
     ) -> Result<Unsettled<bool>, EngineError> {
-        self.change_in_turn(call, room, |filter, change| {
-            filter.query_and_add(key.as_bytes(), change)
+        self.change(call, Action::QueryAndAdd, room, |filter, change| {
+            Ok(filter.query_and_add(key.as_bytes(), change))
+        })
+    }
+
+    /// Of a call that has been [checked](Self::check).
+    fn begin_remove(
+        &self,
+        call: Call<'_>,
+        key: &str,
+        room: Option<Room<'_>>,
+    ) -> Result<Unsettled<bool>, EngineError> {
+        self.change(call, Action::Remove, room, |filter, change| {
+            filter.remove(key.as_bytes(), change)
         })
     }
 }

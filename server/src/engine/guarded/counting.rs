@@ -25,7 +25,7 @@ use super::{
     shards::Shard,
 };
 use crate::{
-    engine::{Keys, journal::FilterLog},
+    engine::{EngineError, Keys, journal::FilterLog},
     filter::{
         counting::{self, Step},
         hash::KeyHash,
@@ -45,7 +45,7 @@ pub(super) struct Counting {
 
 /// What a call does with its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub enum Action {
     /// Tells whether they are there, and counts those that are not.
     QueryAndAdd,
     /// Counts them.
@@ -108,11 +108,24 @@ impl Counting {
 }
 
 impl GuardedFilter {
-    /// Takes the keys out that are there, if this filter counts. Tells of each whether it was
-    /// taken out.
-    pub fn remove_batch(&self, keys: &impl Keys, change: Change<'_>) -> Option<Answer<Vec<bool>>> {
-        let counting = self.counting.as_ref()?;
-        Some(self.count_places(counting, self.places(keys), Action::Remove, change))
+    /// Takes the keys out that are there. Tells of each whether it was taken out.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::NotCounting`].
+    pub fn remove_batch(
+        &self,
+        keys: &impl Keys,
+        change: Change<'_>,
+    ) -> Result<Answer<Vec<bool>>, EngineError> {
+        let counting = self.counting()?;
+        Ok(self.count_places(counting, self.places(keys), Action::Remove, change))
+    }
+
+    pub(super) fn counting(&self) -> Result<&Counting, EngineError> {
+        let name = || self.name.clone();
+        let counting = self.counting.as_ref();
+        counting.ok_or_else(|| EngineError::NotCounting { name: name() })
     }
 
     /// The most versions that a call with so many keys gives the filter: one for each stripe that

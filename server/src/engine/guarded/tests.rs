@@ -13,7 +13,7 @@ use crate::{
     engine::gate::Gate,
     filter::spec::{Layout, SpecRequest},
     store::{
-        DataDirectory, Disk,
+        DataDirectory, Direction, Disk,
         simulated::{Fault, SimulatedDisk},
     },
 };

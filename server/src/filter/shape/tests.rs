@@ -1,0 +1,147 @@
+//! Which bits of which shard are a key's.
+
+use super::*;
+
+const FORMS: [Form; 3] = [Form::Blocked, Form::Classic, Form::Counting];
+
+#[test]
+fn many_keys_at_once_are_as_one_after_the_other() {
+    for layout in Layout::ALL {
+        for hash_count in [1, 5, 8, 13, 64] {
+            // Of five shards, those from the second on.
+            let shape = Shape::new(layout.into(), 5 * MAX_SHARD_BITS, hash_count);
+            let seed = KeyHash { low: 3, high: 5 };
+            let keys: Vec<(usize, KeyHash)> = (0..500)
+                .map(|number| {
+                    let low = seed.value(number as u32 % 400 + 1);
+                    let high = low.rotate_left(9).max(u64::MAX / 4);
+                    (number, KeyHash { low, high })
+                })
+                .collect();
+            let mut one_by_one = vec![vec![0; shape.shard_words()]; 4];
+            let mut at_once = one_by_one.clone();
+            let mut told = Vec::new();
+            shape.insert_each(&mut at_once, 1, keys.iter().copied(), |number, _, added| {
+                told.push((number, added));
+            });
+            for (&(number, hash), told) in keys.iter().zip(told) {
+                let shard = &mut one_by_one[shape.shard(hash) - 1];
+                assert_eq!(told, (number, shape.insert(shard, hash)));
+            }
+            assert!(at_once == one_by_one);
+            for shard in &mut one_by_one {
+                shard[..shape.shard_words() / 2].fill(0);
+            }
+            let mut told = Vec::new();
+            shape.contains_each(&one_by_one, 1, keys.iter().copied(), |number, _, there| {
+                told.push((number, there));
+            });
+            for (&(number, hash), told) in keys.iter().zip(told) {
+                let shard = &one_by_one[shape.shard(hash) - 1];
+                assert_eq!(told, (number, shape.contains(shard, hash)));
+            }
+        }
+    }
+}
+
+#[test]
+fn bits_are_divided_evenly_and_never_short() {
+    for layout in [Layout::Blocked, Layout::Classic] {
+        for bit_count in [
+            1,
+            63,
+            64,
+            511,
+            513,
+            MAX_SHARD_BITS,
+            MAX_SHARD_BITS + 1,
+            1 << 33,
+        ] {
+            let shape = Shape::new(layout.into(), bit_count, 8);
+            assert!(shape.bit_count() >= bit_count);
+            assert!(shape.shard_bits() <= MAX_SHARD_BITS);
+            assert_eq!(shape.shard_words() as u64 * 64, shape.shard_bits());
+            // Asking for what came out gives the same again.
+            assert_eq!(Shape::new(layout.into(), shape.bit_count(), 8), shape);
+        }
+    }
+    assert_eq!(Shape::new(Form::Blocked, 1 << 33, 8).bit_count(), 1 << 33);
+    assert_eq!(
+        Shape::new(Form::Classic, MAX_SHARD_BITS, 8).shard_count(),
+        1
+    );
+}
+
+#[test]
+fn the_bits_of_a_key_are_those_that_insert_sets() {
+    for form in FORMS {
+        for hash_count in [1, 5, 8, 13, 64] {
+            // Of few bits, so that some values meet.
+            let shape = Shape::new(form, 1500, hash_count);
+            let seed = KeyHash { low: 3, high: 5 };
+            for i in 1..200 {
+                let hash = KeyHash {
+                    low: seed.value(i),
+                    high: seed.value(i + 500),
+                };
+                let mut words = vec![0; shape.shard_words()];
+                shape.insert(&mut words, hash);
+                let is_set = |bit: &u64| shape.is_set(&words, *bit);
+                let set: Vec<u64> = (0..shape.shard_bits()).filter(is_set).collect();
+                assert_eq!(shape.bits(hash), set);
+                assert_eq!(shape.bits_set(&words), set.len() as u64);
+                let block = shape.block_of(hash);
+                assert_eq!(block.is_some(), form != Form::Classic);
+                assert!(block.is_none_or(|block| set[0] / BLOCK_BITS == block as u64));
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_spread_over_shards_and_blocks() {
+    let shape = Shape::new(Form::Blocked, 3 * MAX_SHARD_BITS, 8);
+    let seed = KeyHash { low: 1, high: 1 };
+    let mut shards = [0_u32; 3];
+    let mut halves = [0_u32; 2];
+    for i in 1..6000 {
+        let hash = KeyHash {
+            low: 0,
+            high: seed.value(i),
+        };
+        shards[shape.shard(hash)] += 1;
+        shape.visit_lines(hash, |word| halves[word / (shape.shard_words() / 2)] += 1);
+    }
+    assert!(
+        shards.iter().all(|&count| (1800..2200).contains(&count)),
+        "{shards:?}"
+    );
+    assert!(
+        halves.iter().all(|&count| (2800..3200).contains(&count)),
+        "{halves:?}"
+    );
+}
+
+#[test]
+fn the_lines_to_fetch_are_those_that_insert_writes() {
+    for layout in [Layout::Blocked, Layout::Classic] {
+        let shape = Shape::new(layout.into(), 100_000, 6);
+        let seed = KeyHash { low: 1, high: 1 };
+        for i in 1..200 {
+            let hash = KeyHash {
+                low: seed.value(i),
+                high: seed.value(i + 500),
+            };
+            let mut words = vec![0; shape.shard_words()];
+            shape.insert(&mut words, hash);
+            let mut lines = Vec::new();
+            shape.visit_lines(hash, |word| lines.push(word / LANES));
+            let written = words.iter().enumerate().filter(|(_, word)| **word != 0);
+            assert!(
+                written
+                    .into_iter()
+                    .all(|(word, _)| lines.contains(&(word / LANES)))
+            );
+        }
+    }
+}
