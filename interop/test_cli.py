@@ -119,10 +119,24 @@ def test_filters(seenset: Seenset) -> None:
     assert seenset("query-and-add", "--filter=pages", "a") == "new\ta\n"
     shown = json.loads(seenset("filter", "get", "--output=json", "pages"))
     assert (shown["name"], shown["capacity"], shown["keys_added"]) == ("pages", 1000, 1)
+    assert shown["measured_false_positive_rate"]["canaries_seen"] == 0
+    assert (shown["estimated_keys"], shown["is_full"]) == (1, False)
+    assert "false-positive rate: asked 0.01, predicted " in seenset("filter", "get", "pages")
     listed = seenset("filter", "list", "--output=json").splitlines()
     assert [json.loads(line)["name"] for line in listed] == ["default", "pages"]
     (stored,) = seenset("store", "--filter=pages", "--output=json").splitlines()
     assert json.loads(stored)["version"] == shown["version"]
+    seenset("filter", "rename", "pages", "old")
+    assert seenset("query", "--filter=old", "a") == "seen\ta\n"
+    seenset("filter", "rename", "old", "pages")
+    seenset("filter", "copy", "pages", "copy")
+    seenset("query-and-add", "--filter=copy", "b")
+    seenset("filter", "merge", "copy", "pages")
+    assert seenset("query", "--filter=pages", "b") == "seen\tb\n"
+    seenset("filter", "reset", "pages")
+    assert seenset("query", "--filter=copy", "a") == "seen\ta\n"
+    seenset("filter", "delete", "copy")
+    assert seenset("query", "--filter=pages", "a") == "new\ta\n"
     seenset("filter", "delete", "pages")
     assert "pages" in seenset("query", "--filter=pages", "a", code=1)
 

@@ -73,7 +73,17 @@ def test_list_shows_every_service(grpcurl: Grpcurl) -> None:
     ]
     assert grpcurl("list", "seenset.v1.FilterService").split() == [
         f"seenset.v1.FilterService.{method}"
-        for method in ("CreateFilter", "DeleteFilter", "Explain", "GetFilter", "ListFilters")
+        for method in (
+            "CopyFilter",
+            "CreateFilter",
+            "DeleteFilter",
+            "Explain",
+            "GetFilter",
+            "ListFilters",
+            "MergeFilters",
+            "RenameFilter",
+            "ResetFilter",
+        )
     ]
 
 
@@ -137,8 +147,31 @@ def test_the_filter_calls(grpcurl: Grpcurl) -> None:
     assert '"seen": false' in grpcurl.dedup("QueryAndAdd", filter="pages", key="a")
     shown = json.loads(grpcurl.filters("GetFilter", name="pages"))["filter"]
     assert shown["keysAdded"] == "1"
+    # Asked, predicted and measured; an int64 is a string in JSON.
+    assert shown["spec"]["falsePositiveRate"] == 0.01
+    assert 0 < shown["predictedFalsePositiveRate"] < 0.01
+    measured = shown["measuredFalsePositiveRate"]
+    assert (measured["rate"], measured["lowest"]) == (0, 0)
+    assert 3e-4 < measured["highest"] < 4e-4
+    assert (measured["canaries"], measured["canariesSeen"]) == ("10000", "0")
+    assert (shown["estimatedKeys"], shown["isFull"]) == ("1", False)
     listed = json.loads(grpcurl.filters("ListFilters"))["filters"]
     assert [filter["name"] for filter in listed] == ["default", "pages"]
+    assert "measuredFalsePositiveRate" not in listed[1]
+    grpcurl.filters("RenameFilter", name="pages", new_name="default", code=64 + 6)
+    grpcurl.filters("RenameFilter", name="pages", new_name="old")
+    grpcurl.filters("RenameFilter", name="old", new_name="pages")
+    copy = json.loads(grpcurl.filters("CopyFilter", name="pages", new_name="copy"))["filter"]
+    assert copy["keysAdded"] == "1"
+    assert '"seen": false' in grpcurl.dedup("QueryAndAdd", filter="copy", key="b")
+    merged = json.loads(grpcurl.filters("MergeFilters", source="copy", target="pages"))["filter"]
+    assert merged["keysAdded"] == "2"
+    differs = grpcurl.filters("MergeFilters", source="copy", target="default", code=64 + 9)
+    assert "differ in capacity" in differs
+    grpcurl.filters("DeleteFilter", name="copy")
+    reset = json.loads(grpcurl.filters("ResetFilter", name="pages"))["filter"]
+    assert "keysAdded" not in reset
+    assert '"seen": false' in grpcurl.dedup("Query", filter="pages", key="a")
     assert json.loads(grpcurl.filters("DeleteFilter", name="pages")) == {}
     gone = grpcurl.filters("GetFilter", name="pages", code=NOT_FOUND)
     assert "Code: NotFound" in gone
@@ -155,6 +188,21 @@ def test_keys_are_removed_from_a_counting_filter(grpcurl: Grpcurl) -> None:
     plain = grpcurl.dedup("Remove", key="a", code=64 + 9)
     assert "Code: FailedPrecondition" in plain
     assert "does not count" in plain
+
+
+def test_keys_of_an_aging_filter_are_asked_for_by_their_age(grpcurl: Grpcurl) -> None:
+    aging = {"max_age": "3600s", "refresh": True}
+    spec = {"capacity": 1000, "false_positive_rate": 1e-9, "aging": aging}
+    created = json.loads(grpcurl.filters("CreateFilter", name="fresh", spec=spec))["filter"]
+    assert created["spec"]["aging"] == {"maxAge": "3600s", "slices": 8, "refresh": True}
+    young = {"filter": "fresh", "key": "a", "max_age": "600s"}
+    assert '"seen": false' in grpcurl.dedup("QueryAndAdd", **young)
+    assert '"seen": true' in grpcurl.dedup("Query", **young)
+    old = grpcurl.dedup("Query", filter="fresh", key="a", max_age="3601s", code=64 + 3)
+    assert "Code: InvalidArgument" in old
+    assert "max_age is 3601s; it must be above 0 and at most 3600s" in old
+    plain = grpcurl.dedup("Query", key="a", max_age="1s", code=64 + 9)
+    assert "does not age" in plain
 
 
 def test_explain_shows_what_a_filter_makes_of_a_key(grpcurl: Grpcurl) -> None:

@@ -127,6 +127,24 @@ def test_a_filter_is_made_shown_and_removed(client: Client) -> None:
     assert client.query("a", filter="pages") is False
 
 
+def test_a_filter_past_its_capacity_says_so(client: Client) -> None:
+    client.create_filter("pages", capacity=1000, false_positive_rate=0.01)
+    client.add_batch([f"https://example.com/{page}" for page in range(3000)], filter="pages")
+    shown = client.get_filter("pages")
+    assert shown.is_full
+    assert 2800 < shown.estimated_keys < 3200
+    measured = shown.measured_false_positive_rate
+    assert measured.rate == measured.canaries_seen / measured.canaries
+    assert 0.01 < measured.lowest < measured.rate < measured.highest
+    # Another secret each time: six standard deviations of the count.
+    expected = shown.predicted_false_positive_rate * measured.canaries
+    assert abs(measured.canaries_seen - expected) < 6 * expected**0.5
+    # Not known for five minutes yet.
+    assert not shown.HasField("last_hour")
+    # Nor are canaries queries of anybody: nothing has changed.
+    assert client.get_filter("pages") == shown
+
+
 def test_a_filter_by_its_bits(client: Client) -> None:
     filters = client.contract.filters
     made = client.create_filter(

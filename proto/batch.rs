@@ -3,8 +3,8 @@
 //! Decoded the ordinary way every key becomes a `String`: an allocation, a copy and a check of
 //! its own, several times what all else costs that is done for it. Here the message is kept as
 //! the bytes that came, and the keys are parts of it. On the wire nothing differs: all batch
-//! requests of the contract have the filter in field 1, the keys in field 2 and the request's id
-//! in field 3, and all their responses the answers in field 1.
+//! requests of the contract have the filter in field 1, the keys in field 2, the request's id in
+//! field 3 and the greatest age in field 4, and all their responses the answers in field 1.
 
 use std::ops::RangeInclusive;
 
@@ -20,6 +20,7 @@ use crate::codec::Decode;
 const FILTER: u32 = 1;
 const KEYS: u32 = 2;
 const REQUEST_ID: u32 = 3;
+const MAX_AGE: u32 = 4;
 /// Field number of the responses.
 const SEEN: u32 = 1;
 
@@ -38,6 +39,8 @@ pub struct BatchRequest {
     pub keys: Keys,
     /// What a retry of the call repeats. Optional.
     pub request_id: String,
+    /// How old a key may be to be seen. Optional.
+    pub max_age: Option<prost_types::Duration>,
 }
 
 /// The keys of a [`BatchRequest`], UTF-8 all of them, in the message that they came in.
@@ -154,6 +157,7 @@ enum Field<'k> {
     Key(&'k [u8]),
     Filter(&'k [u8]),
     RequestId(&'k [u8]),
+    MaxAge(&'k [u8]),
     Unknown,
 }
 
@@ -165,6 +169,7 @@ impl<'k> Field<'k> {
             FILTER => "filter",
             KEYS => "keys",
             REQUEST_ID => "request_id",
+            MAX_AGE => "max_age",
             _ => {
                 encoding::skip_field(wire_type, tag, rest, DecodeContext::default())?;
                 return Ok(Self::Unknown);
@@ -174,6 +179,7 @@ impl<'k> Field<'k> {
         Ok(match tag {
             FILTER => Self::Filter(value),
             REQUEST_ID => Self::RequestId(value),
+            MAX_AGE => Self::MaxAge(value),
             _ => Self::Key(value),
         })
     }
@@ -263,6 +269,10 @@ impl Decode for BatchRequest {
                 }
                 Field::Filter(name) => request.filter = text(name, "filter")?,
                 Field::RequestId(id) => request.request_id = text(id, "request_id")?,
+                Field::MaxAge(age) => {
+                    let merged = request.max_age.get_or_insert_default().merge(age);
+                    merged.map_err(|error| blame(error, "max_age"))?;
+                }
                 Field::Unknown => {}
             }
             run = rest;
@@ -366,6 +376,7 @@ mod tests {
                 filter: filter.to_owned(),
                 keys: lengths.into_iter().map(key).collect(),
                 request_id: request_id.to_owned(),
+                max_age: None,
             };
             let mut message = request.encode_to_vec();
             assert_eq!(decode(&message).unwrap().keys.len(), lengths.len());
@@ -385,6 +396,7 @@ mod tests {
             filter: "crawl".to_owned(),
             keys: [5, 130, 7, 60].map(key).to_vec(),
             request_id: "1".to_owned(),
+            max_age: None,
         };
         let message = request.encode_to_vec();
         for length in 0..message.len() {

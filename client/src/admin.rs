@@ -131,6 +131,90 @@ impl Client {
         Ok(())
     }
 
+    /// Gives the filter `name` another name, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`]; a name that is taken is `ALREADY_EXISTS`.
+    pub async fn rename_filter(&self, name: &str, new_name: &str) -> Result<v1::Filter, Error> {
+        let response = self
+            .call("RenameFilter", Repeat::UnlessSent)
+            .run(&self.options, |left| {
+                let request = v1::RenameFilterRequest {
+                    name: name.to_owned(),
+                    new_name: new_name.to_owned(),
+                };
+                let mut filters = self.filters();
+                async move { filters.rename_filter(timed(request, left)).await }
+            })
+            .await?;
+        present("RenameFilter", response.filter)
+    }
+
+    /// Makes a filter of the same spec and content as the filter `name`, and returns it. One of
+    /// many GiB takes longer than the default deadline: see
+    /// [`with_deadline`](Self::with_deadline).
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`]; a name that is taken is `ALREADY_EXISTS`.
+    pub async fn copy_filter(&self, name: &str, new_name: &str) -> Result<v1::Filter, Error> {
+        let response = self
+            .call("CopyFilter", Repeat::UnlessSent)
+            .run(&self.options, |left| {
+                let request = v1::CopyFilterRequest {
+                    name: name.to_owned(),
+                    new_name: new_name.to_owned(),
+                };
+                let mut filters = self.filters();
+                async move { filters.copy_filter(timed(request, left)).await }
+            })
+            .await?;
+        present("CopyFilter", response.filter)
+    }
+
+    /// Has the filter `target` take all keys of the filter `source`, and returns it. Both must be
+    /// copies of one filter. One of many GiB takes longer than the default deadline: see
+    /// [`with_deadline`](Self::with_deadline).
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`]; filters that have no union are `FAILED_PRECONDITION`.
+    pub async fn merge_filters(&self, source: &str, target: &str) -> Result<v1::Filter, Error> {
+        let response = self
+            .call("MergeFilters", Repeat::Safe)
+            .run(&self.options, |left| {
+                let request = v1::MergeFiltersRequest {
+                    source: source.to_owned(),
+                    target: target.to_owned(),
+                };
+                let mut filters = self.filters();
+                async move { filters.merge_filters(timed(request, left)).await }
+            })
+            .await?;
+        present("MergeFilters", response.filter)
+    }
+
+    /// Has the filter `name` forget all its keys, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`].
+    pub async fn reset_filter(&self, name: &str) -> Result<v1::Filter, Error> {
+        let response = self
+            .call("ResetFilter", Repeat::UnlessSent)
+            .run(&self.options, |left| {
+                let name = name.to_owned();
+                let mut filters = self.filters();
+                async move {
+                    let request = timed(v1::ResetFilterRequest { name }, left);
+                    filters.reset_filter(request).await
+                }
+            })
+            .await?;
+        present("ResetFilter", response.filter)
+    }
+
     /// What the filter makes of `key`: its canonical form, its hash and its bits, and which of
     /// them are set. Changes nothing. For whoever wonders why a key is seen.
     ///

@@ -8,6 +8,7 @@
 use std::{fmt, marker::PhantomData};
 
 use bytes::{BufMut, Bytes};
+use prost::Message as _;
 use seenset_proto::codec::{ContractCodec, ContractDecoder};
 use tonic::{
     Status,
@@ -29,6 +30,8 @@ const KEYS_TAG: u8 = 2 << 3 | 2;
 const FILTER_TAG: u8 = 1 << 3 | 2;
 /// Field 3, as a length and bytes.
 const REQUEST_ID_TAG: u8 = (3 << 3) | 2;
+/// Field 4, a message.
+const MAX_AGE_TAG: u8 = (4 << 3) | 2;
 
 /// Keys for one call, in their order; a key may stand in it twice.
 ///
@@ -102,13 +105,22 @@ impl KeyBatch {
 
     /// The message that asks `filter` about these keys, as a request of this name; empty for
     /// none.
-    pub(crate) fn into_message(mut self, filter: &str, request_id: &str) -> Result<Message, Error> {
+    pub(crate) fn into_message(
+        mut self,
+        filter: &str,
+        request_id: &str,
+        max_age: Option<prost_types::Duration>,
+    ) -> Result<Message, Error> {
         // Fields may come in any order, and behind the keys nothing has to move.
         for (tag, text) in [(FILTER_TAG, filter), (REQUEST_ID_TAG, request_id)] {
             if !text.is_empty() {
                 self.encoded.push(tag);
                 put_delimited(&mut self.encoded, text.as_bytes());
             }
+        }
+        if let Some(age) = max_age {
+            self.encoded.push(MAX_AGE_TAG);
+            put_delimited(&mut self.encoded, &age.encode_to_vec());
         }
         if self.encoded.len() > MAX_MESSAGE_BYTES {
             return Err(Error::TooLarge {
@@ -238,7 +250,6 @@ impl Encoder for MessageEncoder {
 
 #[cfg(test)]
 mod tests {
-    use prost::Message as _;
     use seenset_proto::v1;
 
     use super::*;
@@ -250,15 +261,21 @@ mod tests {
             .map(|length| "k".repeat(length))
             .chain(["https://example.org/ä?q=1".to_owned(), String::new()])
             .collect();
-        for (filter, request_id) in [("", ""), ("crawl", "9b4"), (&"f".repeat(128), "")] {
+        let age = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
+        for (filter, request_id, max_age) in [
+            ("", "", None),
+            ("crawl", "9b4", age(86_400, 1)),
+            (&"f".repeat(128), "", age(0, 0)),
+        ] {
             let batch = KeyBatch::from(&keys);
             assert_eq!(batch.len(), keys.len());
             assert!(batch.iter().eq(&keys));
-            let Message(bytes) = batch.into_message(filter, request_id).unwrap();
+            let Message(bytes) = batch.into_message(filter, request_id, max_age).unwrap();
             let request = v1::QueryAndAddBatchRequest {
                 filter: filter.to_owned(),
                 keys: keys.clone(),
                 request_id: request_id.to_owned(),
+                max_age,
             };
             assert_eq!(bytes.len(), request.encoded_len());
             assert_eq!(
@@ -272,6 +289,7 @@ mod tests {
             );
             let streamed = v1::QueryAndAddStreamRequest::decode(&bytes[..]).unwrap();
             assert_eq!((streamed.filter.as_str(), &streamed.keys), (filter, &keys));
+            assert_eq!(streamed.max_age, max_age);
         }
     }
 
@@ -279,10 +297,10 @@ mod tests {
     fn a_batch_over_the_message_limit_is_refused_here() {
         let key = "k".repeat(65_536);
         let batch: KeyBatch = std::iter::repeat_n(&key, 256).collect();
-        match batch.into_message("", "") {
+        match batch.into_message("", "", None) {
             Err(Error::TooLarge { encoded_bytes, .. }) => assert!(encoded_bytes > 256 * 65_536),
             other => panic!("{other:?}"),
         }
-        assert!(KeyBatch::from([&key]).into_message("", "").is_ok());
+        assert!(KeyBatch::from([&key]).into_message("", "", None).is_ok());
     }
 }

@@ -47,9 +47,9 @@ pub fn main() -> ExitCode {
 
 async fn run(Args { global, command }: Args) -> Result<(), Failure> {
     match command {
-        Command::Query(keys) => keys::query(&global, &keys.keys).await,
+        Command::Query(args) => keys::query(&global, &args).await,
         Command::Add(keys) => keys::add(&global, &keys.keys).await,
-        Command::QueryAndAdd(keys) => keys::query_and_add(&global, &keys.keys).await,
+        Command::QueryAndAdd(args) => keys::query_and_add(&global, &args).await,
         Command::Remove(keys) => keys::remove(&global, &keys.keys).await,
         Command::Load(args) => load::run(&global, args).await,
         Command::Dedup(args) => dedup::run(&global, args).await,

@@ -28,6 +28,7 @@ pub struct Client {
     budget: Arc<Budget>,
     endpoint: Arc<str>,
     pub(crate) filter: Arc<str>,
+    max_age: Option<prost_types::Duration>,
 }
 
 impl Client {
@@ -56,6 +57,7 @@ impl Client {
             budget,
             endpoint: endpoint::name(&uri),
             filter: "".into(),
+            max_age: None,
         })
     }
 
@@ -66,6 +68,19 @@ impl Client {
     pub fn filter(&self, name: &str) -> Self {
         Self {
             filter: name.into(),
+            ..self.clone()
+        }
+    }
+
+    /// The same connection, for calls to which keys are seen that are at most this old, in a
+    /// filter whose keys age: above 0, at most the filter's own, and rounded up to whole slices of
+    /// it. Without it they are seen for as long as the filter remembers them. It is of account for
+    /// all calls that tell whether keys are seen, also on streams; any of them on a filter of
+    /// another kind is `FAILED_PRECONDITION`. 292 billion years and more are no limit.
+    #[must_use]
+    pub fn with_max_age(&self, max_age: Duration) -> Self {
+        Self {
+            max_age: max_age.try_into().ok(),
             ..self.clone()
         }
     }
@@ -95,6 +110,7 @@ impl Client {
                 let request = v1::QueryRequest {
                     filter: self.filter.to_string(),
                     key: key.to_owned(),
+                    max_age: self.max_age,
                 };
                 let mut dedup = self.dedup();
                 async move { dedup.query(timed(request, left)).await }
@@ -104,7 +120,7 @@ impl Client {
     }
 
     /// Marks `key` as seen. Once this is answered, every later query says so, until the key is
-    /// [removed](Self::remove).
+    /// [removed](Self::remove) or, in a filter whose keys age, too old.
     ///
     /// # Errors
     ///
@@ -142,6 +158,7 @@ impl Client {
                     filter: self.filter.to_string(),
                     key: key.to_owned(),
                     request_id: request_id.clone(),
+                    max_age: self.max_age,
                 };
                 let mut dedup = self.dedup();
                 async move { dedup.query_and_add(timed(request, left)).await }
@@ -256,12 +273,12 @@ impl Client {
     }
 
     fn message(&self, keys: KeyBatch) -> Result<Message, Error> {
-        keys.into_message(&self.filter, "")
+        keys.into_message(&self.filter, "", self.max_age)
     }
 
     /// A message that the server knows again.
     pub(crate) fn message_with_id(&self, keys: KeyBatch) -> Result<Message, Error> {
-        keys.into_message(&self.filter, &request_id())
+        keys.into_message(&self.filter, &request_id(), self.max_age)
     }
 
     /// The connection, for messages that are encoded already.

@@ -8,6 +8,7 @@ use std::{
     net::SocketAddr,
     path::Path,
     process::{Command, Output},
+    time::Duration,
 };
 
 use seenset_client::{Client, Error, v1};
@@ -102,7 +103,18 @@ async fn every_call_of_the_client() {
         ("a", true)
     );
     assert!(!client.filter("mine").explain("b").await.unwrap().seen());
-    client.delete_filter("mine").await.unwrap();
+    let renamed = client.rename_filter("mine", "ours").await.unwrap();
+    assert_eq!((&*renamed.name, renamed.keys_added), ("ours", 1));
+    assert!(client.filter("ours").query("a").await.unwrap());
+    let copy = client.copy_filter("ours", "copy").await.unwrap();
+    assert_eq!((&*copy.name, copy.keys_added), ("copy", 1));
+    client.filter("copy").add("b").await.unwrap();
+    let merged = client.merge_filters("copy", "ours").await.unwrap();
+    assert_eq!((&*merged.name, merged.keys_added), ("ours", 2));
+    client.delete_filter("copy").await.unwrap();
+    assert_eq!(client.reset_filter("ours").await.unwrap().keys_added, 0);
+    assert!(!client.filter("ours").query("a").await.unwrap());
+    client.delete_filter("ours").await.unwrap();
     let spec = v1::FilterSpec {
         kind: Some(v1::filter_spec::Kind::Counting(v1::Counting {})),
         ..spec
@@ -113,10 +125,57 @@ async fn every_call_of_the_client() {
     assert!(mine.remove("a").await.unwrap());
     assert_eq!(mine.remove_batch(["a", "b"]).await.unwrap(), [false, true]);
     client.delete_filter("mine").await.unwrap();
+    ages(&client).await;
     let error = client.filter("mine").query("a").await.unwrap_err();
     assert_eq!(error.code(), Some(Code::NotFound));
     assert!(client.is_serving("seenset.v1.DedupService").await.unwrap());
     server.shutdown(std::future::pending()).await.unwrap();
+}
+
+/// All calls that tell whether keys are seen say how old these may be.
+async fn ages(client: &Client) {
+    let span = |seconds| prost_types::Duration { seconds, nanos: 0 };
+    let spec = v1::FilterSpec {
+        capacity: 1000,
+        false_positive_rate: 1e-9,
+        kind: Some(v1::filter_spec::Kind::Aging(v1::Aging {
+            max_age: Some(span(3600)),
+            slices: 2,
+            refresh: false,
+        })),
+        ..v1::FilterSpec::default()
+    };
+    client.create_filter("mine", spec).await.unwrap();
+    let mine = client.filter("mine");
+    mine.add("a").await.unwrap();
+    for (seconds, code) in [(1800, None), (3601, Some(Code::InvalidArgument))] {
+        let young = mine.with_max_age(Duration::from_secs(seconds));
+        let (mut sender, mut receiver) = young.stream(1);
+        sender.send(["a"], ()).await.unwrap();
+        drop(sender);
+        let seen = [
+            young.query("a").await,
+            young.query_and_add("a").await,
+            young.query_batch(["a"]).await.map(|seen| seen == [true]),
+            young
+                .query_and_add_batch(["a"])
+                .await
+                .map(|seen| seen == [true]),
+            receiver
+                .recv()
+                .await
+                .unwrap()
+                .map(|answered| answered.seen == [true])
+                .map_err(|broken| broken.error),
+        ];
+        for seen in seen {
+            match seen {
+                Ok(seen) => assert!(seen && code.is_none()),
+                Err(error) => assert_eq!(error.code(), code, "{error}"),
+            }
+        }
+    }
+    client.delete_filter("mine").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,14 +251,34 @@ async fn every_command_of_the_program() {
     let shown = String::from_utf8(shown.stdout).unwrap();
     let durability = "\n  durability interval (1s), 4194304 keys of requests remembered for 10m\n";
     assert!(shown.ends_with(durability), "{shown}");
+    let rates = "\n  1 keys added, some 1 by the fill, ";
+    assert!(shown.contains(rates), "{shown}");
+    let measured = "measured 0 (0 to 3.8e-4: 0 of 10000 canaries)\n  new keys: the server";
+    assert!(shown.contains(measured), "{shown}");
     assert_eq!(
         json(&server, &["--filter", "mine", "filter", "get"])["name"],
         "mine"
+    );
+    let shown = json(&server, &["filter", "get", "mine"]);
+    let measured = &shown["measured_false_positive_rate"];
+    assert_eq!(
+        (&measured["rate"], &measured["canaries"]),
+        (&0.0.into(), &10_000.into())
+    );
+    assert!(measured["highest"].as_f64().unwrap() > 3e-4, "{measured}");
+    assert_eq!(
+        (&shown["estimated_keys"], &shown["is_full"]),
+        (&1.into(), &false.into())
+    );
+    assert_eq!(
+        (&shown["last_hour"], &shown["last_day"]),
+        (&Value::Null, &Value::Null)
     );
     let list = seenset(&server, &["filter", "list"]);
     let list = String::from_utf8(list.stdout).unwrap();
     assert!(list.starts_with("default\n  for 1000000 keys"), "{list}");
     assert!(list.contains("\nmine\n  for 1000 keys"), "{list}");
+    assert!(list.contains(", not measured\n"), "{list}");
 
     let counting = "filter create fetched --capacity 1000 --kind counting";
     let created = seenset(&server, &counting.split(' ').collect::<Vec<_>>());
@@ -220,6 +299,46 @@ async fn every_command_of_the_program() {
             .status
             .success()
     );
+
+    let aging = "filter create aged -n1000 --kind=aging --max-age=1h --slices=4 --refresh";
+    let created = seenset(&server, &aging.split(' ').collect::<Vec<_>>());
+    let created = String::from_utf8(created.stdout).unwrap();
+    let kind =
+        "aged\n  aging, keys are remembered for 1h in 4 slices, from when they were seen last\n";
+    assert!(created.starts_with(kind), "{created}");
+    let shown = json(&server, &["filter", "get", "aged"]);
+    assert_eq!(shown["aging"]["max_age"], "1h");
+    let asked = ["--filter=aged", "query-and-add", "--max-age=30min", "a"];
+    assert_eq!(json(&server, &asked)["seen"], false);
+    let asked = ["--filter=aged", "query", "--max-age=1h", "a"];
+    assert_eq!(json(&server, &asked)["seen"], true);
+    for refused in [
+        "--filter=aged query --max-age=2h a",
+        "--filter=aged query-and-add --max-age=2h a",
+        "query --max-age=1s a",
+    ] {
+        let refused = seenset(&server, &refused.split(' ').collect::<Vec<_>>());
+        assert_eq!(refused.status.code(), Some(1));
+    }
+    for usage in [
+        "filter create no -n1000 --max-age=1h",
+        "filter create no -n1000 --kind=aging",
+        "plan -n1000 --max-age=1h",
+        "plan -n1000 --kind=aging --max-age=1h --slices=14",
+    ] {
+        let refused = seenset(&server, &usage.split(' ').collect::<Vec<_>>());
+        assert_eq!(refused.status.code(), Some(2), "{usage}");
+    }
+    let plan = ["plan", "-n1000", "--kind=aging", "--max-age=1h"];
+    let (plan, plain) = (
+        json(&server, &plan),
+        json(&server, &["plan", "-n1000", "--layout=blocked"]),
+    );
+    assert_eq!(plan["kind"], "aging");
+    let memory = |plan: &serde_json::Value| plan["memory_bytes"].as_u64().unwrap();
+    assert_eq!(memory(&plan), 4 * memory(&plain));
+    let deleted = json(&server, &["filter", "delete", "aged"]);
+    assert_eq!(deleted["deleted"], true);
 
     let stored = json(&server, &["--filter=mine", "store"]);
     assert_eq!(
@@ -399,4 +518,37 @@ async fn words_are_matched_against_a_list_of_their_own() {
         "{error}"
     );
     assert!(error.contains("No line is done."), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whole_filters_on_the_command_line() {
+    let directory = TempDir::new().unwrap();
+    let server = start(directory.path()).await;
+    json(&server, &["filter", "create", "a", "-n1000", "-p1e-9"]);
+    json(&server, &["add", "--filter", "a", "one"]);
+    let copy = json(&server, &["filter", "copy", "a", "b"]);
+    assert_eq!(
+        (&copy["name"], &copy["keys_added"]),
+        (&"b".into(), &1.into())
+    );
+    json(&server, &["add", "--filter", "b", "two"]);
+    let merged = json(&server, &["filter", "merge", "b", "a"]);
+    assert_eq!(
+        (&merged["name"], &merged["keys_added"]),
+        (&"a".into(), &2.into())
+    );
+    let reset = json(&server, &["filter", "reset", "b"]);
+    assert_eq!(
+        (&reset["name"], &reset["keys_added"]),
+        (&"b".into(), &0.into())
+    );
+    assert_eq!(json(&server, &["filter", "rename", "a", "c"])["name"], "c");
+    assert_eq!(
+        json(&server, &["query", "--filter", "c", "two"])["seen"],
+        true
+    );
+    let refused = seenset(&server, &["filter", "rename", "c", "b"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("\"b\" exists"));
+    server.shutdown(std::future::pending()).await.unwrap();
 }

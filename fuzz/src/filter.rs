@@ -1,6 +1,6 @@
 //! Filters, stored by the ordinary writers.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use arbitrary::Arbitrary;
 use seenset_server::{
@@ -8,7 +8,7 @@ use seenset_server::{
         hash::{HashFunction, Secret},
         profile::{KeyProfile, MAX_DROP_PARAMETERS},
         shape::{MAX_SHARD_BYTES, Shape},
-        spec::{Layout, SpecRequest},
+        spec::{Aging, Kind, Layout, SpecRequest},
     },
     store::{DataDirectory, FilterId, ShardState, SnapshotFiles, SnapshotHeader, StoreError},
 };
@@ -30,6 +30,7 @@ pub struct Filter {
     log_from: u8,
     snapshots: Vec<Snapshot>,
     profile: Option<Profile>,
+    kind: u8,
 }
 
 /// What keys become.
@@ -62,6 +63,7 @@ impl Filter {
             log_from: 1,
             snapshots: Vec::new(),
             profile: None,
+            kind: 0,
         }
     }
 
@@ -86,7 +88,8 @@ impl Filter {
             create_time: SystemTime::UNIX_EPOCH,
             store_time: SystemTime::UNIX_EPOCH,
         };
-        let shard_count = Shape::of(&header.spec).shard_count();
+        let shape = Shape::of(&header.spec);
+        let shard_count = shape.shard_count();
         let mut files = SnapshotFiles::default();
         // Without any there would be no file.
         let first = Snapshot {
@@ -108,13 +111,30 @@ impl Filter {
                 ShardState {
                     version: header.version,
                     keys_added: u64::from(snapshot.word > 0),
-                    bits_set: snapshot.word.count_ones().into(),
+                    bits_set: shape.bits_set(words),
+                    cleared: match header.spec.kind {
+                        Kind::Plain | Kind::Counting => 0,
+                        Kind::Aging(_) => header.version,
+                    },
                 }
             })?;
             files = files.with(&written);
         }
         let log_from = u64::from(self.log_from % 8);
         directory.set_filter(&header.name, header.filter, &files, log_from)
+    }
+
+    fn kind(&self) -> Kind {
+        match self.kind % 4 {
+            0 | 1 => Kind::Plain,
+            2 => Kind::Counting,
+            _ => Kind::Aging(Aging {
+                // No slice is over before the input is.
+                max_age: Duration::from_secs(36_500 * 24 * 3600),
+                slices: u32::from(self.kind) % 13 + 1,
+                refresh: self.is_classic,
+            }),
+        }
     }
 
     fn request(&self) -> SpecRequest {
@@ -124,7 +144,8 @@ impl Filter {
             _ => bits,
         };
         SpecRequest {
-            layout: if self.is_classic {
+            kind: self.kind(),
+            layout: if self.is_classic && self.kind() == Kind::Plain {
                 Layout::Classic
             } else {
                 Layout::Blocked

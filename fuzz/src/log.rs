@@ -35,6 +35,8 @@ enum Step {
         /// How the keys were counted: down or up, and how long before.
         counted: Option<(bool, u8)>,
         hashes: u8,
+        /// When they were added, if they were not counted.
+        epoch: Option<u8>,
     },
     /// The batch comes to the log.
     Write,
@@ -65,6 +67,7 @@ impl Log {
                     request,
                     counted,
                     hashes,
+                    epoch,
                 } => {
                     let hashes = (0..u64::from(hashes % 8)).map(|low| KeyHash { low, high: !low });
                     let hashes: Vec<KeyHash> = hashes.collect();
@@ -81,6 +84,7 @@ impl Log {
                             },
                             since: version.saturating_sub(1 + u64::from(before)),
                         }),
+                        epoch: epoch.filter(|_| counted.is_none()).map(u64::from),
                     };
                     if !batch.fits(hashes.len(), MOST_BATCH_BYTES) {
                         write(&mut log, &mut batch)?;

@@ -3,6 +3,7 @@
 //! [`Config`] is the one struct behind all four. This file and `main.rs` are the only ones
 //! that read arguments and the environment.
 
+mod default_filter;
 mod values;
 
 use std::{
@@ -24,8 +25,7 @@ pub use self::values::{DurabilityMode, LogFormat, MemoryLimit, Period, Size};
 use crate::engine::{Durability, RequestLimits, Settings};
 use crate::filter::{
     hash::HashFunction,
-    profile::KeyProfile,
-    spec::{Kind, Layout, SpecError, SpecRequest},
+    spec::{KindName, Layout},
 };
 
 /// The largest message, in bytes: as much as a server must be ready to hold for each call.
@@ -44,9 +44,6 @@ const LOG_SEGMENT_BYTES_PER_KEY: u64 = 64;
 
 /// The most connections that can be allowed: past the ports that one client has.
 const MAX_CONNECTIONS: usize = 1_000_000;
-
-/// The rate of the default filter where neither a rate nor bits were asked for.
-const DEFAULT_FALSE_POSITIVE_RATE: f64 = 0.001;
 
 /// What a server can be told. Each field is a flag (`--data-dir`), an environment variable
 /// (`SEENSET_DATA_DIR`) and a key of the configuration file (`data_dir = "..."`).
@@ -92,10 +89,26 @@ pub struct Config {
     #[serde(with = "values::text")]
     pub layout: Layout,
 
-    /// Kind of the default filter: plain, or counting (keys can be removed; four times the memory)
-    #[arg(long, env = "SEENSET_KIND", value_name = "KIND", default_value_t = Kind::default())]
+    /// Kind of the default filter: plain, counting (keys can be removed; four times the memory) or
+    /// aging (keys are forgotten after --max-age; four times the memory)
+    #[arg(long, env = "SEENSET_KIND", value_name = "KIND", default_value_t = KindName::default())]
     #[serde(with = "values::text")]
-    pub kind: Kind,
+    pub kind: KindName,
+
+    /// For how long an aging default filter remembers a key: 12h, 30days. It is forgotten within
+    /// one slice after that
+    #[arg(long, env = "SEENSET_MAX_AGE", value_name = "TIME")]
+    #[serde(with = "values::optional", skip_serializing_if = "Option::is_none")]
+    pub max_age: Option<Period>,
+
+    /// Number of equal parts of --max-age, 1 to 13 [default: 8]
+    #[arg(long, env = "SEENSET_SLICES", value_name = "SLICES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slices: Option<u32>,
+
+    /// Have a key that is seen by QueryAndAdd remembered from then on, in an aging default filter
+    #[arg(long, env = "SEENSET_REFRESH", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    pub refresh: bool,
 
     /// Hash of the default filter: siphash-1-3-128 (for any keys) or xxh3-128 (for keys that
     /// are trusted)
@@ -200,7 +213,10 @@ impl Default for Config {
             bit_count: None,
             hash_count: None,
             layout: Layout::default(),
-            kind: Kind::default(),
+            kind: KindName::default(),
+            max_age: None,
+            slices: None,
+            refresh: false,
             hash_function: HashFunction::default(),
             key_profile: None,
             sort_query: false,
@@ -313,7 +329,7 @@ impl Config {
         };
         config.check().map_err(ConfigError)?;
         if config.false_positive_rate.is_none() && config.bit_count.is_none() {
-            config.false_positive_rate = Some(DEFAULT_FALSE_POSITIVE_RATE);
+            config.false_positive_rate = Some(default_filter::FALSE_POSITIVE_RATE);
         }
         config
             .default_filter()
@@ -324,35 +340,6 @@ impl Config {
             return Ok(Command::Print(text));
         }
         Ok(Command::Run(Box::new(config)))
-    }
-
-    /// The spec of the filter named `default`.
-    ///
-    /// # Errors
-    ///
-    /// [`SpecError`], if it can have no such key profile.
-    pub fn default_filter(&self) -> Result<SpecRequest, SpecError> {
-        let rate = match self.bit_count {
-            None => self
-                .false_positive_rate
-                .or(Some(DEFAULT_FALSE_POSITIVE_RATE)),
-            Some(_) => self.false_positive_rate,
-        };
-        let (sort, names) = (self.sort_query, &self.drop_parameter);
-        // Options without a profile are refused as those of one without a name.
-        let has_profile = self.key_profile.is_some() || sort || !names.is_empty();
-        let profile = self.key_profile.as_deref().unwrap_or_default();
-        let profile = has_profile.then(|| KeyProfile::new(profile, sort, names));
-        Ok(SpecRequest {
-            capacity: self.capacity,
-            false_positive_rate: rate,
-            bit_count: self.bit_count,
-            hash_count: self.hash_count,
-            layout: self.layout,
-            hash_function: self.hash_function,
-            key_profile: profile.transpose()?,
-            kind: self.kind,
-        })
     }
 
     /// What must have happened to a change before it is acknowledged.

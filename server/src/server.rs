@@ -48,6 +48,10 @@ pub struct Server {
     cores: Cores,
     serving: JoinHandle<Result<(), String>>,
     storing: Option<JoinHandle<()>>,
+    /// Clears filters of what is too old.
+    clearing: Option<JoinHandle<()>>,
+    /// Notes how many keys the filters have.
+    sampling: Option<JoinHandle<()>>,
     /// Tells in health when keys are refused.
     watching: Option<JoinHandle<()>>,
 }
@@ -139,6 +143,8 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         cores,
         serving,
         storing: None,
+        clearing: None,
+        sampling: None,
         watching: None,
     })
 }
@@ -229,6 +235,14 @@ impl Server {
                     .await;
             }));
         }
+        let engine = self.engine.clone();
+        self.clearing = Some(tokio::spawn(async move {
+            engine.clear_periodically().await;
+        }));
+        let engine = self.engine.clone();
+        self.sampling = Some(tokio::spawn(async move {
+            engine.sample_periodically().await;
+        }));
         if self.config.durability == DurabilityMode::Snapshot {
             tracing::warn!(
                 "there is no log (--durability snapshot): if the server does not end by a stop, what \
@@ -285,8 +299,8 @@ impl Server {
             let _ = watching.await;
         }
         self.health.not_serving().await;
-        if let Some(storing) = self.storing.take() {
-            storing.abort();
+        for task in [&self.storing, &self.clearing, &self.sampling] {
+            task.iter().for_each(JoinHandle::abort);
         }
         // The connections that are there are asked to close. Those that come from now on find
         // a server that answers health checks, so that whoever watches it sees NOT_SERVING and

@@ -9,11 +9,13 @@
 //! | `log-1` | 2 | 1 | 1, as a killed server leaves it |
 //! | `snapshot-3` | 3 and 2 | 1 | 1, likewise |
 //! | `log-2` | 3 and 2 | 1 | 2, likewise |
+//! | `log-3` | 4, 3 and 2 | 1 | 3, likewise |
 //!
 //! In each are the filters `default` and `classic` for 100 keys, and `https://example.com/1` to
 //! `/50` in both. Those from 41 on were added by requests of the id `again` where there is a log.
 //! From `snapshot-3` on there is a third, `urls`, with a key profile; from `log-2` on a fourth,
-//! `counted`, from which the keys from 16 to 25 were removed.
+//! `counted`, from which the keys from 16 to 25 were removed; from `log-3` on a fifth, `aged`, which
+//! remembers its keys for a century.
 //!
 //! When a format is raised: `SEENSET_KEEP_FORMAT=new cargo test -p seenset-server --test formats`
 //! keeps the present one in `formats/new`, to be given its name.
@@ -30,7 +32,7 @@ use std::{
 
 use seenset_server::{
     engine::{
-        Call, Durability, Engine, KeyProfile, Kind, Layout, Limits, RequestLimits, Settings,
+        Aging, Call, Durability, Engine, KeyProfile, Kind, Layout, Limits, RequestLimits, Settings,
         SpecRequest,
     },
     store::{DataDirectory, LOG_FORMAT, MANIFEST_FORMAT, SNAPSHOT_FORMAT},
@@ -41,6 +43,8 @@ const FILTERS: [(&str, Layout); 2] = [("default", Layout::Blocked), ("classic", 
 const URLS: &str = "urls";
 /// The filter that counts, likewise.
 const COUNTED: &str = "counted";
+/// The filter whose keys age, likewise.
+const AGED: &str = "aged";
 
 /// So long that nothing but the tail of the log has what was added last.
 const INTERVAL: Durability = Durability::Interval(Duration::from_secs(3600));
@@ -73,6 +77,7 @@ fn again(filter: &str) -> Call<'_> {
     Call {
         filter,
         request_id: "again",
+        max_age: None,
     }
 }
 
@@ -169,6 +174,24 @@ async fn check_counted(engine: &Engine) {
     }
 }
 
+fn ages() -> Kind {
+    Kind::Aging(Aging {
+        max_age: Duration::from_secs(36_500 * 24 * 3600),
+        slices: 4,
+        refresh: true,
+    })
+}
+
+/// The filter whose keys age: all are there, and none other.
+async fn check_aged(engine: &Engine) {
+    let status = engine.get_filter(AGED).await.unwrap();
+    assert_eq!((status.spec.kind, status.keys_added), (ages(), 50));
+    let seen = engine.query_batch(AGED, keys(1..=50)).await.unwrap();
+    assert_eq!(seen, [true; 50]);
+    let unseen = engine.query_batch(AGED, keys(1001..=1010)).await.unwrap();
+    assert_eq!(unseen, [false; 10]);
+}
+
 /// Whether a filter is among those of a format.
 fn has(format: &Path, filter: &str) -> bool {
     fs::read_dir(format).unwrap().any(|file| {
@@ -201,6 +224,9 @@ async fn check_filters(format: &Path) {
         }
         if has(format, COUNTED) {
             check_counted(&engine).await;
+        }
+        if has(format, AGED) {
+            check_aged(&engine).await;
         }
         engine.store("").await.unwrap();
     }
@@ -254,8 +280,12 @@ async fn the_present_format_is_one_of_these() {
         // So exact that no key is taken for another.
         ..SpecRequest::new(100, 1e-9)
     };
+    let aging = SpecRequest {
+        kind: ages(),
+        ..SpecRequest::new(100, 1e-9)
+    };
     let plain = FILTERS.map(|(filter, layout)| (filter, with_layout(layout)));
-    let others = [(URLS, with_profile), (COUNTED, counting)];
+    let others = [(URLS, with_profile), (COUNTED, counting), (AGED, aging)];
     for (filter, request) in plain.into_iter().chain(others) {
         engine.create_filter(filter, request).await.unwrap();
         engine.add_batch(filter, keys(1..=20)).await.unwrap();

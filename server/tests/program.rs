@@ -183,7 +183,7 @@ fn a_damaged_snapshot_stops_the_start_and_is_left_alone() {
     let mut flipped = good.clone();
     flipped[100] ^= 1;
     let mut newer = good.clone();
-    newer[8] = 4;
+    newer[8] = 5;
     for (bytes, expected) in [
         (flipped, "checksum of the header: expected"),
         (
@@ -192,7 +192,7 @@ fn a_damaged_snapshot_stops_the_start_and_is_left_alone() {
         ),
         (
             newer,
-            "has format 4, and this seenset-server reads format 3",
+            "has format 5, and this seenset-server reads format 4",
         ),
     ] {
         fs::write(&path, &bytes).unwrap();

@@ -85,7 +85,8 @@ pub(super) struct Global {
     pub(super) output: OutputFormat,
 
     /// The time that one call may take, retries included, for instance 500ms or 2min
-    /// [default: 10s; of `store`: 10min].
+    /// [default: 10s; of `store`, `filter copy` and
+    /// `filter merge`: 10min].
     #[arg(long, global = true, value_name = "DURATION", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
 }
@@ -126,12 +127,12 @@ pub(super) enum OutputFormat {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Tell whether keys have been seen: prints `seen` or `new`, a tab, the key.
-    Query(Keys),
+    Query(AgedKeys),
     /// Mark keys as seen.
     Add(Keys),
     /// Tell whether keys have been seen, and mark them: prints `seen` or `new`, a tab,
     /// the key.
-    QueryAndAdd(Keys),
+    QueryAndAdd(AgedKeys),
     /// Take keys out of a counting filter again: prints `removed` or `absent`, a tab, the key.
     ///
     /// Remove only what was added: a key that is there by chance alone is taken for others, and
@@ -160,7 +161,7 @@ pub(super) enum Command {
     Match(Match),
     /// Write a snapshot of every filter, or of the one named by --filter.
     Store,
-    /// Make, show and remove filters.
+    /// Make, show, rename, copy, merge, reset and remove filters.
     #[command(subcommand)]
     Filter(FilterCommand),
     /// Show what a filter makes of a key: its canonical form, its hash and its bits, and
@@ -193,6 +194,34 @@ pub(super) struct Keys {
     pub(super) keys: Vec<String>,
 }
 
+/// Keys as arguments, for a question.
+#[derive(Debug, clap::Args)]
+pub(super) struct AgedKeys {
+    #[command(flatten)]
+    pub(super) keys: Keys,
+    #[command(flatten)]
+    pub(super) age: Age,
+}
+
+/// How old keys may be.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct Age {
+    /// In an aging filter, how old a key may be that counts as seen: 12h, 30days [default: as old
+    /// as the filter remembers it].
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    max_age: Option<Duration>,
+}
+
+impl Age {
+    /// The client, for keys of this age.
+    pub(super) fn of(&self, client: Client) -> Client {
+        match self.max_age {
+            Some(age) => client.with_max_age(age),
+            None => client,
+        }
+    }
+}
+
 /// The arguments of `explain`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Explain {
@@ -218,6 +247,8 @@ pub(super) struct Dedup {
     pub(super) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) lines: Lines,
+    #[command(flatten)]
+    pub(super) age: Age,
 }
 
 /// How lines are read and sent.
@@ -268,6 +299,33 @@ pub(super) enum FilterCommand {
     },
     /// Show every filter.
     List,
+    /// Give a filter another name. Calls that have found it under the old one go on.
+    Rename {
+        /// The filter's name.
+        name: String,
+        /// The name that it is to have.
+        new_name: String,
+    },
+    /// Make a filter of the same spec and with the same keys as another.
+    Copy {
+        /// The name of the filter to copy.
+        name: String,
+        /// The name that the copy is to have.
+        new_name: String,
+    },
+    /// Have a filter take all keys of another, which stays as it is. Both must be copies of one
+    /// filter.
+    Merge {
+        /// The name of the filter whose keys are taken.
+        source: String,
+        /// The name of the filter that takes them.
+        target: String,
+    },
+    /// Have a filter forget all its keys, in one step. Its spec stays.
+    Reset {
+        /// The filter's name.
+        name: String,
+    },
     /// Remove a filter and its snapshot. Its keys are forgotten.
     Delete {
         /// The filter's name.
@@ -300,6 +358,24 @@ pub(super) struct Spec {
     /// What the filter can do besides.
     #[arg(long, value_enum, default_value_t)]
     pub(super) kind: KindArg,
+    #[command(flatten)]
+    pub(super) aging: AgingArgs,
+}
+
+/// How the keys of an aging filter age.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct AgingArgs {
+    /// For how long an aging filter remembers a key: 12h, 30days. It is forgotten within one
+    /// slice after that.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration,
+          required_if_eq("kind", "aging"))]
+    pub(super) max_age: Option<Duration>,
+    /// The number of equal parts of --max-age, 1 to 13 [default: 8].
+    #[arg(long, value_name = "SLICES", requires = "max_age")]
+    pub(super) slices: Option<u32>,
+    /// Have a key that is seen by query-and-add remembered from then on.
+    #[arg(long, requires = "max_age")]
+    pub(super) refresh: bool,
 }
 
 /// What keys become before they are hashed.
@@ -324,6 +400,15 @@ pub(super) struct Profile {
 }
 
 impl Spec {
+    /// Checks what the parser cannot.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.aging.max_age.is_some() && self.kind != KindArg::Aging {
+            let text = "--max-age, --slices and --refresh are for --kind aging";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+        Ok(())
+    }
+
     /// The rate that is asked for, the default included.
     pub(super) fn rate(&self) -> Option<f64> {
         match (self.false_positive_rate, self.bit_count) {
@@ -362,6 +447,8 @@ pub(super) enum KindArg {
     Plain,
     /// Keys can be removed; four times the memory.
     Counting,
+    /// Keys are forgotten after --max-age; four times the memory.
+    Aging,
 }
 
 /// The arguments of `health`.

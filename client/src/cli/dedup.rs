@@ -24,7 +24,7 @@ use super::{
 use crate::{Answered, BatchReceiver, BatchSender, Broken};
 
 pub(super) async fn run(global: &Global, args: Dedup) -> Result<(), Failure> {
-    let client = global.connect().await?;
+    let client = args.age.of(global.connect().await?);
     // Lines and a progress bar on one terminal would write over each other.
     let report = Arc::new(Report::new(Kind::Dedup, io::stdout().is_terminal()));
     let batches = source::spawn(args.files, args.lines.limits(), Arc::clone(&report))?;

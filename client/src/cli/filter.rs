@@ -1,4 +1,6 @@
-//! `filter create|get|list|delete`.
+//! `filter create|get|list|rename|copy|merge|reset|delete`.
+
+mod vitals;
 
 use std::time::{Duration, SystemTime};
 
@@ -21,6 +23,7 @@ pub(super) async fn run(global: &Global, command: FilterCommand) -> Result<(), F
             spec,
             profile,
         } => {
+            spec.check()?;
             let request = request(&spec, profile);
             let filter = client.create_filter(&name, request).await?;
             output.line(|| text(&filter), || json(&filter))?;
@@ -36,6 +39,24 @@ pub(super) async fn run(global: &Global, command: FilterCommand) -> Result<(), F
             for filter in client.list_filters().await? {
                 output.line(|| text(&filter), || json(&filter))?;
             }
+        }
+        FilterCommand::Rename { name, new_name } => {
+            let filter = client.rename_filter(&name, &new_name).await?;
+            output.line(|| text(&filter), || json(&filter))?;
+        }
+        FilterCommand::Copy { name, new_name } => {
+            let client = client.with_deadline(global.long_timeout());
+            let filter = client.copy_filter(&name, &new_name).await?;
+            output.line(|| text(&filter), || json(&filter))?;
+        }
+        FilterCommand::Merge { source, target } => {
+            let client = client.with_deadline(global.long_timeout());
+            let filter = client.merge_filters(&source, &target).await?;
+            output.line(|| text(&filter), || json(&filter))?;
+        }
+        FilterCommand::Reset { name } => {
+            let filter = client.reset_filter(&name).await?;
+            output.line(|| text(&filter), || json(&filter))?;
         }
         FilterCommand::Delete { name } => {
             client.delete_filter(&name).await?;
@@ -69,6 +90,17 @@ fn request(spec: &Spec, profile: Profile) -> v1::FilterSpec {
         kind: match spec.kind {
             KindArg::Plain => None,
             KindArg::Counting => Some(Kind::Counting(v1::Counting {})),
+            KindArg::Aging => Some(Kind::Aging(v1::Aging {
+                // More than the contract can say is more than any server takes.
+                max_age: spec.aging.max_age.map(|age| {
+                    age.try_into().unwrap_or(ProtoDuration {
+                        seconds: i64::MAX,
+                        nanos: 0,
+                    })
+                }),
+                slices: spec.aging.slices.unwrap_or_default(),
+                refresh: spec.aging.refresh,
+            })),
         },
         key_profile: profile.key_profile.map(|name| v1::KeyProfile {
             name,
@@ -84,7 +116,7 @@ fn text(filter: &v1::Filter) -> String {
     format!(
         "{}\n  {}for {} keys at a false-positive rate of {}\n  {}\
          {} layout, {}, {} bits, {} for each key, {} bytes of memory\n  \
-         {} keys added, {:.4} of the bits set, a rate of {:.3e} now\n  \
+         {}\n  \
          version {}, stored up to version {} ({})\n  \
          durability {}{}, {} keys of requests remembered for {}",
         filter.name,
@@ -97,9 +129,7 @@ fn text(filter: &v1::Filter) -> String {
         spec.bit_count,
         spec.hash_count,
         filter.memory_bytes,
-        filter.keys_added,
-        filter.fill_ratio,
-        filter.predicted_false_positive_rate,
+        vitals::text(filter),
         filter.version,
         filter.last_store_version,
         time(filter.last_store_time).unwrap_or_else(|| "never".to_owned()),
@@ -117,6 +147,16 @@ fn kind_text(filter: &v1::Filter) -> String {
         Some(Kind::Counting(_)) => format!(
             "counting, {} counters saturated\n  ",
             filter.saturated_counters
+        ),
+        Some(Kind::Aging(aging)) => format!(
+            "aging, keys are remembered for {} in {} slices{}\n  ",
+            span(aging.max_age).unwrap_or_default(),
+            aging.slices,
+            if aging.refresh {
+                ", from when they were seen last"
+            } else {
+                ""
+            },
         ),
     }
 }
@@ -153,7 +193,21 @@ fn json(filter: &v1::Filter) -> Value {
         "keys_added": filter.keys_added,
         "fill_ratio": filter.fill_ratio,
         "predicted_false_positive_rate": filter.predicted_false_positive_rate,
-        "saturated_counters": spec.kind.map(|Kind::Counting(_)| filter.saturated_counters),
+        "measured_false_positive_rate": vitals::measured_json(filter),
+        "estimated_keys": filter.estimated_keys,
+        "is_full": filter.is_full,
+        "last_hour": vitals::outlook_json(filter.last_hour.as_ref()),
+        "last_day": vitals::outlook_json(filter.last_day.as_ref()),
+        "saturated_counters": matches!(spec.kind, Some(Kind::Counting(_)))
+            .then_some(filter.saturated_counters),
+        "aging": match &spec.kind {
+            Some(Kind::Aging(aging)) => Some(json!({
+                "max_age": span(aging.max_age),
+                "slices": aging.slices,
+                "refresh": aging.refresh,
+            })),
+            _ => None,
+        },
         "version": filter.version,
         "create_time": time(filter.create_time),
         "last_store_time": time(filter.last_store_time),
@@ -177,6 +231,7 @@ fn kind_name(spec: &v1::FilterSpec) -> &'static str {
     match spec.kind {
         None => "plain",
         Some(Kind::Counting(_)) => "counting",
+        Some(Kind::Aging(_)) => "aging",
     }
 }
 

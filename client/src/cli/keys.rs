@@ -2,13 +2,17 @@
 
 use serde_json::json;
 
-use super::{args::Global, failure::Failure, output::Output};
+use super::{
+    args::{AgedKeys, Global},
+    failure::Failure,
+    output::Output,
+};
 
 /// Keys for each call: arguments are few, and what was answered is printed early.
 const BATCH_KEYS: usize = 1000;
 
-pub(super) async fn query(global: &Global, keys: &[String]) -> Result<(), Failure> {
-    let client = global.connect().await?;
+pub(super) async fn query(global: &Global, args: &AgedKeys) -> Result<(), Failure> {
+    let (keys, client) = (&args.keys.keys, args.age.of(global.connect().await?));
     let mut output = Output::new(global.output);
     for keys in keys.chunks(BATCH_KEYS) {
         print(&mut output, keys, &client.query_batch(keys).await?)?;
@@ -16,8 +20,8 @@ pub(super) async fn query(global: &Global, keys: &[String]) -> Result<(), Failur
     output.finish()
 }
 
-pub(super) async fn query_and_add(global: &Global, keys: &[String]) -> Result<(), Failure> {
-    let client = global.connect().await?;
+pub(super) async fn query_and_add(global: &Global, args: &AgedKeys) -> Result<(), Failure> {
+    let (keys, client) = (&args.keys.keys, args.age.of(global.connect().await?));
     let mut output = Output::new(global.output);
     for keys in keys.chunks(BATCH_KEYS) {
         print(&mut output, keys, &client.query_and_add_batch(keys).await?)?;

@@ -1,6 +1,6 @@
 //! `plan`: the size of a filter, computed here by the same code as the server's.
 
-use seenset_filter::spec::{FilterSpec, HashFunction, Kind, Layout, SpecRequest};
+use seenset_filter::spec::{Aging, FilterSpec, HashFunction, Kind, Layout, SpecRequest};
 use serde_json::json;
 
 use super::{
@@ -10,9 +10,12 @@ use super::{
 };
 
 pub(super) fn run(global: &Global, spec: &Spec) -> Result<(), Failure> {
+    spec.check()?;
     let layouts = match (spec.layout, spec.kind) {
         (None, KindArg::Plain) => Layout::ALL.to_vec(),
-        (None, KindArg::Counting) | (Some(LayoutArg::Blocked), _) => vec![Layout::Blocked],
+        (None, KindArg::Counting | KindArg::Aging) | (Some(LayoutArg::Blocked), _) => {
+            vec![Layout::Blocked]
+        }
         (Some(LayoutArg::Classic), _) => vec![Layout::Classic],
     };
     let plans = layouts
@@ -42,6 +45,11 @@ fn request(spec: &Spec, layout: Layout) -> SpecRequest {
         kind: match spec.kind {
             KindArg::Plain => Kind::Plain,
             KindArg::Counting => Kind::Counting,
+            KindArg::Aging => Kind::Aging(Aging {
+                max_age: spec.aging.max_age.unwrap_or_default(),
+                slices: spec.aging.slices.unwrap_or(Aging::DEFAULT_SLICES),
+                refresh: spec.aging.refresh,
+            }),
         },
         key_profile: None,
     }
@@ -57,6 +65,7 @@ fn text(plan: &FilterSpec) -> String {
         match plan.kind {
             Kind::Plain => "",
             Kind::Counting => "counting, ",
+            Kind::Aging(_) => "aging, ",
         },
         plan.layout,
         plan.capacity,
@@ -70,7 +79,7 @@ fn text(plan: &FilterSpec) -> String {
 
 fn json(plan: &FilterSpec) -> serde_json::Value {
     json!({
-        "kind": plan.kind.name(),
+        "kind": plan.kind.name().as_str(),
         "layout": plan.layout.name(),
         "capacity": plan.capacity,
         "false_positive_rate": plan.false_positive_rate,

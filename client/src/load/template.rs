@@ -43,7 +43,7 @@ impl Template {
         push_number(&mut key, 0);
         let keys: KeyBatch = std::iter::repeat_n(&key, count).collect();
         let end = PREFIX_BYTES + keys.encoded_bytes();
-        let Message(message) = keys.into_message(filter, "")?;
+        let Message(message) = keys.into_message(filter, "", None)?;
         let mut frame = BytesMut::with_capacity(PREFIX_BYTES + message.len());
         frame.put_u8(0);
         // A message has at most 16 MiB.

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+mod filters;
+
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
     net::SocketAddr,
@@ -19,7 +21,7 @@ use seenset_client::{
     v1::{
         self,
         dedup_service_server::{DedupService, DedupServiceServer},
-        filter_service_server::{FilterService, FilterServiceServer},
+        filter_service_server::FilterServiceServer,
     },
 };
 use tokio::{
@@ -159,7 +161,7 @@ impl DedupService for Fake {
         &self,
         request: Request<v1::QueryRequest>,
     ) -> Result<Response<v1::QueryResponse>, Status> {
-        let v1::QueryRequest { filter, key } = request.into_inner();
+        let v1::QueryRequest { filter, key, .. } = request.into_inner();
         let keys = [key];
         let seen = self.0.run(&keys, || self.0.query(&filter, &keys)).await?;
         let seen = seen.first().copied();
@@ -186,6 +188,7 @@ impl DedupService for Fake {
             filter,
             key,
             request_id,
+            ..
         } = request.into_inner();
         let keys = [key];
         let apply = || self.0.mark(&filter, &keys, &request_id);
@@ -206,7 +209,7 @@ impl DedupService for Fake {
         &self,
         request: Request<v1::QueryBatchRequest>,
     ) -> Result<Response<v1::QueryBatchResponse>, Status> {
-        let v1::QueryBatchRequest { filter, keys } = request.into_inner();
+        let v1::QueryBatchRequest { filter, keys, .. } = request.into_inner();
         let seen = self.0.run(&keys, || self.0.query(&filter, &keys)).await?;
         Ok(Response::new(v1::QueryBatchResponse { seen }))
     }
@@ -230,6 +233,7 @@ impl DedupService for Fake {
             filter,
             keys,
             request_id,
+            ..
         } = request.into_inner();
         let apply = || self.0.mark(&filter, &keys, &request_id);
         let seen = self.0.run(&keys, apply).await?;
@@ -279,86 +283,6 @@ impl DedupService for Fake {
         Ok(Response::new(Box::pin(UnboundedReceiverStream::new(
             receiver,
         ))))
-    }
-}
-
-/// Pages, and names: what a filter is, the real server is asked about.
-#[tonic::async_trait]
-impl FilterService for Fake {
-    /// Three pages, of two filters, none, and one.
-    async fn list_filters(
-        &self,
-        request: Request<v1::ListFiltersRequest>,
-    ) -> Result<Response<v1::ListFiltersResponse>, Status> {
-        let token = request.into_inner().page_token;
-        self.0.run(&[], || ()).await?;
-        let (names, next): (&[_], _) = match token.as_str() {
-            "" => (&["a", "b"], "second"),
-            "second" => (&[], "third"),
-            "third" => (&["c"], ""),
-            _ => return Err(Status::invalid_argument("page_token")),
-        };
-        let filters = names.iter().map(|&name| filter(name.to_owned()));
-        Ok(Response::new(v1::ListFiltersResponse {
-            filters: filters.collect(),
-            next_page_token: next.to_owned(),
-        }))
-    }
-
-    async fn create_filter(
-        &self,
-        request: Request<v1::CreateFilterRequest>,
-    ) -> Result<Response<v1::CreateFilterResponse>, Status> {
-        let name = request.into_inner().name;
-        self.0.filters.lock().unwrap().insert(name.clone());
-        Ok(Response::new(v1::CreateFilterResponse {
-            filter: Some(filter(name)),
-        }))
-    }
-
-    async fn get_filter(
-        &self,
-        request: Request<v1::GetFilterRequest>,
-    ) -> Result<Response<v1::GetFilterResponse>, Status> {
-        let name = request.into_inner().name;
-        if !self.0.filters.lock().unwrap().contains(&name) {
-            return Err(Status::not_found(format!("no filter {name}")));
-        }
-        Ok(Response::new(v1::GetFilterResponse {
-            filter: Some(filter(name)),
-        }))
-    }
-
-    async fn delete_filter(
-        &self,
-        request: Request<v1::DeleteFilterRequest>,
-    ) -> Result<Response<v1::DeleteFilterResponse>, Status> {
-        if self.0.keep_filters.load(SeqCst) {
-            return Err(Status::internal("the disk is read-only"));
-        }
-        let name = request.into_inner().name;
-        self.0.filters.lock().unwrap().remove(&name);
-        Ok(Response::new(v1::DeleteFilterResponse {}))
-    }
-
-    async fn explain(
-        &self,
-        request: Request<v1::ExplainRequest>,
-    ) -> Result<Response<v1::ExplainResponse>, Status> {
-        let v1::ExplainRequest { filter, key } = request.into_inner();
-        let keys = [key];
-        let seen = self.0.run(&keys, || self.0.query(&filter, &keys)).await?;
-        Ok(Response::new(v1::ExplainResponse {
-            seen: seen.first().copied(),
-            ..v1::ExplainResponse::default()
-        }))
-    }
-}
-
-fn filter(name: String) -> v1::Filter {
-    v1::Filter {
-        name,
-        ..v1::Filter::default()
     }
 }
 

@@ -35,10 +35,50 @@ pub fn repair(repairs: Repairs, bytes: &mut [u8]) {
     }
 }
 
+/// Whether the header has what came with format 3.
+fn has_kind(bytes: &[u8]) -> bool {
+    [3_u32, 4].map(u32::to_le_bytes).contains(&word(bytes, 8))
+}
+
+/// Four bytes of a header.
+fn word(bytes: &[u8], at: usize) -> [u8; 4] {
+    let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    word.copied().unwrap_or_default()
+}
+
+/// What a filter has for each bit.
+#[derive(Clone, Copy, PartialEq)]
+enum Cells {
+    Bits,
+    Counters,
+    Stamps,
+}
+
+impl Cells {
+    fn of(bytes: &[u8]) -> Self {
+        match u32::from_le_bytes(word(bytes, 296)) {
+            1 if has_kind(bytes) => Self::Counters,
+            2 if has_kind(bytes) => Self::Stamps,
+            _ => Self::Bits,
+        }
+    }
+
+    /// How many bits are set.
+    fn set(self, bytes: &[u8]) -> u64 {
+        match self {
+            Self::Bits => ones(bytes),
+            Self::Counters | Self::Stamps => bytes
+                .iter()
+                .map(|byte| u64::from(byte & 15 > 0) + u64::from(byte >> 4 > 0))
+                .sum(),
+        }
+    }
+}
+
 /// Where the extension is, as far as the header and the length of the file tell: nothing where
 /// there is none.
 fn extension(bytes: &[u8]) -> Range<usize> {
-    let length = match bytes[8..12] == 3_u32.to_le_bytes() {
+    let length = match has_kind(bytes) {
         true => long(bytes, 360).unwrap_or_default(),
         false => 0,
     };
@@ -65,18 +105,27 @@ fn rows(repairs: Repairs, bytes: &mut [u8], shards_at: usize, table: &Range<usiz
     let (shards, rows) = bytes.split_at_mut(table.start);
     let fields = [272, 280, 136].map(|at| long(shards, at).unwrap_or_default());
     let [filter, number, shard_bits] = fields;
-    let shard_bytes = shard_bits as usize / 8;
+    let cells = Cells::of(shards);
+    let shard_bytes = match cells {
+        Cells::Bits => shard_bits as usize / 8,
+        Cells::Counters | Cells::Stamps => shard_bits as usize / 2,
+    };
+    let row_bytes = match cells {
+        Cells::Bits | Cells::Counters => 32,
+        // The slice at which it was cleared.
+        Cells::Stamps => 40,
+    };
     let mut left = shards.get(shards_at..).unwrap_or_default();
     let mut row = 0;
     while let (Some(shard), Some(bits)) = (long(rows, row), long(rows, row + 24)) {
-        let mut end = row + 32;
+        let mut end = row + row_bytes;
         if bits > 0 {
             let Some((words, rest)) = left.split_at_checked(shard_bytes) else {
                 return;
             };
             left = rest;
             if repairs.contents {
-                put(rows, row + 24, ones(words));
+                put(rows, row + 24, cells.set(words));
             }
             for (page, bytes) in (0..).zip(words.chunks(PAGE_BYTES)) {
                 if repairs.checksums {

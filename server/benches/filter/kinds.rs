@@ -1,6 +1,8 @@
 //! What a key costs in filters of other kinds.
 
-use seenset_server::filter::spec::Kind;
+use std::time::Duration;
+
+use seenset_server::filter::spec::{Aging, Kind};
 
 use crate::{
     Keys,
@@ -11,7 +13,14 @@ use crate::{
 /// Holds each kind against a plain filter of so many MiB.
 pub fn compare(mib: usize, new: Keys, absent: Keys) {
     println!("\nplain of {mib} MiB and kinds with as many bits, half of them set; ns a key");
-    let filters = Kind::ALL.map(|kind| (kind.name(), Ours::of(kind, mib)));
+    let aging = Aging {
+        // No slice begins meanwhile.
+        max_age: Duration::from_secs(10_000 * 24 * 3600),
+        slices: 8,
+        refresh: false,
+    };
+    let filters = [Kind::Plain, Kind::Counting, Kind::Aging(aging)]
+        .map(|kind| (kind.name().as_str(), Ours::of(kind, mib)));
     let contend = |what, keys, ask: fn(&Ours, Keys) -> usize| {
         let mut contenders = filters.each_ref().map(|(name, filter)| {
             let ask: Box<dyn FnMut(Keys) -> usize + '_> = Box::new(move |keys| ask(filter, keys));

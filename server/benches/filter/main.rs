@@ -1,5 +1,5 @@
 //! What a key costs in memory: `cargo bench -p seenset-server --bench filter [-- MIB... [huge]]`;
-//! what it costs in filters of other kinds: `-- kinds [MIB...]`.
+//! what it costs in filters of other kinds: `-- kinds [MIB...]`, and in layers: `-- scaling [MIB...]`.
 //!
 //! Filters of 1 MiB, 64 MiB, 1 GiB and 4 GiB (or those given), half of their bits set, keys of
 //! 60 bytes. seenset's engine, one call for each key and in batches of 1,000, against the
@@ -11,7 +11,8 @@
 //! to the next. Last, how much more two threads do than one.
 //!
 //! Kinds are held against a plain filter of so many MiB, in batches of 1,000: they have as many
-//! bits, or counters in their place.
+//! bits, or counters in their place. Four layers of a filter that grows are held against a plain
+//! filter for as many keys at the same rate, both without locks.
 //!
 //! All contenders take the same keys in turns, so that what the machine does besides falls on
 //! all of them alike; what counts is the ratios within one run. The keys are read once before
@@ -27,6 +28,7 @@ mod allocator;
 mod kinds;
 mod limit;
 mod ours;
+mod scaling;
 mod turns;
 mod two_threads;
 
@@ -70,6 +72,12 @@ fn main() {
         sizes
             .into_iter()
             .for_each(|mib| kinds::compare(mib, &new, &absent));
+        return;
+    }
+    if env::args().any(|arg| arg == "scaling") {
+        sizes
+            .into_iter()
+            .for_each(|mib| scaling::compare(mib, &new, &absent));
         return;
     }
     let of_two = keys("two", two_threads::KEYS);

@@ -55,12 +55,18 @@ impl Ours {
             store_time: SystemTime::now(),
         };
         let shape = Shape::of(&header.spec);
-        // Of counters, half stand at 1.
-        let mask = match kind {
-            Kind::Plain => u64::MAX,
-            Kind::Counting => u64::MAX / 15,
-        };
-        let mut random = words(shape.shard_words() * 100_000).map(|word| word & mask);
+        let (ones, epoch) = (u64::MAX / 15, epoch(kind));
+        let random = words(shape.shard_words() * 100_000);
+        let mut random = random.map(|word| match kind {
+            Kind::Plain => word,
+            // Of counters, half stand at 1.
+            Kind::Counting => word & ones,
+            // Of stamps, half are there, of any slice that counts.
+            Kind::Aging(aging) => {
+                let age = (word >> 32) % u64::from(aging.slices + 1);
+                (word & ones) * ((epoch - age) % 15 + 1)
+            }
+        });
         let shards: Vec<usize> = (0..shape.shard_count()).collect();
         let written = directory
             .write_snapshot(&header, &shards, |_, to| {
@@ -70,7 +76,8 @@ impl Ours {
                 ShardState {
                     version: 1,
                     keys_added: 0,
-                    bits_set: to.iter().map(|word| u64::from(word.count_ones())).sum(),
+                    bits_set: shape.bits_set(to),
+                    cleared: epoch,
                 }
             })
             .unwrap();
@@ -127,6 +134,14 @@ impl Ours {
 
     pub fn query_batch(&self, keys: Keys) -> usize {
         batches(keys, |batch| now(self.engine.query_batch("", batch)))
+    }
+}
+
+/// That of now, where keys age.
+fn epoch(kind: Kind) -> u64 {
+    match kind {
+        Kind::Plain | Kind::Counting => 0,
+        Kind::Aging(aging) => aging.epoch(SystemTime::UNIX_EPOCH.elapsed().unwrap()),
     }
 }
 

@@ -4,6 +4,10 @@
 use std::time::Duration;
 
 use super::*;
+use crate::filter::{
+    profile::KeyProfile,
+    spec::{Aging, Kind},
+};
 
 fn load(arguments: &[&str]) -> Result<Command, ConfigError> {
     let arguments = ["seenset-server"].iter().chain(arguments);
@@ -95,6 +99,30 @@ fn bits_stand_in_for_a_rate() {
 }
 
 #[test]
+fn ages_are_put_together_of_their_options() {
+    let kind = |config: &Config| config.default_filter().unwrap().kind;
+    let ages = |days: u64, slices, refresh| {
+        Kind::Aging(Aging {
+            max_age: Duration::from_secs(days * 24 * 3600),
+            slices,
+            refresh,
+        })
+    };
+    let short = ["--kind=aging", "--max-age=30days"];
+    assert_eq!(kind(&config(&short)), ages(30, 8, false));
+    let full = [&short[..], &["--slices=13", "--refresh"]].concat();
+    assert_eq!(kind(&config(&full)), ages(30, 13, true));
+    let file = "kind = \"aging\"\nmax_age = 86400\nslices = 2\nrefresh = true\n";
+    let merged = with_file(file, &["--slices=3"]).unwrap();
+    assert_eq!(kind(&merged), ages(1, 3, true));
+    let printed = [&["--print-config"], &full[..]].concat();
+    let Command::Print(text) = load(&printed).unwrap() else {
+        panic!("nothing was printed");
+    };
+    assert_eq!(kind(&with_file(&text, &[]).unwrap()), ages(30, 13, true));
+}
+
+#[test]
 fn a_profile_is_put_together_of_its_options() {
     let profile = |config: &Config| config.default_filter().unwrap().key_profile;
     assert_eq!(profile(&config(&[])), None);
@@ -174,6 +202,16 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
             "key_profile.name is \"url-v2\"; it must be \"url-v1\"",
         ),
         (&["--sort-query"], "key_profile.name is \"\"; it must be"),
+        (&["--kind=aging"], "aging.max_age is 0ns; it must be 8s"),
+        (
+            &["--kind=aging", "--max-age=1h", "--slices=14"],
+            "aging.slices is 14; it must be 1 to 13",
+        ),
+        (&["--refresh"], "and kind is plain: make it aging"),
+        (
+            &["--kind=counting", "--max-age=1h"],
+            "and kind is counting: make it aging",
+        ),
         (
             &["--key-profile=url-v1", "--drop-parameter=a=b"],
             "key_profile.drop_parameters has \"a=b\"; each name must be",

@@ -214,6 +214,31 @@ impl fmt::Display for LogFormat {
     }
 }
 
+/// As [`text`], for settings that may be left out.
+pub mod optional {
+    use std::{fmt::Display, str::FromStr};
+
+    use serde::{Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(
+        value: &Option<impl Display>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => to.collect_str(value),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: FromStr<Err = String>,
+    {
+        super::text::deserialize(from).map(Some)
+    }
+}
+
 /// Serialises a value as the text that its flag takes.
 pub mod text {
     use std::{fmt::Display, str::FromStr};

@@ -1,6 +1,6 @@
 //! What callers say of a call, and the keys that they bring.
 
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, time::Duration};
 
 /// Which filter a call is for, and what its caller calls it.
 #[derive(Debug, Clone, Copy)]
@@ -9,6 +9,9 @@ pub struct Call<'a> {
     pub filter: &'a str,
     /// What the caller calls it, so that it is recognised if it comes again; empty for nothing.
     pub request_id: &'a str,
+    /// How old a key may be that counts as seen, of a filter whose keys age; as old as the filter
+    /// remembers it if not given.
+    pub max_age: Option<Duration>,
 }
 
 impl<'a> From<&'a str> for Call<'a> {
@@ -17,6 +20,7 @@ impl<'a> From<&'a str> for Call<'a> {
         Self {
             filter,
             request_id: "",
+            max_age: None,
         }
     }
 }

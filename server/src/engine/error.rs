@@ -1,6 +1,6 @@
 //! Why the engine refuses a call or fails it. The edge turns each into a status.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 use thiserror::Error;
 
@@ -37,6 +37,26 @@ pub enum EngineError {
         /// The filter's name.
         name: FilterName,
     },
+    /// An age was asked for where keys have none.
+    #[error(
+        "max_age is given, and the filter \"{name}\" does not age: leave it out, or make a filter \
+         whose spec has aging"
+    )]
+    NotAging {
+        /// The filter's name.
+        name: FilterName,
+    },
+    /// An age that keys cannot have.
+    #[error(
+        "max_age is {asked:?}; it must be above 0 and at most {most:?}, for which the filter \
+         remembers its keys"
+    )]
+    MaxAge {
+        /// The age asked for.
+        asked: Duration,
+        /// What the filter's spec has.
+        most: Duration,
+    },
     /// A filter of another spec has the name.
     #[error(
         "a filter named \"{name}\" exists with another spec: {}",
@@ -47,6 +67,31 @@ pub enum EngineError {
         name: FilterName,
         /// The spec of the filter that has it.
         existing: Box<FilterSpec>,
+    },
+    /// A filter has the name that another is to get, or is about to have it.
+    #[error(
+        "a filter named \"{name}\" exists or is being made: choose another name, or rename or \
+         delete that filter first"
+    )]
+    NameTaken {
+        /// The name.
+        name: FilterName,
+    },
+    /// Two filters that have no union which would be right.
+    #[error("the filter \"{source_name}\" cannot be merged into \"{target}\": {reason}")]
+    NotMergeable {
+        /// The one whose keys were to be taken.
+        source_name: FilterName,
+        /// The one that was to take them.
+        target: FilterName,
+        /// Why not.
+        reason: String,
+    },
+    /// Two names of one filter, where there should be two filters.
+    #[error("target: the filter \"{name}\" is the source as well: a merge takes two filters")]
+    MergedWithItself {
+        /// The name.
+        name: FilterName,
     },
     /// A name that no filter can have.
     #[error("{field}: {source}")]

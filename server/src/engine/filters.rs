@@ -1,12 +1,15 @@
 //! Filters as their operators handle them: made, shown, listed and removed by name.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
 
 use tokio::sync::OwnedMutexGuard;
 
 use super::{
     Engine, EngineError, Explanation, FilterName, FilterStatus, Inner, SpecRequest, filter_name,
-    guarded::GuardedFilter,
+    guarded::{GuardedFilter, StoreTurn},
 };
 use crate::{
     filter::hash::Secret,
@@ -56,18 +59,20 @@ impl Engine {
         self.create(filter_name("name", name)?, request).await
     }
 
-    /// How a filter is now.
+    /// How a filter is now, with its rate measured. Takes up to some tenths of a second.
     ///
     /// # Errors
     ///
     /// [`EngineError::Recovering`], [`EngineError::Name`] or [`EngineError::UnknownFilter`].
     pub async fn get_filter(&self, name: &str) -> Result<FilterStatus, EngineError> {
         let filter = self.filter_named(filter_name("name", name)?)?;
-        self.blocking(move |_| Ok(filter.status())).await
+        let turn = filter.measuring_turn().await;
+        self.blocking(move |_| Ok(filter.measured_status(turn)))
+            .await
     }
 
     /// A page of filters in the order of their names, from behind the one that `token`
-    /// names, or from the first.
+    /// names, or from the first. Their rates are not measured.
     ///
     /// # Errors
     ///
@@ -121,11 +126,9 @@ impl Engine {
     /// soon as that is certain.
     pub async fn delete_filter(&self, name: &str) -> Result<(), EngineError> {
         self.inner.check_recovered()?;
-        let name: FilterName = name.parse().map_err(|source| EngineError::Name {
-            field: "name",
-            source,
-        })?;
-        let filter = match self.filter_named(name) {
+        let name = given_name("name", name)?;
+        // Its turn before the right to names: a snapshot that is being written may take minutes.
+        let (filter, turn) = match self.filter_in_turn(&name).await {
             Err(unknown @ EngineError::UnknownFilter { .. }) => {
                 let settle = |inner: &Inner| Ok(inner.directory.settle_removals()?);
                 self.blocking(settle).await?;
@@ -133,13 +136,11 @@ impl Engine {
             }
             found => found?,
         };
-        // Before the right to names: a snapshot that is being written may take minutes.
-        let turn = filter.turn().await;
         let naming = self.naming().await;
         self.blocking(move |inner| {
             let deleted = filter.delete(&inner.directory, turn);
             if let Ok(true) | Err(StoreError::InDoubt(_)) = deleted {
-                inner.registry.remove(filter.name());
+                inner.registry.remove(&name);
             }
             drop(naming);
             match deleted? {
@@ -147,7 +148,6 @@ impl Engine {
                 // Somebody was faster, and another filter may have the name by now.
                 false => {
                     inner.directory.settle_removals()?;
-                    let name = filter.name().clone();
                     Err(EngineError::UnknownFilter { name })
                 }
             }
@@ -175,11 +175,13 @@ impl Engine {
             let existing = Box::new(filter.spec().clone());
             return Err(EngineError::FilterExists { name, existing });
         }
+        self.inner.check_free(&name)?;
         let filter = self
             .blocking(move |inner| {
                 let (secret, now) = (random_secret()?, SystemTime::now());
                 let id = FilterId(inner.directory.new_number());
-                let made = GuardedFilter::new(id, name, spec, secret, now, &inner.budget);
+                let made =
+                    GuardedFilter::new(id, name, spec, secret, now, &inner.budget, &inner.clock);
                 let mut filter = made?;
                 if let Some(journal) = inner.journal.get() {
                     filter.set_log(journal);
@@ -192,6 +194,7 @@ impl Engine {
             // What is acknowledged must outlive a crash, and this includes that there is such
             // a filter. An empty snapshot is short.
             filter.store(&inner.directory, &inner.gate, turn)?;
+            filter.sample(Instant::now());
             let status = filter.status();
             inner.registry.insert(filter);
             drop(naming);
@@ -203,9 +206,32 @@ impl Engine {
         .await
     }
 
-    async fn naming(&self) -> Naming {
+    pub(super) async fn naming(&self) -> Naming {
         self.inner.naming.clone().lock_owned().await
     }
+
+    /// The filter of a name, as soon as nobody else writes its snapshots: for as long as the turn
+    /// lasts nobody removes or renames it.
+    pub(super) async fn filter_in_turn(
+        &self,
+        name: &FilterName,
+    ) -> Result<(Arc<GuardedFilter>, StoreTurn), EngineError> {
+        loop {
+            let filter = self.filter_named(name.clone())?;
+            let turn = filter.turn().await;
+            // Another may have the name by now.
+            let now = self.inner.registry.get(name);
+            if now.is_some_and(|now| Arc::ptr_eq(&now, &filter)) {
+                return Ok((filter, turn));
+            }
+        }
+    }
+}
+
+/// The name in a request where nothing does not stand for the default filter.
+pub(super) fn given_name(field: &'static str, name: &str) -> Result<FilterName, EngineError> {
+    let name = name.parse();
+    name.map_err(|source| EngineError::Name { field, source })
 }
 
 fn random_secret() -> Result<Secret, EngineError> {

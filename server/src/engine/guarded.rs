@@ -19,20 +19,28 @@
 //!   that it does not hold is of a call that begins later, and leaves its shard with a version
 //!   greater than V. So "what changed since V" is the list of shards with a greater version.
 
+mod aging;
 mod batch;
 mod bit_by_bit;
+mod copy;
 mod counting;
 mod explain;
+mod growth;
+mod measurement;
+mod names;
+mod reset;
 mod shards;
 mod snapshots;
+mod status;
+mod union;
 
 use std::{
-    iter,
+    iter, slice,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use crossbeam_utils::CachePadded;
@@ -41,18 +49,19 @@ use parking_lot::Mutex;
 pub use self::{
     counting::Action,
     explain::Explanation,
-    snapshots::{LastStore, StoreReport},
+    growth::Growth,
+    snapshots::{LastStore, StoreReport, Turn as StoreTurn},
+    status::{FilterStatus, Outlook},
 };
 
 use self::{
-    counting::Counting,
-    shards::{Shard, Shards},
-    snapshots::Turns,
+    aging::Aging, counting::Counting, growth::History, measurement::LastMeasurement, names::Names,
+    shards::Shards, snapshots::Turns,
 };
 use super::{
-    EngineError,
+    Clock, EngineError,
     budget::{MemoryBudget, Reservation},
-    counters::{Counters, Usage},
+    counters::Counters,
     journal::{FilterLog, Journal, Room},
     region::{self, Prefetcher},
     requests::{Requests, Turn},
@@ -61,7 +70,6 @@ use crate::{
     filter::{
         hash::{KeyHash, KeyHasher, Secret},
         shape::Shape,
-        sizing,
         spec::{FilterSpec, Kind},
     },
     planted::Bug,
@@ -72,7 +80,7 @@ use crate::{
 #[derive(Debug)]
 pub struct GuardedFilter {
     id: FilterId,
-    name: FilterName,
+    names: Mutex<Names>,
     spec: FilterSpec,
     shape: Shape,
     secret: Secret,
@@ -80,13 +88,21 @@ pub struct GuardedFilter {
     create_time: SystemTime,
     shards: Shards,
     prefetcher: Prefetcher,
+    clock: Clock,
     /// Of a filter that counts.
     counting: Option<Counting>,
+    /// Of a filter whose keys age.
+    aging: Option<Aging>,
     /// That of the last call that changed anything. Each such call writes it: not in the line of
     /// what all read.
     version: CachePadded<AtomicU64>,
     counters: Counters,
-    memory: Reservation,
+    history: Mutex<History>,
+    last_measurement: LastMeasurement,
+    /// Shared with the one that it is in the place of, until that is gone.
+    memory: Arc<Reservation>,
+    /// Whether an empty one may be in its place after a crash.
+    reset_in_doubt: AtomicBool,
     last_store: Mutex<Option<LastStore>>,
     turns: Turns,
     /// `None` if there is no log.
@@ -100,6 +116,8 @@ pub struct Change<'a> {
     pub room: Option<Room<'a>>,
     /// The turn of the call's id, if it has one.
     pub turn: Option<Turn<'a>>,
+    /// How old a key may be that counts as seen, where keys age.
+    pub max_age: Option<Duration>,
 }
 
 /// What a filter says.
@@ -121,34 +139,6 @@ impl<T> Answer<T> {
     }
 }
 
-/// A filter as it is at one moment.
-#[derive(Debug, Clone)]
-pub struct FilterStatus {
-    /// The filter's name.
-    pub name: FilterName,
-    /// What it is made for.
-    pub spec: FilterSpec,
-    /// The memory that it takes once all of it has been touched.
-    pub memory_bytes: u64,
-    /// Keys added that were new, without those that were removed.
-    pub keys_added: u64,
-    /// Of a filter that counts: the counters that stay as they are, for they have come to their
-    /// greatest value.
-    pub saturated_counters: u64,
-    /// The share of bits that are set.
-    pub fill_ratio: f64,
-    /// The rate that is to be expected at this fill.
-    pub predicted_false_positive_rate: f64,
-    /// Advances with each call that changed the filter.
-    pub version: u64,
-    /// When it was made.
-    pub create_time: SystemTime,
-    /// Its last snapshot, if it has one.
-    pub last_store: Option<LastStore>,
-    /// What has been asked of it since the server started.
-    pub usage: Usage,
-}
-
 impl GuardedFilter {
     /// A new, empty filter. Its memory is counted against the budget before any is mapped.
     ///
@@ -163,12 +153,30 @@ impl GuardedFilter {
         secret: Secret,
         create_time: SystemTime,
         budget: &Arc<MemoryBudget>,
+        clock: &Clock,
+    ) -> Result<Self, EngineError> {
+        let memory = budget
+            .reserve(region::region_bytes(&Shape::of(&spec)))
+            .map_err(EngineError::OverBudget)?;
+        Self::in_memory(id, name, spec, secret, create_time, memory.into(), clock)
+    }
+
+    /// A new, empty filter in memory that has been reserved for it.
+    fn in_memory(
+        id: FilterId,
+        name: FilterName,
+        spec: FilterSpec,
+        secret: Secret,
+        create_time: SystemTime,
+        memory: Arc<Reservation>,
+        clock: &Clock,
     ) -> Result<Self, EngineError> {
         let shape = Shape::of(&spec);
-        let counting = (spec.kind == Kind::Counting).then(Counting::default);
-        let memory = budget
-            .reserve(region::region_bytes(&shape))
-            .map_err(EngineError::OverBudget)?;
+        let (counting, aging) = match spec.kind {
+            Kind::Plain => (None, None),
+            Kind::Counting => (Some(Counting::default()), None),
+            Kind::Aging(spec) => (None, Some(Aging::new(spec, clock))),
+        };
         let (words, prefetcher) =
             region::reserve(&shape).map_err(|source| EngineError::OutOfMemory {
                 needed_bytes: memory.bytes(),
@@ -176,7 +184,7 @@ impl GuardedFilter {
             })?;
         Ok(Self {
             id,
-            name,
+            names: Mutex::new(Names::new(name)),
             hasher: KeyHasher::new(spec.hash_function, &secret),
             spec,
             shape,
@@ -184,10 +192,15 @@ impl GuardedFilter {
             create_time,
             shards: Shards::new(words),
             prefetcher,
+            clock: clock.clone(),
             counting,
+            aging,
             version: AtomicU64::new(0).into(),
             counters: Counters::default(),
+            history: Mutex::default(),
+            last_measurement: LastMeasurement::default(),
             memory,
+            reset_in_doubt: AtomicBool::new(false),
             last_store: Mutex::new(None),
             turns: Turns::default(),
             log: None,
@@ -215,11 +228,6 @@ impl GuardedFilter {
         self.id
     }
 
-    /// The filter's name.
-    pub fn name(&self) -> &FilterName {
-        &self.name
-    }
-
     /// What the filter is made for.
     pub fn spec(&self) -> &FilterSpec {
         &self.spec
@@ -230,7 +238,7 @@ impl GuardedFilter {
     ///
     /// # Errors
     ///
-    /// As [`Requests::begin`].
+    /// As [`Requests::begin`], and [`EngineError::StorageFailed`] while no key may be changed.
     #[inline]
     pub fn begin<'a>(
         &self,
@@ -238,6 +246,7 @@ impl GuardedFilter {
         id: &str,
         action: Action,
     ) -> Result<Option<Turn<'a>>, EngineError> {
+        self.check_takes_keys()?;
         // To add keys again changes nothing, but where they are counted.
         let is_idempotent = action == Action::Add && !self.counts();
         if id.is_empty() || is_idempotent {
@@ -277,8 +286,8 @@ impl GuardedFilter {
     }
 
     /// Whether a key has been seen.
-    pub fn query(&self, key: &[u8]) -> Answer<bool> {
-        let seen = self.contains(self.hash(key));
+    pub fn query(&self, key: &[u8], max_age: Option<Duration>) -> Answer<bool> {
+        let seen = self.contains(self.hash(key), max_age);
         self.counters.count(1, usize::from(seen.value));
         seen
     }
@@ -286,22 +295,25 @@ impl GuardedFilter {
     /// Whether a key had been seen before this call, which adds it.
     pub fn query_and_add(&self, key: &[u8], change: Change<'_>) -> Answer<bool> {
         let hash = self.hash(key);
-        let seen = match &self.counting {
-            None => self.insert(hash, change),
-            Some(counting) => self.count(counting, hash, Action::QueryAndAdd, change),
-        };
+        let seen = self.act(hash, Action::QueryAndAdd, change);
         self.counters.count(1, usize::from(seen.value));
         seen
     }
 
     /// Adds a key.
     pub fn add(&self, key: &[u8], change: Change<'_>) -> Answer<()> {
-        let hash = self.hash(key);
-        let added = match &self.counting {
-            None => self.insert(hash, change),
-            Some(counting) => self.count(counting, hash, Action::Add, change),
-        };
+        let added = self.act(self.hash(key), Action::Add, change);
         added.map(|_| ())
+    }
+
+    /// Adds a key, and tells whether it was there.
+    #[inline]
+    fn act(&self, hash: KeyHash, action: Action, change: Change<'_>) -> Answer<bool> {
+        match (&self.counting, &self.aging) {
+            (Some(counting), _) => self.count(counting, hash, action, change),
+            (None, Some(aging)) => self.stamp(aging, hash, action, change),
+            (None, None) => self.insert(hash, change),
+        }
     }
 
     /// Takes a key out, and tells whether it was there.
@@ -320,9 +332,21 @@ impl GuardedFilter {
     }
 
     #[inline]
-    fn contains(&self, hash: KeyHash) -> Answer<bool> {
-        let shard = self.shards.read(self.shape.shard(hash));
-        let value = self.shape.contains(&shard.words, hash);
+    fn contains(&self, hash: KeyHash, max_age: Option<Duration>) -> Answer<bool> {
+        self.look_at_clock();
+        let index = self.shape.shard(hash);
+        let shard = self.shards.read(index);
+        let value = match &self.aging {
+            None => self.shape.contains(&shard.words, hash),
+            Some(aging) => {
+                let (mut value, key) = (false, iter::once((0, hash)));
+                let shards = slice::from_ref(&*shard);
+                self.are_there(aging, shards, index, key, max_age, |_, _, there| {
+                    value = there
+                });
+                value
+            }
+        };
         // That a key is not there may rest on its removal.
         let rests = value || self.counts();
         Answer {
@@ -337,7 +361,7 @@ impl GuardedFilter {
     /// Adds a key, and tells whether it had been seen before.
     #[inline]
     fn insert(&self, hash: KeyHash, change: Change<'_>) -> Answer<bool> {
-        let Change { room, mut turn } = change;
+        let Change { room, mut turn, .. } = change;
         let bit_by_bit = Bug::BitByBit.is_planted();
         let bit_by_bit = bit_by_bit.then(|| self.insert_bit_by_bit(hash));
         let mut shard = self.shards.write(self.shape.shard(hash));
@@ -417,36 +441,6 @@ impl GuardedFilter {
     #[inline]
     fn next_version(&self) -> u64 {
         self.version.fetch_add(1, Ordering::AcqRel) + 1
-    }
-
-    /// How the filter is now. Takes each lock for a moment.
-    pub fn status(&self) -> FilterStatus {
-        // Before the version, so that it is never the greater of the two.
-        let last_store = *self.last_store.lock();
-        let (mut keys_added, mut bits_set) = (0, 0);
-        for stripe in self.shards.stripes() {
-            for Shard { state, .. } in &**stripe.read() {
-                keys_added += state.keys_added;
-                bits_set += state.bits_set;
-            }
-        }
-        let fill_ratio = bits_set as f64 / self.spec.bit_count as f64;
-        FilterStatus {
-            name: self.name.clone(),
-            spec: self.spec.clone(),
-            memory_bytes: self.memory.bytes(),
-            keys_added,
-            saturated_counters: self.counting.as_ref().map_or(0, Counting::saturated),
-            fill_ratio,
-            predicted_false_positive_rate: sizing::false_positive_rate_at_fill(
-                &self.shape,
-                fill_ratio,
-            ),
-            version: self.version.load(Ordering::Acquire),
-            create_time: self.create_time,
-            last_store,
-            usage: self.counters.usage(),
-        }
     }
 }
 

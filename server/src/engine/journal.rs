@@ -25,7 +25,11 @@ use tokio::sync::watch;
 
 pub use self::lanes::Room;
 use self::{
-    failure::Failure, lanes::Lanes, progress::Progress, sleeper::Sleeper, trackers::Trackers,
+    failure::Failure,
+    lanes::{End, Lanes},
+    progress::Progress,
+    sleeper::Sleeper,
+    trackers::Trackers,
     writer::Writer,
 };
 use super::{EngineError, requests::Remembered};
@@ -252,6 +256,13 @@ impl FilterLog {
     ) {
         self.shared.lanes.append(room, head, count, hashes);
         self.shared.wake();
+    }
+
+    /// Notes a version of which nothing comes to the log: nobody rests on it before what it changes
+    /// is on stable storage.
+    pub fn pass(&self, version: u64) {
+        let filter = self.filter;
+        self.shared.trackers.lock().note(&[End { filter, version }]);
     }
 
     /// Calls with more hashes than this have several records.

@@ -5,9 +5,12 @@
 //! this one. It takes names and keys as they came, and checks them before it changes
 //! anything; work that blocks runs on threads of its own.
 
+mod aging;
 mod background;
 mod budget;
 mod call;
+mod clock;
+mod copying;
 mod counters;
 mod error;
 mod filters;
@@ -15,11 +18,15 @@ mod gate;
 mod guarded;
 mod journal;
 mod limits;
+mod merging;
 mod one_key;
 mod recovery;
 mod region;
 mod registry;
+mod renaming;
 mod requests;
+mod resetting;
+mod sampling;
 mod storing;
 mod unsettled;
 mod workers;
@@ -36,10 +43,11 @@ use tokio::{
 
 pub use budget::OverBudget;
 pub use call::{Call, Keys};
+pub use clock::{Clock, Hand};
 pub use counters::Usage;
 pub use error::EngineError;
 pub use filters::{Creation, Page};
-pub use guarded::{Explanation, FilterStatus, LastStore, StoreReport};
+pub use guarded::{Explanation, FilterStatus, Growth, LastStore, Outlook, StoreReport};
 pub use journal::Durability;
 pub use limits::Limits;
 pub use one_key::AtOnce;
@@ -50,15 +58,17 @@ pub use unsettled::Unsettled;
 
 pub use crate::{
     filter::{
+        canary::Measurement,
         hash::KeyHash,
         profile::KeyProfile,
-        spec::{FilterSpec, HashFunction, Kind, Layout, SpecRequest},
+        spec::{Aging, FilterSpec, HashFunction, Kind, KindName, Layout, SpecRequest},
     },
     store::{FilterName, Oddities, Torn},
 };
 
 use self::{
     budget::MemoryBudget,
+    copying::Promised,
     gate::Gate,
     guarded::{Action, Answer, Change, GuardedFilter},
     journal::{Journal, Room},
@@ -79,6 +89,7 @@ struct Inner {
     registry: Registry,
     directory: DataDirectory,
     budget: Arc<MemoryBudget>,
+    clock: Clock,
     limits: Limits,
     recovered: AtomicBool,
     gate: Gate,
@@ -91,6 +102,7 @@ struct Inner {
     workers: Workers,
     /// See [`filters::Naming`].
     naming: Arc<Mutex<()>>,
+    promised: Promised,
 }
 
 /// What an engine can be told.
@@ -124,11 +136,17 @@ enum Purpose {
 impl Engine {
     /// An engine over a data directory. It refuses calls until [`Self::recover`] is done.
     pub fn new(directory: DataDirectory, settings: Settings) -> Self {
+        Self::with_clock(directory, settings, Clock::default())
+    }
+
+    /// [`Self::new`], by another clock than the system's.
+    pub fn with_clock(directory: DataDirectory, settings: Settings, clock: Clock) -> Self {
         Self {
             inner: Arc::new(Inner {
                 registry: Registry::default(),
                 directory,
                 budget: MemoryBudget::new(settings.max_memory_bytes),
+                clock,
                 limits: settings.limits,
                 recovered: AtomicBool::new(false),
                 gate: Gate::new(),
@@ -139,6 +157,7 @@ impl Engine {
                 requests: Requests::new(settings.requests, settings.limits.max_batch_keys),
                 workers: Workers::new(),
                 naming: Arc::default(),
+                promised: Promised::default(),
             }),
         }
     }
@@ -213,17 +232,18 @@ impl Engine {
     /// As [`Self::query`].
     pub async fn query_batch(
         &self,
-        filter: &str,
+        call: impl Into<Call<'_>>,
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
+        let call = call.into();
         let ask = |inner: &Inner, call: Call<'_>, keys: &_, _: Option<Room<'_>>| {
-            inner.ask(call.filter, |filter| filter.query_batch(keys))
+            inner.ask(call, |filter| filter.query_batch(keys, call.max_age))
         };
-        let (answer, keys) = self.batch(filter.into(), keys, Purpose::Ask, ask).await?;
+        let (answer, keys) = self.batch(call, keys, Purpose::Ask, ask).await?;
         if let Err(error) = answer.settled().await {
             let keys = keys.iter().zip(&answer.value);
             let seen = keys.filter(|(_, seen)| **seen).map(|(key, _)| key);
-            if !self.inner.is_certain(filter, answer.rests_on, seen) {
+            if !self.inner.is_certain(call.filter, answer.rests_on, seen) {
                 return Err(error);
             }
         }
@@ -336,11 +356,13 @@ impl Engine {
         inner.find(call.filter, |_| ())?;
         let (inner, runtime) = (inner.clone(), Handle::current());
         let [filter, request_id] = [call.filter, call.request_id].map(str::to_owned);
+        let max_age = call.max_age;
         let work = move || {
             let room = runtime.block_on(inner.room(&filter, may_add))?;
             let call = Call {
                 filter: &filter,
                 request_id: &request_id,
+                max_age,
             };
             Ok((answer(&inner, call, &keys, room)?, keys))
         };
@@ -387,10 +409,13 @@ impl Inner {
     /// Asks a filter of a name in a request.
     fn ask<T>(
         &self,
-        name: &str,
+        call: Call<'_>,
         ask: impl FnOnce(&GuardedFilter) -> Answer<T>,
     ) -> Result<Unsettled<T>, EngineError> {
-        self.find(name, |filter| unsettled(filter, ask(filter)))
+        self.find(call.filter, |filter| {
+            filter.check_age(call.max_age)?;
+            Ok(unsettled(filter, ask(filter)))
+        })?
     }
 
     /// Changes a filter of a name in a request, if the engine is open, in the turn of the call's
@@ -404,8 +429,14 @@ impl Inner {
     ) -> Result<Unsettled<T>, EngineError> {
         let _pass = self.gate.pass()?;
         self.find(call.filter, |filter| {
+            filter.check_age(call.max_age)?;
             let turn = filter.begin(&self.requests, call.request_id, action)?;
-            let answer = change(filter, Change { room, turn })?;
+            let change_of_call = Change {
+                room,
+                turn,
+                max_age: call.max_age,
+            };
+            let answer = change(filter, change_of_call)?;
             Ok(unsettled(filter, answer))
         })?
     }

@@ -26,13 +26,13 @@ impl Engine {
     /// # Errors
     ///
     /// Here and in the methods like this one: [`EngineError::Recovering`], [`EngineError::Name`],
-    /// [`EngineError::UnknownFilter`], [`EngineError::KeyLength`] or
-    /// [`EngineError::BatchLength`]. The call has then changed nothing.
-    pub async fn query(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
-        let inner = &self.inner;
-        let answer = inner.begin_query(filter, key)?;
+    /// [`EngineError::UnknownFilter`], [`EngineError::KeyLength`], [`EngineError::BatchLength`],
+    /// [`EngineError::NotAging`] or [`EngineError::MaxAge`]. The call has then changed nothing.
+    pub async fn query(&self, call: impl Into<Call<'_>>, key: &str) -> Result<bool, EngineError> {
+        let (inner, call) = (&self.inner, call.into());
+        let answer = inner.begin_query(call, key)?;
         match answer.settled().await {
-            Err(_) if inner.is_certain(filter, answer.rests_on, [key.as_bytes()]) => {}
+            Err(_) if inner.is_certain(call.filter, answer.rests_on, [key.as_bytes()]) => {}
             settled => settled?,
         }
         Ok(answer.value)
@@ -101,8 +101,8 @@ impl AtOnce {
     /// # Errors
     ///
     /// As there.
-    pub fn query(&self, filter: &str, key: &str) -> Result<bool, EngineError> {
-        Ok(self.0.begin_query(filter, key)?.value)
+    pub fn query(&self, call: Call<'_>, key: &str) -> Result<bool, EngineError> {
+        Ok(self.0.begin_query(call, key)?.value)
     }
 
     /// [`Engine::add`].
@@ -147,9 +147,9 @@ impl Inner {
         self.limits.check_request_id(call.request_id)
     }
 
-    fn begin_query(&self, filter: &str, key: &str) -> Result<Unsettled<bool>, EngineError> {
+    fn begin_query(&self, call: Call<'_>, key: &str) -> Result<Unsettled<bool>, EngineError> {
         self.limits.check_key(key.as_bytes())?;
-        self.ask(filter, |filter| filter.query(key.as_bytes()))
+        self.ask(call, |filter| filter.query(key.as_bytes(), call.max_age))
     }
 
     /// Of a call that has been [checked](Self::check).

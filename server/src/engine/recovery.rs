@@ -6,6 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     mem,
     sync::Arc,
+    time::Instant,
 };
 
 use self::order::Order;
@@ -74,7 +75,7 @@ impl Inner {
                     progress.advance(bytes, tell);
                     self.gate.pass().map(|_| ())
                 };
-                let filter = GuardedFilter::restore(stored, &self.budget, advance)?;
+                let filter = GuardedFilter::restore(stored, &self.budget, &self.clock, advance)?;
                 filters.insert(filter.id(), filter);
             }
         }
@@ -95,6 +96,7 @@ impl Inner {
             };
             replay(&log, &filters, &self.requests, advance)?
         };
+        filters.values_mut().for_each(GuardedFilter::go_on);
         if self.durability != Durability::Snapshot {
             let log = self.directory.open_log(&mut found, self.segment_bytes)?;
             // Those whose log held nothing new have no need of it any more. Of one that is not
@@ -138,6 +140,7 @@ impl Inner {
             torn: found.torn,
         };
         for filter in filters.into_values() {
+            filter.sample(Instant::now());
             self.registry.insert(Arc::new(filter));
         }
         Ok(recovered)
@@ -160,8 +163,8 @@ fn replay(
     requests: &Requests,
     mut advance: impl FnMut(u64) -> Result<(), EngineError>,
 ) -> Result<Replayed, EngineError> {
-    // Many small records are added together: it is enough that the version is not less.
-    let mut waiting: BTreeMap<FilterId, (u64, Vec<KeyHash>)> = BTreeMap::new();
+    // Many small records of one epoch are added together: it is enough that the version is not less.
+    let mut waiting: BTreeMap<FilterId, Waiting> = BTreeMap::new();
     let mut orders: BTreeMap<FilterId, Order> = BTreeMap::new();
     let mut keys = 0;
     let mut unreported_bytes = 0;
@@ -191,20 +194,22 @@ fn replay(
             return Ok(());
         }
         remember(requests, &record);
-        let (version, hashes) = waiting.entry(head.filter).or_default();
-        *version = head.version.max(*version);
-        hashes.extend(record.hashes);
-        if hashes.len() < REPLAY_KEYS {
-            return Ok(());
+        let waiting = waiting.entry(head.filter).or_default();
+        if head.epoch != waiting.epoch {
+            waiting.add_to(filter);
+            waiting.epoch = head.epoch;
         }
-        filter.replay(*version, hashes);
-        hashes.clear();
+        waiting.version = head.version.max(waiting.version);
+        waiting.hashes.extend(record.hashes);
+        if waiting.hashes.len() >= REPLAY_KEYS {
+            waiting.add_to(filter);
+        }
         Ok(())
     };
     let found = log.read(visit, &mut Err)?;
-    for (id, (version, hashes)) in &waiting {
+    for (id, waiting) in &mut waiting {
         if let Some(filter) = filters.get(id) {
-            filter.replay(*version, hashes);
+            waiting.add_to(filter);
         }
     }
     Ok(Replayed {
@@ -212,6 +217,21 @@ fn replay(
         keys,
         filters: waiting.into_keys().chain(orders.into_keys()).collect(),
     })
+}
+
+/// Keys of the log that wait until there are enough of them.
+#[derive(Default)]
+struct Waiting {
+    version: u64,
+    epoch: Option<u64>,
+    hashes: Vec<KeyHash>,
+}
+
+impl Waiting {
+    fn add_to(&mut self, filter: &GuardedFilter) {
+        filter.replay(self.version, self.epoch, &self.hashes);
+        self.hashes.clear();
+    }
 }
 
 /// Counts the keys of a record whose turn it is.

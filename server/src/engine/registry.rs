@@ -51,7 +51,7 @@ impl Registry {
     /// Makes a filter reachable, in the place of one of the same name.
     pub fn insert(&self, filter: Arc<GuardedFilter>) {
         self.change(|filters| {
-            filters.insert(filter.name().clone(), filter.clone());
+            filters.insert(filter.name(), filter.clone());
         });
     }
 
@@ -59,6 +59,14 @@ impl Registry {
     pub fn remove(&self, name: &FilterName) {
         self.change(|filters| {
             filters.remove(name);
+        });
+    }
+
+    /// Makes a filter reachable under its name, and no longer under the one that it had.
+    pub fn rename(&self, from: &FilterName, filter: &Arc<GuardedFilter>) {
+        self.change(|filters| {
+            filters.remove(from);
+            filters.insert(filter.name(), filter.clone());
         });
     }
 

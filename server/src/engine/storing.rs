@@ -43,12 +43,15 @@ impl Engine {
     pub async fn store(&self, filter: &str) -> Result<Vec<StoreReport>, EngineError> {
         self.inner.check_recovered()?;
         if !filter.is_empty() {
-            let filter = self.filter_named(filter_name("filter", filter)?)?;
-            let name = filter.name().clone();
-            let stored = self.store_filter(filter).await?;
+            let name = filter_name("filter", filter)?;
+            // While one was waited for it may have been deleted, or another put in its place.
+            let report = loop {
+                let filter = self.filter_named(name.clone())?;
+                if let Some(report) = self.store_filter(filter).await? {
+                    break report;
+                }
+            };
             self.shorten_log().await;
-            // It may have been deleted while it was waited for.
-            let report = stored.ok_or(EngineError::UnknownFilter { name })?;
             return Ok(vec![report]);
         }
         let (mut reports, mut failed) = (Vec::new(), None);
@@ -72,7 +75,7 @@ impl Engine {
             if !filter.has_changed() {
                 continue;
             }
-            let name = filter.name().clone();
+            let name = filter.name();
             if let Some(result) = self.store_filter(filter).await.transpose() {
                 outcomes.push(StoreOutcome { name, result });
             }

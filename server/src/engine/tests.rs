@@ -33,6 +33,8 @@ fn small() -> SpecRequest {
     SpecRequest::new(1000, 0.01)
 }
 
+mod aging;
+mod copying;
 mod counting;
 mod deletion;
 mod disk_errors;
@@ -41,8 +43,13 @@ mod failed_starts;
 mod generations;
 mod interval;
 mod log_length;
+mod merging;
 mod profile;
+mod renaming;
 mod requests;
+mod resetting;
+mod soak;
+mod status;
 mod workload;
 
 #[tokio::test]

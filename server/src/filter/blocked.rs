@@ -36,18 +36,62 @@ const LANE_SHIFTS: Block = [0, 1, 2, 3, 4, 5, 6, 7];
 /// Whether all `hash_count` bits of a key are set. `hash_count` is 1 to 64.
 #[inline(always)]
 pub fn contains<S: Simd>(simd: S, block: &Block, hash: KeyHash, hash_count: u32) -> bool {
+    is_empty(simd, Lanes::of(simd, hash).absent(block, hash_count))
+}
+
+/// The bits of the first round of a key, one in each lane, for blocks that need not have the same
+/// number of hashes.
+#[derive(Clone, Copy)]
+pub struct Lanes<S: Simd> {
+    simd: S,
+    hash: KeyHash,
+    bits: u64x8<S>,
+}
+
+impl<S: Simd> Lanes<S> {
+    /// Those of a key.
+    #[inline(always)]
+    pub fn of(simd: S, hash: KeyHash) -> Self {
+        let bits = bits_of_round(simd, hash, PER_ROUND, 0);
+        Self { simd, hash, bits }
+    }
+
+    /// Those of the key's `hash_count` bits that are not set in a block.
+    #[inline(always)]
+    pub fn absent(&self, block: &Block, hash_count: u32) -> u64x8<S> {
+        let (simd, hash) = (self.simd, self.hash);
+        let mut bits = match hash_count < PER_ROUND {
+            true => bits_of_round(simd, hash, hash_count, 0),
+            false => self.bits,
+        };
+        let mut number = 1;
+        while number * PER_ROUND < hash_count {
+            bits |= bits_of_round(simd, hash, hash_count, number);
+            number += 1;
+        }
+        bits & !u64x8::simd_from(simd, *block)
+    }
+}
+
+/// Whether no bit is set.
+#[inline(always)]
+pub fn is_empty<S: Simd>(simd: S, bits: u64x8<S>) -> bool {
+    bits.simd_eq(u64x8::splat(simd, 0)).all_true()
+}
+
+/// Sets bits that are not set in a block, of a key with `hash_count`, and returns how many they are.
+#[inline(always)]
+pub fn set_absent<S: Simd>(simd: S, block: &mut Block, absent: u64x8<S>, hash_count: u32) -> u32 {
     let lanes = u64x8::simd_from(simd, *block);
-    let absent = rounds(simd, hash, hash_count)
-        .map(
-            #[inline(always)]
-            |bits| bits & !lanes,
-        )
-        .fold(
-            u64x8::splat(simd, 0),
-            #[inline(always)]
-            |absent, bits| absent | bits,
-        );
-    absent.simd_eq(u64x8::splat(simd, 0)).all_true()
+    *block = (lanes | absent).into();
+    if hash_count <= PER_ROUND {
+        // No more than one in each lane.
+        return (!absent.simd_eq(u64x8::splat(simd, 0)))
+            .to_bitmask()
+            .count_ones();
+    }
+    let lanes: Block = absent.into();
+    lanes.iter().map(|lane| lane.count_ones()).sum()
 }
 
 /// Sets all `hash_count` bits of a key, and returns how many of them were not set before:
@@ -56,11 +100,14 @@ pub fn contains<S: Simd>(simd: S, block: &Block, hash: KeyHash, hash_count: u32)
 pub fn insert<S: Simd>(simd: S, block: &mut Block, hash: KeyHash, hash_count: u32) -> u32 {
     let mut lanes = u64x8::simd_from(simd, *block);
     let mut added = 0;
-    for bits in rounds(simd, hash, hash_count) {
+    let mut number = 0;
+    while number * PER_ROUND < hash_count {
+        let bits = bits_of_round(simd, hash, hash_count, number);
         // No more than one in each lane.
         let absent = !(bits & !lanes).simd_eq(u64x8::splat(simd, 0));
         added += absent.to_bitmask().count_ones();
         lanes |= bits;
+        number += 1;
     }
     if added > 0 {
         // A line that stays as it is need not be written to memory again.
@@ -86,16 +133,11 @@ pub(crate) fn bits(hash: KeyHash, hash_count: u32) -> Block {
     bits
 }
 
-/// The bits of a key, as one block of them for each round: at most one in each lane.
+/// The bits of one round of a key: at most one in each lane.
 #[inline(always)]
-fn rounds<S: Simd>(simd: S, hash: KeyHash, hash_count: u32) -> impl Iterator<Item = u64x8<S>> {
-    (0..hash_count.div_ceil(PER_ROUND)).map(
-        #[inline(always)]
-        move |number| {
-            let (ones, index) = round(simd, hash, hash_count, number);
-            ones << index
-        },
-    )
+fn bits_of_round<S: Simd>(simd: S, hash: KeyHash, hash_count: u32, number: u32) -> u64x8<S> {
+    let (ones, index) = round(simd, hash, hash_count, number);
+    ones << index
 }
 
 /// One round of a key: 1 in each lane that has a bit, and for all lanes which bit that is.

@@ -3,12 +3,8 @@
 //! Fan, Cao, Almeida and Broder (2000): each bit of a Bloom filter becomes a counter of four
 //! bits. A key that is added counts its counters up by one, one that is removed counts them
 //! down, and a bit is set where a counter is above 0. So at every moment the bits are those of a
-//! plain filter that holds the keys which are left, and so are its rates.
-//!
-//! The block is that of [`crate::blocked`], 512 bits, with a counter for each: 256 bytes, four
-//! neighbouring cache lines. A line has a quarter of the counters of each lane, those of lane `i`
-//! in its word `i`: the counter of bit `b` is bits `4·(b mod 16)` to `4·(b mod 16) + 3` of that word
-//! of line `b / 16`. So all lanes of a key are looked at together, a line at a time.
+//! plain filter that holds the keys which are left, and so are its rates. The counters are
+//! [`crate::cells`].
 //!
 //! # What cannot be counted
 //!
@@ -20,28 +16,13 @@
 //! To remove a key that was never added, and is taken for one that was (a false positive), counts
 //! down what other keys have counted up, and some of those may then no longer be found.
 
-use fearless_simd::{Select, Simd, SimdBase, SimdFrom, SimdMask, u64x8};
+use fearless_simd::{Select, Simd, SimdBase};
 
 use crate::{
-    blocked::{self, BLOCK_BITS, Block, LANES},
+    blocked::LANES,
+    cells::{Cells, MAX as SATURATED, Picked, places},
     hash::KeyHash,
 };
-
-/// The bits of a counter.
-pub const COUNTER_BITS: u64 = 4;
-/// The words of a block of counters.
-pub const WORDS: usize = (BLOCK_BITS * COUNTER_BITS / 64) as usize;
-/// The cache lines of a block of counters.
-pub const LINES: usize = WORDS / 8;
-
-/// The counters of a block.
-pub type Counters = [u64; WORDS];
-
-/// Where a counter stays for good.
-const SATURATED: u64 = (1 << COUNTER_BITS) - 1;
-const COUNTERS_A_WORD: usize = (64 / COUNTER_BITS) as usize;
-/// The lowest bit of each counter of a word.
-const ONES: u64 = 0x1111_1111_1111_1111;
 
 /// What adding or removing a key did to its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,11 +48,11 @@ pub enum Step {
 
 /// Whether all bits of a key are set. `hash_count` is 1 to 64, here and below.
 #[inline(always)]
-pub fn contains<S: Simd>(simd: S, counters: &Counters, hash: KeyHash, hash_count: u32) -> bool {
+pub fn contains<S: Simd>(simd: S, counters: &Cells, hash: KeyHash, hash_count: u32) -> bool {
     if hash_count > LANES as u32 {
         return places(hash, hash_count).all(|place| place.get(counters) > 0);
     }
-    Counts::of(simd, counters, hash, hash_count).of_bits(0) == 0
+    Picked::of(simd, counters, hash, hash_count).with(0) == 0
 }
 
 /// Takes a step with a key, and tells what that did; `None` if it left everything as it was.
@@ -81,7 +62,7 @@ pub fn contains<S: Simd>(simd: S, counters: &Counters, hash: KeyHash, hash_count
 #[inline(always)]
 pub fn take<S: Simd>(
     simd: S,
-    counters: &mut Counters,
+    counters: &mut Cells,
     hash: KeyHash,
     hash_count: u32,
     step: Step,
@@ -89,98 +70,37 @@ pub fn take<S: Simd>(
     if hash_count > LANES as u32 {
         return take_by_places(counters, hash, hash_count, step);
     }
-    let counts = Counts::of(simd, counters, hash, hash_count);
-    let (zeros, saturated) = (counts.of_bits(0), counts.of_bits(SATURATED));
+    let counts = Picked::of(simd, counters, hash, hash_count);
+    let (zeros, saturated) = (counts.with(0), counts.with(SATURATED));
     let change = match step {
         Step::AddNew if zeros == 0 => return None,
         Step::AddNew | Step::Add => Change {
             bits: zeros.count_ones(),
-            saturated: counts.of_bits(SATURATED - 1).count_ones(),
+            saturated: counts.with(SATURATED - 1).count_ones(),
         },
         Step::Remove if zeros == 0 && saturated != counts.active => Change {
-            bits: counts.of_bits(1).count_ones(),
+            bits: counts.with(1).count_ones(),
             saturated: 0,
         },
         Step::Remove | Step::Leave => return None,
     };
-    counts.move_all(counters, step);
+    let stay = counts.values.simd_eq(counts.all(SATURATED));
+    let ones = stay.select(counts.all(0), counts.ones);
+    counts.change(
+        counters,
+        ones,
+        #[inline(always)]
+        |words, ones| match step {
+            Step::Remove => words - ones,
+            _ => words + ones,
+        },
+    );
     Some(change)
-}
-
-/// The counters of a key that has one in each of some lanes.
-struct Counts<S: Simd> {
-    simd: S,
-    counts: u64x8<S>,
-    /// 1 in each lane that counts, 0 in others.
-    ones: u64x8<S>,
-    /// The lanes that count, as a set.
-    active: u64,
-    /// For each lane, in which line its counter is, and where in the word.
-    line: u64x8<S>,
-    shift: u64x8<S>,
-}
-
-impl<S: Simd> Counts<S> {
-    #[inline(always)]
-    fn of(simd: S, counters: &Counters, hash: KeyHash, hash_count: u32) -> Self {
-        let all = |value| u64x8::splat(simd, value);
-        let (ones, index) = blocked::round(simd, hash, hash_count, 0);
-        let (line, shift) = (index >> 4, (index & all(15)) << 2);
-        let mut counts = all(0);
-        for (number, words) in lines(counters).iter().enumerate() {
-            let words = u64x8::simd_from(simd, *words) >> shift;
-            counts = line.simd_eq(all(number as u64)).select(words, counts);
-        }
-        Self {
-            simd,
-            counts: counts & all(SATURATED),
-            ones,
-            active: ones.simd_eq(all(1)).to_bitmask(),
-            line,
-            shift,
-        }
-    }
-
-    /// The lanes whose counters stand at a value.
-    #[inline(always)]
-    fn of_bits(&self, value: u64) -> u64 {
-        let all = u64x8::splat(self.simd, value);
-        self.counts.simd_eq(all).to_bitmask() & self.active
-    }
-
-    /// Counts all up, or down, but for those that are saturated.
-    #[inline(always)]
-    fn move_all(&self, counters: &mut Counters, step: Step) {
-        let simd = self.simd;
-        let all = |value| u64x8::splat(simd, value);
-        let moved = self
-            .counts
-            .simd_eq(all(SATURATED))
-            .select(all(0), self.ones)
-            << self.shift;
-        for (number, words) in lines_mut(counters).iter_mut().enumerate() {
-            let moved = self.line.simd_eq(all(number as u64)).select(moved, all(0));
-            let before = u64x8::simd_from(simd, *words);
-            let after = match step {
-                Step::Remove => before - moved,
-                _ => before + moved,
-            };
-            *words = after.into();
-        }
-    }
-}
-
-fn lines(counters: &Counters) -> &[Block] {
-    counters.as_chunks().0
-}
-
-fn lines_mut(counters: &mut Counters) -> &mut [Block] {
-    counters.as_chunks_mut().0
 }
 
 /// As [`take`], for keys with more bits than there are lanes.
 fn take_by_places(
-    counters: &mut Counters,
+    counters: &mut Cells,
     hash: KeyHash,
     hash_count: u32,
     step: Step,
@@ -210,81 +130,18 @@ fn take_by_places(
     Some(change)
 }
 
-/// Whether a bit of a block is set.
-pub(crate) fn is_set(counters: &Counters, bit: u64) -> bool {
-    let bit = (bit % BLOCK_BITS) as usize;
-    Place::of(bit / 64, bit % 64).get(counters) > 0
-}
-
-/// How many counters of these words are above 0.
-pub fn above_zero(words: &[u64]) -> u64 {
-    count(words, |word| word | word >> 1 | word >> 2 | word >> 3)
-}
-
-/// How many counters of these words are saturated.
-pub fn saturated(words: &[u64]) -> u64 {
-    count(words, |word| word & word >> 1 & word >> 2 & word >> 3)
-}
-
-/// How many counters there are for whose lowest bit this holds.
-fn count(words: &[u64], holds: impl Fn(u64) -> u64) -> u64 {
-    let ones = words
-        .iter()
-        .map(|&word| u64::from((holds(word) & ONES).count_ones()));
-    ones.sum()
-}
-
-/// Where a counter is in its block.
-#[derive(Clone, Copy)]
-struct Place {
-    word: usize,
-    shift: u64,
-}
-
-impl Place {
-    /// That of a bit of a lane.
-    fn of(lane: usize, bit: usize) -> Self {
-        Self {
-            word: bit / COUNTERS_A_WORD * LANES + lane,
-            shift: bit as u64 % COUNTERS_A_WORD as u64 * COUNTER_BITS,
-        }
-    }
-
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "`Place::of` gives those of a block"
-    )]
-    fn get(self, counters: &Counters) -> u64 {
-        counters[self.word] >> self.shift & SATURATED
-    }
-
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "`Place::of` gives those of a block"
-    )]
-    fn set(self, counters: &mut Counters, count: u64) {
-        let word = &mut counters[self.word];
-        *word = *word & !(SATURATED << self.shift) | count << self.shift;
-    }
-}
-
-/// The counters of a key's bits: one for each bit, also if two rounds have chosen it.
-fn places(hash: KeyHash, hash_count: u32) -> impl Iterator<Item = Place> {
-    let lanes = blocked::bits(hash, hash_count).into_iter().enumerate();
-    lanes.flat_map(|(lane, bits)| {
-        let is_set = move |bit: &usize| bits >> bit & 1 == 1;
-        (0..64).filter(is_set).map(move |bit| Place::of(lane, bit))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use fearless_simd::{Level, dispatch};
 
     use super::*;
+    use crate::{
+        blocked::{self, BLOCK_BITS, Block},
+        cells::{self, WORDS, above_zero, at_most},
+    };
 
     /// With the widest registers, which must not differ from the narrowest.
-    fn contains(counters: &Counters, hash: KeyHash, hash_count: u32) -> bool {
+    fn contains(counters: &Cells, hash: KeyHash, hash_count: u32) -> bool {
         let [widest, narrowest] = [Level::new(), Level::baseline()].map(
             |level| dispatch!(level, simd => super::contains(simd, counters, hash, hash_count)),
         );
@@ -293,7 +150,7 @@ mod tests {
     }
 
     /// As `contains`, and as counter by counter.
-    fn take(counters: &mut Counters, hash: KeyHash, count: u32, step: Step) -> Option<Change> {
+    fn take(counters: &mut Cells, hash: KeyHash, count: u32, step: Step) -> Option<Change> {
         let mut by_places = *counters;
         let expected = take_by_places(&mut by_places, hash, count, step);
         for level in [Level::new(), Level::baseline()] {
@@ -307,11 +164,11 @@ mod tests {
         expected
     }
 
-    fn add(counters: &mut Counters, hash: KeyHash, hash_count: u32) -> Change {
+    fn add(counters: &mut Cells, hash: KeyHash, hash_count: u32) -> Change {
         take(counters, hash, hash_count, Step::Add).unwrap()
     }
 
-    fn remove(counters: &mut Counters, hash: KeyHash, hash_count: u32) -> Option<Change> {
+    fn remove(counters: &mut Cells, hash: KeyHash, hash_count: u32) -> Option<Change> {
         take(counters, hash, hash_count, Step::Remove)
     }
 
@@ -324,7 +181,7 @@ mod tests {
     }
 
     /// The bits of a plain block that the counters stand for.
-    fn as_bits(counters: &Counters) -> Block {
+    fn as_bits(counters: &Cells) -> Block {
         let mut bits = [0; 8];
         for (index, word) in counters.iter().enumerate() {
             for counter in 0..16 {
@@ -358,14 +215,14 @@ mod tests {
                 assert!(contains(&counters, key, hash_count));
                 let bits = as_bits(&counters);
                 let is_set = |bit: u64| bits[bit as usize / 64] >> (bit % 64) & 1 == 1;
-                assert!((0..BLOCK_BITS).all(|bit| is_set(bit) == super::is_set(&counters, bit)));
+                assert!((0..BLOCK_BITS).all(|bit| is_set(bit) == (cells::get(&counters, bit) > 0)));
                 let before = counters;
                 for step in [Step::AddNew, Step::Leave] {
                     assert_eq!(take(&mut counters, key, hash_count, step), None);
                 }
                 assert_eq!(counters, before);
             }
-            assert_eq!(saturated(&counters), 0, "k = {hash_count}: take fewer keys");
+            assert_eq!(at_most(&counters), 0, "k = {hash_count}: take fewer keys");
             for (index, &key) in keys.iter().enumerate() {
                 let change = remove(&mut counters, key, hash_count).unwrap();
                 bits -= u64::from(change.bits);
@@ -397,7 +254,7 @@ mod tests {
             let change = add(&mut counters, one, 8);
             assert_eq!(change.saturated, if times == 15 { 8 } else { 0 });
         }
-        assert_eq!(saturated(&counters), 8);
+        assert_eq!(at_most(&counters), 8);
         assert_eq!(remove(&mut counters, one, 8), None);
         assert!(contains(&counters, one, 8));
         // Those that the other key has besides are counted as ever.
@@ -410,7 +267,7 @@ mod tests {
         assert!(shared < 8);
         add(&mut counters, other, 8);
         assert_eq!(remove(&mut counters, other, 8).unwrap().bits, 8 - shared);
-        assert_eq!(saturated(&counters), 8);
+        assert_eq!(at_most(&counters), 8);
     }
 
     /// Where snapshots hold the counters of a bit.

@@ -8,16 +8,18 @@
 use fearless_simd::{Level, Simd, dispatch};
 
 use crate::{
+    aging::{self, Stamping},
     blocked::{self, BLOCK_BITS, Block, LANES},
+    cells::{self, Cells, Values},
     classic,
-    counting::{self, Change, Counters, Step},
+    counting::{self, Change, Step},
     hash::{KeyHash, choose},
     spec::{FilterSpec, Kind, Layout},
 };
 
 /// The most bytes that a shard may have.
 pub const MAX_SHARD_BYTES: u64 = 4 << 20;
-const MAX_SHARD_BITS: u64 = MAX_SHARD_BYTES * 8;
+pub(crate) const MAX_SHARD_BITS: u64 = MAX_SHARD_BYTES * 8;
 
 /// What the memory of a filter holds, and where in it a key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub enum Form {
     Classic,
     /// A counter in the place of each bit of [`Form::Blocked`].
     Counting,
+    /// A stamp in the place of each bit of [`Form::Blocked`].
+    Aging,
 }
 
 impl From<Layout> for Form {
@@ -45,13 +49,14 @@ impl Form {
         match kind {
             Kind::Plain => layout.into(),
             Kind::Counting => Self::Counting,
+            Kind::Aging(_) => Self::Aging,
         }
     }
 
     /// Which bits a key may set.
     pub fn layout(self) -> Layout {
         match self {
-            Self::Blocked | Self::Counting => Layout::Blocked,
+            Self::Blocked | Self::Counting | Self::Aging => Layout::Blocked,
             Self::Classic => Layout::Classic,
         }
     }
@@ -60,7 +65,7 @@ impl Form {
     pub(crate) fn cell_bits(self) -> u64 {
         match self {
             Self::Blocked | Self::Classic => 1,
-            Self::Counting => counting::COUNTER_BITS,
+            Self::Counting | Self::Aging => cells::CELL_BITS,
         }
     }
 
@@ -74,7 +79,7 @@ impl Form {
 }
 
 /// The division of a filter's bits, and the bits of each key in them. Where it is one of
-/// counters, a bit is set when its counter is above 0.
+/// counters or stamps, a bit is set when its counter is above 0, or when it has a stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     form: Form,
@@ -98,6 +103,17 @@ impl Shape {
             hash_count,
             shard_count,
             shard_bits,
+        }
+    }
+
+    /// So many shards of at least so many bits each: at least 1 and 1, together at most
+    /// [`crate::spec::MAX_BIT_COUNT`].
+    pub(crate) fn divided(form: Form, shard_count: u64, shard_bits: u64, hash_count: u32) -> Self {
+        Self {
+            form,
+            hash_count,
+            shard_count,
+            shard_bits: shard_bits.next_multiple_of(form.unit()),
         }
     }
 
@@ -151,15 +167,15 @@ impl Shape {
             Form::Blocked | Form::Classic => {
                 words.iter().map(|word| u64::from(word.count_ones())).sum()
             }
-            Form::Counting => counting::above_zero(words),
+            Form::Counting | Form::Aging => cells::above_zero(words),
         }
     }
 
     /// How many counters stand at their greatest value in the words of a shard.
     pub fn saturated(&self, words: &[u64]) -> u64 {
         match self.form {
-            Form::Blocked | Form::Classic => 0,
-            Form::Counting => counting::saturated(words),
+            Form::Blocked | Form::Classic | Form::Aging => 0,
+            Form::Counting => cells::at_most(words),
         }
     }
 
@@ -229,6 +245,38 @@ impl Shape {
         });
     }
 
+    /// [`contains`](Self::contains) for many keys, where there are stamps. `there` says of each
+    /// shard which of them count. The shards are those from `first_shard` on.
+    pub fn contains_stamped<W: AsRef<[u64]>>(
+        &self,
+        shards: &[W],
+        first_shard: usize,
+        keys: impl Iterator<Item = (usize, KeyHash)>,
+        there: impl FnMut(&W) -> Values,
+        tell: impl FnMut(usize, &W, bool),
+    ) {
+        dispatch!(Level::new(), simd => {
+            contains_stamped(simd, self, shards, first_shard, keys, there, tell)
+        });
+    }
+
+    /// Adds many keys, where there are stamps. The shards are those from `first_shard` on. `how`
+    /// says of each shard how keys are stamped there; `renews`, whether those are stamped too that
+    /// are there. `tell` is told what that did.
+    pub fn stamp_each<W: AsMut<[u64]>>(
+        &self,
+        shards: &mut [W],
+        first_shard: usize,
+        keys: impl Iterator<Item = (usize, KeyHash)>,
+        renews: bool,
+        how: impl FnMut(&mut W) -> Stamping,
+        tell: impl FnMut((usize, KeyHash), &mut W, Option<aging::Change>),
+    ) {
+        dispatch!(Level::new(), simd => {
+            stamp_each(simd, self, shards, first_shard, keys, renews, how, tell)
+        });
+    }
+
     /// Takes a step with a key, where there are counters; `None` if that changed nothing.
     #[inline(always)]
     fn take_with<S: Simd>(
@@ -239,8 +287,8 @@ impl Shape {
         step: Step,
     ) -> Option<Change> {
         let block = match self.form {
-            Form::Counting => as_counters_mut(words).get_mut(self.block(hash))?,
-            Form::Blocked | Form::Classic => return None,
+            Form::Counting => as_cells_mut(words).get_mut(self.block(hash))?,
+            Form::Blocked | Form::Classic | Form::Aging => return None,
         };
         counting::take(simd, block, hash, self.hash_count, step)
     }
@@ -251,9 +299,9 @@ impl Shape {
     pub fn visit_lines(&self, hash: KeyHash, mut visit: impl FnMut(usize)) {
         match self.form {
             Form::Blocked => visit(self.block(hash) * LANES),
-            Form::Counting => {
-                let first = self.block(hash) * counting::WORDS;
-                (0..counting::LINES).for_each(|line| visit(first + line * LANES));
+            Form::Counting | Form::Aging => {
+                let first = self.block(hash) * cells::WORDS;
+                (0..cells::LINES).for_each(|line| visit(first + line * LANES));
             }
             Form::Classic => {
                 for (word, _) in classic::positions(hash, self.hash_count, self.shard_bits) {
@@ -286,16 +334,17 @@ impl Shape {
         bits
     }
 
-    /// Whether a bit of a shard is set, given the shard's [words](Self::shard_words).
-    pub fn is_set(&self, words: &[u64], bit: u64) -> bool {
+    /// Whether a bit of a shard is set, given the shard's [words](Self::shard_words). Where there
+    /// are stamps, it must have one of some.
+    pub fn is_set(&self, words: &[u64], bit: u64, stamps: Values) -> bool {
         match self.form {
             Form::Blocked | Form::Classic => {
                 let word = words.get((bit / 64) as usize);
                 word.is_some_and(|word| word >> (bit % 64) & 1 == 1)
             }
-            Form::Counting => {
-                let counters = as_counters(words).get((bit / BLOCK_BITS) as usize);
-                counters.is_some_and(|counters| counting::is_set(counters, bit % BLOCK_BITS))
+            Form::Counting | Form::Aging => {
+                let cells = as_cells(words).get((bit / BLOCK_BITS) as usize);
+                cells.is_some_and(|cells| stamps.has(cells::get(cells, bit % BLOCK_BITS)))
             }
         }
     }
@@ -324,8 +373,8 @@ impl Shape {
             Form::Blocked => {
                 blocked::contains(simd, &as_blocks(words)[self.block(hash)], hash, count)
             }
-            Form::Counting => {
-                counting::contains(simd, &as_counters(words)[self.block(hash)], hash, count)
+            Form::Counting | Form::Aging => {
+                counting::contains(simd, &as_cells(words)[self.block(hash)], hash, count)
             }
             Form::Classic => classic::contains(words, hash, count, self.shard_bits),
         }
@@ -347,6 +396,8 @@ impl Shape {
                 let change = self.take_with(simd, words, hash, Step::AddNew);
                 change.map_or(0, |change| change.bits)
             }
+            // Nothing is added without a stamp.
+            Form::Aging => 0,
             Form::Classic => classic::insert(words, hash, count, self.shard_bits),
         }
     }
@@ -416,19 +467,69 @@ fn take_each<S: Simd, W: AsMut<[u64]>>(
     }
 }
 
-fn as_blocks(words: &[u64]) -> &[Block] {
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the caller gives the shards of its keys, and blocks are chosen inside of them"
+)]
+#[inline(always)]
+fn contains_stamped<S: Simd, W: AsRef<[u64]>>(
+    simd: S,
+    shape: &Shape,
+    shards: &[W],
+    first_shard: usize,
+    keys: impl Iterator<Item = (usize, KeyHash)>,
+    mut there: impl FnMut(&W) -> Values,
+    mut tell: impl FnMut(usize, &W, bool),
+) {
+    for (number, hash) in keys {
+        let shard = &shards[shape.shard(hash) - first_shard];
+        let cells = &as_cells(shard.as_ref())[shape.block(hash)];
+        let seen = aging::contains(simd, cells, hash, shape.hash_count, there(shard));
+        tell(number, shard, seen);
+    }
+}
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the caller gives the shards of its keys, and blocks are chosen inside of them"
+)]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "those of the method, and two more"
+)]
+#[inline(always)]
+fn stamp_each<S: Simd, W: AsMut<[u64]>>(
+    simd: S,
+    shape: &Shape,
+    shards: &mut [W],
+    first_shard: usize,
+    keys: impl Iterator<Item = (usize, KeyHash)>,
+    renews: bool,
+    mut how: impl FnMut(&mut W) -> Stamping,
+    mut tell: impl FnMut((usize, KeyHash), &mut W, Option<aging::Change>),
+) {
+    for (number, hash) in keys {
+        let shard = &mut shards[shape.shard(hash) - first_shard];
+        let how = how(shard);
+        let cells = &mut as_cells_mut(shard.as_mut())[shape.block(hash)];
+        let change = aging::stamp_key(simd, cells, hash, shape.hash_count, how, renews);
+        tell((number, hash), shard, change);
+    }
+}
+
+pub(crate) fn as_blocks(words: &[u64]) -> &[Block] {
     words.as_chunks().0
 }
 
-fn as_blocks_mut(words: &mut [u64]) -> &mut [Block] {
+pub(crate) fn as_blocks_mut(words: &mut [u64]) -> &mut [Block] {
     words.as_chunks_mut().0
 }
 
-fn as_counters(words: &[u64]) -> &[Counters] {
+fn as_cells(words: &[u64]) -> &[Cells] {
     words.as_chunks().0
 }
 
-fn as_counters_mut(words: &mut [u64]) -> &mut [Counters] {
+fn as_cells_mut(words: &mut [u64]) -> &mut [Cells] {
     words.as_chunks_mut().0
 }
 

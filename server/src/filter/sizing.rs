@@ -53,6 +53,34 @@ pub fn false_positive_rate_at_fill(shape: &Shape, fill_ratio: f64) -> f64 {
     rate.clamp(0.0, 1.0)
 }
 
+/// The number of distinct keys that are to be expected in a filter of this shape when the share
+/// `fill_ratio` of its bits is set: the inverse of the fill that the rates rest on. `None` when
+/// all bits are set, for that says nothing of the number.
+///
+/// S. J. Swamidass and P. Baldi, "Mathematical Correction for Fingerprint Similarity Measures to
+/// Improve Chemical Retrieval", J. Chem. Inf. Model. 2007: -m/k · ln(1 - X/m) with X bits set.
+pub fn keys_at_fill(shape: &Shape, fill_ratio: f64) -> Option<f64> {
+    if fill_ratio >= 1.0 {
+        return None;
+    }
+    if fill_ratio <= 0.0 {
+        return Some(0.0);
+    }
+    Some(match shape.layout() {
+        Layout::Blocked => blocked::keys_at_fill(blocks(shape), shape.hash_count(), fill_ratio),
+        Layout::Classic => {
+            let bits = shape.shard_bits() as f64;
+            shape.shard_count() as f64 * classic::keys_at_fill(bits, shape.hash_count(), fill_ratio)
+        }
+    })
+}
+
+/// The share of the bits of a filter of this shape, of blocks, that is to be expected to be set
+/// after `keys` distinct keys were added.
+pub(crate) fn fill_ratio(shape: &Shape, keys: f64) -> f64 {
+    blocked::fill_ratio(blocks(shape), shape.hash_count(), keys)
+}
+
 /// The smallest shape that keeps `rate` with `capacity` keys, by [`MARGIN`]; `None` if it
 /// would take more than [`MAX_BIT_COUNT`] bits. The number of hashes is the one given, or
 /// else the one that takes the fewest bits.
@@ -62,9 +90,17 @@ pub(crate) fn smallest(
     rate: f64,
     hash_count: Option<u32>,
 ) -> Option<Shape> {
-    candidates(form, hash_count)
-        .filter_map(|hash_count| smallest_with(form, capacity, rate, hash_count))
-        .min_by_key(Shape::bit_count)
+    let mut best: Option<Shape> = None;
+    for hash_count in candidates(form, hash_count) {
+        // Most numbers are found by one look to do no better.
+        let most_bits = best.map_or(MAX_BIT_COUNT, |best| best.bit_count() - form.unit());
+        let shape = smallest_with(form, capacity, rate, hash_count, most_bits);
+        // Shards are equal, so one bit less may be none less.
+        let is_smaller =
+            |shape: &Shape| best.is_none_or(|best| shape.bit_count() < best.bit_count());
+        best = shape.filter(is_smaller).or(best);
+    }
+    best
 }
 
 /// The number of hashes that gives the lowest rate for so many bits and keys.
@@ -89,19 +125,26 @@ fn candidates(form: Form, hash_count: Option<u32>) -> impl Iterator<Item = u32> 
     })
 }
 
-/// The smallest shape with `hash_count` hashes that keeps the rate. The rate falls as the
-/// bits grow, so a binary search finds it.
-fn smallest_with(form: Form, capacity: u64, rate: f64, hash_count: u32) -> Option<Shape> {
+/// The smallest shape with `hash_count` hashes and at most `most_bits` bits that keeps the rate. The
+/// rate falls as the bits grow, so a binary search finds it.
+fn smallest_with(
+    form: Form,
+    capacity: u64,
+    rate: f64,
+    hash_count: u32,
+    most_bits: u64,
+) -> Option<Shape> {
     let unit = form.unit();
     let shape = |units: u64| Shape::new(form, units * unit, hash_count);
     let keeps = |units: u64| false_positive_rate(&shape(units), capacity as f64) <= rate * MARGIN;
 
+    let most = most_bits / unit;
+    if most == 0 || !keeps(most) {
+        return None;
+    }
     let mut enough = 1;
     while !keeps(enough) {
-        enough *= 2;
-        if enough * unit > MAX_BIT_COUNT {
-            return None;
-        }
+        enough = (enough * 2).min(most);
     }
     let mut short = enough / 2;
     while enough - short > 1 {

@@ -1,11 +1,15 @@
 //! What a filter is made for: the request, and the spec it resolves to.
 
-use std::{fmt, str::FromStr};
+mod aging;
+
+use std::{fmt, str::FromStr, time::Duration};
 
 use thiserror::Error;
 
+pub use self::aging::Aging;
 pub use crate::hash::HashFunction;
 use crate::{
+    aging::MAX_SLICES,
     profile::{KeyProfile, ProfileError},
     shape::{Form, Shape},
     sizing,
@@ -65,36 +69,74 @@ pub enum Kind {
     Plain,
     /// Keys can be removed: see [`crate::counting`].
     Counting,
+    /// Keys are forgotten after a time: see [`crate::aging`].
+    Aging(Aging),
 }
 
 impl Kind {
-    /// Every kind there is.
-    pub const ALL: [Self; 2] = [Self::Plain, Self::Counting];
-
     /// The name that flags and logs use.
-    pub const fn name(self) -> &'static str {
+    pub const fn name(self) -> KindName {
         match self {
-            Self::Plain => "plain",
-            Self::Counting => "counting",
+            Self::Plain => KindName::Plain,
+            Self::Counting => KindName::Counting,
+            Self::Aging(_) => KindName::Aging,
         }
     }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        self.name().fmt(f)?;
+        let Self::Aging(aging) = self else {
+            return Ok(());
+        };
+        let refresh = if aging.refresh { ", refresh" } else { "" };
+        let (max_age, slices) = (aging.max_age, aging.slices);
+        write!(f, " (max_age {max_age:?}, {slices} slices{refresh})")
     }
 }
 
-impl FromStr for Kind {
+/// What a kind is called, without what it is told besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum KindName {
+    /// [`Kind::Plain`].
+    #[default]
+    Plain,
+    /// [`Kind::Counting`].
+    Counting,
+    /// [`Kind::Aging`].
+    Aging,
+}
+
+impl KindName {
+    /// Every kind there is.
+    pub const ALL: [Self; 3] = [Self::Plain, Self::Counting, Self::Aging];
+
+    /// As flags and logs have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Counting => "counting",
+            Self::Aging => "aging",
+        }
+    }
+}
+
+impl fmt::Display for KindName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for KindName {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
         Self::ALL
             .into_iter()
-            .find(|kind| kind.name() == name)
+            .find(|kind| kind.as_str() == name)
             .ok_or_else(|| {
-                format!("there is no kind of filter named {name:?}: use plain or counting")
+                format!("there is no kind of filter named {name:?}: use plain, counting or aging")
             })
     }
 }
@@ -141,13 +183,45 @@ pub enum SpecError {
     },
     /// The kind has no such layout.
     #[error(
-        "layout is {layout}; a {kind} filter has the layout blocked, whose counters lie together"
+        "layout is {layout}; a filter of the kind {kind} has the layout blocked, where all that \
+         is known of a key lies together"
     )]
     LayoutOfKind {
         /// The kind asked for.
-        kind: Kind,
+        kind: KindName,
         /// The layout asked for.
         layout: Layout,
+    },
+    /// No age, or one that is too short for its slices, or too long.
+    #[error(
+        "aging.max_age is {value:?}; it must be {least:?} (a second for each slice) to {most:?}: \
+         for how long a key is remembered"
+    )]
+    MaxAge {
+        /// The age asked for.
+        value: Duration,
+        /// The shortest.
+        least: Duration,
+        /// The longest.
+        most: Duration,
+    },
+    /// Ages where the kind has none.
+    #[error(
+        "max_age, slices and refresh say how keys age, and kind is {kind}: make it aging, or leave \
+         them out"
+    )]
+    AgesOfKind {
+        /// The kind asked for.
+        kind: KindName,
+    },
+    /// No slices, or too many.
+    #[error(
+        "aging.slices is {value}; it must be 1 to {MAX_SLICES}, or be left out for {}",
+        Aging::DEFAULT_SLICES
+    )]
+    Slices {
+        /// What was asked for.
+        value: u32,
     },
     /// No such profile.
     #[error("key_profile.{0}")]
@@ -169,12 +243,13 @@ pub enum SpecError {
 /// `bit_count`. What is `None` is computed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpecRequest {
-    /// The number of distinct keys (n) for which the rate holds.
+    /// The number of distinct keys (n) for which the rate holds; of an aging filter, of those that
+    /// are there at one time.
     pub capacity: u64,
     /// The share of keys never added that are reported as seen, at capacity (p).
     pub false_positive_rate: Option<f64>,
-    /// The size in bits (m), rounded up to whole blocks or words. A counting filter has as many
-    /// counters in their place.
+    /// The size in bits (m), rounded up to whole blocks or words. A counting or aging filter has
+    /// as many counters or stamps in their place.
     pub bit_count: Option<u64>,
     /// The number of bits that each key sets (k).
     pub hash_count: Option<u32>,
@@ -257,9 +332,12 @@ impl SpecRequest {
         {
             return Err(SpecError::HashCount { value });
         }
-        let (kind, layout) = (self.kind, self.layout);
-        if kind == Kind::Counting && layout != Layout::Blocked {
+        let (kind, layout) = (self.kind.name(), self.layout);
+        if kind != KindName::Plain && layout != Layout::Blocked {
             return Err(SpecError::LayoutOfKind { kind, layout });
+        }
+        if let Kind::Aging(aging) = self.kind {
+            aging.check()?;
         }
         match self.bit_count {
             Some(value) if !(1..=MAX_BIT_COUNT).contains(&value) => {
@@ -296,7 +374,7 @@ pub struct FilterSpec {
     pub capacity: u64,
     /// The share of keys never added that are reported as seen, at capacity (p).
     pub false_positive_rate: f64,
-    /// The size in bits, or counters in their place (m).
+    /// The size in bits, or counters or stamps in their place (m).
     pub bit_count: u64,
     /// The number of bits that each key sets (k).
     pub hash_count: u32,
@@ -311,7 +389,7 @@ pub struct FilterSpec {
 }
 
 impl FilterSpec {
-    /// The memory that the bits, or the counters in their place, take, in bytes.
+    /// The memory that the bits, or what is in their place, take, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.bit_count / 8 * Form::of(self.kind, self.layout).cell_bits()
     }

@@ -1,13 +1,13 @@
 //! Between the messages of the contract and the types of the engine.
 
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, time::Duration};
 
 use seenset_proto::{batch, v1};
 use tonic::Status;
 
 use crate::engine::{
-    self, Durability, Engine, Explanation, FilterSpec, FilterStatus, HashFunction, KeyHash,
-    KeyProfile, Kind, Layout, SpecRequest, StoreReport,
+    self, Aging, Call, Durability, Engine, Explanation, FilterSpec, FilterStatus, HashFunction,
+    KeyHash, KeyProfile, Kind, Layout, Measurement, Outlook, SpecRequest, StoreReport,
 };
 
 impl engine::Keys for batch::Keys {
@@ -22,6 +22,29 @@ impl engine::Keys for batch::Keys {
     fn bytes(&self) -> usize {
         self.message_bytes()
     }
+}
+
+/// What a call says beside its keys.
+pub fn call<'a>(
+    filter: &'a str,
+    request_id: &'a str,
+    max_age: Option<prost_types::Duration>,
+) -> Result<Call<'a>, Status> {
+    Ok(Call {
+        filter,
+        request_id,
+        max_age: self::max_age(max_age)?,
+    })
+}
+
+/// An age that a call asks for.
+pub fn max_age(age: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
+    age.map(|age| span(age, "max_age")).transpose()
+}
+
+fn span(span: prost_types::Duration, field: &str) -> Result<Duration, Status> {
+    Duration::try_from(span)
+        .map_err(|_| Status::invalid_argument(format!("{field} is {span}; it must be above 0")))
 }
 
 /// What a spec in a request asks for. Fields at zero were left out.
@@ -42,6 +65,14 @@ pub fn spec_request(spec: Option<v1::FilterSpec>) -> Result<SpecRequest, Status>
         kind: match spec.kind {
             None => Kind::Plain,
             Some(v1::filter_spec::Kind::Counting(v1::Counting {})) => Kind::Counting,
+            Some(v1::filter_spec::Kind::Aging(aging)) => Kind::Aging(Aging {
+                max_age: span(aging.max_age.unwrap_or_default(), "spec.aging.max_age")?,
+                slices: match aging.slices {
+                    0 => Aging::DEFAULT_SLICES,
+                    slices => slices,
+                },
+                refresh: aging.refresh,
+            }),
         },
         key_profile: spec.key_profile.map(key_profile).transpose()?,
     })
@@ -90,6 +121,7 @@ pub fn filter(status: FilterStatus, engine: &Engine) -> v1::Filter {
         Durability::Snapshot => (v1::Durability::Snapshot, None),
     };
     let requests = engine.request_limits();
+    let is_full = status.is_full();
     v1::Filter {
         name: status.name.to_string(),
         spec: Some(spec(&status.spec)),
@@ -107,6 +139,31 @@ pub fn filter(status: FilterStatus, engine: &Engine) -> v1::Filter {
         // A span that does not fit would be 292 billion years long.
         retry_age: requests.age.try_into().ok(),
         saturated_counters: status.saturated_counters,
+        measured_false_positive_rate: status.measured.map(measured_rate),
+        estimated_keys: status.estimated_keys,
+        is_full: Some(is_full),
+        last_hour: status.last_hour.map(outlook),
+        last_day: status.last_day.map(outlook),
+    }
+}
+
+fn measured_rate(measured: Measurement) -> v1::MeasuredRate {
+    let (lowest, highest) = measured.interval();
+    v1::MeasuredRate {
+        rate: Some(measured.rate()),
+        lowest: Some(lowest),
+        highest: Some(highest),
+        canaries: Some(measured.canaries),
+        canaries_seen: Some(measured.seen),
+    }
+}
+
+fn outlook(outlook: Outlook) -> v1::Outlook {
+    v1::Outlook {
+        // A span that does not fit would be 292 billion years long.
+        span: outlook.growth.span.try_into().ok(),
+        new_keys: Some(outlook.growth.new_keys),
+        full_time: outlook.full_time.map(Into::into),
     }
 }
 
@@ -129,6 +186,12 @@ fn spec(spec: &FilterSpec) -> v1::FilterSpec {
         kind: match spec.kind {
             Kind::Plain => None,
             Kind::Counting => Some(v1::filter_spec::Kind::Counting(v1::Counting {})),
+            Kind::Aging(aging) => Some(v1::filter_spec::Kind::Aging(v1::Aging {
+                // It has a century at most.
+                max_age: aging.max_age.try_into().ok(),
+                slices: aging.slices,
+                refresh: aging.refresh,
+            })),
         },
         key_profile: spec.key_profile.as_ref().map(|profile| v1::KeyProfile {
             name: KeyProfile::NAME.to_owned(),
@@ -167,5 +230,30 @@ pub fn stored_filter(report: StoreReport) -> v1::StoredFilter {
         written_bytes: report.written_bytes,
         // A span that does not fit would be 292 billion years long.
         duration: report.duration.try_into().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::engine::Growth;
+
+    #[test]
+    fn an_outlook_is_told_whole() {
+        let full_time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let growth = Growth {
+            span: Duration::from_millis(3_600_500),
+            new_keys: -3,
+        };
+        let told = outlook(Outlook {
+            growth,
+            full_time: Some(full_time),
+        });
+        assert_eq!(told.new_keys, Some(-3));
+        let span = told.span.unwrap();
+        assert_eq!((span.seconds, span.nanos), (3600, 500_000_000));
+        assert_eq!(told.full_time.unwrap().seconds, 1_800_000_000);
     }
 }

@@ -27,7 +27,6 @@ use super::{
     status::status,
     stream::Answers,
 };
-use crate::engine::Call;
 
 /// A method of the service.
 #[derive(Debug, Clone, Copy)]
@@ -113,17 +112,15 @@ where
 }
 
 async fn query_batch(core: Arc<Core>, request: BatchRequest) -> Result<BatchResponse, Status> {
-    let seen = core.engine.query_batch(&request.filter, request.keys).await;
+    let call = convert::call(&request.filter, &request.request_id, request.max_age)?;
+    let seen = core.engine.query_batch(call, request.keys).await;
     Ok(BatchResponse {
         seen: seen.map_err(status)?,
     })
 }
 
 async fn add_batch(core: Arc<Core>, request: BatchRequest) -> Result<AddBatchResponse, Status> {
-    let call = Call {
-        filter: &request.filter,
-        request_id: &request.request_id,
-    };
+    let call = convert::call(&request.filter, &request.request_id, None)?;
     let added = core.engine.add_batch(call, request.keys).await;
     added.map_err(status)?;
     Ok(AddBatchResponse {})
@@ -133,10 +130,7 @@ async fn query_and_add_batch(
     core: Arc<Core>,
     request: BatchRequest,
 ) -> Result<BatchResponse, Status> {
-    let call = Call {
-        filter: &request.filter,
-        request_id: &request.request_id,
-    };
+    let call = convert::call(&request.filter, &request.request_id, request.max_age)?;
     let seen = core.engine.query_and_add_batch(call, request.keys).await;
     Ok(BatchResponse {
         seen: seen.map_err(status)?,
@@ -144,10 +138,7 @@ async fn query_and_add_batch(
 }
 
 async fn remove_batch(core: Arc<Core>, request: BatchRequest) -> Result<BatchResponse, Status> {
-    let call = Call {
-        filter: &request.filter,
-        request_id: &request.request_id,
-    };
+    let call = convert::call(&request.filter, &request.request_id, None)?;
     let removed = core.engine.remove_batch(call, request.keys).await;
     Ok(BatchResponse {
         seen: removed.map_err(status)?,

@@ -1,9 +1,11 @@
 //! `FilterService`: what operators call.
 
 use seenset_proto::v1::{
-    CreateFilterRequest, CreateFilterResponse, DeleteFilterRequest, DeleteFilterResponse,
-    ExplainRequest, ExplainResponse, GetFilterRequest, GetFilterResponse, ListFiltersRequest,
-    ListFiltersResponse, filter_service_server::FilterService,
+    CopyFilterRequest, CopyFilterResponse, CreateFilterRequest, CreateFilterResponse,
+    DeleteFilterRequest, DeleteFilterResponse, ExplainRequest, ExplainResponse, GetFilterRequest,
+    GetFilterResponse, ListFiltersRequest, ListFiltersResponse, MergeFiltersRequest,
+    MergeFiltersResponse, RenameFilterRequest, RenameFilterResponse, ResetFilterRequest,
+    ResetFilterResponse, filter_service_server::FilterService,
 };
 use tonic::{Request, Response, Status, async_trait};
 
@@ -82,6 +84,53 @@ impl FilterService for Filters {
         self.engine.delete_filter(&name).await.map_err(status)?;
         tracing::info!(filter = %name, "filter deleted");
         Ok(Response::new(DeleteFilterResponse {}))
+    }
+
+    async fn rename_filter(
+        &self,
+        request: Request<RenameFilterRequest>,
+    ) -> Result<Response<RenameFilterResponse>, Status> {
+        let RenameFilterRequest { name, new_name } = request.into_inner();
+        let renamed = self.engine.rename_filter(&name, &new_name).await;
+        let filter = renamed.map_err(status)?;
+        tracing::info!(filter = %name, to = %new_name, "filter renamed");
+        let filter = Some(convert::filter(filter, &self.engine));
+        Ok(Response::new(RenameFilterResponse { filter }))
+    }
+
+    async fn copy_filter(
+        &self,
+        request: Request<CopyFilterRequest>,
+    ) -> Result<Response<CopyFilterResponse>, Status> {
+        let CopyFilterRequest { name, new_name } = request.into_inner();
+        let copied = self.engine.copy_filter(&name, &new_name).await;
+        let filter = copied.map_err(status)?;
+        tracing::info!(filter = %name, to = %new_name, "filter copied");
+        let filter = Some(convert::filter(filter, &self.engine));
+        Ok(Response::new(CopyFilterResponse { filter }))
+    }
+
+    async fn merge_filters(
+        &self,
+        request: Request<MergeFiltersRequest>,
+    ) -> Result<Response<MergeFiltersResponse>, Status> {
+        let MergeFiltersRequest { source, target } = request.into_inner();
+        let merged = self.engine.merge_filters(&source, &target).await;
+        let filter = merged.map_err(status)?;
+        tracing::info!(filter = %target, %source, "filters merged");
+        let filter = Some(convert::filter(filter, &self.engine));
+        Ok(Response::new(MergeFiltersResponse { filter }))
+    }
+
+    async fn reset_filter(
+        &self,
+        request: Request<ResetFilterRequest>,
+    ) -> Result<Response<ResetFilterResponse>, Status> {
+        let ResetFilterRequest { name } = request.into_inner();
+        let filter = self.engine.reset_filter(&name).await.map_err(status)?;
+        tracing::info!(filter = %name, "filter reset");
+        let filter = Some(convert::filter(filter, &self.engine));
+        Ok(Response::new(ResetFilterResponse { filter }))
     }
 
     async fn explain(

@@ -9,6 +9,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -25,6 +26,7 @@ use tonic::{
 };
 
 use super::{
+    convert,
     deadline::Deadline,
     messages::{Messages, Only},
     response::{Content, failure, success},
@@ -54,74 +56,56 @@ pub struct OneKey {
     key: String,
     /// Empty for [`Method::Query`].
     request_id: String,
-}
-
-impl From<QueryRequest> for OneKey {
-    fn from(QueryRequest { filter, key }: QueryRequest) -> Self {
-        Self {
-            method: Method::Query,
-            filter,
-            key,
-            request_id: String::new(),
-        }
-    }
-}
-
-impl From<AddRequest> for OneKey {
-    fn from(request: AddRequest) -> Self {
-        let AddRequest {
-            filter,
-            key,
-            request_id,
-        } = request;
-        Self {
-            method: Method::Add,
-            filter,
-            key,
-            request_id,
-        }
-    }
-}
-
-impl From<QueryAndAddRequest> for OneKey {
-    fn from(request: QueryAndAddRequest) -> Self {
-        let QueryAndAddRequest {
-            filter,
-            key,
-            request_id,
-        } = request;
-        Self {
-            method: Method::QueryAndAdd,
-            filter,
-            key,
-            request_id,
-        }
-    }
-}
-
-impl From<RemoveRequest> for OneKey {
-    fn from(request: RemoveRequest) -> Self {
-        let RemoveRequest {
-            filter,
-            key,
-            request_id,
-        } = request;
-        Self {
-            method: Method::Remove,
-            filter,
-            key,
-            request_id,
-        }
-    }
+    max_age: Option<Duration>,
 }
 
 impl OneKey {
     fn decode(method: Method, message: Bytes) -> Result<Self, Status> {
-        Ok(match method {
-            Method::Query => codec::decode::<QueryRequest>(message)?.into(),
-            Method::Add => codec::decode::<AddRequest>(message)?.into(),
-            Method::QueryAndAdd => codec::decode::<QueryAndAddRequest>(message)?.into(),
-            Method::Remove => codec::decode::<RemoveRequest>(message)?.into(),
+        let (filter, key, request_id, max_age) = match method {
+            Method::Query => {
+                let request: QueryRequest = codec::decode(message)?;
+                let QueryRequest {
+                    filter,
+                    key,
+                    max_age,
+                } = request;
+                (filter, key, String::new(), max_age)
+            }
+            Method::Add => {
+                let request: AddRequest = codec::decode(message)?;
+                let AddRequest {
+                    filter,
+                    key,
+                    request_id,
+                } = request;
+                (filter, key, request_id, None)
+            }
+            Method::QueryAndAdd => {
+                let request: QueryAndAddRequest = codec::decode(message)?;
+                let QueryAndAddRequest {
+                    filter,
+                    key,
+                    request_id,
+                    max_age,
+                } = request;
+                (filter, key, request_id, max_age)
+            }
+            Method::Remove => {
+                let request: RemoveRequest = codec::decode(message)?;
+                let RemoveRequest {
+                    filter,
+                    key,
+                    request_id,
+                } = request;
+                (filter, key, request_id, None)
+            }
+        };
+        Ok(Self {
+            method,
+            filter,
+            key,
+            request_id,
+            max_age: convert::max_age(max_age)?,
         })
     }
 
@@ -129,13 +113,14 @@ impl OneKey {
         Call {
             filter: &self.filter,
             request_id: &self.request_id,
+            max_age: self.max_age,
         }
     }
 
     /// Answers the call, now.
     pub fn answer_at_once(&self, engine: &AtOnce) -> Result<Reply, EngineError> {
         Ok(match self.method {
-            Method::Query => Reply::of(engine.query(&self.filter, &self.key)?),
+            Method::Query => Reply::of(engine.query(self.call(), &self.key)?),
             Method::Add => {
                 engine.add(self.call(), &self.key)?;
                 Reply::Done
@@ -148,7 +133,7 @@ impl OneKey {
     /// Answers the call when the answer may be told.
     async fn answer(&self, engine: &Engine) -> Result<Reply, EngineError> {
         Ok(match self.method {
-            Method::Query => Reply::of(engine.query(&self.filter, &self.key).await?),
+            Method::Query => Reply::of(engine.query(self.call(), &self.key).await?),
             Method::Add => {
                 engine.add(self.call(), &self.key).await?;
                 Reply::Done

@@ -16,10 +16,16 @@ pub fn status(error: EngineError) -> Status {
         | EngineError::RequestId { .. }
         | EngineError::RequestReused { .. }
         | EngineError::BatchLength { .. }
-        | EngineError::PageSize { .. } => (Code::InvalidArgument, None),
+        | EngineError::MergedWithItself { .. }
+        | EngineError::PageSize { .. }
+        | EngineError::MaxAge { .. } => (Code::InvalidArgument, None),
         EngineError::UnknownFilter { .. } => (Code::NotFound, None),
-        EngineError::NotCounting { .. } => (Code::FailedPrecondition, None),
-        EngineError::FilterExists { .. } => (Code::AlreadyExists, None),
+        EngineError::NotCounting { .. }
+        | EngineError::NotAging { .. }
+        | EngineError::NotMergeable { .. } => (Code::FailedPrecondition, None),
+        EngineError::FilterExists { .. } | EngineError::NameTaken { .. } => {
+            (Code::AlreadyExists, None)
+        }
         EngineError::OverBudget(_) | EngineError::OutOfMemory { .. } => {
             (Code::ResourceExhausted, None)
         }

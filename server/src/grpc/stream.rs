@@ -22,8 +22,8 @@ use seenset_proto::{
 use tokio::{sync::watch, task, time::timeout};
 use tonic::{Status, codegen::StdError};
 
-use super::{DRAIN_SILENCE, Drain, messages::Messages, response, status::status};
-use crate::engine::{Call, Engine, Unsettled};
+use super::{DRAIN_SILENCE, Drain, convert, messages::Messages, response, status::status};
+use crate::engine::{Engine, Unsettled};
 
 /// What a client may send on one stream before the server has taken it: sixteen batches of a
 /// thousand keys. With the 64 KiB of the protocol's default a network of some latency lets one
@@ -140,19 +140,12 @@ where
             };
             match batch {
                 Ok(Some(batch)) => {
-                    let call = Call {
-                        filter: &batch.filter,
-                        request_id: &batch.request_id,
-                    };
-                    let begun = self
-                        .engine
-                        .begin_query_and_add_batch(call, batch.keys)
-                        .await;
+                    let begun = begin(&self.engine, batch).await;
                     if let Some(Batches { batches, .. }) = &mut self.batches {
                         // Now, for a client that reads no answers is asked for no more.
                         batches.dealt_with();
                     }
-                    self.push(begun.map_err(status));
+                    self.push(begun);
                 }
                 Ok(None) => self.batches = None,
                 Err(status) => self.push(Err(status)),
@@ -235,6 +228,13 @@ where
 
 fn stopping() -> Status {
     Status::unavailable("the server is stopping: every batch that it took has been answered")
+}
+
+/// Begins to answer a batch.
+async fn begin(engine: &Engine, batch: BatchRequest) -> Result<Unsettled<Vec<bool>>, Status> {
+    let call = convert::call(&batch.filter, &batch.request_id, batch.max_age)?;
+    let begun = engine.begin_query_and_add_batch(call, batch.keys).await;
+    begun.map_err(status)
 }
 
 #[cfg(test)]

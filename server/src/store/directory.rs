@@ -1,6 +1,9 @@
 //! The data directory: which files are in it, and what they are for.
 
+mod renamed;
+
 use std::{
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
     sync::{
@@ -29,6 +32,9 @@ pub struct DataDirectory {
     oddities: Oddities,
     /// Whether a filter was removed, and the manifest on the disk may name it nevertheless.
     removal_in_doubt: AtomicBool,
+    /// Files that have the name that their filter had before, by the names that they are to have.
+    /// Where something is changed there are none: they are given theirs.
+    misnamed: BTreeMap<String, String>,
 }
 
 /// What an operator should know of the files of a directory. Nothing of it keeps a server from
@@ -65,6 +71,7 @@ impl DataDirectory {
             manifest: Mutex::default(),
             oddities: Oddities::default(),
             removal_in_doubt: AtomicBool::new(false),
+            misnamed: BTreeMap::new(),
         };
         let files = directory.files()?;
         let has_manifest = files.iter().any(|file| file == Manifest::FILE);
@@ -82,6 +89,10 @@ impl DataDirectory {
             written.map_err(|NotWritten { error, .. }| error)?;
             manifest
         };
+        for (name, file) in directory.misnamed_among(&files) {
+            let renamed = directory.disk.rename(&file, &name);
+            renamed.map_err(|error| directory.failed("rename", &file, error))?;
+        }
         directory.clear_up()?;
         directory.oddities = directory.look_for_oddities(&directory.files()?);
         Ok(directory)
@@ -101,9 +112,15 @@ impl DataDirectory {
             manifest: Mutex::default(),
             oddities: Oddities::default(),
             removal_in_doubt: AtomicBool::new(false),
+            misnamed: BTreeMap::new(),
         };
-        let files = directory.files()?;
+        let mut files = directory.files()?;
         *directory.manifest.lock() = manifest(&*directory.disk, &files)?;
+        directory.misnamed = directory.misnamed_among(&files);
+        for (name, file) in &directory.misnamed {
+            files.retain(|other| other != file);
+            files.push(name.clone());
+        }
         directory.oddities = directory.look_for_oddities(&files);
         Ok(directory)
     }
@@ -353,10 +370,18 @@ impl DataDirectory {
 
     /// Removes the snapshots that one manifest names and another does not.
     fn remove_snapshots(&self, of: &Manifest, without: &Manifest) {
+        // By their numbers: a filter may have another name now. 0 is that of many.
+        let numbers = |stored: &StoredFilter| stored.files.clone();
+        let kept: BTreeSet<u64> = without.filters.values().flat_map(numbers).collect();
+        let is_kept = |name, file: &u64| match file {
+            0 => without
+                .filters
+                .get(name)
+                .is_some_and(|stored| stored.files.contains(file)),
+            _ => kept.contains(file),
+        };
         for (name, stored) in &of.filters {
-            let kept = without.filters.get(name);
-            let kept = kept.map_or(&[][..], |stored| &*stored.files);
-            for file in stored.files.iter().filter(|file| !kept.contains(file)) {
+            for file in stored.files.iter().filter(|file| !is_kept(name, file)) {
                 // Only room on the disk is at stake: the next start removes it too.
                 let _ = self.disk.remove(&names::snapshot(name, *file));
             }
@@ -388,7 +413,11 @@ impl DataDirectory {
             Kind::Snapshot(name, number) => match manifest.filters.get(name) {
                 Some(stored) if stored.files.contains(&number) => false,
                 Some(stored) if self.is_of(file, stored.id) => true,
-                _ => number >= manifest.next_number || self.is_unfinished(file),
+                _ => {
+                    number >= manifest.next_number
+                        || self.is_unfinished(file)
+                        || self.is_of_renamed(name, file, manifest)
+                }
             },
         }
     }

@@ -229,7 +229,7 @@ fn from_headers(
     on_damage: OnDamage<'_>,
 ) -> Result<Manifest, StoreError> {
     let mut manifest = Manifest::default();
-    let mut without_id = Vec::new();
+    let (mut with_id, mut without_id) = (BTreeMap::new(), Vec::new());
     let mut segments = BTreeSet::new();
     for file in files {
         match Kind::of(file) {
@@ -246,27 +246,37 @@ fn from_headers(
                         continue;
                     }
                 };
-                if header.name.as_str() != name || header.number != number {
-                    // Somebody has given the file another name.
-                    continue;
-                }
                 manifest.next_number = manifest.next_number.max(header.filter.0 + 1);
-                let new = || StoredFilter {
-                    id: header.filter,
-                    log_from: 0,
-                    files: Vec::new(),
-                };
-                let stored = manifest.filters.entry(header.name).or_insert_with(new);
-                if stored.id < header.filter {
-                    // The one before has been deleted.
-                    *stored = new();
-                }
-                if stored.id == header.filter {
-                    stored.files.push(number);
+                if header.number == number {
+                    let files: &mut Vec<_> = with_id.entry(header.filter).or_default();
+                    files.push((number, name, header.name));
                 }
             }
             Kind::Unfinished | Kind::Other => {}
         }
+    }
+    for (id, files) in with_id {
+        // Somebody else has given other names than these.
+        let as_written = files
+            .iter()
+            .filter(|(_, file, name)| *file == name.as_str());
+        let Some((_, _, name)) = as_written.max_by_key(|(number, ..)| *number) else {
+            continue;
+        };
+        // What was written before the filter was renamed may have either name.
+        let is_its = |file: &str, before: &FilterName| {
+            [before, name].iter().any(|name| name.as_str() == file)
+        };
+        let own = files
+            .iter()
+            .filter(|(_, file, before)| is_its(file, before));
+        let stored = StoredFilter {
+            id,
+            log_from: 0,
+            files: own.map(|(number, ..)| *number).collect(),
+        };
+        // In the place of one that has been deleted: the ids of those are less.
+        manifest.filters.insert(name.clone(), stored);
     }
     for name in without_id {
         let number = manifest.next_number;

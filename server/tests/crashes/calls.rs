@@ -33,7 +33,11 @@ pub async fn single(dedup: &mut Dedup, request: Request, record: &mut Record) ->
     let answer = timely(async {
         Ok(match request.operation {
             Operation::Query => {
-                let request = QueryRequest { filter, key };
+                let request = QueryRequest {
+                    filter,
+                    key,
+                    max_age: None,
+                };
                 let seen = dedup.query(request).await?.into_inner().seen;
                 Answer::Seen(vec![seen.unwrap()])
             }
@@ -42,6 +46,7 @@ pub async fn single(dedup: &mut Dedup, request: Request, record: &mut Record) ->
                     filter,
                     key,
                     request_id,
+                    max_age: None,
                 };
                 let seen = dedup.query_and_add(request).await?.into_inner().seen;
                 Answer::Seen(vec![seen.unwrap()])
@@ -68,7 +73,11 @@ pub async fn batch(dedup: &mut Dedup, request: Request, record: &mut Record) -> 
     let answer = timely(async {
         Ok(match request.operation {
             Operation::Query => {
-                let request = QueryBatchRequest { filter, keys };
+                let request = QueryBatchRequest {
+                    filter,
+                    keys,
+                    max_age: None,
+                };
                 Answer::Seen(dedup.query_batch(request).await?.into_inner().seen)
             }
             Operation::QueryAndAdd => {
@@ -76,6 +85,7 @@ pub async fn batch(dedup: &mut Dedup, request: Request, record: &mut Record) -> 
                     filter,
                     keys,
                     request_id,
+                    max_age: None,
                 };
                 Answer::Seen(dedup.query_and_add_batch(request).await?.into_inner().seen)
             }
@@ -112,6 +122,7 @@ pub async fn stream(
             filter: String::new(),
             keys: names(&request.keys),
             request_id: request.id(),
+            max_age: None,
         };
         sent.push_back((request, now()));
         // It fails when the stream has ended, and then nothing is told of this batch either.

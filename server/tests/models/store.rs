@@ -15,6 +15,7 @@ pub struct ShardState {
     pub version: u64,
     pub keys_added: u64,
     pub bits_set: u64,
+    pub cleared: u64,
 }
 
 const MAX_NUMBER: u64 = 1 << 62;

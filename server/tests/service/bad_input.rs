@@ -15,7 +15,12 @@ use crate::{
     key,
 };
 
-fn assert_refused<T: Debug>(what: &str, result: Result<T, Status>, code: Code, words: &[&str]) {
+pub(super) fn assert_refused<T: Debug>(
+    what: &str,
+    result: Result<T, Status>,
+    code: Code,
+    words: &[&str],
+) {
     let status = result.expect_err(what);
     assert_eq!(status.code(), code, "{what}: {status}");
     for word in words {
@@ -71,6 +76,7 @@ async fn keys() {
         let query = QueryRequest {
             filter: filter.clone(),
             key: key.clone(),
+            max_age: None,
         };
         assert_refused(what, client.query(query).await, code, words);
         let add = AddRequest {

@@ -96,6 +96,7 @@ async fn what_is_removed_is_new_again_and_stays_so_after_a_kill() {
         let query = QueryBatchRequest {
             filter: FILTER.to_owned(),
             keys: keys(&["a", "b", "c", "d"]),
+            max_age: None,
         };
         let seen = dedup.query_batch(query).await.unwrap().into_inner().seen;
         assert_eq!(seen, [false, true, false, false], "{durability}");

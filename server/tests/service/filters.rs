@@ -152,3 +152,60 @@ async fn filters_are_made_shown_listed_and_removed() {
     assert!(!files.into_iter().any(|file| file.starts_with("urls")));
     stop(server).await;
 }
+
+/// Three rates side by side, the keys by the fill, and whether the filter is full.
+#[tokio::test]
+async fn a_filter_tells_how_it_really_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(config(dir.path())).await;
+    let (mut admin, mut client) = (filters(&server).await, dedup(&server).await);
+    let create = CreateFilterRequest {
+        name: key("urls"),
+        spec: Some(spec(1000, 0.01)),
+    };
+    let made = admin.create_filter(create).await.unwrap().into_inner();
+    let made = made.filter.unwrap();
+    assert_eq!((made.is_full, made.estimated_keys), (Some(false), Some(0)));
+    assert_eq!(made.measured_false_positive_rate, None);
+
+    let get = || GetFilterRequest { name: key("urls") };
+    let got = admin.get_filter(get()).await.unwrap().into_inner();
+    let measured = got.filter.unwrap().measured_false_positive_rate.unwrap();
+    assert_eq!((measured.rate, measured.lowest), (Some(0.0), Some(0.0)));
+    assert!(measured.highest() > 3e-4, "none seen is not a rate of 0");
+    assert_eq!(
+        (measured.canaries, measured.canaries_seen),
+        (Some(10_000), Some(0))
+    );
+
+    let add = AddBatchRequest {
+        filter: key("urls"),
+        keys: (0..2000).map(|number: u32| number.to_string()).collect(),
+        ..Default::default()
+    };
+    client.add_batch(add).await.unwrap();
+    let got = admin.get_filter(get()).await.unwrap().into_inner();
+    let full = got.filter.unwrap();
+    let measured = full.measured_false_positive_rate.unwrap();
+    let seen = measured.canaries_seen() as f64;
+    assert_eq!(measured.rate(), seen / 10_000.0);
+    // The secret is another each time: six standard deviations.
+    let expected = 10_000.0 * full.predicted_false_positive_rate;
+    assert!(
+        (seen - expected).abs() < 6.0 * expected.sqrt(),
+        "{seen} for {expected}"
+    );
+    assert!(expected > 500.0 && measured.lowest() > 0.01, "{measured:?}");
+    assert!((1900..2100).contains(&full.estimated_keys()), "{full:?}");
+    assert!(full.estimated_keys() > full.keys_added);
+    assert_eq!(full.is_full, Some(true));
+    // Not known for five minutes yet.
+    assert_eq!((full.last_hour, full.last_day), (None, None));
+
+    let list = ListFiltersRequest::default();
+    let listed = admin.list_filters(list).await.unwrap().into_inner().filters;
+    assert_eq!(listed[1].estimated_keys, full.estimated_keys);
+    assert_eq!(listed[1].is_full, Some(true));
+    assert_eq!(listed[1].measured_false_positive_rate, None);
+    stop(server).await;
+}

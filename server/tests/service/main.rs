@@ -6,6 +6,7 @@
     reason = "helpers of tests"
 )]
 
+mod aging;
 mod bad_input;
 #[path = "../common/mod.rs"]
 mod common;
@@ -13,6 +14,7 @@ mod counting;
 mod filters;
 mod keys;
 mod lifecycle;
+mod operations;
 mod profiles;
 mod retries;
 

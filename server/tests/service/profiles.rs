@@ -84,6 +84,7 @@ async fn ways_to_write_a_key_are_one_key_before_and_after_a_restart() {
     let query = QueryRequest {
         filter: key("urls"),
         key: key(WAYS[2]),
+        max_age: None,
     };
     let answer = client.query(query).await.unwrap();
     assert_eq!(answer.into_inner().seen, Some(true));

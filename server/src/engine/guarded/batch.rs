@@ -5,7 +5,7 @@
 //! stripe they keep their order, and equal keys lie in one: so a key that stands in a batch
 //! twice is seen the second time.
 
-use std::slice;
+use std::{slice, time::Duration};
 
 use super::{
     Answer, Change, GuardedFilter,
@@ -28,20 +28,24 @@ const MIN_KEYS_A_STRIPE: usize = 2;
 
 impl GuardedFilter {
     /// Whether each of the keys has been seen.
-    pub fn query_batch(&self, keys: &impl Keys) -> Answer<Vec<bool>> {
+    pub fn query_batch(&self, keys: &impl Keys, max_age: Option<Duration>) -> Answer<Vec<bool>> {
+        self.look_at_clock();
         let mut seen = vec![false; keys.iter().len()];
         let mut rests_on = 0;
         self.visit(keys, |stripe, first_shard, keys| {
-            let shards = stripe.read();
-            self.shape
-                .contains_each(&shards, first_shard, keys, |key, shard, there| {
-                    // That a key is not there may rest on its removal.
-                    let rests = there || self.counts();
-                    if rests && !Bug::BatchSeenWithoutWaiting.is_planted() {
-                        rests_on = shard.state.version.max(rests_on);
-                    }
-                    set(&mut seen, key, there);
-                });
+            let shards = &stripe.read();
+            let tell = |key, shard: &Shard, there| {
+                // That a key is not there may rest on its removal.
+                let rests = there || self.counts();
+                if rests && !Bug::BatchSeenWithoutWaiting.is_planted() {
+                    rests_on = shard.state.version.max(rests_on);
+                }
+                set(&mut seen, key, there);
+            };
+            match &self.aging {
+                None => self.shape.contains_each(shards, first_shard, keys, tell),
+                Some(aging) => self.are_there(aging, shards, first_shard, keys, max_age, tell),
+            }
         });
         self.counters.count(seen.len(), trues(&seen));
         Answer {
@@ -53,28 +57,33 @@ impl GuardedFilter {
     /// Whether each of the keys had been seen before it was added, one after the other: a
     /// key that stands there twice is seen the second time.
     pub fn query_and_add_batch(&self, keys: &impl Keys, change: Change<'_>) -> Answer<Vec<bool>> {
-        let seen = match &self.counting {
-            None => self.insert_batch(keys, change),
-            Some(counting) => {
-                self.count_places(counting, self.places(keys), Action::QueryAndAdd, change)
-            }
-        };
+        let seen = self.act_on_batch(keys, Action::QueryAndAdd, change);
         self.counters.count(seen.value.len(), trues(&seen.value));
         seen
     }
 
     /// Adds the keys.
     pub fn add_batch(&self, keys: &impl Keys, change: Change<'_>) -> Answer<()> {
-        let added = match &self.counting {
-            None => self.insert_batch(keys, change),
-            Some(counting) => self.count_places(counting, self.places(keys), Action::Add, change),
-        };
+        let added = self.act_on_batch(keys, Action::Add, change);
         added.map(|_| ())
+    }
+
+    fn act_on_batch(
+        &self,
+        keys: &impl Keys,
+        action: Action,
+        change: Change<'_>,
+    ) -> Answer<Vec<bool>> {
+        match (&self.counting, &self.aging) {
+            (Some(counting), _) => self.count_places(counting, self.places(keys), action, change),
+            (None, Some(aging)) => self.stamp_places(aging, self.places(keys), action, change),
+            (None, None) => self.insert_batch(keys, change),
+        }
     }
 
     /// Adds the keys, and tells of each whether it had been seen before.
     fn insert_batch(&self, keys: &impl Keys, change: Change<'_>) -> Answer<Vec<bool>> {
-        let Change { room, mut turn } = change;
+        let Change { room, mut turn, .. } = change;
         let mut seen = vec![true; keys.iter().len()];
         let (mut own_version, mut new, mut rests_on) = (None, 0, 0);
         let places = self.visit(keys, |stripe, first_shard, keys| {
@@ -199,8 +208,13 @@ impl GuardedFilter {
         places
     }
 
-    /// Adds keys that an earlier process has hashed, all in calls up to a version.
-    pub fn replay(&self, version: u64, hashes: &[KeyHash]) {
+    /// Adds keys that an earlier process has hashed, all in calls up to a version and, where keys
+    /// age, at an epoch.
+    pub fn replay(&self, version: u64, epoch: Option<u64>, hashes: &[KeyHash]) {
+        self.pass_version(version);
+        if let Some(aging) = &self.aging {
+            return self.replay_stamped(aging, version, epoch.unwrap_or_default(), hashes);
+        }
         let places = hashes.iter().map(|&hash| self.place(hash));
         self.visit_places(places.collect(), |stripe, first_shard, keys| {
             self.shape.insert_each(
@@ -214,7 +228,6 @@ impl GuardedFilter {
                 },
             );
         });
-        self.pass_version(version);
     }
 
     #[inline]
@@ -228,10 +241,10 @@ impl GuardedFilter {
 /// A key of a batch.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Place {
-    hash: KeyHash,
+    pub hash: KeyHash,
     stripe: u32,
     /// Its index in the batch.
-    key: u32,
+    pub key: u32,
 }
 
 /// The keys of a batch that lie in one stripe: their places in the batch, and their

@@ -123,16 +123,17 @@ impl GuardedFilter {
     }
 
     pub(super) fn counting(&self) -> Result<&Counting, EngineError> {
-        let name = || self.name.clone();
+        let name = || self.name();
         let counting = self.counting.as_ref();
         counting.ok_or_else(|| EngineError::NotCounting { name: name() })
     }
 
-    /// The most versions that a call with so many keys gives the filter: one for each stripe that
-    /// they lie in, and more where they are more than a record has.
+    /// The most versions that a call with so many keys gives the filter. Where they are counted, one
+    /// for each stripe that they lie in, and more where they are more than a record has; where they
+    /// age, one for what is new and one for what is not.
     pub fn versions_of_a_call(&self, keys: usize) -> usize {
         if !self.counts() {
-            return 1;
+            return if self.aging.is_some() { 2 } else { 1 };
         }
         let record = self.log.as_ref().map(FilterLog::hashes_of_a_record);
         let full = record.map_or(0, |hashes| keys / hashes);
@@ -161,7 +162,7 @@ impl GuardedFilter {
         action: Action,
         change: Change<'_>,
     ) -> Answer<Vec<bool>> {
-        let Change { room, turn } = change;
+        let Change { room, turn, .. } = change;
         let log = self.log.as_ref();
         let most = log.map_or(usize::MAX, FilterLog::hashes_of_a_record);
         let direction = action.direction();

@@ -35,10 +35,12 @@ impl GuardedFilter {
             Some(profile) => profile.canonical(key).into_owned(),
         };
         let hash = self.hasher.hash(&canonical_key);
+        self.look_at_clock();
         let shard = self.shape.shard(hash);
         let bits = self.shape.bits(hash);
         let locked = self.shards.read(shard);
-        let is_set = |bit| self.shape.is_set(&locked.words, bit);
+        let stamps = self.stamps(&locked);
+        let is_set = |bit| self.shape.is_set(&locked.words, bit, stamps);
         Explanation {
             canonical_key,
             hash,

@@ -95,6 +95,15 @@ impl Shard {
         state.keys_added += 1;
         state.bits_set += u64::from(bits_added);
     }
+
+    /// Notes that a key was stamped, so many bits for the first time, in the call of a version.
+    #[inline]
+    pub fn note_stamped(&mut self, is_new: bool, bits_added: u32, version: u64) {
+        let state = &mut self.state;
+        state.version = state.version.max(version);
+        state.keys_added += u64::from(is_new);
+        state.bits_set += u64::from(bits_added);
+    }
 }
 
 impl AsRef<[u64]> for Shard {

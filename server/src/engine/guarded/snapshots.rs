@@ -12,9 +12,9 @@ use std::{
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::GuardedFilter;
+use super::{GuardedFilter, union::Addition};
 use crate::{
-    engine::{EngineError, budget::MemoryBudget, gate::Gate, journal::FilterLog},
+    engine::{Clock, EngineError, budget::MemoryBudget, gate::Gate, journal::FilterLog},
     planted::Bug,
     store::{DataDirectory, FilterName, FilterReader, SnapshotFiles, SnapshotHeader, StoreError},
 };
@@ -70,7 +70,7 @@ impl Default for Presence {
 /// The right to write or remove a filter's snapshot.
 #[derive(Debug)]
 pub struct Turn {
-    presence: OwnedMutexGuard<Presence>,
+    pub(super) presence: OwnedMutexGuard<Presence>,
     /// When the turn was asked for.
     asked: Instant,
 }
@@ -86,6 +86,7 @@ impl GuardedFilter {
     pub fn restore(
         stored: FilterReader,
         budget: &Arc<MemoryBudget>,
+        clock: &Clock,
         mut advance: impl FnMut(u64) -> Result<(), EngineError>,
     ) -> Result<Self, EngineError> {
         let SnapshotHeader {
@@ -99,17 +100,22 @@ impl GuardedFilter {
             store_time,
         } = stored.header().clone();
         let path = stored.path().to_owned();
-        let restored = Self::new(filter, name, spec, secret, create_time, budget);
+        let name_before = stored.name_before().cloned();
+        let restored = Self::new(filter, name, spec, secret, create_time, budget, clock);
         let mut filter = restored.map_err(|error| match error {
             EngineError::OverBudget(over) => EngineError::RestoreOverBudget { path, over },
             other => other,
         })?;
+        filter.set_name_before(name_before);
         for index in stored.shards() {
             // The shards of the spec, as many as `new` makes.
             let shard = filter.shards.get_mut(index);
             shard.state = stored.read_shard(index, &mut shard.words, &mut Err)?;
             if let Some(counting) = &filter.counting {
                 counting.add_saturated(filter.shape.saturated(&shard.words));
+            }
+            if let Some(aging) = &filter.aging {
+                aging.pass(shard.state.cleared);
             }
             advance(size_of_val(&*shard.words) as u64)?;
         }
@@ -129,10 +135,10 @@ impl GuardedFilter {
         Ok(filter)
     }
 
-    /// Whether there is anything that the last snapshot does not hold.
+    /// Whether there is anything that the last snapshot does not hold, or it is in doubt.
     pub fn has_changed(&self) -> bool {
         let stored = self.last_store.lock().map(|last| last.version);
-        stored != Some(self.version.load(Ordering::Acquire))
+        stored != Some(self.version.load(Ordering::Acquire)) || self.is_reset_in_doubt()
     }
 
     /// Whether the last snapshot holds all changes of a version.
@@ -181,22 +187,13 @@ impl GuardedFilter {
         };
         let begun = Instant::now();
         let stored = *self.last_store.lock();
-        // See the module's argument above.
-        let version = || self.version.load(Ordering::Acquire);
-        // What is in the segments before this one is in the filter, and so in the snapshot; and what
-        // comes after the version is in none of them.
-        let segment = || self.log.as_ref().map_or(0, FilterLog::segment);
-        let begin = || (version(), segment());
-        let (version, log_from) = match Bug::SnapshotAmidCalls.is_planted() {
-            true => begin(),
-            false => gate.between_calls(begin),
-        };
+        let (version, log_from) = self.begin_snapshot(gate);
         let written_bytes = match stored {
-            Some(stored) if stored.version == version => 0,
-            _ => self.write(directory, files, (version, log_from), stored)?,
+            Some(stored) if stored.version == version && !self.is_reset_in_doubt() => 0,
+            _ => self.write(directory, files, (version, log_from), stored, None)?,
         };
         let report = StoreReport {
-            name: self.name.clone(),
+            name: self.name(),
             version,
             written_bytes,
             duration: begun.elapsed(),
@@ -205,61 +202,100 @@ impl GuardedFilter {
         Ok(Some(report))
     }
 
+    /// The version that a snapshot begun now holds, and the segment of the log from which on later
+    /// changes are.
+    pub(super) fn begin_snapshot(&self, gate: &Gate) -> (u64, u64) {
+        // See the module's argument above.
+        let version = || self.version.load(Ordering::Acquire);
+        // What is in the segments before this one is in the filter, and so in the snapshot; and what
+        // comes after the version is in none of them.
+        let segment = || self.log.as_ref().map_or(0, FilterLog::segment);
+        let begin = || (version(), segment());
+        match Bug::SnapshotAmidCalls.is_planted() {
+            true => begin(),
+            false => gate.between_calls(begin),
+        }
+    }
+
+    /// The header of the snapshot in the file of a number.
+    pub(super) fn header(
+        &self,
+        number: u64,
+        name: FilterName,
+        stored: LastStore,
+    ) -> SnapshotHeader {
+        SnapshotHeader {
+            filter: self.id,
+            number,
+            name,
+            spec: self.spec.clone(),
+            secret: self.secret,
+            version: stored.version,
+            create_time: self.create_time,
+            store_time: stored.time,
+        }
+    }
+
     /// Writes what has changed since the last snapshot, if there is one, and returns the length
     /// of the file. It begins at a version, from where on changes are in the log from a segment on.
-    fn write(
+    /// What is added to the shards on their way to the file is not in memory.
+    pub(super) fn write(
         &self,
         directory: &DataDirectory,
         files: &mut SnapshotFiles,
         (version, log_from): (u64, u64),
         stored: Option<LastStore>,
+        mut addition: Option<&mut Addition<'_>>,
     ) -> Result<u64, StoreError> {
-        let header = SnapshotHeader {
-            filter: self.id,
-            number: directory.new_number(),
-            name: self.name.clone(),
-            spec: self.spec.clone(),
-            secret: self.secret,
-            version,
-            create_time: self.create_time,
-            store_time: SystemTime::now(),
-        };
+        let (name, time) = (self.name(), SystemTime::now());
+        let header = self.header(directory.new_number(), name, LastStore { version, time });
         let (mut changed, mut with_keys) = (Vec::new(), 0);
         for shard in 0..self.shape.shard_count() {
             let state = self.shards.read(shard).state;
-            with_keys += usize::from(state.bits_set > 0);
+            let gets_more = addition
+                .as_ref()
+                .is_some_and(|addition| addition.has(shard));
+            with_keys += usize::from(state.bits_set > 0 || gets_more);
             // One that is empty again has to say so in the place of the copy before.
             let has_content = state.bits_set > 0 || state.version > 0;
-            if has_content && stored.is_none_or(|stored| state.version > stored.version) {
+            let has_changed = stored.is_none_or(|stored| state.version > stored.version);
+            if gets_more || (has_content && has_changed) {
                 changed.push(shard);
             }
         }
         let shards = files.next(changed, with_keys, self.shape.shard_bytes());
         if Bug::DirtyMarkClearedTooEarly.is_planted() {
-            let time = header.store_time;
             *self.last_store.lock() = Some(LastStore { version, time });
         }
         let mut latest = version;
         let written = directory.write_snapshot(&header, &shards, |shard, words| {
-            // The shards of the spec, as many as `new` made.
-            let shard = self.shards.read(shard);
-            words.copy_from_slice(&shard.words);
-            latest = shard.state.version.max(latest);
-            shard.state
+            let mut state = {
+                // The shards of the spec, as many as `new` made.
+                let shard = self.shards.read(shard);
+                words.copy_from_slice(&shard.words);
+                latest = shard.state.version.max(latest);
+                shard.state
+            };
+            if let Some(aging) = &self.aging {
+                state = aging.cleared(state, words);
+            }
+            if let Some(addition) = &mut addition {
+                addition.add(shard, words, &mut state);
+            }
+            state
         })?;
         // A key that a crash leaves in the snapshot and not in the log would be seen by
         // everybody, also by a request that is repeated because nobody has answered it.
         let log = self.log.as_ref();
         let log = log.filter(|_| !Bug::SnapshotAheadOfTheLog.is_planted());
         let logged = log.map_or(Ok(()), |log| log.flush(latest));
+        let logged = logged.and_then(|()| addition.map_or(Ok(()), |addition| addition.flush()));
         logged.map_err(|error| directory.give_up_snapshot(&header, error))?;
         let changed = files.with(&written);
-        directory.set_filter(&self.name, self.id, &changed, log_from)?;
+        directory.set_filter(&header.name, self.id, &changed, log_from)?;
         *files = changed;
-        *self.last_store.lock() = Some(LastStore {
-            version,
-            time: header.store_time,
-        });
+        self.settle_reset();
+        *self.last_store.lock() = Some(LastStore { version, time });
         Ok(written.bytes)
     }
 
@@ -277,7 +313,7 @@ impl GuardedFilter {
         // Should the removal fail half-way, the filter lives on, and must be stored again.
         *self.last_store.lock() = None;
         *turn.presence = Presence::default();
-        let removed = directory.remove_filter(&self.name);
+        let removed = directory.remove_filter(&self.name());
         if let Ok(()) | Err(StoreError::InDoubt(_)) = removed {
             *turn.presence = Presence::Deleted;
         }

@@ -8,9 +8,11 @@ use std::{
     thread,
 };
 
+mod status;
+
 use super::*;
 use crate::{
-    engine::gate::Gate,
+    engine::{counters::Usage, gate::Gate},
     filter::spec::{Layout, SpecRequest},
     store::{
         DataDirectory, Direction, Disk,
@@ -33,6 +35,7 @@ fn filter_of(request: &SpecRequest) -> GuardedFilter {
         Secret::new([9; 16]),
         SystemTime::now(),
         &MemoryBudget::new(1 << 30),
+        &Clock::default(),
     )
     .unwrap()
 }
@@ -65,13 +68,13 @@ fn key(index: usize) -> String {
 fn every_way_to_ask_agrees() {
     for layout in Layout::ALL {
         let filter = filter(layout, 1000);
-        assert!(!filter.query(b"a").value);
+        assert!(!filter.query(b"a", None).value);
         assert!(!filter.query_and_add(b"a", Change::default()).value);
         assert!(filter.query_and_add(b"a", Change::default()).value);
-        assert!(filter.query(b"a").value);
+        assert!(filter.query(b"a", None).value);
         filter.add(b"b", Change::default());
         assert_eq!(
-            filter.query_batch(&vec!["a", "b", "c"]).value,
+            filter.query_batch(&vec!["a", "b", "c"], None).value,
             [true, true, false]
         );
         filter.add_batch(&vec!["c", "a"], Change::default());
@@ -108,7 +111,7 @@ fn versions_count_changes() {
     assert_eq!(version(), 1);
     filter.add_batch(&vec!["a", "b", "c"], Change::default());
     filter.query_and_add(b"a", Change::default());
-    filter.query(b"zz");
+    filter.query(b"zz", None);
     assert_eq!(version(), 1);
     filter.query_and_add(b"d", Change::default());
     filter.add(b"e", Change::default());
@@ -260,11 +263,12 @@ fn a_snapshot_holds_all_that_came_before_it() {
         for _ in 0..10 {
             let before = acknowledged.load(Ordering::Acquire);
             let version = store_while(&filter, &directory, &gate).unwrap().version;
-            let stored = directory.read_filter(filter.name()).unwrap().unwrap();
-            let restored = GuardedFilter::restore(stored, &budget, |_| Ok(())).unwrap();
+            let stored = directory.read_filter(&filter.name()).unwrap().unwrap();
+            let restored =
+                GuardedFilter::restore(stored, &budget, &Clock::default(), |_| Ok(())).unwrap();
             for index in 0..before {
                 assert!(
-                    restored.query(key(index).as_bytes()).value,
+                    restored.query(key(index).as_bytes(), None).value,
                     "key {index} of {before}"
                 );
             }
@@ -327,12 +331,18 @@ fn a_snapshot_holds_what_has_changed() {
     let nothing = store(&filter, &directory).unwrap();
     assert_eq!((nothing.version, nothing.written_bytes), (2, 0));
 
-    let stored = directory.read_filter(filter.name()).unwrap().unwrap();
-    let restored = GuardedFilter::restore(stored, &MemoryBudget::new(1 << 30), |_| Ok(())).unwrap();
+    let stored = directory.read_filter(&filter.name()).unwrap().unwrap();
+    let restored = GuardedFilter::restore(
+        stored,
+        &MemoryBudget::new(1 << 30),
+        &Clock::default(),
+        |_| Ok(()),
+    )
+    .unwrap();
     assert!(!restored.has_changed());
     assert_eq!(restored.status().keys_added, filter.status().keys_added);
-    assert!(restored.query(b"one more").value);
-    assert!((0..10_000).all(|index| restored.query(key(index).as_bytes()).value));
+    assert!(restored.query(b"one more", None).value);
+    assert!((0..10_000).all(|index| restored.query(key(index).as_bytes(), None).value));
     // It knows what it has on the disk.
     restored.add(b"another", Change::default());
     let change = store(&restored, &directory).unwrap();
@@ -365,9 +375,14 @@ fn a_store_that_fails_is_made_again_in_full() {
             assert!(filter.has_changed(), "call {call}");
             again(&filter, &directory).unwrap();
         }
-        let reader = directory.read_filter(filter.name()).unwrap().unwrap();
-        let restored = GuardedFilter::restore(reader, &MemoryBudget::new(1 << 30), |_| Ok(()));
-        assert!(restored.unwrap().query(b"a").value, "call {call}");
+        let reader = directory.read_filter(&filter.name()).unwrap().unwrap();
+        let restored = GuardedFilter::restore(
+            reader,
+            &MemoryBudget::new(1 << 30),
+            &Clock::default(),
+            |_| Ok(()),
+        );
+        assert!(restored.unwrap().query(b"a", None).value, "call {call}");
     }
     assert!(failed > 5, "{failed} of {calls} calls");
 }
@@ -431,16 +446,22 @@ fn a_shard_that_is_empty_again_is_stored_as_such() {
     assert_eq!((removed.value, removed.rests_on), (vec![true], 2));
     store(&filter, &directory).unwrap();
 
-    let stored = directory.read_filter(filter.name()).unwrap().unwrap();
-    let restored = GuardedFilter::restore(stored, &MemoryBudget::new(1 << 30), |_| Ok(())).unwrap();
-    assert!(!restored.query(b"a").value);
+    let stored = directory.read_filter(&filter.name()).unwrap().unwrap();
+    let restored = GuardedFilter::restore(
+        stored,
+        &MemoryBudget::new(1 << 30),
+        &Clock::default(),
+        |_| Ok(()),
+    )
+    .unwrap();
+    assert!(!restored.query(b"a", None).value);
     let hash = restored.hash(b"a");
     for version in 1..=2 {
         restored.replay_counted(version, Direction::Up, &[hash]);
-        assert!(!restored.query(b"a").value, "version {version}");
+        assert!(!restored.query(b"a", None).value, "version {version}");
     }
     restored.replay_counted(3, Direction::Up, &[hash]);
-    assert!(restored.query(b"a").value);
+    assert!(restored.query(b"a", None).value);
 }
 
 /// As many versions as there is room for in the log, and an answer rests on removals too.
@@ -467,10 +488,10 @@ fn a_filter_that_counts_gives_versions_to_each_lock() {
 
         let removed = filter.remove_batch(&keys, Change::default()).unwrap();
         assert!(removed.value.iter().all(|&removed| removed));
-        let Answer { value, rests_on } = filter.query_batch(&keys);
+        let Answer { value, rests_on } = filter.query_batch(&keys, None);
         assert!(value.iter().all(|&seen| !seen));
         assert_eq!(rests_on, removed.rests_on);
-        let last = filter.query(keys[0].as_bytes());
+        let last = filter.query(keys[0].as_bytes(), None);
         assert!(!last.value && last.rests_on > before + versions);
     }
 }

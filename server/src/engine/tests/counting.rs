@@ -29,6 +29,7 @@ fn named<'a>(request_id: &'a str) -> engine::Call<'a> {
     engine::Call {
         filter: "urls",
         request_id,
+        max_age: None,
     }
 }
 
@@ -178,7 +179,7 @@ async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
             Ok(engine) => engine,
             Err(error) => panic!("{case}: {error}"),
         };
-        let is_there = engine.get_filter("urls").await.is_ok();
+        let is_there = engine.filter_named("urls".parse().unwrap()).is_ok();
         for (counts, made) in all.iter_mut().zip(failed) {
             let Some(made) = made.filter(|_| is_there) else {
                 continue;
@@ -227,9 +228,9 @@ async fn settle(engine: &Engine, counts: &mut Counts, made: &Made, repeat: bool,
 /// Takes all keys out as often as they must be there, after which nothing is.
 async fn check(disk: &SimulatedDisk, all: &[Counts], case: &str) {
     let engine = start(disk, Durability::Always).await.unwrap();
-    if engine.get_filter("urls").await.is_err() {
+    let Ok(filter) = engine.filter_named("urls".parse().unwrap()) else {
         return;
-    }
+    };
     for (&index, &(count, _)) in all.iter().flatten() {
         assert_eq!(
             engine.query("urls", &key(index)).await.unwrap(),
@@ -243,7 +244,7 @@ async fn check(disk: &SimulatedDisk, all: &[Counts], case: &str) {
             );
         }
     }
-    let status = engine.get_filter("urls").await.unwrap();
+    let status = filter.status();
     assert_eq!((status.keys_added, status.fill_ratio), (0, 0.0), "{case}");
     assert_eq!(status.saturated_counters, 0, "{case}");
 }

@@ -364,6 +364,7 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
     let first = Call {
         filter: "urls",
         request_id: "1",
+        max_age: None,
     };
     let error = engine.query_and_add(first, "first").await.unwrap_err();
     assert!(matches!(error, EngineError::NotDurable(_)), "{error}");

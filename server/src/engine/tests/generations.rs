@@ -175,5 +175,6 @@ fn request(key: &str) -> Call<'_> {
     Call {
         filter: NAME,
         request_id: key,
+        max_age: None,
     }
 }

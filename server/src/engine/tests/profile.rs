@@ -73,7 +73,7 @@ async fn calls_that_wait_for_nothing_do_too() {
     at_once.foresee("".into(), WAYS[1]).unwrap();
     assert!(!at_once.query_and_add("".into(), WAYS[1]).unwrap());
     assert!(at_once.query_and_add("".into(), WAYS[0]).unwrap());
-    assert!(at_once.query("", WAYS[2]).unwrap());
+    assert!(at_once.query("".into(), WAYS[2]).unwrap());
     at_once.add("".into(), OTHERS[0]).unwrap();
     assert!(engine.query("", OTHERS[0]).await.unwrap());
 }
@@ -86,6 +86,7 @@ async fn a_request_that_is_repeated_may_write_its_keys_in_another_way() {
     let call = Call {
         filter: "",
         request_id: "again",
+        max_age: None,
     };
     assert!(!engine.query_and_add(call, WAYS[0]).await.unwrap());
     assert!(!engine.query_and_add(call, WAYS[1]).await.unwrap());

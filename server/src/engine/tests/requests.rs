@@ -15,6 +15,7 @@ fn call<'a>(request_id: &'a str) -> Call<'a> {
     Call {
         filter: "urls",
         request_id,
+        max_age: None,
     }
 }
 
@@ -90,6 +91,7 @@ async fn an_id_that_comes_with_other_keys_is_a_call_for_those() {
     let other = Call {
         filter: "other",
         request_id: "1",
+        max_age: None,
     };
     assert!(!engine.query_and_add(other, "a").await.unwrap());
     assert!(!engine.query_and_add(other, "a").await.unwrap());

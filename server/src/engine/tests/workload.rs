@@ -64,14 +64,28 @@ pub(super) async fn work_with(engine: &Engine, seed: u64, told: &mut Told) {
     for _ in 0..chance.below(4) {
         let name = ["urls", "other", ""][chance.below(3) as usize];
         let stored = engine.store(name);
+        let whole = change_whole(engine, chance.below(8));
         let turn = told.generations.take_turn(engine, &mut chance);
-        let _ = tokio::join!(stored, turn);
+        let _ = tokio::join!(stored, whole, turn);
     }
     for task in tasks {
         let (history, requests) = task.await.unwrap();
         told.history.extend(history);
         told.requests.extend(requests);
     }
+}
+
+/// Does something with whole filters after which there is to be what there was: what a copy has
+/// the filter has.
+async fn change_whole(engine: &Engine, choice: u64) {
+    // What comes of it is found in what callers are told.
+    let _ = match choice {
+        0..3 => engine.copy_filter("urls", "copy").await.map(|_| ()),
+        3 => engine.rename_filter("copy", "moved").await.map(|_| ()),
+        4 => engine.merge_filters("moved", "urls").await.map(|_| ()),
+        5 => engine.delete_filter("copy").await,
+        _ => engine.merge_filters("copy", "urls").await.map(|_| ()),
+    };
 }
 
 /// What one task does.
@@ -122,7 +136,11 @@ async fn call(
 ) -> (Vec<Call<u64>>, bool) {
     let names: Vec<String> = keys.iter().map(|&index| key(index)).collect();
     let filter = "urls";
-    let named = engine::Call { filter, request_id };
+    let named = engine::Call {
+        filter,
+        request_id,
+        max_age: None,
+    };
     let begin = now();
     let answer = match (operation, &*names) {
         (Operation::Query, [name]) => engine.query(filter, name).await.map(|seen| vec![seen]),

@@ -86,7 +86,7 @@ fn the_bits_of_a_key_are_those_that_insert_sets() {
                 };
                 let mut words = vec![0; shape.shard_words()];
                 shape.insert(&mut words, hash);
-                let is_set = |bit: &u64| shape.is_set(&words, *bit);
+                let is_set = |bit: &u64| shape.is_set(&words, *bit, Values::SET);
                 let set: Vec<u64> = (0..shape.shard_bits()).filter(is_set).collect();
                 assert_eq!(shape.bits(hash), set);
                 assert_eq!(shape.bits_set(&words), set.len() as u64);

@@ -154,29 +154,36 @@ fn mean_over_binomial(count: f64, probability: f64, value: impl Fn(f64) -> f64) 
 /// The number of keys after which the share `fill_ratio` of all bits is to be expected to
 /// be set. `fill_ratio` lies between 0 and 1, neither included.
 pub fn keys_at_fill(blocks: f64, hash_count: u32, fill_ratio: f64) -> f64 {
-    let unset = 1.0 - fill_ratio;
     if hash_count <= LANES {
         // Every bit is hit alike, k/512 times a key of its block.
         let hit = f64::from(hash_count) / (f64::from(LANES) * LANE_BITS);
-        return unset.ln() / (-hit / blocks).ln_1p();
+        return (-fill_ratio).ln_1p() / (-hit / blocks).ln_1p();
     }
     // Lanes that get one bit more fill up sooner: search for the number of keys.
-    let (rounds, more) = (hash_count / LANES, hash_count % LANES);
-    let unset_at = |keys: f64| {
-        let lane = |draws: u32| (keys * ((MISS.powi(draws as i32) - 1.0) / blocks).ln_1p()).exp();
-        (f64::from(more) * lane(rounds + 1) + f64::from(LANES - more) * lane(rounds))
-            / f64::from(LANES)
-    };
     let (mut low, mut high) = (0.0, blocks * FULL);
     for _ in 0..100 {
         let middle = (low + high) / 2.0;
-        if unset_at(middle) > unset {
+        if self::fill_ratio(blocks, hash_count, middle) < fill_ratio {
             low = middle
         } else {
             high = middle
         }
     }
     high
+}
+
+/// The share of all bits that is to be expected to be set after `keys` keys.
+pub fn fill_ratio(blocks: f64, hash_count: u32, keys: f64) -> f64 {
+    // The probability that a bit is hit by a key of its block, and from there the share of those
+    // bits that some key has hit.
+    let filled = |hit: f64| -(keys * (-hit / blocks).ln_1p()).exp_m1();
+    if hash_count <= LANES {
+        // Every bit is hit alike.
+        return filled(f64::from(hash_count) / (f64::from(LANES) * LANE_BITS));
+    }
+    let lane = |draws: u32| filled(1.0 - MISS.powi(draws as i32));
+    let (rounds, more) = (hash_count / LANES, hash_count % LANES);
+    (f64::from(more) * lane(rounds + 1) + f64::from(LANES - more) * lane(rounds)) / f64::from(LANES)
 }
 
 #[cfg(test)]

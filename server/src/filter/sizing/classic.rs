@@ -21,6 +21,13 @@ pub fn rate(bits: f64, hash_count: u32, keys: f64) -> f64 {
     fill.powi(hash_count as i32) * (1.0 + k * (k - 1.0) / 2.0 * variance / (fill * fill))
 }
 
+/// The number of keys after which the share `fill_ratio` of `bits` bits (one shard) is to be
+/// expected to be set: what [`rate`] takes for the fill, turned round. `fill_ratio` lies between
+/// 0 and 1, 1 not included.
+pub fn keys_at_fill(bits: f64, hash_count: u32, fill_ratio: f64) -> f64 {
+    (-fill_ratio).ln_1p() / (f64::from(hash_count) * (-1.0 / bits).ln_1p())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,12 +7,16 @@
     reason = "helpers of tests"
 )]
 
+mod interval;
+
 use seenset_filter::{
     hash::{KeyHasher, Secret},
     shape::Shape,
-    sizing::{false_positive_rate, false_positive_rate_at_fill},
-    spec::{Layout, SpecRequest},
+    sizing::{false_positive_rate, false_positive_rate_at_fill, keys_at_fill},
+    spec::{Kind, Layout, SpecRequest},
 };
+
+use self::interval::interval;
 
 const CAPACITY: u64 = 500_000;
 
@@ -26,12 +30,14 @@ struct Filter {
 
 impl Filter {
     fn new(layout: Layout, capacity: u64, rate: f64) -> Self {
-        let spec = SpecRequest {
+        Self::of(SpecRequest {
             layout,
             ..SpecRequest::new(capacity, rate)
-        }
-        .resolve()
-        .unwrap();
+        })
+    }
+
+    fn of(request: SpecRequest) -> Self {
+        let spec = request.resolve().unwrap();
         let shape = Shape::of(&spec);
         Self {
             shape,
@@ -52,26 +58,9 @@ impl Filter {
         self.shape
             .contains(&self.shards[self.shape.shard(hash)], hash)
     }
-}
 
-/// The numbers between which a binomial count lies with a probability of 99.9 %: each tail
-/// has at most half of the rest. Sums the distribution up from 0.
-fn interval(trials: f64, probability: f64) -> (f64, f64) {
-    let tail = 0.0005;
-    let (mut low, mut sum) = (None, 0.0);
-    let mut log = trials * (-probability).ln_1p();
-    let odds = (probability / (1.0 - probability)).ln();
-    let mut count = 0.0;
-    loop {
-        sum += log.exp();
-        if low.is_none() && sum > tail {
-            low = Some(count);
-        }
-        if sum >= 1.0 - tail {
-            return (low.unwrap_or(0.0), count);
-        }
-        log += ((trials - count) / (count + 1.0)).ln() + odds;
-        count += 1.0;
+    fn fill(&self) -> f64 {
+        self.bits_set as f64 / self.shape.bit_count() as f64
     }
 }
 
@@ -109,8 +98,7 @@ fn measure_at(layout: Layout, capacity: u64, rate: f64, queries: u64) -> usize {
         }
 
         // From the fill alone, the same comes out.
-        let fill = filter.bits_set as f64 / filter.shape.bit_count() as f64;
-        let from_fill = false_positive_rate_at_fill(&filter.shape, fill);
+        let from_fill = false_positive_rate_at_fill(&filter.shape, filter.fill());
         assert!(
             (from_fill / predicted - 1.0).abs() < 0.03,
             "{layout} for {rate} at {percent} %: {from_fill} from the fill, {predicted} from keys"
@@ -152,5 +140,50 @@ fn one_in_ten_thousand() {
 fn in_several_shards() {
     for layout in Layout::ALL {
         assert_eq!(measure_at(layout, 8_000_000, 0.01, 1_000_000), 3);
+    }
+}
+
+/// How many keys there are is told by the fill, those among them that were taken for others:
+/// also of a filter with a hundredth of its keys, and of one with twice as many.
+#[test]
+fn keys_are_counted_by_the_fill() {
+    let kinds = [
+        (Layout::Blocked, Kind::Plain),
+        (Layout::Classic, Kind::Plain),
+        (Layout::Blocked, Kind::Counting),
+    ];
+    for (layout, kind) in kinds {
+        // Of one bit a key, of several lanes, of rounds, of rounds that some lanes lack.
+        for (rate, hash_count) in [(0.3, 1), (0.01, 6), (0.001, 8), (1e-4, 16), (1e-3, 11)] {
+            let mut filter = Filter::of(SpecRequest {
+                layout,
+                kind,
+                hash_count: Some(hash_count),
+                ..SpecRequest::new(200_000, rate)
+            });
+            let mut added = 0;
+            for percent in [1, 10, 50, 100, 200] {
+                let keys = 200_000 * percent / 100;
+                (added..keys).for_each(|key| filter.add(key));
+                added = keys;
+                let estimate = keys_at_fill(&filter.shape, filter.fill()).unwrap();
+                assert!(
+                    (estimate / keys as f64 - 1.0).abs() < 0.01,
+                    "{layout}, {kind}, k = {hash_count}, {percent} %: {estimate} of {keys}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fill_that_says_nothing_of_the_keys_is_told() {
+    for layout in Layout::ALL {
+        let shape = Filter::new(layout, 1000, 0.01).shape;
+        assert_eq!(keys_at_fill(&shape, 0.0), Some(0.0));
+        assert_eq!(keys_at_fill(&shape, 1.0), None);
+        let all_but_one = 1.0 - 1.0 / shape.bit_count() as f64;
+        let most = keys_at_fill(&shape, all_but_one).unwrap();
+        assert!(most.is_finite() && most > 5000.0, "{layout}: {most}");
     }
 }

@@ -119,9 +119,11 @@ fn rewrite(
     let header = reader.header().clone();
     let header = SnapshotHeader {
         number: new_number(),
+        // The newest that can be read may be from when it had another.
+        name: name.clone(),
         version: match header.spec.kind {
             // What was lost may be in the log, which is read from here on.
-            Kind::Plain => 0,
+            Kind::Plain | Kind::Aging(_) => 0,
             // What is not lost must not be counted again.
             Kind::Counting => header.version,
         },

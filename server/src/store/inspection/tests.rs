@@ -66,6 +66,7 @@ fn store(
             version: word,
             keys_added: 1,
             bits_set: u64::from(word.count_ones()) * words.len() as u64,
+            cleared: 0,
         }
     });
     let files = files.with(&written.unwrap());

@@ -33,6 +33,8 @@ pub struct RecordHead {
     pub request: Option<RequestId>,
     /// How the keys were counted. `None` if they were added, which may be done again.
     pub counted: Option<Counted>,
+    /// The epoch that the keys were added at, in a filter whose keys age.
+    pub epoch: Option<u64>,
 }
 
 impl RecordHead {
@@ -43,6 +45,7 @@ impl RecordHead {
             version,
             request: None,
             counted: None,
+            epoch: None,
         }
     }
 }
@@ -86,6 +89,8 @@ struct Head {
 const HAS_REQUEST: u32 = 1;
 const IS_COUNTED: u32 = 2;
 const IS_DOWN: u32 = 4;
+/// Not together with [`IS_COUNTED`].
+const HAS_EPOCH: u32 = 8;
 
 /// The bytes that a record with so many hashes takes at most.
 pub const fn encoded_bytes(hashes: usize) -> usize {
@@ -105,12 +110,13 @@ pub fn encode(
         Some(Direction::Up) => IS_COUNTED,
         Some(Direction::Down) => IS_COUNTED | IS_DOWN,
     };
+    let epoch = head.epoch.map_or(0, |_| HAS_EPOCH);
     let encoded = Head {
         filter: head.filter.0.to_le_bytes(),
         version: head.version.to_le_bytes(),
         // A message has no more keys than fit into 16 MiB.
         count: (count as u32).to_le_bytes(),
-        flags: (request | counted).to_le_bytes(),
+        flags: (request | counted | epoch).to_le_bytes(),
     };
     to.extend_from_slice(bytemuck::bytes_of(&encoded));
     if let Some(RequestId(id)) = &head.request {
@@ -118,6 +124,9 @@ pub fn encode(
     }
     if let Some(Counted { since, .. }) = &head.counted {
         to.extend_from_slice(&since.to_le_bytes());
+    }
+    if let Some(epoch) = &head.epoch {
+        to.extend_from_slice(&epoch.to_le_bytes());
     }
     // All room at once: to look for it with each hash takes as long as to copy it.
     let at = to.len();
@@ -139,7 +148,7 @@ pub fn decode(from: &mut &[u8]) -> Option<Record> {
         _ => Some(RequestId(take(&mut rest, 16)?.try_into().ok()?)),
     };
     let direction = match flags & !HAS_REQUEST {
-        0 => None,
+        0 | HAS_EPOCH => None,
         IS_COUNTED => Some(Direction::Up),
         flags if flags == IS_COUNTED | IS_DOWN => Some(Direction::Down),
         _ => return None,
@@ -150,6 +159,10 @@ pub fn decode(from: &mut &[u8]) -> Option<Record> {
             let since = u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?);
             Some(Counted { direction, since })
         }
+    };
+    let epoch = match flags & HAS_EPOCH {
+        0 => None,
+        _ => Some(u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?)),
     };
     let count = u32::from_le_bytes(head.count) as usize;
     let hashes = take(&mut rest, count.checked_mul(16)?)?;
@@ -167,7 +180,8 @@ pub fn decode(from: &mut &[u8]) -> Option<Record> {
     // Those after it are counted from here. A filter that counts gives a version to each record
     // that changes it, all of them behind the one that it began with.
     let is_behind = |counted: Counted| version == 0 || counted.since < version;
-    if filter > MAX_NUMBER || version > MAX_NUMBER || !counted.is_none_or(is_behind) {
+    let greatest = filter.max(version).max(epoch.unwrap_or_default());
+    if greatest > MAX_NUMBER || !counted.is_none_or(is_behind) {
         return None;
     }
     *from = rest;
@@ -177,6 +191,7 @@ pub fn decode(from: &mut &[u8]) -> Option<Record> {
             version,
             request,
             counted,
+            epoch,
         },
         hashes: hashes.collect(),
     })

@@ -19,10 +19,11 @@ fn record(version: u64, chance: &mut Chance) -> Record {
         low: version,
         high: version.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     };
-    let direction = match chance.below(3) {
-        0 => None,
-        1 => Some(Direction::Up),
-        _ => Some(Direction::Down),
+    let (direction, epoch) = match chance.below(4) {
+        0 => (None, None),
+        1 => (Some(Direction::Up), None),
+        2 => (Some(Direction::Down), None),
+        _ => (None, Some(version + chance.below(9))),
     };
     let since = chance.below(version);
     Record {
@@ -31,6 +32,7 @@ fn record(version: u64, chance: &mut Chance) -> Record {
             version,
             request: chance.one_in(2).then_some(RequestId([version as u8; 16])),
             counted: direction.map(|direction| Counted { direction, since }),
+            epoch,
         },
         hashes: (0..chance.below(6)).map(hash).collect(),
     }

@@ -34,6 +34,11 @@ impl SnapshotFiles {
         self.files.iter().map(|file| file.number)
     }
 
+    /// Whether there is one of format 1, which has no number of its own.
+    pub fn has_format1(&self) -> bool {
+        self.files.iter().any(|file| file.number == 0)
+    }
+
     /// The shards that the next snapshot is to hold, in their order: those that have changed, and
     /// some of the oldest files, so that these come to an end: as many as have changed, but of
     /// all `shards` that hold keys, of so many bytes, at least one in 100 and at most one in 10.

@@ -10,22 +10,25 @@ use crate::{
     filter::{
         hash::{HashFunction, Secret},
         shape::Shape,
-        spec::{FilterSpec, Kind, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
+        spec::{Aging, FilterSpec, Kind, KindName, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
     },
     store::{FilterId, FilterName, MAX_NUMBER, StoreError},
 };
 
 const MAGIC: [u8; 8] = *b"SEENSNAP";
-/// The newest format, of snapshots that have a kind or an extension. Those of a plain filter without
-/// one are of the one before, so that servers of the past read what they know all of.
-pub const FORMAT: u32 = 3;
+/// The newest format, of filters whose keys age. Others are written in the oldest that has all that
+/// they have, so that servers of the past read what they know all of.
+pub const FORMAT: u32 = 4;
+/// Of snapshots that have a kind or an extension.
+const FORMAT_OF_KINDS: u32 = 3;
 const FORMAT_OF_PLAIN: u32 = 2;
 const HASH_NAME_BYTES: usize = 32;
-/// Where the kind of filter is told, in format 3.
+/// Where the kind of filter is told, from format 3 on, and behind it how keys age.
 const KIND_AT: usize = 296;
-const KIND_BYTES: usize = 4;
+const KIND_BYTES: usize = 4 + 8 + 4 + 4;
 /// What no field has taken yet, between the kind and the length of the extension.
-const SPARE_BYTES: usize = 60;
+const SPARE_BYTES: usize = 44;
+const REFRESH: u32 = 1;
 
 /// What a snapshot says of its filter.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,7 +65,8 @@ impl SnapshotHeader {
     ) -> [u8; Self::BYTES] {
         let format = match (self.spec.kind, extension_bytes) {
             (Kind::Plain, 0) => FORMAT_OF_PLAIN,
-            _ => FORMAT,
+            (Kind::Plain | Kind::Counting, _) => FORMAT_OF_KINDS,
+            (Kind::Aging(_), _) => FORMAT,
         };
         let shape = Shape::of(&self.spec);
         let mut to = Writer::default();
@@ -86,7 +90,18 @@ impl SnapshotHeader {
         to.put(&self.filter.0.to_le_bytes());
         to.put(&self.number.to_le_bytes());
         to.put(&table_bytes.to_le_bytes());
-        to.put(&kind_code(self.spec.kind).to_le_bytes());
+        to.put(&kind_code(self.spec.kind.name()).to_le_bytes());
+        let (max_age, slices, flags) = match self.spec.kind {
+            Kind::Plain | Kind::Counting => (0, 0, 0),
+            Kind::Aging(aging) => {
+                let flags = if aging.refresh { REFRESH } else { 0 };
+                // A spec has no more than a century.
+                (aging.max_age.as_nanos() as u64, aging.slices, flags)
+            }
+        };
+        to.put(&max_age.to_le_bytes());
+        to.put(&slices.to_le_bytes());
+        to.put(&flags.to_le_bytes());
         to.put(&[0; SPARE_BYTES]);
         to.put(&extension_bytes.to_le_bytes());
         to.finish()
@@ -97,10 +112,27 @@ impl SnapshotHeader {
         let bytes = bytes.get(KIND_AT..).unwrap_or_default();
         let mut from = Reader { bytes, path };
         let code = u32::from_le_bytes(from.take());
-        Kind::ALL
+        let name = KindName::ALL
             .into_iter()
             .find(|&kind| kind_code(kind) == code)
-            .ok_or_else(|| from.damaged("kind", "0 or 1", &code.to_string()))
+            .ok_or_else(|| from.damaged("kind", "0, 1 or 2", &code.to_string()))?;
+        let (max_age, slices) = (from.u64(), u32::from_le_bytes(from.take()));
+        let flags = u32::from_le_bytes(from.take());
+        let aging = Aging {
+            max_age: Duration::from_nanos(max_age),
+            slices,
+            refresh: flags & REFRESH != 0,
+        };
+        match name {
+            KindName::Plain => Ok(Kind::Plain),
+            KindName::Counting => Ok(Kind::Counting),
+            KindName::Aging => {
+                let whole = aging.check().is_ok() && flags & !REFRESH == 0;
+                let found = format!("{aging:?}, flags {flags}");
+                from.require("ages", whole, "those of a spec", &found)?;
+                Ok(Kind::Aging(aging))
+            }
+        }
     }
 
     /// Decodes and verifies a header.
@@ -171,7 +203,7 @@ impl SnapshotHeader {
         let table_bytes = from.u64();
         let _: [u8; KIND_BYTES + SPARE_BYTES] = from.take();
         let extension_bytes = match format {
-            1..FORMAT => 0,
+            1 | FORMAT_OF_PLAIN => 0,
             _ => from.u64(),
         };
         extension::check_length(extension_bytes, path)?;
@@ -311,7 +343,7 @@ impl Reader<'_> {
         if kind != Kind::Plain && layout != Layout::Blocked {
             return Err(self.damaged(
                 "layout",
-                &format!("blocked, of a {kind} filter"),
+                &format!("blocked, of a filter of the kind {}", kind.name()),
                 layout.name(),
             ));
         }
@@ -361,10 +393,11 @@ impl std::fmt::Display for Hex {
     }
 }
 
-fn kind_code(kind: Kind) -> u32 {
+fn kind_code(kind: KindName) -> u32 {
     match kind {
-        Kind::Plain => 0,
-        Kind::Counting => 1,
+        KindName::Plain => 0,
+        KindName::Counting => 1,
+        KindName::Aging => 2,
     }
 }
 

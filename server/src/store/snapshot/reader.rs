@@ -13,7 +13,7 @@ use super::{
     table::{self, Row, Table},
 };
 use crate::{
-    filter::shape::Shape,
+    filter::{shape::Shape, spec::Kind},
     planted::Bug,
     store::{
         DataDirectory, Disk, DiskFile, FilterId, FilterName, OnDamage, StoreError,
@@ -142,8 +142,10 @@ impl DataDirectory {
                 found: "none".to_owned(),
             })?;
         }
-        for &number in &stored.files {
-            match self.open_snapshot(name, stored.id, number, snapshots.first()) {
+        let newest = stored.files.last();
+        for number in &stored.files {
+            let is_newest = newest == Some(number);
+            match self.open_snapshot(name, stored.id, *number, is_newest, snapshots.first()) {
                 Ok(snapshot) => snapshots.push(snapshot),
                 Err(error) => error.handle(on_damage)?,
             }
@@ -157,12 +159,14 @@ impl DataDirectory {
         name: &FilterName,
         id: FilterId,
         number: u64,
+        is_newest: bool,
         other: Option<&SnapshotReader>,
     ) -> Result<SnapshotReader, StoreError> {
         let file = names::snapshot(name, number);
-        let opened = self.disk.open(&file);
-        let opened = opened.map_err(|error| self.failed("read", &file, error))?;
-        let mut snapshot = SnapshotReader::open(self.path(&file), opened)?;
+        let file = self.file(&file);
+        let opened = self.disk.open(file);
+        let opened = opened.map_err(|error| self.failed("read", file, error))?;
+        let mut snapshot = SnapshotReader::open(self.path(file), opened)?;
         let header = &mut snapshot.header;
         if number == 0 {
             // The file is from before there were such numbers.
@@ -170,7 +174,7 @@ impl DataDirectory {
         }
         let damaged = |what: &str, expected: String, found: String| {
             Err(StoreError::Damaged {
-                path: self.path(&file),
+                path: self.path(file),
                 what: what.to_owned(),
                 expected,
                 found,
@@ -182,7 +186,9 @@ impl DataDirectory {
             let text = |(id, number)| format!("filter {id}, file {number}");
             return damaged("identity", text(expected), text(found));
         }
-        if header.name != *name {
+        // Those before the newest may be from when it had another name. One without a number of its
+        // own has nothing else to be known by.
+        if (is_newest || number == 0) && header.name != *name {
             let expected = format!("{name}, after the file");
             return damaged("filter name", expected, header.name.to_string());
         }
@@ -229,6 +235,12 @@ impl FilterReader {
     /// What the newest snapshot says of the filter.
     pub fn header(&self) -> &SnapshotHeader {
         &self.header
+    }
+
+    /// The name that the filter had before the one that it has, as far as its files tell.
+    pub fn name_before(&self) -> Option<&FilterName> {
+        let names = self.snapshots.iter().map(|snapshot| &snapshot.header.name);
+        names.rev().find(|&name| *name != self.header.name)
     }
 
     /// The file of the newest snapshot.
@@ -316,11 +328,13 @@ impl SnapshotReader {
         };
         let mut table = vec![0; table_bytes as usize];
         file.read_exact_at(&mut table, table_at).map_err(failed)?;
+        let ages = matches!(header.spec.kind, Kind::Aging(_));
         let table = Table {
             bytes: &table,
             shard_count: shape.shard_count(),
             shard_bits: shape.shard_bits(),
             shard_bytes,
+            ages,
             pages,
             path: &path,
         };
@@ -414,10 +428,14 @@ impl SnapshotReader {
             let what = format!("set bits of shard {shard}");
             on_damage(damaged(what, expected.to_string(), bits_set.to_string()))?;
         }
+        let ages = matches!(self.header.spec.kind, Kind::Aging(_));
         Ok(ShardState {
             bits_set,
-            // A new key has set a bit at least.
-            keys_added: row.state.keys_added.min(bits_set),
+            // A new key has set a bit at least, which may have been forgotten with it.
+            keys_added: match ages {
+                true => row.state.keys_added,
+                false => row.state.keys_added.min(bits_set),
+            },
             ..row.state
         })
     }

@@ -17,6 +17,8 @@ pub struct ShardState {
     pub keys_added: u64,
     /// The number of bits that are set.
     pub bits_set: u64,
+    /// The epoch at which it was cleared of what was too old, in a filter whose keys age; else 0.
+    pub cleared: u64,
 }
 
 /// What a snapshot says of one shard.
@@ -28,7 +30,8 @@ pub(super) struct Row {
     pub checksums: Vec<u64>,
 }
 
-/// A row of format 2, before the checksums of its pages. All numbers are little-endian.
+/// A row from format 2 on, before the checksums of its pages. All numbers are little-endian. In
+/// a filter whose keys age, `cleared` stands between the two.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Encoded {
@@ -54,8 +57,8 @@ pub(super) fn format1_bytes(shard_count: usize) -> u64 {
     shard_count as u64 * size_of::<Encoded1>() as u64 + 8
 }
 
-/// Encodes a table of format 2.
-pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
+/// Encodes a table, of a filter whose keys age or not.
+pub(super) fn encode(rows: &[Row], ages: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     for Row {
         shard,
@@ -69,7 +72,8 @@ pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
             state.keys_added,
             state.bits_set,
         ];
-        for field in fields.iter().chain(checksums) {
+        let cleared = ages.then_some(&state.cleared);
+        for field in fields.iter().chain(cleared).chain(checksums) {
             bytes.extend(field.to_le_bytes());
         }
     }
@@ -84,21 +88,31 @@ pub(super) struct Table<'a> {
     pub shard_count: usize,
     pub shard_bits: u64,
     pub shard_bytes: usize,
+    /// Whether the filter's keys age.
+    pub ages: bool,
     pub pages: Pages,
     pub path: &'a Path,
 }
 
 impl Table<'_> {
-    /// Decodes and verifies a table of format 2.
+    /// Decodes and verifies a table, from format 2 on.
     pub fn decode(&self) -> Result<Vec<Row>, StoreError> {
         let mut left = self.covered()?;
         let mut rows: Vec<Row> = Vec::new();
         while let Some((encoded, rest)) = left.split_at_checked(size_of::<Encoded>()) {
             let encoded: Encoded = bytemuck::pod_read_unaligned(encoded);
+            let (cleared, rest) = match self.ages {
+                true => match rest.split_first_chunk() {
+                    Some((cleared, rest)) => (u64::from_le_bytes(*cleared), rest),
+                    None => break,
+                },
+                false => (0, rest),
+            };
             let state = ShardState {
                 version: u64::from_le(encoded.version),
                 keys_added: u64::from_le(encoded.keys_added),
                 bits_set: u64::from_le(encoded.bits_set),
+                cleared,
             };
             let shard = u64::from_le(encoded.shard);
             let next = rows.last().map_or(0, |row| row.shard + 1);
@@ -140,6 +154,7 @@ impl Table<'_> {
                 version: u64::from_le(row.version),
                 keys_added: u64::from_le(row.keys_added),
                 bits_set: u64::from_le(row.bits_set),
+                cleared: 0,
             };
             let expected = match state.bits_set {
                 0 => 0,
@@ -181,18 +196,22 @@ impl Table<'_> {
             version,
             keys_added,
             bits_set,
+            cleared,
         } = state;
         let most = self.shard_bits;
-        if keys_added > bits_set || bits_set > most {
+        // A new key has set a bit at least, which may have been forgotten with it.
+        if (keys_added > bits_set && !self.ages) || bits_set > most {
             let what = format!("counts of shard {shard}");
             let expected = format!("at most {most} set bits, and no more keys than those");
             let found = format!("{bits_set} bits, {keys_added} keys");
             return Err(self.damaged(&what, expected, found));
         }
-        if version > MAX_NUMBER {
-            let what = format!("version of shard {shard}");
-            let expected = format!("at most {MAX_NUMBER}");
-            return Err(self.damaged(&what, expected, version.to_string()));
+        for (field, value) in [("version", version), ("epoch", cleared)] {
+            if value > MAX_NUMBER {
+                let what = format!("{field} of shard {shard}");
+                let expected = format!("at most {MAX_NUMBER}");
+                return Err(self.damaged(&what, expected, value.to_string()));
+            }
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! A filter comes back as it was stored, and a damaged one does not come back at all.
 
+mod ages;
+
 use std::{io, sync::Arc, time::SystemTime};
 
 use super::*;
@@ -8,7 +10,7 @@ use crate::{
         hash::{HashFunction, Secret},
         profile::KeyProfile,
         shape::Shape,
-        spec::{Layout, SpecRequest},
+        spec::{Kind, Layout, SpecRequest},
     },
     store::{
         DataDirectory, Disk, FilterId, FilterName, StoreError,
@@ -59,6 +61,7 @@ fn store(
             version: word,
             keys_added: u64::from(word > 0),
             bits_set: u64::from(word.count_ones()) * words.len() as u64,
+            cleared: 0,
         }
     })?;
     let files = files.with(&written);
@@ -122,10 +125,18 @@ fn the_newest_copy_of_each_shard_is_read() {
 
 /// A filter of one small shard, and its file.
 fn victim(key_profile: Option<KeyProfile>) -> (SimulatedDisk, DataDirectory, String, Vec<u8>) {
+    victim_of(Kind::Plain, key_profile)
+}
+
+fn victim_of(
+    kind: Kind,
+    key_profile: Option<KeyProfile>,
+) -> (SimulatedDisk, DataDirectory, String, Vec<u8>) {
     let disk = SimulatedDisk::default();
     let directory = directory(&disk);
     let mut header = header(&directory, Layout::Blocked, 1024);
     header.spec.key_profile = key_profile;
+    header.spec.kind = kind;
     let files = store(&directory, &header, &SnapshotFiles::default(), &[0], 1).unwrap();
     let number = files.numbers().next().unwrap();
     let file = names::snapshot(&header.name, number);
@@ -152,13 +163,17 @@ fn refusal(directory: &DataDirectory, file: &str, what: &str) -> String {
 /// noticed and the error names the file.
 #[test]
 fn damage_anywhere_is_noticed() {
-    for key_profile in [None, profile()] {
-        damage_is_noticed(key_profile);
+    for (kind, key_profile) in [
+        (Kind::Plain, None),
+        (Kind::Plain, profile()),
+        (ages::kind(), None),
+    ] {
+        damage_is_noticed(kind, key_profile);
     }
 }
 
-fn damage_is_noticed(key_profile: Option<KeyProfile>) {
-    let (disk, directory, file, good) = victim(key_profile);
+fn damage_is_noticed(kind: Kind, key_profile: Option<KeyProfile>) {
+    let (disk, directory, file, good) = victim_of(kind, key_profile);
     let refused = |bytes: &[u8], what: &str| {
         disk.put(&file, bytes);
         refusal(&directory, &file, what);
@@ -194,7 +209,7 @@ fn well_formed_nonsense_is_refused_by_name() {
     // Offsets are those of docs/format.md.
     let table = 384 + 128;
     let cases: &[(usize, &[u8], &str)] = &[
-        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 3"),
+        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 4"),
         (16, &much.to_le_bytes(), "expected 18446744073709551615"),
         (24, &much.to_le_bytes(), "version: expected at most"),
         (48, &0_u64.to_le_bytes(), "capacity: expected at least 1"),
@@ -351,10 +366,10 @@ fn another_profile_in_one_of_the_files_is_refused() {
 #[test]
 fn a_newer_format_is_named() {
     let (disk, directory, file, mut bytes) = victim(None);
-    bytes[8..12].copy_from_slice(&4_u32.to_le_bytes());
+    bytes[8..12].copy_from_slice(&5_u32.to_le_bytes());
     disk.put(&file, &bytes);
     let error = read(&directory, "urls").unwrap_err();
-    error.assert_is_of_newer_format(&disk.path().join(&file), 3);
+    error.assert_is_of_newer_format(&disk.path().join(&file), 4);
 }
 
 /// Files, and pages in them, that are whole but belong elsewhere.

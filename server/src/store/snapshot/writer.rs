@@ -8,7 +8,7 @@ use super::{
     table::{self, Row},
 };
 use crate::{
-    filter::shape::Shape,
+    filter::{shape::Shape, spec::Kind},
     planted::Bug,
     store::{DataDirectory, DiskFile, StoreError, names},
 };
@@ -116,7 +116,7 @@ fn write(
         }
     }
 
-    let table = table::encode(&rows);
+    let table = table::encode(&rows, matches!(header.spec.kind, Kind::Aging(_)));
     let bytes = at + table.len() as u64;
     file.write_all_at(&table, at)?;
     if !extension.is_empty() {

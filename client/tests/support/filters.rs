@@ -1,0 +1,147 @@
+//! The calls for filters.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use seenset_client::v1::{self, filter_service_server::FilterService};
+use tonic::{Request, Response, Status};
+
+use super::Fake;
+
+/// Pages, and names: what a filter is, the real server is asked about.
+#[tonic::async_trait]
+impl FilterService for Fake {
+    /// Three pages, of two filters, none, and one.
+    async fn list_filters(
+        &self,
+        request: Request<v1::ListFiltersRequest>,
+    ) -> Result<Response<v1::ListFiltersResponse>, Status> {
+        let token = request.into_inner().page_token;
+        self.0.run(&[], || ()).await?;
+        let (names, next): (&[_], _) = match token.as_str() {
+            "" => (&["a", "b"], "second"),
+            "second" => (&[], "third"),
+            "third" => (&["c"], ""),
+            _ => return Err(Status::invalid_argument("page_token")),
+        };
+        let filters = names.iter().map(|&name| filter(name.to_owned()));
+        Ok(Response::new(v1::ListFiltersResponse {
+            filters: filters.collect(),
+            next_page_token: next.to_owned(),
+        }))
+    }
+
+    async fn create_filter(
+        &self,
+        request: Request<v1::CreateFilterRequest>,
+    ) -> Result<Response<v1::CreateFilterResponse>, Status> {
+        let name = request.into_inner().name;
+        self.0.filters.lock().unwrap().insert(name.clone());
+        Ok(Response::new(v1::CreateFilterResponse {
+            filter: Some(filter(name)),
+        }))
+    }
+
+    async fn get_filter(
+        &self,
+        request: Request<v1::GetFilterRequest>,
+    ) -> Result<Response<v1::GetFilterResponse>, Status> {
+        let name = request.into_inner().name;
+        if !self.0.filters.lock().unwrap().contains(&name) {
+            return Err(Status::not_found(format!("no filter {name}")));
+        }
+        Ok(Response::new(v1::GetFilterResponse {
+            filter: Some(filter(name)),
+        }))
+    }
+
+    async fn delete_filter(
+        &self,
+        request: Request<v1::DeleteFilterRequest>,
+    ) -> Result<Response<v1::DeleteFilterResponse>, Status> {
+        if self.0.keep_filters.load(SeqCst) {
+            return Err(Status::internal("the disk is read-only"));
+        }
+        let name = request.into_inner().name;
+        self.0.filters.lock().unwrap().remove(&name);
+        Ok(Response::new(v1::DeleteFilterResponse {}))
+    }
+
+    async fn rename_filter(
+        &self,
+        request: Request<v1::RenameFilterRequest>,
+    ) -> Result<Response<v1::RenameFilterResponse>, Status> {
+        let v1::RenameFilterRequest { name, new_name } = request.into_inner();
+        let mut filters = self.0.filters.lock().unwrap();
+        if !filters.remove(&name) {
+            return Err(Status::not_found(format!("no filter {name}")));
+        }
+        filters.insert(new_name.clone());
+        Ok(Response::new(v1::RenameFilterResponse {
+            filter: Some(filter(new_name)),
+        }))
+    }
+
+    async fn copy_filter(
+        &self,
+        request: Request<v1::CopyFilterRequest>,
+    ) -> Result<Response<v1::CopyFilterResponse>, Status> {
+        let v1::CopyFilterRequest { name, new_name } = request.into_inner();
+        let mut seen = self.0.seen.lock().unwrap();
+        let keys = seen.keys().filter(|(filter, _)| *filter == name);
+        let copies = keys.map(|(_, key)| ((new_name.clone(), key.clone()), String::new()));
+        let copies: Vec<_> = copies.collect();
+        seen.extend(copies);
+        self.0.filters.lock().unwrap().insert(new_name.clone());
+        Ok(Response::new(v1::CopyFilterResponse {
+            filter: Some(filter(new_name)),
+        }))
+    }
+
+    async fn merge_filters(
+        &self,
+        request: Request<v1::MergeFiltersRequest>,
+    ) -> Result<Response<v1::MergeFiltersResponse>, Status> {
+        let v1::MergeFiltersRequest { source, target } = request.into_inner();
+        let mut seen = self.0.seen.lock().unwrap();
+        let keys = seen.keys().filter(|(filter, _)| *filter == source);
+        let keys: Vec<String> = keys.map(|(_, key)| key.clone()).collect();
+        for key in keys {
+            seen.entry((target.clone(), key)).or_default();
+        }
+        Ok(Response::new(v1::MergeFiltersResponse {
+            filter: Some(filter(target)),
+        }))
+    }
+
+    async fn reset_filter(
+        &self,
+        request: Request<v1::ResetFilterRequest>,
+    ) -> Result<Response<v1::ResetFilterResponse>, Status> {
+        let name = request.into_inner().name;
+        let mut seen = self.0.seen.lock().unwrap();
+        seen.retain(|(filter, _), _| *filter != name);
+        Ok(Response::new(v1::ResetFilterResponse {
+            filter: Some(filter(name)),
+        }))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<v1::ExplainRequest>,
+    ) -> Result<Response<v1::ExplainResponse>, Status> {
+        let v1::ExplainRequest { filter, key } = request.into_inner();
+        let keys = [key];
+        let seen = self.0.run(&keys, || self.0.query(&filter, &keys)).await?;
+        Ok(Response::new(v1::ExplainResponse {
+            seen: seen.first().copied(),
+            ..v1::ExplainResponse::default()
+        }))
+    }
+}
+
+fn filter(name: String) -> v1::Filter {
+    v1::Filter {
+        name,
+        ..v1::Filter::default()
+    }
+}

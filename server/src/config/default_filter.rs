@@ -1,0 +1,53 @@
+//! The settings of the filter that the first start makes.
+
+use super::Config;
+use crate::filter::{
+    profile::KeyProfile,
+    spec::{Aging, Kind, KindName, SpecError, SpecRequest},
+};
+
+/// The rate of the default filter where neither a rate nor bits were asked for.
+pub(super) const FALSE_POSITIVE_RATE: f64 = 0.001;
+
+impl Config {
+    /// The spec of the filter named `default`.
+    ///
+    /// # Errors
+    ///
+    /// [`SpecError`], if it can have no such key profile, or no such kind.
+    pub fn default_filter(&self) -> Result<SpecRequest, SpecError> {
+        let rate = match self.bit_count {
+            None => self.false_positive_rate.or(Some(FALSE_POSITIVE_RATE)),
+            Some(_) => self.false_positive_rate,
+        };
+        let (sort, names) = (self.sort_query, &self.drop_parameter);
+        // Options without a profile are refused as those of one without a name.
+        let has_profile = self.key_profile.is_some() || sort || !names.is_empty();
+        let profile = self.key_profile.as_deref().unwrap_or_default();
+        let profile = has_profile.then(|| KeyProfile::new(profile, sort, names));
+        Ok(SpecRequest {
+            capacity: self.capacity,
+            false_positive_rate: rate,
+            bit_count: self.bit_count,
+            hash_count: self.hash_count,
+            layout: self.layout,
+            hash_function: self.hash_function,
+            key_profile: profile.transpose()?,
+            kind: self.kind()?,
+        })
+    }
+
+    fn kind(&self) -> Result<Kind, SpecError> {
+        let ages = self.max_age.is_some() || self.slices.is_some() || self.refresh;
+        match self.kind {
+            KindName::Aging => Ok(Kind::Aging(Aging {
+                max_age: self.max_age.map(super::Period::get).unwrap_or_default(),
+                slices: self.slices.unwrap_or(Aging::DEFAULT_SLICES),
+                refresh: self.refresh,
+            })),
+            kind if ages => Err(SpecError::AgesOfKind { kind }),
+            KindName::Plain => Ok(Kind::Plain),
+            KindName::Counting => Ok(Kind::Counting),
+        }
+    }
+}

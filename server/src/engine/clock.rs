@@ -1,0 +1,92 @@
+//! The clock of the filters whose keys age.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+/// Tells the time since 1970. Cheap to clone; clones are the same clock.
+///
+/// It asks the system what time it is once, when it is made, and counts on from there: that the
+/// system's clock is set, forward or back, is of no account until the next start.
+#[derive(Debug, Clone)]
+pub struct Clock(Source);
+
+#[derive(Debug, Clone)]
+enum Source {
+    System { begun: Instant, time: Duration },
+    Hand(Hand),
+}
+
+/// What a clock is moved with that does not go by itself.
+#[derive(Debug, Clone, Default)]
+pub struct Hand(Arc<AtomicU64>);
+
+impl Hand {
+    /// Sets the clock, forward or back, to a time since 1970.
+    pub fn set(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.0.store(nanos, Ordering::Release);
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, time: Duration) {
+        self.set(self.time() + time);
+    }
+
+    /// What the clock tells.
+    pub fn time(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Acquire))
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Self(Source::System {
+            begun: Instant::now(),
+            time: time.unwrap_or_default(),
+        })
+    }
+}
+
+impl Clock {
+    /// A clock that is moved by hand, and begins with 1970.
+    pub fn by_hand() -> (Self, Hand) {
+        let hand = Hand::default();
+        (Self(Source::Hand(hand.clone())), hand)
+    }
+
+    /// What time it is, since 1970.
+    pub fn now(&self) -> Duration {
+        match &self.0 {
+            Source::System { begun, time } => *time + begun.elapsed(),
+            Source::Hand(hand) => hand.time(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_tells_the_time() {
+        let clock = Clock::default();
+        let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let (before, told) = (now().unwrap(), clock.now());
+        assert!(told.abs_diff(before) < Duration::from_secs(60));
+        assert!(clock.now() >= told);
+
+        let (clock, hand) = Clock::by_hand();
+        assert_eq!(clock.now(), Duration::ZERO);
+        hand.set(Duration::from_secs(9));
+        hand.advance(Duration::from_secs(1));
+        assert_eq!(clock.now(), Duration::from_secs(10));
+        hand.set(Duration::from_secs(2));
+        assert_eq!(clock.clone().now(), Duration::from_secs(2));
+    }
+}

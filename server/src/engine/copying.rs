@@ -1,0 +1,88 @@
+//! Filters that are copied.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{
+    Engine, EngineError, FilterStatus, Inner, background, filter_name,
+    filters::{Naming, given_name},
+};
+use crate::store::{FilterId, FilterName};
+
+/// That a name is for a filter which is being made. Until this is dropped no other gets it.
+#[derive(Debug)]
+struct Promise {
+    inner: Arc<Inner>,
+    name: FilterName,
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        self.inner.promised.lock().remove(&self.name);
+    }
+}
+
+/// The names of filters that are being made, for longer than anybody has the right to names.
+pub(super) type Promised = parking_lot::Mutex<BTreeSet<FilterName>>;
+
+impl Engine {
+    /// Makes a filter of the same spec, secret and content as another, which goes on meanwhile, and
+    /// tells how it is. It has all that was acknowledged before the call began. The requests
+    /// that the other one remembers are not remembered of it. An empty name is `default`, an empty
+    /// new one is not.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::UnknownFilter`], [`EngineError::NameTaken`], [`EngineError::OverBudget`] or
+    /// another [`EngineError`]; there is then no copy. [`EngineError::NotDurable`]: there may be
+    /// one after a crash.
+    pub async fn copy_filter(
+        &self,
+        name: &str,
+        new_name: &str,
+    ) -> Result<FilterStatus, EngineError> {
+        self.inner.check_recovered()?;
+        let name = filter_name("name", name)?;
+        let new_name = given_name("new_name", new_name)?;
+        let source = self.filter_named(name)?;
+        let promise = {
+            let naming = self.naming().await;
+            self.promise(&naming, new_name.clone())?
+        };
+        let inner = self.inner.clone();
+        let copy = move || {
+            let id = FilterId(inner.directory.new_number());
+            let (gate, journal) = (&inner.gate, inner.journal.get());
+            let copied = source.copy(id, new_name, &inner.budget, gate, journal)?;
+            Ok(Arc::new(copied))
+        };
+        let copy = background::run("copy", copy).await?;
+        let turn = copy.turn().await;
+        let store = move || {
+            let inner = &promise.inner;
+            copy.store(&inner.directory, &inner.gate, turn)?;
+            inner.registry.insert(copy.clone());
+            Ok(copy.status())
+        };
+        background::run("copy", store).await
+    }
+
+    /// Keeps a name for a filter that is being made.
+    fn promise(&self, _naming: &Naming, name: FilterName) -> Result<Promise, EngineError> {
+        self.inner.check_free(&name)?;
+        self.inner.promised.lock().insert(name.clone());
+        let inner = self.inner.clone();
+        Ok(Promise { inner, name })
+    }
+}
+
+impl Inner {
+    /// Lets a name through that no filter has nor is about to have. To be asked by whoever has the
+    /// right to names.
+    pub(super) fn check_free(&self, name: &FilterName) -> Result<(), EngineError> {
+        let is_promised = self.promised.lock().contains(name);
+        if is_promised || self.registry.get(name).is_some() {
+            return Err(EngineError::NameTaken { name: name.clone() });
+        }
+        Ok(())
+    }
+}

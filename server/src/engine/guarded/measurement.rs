@@ -1,0 +1,111 @@
+//! The false-positive rate of a filter as it is, measured with its canaries.
+//!
+//! One at a time measures a filter: whoever has its [`MeasuringTurn`], which is waited for
+//! without a thread. Those that have asked before a measurement was begun share it, and so does
+//! everybody as long as the filter has not changed: however often it is asked for, measuring a
+//! filter takes no more than one core.
+
+use std::{sync::Arc, time::Instant};
+
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use super::{FilterStatus, GuardedFilter, shards::Shard};
+use crate::filter::canary::{Canary, Measurement};
+
+/// The canaries that are looked up at once. No lock is held for longer than by a batch of so
+/// many keys, which is a light one.
+const AT_ONCE: u64 = 2048;
+
+/// What was measured last.
+pub(super) type LastMeasurement = Arc<Mutex<Option<Measured>>>;
+
+/// A measurement, and what was measured.
+#[derive(Debug)]
+pub(super) struct Measured {
+    begun: Instant,
+    of: State,
+    measurement: Measurement,
+}
+
+/// What differs when anything has changed in between. The version alone does not: it has come
+/// before the last bits of a batch. Nor do the bits: some may have been removed for others.
+#[derive(Debug, PartialEq)]
+struct State {
+    version: u64,
+    fill_ratio: f64,
+}
+
+/// The right to measure a filter.
+#[derive(Debug)]
+pub struct MeasuringTurn {
+    last: OwnedMutexGuard<Option<Measured>>,
+    /// When the turn was asked for.
+    asked: Instant,
+}
+
+impl GuardedFilter {
+    /// Waits for the turn to measure the filter.
+    pub async fn measuring_turn(&self) -> MeasuringTurn {
+        let asked = Instant::now();
+        let last = self.last_measurement.clone().lock_owned().await;
+        MeasuringTurn { last, asked }
+    }
+
+    /// [`Self::status`] with the measured rate. Takes as long as some heavy batches, and the turn
+    /// ends with it.
+    pub fn measured_status(&self, mut turn: MeasuringTurn) -> FilterStatus {
+        let status = self.status();
+        let of = State {
+            version: status.version,
+            fill_ratio: status.fill_ratio,
+        };
+        let holds = |last: &&Measured| last.begun >= turn.asked || last.of == of;
+        let measurement = match turn.last.as_ref().filter(holds) {
+            Some(last) => last.measurement,
+            None => {
+                let begun = Instant::now();
+                let measurement = self.measure();
+                *turn.last = Some(Measured {
+                    begun,
+                    of,
+                    measurement,
+                });
+                measurement
+            }
+        };
+        FilterStatus {
+            measured: Some(measurement),
+            ..status
+        }
+    }
+
+    /// Looks all canaries up, which is not counted as queries.
+    fn measure(&self) -> Measurement {
+        let canaries = Canary::count_for(self.spec.false_positive_rate);
+        let mut seen = 0;
+        for first in (0..canaries).step_by(AT_ONCE as usize) {
+            let numbers = first..canaries.min(first + AT_ONCE);
+            let keys: Vec<Canary> = numbers.map(Canary::new).collect();
+            let mut places = Vec::with_capacity(keys.len());
+            self.hasher
+                .hash_each(keys.iter().map(AsRef::as_ref), |_, hash| {
+                    places.push(self.place(hash));
+                });
+            self.visit_places(places, |stripe, first_shard, keys| {
+                let shards = stripe.read();
+                // Memory that no key has fallen into is left untouched.
+                let is_used = |&(_, hash): &(usize, _)| {
+                    let shard = shards.get(self.shape.shard(hash) - first_shard);
+                    shard.is_some_and(|shard| shard.state.bits_set > 0)
+                };
+                let keys = keys.filter(is_used);
+                let tell = |_, _: &Shard, there| seen += u64::from(there);
+                match &self.aging {
+                    None => self.shape.contains_each(&shards, first_shard, keys, tell),
+                    Some(aging) => self.are_there(aging, &shards, first_shard, keys, None, tell),
+                }
+            });
+        }
+        Measurement { canaries, seen }
+    }
+}

@@ -1,0 +1,90 @@
+//! The name of a filter, which it may change.
+//!
+//! Calls, the log and the requests that are remembered know a filter by its id. So a call that has
+//! found it under its old name goes on, and so does what was written of it.
+
+use super::{
+    GuardedFilter,
+    snapshots::{Presence, Turn},
+};
+use crate::{
+    engine::gate::Gate,
+    store::{DataDirectory, FilterName, ShardState, StoreError},
+};
+
+/// The name that a filter has, and the one that it had before.
+#[derive(Debug)]
+pub(super) struct Names {
+    now: FilterName,
+    before: Option<FilterName>,
+}
+
+impl Names {
+    pub fn new(now: FilterName) -> Self {
+        Self { now, before: None }
+    }
+}
+
+impl GuardedFilter {
+    /// The filter's name.
+    pub fn name(&self) -> FilterName {
+        self.names.lock().now.clone()
+    }
+
+    /// Whether the filter had a name before the one that it has.
+    pub fn had_name(&self, name: &FilterName) -> bool {
+        self.names.lock().before.as_ref() == Some(name)
+    }
+
+    /// Notes the name that a restored filter had before.
+    pub(super) fn set_name_before(&mut self, before: Option<FilterName>) {
+        self.names.get_mut().before = before;
+    }
+
+    /// Gives the filter another name, which no other has nor gets meanwhile; `false` if it has
+    /// been deleted. Blocks until that is on stable storage. Writes a snapshot of no shards, which
+    /// tells the name; all of the filter if there is no snapshot that it could go with. `put` is for
+    /// the caller to have the calls find it there, before anybody else gets its turn: they would
+    /// take it for the one of the old name.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`]; the filter then has the name that it had. [`StoreError::InDoubt`]: after a
+    /// crash it may have the other one.
+    pub fn rename(
+        &self,
+        new_name: &FilterName,
+        directory: &DataDirectory,
+        gate: &Gate,
+        mut turn: Turn,
+        put: impl FnOnce(),
+    ) -> Result<bool, StoreError> {
+        let Presence::Present { files, last } = &mut *turn.presence else {
+            return Ok(false);
+        };
+        let mut stored = *self.last_store.lock();
+        // Files of format 1 are known by their names alone.
+        if stored.is_none() || files.has_format1() {
+            self.write(directory, files, self.begin_snapshot(gate), None, None)?;
+            stored = *self.last_store.lock();
+        }
+        let Some(stored) = stored else {
+            return Ok(false);
+        };
+        let name = self.name();
+        let header = self.header(directory.new_number(), new_name.clone(), stored);
+        let written = directory.write_snapshot(&header, &[], |_, _| ShardState::default())?;
+        let renamed = files.with(&written);
+        directory.rename_filter(&name, new_name, &renamed)?;
+        *files = renamed;
+        self.settle_reset();
+        // It has the old name.
+        *last = None;
+        *self.names.lock() = Names {
+            now: new_name.clone(),
+            before: Some(name),
+        };
+        put();
+        Ok(true)
+    }
+}

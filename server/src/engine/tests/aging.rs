@@ -1,0 +1,460 @@
+//! Filters whose keys age: what was added is there for as long as it is to be, and not for longer,
+//! whatever crashes and whichever way the clock goes.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    durability::{key, settings},
+    *,
+};
+use crate::{
+    engine,
+    store::simulated::{Chance, Fault, SimulatedDisk},
+};
+
+const SLICE: Duration = Duration::from_secs(3600);
+const SLICES: u32 = 4;
+
+fn ages(refresh: bool) -> Aging {
+    Aging {
+        max_age: SLICE * SLICES,
+        slices: SLICES,
+        refresh,
+    }
+}
+
+/// So exact that no false positive is to be expected, in few enough blocks that keys share stamps.
+fn exact(refresh: bool) -> SpecRequest {
+    SpecRequest {
+        kind: Kind::Aging(ages(refresh)),
+        ..SpecRequest::new(1000, 1e-12)
+    }
+}
+
+async fn start(disk: &SimulatedDisk, clock: &Clock) -> Result<Engine, EngineError> {
+    let directory = DataDirectory::on(Arc::new(disk.clone()))?;
+    let engine = Engine::with_clock(directory, settings(Durability::Always), clock.clone());
+    engine.recover(None).await?;
+    Ok(engine)
+}
+
+/// A filter named `urls`, and a clock that stands at the beginning of a slice.
+async fn begun(refresh: bool) -> (SimulatedDisk, Engine, Clock, Hand) {
+    let (clock, hand) = Clock::by_hand();
+    hand.set(SLICE * 1000);
+    let disk = SimulatedDisk::default();
+    let engine = start(&disk, &clock).await.unwrap();
+    engine.create_filter("urls", exact(refresh)).await.unwrap();
+    (disk, engine, clock, hand)
+}
+
+fn within(max_age: Duration) -> engine::Call<'static> {
+    engine::Call {
+        max_age: Some(max_age),
+        ..engine::Call::from("urls")
+    }
+}
+
+fn named(request_id: &str) -> engine::Call<'_> {
+    engine::Call {
+        request_id,
+        ..engine::Call::from("urls")
+    }
+}
+
+async fn has(engine: &Engine, key: &str) -> bool {
+    let one = engine.query("urls", key).await.unwrap();
+    let keys = [key, "other"].map(str::to_owned).to_vec();
+    let batch = engine.query_batch("urls", keys).await;
+    assert_eq!(batch.unwrap(), [one, false]);
+    let explained = engine.explain("urls", key).await.unwrap();
+    assert_eq!(explained.seen(), one);
+    one
+}
+
+#[tokio::test]
+async fn a_key_is_forgotten_within_a_slice_behind_its_age() {
+    for part in 0..6 {
+        let (_, engine, _, hand) = begun(false).await;
+        hand.advance(SLICE * part / 6);
+        assert!(!engine.query_and_add("urls", "a").await.unwrap());
+        let added = hand.time();
+        hand.set(added + SLICE * SLICES);
+        assert!(has(&engine, "a").await, "{part}");
+        hand.set(added + SLICE * (SLICES + 1));
+        assert!(!has(&engine, "a").await, "{part}");
+        assert!(!engine.query_and_add("urls", "a").await.unwrap());
+        assert!(has(&engine, "a").await);
+    }
+}
+
+#[tokio::test]
+async fn a_hit_renews_a_key_if_it_is_to() {
+    for refresh in [false, true] {
+        let (_, engine, _, hand) = begun(refresh).await;
+        for key in [
+            "hit",
+            "hit in a batch",
+            "asked",
+            "added",
+            "added in a batch",
+        ] {
+            assert!(!engine.query_and_add("urls", key).await.unwrap());
+        }
+        hand.advance(SLICE * 3);
+        assert!(engine.query_and_add("urls", "hit").await.unwrap());
+        let seen = engine.query_and_add_batch("urls", vec!["hit in a batch"; 2]);
+        assert_eq!(seen.await.unwrap(), [true, true]);
+        assert!(engine.query("urls", "asked").await.unwrap());
+        engine.add("urls", "added").await.unwrap();
+        let keys = vec!["added in a batch"];
+        engine.add_batch("urls", keys).await.unwrap();
+        hand.advance(SLICE * 3);
+        for (key, is_there) in [
+            ("hit", refresh),
+            ("hit in a batch", refresh),
+            ("asked", false),
+            ("added", true),
+            ("added in a batch", true),
+        ] {
+            assert_eq!(
+                has(&engine, key).await,
+                is_there,
+                "{key}, refresh: {refresh}"
+            );
+        }
+        assert_eq!(engine.get_filter("urls").await.unwrap().keys_added, 5);
+    }
+}
+
+#[tokio::test]
+async fn a_shorter_age_may_be_asked_for() {
+    let (_, engine, _, hand) = begun(false).await;
+    for round in 0..2 {
+        assert!(!engine.query_and_add("urls", "a").await.unwrap());
+        hand.advance(SLICE * 2);
+        for (age, seen) in [(1, false), (2, true), (4, true)] {
+            let call = within(SLICE * age);
+            assert_eq!(engine.query(call, "a").await.unwrap(), seen, "{age}");
+            let batch = engine.query_batch(call, vec!["a"]).await.unwrap();
+            assert_eq!(batch, [seen], "{age}");
+        }
+        // A nanosecond more is a slice more.
+        let call = within(SLICE + Duration::from_nanos(1));
+        assert!(engine.query(call, "a").await.unwrap());
+        let call = within(SLICE);
+        let seen = match round {
+            0 => engine.query_and_add(call, "a").await.unwrap(),
+            _ => engine.query_and_add_batch(call, vec!["a"]).await.unwrap() == [true],
+        };
+        assert!(!seen, "it is older than that");
+        assert!(
+            engine.query(call, "a").await.unwrap(),
+            "and is not any more"
+        );
+        hand.advance(SLICE * 10);
+    }
+
+    for (call, says) in [
+        (within(Duration::ZERO), "max_age is 0ns; it must be above 0"),
+        (
+            within(SLICE * 4 + Duration::from_nanos(1)),
+            "at most 14400s",
+        ),
+    ] {
+        let refused = engine.query(call, "a").await.unwrap_err().to_string();
+        assert!(refused.contains(says), "{refused}");
+        let refused = engine.query_and_add_batch(call, vec!["a"]).await;
+        assert!(refused.unwrap_err().to_string().contains(says));
+    }
+    engine.create_filter("plain", small()).await.unwrap();
+    let plain = engine::Call {
+        filter: "plain",
+        ..within(SLICE)
+    };
+    for refused in [
+        engine.query(plain, "a").await.map(|_| ()),
+        engine.query_and_add(plain, "a").await.map(|_| ()),
+        engine.query_batch(plain, vec!["a"]).await.map(|_| ()),
+    ] {
+        assert!(matches!(refused, Err(EngineError::NotAging { .. })));
+    }
+    assert!(!engine.query("plain", "a").await.unwrap());
+}
+
+/// What is too old takes no room, and does not make keys seen that nobody has added.
+#[tokio::test]
+async fn the_memory_is_cleared_of_what_is_too_old() {
+    let (_, engine, _, hand) = begun(false).await;
+    for round in 0..40_u64 {
+        let keys: Vec<String> = (0..100).map(|index| key(round * 100 + index)).collect();
+        engine.add_batch("urls", keys).await.unwrap();
+        let status = engine
+            .filter_named("urls".parse().unwrap())
+            .unwrap()
+            .status();
+        assert_eq!(status.keys_added, (round + 1) * 100);
+        // No more rounds than these have keys that count.
+        let most = 8.0 * 100.0 * f64::from(status.spec.hash_count);
+        assert!(status.fill_ratio <= most / status.spec.bit_count as f64);
+        hand.advance(SLICE * (round % 3) as u32);
+    }
+    hand.advance(SLICE * 5);
+    let filter = engine.filter_named("urls".parse().unwrap()).unwrap();
+    assert!(filter.has_old());
+    tokio::time::timeout(Duration::from_secs(60), async {
+        tokio::select! {
+            () = engine.clear_periodically() => {}
+            () = async {
+                while filter.has_old() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            } => {}
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(engine.get_filter("urls").await.unwrap().fill_ratio, 0.0);
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_does_no_harm() {
+    let (disk, engine, clock, hand) = begun(false).await;
+    let begun = hand.time();
+    engine.add("urls", "a").await.unwrap();
+    engine.store("urls").await.unwrap();
+    hand.advance(SLICE * 2);
+    engine.add("urls", "b").await.unwrap();
+
+    // Back: time stands still until the clock has come there again.
+    hand.set(begun - SLICE * 500);
+    assert!(has(&engine, "a").await && has(&engine, "b").await);
+    engine.add("urls", "c").await.unwrap();
+    hand.set(begun + SLICE * 4);
+    assert!(has(&engine, "a").await && has(&engine, "c").await);
+    hand.set(begun + SLICE * 5);
+    assert!(!has(&engine, "a").await && has(&engine, "c").await);
+
+    // Back over a restart: time goes on from where it was, as fast as the clock does.
+    hand.set(Duration::from_secs(1));
+    let killed = disk.kill();
+    let engine = start(&killed, &clock).await.unwrap();
+    assert!(has(&engine, "b").await && has(&engine, "c").await);
+    engine.add("urls", "d").await.unwrap();
+    engine.store("urls").await.unwrap();
+    hand.advance(SLICE * 4);
+    assert!(has(&engine, "d").await);
+    hand.advance(SLICE);
+    for key in ["b", "c", "d"] {
+        assert!(!has(&engine, key).await, "{key}");
+    }
+
+    // A thousand years forward, and back again.
+    let now = hand.time();
+    hand.advance(SLICE * 24 * 365_000);
+    assert!(!has(&engine, "d").await);
+    engine.add("urls", "e").await.unwrap();
+    assert!(has(&engine, "e").await);
+    hand.set(now);
+    let killed = killed.kill();
+    let engine = start(&killed, &clock).await.unwrap();
+    assert!(has(&engine, "e").await);
+    hand.advance(SLICE * 5);
+    assert!(!has(&engine, "e").await);
+}
+
+/// A copy has the keys with their ages, and when it is merged the younger age stays.
+#[tokio::test]
+async fn copies_and_unions_have_the_ages_of_their_keys() {
+    let (disk, engine, clock, hand) = begun(false).await;
+    // As if the clock had been set back before.
+    hand.advance(SLICE * 100);
+    engine.add("urls", "old").await.unwrap();
+    hand.set(SLICE * 1000);
+    let killed = disk.kill();
+    let engine = start(&killed, &clock).await.unwrap();
+    hand.advance(SLICE * 2);
+    engine.copy_filter("urls", "copy").await.unwrap();
+    let of = |filter, slices| engine::Call {
+        filter,
+        ..within(SLICE * slices)
+    };
+    for (slices, seen) in [(1, false), (2, true)] {
+        let call = of("copy", slices);
+        assert_eq!(engine.query(call, "old").await.unwrap(), seen);
+    }
+    engine.add("urls", "a").await.unwrap();
+    hand.advance(SLICE);
+    for key in ["old", "b"] {
+        engine.add("copy", key).await.unwrap();
+    }
+    hand.advance(SLICE);
+    engine.add("urls", "c").await.unwrap();
+    let merged = engine.merge_filters("copy", "urls").await.unwrap();
+    assert_eq!(merged.keys_added, 3);
+    let killed = killed.kill();
+    for engine in [&engine, &start(&killed, &clock).await.unwrap()] {
+        for (key, age) in [("old", 1), ("a", 2), ("b", 1), ("c", 0)] {
+            for slices in 1..=SLICES {
+                let seen = engine.query(of("urls", slices), key).await.unwrap();
+                assert_eq!(seen, slices >= age, "{key}, {slices}");
+            }
+        }
+        assert!(!engine.query("urls", "d").await.unwrap());
+    }
+    engine.reset_filter("urls").await.unwrap();
+    assert!(!engine.query("urls", "c").await.unwrap());
+    engine.add("urls", "d").await.unwrap();
+    hand.advance(SLICE * 4);
+    assert!(engine.query("urls", "d").await.unwrap());
+    hand.advance(SLICE);
+    assert!(!engine.query("urls", "d").await.unwrap());
+}
+
+/// A request has won what was new to it, and not what it has renewed.
+#[tokio::test]
+async fn a_repeated_request_gets_the_answers_of_the_first_one() {
+    let (disk, engine, clock, hand) = begun(true).await;
+    engine.add("urls", "old").await.unwrap();
+    hand.advance(SLICE * 3);
+    let keys = || vec!["old", "new", "new"];
+    let expected = [true, false, true];
+    for _ in 0..2 {
+        let seen = engine.query_and_add_batch(named("1"), keys()).await;
+        assert_eq!(seen.unwrap(), expected);
+    }
+    assert!(!engine.query_and_add(named("2"), "one").await.unwrap());
+    assert!(!engine.query_and_add(named("2"), "one").await.unwrap());
+    let killed = disk.kill();
+    let engine = start(&killed, &clock).await.unwrap();
+    let seen = engine.query_and_add_batch(named("1"), keys()).await;
+    assert_eq!(seen.unwrap(), expected);
+    assert!(!engine.query_and_add(named("2"), "one").await.unwrap());
+    hand.advance(SLICE * 3);
+    assert!(has(&engine, "old").await, "it was renewed");
+}
+
+/// At which epochs a key may have been added last: one, or one of two where a call was not
+/// answered.
+type Epochs = BTreeMap<u64, [Option<u64>; 2]>;
+
+fn is_there(epoch: Option<u64>, now: u64, slices: u32) -> bool {
+    epoch.is_some_and(|epoch| epoch + u64::from(slices) >= now)
+}
+
+/// Adds keys for as long as the disk lets it, while time passes.
+async fn work(engine: &Engine, hand: &Hand, chance: &mut Chance, all: &mut Epochs, refresh: bool) {
+    for _ in 0..30 {
+        let now = ages(refresh).epoch(hand.time());
+        let slices = 1 + chance.below(SLICES.into()) as u32;
+        let mut batch: Vec<u64> = (0..1 + chance.below(4)).map(|_| chance.below(20)).collect();
+        batch.sort_unstable();
+        batch.dedup();
+        let keys: Vec<String> = batch.iter().map(|&index| key(index)).collect();
+        let adds = chance.one_in(4);
+        let call = within(SLICE * slices);
+        let told = match (adds, &*keys) {
+            (true, _) => engine.add_batch("urls", keys).await.map(|()| None),
+            (false, [key]) => {
+                let seen = engine.query_and_add(call, key).await;
+                seen.map(|seen| Some(vec![seen]))
+            }
+            (false, _) => engine.query_and_add_batch(call, keys).await.map(Some),
+        };
+        for (place, index) in batch.into_iter().enumerate() {
+            let epochs = all.entry(index).or_default();
+            let [before, or] = *epochs;
+            assert_eq!(before, or);
+            let seen = is_there(before, now, slices);
+            let after = match adds || refresh || !seen {
+                true => Some(now),
+                false => before,
+            };
+            *epochs = [if told.is_ok() { after } else { before }, after];
+            if let Ok(Some(told)) = &told {
+                assert_eq!(
+                    told[place], seen,
+                    "{index} of {before:?} at {now}, {slices}"
+                );
+            }
+        }
+        if told.is_err() {
+            return;
+        }
+        if chance.one_in(8) && engine.store("urls").await.is_err() {
+            return;
+        }
+        if chance.one_in(3) {
+            hand.advance(SLICE * chance.below(3) as u32 / 2);
+        }
+    }
+}
+
+/// Some generations of a server, each of which loses its power at some call of the disk, and is
+/// found again after some time: all keys are there that must be, and no others.
+async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
+    let refresh = seed % 2 == 1;
+    let (clock, hand) = Clock::by_hand();
+    hand.set(SLICE * 77 + SLICE / 3);
+    let mut disk = SimulatedDisk::default();
+    let (mut chance, mut all, mut calls) = (Chance::new(seed), Epochs::new(), 0);
+    for (generation, cut) in cuts.iter().enumerate() {
+        let case = format!("seed {seed}, generation {generation}, cut at {cut:?}");
+        let before = disk.calls();
+        if let Some(call) = cut {
+            disk.fail(before + call, 1, Fault::PowerCut);
+        }
+        if let Ok(engine) = start(&disk, &clock).await
+            && engine.create_filter("urls", exact(refresh)).await.is_ok()
+        {
+            work(&engine, &hand, &mut chance, &mut all, refresh).await;
+        }
+        calls = disk.calls() - before;
+        disk = disk.cut(&mut chance);
+        hand.advance(SLICE * chance.below(5) as u32 / 2);
+        let engine = match start(&disk, &clock).await {
+            Ok(engine) => engine,
+            Err(error) => panic!("{case}: {error}"),
+        };
+        if engine.filter_named("urls".parse().unwrap()).is_err() {
+            let knows = |epochs: &[Option<u64>; 2]| epochs[0].is_some();
+            assert!(!all.values().any(knows), "{case}: the filter is gone");
+            continue;
+        }
+        let now = ages(refresh).epoch(hand.time());
+        for (&index, epochs) in &mut all {
+            for slices in 1..=SLICES {
+                let call = within(SLICE * slices);
+                let found = engine.query(call, &key(index)).await.unwrap();
+                // What is found says which it was.
+                let may_be: Vec<_> = epochs
+                    .iter()
+                    .copied()
+                    .filter(|&epoch| is_there(epoch, now, slices) == found)
+                    .collect();
+                match *may_be {
+                    [] => panic!("{case}: {index} of {epochs:?} at {now}, {slices}: {found}"),
+                    [one] => *epochs = [one; 2],
+                    _ => {}
+                }
+            }
+            // Where it does not, it makes no difference any more.
+            epochs[1] = epochs[0];
+        }
+        drop(engine);
+        disk = disk.kill();
+    }
+    calls
+}
+
+#[tokio::test]
+async fn keys_are_there_for_as_long_as_they_are_to_be_after_power_cuts() {
+    for seed in 0..4 {
+        let calls = run(seed, &[None, None, None]).await;
+        assert!(calls > 20, "{calls}");
+        for cut in 0..calls {
+            let cuts = [Some(cut), Some((cut * 7) % calls), Some(calls - cut)];
+            run(seed, &cuts).await;
+        }
+    }
+}

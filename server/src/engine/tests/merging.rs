@@ -1,0 +1,256 @@
+//! Filters that are merged while others write, the power is cut, and the disk fails.
+
+use std::{io, ops::Range};
+
+use futures_util::future::join_all;
+
+use super::{
+    durability::{key, start},
+    *,
+};
+use crate::store::simulated::{Chance, Fault, SimulatedDisk};
+
+fn keys(range: Range<u64>) -> Vec<String> {
+    range.map(key).collect()
+}
+
+/// The filter `urls` with keys 0 to 29, and a copy of it from when it had 10, with 30 to 49 as
+/// well. Some of each are in a snapshot and some in the log.
+async fn filled(disk: &SimulatedDisk) -> Engine {
+    let engine = start(disk, Durability::Always).await.unwrap();
+    let exact = SpecRequest::new(1000, 1e-9);
+    engine.create_filter("urls", exact).await.unwrap();
+    engine.add_batch("urls", keys(0..10)).await.unwrap();
+    engine.copy_filter("urls", "copy").await.unwrap();
+    for (name, range) in [("urls", 10..20), ("copy", 30..40)] {
+        engine.add_batch(name, keys(range)).await.unwrap();
+        engine.store(name).await.unwrap();
+    }
+    for (name, range) in [("urls", 20..30), ("copy", 40..50)] {
+        engine.add_batch(name, keys(range)).await.unwrap();
+    }
+    engine
+}
+
+/// How many of some keys are seen.
+async fn seen(engine: &Engine, filter: &str, range: Range<u64>) -> usize {
+    let mut count = 0;
+    for keys in keys(range).chunks(1000) {
+        let seen = engine.query_batch(filter, keys.to_vec()).await;
+        count += seen.unwrap().iter().filter(|&&seen| seen).count();
+    }
+    count
+}
+
+/// What anybody has been told before a crash is so after it, also while a merge is not done: a key
+/// that is found in what is being merged, or needs not be added for that reason, is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_power_cut_at_any_call_takes_nothing_that_was_told() {
+    let mut chance = Chance::new(1);
+    let (mut whole, mut nothing) = (0, 0);
+    for call in 0.. {
+        let disk = SimulatedDisk::default();
+        let engine = filled(&disk).await;
+        let before = disk.calls();
+        disk.fail(before + call, 1, Fault::PowerCut);
+        let merge = {
+            let engine = engine.clone();
+            tokio::spawn(async move { engine.merge_filters("copy", "urls").await })
+        };
+        // All the while keys of the other one are asked for and added here.
+        let mut told = Vec::new();
+        for index in (30..50).cycle() {
+            if engine.query("urls", &key(index)).await.unwrap_or(false) {
+                told.push(index);
+            }
+            if index % 7 == 0 && engine.add("urls", &key(index)).await.is_ok() {
+                told.push(index);
+            }
+            if merge.is_finished() {
+                break;
+            }
+        }
+        let merged = merge.await.unwrap();
+        let used = disk.calls() - before;
+        drop(engine);
+        for cut in 0..8 {
+            let found = match cut % 2 {
+                0 => disk.cut(&mut chance),
+                _ => disk.kill().cut(&mut chance),
+            };
+            let case = format!("call {call}, cut {cut}");
+            let engine = start(&found, Durability::Always).await.unwrap();
+            assert_eq!(seen(&engine, "urls", 0..30).await, 30, "{case}");
+            assert_eq!(seen(&engine, "copy", 30..50).await, 20, "{case}");
+            assert_eq!(seen(&engine, "copy", 10..30).await, 0, "{case}");
+            for &index in &told {
+                let seen = engine.query("urls", &key(index)).await.unwrap();
+                assert!(seen, "{case}: {index} of {told:?}");
+            }
+            let taken = seen(&engine, "urls", 30..50).await;
+            assert!(merged.is_err() || taken == 20, "{case}: {taken}");
+            whole += u64::from(merged.is_err() && taken == 20);
+            nothing += u64::from(taken == 0);
+            engine.merge_filters("copy", "urls").await.unwrap();
+            assert_eq!(seen(&engine, "urls", 0..50).await, 50, "{case}");
+        }
+        // How many calls the writers make differs.
+        if merged.is_ok() && used < call {
+            break;
+        }
+    }
+    assert!(whole > 0 && nothing > 0, "{whole} whole, {nothing} nothing");
+}
+
+#[tokio::test]
+async fn a_disk_that_fails_leaves_what_can_be_merged_again() {
+    let mut refused = 0;
+    for call in 0.. {
+        let disk = SimulatedDisk::default();
+        let engine = filled(&disk).await;
+        let before = disk.calls();
+        disk.fail(before + call, 1, Fault::Error(io::ErrorKind::Other));
+        let merged = engine.merge_filters("copy", "urls").await;
+        let used = disk.calls() - before;
+        disk.heal();
+        refused += u64::from(merged.is_err());
+        engine.add("urls", &key(60)).await.unwrap();
+        engine.store("urls").await.unwrap();
+        let found = start(&disk.kill(), Durability::Always).await.unwrap();
+        assert_eq!(seen(&found, "urls", 0..30).await, 30, "call {call}");
+        assert!(found.query("urls", &key(60)).await.unwrap());
+        if merged.is_ok() {
+            assert_eq!(seen(&found, "urls", 30..50).await, 20, "call {call}");
+        }
+        for engine in [&found, &engine] {
+            engine.merge_filters("copy", "urls").await.unwrap();
+            assert_eq!(seen(engine, "urls", 0..50).await, 50, "call {call}");
+        }
+        if used <= call {
+            break;
+        }
+    }
+    assert!(refused > 5, "{refused}");
+}
+
+#[tokio::test]
+async fn a_union_has_the_keys_of_both_and_they_are_counted_once() {
+    for layout in Layout::ALL {
+        let disk = SimulatedDisk::default();
+        let engine = start(&disk, Durability::Always).await.unwrap();
+        let spec = SpecRequest {
+            layout,
+            ..SpecRequest::new(3000, 0.001)
+        };
+        engine.create_filter("urls", spec).await.unwrap();
+        engine.copy_filter("urls", "copy").await.unwrap();
+        for first in [0, 500, 1000] {
+            engine
+                .add_batch("urls", keys(first..first + 500))
+                .await
+                .unwrap();
+            let copied = keys(first + 1000..first + 1500);
+            engine.add_batch("copy", copied).await.unwrap();
+        }
+        let before = engine.get_filter("urls").await.unwrap();
+        let merged = engine.merge_filters("copy", "urls").await.unwrap();
+        let expected = 2500.0;
+        let error = (merged.keys_added as f64 - expected).abs() / expected;
+        assert!(error < 0.02, "{layout}: {} keys", merged.keys_added);
+        assert_eq!(merged.version, before.version + 1);
+        assert_eq!(merged.last_store.unwrap().version, merged.version);
+        assert_eq!(seen(&engine, "urls", 0..2500).await, 2500);
+        // Again it changes nothing, and a start knows as much of it.
+        let again = engine.merge_filters("copy", "urls").await.unwrap();
+        assert_eq!(again.keys_added, merged.keys_added);
+        assert_eq!(again.fill_ratio, merged.fill_ratio);
+        let found = start(&disk.kill(), Durability::Always).await.unwrap();
+        let found = found.get_filter("urls").await.unwrap();
+        assert_eq!(found.keys_added, merged.keys_added);
+        assert_eq!(found.fill_ratio, merged.fill_ratio);
+        assert_eq!(found.version, again.version);
+    }
+}
+
+/// A merge that goes on has nobody wait, and what is added meanwhile stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_go_on_while_filters_are_merged() {
+    let disk = SimulatedDisk::default();
+    let engine = start(&disk, INTERVAL).await.unwrap();
+    let spec = SpecRequest::new(2_000_000, 1e-9);
+    engine.create_filter("a", spec).await.unwrap();
+    engine.copy_filter("a", "b").await.unwrap();
+    engine.add_batch("a", keys(0..1000)).await.unwrap();
+    engine.add_batch("b", keys(1000..2000)).await.unwrap();
+    let writers = (0..4_u64).map(|writer| {
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            let name = ["a", "b"][writer as usize % 2];
+            for round in 0..50 {
+                let first = 2000 + (writer * 50 + round) * 10;
+                let added = engine.add_batch(name, keys(first..first + 10)).await;
+                added.unwrap();
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    // In both directions at once, and each is stored meanwhile.
+    let (first, second, stored) = tokio::join!(
+        engine.merge_filters("a", "b"),
+        engine.merge_filters("b", "a"),
+        engine.store(""),
+    );
+    first.unwrap();
+    second.unwrap();
+    stored.unwrap();
+    join_all(writers).await;
+    let engines = [start(&disk.kill(), INTERVAL).await.unwrap(), engine];
+    for engine in engines {
+        for name in ["a", "b"] {
+            assert_eq!(seen(&engine, name, 0..2000).await, 2000, "{name}");
+        }
+        for writer in 0..4 {
+            let first = 2000 + writer * 500;
+            let name = ["a", "b"][writer as usize % 2];
+            assert_eq!(seen(&engine, name, first..first + 500).await, 500);
+        }
+    }
+}
+
+#[tokio::test]
+async fn filters_that_are_no_copies_of_plain_ones_are_not_merged() {
+    let disk = SimulatedDisk::default();
+    let engine = start(&disk, Durability::Always).await.unwrap();
+    let counting = SpecRequest {
+        kind: Kind::Counting,
+        ..small()
+    };
+    for (name, spec) in [
+        ("urls", small()),
+        ("same", small()),
+        ("larger", SpecRequest::new(2000, 0.01)),
+        ("counted", counting),
+    ] {
+        engine.create_filter(name, spec).await.unwrap();
+        engine.add(name, name).await.unwrap();
+    }
+    engine.copy_filter("counted", "copy").await.unwrap();
+    for (source, target, words) in [
+        ("same", "urls", "differ in secret,"),
+        ("larger", "urls", "capacity, bit_count, secret,"),
+        ("counted", "urls", "kind, secret,"),
+        ("copy", "counted", "they count their keys"),
+    ] {
+        let before = engine.get_filter(target).await.unwrap();
+        let error = engine.merge_filters(source, target).await.unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(matches!(error, EngineError::NotMergeable { .. }));
+        let after = engine.get_filter(target).await.unwrap();
+        assert_eq!(after.version, before.version);
+    }
+    // What was reset has its secret still.
+    engine.copy_filter("urls", "empty").await.unwrap();
+    engine.reset_filter("empty").await.unwrap();
+    engine.merge_filters("urls", "empty").await.unwrap();
+    assert!(engine.query("empty", "urls").await.unwrap());
+}

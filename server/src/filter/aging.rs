@@ -1,0 +1,446 @@
+//! Stamps in the place of bits, so that keys are forgotten after a time.
+//!
+//! Time is cut into slices, which are counted: the number of one is an epoch. A key that is added
+//! stamps its bits with the epoch of that moment, and it is there for as long as none of its stamps
+//! is too old. Another key may stamp the same bit later, never earlier: so a key is never forgotten
+//! before its time. At every moment the bits with a stamp that counts are those of a plain filter
+//! with the keys that were added since, in whichever slices, and so are its rates. (In a ring of
+//! filters, one for each slice, each has to be large enough for all keys, should they come within
+//! one slice.)
+//!
+//! A stamp is a [cell](crate::cells) of four bits: 0 for none, or 1 to 15 for an epoch, in turn. What
+//! is too old has to be cleared before the turn comes round: see [`Window`].
+
+use fearless_simd::{Simd, SimdBase, SimdMask};
+
+use crate::{
+    blocked::LANES,
+    cells::{self, CELL_BITS, Cells, Picked, Values, places},
+    hash::KeyHash,
+};
+
+/// The stamps that differ.
+const STAMPS: u64 = (1 << CELL_BITS) - 1;
+
+/// The most slices that keys can be remembered for: beside these, the slice under way has a stamp,
+/// and so has one that is cleared meanwhile.
+pub const MAX_SLICES: u32 = STAMPS as u32 - 2;
+
+/// The epochs of the stamps in a piece of memory.
+///
+/// Cleared at one epoch, it holds none that is older than `slices` before that; and as long as it
+/// is [fit](Self::is_fit) for it, none younger than the spare stamps allow behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// When it was cleared.
+    pub cleared: u64,
+    /// The epoch of now, no less than that of any stamp.
+    pub now: u64,
+    /// For how many slices keys are remembered, 1 to [`MAX_SLICES`].
+    pub slices: u32,
+}
+
+impl Window {
+    /// Whether stamps of now can be told from all others. If not, what is too old must be
+    /// [cleared](Self::clear) first.
+    #[inline]
+    pub fn is_fit(&self) -> bool {
+        self.now <= self.last()
+    }
+
+    /// The last epoch that stamps may be of.
+    fn last(&self) -> u64 {
+        let spare = STAMPS - 1 - u64::from(self.slices);
+        self.cleared.saturating_add(spare)
+    }
+
+    /// The stamps of epochs that began at most so many slices before now.
+    pub fn since(&self, slices: u32) -> Values {
+        let slices = slices.min(self.slices);
+        self.stamps(self.now.saturating_sub(slices.into()), self.now)
+    }
+
+    /// The stamps of some epochs, as far as there are any.
+    fn stamps(&self, first: u64, last: u64) -> Values {
+        let oldest = self.cleared.saturating_sub(self.slices.into());
+        let (first, last) = (first.max(oldest), last.min(self.last()));
+        if last < first {
+            return Values::default();
+        }
+        // As many as these, one after the other, turned to where the first one is.
+        let (run, turn) = ((1 << (last - first + 1)) - 1, first % STAMPS);
+        let all = (1 << STAMPS) - 1;
+        Values(((run << turn | run >> (STAMPS - turn)) & all) << 1)
+    }
+
+    /// How keys are stamped that are added at an epoch, which is no later than now; one that is too
+    /// old is taken for the oldest that is not. To be asked of what is [fit](Self::is_fit).
+    /// `since` says what is there: as [`Self::since`].
+    pub fn stamping(&self, epoch: u64, since: u32) -> Stamping {
+        let epoch = epoch.max(self.now.saturating_sub(self.slices.into()));
+        let there = self.since(since);
+        let younger = match epoch < self.now {
+            true => self.stamps(epoch + 1, self.now),
+            false => Values::default(),
+        };
+        let stamp = stamp(epoch);
+        Stamping {
+            there,
+            older: Values(!(younger.0 | 1 << stamp)),
+            stamp,
+        }
+    }
+
+    /// Clears what is too old now, and returns how many bits have a stamp.
+    pub fn clear(&mut self, words: &mut [u64]) -> u64 {
+        let kept = self.since(self.slices);
+        let all = self.stamps(0, self.now);
+        let old: Vec<u64> = (1..=STAMPS)
+            .filter(|&stamp| all.has(stamp) && !kept.has(stamp))
+            .collect();
+        self.cleared = self.now;
+        if kept == Values::default() {
+            words.fill(0);
+            return 0;
+        }
+        words.iter_mut().for_each(|word| cells::clear(word, &old));
+        cells::above_zero(words)
+    }
+}
+
+/// The stamp of an epoch.
+fn stamp(epoch: u64) -> u64 {
+    epoch % STAMPS + 1
+}
+
+/// Gives each bit the younger of its stamp and that in other words, of which there are as many, and
+/// tells how many had none. All have been cleared at an epoch, and none is younger.
+pub fn unite(words: &mut [u64], others: &[u64], epoch: u64) -> u64 {
+    let age = |stamp_of_bit: u64| (stamp(epoch) + STAMPS - stamp_of_bit) % STAMPS;
+    let mut added = 0;
+    for (word, other) in words.iter_mut().zip(others) {
+        if *other == 0 || other == word {
+            continue;
+        }
+        for shift in (0..64).step_by(CELL_BITS as usize) {
+            let [own, other] = [*word, *other].map(|word| word >> shift & STAMPS);
+            let takes = other > 0 && (own == 0 || age(other) < age(own));
+            if takes {
+                *word ^= (own ^ other) << shift;
+                added += u64::from(own == 0);
+            }
+        }
+    }
+    added
+}
+
+/// How a key is stamped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamping {
+    /// The stamps of keys that are there.
+    there: Values,
+    /// The stamps that are replaced, none at all among them.
+    older: Values,
+    stamp: u64,
+}
+
+/// What adding a key did to its stamps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// Whether it was not there before.
+    pub is_new: bool,
+    /// How many bits had no stamp.
+    pub bits: u32,
+}
+
+/// Whether all bits of a key have one of these stamps. `hash_count` is 1 to 64, here and below.
+#[inline(always)]
+pub fn contains<S: Simd>(
+    simd: S,
+    cells: &Cells,
+    hash: KeyHash,
+    hash_count: u32,
+    there: Values,
+) -> bool {
+    if hash_count > LANES as u32 {
+        return places(hash, hash_count).all(|place| there.has(place.get(cells)));
+    }
+    let picked = Picked::of(simd, cells, hash, hash_count);
+    picked.among(there).simd_eq(picked.ones).all_true()
+}
+
+/// Adds a key if it is not there, or in any case, so that it is there for as long as one that is
+/// new; `None` if that left everything as it was.
+#[inline(always)]
+pub fn stamp_key<S: Simd>(
+    simd: S,
+    cells: &mut Cells,
+    hash: KeyHash,
+    hash_count: u32,
+    how: Stamping,
+    renews: bool,
+) -> Option<Change> {
+    if hash_count > LANES as u32 {
+        return stamp_by_places(cells, hash, hash_count, how, renews);
+    }
+    let picked = Picked::of(simd, cells, hash, hash_count);
+    let is_new = !picked.among(how.there).simd_eq(picked.ones).all_true();
+    let older = picked.among(how.older);
+    let is_older = !older.simd_eq(picked.all(0));
+    if !(is_new || renews) || !is_older.any_true() {
+        return None;
+    }
+    // What turns a stamp into the new one, in the lanes where it is older.
+    let turn = (picked.values ^ picked.all(how.stamp)) & (picked.all(0) - older);
+    picked.change(
+        cells,
+        turn,
+        #[inline(always)]
+        |words, turn| words ^ turn,
+    );
+    Some(Change {
+        is_new,
+        bits: picked.with(0).count_ones(),
+    })
+}
+
+/// As [`stamp_key`], for keys with more bits than there are lanes.
+fn stamp_by_places(
+    cells: &mut Cells,
+    hash: KeyHash,
+    hash_count: u32,
+    how: Stamping,
+    renews: bool,
+) -> Option<Change> {
+    let stamps = || places(hash, hash_count).map(|place| place.get(cells));
+    let is_new = !stamps().all(|stamp| how.there.has(stamp));
+    if !(is_new || renews) || !stamps().any(|stamp| how.older.has(stamp)) {
+        return None;
+    }
+    let bits = stamps().filter(|&stamp| stamp == 0).count() as u32;
+    for place in places(hash, hash_count) {
+        if how.older.has(place.get(cells)) {
+            place.set(cells, how.stamp);
+        }
+    }
+    Some(Change { is_new, bits })
+}
+
+#[cfg(test)]
+mod tests {
+    use fearless_simd::{Level, dispatch};
+
+    use super::*;
+    use crate::{
+        blocked::{self, BLOCK_BITS},
+        cells::WORDS,
+    };
+
+    /// A block, and for each bit the epoch at which it was stamped last, as far as that counts.
+    struct Block {
+        cells: Cells,
+        window: Window,
+        epochs: [Option<u64>; BLOCK_BITS as usize],
+        hash_count: u32,
+    }
+
+    impl Block {
+        fn new(now: u64, slices: u32, hash_count: u32) -> Self {
+            Self {
+                cells: [0; WORDS],
+                window: Window {
+                    cleared: now,
+                    now,
+                    slices,
+                },
+                epochs: [None; BLOCK_BITS as usize],
+                hash_count,
+            }
+        }
+
+        fn pass(&mut self, epochs: u64) {
+            self.window.now += epochs;
+        }
+
+        fn bits(&self, hash: KeyHash) -> impl Iterator<Item = usize> + use<> {
+            let block = blocked::bits(hash, self.hash_count);
+            (0..BLOCK_BITS as usize).filter(move |bit| block[bit / 64] >> (bit % 64) & 1 == 1)
+        }
+
+        fn contains(&self, hash: KeyHash, slices: u32) -> bool {
+            let there = self.window.since(slices);
+            let [widest, narrowest] = [Level::new(), Level::baseline()].map(|level| {
+                dispatch!(level, simd => {
+                    super::contains(simd, &self.cells, hash, self.hash_count, there)
+                })
+            });
+            let oldest = self
+                .window
+                .now
+                .saturating_sub(slices.min(self.window.slices).into());
+            let expected = self
+                .bits(hash)
+                .all(|bit| self.epochs[bit].is_some_and(|epoch| epoch >= oldest));
+            assert_eq!((widest, narrowest), (expected, expected));
+            expected
+        }
+
+        fn clear(&mut self) {
+            let set = self.window.clear(&mut self.cells);
+            let oldest = self.window.now.saturating_sub(self.window.slices.into());
+            for epoch in &mut self.epochs {
+                *epoch = epoch.filter(|&epoch| epoch >= oldest);
+            }
+            let expected = self.epochs.iter().flatten().count() as u64;
+            assert_eq!((set, cells::above_zero(&self.cells)), (expected, expected));
+        }
+
+        fn add(&mut self, hash: KeyHash, epoch: u64, since: u32, renews: bool) -> Option<Change> {
+            if !self.window.is_fit() {
+                self.clear();
+            }
+            let is_new = !self.contains(hash, since);
+            let how = self.window.stamping(epoch, since);
+            let mut after = [self.cells; 3];
+            let mut changes = [None; 3];
+            for (level, (cells, change)) in [Level::new(), Level::baseline()]
+                .into_iter()
+                .zip(after.iter_mut().zip(&mut changes))
+            {
+                *change = dispatch!(level, simd => {
+                    stamp_key(simd, cells, hash, self.hash_count, how, renews)
+                });
+            }
+            changes[2] = stamp_by_places(&mut after[2], hash, self.hash_count, how, renews);
+            assert_eq!((changes[0], after[0]), (changes[1], after[1]));
+            assert_eq!((changes[0], after[0]), (changes[2], after[2]));
+            self.cells = after[0];
+
+            let oldest = self.window.now.saturating_sub(self.window.slices.into());
+            let epoch = epoch.max(oldest);
+            let bits: Vec<usize> = self.bits(hash).collect();
+            let is_older = bits.iter().any(|&bit| self.epochs[bit] < Some(epoch));
+            let expected = ((is_new || renews) && is_older).then_some(is_new);
+            assert_eq!(changes[0].map(|change| change.is_new), expected);
+            if changes[0].is_some() {
+                for bit in bits {
+                    self.epochs[bit] = self.epochs[bit].max(Some(epoch));
+                }
+            }
+            changes[0]
+        }
+    }
+
+    fn key(number: u64) -> KeyHash {
+        let seed = KeyHash { low: 3, high: 5 };
+        KeyHash {
+            low: seed.value(number as u32),
+            high: seed.value(number as u32 + 10_000),
+        }
+    }
+
+    /// Whatever comes to pass, each bit has the stamp that it was given last, for as long as that
+    /// counts, and none after that.
+    #[test]
+    fn stamps_count_for_as_long_as_they_are_to() {
+        for (slices, hash_count) in [(1, 5), (2, 8), (5, 1), (8, 7), (MAX_SLICES, 8), (4, 16)] {
+            for start in [0, 3, 1_000_000_007, u64::MAX >> 11] {
+                let mut block = Block::new(start, slices, hash_count);
+                let mut chance = key(u64::from(slices) + start % 1000);
+                for round in 0..400 {
+                    chance.low = chance.value(round);
+                    let pick = |shift: u32, below: u64| (chance.low >> shift) % below;
+                    let hash = key(pick(0, 60));
+                    match pick(16, 12) {
+                        0..5 => {
+                            let now = block.window.now;
+                            block.add(hash, now, slices, false);
+                        }
+                        5 => {
+                            let now = block.window.now;
+                            block.add(hash, now, pick(24, 4) as u32, false);
+                        }
+                        6 => {
+                            let now = block.window.now;
+                            block.add(hash, now, slices, true);
+                        }
+                        // From the log.
+                        7 => {
+                            let ago = pick(24, u64::from(slices) + 4);
+                            let epoch = block.window.now.saturating_sub(ago);
+                            block.add(hash, epoch, slices, true);
+                        }
+                        8 => block.clear(),
+                        9 => block.pass(pick(24, 3)),
+                        10 => block.pass(pick(24, 40)),
+                        _ => {}
+                    }
+                    block.contains(hash, slices);
+                    block.contains(hash, pick(32, 15) as u32);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_is_forgotten_behind_its_slices_and_not_before() {
+        for slices in 1..=MAX_SLICES {
+            let mut block = Block::new(100, slices, 8);
+            assert!(block.add(key(1), 100, slices, false).unwrap().is_new);
+            for passed in 0..=slices + 40 {
+                assert_eq!(block.contains(key(1), slices), passed <= slices);
+                assert_eq!(block.contains(key(1), 0), passed == 0);
+                block.pass(1);
+            }
+        }
+    }
+
+    /// As if the keys of both had come to one.
+    #[test]
+    fn the_younger_stamp_of_two_stays() {
+        for start in [0, 8, 100] {
+            let mut blocks = [0; 3].map(|_| Block::new(start, 6, 8));
+            for number in 0..90 {
+                // Some keys come to one of the two, some to both.
+                let into = match number / 3 % 3 {
+                    2 => number as usize % 2,
+                    only => only as usize,
+                };
+                for block in [into, 2] {
+                    let now = blocks[block].window.now;
+                    blocks[block].add(key(number / 3), now, 6, true);
+                }
+                if number % 7 == 0 {
+                    blocks.iter_mut().for_each(|block| block.pass(1));
+                }
+            }
+            blocks.iter_mut().for_each(Block::clear);
+            let [mut one, other, both] = blocks;
+            let before = cells::above_zero(&one.cells);
+            let added = unite(&mut one.cells, &other.cells, one.window.now);
+            assert_eq!(one.cells, both.cells);
+            assert_eq!(before + added, cells::above_zero(&both.cells));
+            assert!(added > 0);
+            assert_eq!(unite(&mut one.cells, &other.cells, one.window.now), 0);
+            assert_eq!(one.cells, both.cells);
+        }
+    }
+
+    #[test]
+    fn a_hit_renews_if_it_is_to() {
+        for (renews, is_there) in [(false, false), (true, true)] {
+            let mut block = Block::new(7, 4, 8);
+            block.add(key(1), 7, 4, renews);
+            block.pass(3);
+            let now = block.window.now;
+            let again = block.add(key(1), now, 4, renews);
+            let expected = Change {
+                is_new: false,
+                bits: 0,
+            };
+            assert_eq!(again, renews.then_some(expected));
+            block.pass(3);
+            assert_eq!(block.contains(key(1), 4), is_there);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Canaries: keys that nobody can add, to measure the false-positive rate of a filter with.
+//!
+//! A filter that says "seen" of one is wrong, and it is wrong of canaries as often as of any
+//! other key that was never added. They begin with a byte that stands nowhere in UTF-8 (RFC
+//! 3629, section 1), and keys are UTF-8. They are hashed under the filter's secret as they are,
+//! whatever its key profile: so they are drawn at random for each filter, always the same for
+//! one, and nobody who does not know the secret can add keys that meet them.
+
+/// As many of the canaries are to be seen in a filter that keeps the rate asked for: a count of
+/// so many strays by a tenth (its standard deviation is its root).
+const SEEN_AT_RATE: f64 = 100.0;
+/// Fewer take less time than it takes to ask for them.
+const FEWEST: f64 = 1e4;
+/// What bounds the time. Under a rate of 1e-4 fewer than [`SEEN_AT_RATE`] are seen.
+const MOST: f64 = 1e6;
+/// The quantile of the normal distribution that leaves 2.5 % on either side.
+const Z: f64 = 1.959_963_984_540_054;
+
+/// A key that nobody can add.
+#[derive(Debug, Clone, Copy)]
+pub struct Canary([u8; 9]);
+
+impl Canary {
+    /// The canary of a number.
+    pub fn new(number: u64) -> Self {
+        let mut bytes = [0xff; 9];
+        if let Some((_, digits)) = bytes.split_first_mut() {
+            digits.copy_from_slice(&number.to_le_bytes());
+        }
+        Self(bytes)
+    }
+
+    /// How many it takes, of the numbers from 0 on, to measure a rate to some 10 % of it:
+    /// 10,000 to 1,000,000. Of a rate so low that not one of these would be seen they tell no more
+    /// than the fewest do: that it is not far greater.
+    pub fn count_for(rate: f64) -> u64 {
+        if rate * MOST < 1.0 {
+            return FEWEST as u64;
+        }
+        (SEEN_AT_RATE / rate).clamp(FEWEST, MOST) as u64
+    }
+}
+
+impl AsRef<[u8]> for Canary {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A false-positive rate as it was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measurement {
+    /// The canaries that were looked up: at least 1.
+    pub canaries: u64,
+    /// Those that the filter took for keys that it has seen.
+    pub seen: u64,
+}
+
+impl Measurement {
+    /// The share of canaries that were seen.
+    pub fn rate(self) -> f64 {
+        self.seen as f64 / self.canaries as f64
+    }
+
+    /// The rates, lowest and highest, that this measurement speaks for: in 95 of 100 filters the
+    /// true one lies between them. None seen does not mean a rate of 0: of 10,000 canaries it
+    /// means up to 3.8e-4.
+    ///
+    /// E. B. Wilson, "Probable Inference, the Law of Succession, and Statistical Inference",
+    /// JASA 1927.
+    pub fn interval(self) -> (f64, f64) {
+        let (count, rate) = (self.canaries as f64, self.rate());
+        let square = Z * Z / count;
+        let middle = rate + square / 2.0;
+        let half = (square * (rate * (1.0 - rate) + square / 4.0)).sqrt();
+        let bound = |value: f64| (value / (1.0 + square)).clamp(0.0, 1.0);
+        // What is left of rounding where they are 0 and 1 by definition.
+        let low = if self.seen == 0 {
+            0.0
+        } else {
+            bound(middle - half)
+        };
+        let high = if self.seen == self.canaries {
+            1.0
+        } else {
+            bound(middle + half)
+        };
+        (low, high)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_canary_is_utf8_and_no_two_are_equal() {
+        let canaries = [0, 1, 255, 256, 999_999].map(Canary::new);
+        for (index, canary) in canaries.iter().enumerate() {
+            assert!(std::str::from_utf8(canary.as_ref()).is_err());
+            let others = canaries.get(index + 1..).unwrap_or_default();
+            assert!(others.iter().all(|other| other.as_ref() != canary.as_ref()));
+        }
+    }
+
+    #[test]
+    fn a_low_rate_takes_more_of_them_up_to_a_limit() {
+        for (rate, count) in [
+            (0.5, 10_000),
+            (0.01, 10_000),
+            (0.001, 100_000),
+            (1e-4, 1_000_000),
+            (1e-6, 1_000_000),
+            (1e-9, 10_000),
+            (f64::MIN_POSITIVE, 10_000),
+        ] {
+            assert_eq!(Canary::count_for(rate), count, "{rate}");
+        }
+    }
+
+    /// Its ends are the rates from which what was measured lies as far away as [`Z`] standard
+    /// deviations of a count at such a rate.
+    #[test]
+    fn the_interval_is_wilsons() {
+        for (canaries, seen) in [(10_000, 0), (10_000, 1), (10_000, 9_999), (100, 50), (1, 0)] {
+            let measured = Measurement { canaries, seen };
+            let (low, high) = measured.interval();
+            assert!(
+                (low..=high).contains(&measured.rate()),
+                "{measured:?}: {low} to {high}"
+            );
+            for end in [low, high] {
+                let deviation = (end * (1.0 - end) / canaries as f64).sqrt();
+                let away = (end - measured.rate()).abs();
+                assert!((away - Z * deviation).abs() < 1e-12, "{measured:?}: {end}");
+            }
+        }
+        let ends = |canaries, seen| Measurement { canaries, seen }.interval();
+        assert_eq!(ends(10_000, 0).0, 0.0);
+        assert!(ends(10_000, 0).1 > 3e-4);
+        assert_eq!(ends(10_000, 10_000).1, 1.0);
+    }
+}

@@ -1,0 +1,45 @@
+//! Prints what memory filters take that grow, against filters made for so many keys at once: the
+//! tables of `docs/decisions/0021-scaling.md`.
+//!
+//! ```text
+//! scaling [CAPACITY]
+//! ```
+
+#![allow(clippy::print_stdout, reason = "a program that prints tables")]
+
+use std::{env, error::Error};
+
+use seenset_filter::{
+    scaling::{Layers, Scaling},
+    spec::SpecRequest,
+};
+
+const FACTORS: [u64; 8] = [1, 2, 4, 16, 64, 128, 256, 1024];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let capacity: u64 = env::args()
+        .nth(1)
+        .map_or(Ok(1_000_000), |arg| arg.parse())?;
+    for growth in [2, 3, 4, 8, 16] {
+        let factors = FACTORS.map(|factor| format!(" {factor}x |")).concat();
+        println!("\n| growth {growth} |{factors} rate at 64x | layers, their hash counts |");
+        for rate in [0.1, 0.01, 0.001, 0.0001] {
+            let scaling = Scaling {
+                growth,
+                max_memory_bytes: None,
+            };
+            let (layers, _) = Layers::plan(capacity, rate, &scaling)?;
+            print!("| {rate} |");
+            for factor in FACTORS {
+                let keys = capacity * factor;
+                let plain = SpecRequest::new(keys, rate).resolve()?.memory_bytes();
+                print!(" {:.3} |", layers.memory_bytes(keys) as f64 / plain as f64);
+            }
+            let all = layers.layers().iter();
+            let counts: Vec<u32> = all.map(|layer| layer.spec().hash_count).collect();
+            let reached = layers.false_positive_rate(64 * capacity) / rate;
+            println!(" {reached:.2} p | {}: {counts:?} |", counts.len());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,372 @@
+//! Filters that grow: layer upon layer, and the rate never above the one asked for.
+//!
+//! Almeida, Baquero, Preguiça and Hutchison (2007): a filter that is full gets a new layer, and
+//! a key has been seen if any layer holds it. A key that was never added is taken for seen if
+//! any layer takes it for one of its own; so each layer has a share of the rate, and all
+//! shares together, of however many layers, are no more than the rate.
+//!
+//! # Partitions
+//!
+//! Nothing that is decided for the whole filter is in the way of a key. A filter has a fixed
+//! number of *partitions*, chosen by the high half of the hash, and each grows by itself: when its
+//! newest layer is full it gets the next. Each layer is a filter of its own [`Shape`], with as
+//! many shards for each partition; since shards are chosen by the same half, the shards of a
+//! partition in all layers hold the same keys, and one lock can guard them.
+//!
+//! A layer is full when as many of its bits are set as are expected of the keys that it is for.
+//! Bits say what the rate is, whatever keys have set them; and whoever could choose keys that lie
+//! in a few blocks would fill those, and no layer.
+//!
+//! # Sizes and rates
+//!
+//! Each layer is `growth` times the size of the one before, save that the second is smaller where
+//! that makes a number of layers exactly full at [`HORIZON`] times the initial capacity. A layer's
+//! share of the rate is in proportion to its size, which takes the least memory
+//! (`docs/decisions/0021-scaling.md`); layers past the horizon have what is left.
+
+mod kernel;
+mod plan;
+
+use std::ops::RangeInclusive;
+
+use thiserror::Error;
+
+pub use self::kernel::Added;
+
+use crate::{
+    hash::{KeyHash, choose},
+    shape::{Form, MAX_SHARD_BITS, Shape},
+    sizing,
+    spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
+};
+
+/// The most layers that a filter may have: enough to grow by a factor of four billion.
+pub const MAX_LAYERS: usize = 32;
+/// The most partitions of a filter whose first layer has smaller shards than others have.
+const MAX_PARTITIONS: u64 = 1024;
+/// The growth of a capacity, as a factor, for which the rate is divided among layers.
+pub const HORIZON: u64 = 64;
+/// The rates that a filter which grows may keep: what one layer gets of a lower one would be below
+/// what rates can be computed to.
+pub const RATES: RangeInclusive<f64> = 1e-12..=0.5;
+/// The factors by which layers may grow.
+pub const GROWTHS: RangeInclusive<u32> = 2..=16;
+
+/// How a filter grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Scaling {
+    /// How many times the size of the layer before a new one has.
+    pub growth: u32,
+    /// The most memory that all layers together may take, in bytes; no bound if `None`.
+    pub max_memory_bytes: Option<u64>,
+}
+
+impl Default for Scaling {
+    fn default() -> Self {
+        Self {
+            growth: 2,
+            max_memory_bytes: None,
+        }
+    }
+}
+
+/// Why no layers could be planned, or those of a file are none.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum ScalingError {
+    /// No capacity was given.
+    #[error("capacity is 0; it must be at least 1: the number of keys of the first layer")]
+    Capacity,
+    /// The rate cannot be divided.
+    #[error(
+        "false_positive_rate is {value:e}; for a filter that grows it must be {:e} to {}",
+        RATES.start(),
+        RATES.end()
+    )]
+    FalsePositiveRate {
+        /// What was asked for.
+        value: f64,
+    },
+    /// Layers cannot grow so.
+    #[error("growth is {value}; it must be {} to {}", GROWTHS.start(), GROWTHS.end())]
+    Growth {
+        /// What was asked for.
+        value: u32,
+    },
+    /// Not even the first layer fits.
+    #[error(
+        "max_memory_bytes is {value}; the first layer takes {needed}: raise the bound, lower the \
+         capacity or raise the rate"
+    )]
+    MaxMemory {
+        /// What was asked for.
+        value: u64,
+        /// The memory of the first layer, in bytes.
+        needed: u64,
+    },
+    /// The first layer would have more bits than any filter.
+    #[error(
+        "capacity {capacity} with false_positive_rate {false_positive_rate:e} needs more than \
+         {MAX_BIT_COUNT} bits in a first layer: lower the capacity or raise the rate"
+    )]
+    Unreachable {
+        /// The capacity asked for.
+        capacity: u64,
+        /// The rate asked for.
+        false_positive_rate: f64,
+    },
+    /// Layers that no plan would have.
+    #[error("layer {layer} is none that a filter could have")]
+    Layer {
+        /// The number of the layer, from 0.
+        layer: usize,
+    },
+}
+
+/// What a layer is made of: whole numbers, so that they can be stored, and mean the same to a
+/// program that would plan differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayerSpec {
+    /// The shards of each partition.
+    pub shards: u64,
+    /// The bits of each shard.
+    pub shard_bits: u64,
+    /// The number of bits that each key sets.
+    pub hash_count: u32,
+    /// The number of bits in the shards of a partition which are set when they are full.
+    pub full_bits: u64,
+    /// By how many keys the layer lets the whole filter grow.
+    pub capacity: u64,
+}
+
+/// One layer, over all partitions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Layer {
+    spec: LayerSpec,
+    shape: Shape,
+    /// The shards of a partition in this layer and those before it.
+    end: usize,
+    rate: f64,
+}
+
+impl Layer {
+    /// What it is made of.
+    pub fn spec(&self) -> &LayerSpec {
+        &self.spec
+    }
+
+    /// The shards of all partitions. Those of a partition are neighbours.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The number of shards of each partition.
+    pub fn shards(&self) -> usize {
+        self.spec.shards as usize
+    }
+
+    /// The place of this layer's first shard among the shards of a partition.
+    pub fn first_shard(&self) -> usize {
+        self.end - self.shards()
+    }
+
+    /// The false-positive rate of this layer alone when it is full.
+    pub fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// The bits of the shards of one partition.
+    fn partition_bits(&self) -> u64 {
+        self.spec.shards * self.spec.shard_bits
+    }
+
+    /// The memory of the shards of one partition, in bytes.
+    pub fn partition_bytes(&self) -> u64 {
+        self.partition_bits() / 8
+    }
+
+    /// The memory of all shards, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.shape.bit_count() / 8
+    }
+
+    /// Whether the shards of a partition are full when so many of their bits are set.
+    pub fn is_full(&self, bits_set: u64) -> bool {
+        bits_set >= self.spec.full_bits
+    }
+}
+
+/// All layers that a filter may come to have, planned when it is made, and its partitions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layers {
+    partitions: u64,
+    /// At least one.
+    layers: Vec<Layer>,
+}
+
+/// Why a filter stops growing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Another layer would take more memory than the filter may.
+    Memory,
+    /// No filter may have more layers, or more bits.
+    Size,
+}
+
+impl Layers {
+    /// Plans a filter for `capacity` keys at first, and at most the false-positive rate `rate`
+    /// for good. Takes milliseconds, and allocates no filter.
+    ///
+    /// # Errors
+    ///
+    /// A [`ScalingError`] that names the field, its value and the limit.
+    pub fn plan(capacity: u64, rate: f64, scaling: &Scaling) -> Result<(Self, End), ScalingError> {
+        plan::plan(capacity, rate, scaling)
+    }
+
+    /// The layers of a filter that was planned before, at most [`MAX_LAYERS`].
+    ///
+    /// # Errors
+    ///
+    /// [`ScalingError::Layer`] if they are no layers of a filter of so many partitions.
+    pub fn restore(partitions: u64, specs: &[LayerSpec]) -> Result<Self, ScalingError> {
+        let mut layers = Self {
+            partitions,
+            layers: Vec::new(),
+        };
+        specs.iter().try_for_each(|spec| layers.push(*spec))?;
+        if layers.layers.is_empty() {
+            return Err(ScalingError::Layer { layer: 0 });
+        }
+        Ok(layers)
+    }
+
+    fn push(&mut self, spec: LayerSpec) -> Result<(), ScalingError> {
+        let error = ScalingError::Layer {
+            layer: self.layers.len(),
+        };
+        let bits_before: u64 = self
+            .layers
+            .iter()
+            .map(|layer| layer.shape.bit_count())
+            .sum();
+        let shards = self.partitions.checked_mul(spec.shards);
+        let bits = shards.and_then(|shards| shards.checked_mul(spec.shard_bits));
+        let (Some(shards), Some(bits)) = (shards, bits) else {
+            return Err(error);
+        };
+        let is_one = self.layers.len() < MAX_LAYERS
+            && (1..=MAX_BIT_COUNT - bits_before).contains(&bits)
+            && spec.shard_bits <= MAX_SHARD_BITS
+            && spec.shard_bits.is_multiple_of(Form::Blocked.unit())
+            && (1..=MAX_HASH_COUNT).contains(&spec.hash_count)
+            && (1..=bits / self.partitions).contains(&spec.full_bits)
+            // No more shards than these bits need, nor more partitions.
+            && spec.shards == (bits / self.partitions).div_ceil(MAX_SHARD_BITS)
+            && (self.partitions <= MAX_PARTITIONS || spec.shard_bits >= MAX_SHARD_BITS / 2);
+        if !is_one {
+            return Err(error);
+        }
+        let shape = Shape::divided(Form::Blocked, shards, spec.shard_bits, spec.hash_count);
+        let fill_ratio = spec.full_bits as f64 / (bits / self.partitions) as f64;
+        self.layers.push(Layer {
+            spec,
+            shape,
+            end: self.layers.last().map_or(0, |layer| layer.end) + spec.shards as usize,
+            rate: sizing::false_positive_rate_at_fill(&shape, fill_ratio),
+        });
+        Ok(())
+    }
+
+    /// The number of partitions.
+    pub fn partitions(&self) -> usize {
+        self.partitions as usize
+    }
+
+    /// The layers, the first one first.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// The index of the partition that holds all bits of a key.
+    #[inline]
+    pub fn partition(&self, hash: KeyHash) -> usize {
+        choose(hash.high, self.partitions).0 as usize
+    }
+
+    /// The number of keys that the filter may grow to.
+    pub fn capacity(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.spec.capacity).sum()
+    }
+
+    /// The memory that all layers together take, in bytes.
+    pub fn max_memory_bytes(&self) -> u64 {
+        self.layers.iter().map(Layer::memory_bytes).sum()
+    }
+
+    /// The memory of the layers that `keys` distinct keys are given, in bytes. Partitions that got
+    /// more keys than others may be a layer ahead, past what [`LayerSpec::capacity`] has added up to.
+    pub fn memory_bytes(&self, keys: u64) -> u64 {
+        let mut before = 0;
+        let is_there = |layer: &&Layer| {
+            let is_there = before < keys.max(1);
+            before += layer.spec.capacity;
+            is_there
+        };
+        let layers = self.layers.iter().take_while(is_there);
+        layers.map(Layer::memory_bytes).sum()
+    }
+
+    /// The false-positive rate that is to be expected after so many distinct keys were added. Past
+    /// [`capacity`](Self::capacity) the last layer has more than it is for.
+    pub fn false_positive_rate(&self, keys: u64) -> f64 {
+        let (mut left, mut rate) = (keys as f64, 0.0);
+        for (number, layer) in self.layers.iter().enumerate() {
+            // Keys that older layers take for seen do not come here.
+            let passing = 1.0 - rate;
+            let mut own = left * passing;
+            if number + 1 < self.layers.len() {
+                let fill_ratio = layer.spec.full_bits as f64 / layer.partition_bits() as f64;
+                let most = sizing::keys_at_fill(&layer.shape, fill_ratio);
+                own = most.map_or(own, |most| own.min(most));
+            }
+            left -= own / passing;
+            let own_rate = sizing::false_positive_rate(&layer.shape, own);
+            rate = compound([rate, own_rate].into_iter());
+            if left <= 0.0 || rate >= 1.0 {
+                break;
+            }
+        }
+        rate
+    }
+
+    /// The false-positive rate that is to be expected of a filter whose layers, the first one
+    /// first, are there in so many partitions and have so many bits set in all of them.
+    pub fn false_positive_rate_at_fill(&self, fills: impl IntoIterator<Item = Fill>) -> f64 {
+        compound(self.layers.iter().zip(fills).map(|(layer, fill)| {
+            let partitions = fill.partitions.min(self.partitions) as f64;
+            let bits = partitions * layer.partition_bits() as f64;
+            let rate = match fill.partitions {
+                0 => 0.0,
+                _ => sizing::false_positive_rate_at_fill(&layer.shape, fill.bits_set as f64 / bits),
+            };
+            rate * partitions / self.partitions as f64
+        }))
+    }
+}
+
+/// What a layer has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Fill {
+    /// The partitions that have it.
+    pub partitions: u64,
+    /// The bits set in all of them.
+    pub bits_set: u64,
+}
+
+/// The rate at which at least one of several layers is wrong.
+fn compound(rates: impl Iterator<Item = f64>) -> f64 {
+    -rates.map(|rate| (-rate).ln_1p()).sum::<f64>().exp_m1()
+}
+
+#[cfg(test)]
+mod tests;

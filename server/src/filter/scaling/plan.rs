@@ -1,0 +1,218 @@
+//! Which layers a filter will have.
+
+use std::ops::Range;
+
+use super::{
+    End, GROWTHS, HORIZON, LayerSpec, Layers, MAX_LAYERS, MAX_PARTITIONS, RATES, Scaling,
+    ScalingError, compound,
+};
+use crate::{
+    shape::{Form, MAX_SHARD_BITS, Shape},
+    sizing,
+    spec::MAX_BIT_COUNT,
+};
+
+/// A partition for each of so many keys of the first layer, so that partitions fill alike: when
+/// they hold [`HORIZON`] times as many, their numbers of keys differ by a thousandth.
+const PARTITION_KEYS: u64 = 16_384;
+/// By how many standard deviations of its number of keys a partition is made for more. One in
+/// thirty thousand gets more.
+const DEVIATIONS: f64 = 4.0;
+/// The part of the rate that layers up to the [`HORIZON`] share, if there are more.
+const NEAR_SHARE: f64 = 0.95;
+/// How much too few keys a number of layers may be for at the [`HORIZON`], so that all of them are
+/// made larger and none is added.
+const STRETCH: f64 = 1.0 / 32.0;
+/// The parts of a layer that are worth having where the whole would take too much memory, in
+/// as many parts of it as the end says.
+const PARTS: Range<u32> = 2..8;
+
+/// See [`Layers::plan`].
+pub fn plan(capacity: u64, rate: f64, scaling: &Scaling) -> Result<(Layers, End), ScalingError> {
+    let growth = scaling.growth;
+    if capacity == 0 {
+        return Err(ScalingError::Capacity);
+    }
+    if !RATES.contains(&rate) {
+        return Err(ScalingError::FalsePositiveRate { value: rate });
+    }
+    if !GROWTHS.contains(&growth) {
+        return Err(ScalingError::Growth { value: growth });
+    }
+    let planner = Planner {
+        capacity: capacity as f64,
+        growth: f64::from(growth),
+        rate,
+    };
+    let most = MAX_BIT_COUNT / 8;
+    let bound = scaling.max_memory_bytes.unwrap_or(most);
+    let (layers, is_cut) = planner
+        .within(bound.min(most))
+        .map_err(|needed| match needed {
+            Some(needed) if needed <= most => ScalingError::MaxMemory {
+                value: bound,
+                needed,
+            },
+            _ => ScalingError::Unreachable {
+                capacity,
+                false_positive_rate: rate,
+            },
+        })?;
+    let end = match is_cut && bound < most {
+        true => End::Memory,
+        false => End::Size,
+    };
+    Ok((layers, end))
+}
+
+struct Planner {
+    capacity: f64,
+    growth: f64,
+    rate: f64,
+}
+
+impl Planner {
+    /// As many layers as take no more than `bound` bytes, and whether there would be more without
+    /// that. Where fewer fit, each has more of the rate.
+    ///
+    /// # Errors
+    ///
+    /// The bytes of the first layer, if not even that one fits; `None` if it is larger than any
+    /// filter.
+    fn within(&self, bound: u64) -> Result<(Layers, bool), Option<u64>> {
+        let fits = |layers: &Layers| layers.max_memory_bytes() <= bound;
+        let lowest = self.layers(MAX_LAYERS, 1.0, bound);
+        if lowest.layers.len() == MAX_LAYERS && fits(&lowest) {
+            return Ok((lowest, false));
+        }
+        // As many as fit with the lowest rates fit with higher ones.
+        let count = lowest.layers.len() - usize::from(!fits(&lowest));
+        let mut layers = self.layers(count.max(1), 1.0, u64::MAX);
+        if layers.layers.is_empty() {
+            return Err(None);
+        }
+        if !fits(&layers) {
+            return Err(Some(layers.max_memory_bytes()));
+        }
+        loop {
+            let count = layers.layers.len() + 1;
+            let more = self.layers(count, 1.0, u64::MAX);
+            if count > MAX_LAYERS || more.layers.len() < count {
+                return Ok((layers, false));
+            }
+            if !fits(&more) {
+                let whole = f64::from(PARTS.end);
+                let mut cut = PARTS.rev().map(|part| {
+                    let part = f64::from(part) / whole;
+                    self.layers(count, part, u64::MAX)
+                });
+                return Ok((cut.find(fits).unwrap_or(layers), true));
+            }
+            layers = more;
+        }
+    }
+
+    /// So many layers, the last one of which is this part of a whole one; fewer if more would be
+    /// larger than any filter, and none behind the first that makes them take more than `bound`
+    /// bytes.
+    fn layers(&self, count: usize, part: f64, bound: u64) -> Layers {
+        let mut layers = Layers {
+            partitions: 1,
+            layers: Vec::new(),
+        };
+        for (size, rate) in self.sizes(count, part) {
+            if layers.layers.is_empty() {
+                layers.partitions = partitions(size, rate);
+            }
+            let next = next(&layers, size, rate);
+            let is_there = next.is_some_and(|next| layers.push(next).is_ok());
+            if !is_there || layers.max_memory_bytes() > bound {
+                break;
+            }
+        }
+        layers
+    }
+
+    /// By how many keys each of so many layers lets the filter grow, and its rate.
+    ///
+    /// Up to the horizon their shares of the whole rate are in proportion to the sizes. Past it
+    /// they are 1/2, 1/6, 1/12 and so on of what is left, which add up to 1: so the i-th such layer
+    /// takes some 2·log2(i) bits a key more for coming late.
+    fn sizes(&self, count: usize, part: f64) -> Vec<(f64, f64)> {
+        let horizon = HORIZON as f64;
+        let power = |number: usize| self.growth.powi(number as i32);
+        // The sum of the first powers.
+        let sum = |number: usize| (power(number) - 1.0) / (self.growth - 1.0);
+        let reaches = |number: &usize| sum(*number) * (1.0 + STRETCH) >= horizon;
+        let near = (1..MAX_LAYERS).find(reaches).unwrap_or(MAX_LAYERS);
+        let first = (horizon / sum(near)).max(1.0);
+        let unit = (horizon - first) / (sum(near) - 1.0);
+        let size = |number: usize| {
+            let whole = if number == 0 {
+                first
+            } else {
+                unit * power(number)
+            };
+            if number + 1 == count {
+                whole * part
+            } else {
+                whole
+            }
+        };
+
+        let late = count.saturating_sub(near) as f64;
+        let near_share = if late > 0.0 { NEAR_SHARE } else { 1.0 };
+        let near_keys: f64 = (0..near.min(count)).map(size).sum();
+        let share = |number: usize| match number.checked_sub(near) {
+            None => near_share * size(number) / near_keys,
+            Some(before) => {
+                let part = 1.0 / ((before + 1) * (before + 2)) as f64;
+                // So many of these parts add up to late / (late + 1).
+                (1.0 - NEAR_SHARE) * part * (late + 1.0) / late
+            }
+        };
+        // All layers together are wrong no more often than one with the whole rate is.
+        let rate = |share: f64| -(share * (-self.rate).ln_1p()).exp_m1();
+        (0..count)
+            .map(|number| (size(number) * self.capacity, rate(share(number))))
+            .collect()
+    }
+}
+
+/// The number of partitions of a filter with such a first layer.
+fn partitions(size: f64, rate: f64) -> u64 {
+    let by_keys = (size as u64 / PARTITION_KEYS).clamp(1, MAX_PARTITIONS);
+    let whole = sizing::smallest(Form::Blocked, size as u64, rate, None);
+    let by_bits = whole.map_or(1, |whole| whole.bit_count().div_ceil(MAX_SHARD_BITS));
+    by_keys.max(by_bits)
+}
+
+/// The layer that lets a filter grow by `size` keys more; `None` if it would have more bits than
+/// any filter.
+fn next(layers: &Layers, size: f64, rate: f64) -> Option<LayerSpec> {
+    let keys = layers.capacity() as f64;
+    let partitions = layers.partitions as f64;
+    // Keys that full layers take for seen come to no other.
+    let passing = 1.0 - compound(layers.layers.iter().map(|layer| layer.rate));
+    let padded = |keys: f64| keys + DEVIATIONS * keys.sqrt();
+    let own = padded((keys + size) / partitions) - padded(keys / partitions);
+    let own = (own * partitions * passing).ceil();
+
+    let whole = sizing::smallest(Form::Blocked, own as u64, rate, None)?;
+    let bits = whole.bit_count().div_ceil(layers.partitions);
+    let shards = bits.div_ceil(MAX_SHARD_BITS);
+    let shape = Shape::divided(
+        Form::Blocked,
+        layers.partitions * shards,
+        bits.div_ceil(shards),
+        whole.hash_count(),
+    );
+    let bits = shards * shape.shard_bits();
+    Some(LayerSpec {
+        shards,
+        shard_bits: shape.shard_bits(),
+        hash_count: shape.hash_count(),
+        full_bits: ((sizing::fill_ratio(&shape, own) * bits as f64) as u64).max(1),
+        capacity: size.ceil() as u64,
+    })
+}

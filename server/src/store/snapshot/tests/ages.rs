@@ -1,0 +1,75 @@
+//! Filters whose keys age.
+
+use std::time::Duration;
+
+use super::*;
+use crate::filter::spec::Aging;
+
+pub fn kind() -> Kind {
+    Kind::Aging(Aging {
+        max_age: Duration::from_secs(80),
+        slices: 8,
+        refresh: true,
+    })
+}
+
+/// Numbers that no seenset would write, with good checksums over them.
+#[test]
+fn ages_that_no_spec_has_are_refused_by_name() {
+    let (disk, directory, file, good) = victim_of(kind(), None);
+    let reader = directory.read_filter(&"urls".parse().unwrap()).unwrap();
+    assert_eq!((good[8], reader.unwrap().header().spec.kind), (4, kind()));
+    let table = 384 + 4 * 128;
+    let (much, short) = (u64::MAX.to_le_bytes(), 7_999_999_999_u64.to_le_bytes());
+    let of_a_spec = "ages: expected those of a spec";
+    let cases: &[(usize, &[u8], &str)] = &[
+        (76, &2_u32.to_le_bytes(), "layout: expected blocked"),
+        (296, &3_u32.to_le_bytes(), "kind: expected 0, 1 or 2"),
+        (300, &short, of_a_spec),
+        (300, &much, of_a_spec),
+        (308, &0_u32.to_le_bytes(), of_a_spec),
+        (308, &14_u32.to_le_bytes(), of_a_spec),
+        (312, &2_u32.to_le_bytes(), of_a_spec),
+        (table + 32, &much, "epoch of shard 0: expected at most"),
+    ];
+    for (offset, value, expected) in cases {
+        let mut bytes = good.clone();
+        bytes[*offset..][..value.len()].copy_from_slice(value);
+        for covered in [0..376, table..good.len() - 8] {
+            let sum = checksum(&bytes[covered.clone()]).to_le_bytes();
+            bytes[covered.end..][..8].copy_from_slice(&sum);
+        }
+        disk.put(&file, &bytes);
+        let message = refusal(&directory, &file, expected);
+        assert!(message.contains(expected), "{message}, not {expected}");
+    }
+}
+
+/// What was new may have been forgotten with its bits, and the epoch comes back.
+#[test]
+fn a_shard_comes_back_with_its_epoch() {
+    let (_, directory, _, _) = victim_of(kind(), None);
+    let reader = directory.read_filter(&"urls".parse().unwrap()).unwrap();
+    let header = SnapshotHeader {
+        number: directory.new_number(),
+        ..reader.unwrap().header().clone()
+    };
+    let state = ShardState {
+        version: 43,
+        keys_added: 1_000_000,
+        bits_set: 1,
+        cleared: 77,
+    };
+    let written = directory.write_snapshot(&header, &[0], |_, words| {
+        words.fill(0);
+        words[0] = 0xf0;
+        state
+    });
+    let files = SnapshotFiles::default().with(&written.unwrap());
+    let (name, id) = (&header.name, header.filter);
+    directory.set_filter(name, id, &files, 0).unwrap();
+    let reader = directory.read_filter(name).unwrap().unwrap();
+    let mut words = vec![0; Shape::of(&header.spec).shard_words()];
+    let found = reader.read_shard(0, &mut words, &mut Err).unwrap();
+    assert_eq!((found, words[0]), (state, 0xf0));
+}
