@@ -11,7 +11,8 @@ use std::{
 
 pub use self::salvage::Salvaged;
 use super::{
-    DataDirectory, Disk, FilterId, FilterName, Oddities, OnDamage, StoreError, SystemDisk, Torn,
+    DataDirectory, Disk, FilterId, FilterName, MAX_NUMBER, Oddities, OnDamage, StoreError,
+    SystemDisk, Torn,
     manifest::{Manifest, StoredFilter},
     names::Kind,
 };
@@ -238,15 +239,21 @@ fn from_headers(
             }
             Kind::Format1(name) => without_id.extend(name.parse::<FilterName>()),
             Kind::Snapshot(name, number) => {
-                manifest.next_number = manifest.next_number.max(number.saturating_add(1));
-                let header = match super::snapshot::read_header(disk, file) {
+                let count_on = |number: u64, next: &mut u64| {
+                    let given = check_given(disk, file, number);
+                    given.map(|()| *next = (*next).max(number + 1))
+                };
+                let next = &mut manifest.next_number;
+                let header = count_on(number, next)
+                    .and_then(|()| super::snapshot::read_header(disk, file))
+                    .and_then(|header| count_on(header.filter.0, next).map(|()| header));
+                let header = match header {
                     Ok(header) => header,
                     Err(error) => {
                         error.handle(on_damage)?;
                         continue;
                     }
                 };
-                manifest.next_number = manifest.next_number.max(header.filter.0 + 1);
                 if header.number == number {
                     let files: &mut Vec<_> = with_id.entry(header.filter).or_default();
                     files.push((number, name, header.name));
@@ -297,6 +304,21 @@ fn from_headers(
         stored.log_from = log_from;
     }
     Ok(manifest)
+}
+
+/// Checks that a number may have been given to a filter or a file, so that others can be counted on
+/// from there.
+fn check_given(disk: &dyn Disk, file: &str, number: u64) -> Result<(), StoreError> {
+    const MOST: u64 = MAX_NUMBER / 2;
+    if number <= MOST {
+        return Ok(());
+    }
+    Err(StoreError::Damaged {
+        path: disk.path().join(file),
+        what: "number".to_owned(),
+        expected: format!("at most {MOST}"),
+        found: number.to_string(),
+    })
 }
 
 #[cfg(test)]

@@ -331,6 +331,46 @@ fn what_is_not_damaged_is_kept() {
     }
 }
 
+/// A manifest that is made anew counts on from the numbers of the files, and has to be one that
+/// can be read.
+#[test]
+fn numbers_that_nobody_has_given_are_damage() {
+    let disk = example();
+    let whole = read(&disk).unwrap();
+    let mut manifest = disk.contents(Manifest::FILE).unwrap();
+    manifest[100] ^= 1;
+    let directory = DataDirectory::on(Arc::new(disk.kill())).unwrap();
+    let name: FilterName = "urls".parse().unwrap();
+    let header = directory.read_filter(&name).unwrap().unwrap();
+    let header = header.header().clone();
+    for (filter, number) in [
+        (header.filter.0, u64::MAX),
+        (header.filter.0, MAX_NUMBER),
+        (u64::MAX, 99),
+        (MAX_NUMBER, 99),
+    ] {
+        let damaged = with(&disk, Manifest::FILE, &manifest);
+        let strange = SnapshotHeader {
+            filter: FilterId(filter),
+            number,
+            ..header.clone()
+        };
+        let beside = SimulatedDisk::default();
+        let other = DataDirectory::on(Arc::new(beside.clone())).unwrap();
+        let empty = |_, _: &mut [u64]| ShardState::default();
+        other.write_snapshot(&strange, &[], empty).unwrap();
+        let file = format!("urls.snapshot.{number:016x}");
+        damaged.put(&file, &beside.contents(&file).unwrap());
+        let salvaged = check(&damaged, &whole, 0, &file);
+        assert_eq!(
+            salvaged.kept,
+            ["MANIFEST.damaged".to_owned(), format!("{file}.damaged")]
+        );
+        assert!(is_whole(&inspect(&damaged)));
+        assert_eq!(read(&damaged).unwrap(), whole);
+    }
+}
+
 /// Wherever the power is cut, what could be saved before can be saved yet.
 #[test]
 fn saving_may_be_cut_short_anywhere() {
