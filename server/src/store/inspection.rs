@@ -5,6 +5,7 @@ mod salvage;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -14,7 +15,7 @@ use super::{
     DataDirectory, Disk, FilterId, FilterName, MAX_NUMBER, Oddities, OnDamage, StoreError,
     SystemDisk, Torn,
     manifest::{Manifest, StoredFilter},
-    names::Kind,
+    names::{self, Kind},
 };
 use crate::filter::shape::Shape;
 
@@ -299,10 +300,33 @@ fn from_headers(
     }
     let log_from = segments.first().copied().unwrap_or_default();
     manifest.requests_from = log_from;
-    for stored in manifest.filters.values_mut() {
-        stored.files.sort_unstable();
+    let mut numbers: BTreeSet<u64> = manifest
+        .filters
+        .values()
+        .map(|stored| stored.id.0)
+        .collect();
+    for (name, stored) in &mut manifest.filters {
         stored.log_from = log_from;
+        stored.files.sort_unstable();
+        // One that was copied to a name which it may have had is there twice.
+        stored.files.dedup();
+        let (own, others) = mem::take(&mut stored.files)
+            .into_iter()
+            .partition(|&number| number == 0 || numbers.insert(number));
+        stored.files = own;
+        for number in others {
+            StoreError::Damaged {
+                path: disk.path().join(names::snapshot(name, number)),
+                what: "number".to_owned(),
+                expected: "one that no other file and no filter has".to_owned(),
+                found: number.to_string(),
+            }
+            .handle(on_damage)?;
+        }
     }
+    manifest
+        .filters
+        .retain(|_, stored| !stored.files.is_empty());
     Ok(manifest)
 }
 

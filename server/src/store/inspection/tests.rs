@@ -371,6 +371,52 @@ fn numbers_that_nobody_has_given_are_damage() {
     }
 }
 
+/// Somebody has copied a file of a renamed filter, and given one the number of a filter.
+#[test]
+fn a_number_is_of_one_file_or_filter() {
+    let disk = example();
+    let mut manifest = disk.contents(Manifest::FILE).unwrap();
+    manifest[100] ^= 1;
+    let directory = DataDirectory::on(Arc::new(disk.kill())).unwrap();
+    let header_of = |name: &str| {
+        let name: FilterName = name.parse().unwrap();
+        let reader = directory.read_filter(&name).unwrap();
+        reader.unwrap().header().clone()
+    };
+    let (urls, other) = (header_of("urls"), header_of("other"));
+    let damaged = with(&disk, Manifest::FILE, &manifest);
+    let put = |number: u64, name: &str| {
+        let beside = SimulatedDisk::default();
+        let directory = DataDirectory::on(Arc::new(beside.clone())).unwrap();
+        let header = SnapshotHeader {
+            number,
+            name: name.parse().unwrap(),
+            ..urls.clone()
+        };
+        let empty = |_, _: &mut [u64]| ShardState::default();
+        directory.write_snapshot(&header, &[], empty).unwrap();
+        let file = format!("{name}.snapshot.{number:016x}");
+        damaged.put(&file, &beside.contents(&file).unwrap());
+    };
+    put(99, "pages");
+    put(other.filter.0, "pages");
+    let copied = format!("snapshot.{:016x}", urls.number);
+    let bytes = disk.contents(&format!("urls.{copied}")).unwrap();
+    damaged.put(&format!("pages.{copied}"), &bytes);
+
+    let salvaged = inspect(&damaged).salvage(SEGMENT_BYTES).unwrap();
+    let file = format!("pages.snapshot.{:016x}.damaged", other.filter.0);
+    assert_eq!(salvaged.kept, ["MANIFEST.damaged".to_owned(), file]);
+    assert!(is_whole(&inspect(&damaged)));
+    let (saved, whole) = (read(&damaged).unwrap(), read(&disk).unwrap());
+    let shards = |contents: &Contents, name: &str| {
+        let name: FilterName = name.parse().unwrap();
+        contents.filters[&name].clone()
+    };
+    assert_eq!(shards(&saved, "pages"), shards(&whole, "urls"));
+    assert_eq!(shards(&saved, "other"), shards(&whole, "other"));
+}
+
 /// Wherever the power is cut, what could be saved before can be saved yet.
 #[test]
 fn saving_may_be_cut_short_anywhere() {
