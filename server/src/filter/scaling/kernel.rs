@@ -84,6 +84,9 @@ impl Layers {
     /// [`insert`](Self::insert) for many keys, one after the other, for less than as many calls.
     /// The partitions are those from `first_partition` on; each key comes with its number, and is
     /// told by it. `tell` may give the partition another layer, for the keys that follow.
+    ///
+    /// The keys of a partition must not come sorted by their hashes: those that fill a layer would
+    /// fill its first blocks alone, and the rate would be higher than its bits let expect.
     pub fn insert_each<P: AsMut<[W]>, W: AsMut<[u64]>>(
         &self,
         partitions: &mut [P],

@@ -2,55 +2,30 @@
 //! the first capacity, and the one that is predicted; the memory is that of the plan. Keys and
 //! secret are fixed, so the outcome is too.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "helpers of tests"
-)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod growing;
 mod interval;
+mod keys;
+
+use std::ops::Range;
 
 use seenset_filter::{
-    hash::{KeyHash, KeyHasher, Secret},
-    scaling::{Fill, HORIZON, Layers, Scaling},
+    hash::{KeyHasher, Secret},
+    scaling::{HORIZON, Layers, Scaling},
     spec::{HashFunction, SpecRequest},
 };
 
-use self::interval::interval;
+use self::{
+    growing::{Growing, Partition},
+    interval::interval,
+    keys::hash_batches,
+};
 
-/// A filter in plain memory that grows.
+/// A filter that grows, and what hashes its keys.
 struct Filter {
-    layers: Layers,
+    growing: Growing,
     hasher: KeyHasher,
-    partitions: Vec<Partition>,
-}
-
-#[derive(Clone, Default)]
-struct Partition {
-    shards: Vec<Vec<u64>>,
-    /// In each layer.
-    bits_set: Vec<u64>,
-}
-
-impl AsMut<[Vec<u64>]> for Partition {
-    fn as_mut(&mut self) -> &mut [Vec<u64>] {
-        &mut self.shards
-    }
-}
-
-impl AsRef<[Vec<u64>]> for Partition {
-    fn as_ref(&self) -> &[Vec<u64>] {
-        &self.shards
-    }
-}
-
-impl Partition {
-    fn grow(&mut self, layers: &Layers) {
-        let layer = &layers.layers()[self.bits_set.len()];
-        let shard = vec![0; layer.shape().shard_words()];
-        self.shards.extend(vec![shard; layer.shards()]);
-        self.bits_set.push(0);
-    }
 }
 
 impl Filter {
@@ -61,59 +36,27 @@ impl Filter {
         };
         let (layers, _) = Layers::plan(capacity, rate, &scaling).unwrap();
         let secret = Secret::new(*b"a fixed secret!!");
-        let mut first = Partition::default();
-        first.grow(&layers);
         Self {
+            growing: Growing::new(layers),
             hasher: KeyHasher::new(HashFunction::default(), &secret),
-            partitions: vec![first; layers.partitions()],
-            layers,
         }
     }
 
-    fn hashes(&self, keys: impl Iterator<Item = u64>) -> impl Iterator<Item = (usize, KeyHash)> {
-        keys.map(|key| self.hasher.hash(&key.to_le_bytes()))
-            .enumerate()
+    fn add(&mut self, keys: Range<u64>) {
+        hash_batches(&self.hasher, keys, |hashes| self.growing.add(hashes));
     }
 
-    fn add(&mut self, keys: impl Iterator<Item = u64>) {
-        let hashes: Vec<_> = self.hashes(keys).collect();
-        let layers = &self.layers;
-        layers.insert_each(
-            &mut self.partitions,
-            0,
-            hashes.into_iter(),
-            |_, partition: &mut Partition, added| {
-                partition.bits_set[added.layer] += u64::from(added.bits);
-                let newest = partition.bits_set.len() - 1;
-                if layers.layers()[newest].is_full(partition.bits_set[newest]) {
-                    partition.grow(layers);
-                }
-            },
-        );
-    }
-
-    fn found(&self, keys: impl Iterator<Item = u64>) -> u64 {
+    fn found(&self, keys: Range<u64>) -> u64 {
         let mut found = 0;
-        self.layers
-            .find_each(&self.partitions, 0, self.hashes(keys), |_, _, shard| {
-                found += u64::from(shard.is_some());
-            });
+        hash_batches(&self.hasher, keys, |hashes| {
+            found += self.growing.found(hashes);
+        });
         found
-    }
-
-    fn fills(&self) -> impl Iterator<Item = Fill> {
-        (0..self.layers.layers().len()).map(|layer| {
-            let own = self.partitions.iter().filter_map(|p| p.bits_set.get(layer));
-            Fill {
-                partitions: own.clone().count() as u64,
-                bits_set: own.sum(),
-            }
-        })
     }
 
     fn memory_bytes(&self) -> u64 {
         let words = |partition: &Partition| partition.shards.iter().map(Vec::len).sum::<usize>();
-        8 * self.partitions.iter().map(words).sum::<usize>() as u64
+        8 * self.growing.partitions.iter().map(words).sum::<usize>() as u64
     }
 }
 
@@ -136,9 +79,12 @@ fn measure(capacity: u64, rate: f64, growth: u32, queries: u64) -> f64 {
             "{measured} at {factor} times the capacity, where {rate} was asked for"
         );
         for (predicted, from) in [
-            (filter.layers.false_positive_rate(keys), "keys"),
+            (filter.growing.layers.false_positive_rate(keys), "keys"),
             (
-                filter.layers.false_positive_rate_at_fill(filter.fills()),
+                filter
+                    .growing
+                    .layers
+                    .false_positive_rate_at_fill(filter.growing.fills()),
                 "fills",
             ),
         ] {
@@ -153,7 +99,10 @@ fn measure(capacity: u64, rate: f64, growth: u32, queries: u64) -> f64 {
         }
     }
     let keys = capacity * HORIZON;
-    assert_eq!(filter.memory_bytes(), filter.layers.memory_bytes(keys));
+    assert_eq!(
+        filter.memory_bytes(),
+        filter.growing.layers.memory_bytes(keys)
+    );
     let plain = SpecRequest::new(keys, rate).resolve().unwrap();
     filter.memory_bytes() as f64 / plain.memory_bytes() as f64
 }

@@ -1,0 +1,140 @@
+//! Filters whose keys age.
+//!
+//! As many keys as the filter is made for are added first, and forgotten before anything is
+//! measured. Their stamps stay where they are until they have to be cleared, and must not count.
+//! Each fill comes a slice after the one before, so that the keys that count are of all ages.
+
+use seenset_filter::{
+    aging::Window,
+    hash::{KeyHash, KeyHasher},
+    shape::Shape,
+    sizing,
+    spec::Aging as Ages,
+};
+
+use crate::{filter::Filter, keys::hash_batches};
+
+pub const SLICES: u32 = Ages::DEFAULT_SLICES;
+/// The keys that are forgotten are those from here on.
+const FORGOTTEN: u64 = 1 << 50;
+/// The epochs at which those were added are those before.
+const FORGOTTEN_EPOCHS: u64 = 3;
+/// The epoch of the first keys that are measured.
+const FIRST: u64 = FORGOTTEN_EPOCHS + SLICES as u64;
+
+pub struct Aging {
+    shape: Shape,
+    shards: Vec<Vec<u64>>,
+    window: Window,
+}
+
+impl Aging {
+    pub fn new(shape: Shape, capacity: u64, hasher: &KeyHasher) -> Self {
+        let mut filter = Self {
+            shape,
+            shards: vec![vec![0; shape.shard_words()]; shape.shard_count()],
+            window: Window {
+                cleared: 0,
+                now: 0,
+                slices: SLICES,
+            },
+        };
+        for epoch in 0..FORGOTTEN_EPOCHS {
+            filter.wait(epoch);
+            let [first, end] =
+                [epoch, epoch + 1].map(|part| FORGOTTEN + capacity * part / FORGOTTEN_EPOCHS);
+            hash_batches(hasher, first..end, |hashes| filter.add(hashes));
+        }
+        // All of them count still, so their stamps are there for some slices more.
+        filter.wait(SLICES.into());
+        filter.wait(FIRST - 1);
+        filter
+    }
+
+    /// Waits for an epoch, and clears what is too old if that has to be.
+    fn wait(&mut self, epoch: u64) {
+        self.window.now = epoch;
+        if !self.window.is_fit() {
+            let before = self.window;
+            for shard in &mut self.shards {
+                self.window = before;
+                self.window.clear(shard);
+            }
+        }
+    }
+}
+
+impl Filter for Aging {
+    fn add(&mut self, hashes: &mut [KeyHash]) {
+        let how = self.window.stamping(self.window.now, SLICES);
+        hashes.sort_unstable_by_key(|hash| hash.high);
+        let hashes = hashes.iter().copied().enumerate();
+        self.shape
+            .stamp_each(&mut self.shards, 0, hashes, false, |_| how, |_, _, _| {});
+    }
+
+    fn found(&self, hashes: &mut [KeyHash]) -> u64 {
+        let there = self.window.since(SLICES);
+        let mut found = 0;
+        hashes.sort_unstable_by_key(|hash| hash.high);
+        let hashes = hashes.iter().copied().enumerate();
+        let count = |_, _: &Vec<u64>, is_there| found += u64::from(is_there);
+        self.shape
+            .contains_stamped(&self.shards, 0, hashes, |_| there, count);
+        found
+    }
+
+    fn rate_by_keys(&self, keys: u64) -> f64 {
+        sizing::false_positive_rate(&self.shape, keys as f64)
+    }
+
+    /// Of the stamps that count.
+    fn rate_by_fill(&self) -> f64 {
+        let set = |shard: &Vec<u64>| self.window.clone().clear(&mut shard.clone());
+        let bits_set: u64 = self.shards.iter().map(set).sum();
+        let fill_ratio = bits_set as f64 / self.shape.bit_count() as f64;
+        sizing::false_positive_rate_at_fill(&self.shape, fill_ratio)
+    }
+
+    fn pass(&mut self) {
+        self.wait((self.window.now + 1).min(FIRST + u64::from(SLICES)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use seenset_filter::spec::{Kind, SpecRequest};
+
+    use super::*;
+    use crate::subject::Subject;
+
+    /// What is measured is worth more for stamps that are there and must not count.
+    #[test]
+    fn keys_are_forgotten_before_anything_is_measured() {
+        let ages = Ages {
+            max_age: Duration::from_secs(SLICES.into()),
+            slices: SLICES,
+            refresh: false,
+        };
+        let request = SpecRequest {
+            kind: Kind::Aging(ages),
+            ..SpecRequest::new(1000, 0.1)
+        };
+        let shape = Shape::of(&request.resolve().unwrap());
+        let hasher = Subject::Aging.hasher(0.1);
+        let mut filter = Aging::new(shape, 1000, &hasher);
+        let stamps = |filter: &Aging| shape.bits_set(&filter.shards[0]);
+        assert!(filter.rate_by_fill() > 0.0);
+        filter.pass();
+        assert!(stamps(&filter) > 2000);
+        assert_eq!(filter.rate_by_fill(), 0.0);
+        hash_batches(&hasher, FORGOTTEN..FORGOTTEN + 1000, |hashes| {
+            assert_eq!(filter.found(hashes), 0);
+        });
+        // Before the last fill they have been cleared.
+        (0..SLICES).for_each(|_| filter.pass());
+        assert_eq!((filter.window.now, stamps(&filter)), (FIRST + 8, 0));
+    }
+}

@@ -1,0 +1,154 @@
+//! One filter, measured at one fill after the other.
+
+use std::ops::Range;
+
+use crate::{filter::Filter, interval::interval, keys::hash_batches, subject::Subject};
+
+/// Keys that are looked up and never added are those from here on.
+const PROBES: u64 = 1 << 40;
+/// So many false positives are wanted where the rate is near the one asked for: chance changes
+/// their number by 1 %, and sizes are computed for a rate that is 4 % lower.
+const FALSE_POSITIVES: f64 = 1e4;
+/// The part of the rate asked for from which on it is near.
+const NEAR: f64 = 0.25;
+/// The rates between two fills that a curve has.
+const STEPS: u32 = 48;
+
+/// How much is done.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// The keys that the filter is made for.
+    pub capacity: u64,
+    /// The least keys that are looked up at each fill.
+    pub probes: u64,
+}
+
+/// What was measured with one filter.
+#[derive(Debug, Clone)]
+pub struct Series {
+    pub subject: Subject,
+    /// The rate asked for.
+    pub asked: f64,
+    pub points: Vec<Point>,
+    /// Fills in per cent of the capacity, and the rates that are expected.
+    pub curve: Vec<(f64, f64)>,
+}
+
+/// What was measured at one fill.
+#[derive(Debug, Clone, Copy)]
+pub struct Point {
+    /// The fill, in per cent of the capacity.
+    pub percent: u64,
+    pub probes: u64,
+    /// The probes that were taken for keys.
+    pub found: u64,
+    /// What is expected of so many keys.
+    pub by_keys: Prediction,
+    /// What is expected of the bits that are set.
+    pub by_fill: Prediction,
+}
+
+/// What is expected at one fill.
+#[derive(Debug, Clone, Copy)]
+pub struct Prediction {
+    pub rate: f64,
+    /// Between which numbers of probes that are found chance stays, 999 times in 1000.
+    pub interval: (f64, f64),
+}
+
+impl Prediction {
+    fn new(rate: f64, probes: u64) -> Self {
+        Self {
+            rate,
+            interval: interval(probes as f64, rate),
+        }
+    }
+
+    /// Whether chance alone may have found so many.
+    pub fn allows(&self, found: u64) -> bool {
+        let (low, high) = self.interval;
+        (low..=high).contains(&(found as f64))
+    }
+}
+
+impl Point {
+    /// The rate that was measured.
+    pub fn measured(&self) -> f64 {
+        self.found as f64 / self.probes as f64
+    }
+}
+
+impl Series {
+    /// Measures a filter, empty as yet.
+    pub fn measure(subject: Subject, asked: f64, effort: Effort, filter: &mut dyn Filter) -> Self {
+        let hasher = subject.hasher(asked);
+        let (mut added, mut probed) = (0, PROBES);
+        let mut points = Vec::new();
+        for percent in subject.percents() {
+            let keys = effort.capacity * percent / 100;
+            filter.pass();
+            hash_batches(&hasher, added..keys, |hashes| filter.add(hashes));
+            added = keys;
+
+            let by_keys = filter.rate_by_keys(keys);
+            let probes = probes(asked, by_keys, effort.probes);
+            let mut found = 0;
+            hash_batches(&hasher, next(&mut probed, probes), |hashes| {
+                found += filter.found(hashes);
+            });
+            points.push(Point {
+                percent,
+                probes,
+                found,
+                by_keys: Prediction::new(by_keys, probes),
+                by_fill: Prediction::new(filter.rate_by_fill(), probes),
+            });
+        }
+        Self {
+            subject,
+            asked,
+            points,
+            curve: curve(subject, effort.capacity, filter),
+        }
+    }
+}
+
+impl Series {
+    /// The greatest rate that was measured as far as the one asked for is kept, as its part.
+    pub fn worst(&self) -> Option<f64> {
+        let kept = (self.points.iter())
+            .filter(|point| point.percent <= self.subject.kept_percent())
+            .map(|point| point.measured() / self.asked);
+        kept.max_by(f64::total_cmp)
+    }
+}
+
+/// How many keys are looked up where such a rate is expected.
+fn probes(asked: f64, expected: f64, least: u64) -> u64 {
+    if expected < asked * NEAR {
+        return least;
+    }
+    least.max((FALSE_POSITIVES / expected.max(asked)) as u64)
+}
+
+/// Keys that were not looked up before.
+fn next(probed: &mut u64, probes: u64) -> Range<u64> {
+    let first = *probed;
+    *probed += probes;
+    first..*probed
+}
+
+fn curve(subject: Subject, capacity: u64, filter: &dyn Filter) -> Vec<(f64, f64)> {
+    let percents: Vec<f64> = subject.percents().map(|percent| percent as f64).collect();
+    let (Some(&first), Some(&last)) = (percents.first(), percents.last()) else {
+        return Vec::new();
+    };
+    let step = (last / first).powf(1.0 / f64::from(STEPS));
+    (0..=STEPS)
+        .map(|number| {
+            let percent = first * step.powi(number as i32);
+            let keys = (capacity as f64 * percent / 100.0).round();
+            (percent, filter.rate_by_keys(keys as u64))
+        })
+        .collect()
+}
