@@ -205,6 +205,27 @@ def test_keys_of_an_aging_filter_are_asked_for_by_their_age(grpcurl: Grpcurl) ->
     assert "does not age" in plain
 
 
+def test_a_scaling_filter_tells_how_far_it_may_grow(grpcurl: Grpcurl) -> None:
+    spec = {"capacity": 1000, "false_positive_rate": 0.01}
+    grows = spec | {"scaling": {"max_memory_bytes": 1 << 20}}
+    created = json.loads(grpcurl.filters("CreateFilter", name="grows", spec=grows))["filter"]
+    resolved = {"growth": 2, "maxMemoryBytes": str(1 << 20), "onFull": "ON_FULL_SCALE"}
+    assert created["spec"]["scaling"] == resolved
+    layers = created["layers"]
+    assert (layers["layers"], layers["fitsBudget"]) == (1, True)
+    assert int(layers["maxCapacity"]) > 1000
+    assert int(created["memoryBytes"]) < int(layers["maxMemoryBytes"]) <= 1 << 20
+    rejects = spec | {"scaling": {"on_full": "ON_FULL_REJECT"}}
+    created = json.loads(grpcurl.filters("CreateFilter", name="rejects", spec=rejects))["filter"]
+    assert created["spec"]["scaling"] == {"onFull": "ON_FULL_REJECT"}
+    assert '"seen": false' in grpcurl.dedup("QueryAndAdd", filter="rejects", key="a")
+    assert '"seen": true' in grpcurl.dedup("QueryAndAdd", filter="rejects", key="a")
+    wrong = spec | {"scaling": {"on_full": "ON_FULL_REJECT", "growth": 4}}
+    refused = grpcurl.filters("CreateFilter", name="no", spec=wrong, code=64 + 3)
+    assert "Code: InvalidArgument" in refused
+    assert "spec.scaling.growth is 4 and scaling.on_full is reject" in refused
+
+
 def test_explain_shows_what_a_filter_makes_of_a_key(grpcurl: Grpcurl) -> None:
     profile = {"name": "url-v1", "sort_query": True, "drop_parameters": ["utm_*"]}
     spec = {"capacity": 1000, "false_positive_rate": 0.01, "key_profile": profile}

@@ -176,6 +176,8 @@ mod tests {
             (broke(), true, false),
             (Status::unavailable("recovering"), true, false),
             (Status::invalid_argument("key is empty"), false, false),
+            // A filter that is full stays so.
+            (Status::resource_exhausted("is full"), false, false),
             (Status::internal("sorry"), false, false),
             (Status::deadline_exceeded("late"), false, false),
             (Status::cancelled("Timeout expired"), false, false),

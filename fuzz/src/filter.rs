@@ -5,9 +5,11 @@ use std::time::{Duration, SystemTime};
 use arbitrary::Arbitrary;
 use seenset_server::{
     filter::{
+        division::Division,
         hash::{HashFunction, Secret},
         profile::{KeyProfile, MAX_DROP_PARAMETERS},
-        shape::{MAX_SHARD_BYTES, Shape},
+        scaling::{OnFull, Scaling},
+        shape::MAX_SHARD_BYTES,
         spec::{Aging, Kind, Layout, SpecRequest},
     },
     store::{DataDirectory, FilterId, ShardState, SnapshotFiles, SnapshotHeader, StoreError},
@@ -15,6 +17,8 @@ use seenset_server::{
 
 /// The most snapshots of one filter in an input. The store itself makes no more than 16.
 const MOST_SNAPSHOTS: usize = 4;
+/// More than a snapshot says of.
+const MOST_SHARDS: usize = 8;
 
 /// What filter there is, and what is stored of it.
 #[derive(Debug, Arbitrary)]
@@ -88,8 +92,8 @@ impl Filter {
             create_time: SystemTime::UNIX_EPOCH,
             store_time: SystemTime::UNIX_EPOCH,
         };
-        let shape = Shape::of(&header.spec);
-        let shard_count = shape.shard_count();
+        let division = Division::of(&header.spec);
+        let shard_count = division.shard_count().min(MOST_SHARDS);
         let mut files = SnapshotFiles::default();
         // Without any there would be no file.
         let first = Snapshot {
@@ -105,15 +109,15 @@ impl Filter {
             header.version = snapshot.version.into();
             let is_in = |shard: &usize| snapshot.shards >> shard & 1 == 1;
             let shards: Vec<usize> = (0..shard_count).filter(is_in).collect();
-            let written = directory.write_snapshot(&header, &shards, |_, words| {
+            let written = directory.write_snapshot(&header, &shards, |shard, words| {
                 words.fill(0);
                 words[0] = snapshot.word;
                 ShardState {
                     version: header.version,
                     keys_added: u64::from(snapshot.word > 0),
-                    bits_set: shape.bits_set(words),
+                    bits_set: division.shape(shard).bits_set(words),
                     cleared: match header.spec.kind {
-                        Kind::Plain | Kind::Counting => 0,
+                        Kind::Plain | Kind::Counting | Kind::Scaling(_) => 0,
                         Kind::Aging(_) => header.version,
                     },
                 }
@@ -125,9 +129,15 @@ impl Filter {
     }
 
     fn kind(&self) -> Kind {
-        match self.kind % 4 {
-            0 | 1 => Kind::Plain,
-            2 => Kind::Counting,
+        match self.kind % 8 {
+            0..3 => Kind::Plain,
+            3 => Kind::Counting,
+            4 => Kind::Scaling(OnFull::Reject),
+            5 => Kind::Scaling(OnFull::Degrade),
+            6 => Kind::Scaling(OnFull::Scale(Scaling {
+                growth: u32::from(self.bits) % 15 + 2,
+                max_memory_bytes: (!self.is_classic).then_some(1 << 20),
+            })),
             _ => Kind::Aging(Aging {
                 // No slice is over before the input is.
                 max_age: Duration::from_secs(36_500 * 24 * 3600),
@@ -143,8 +153,9 @@ impl Filter {
             0x5a00..0x5a40 => MAX_SHARD_BYTES * 8 + bits,
             _ => bits,
         };
-        SpecRequest {
-            kind: self.kind(),
+        let kind = self.kind();
+        let request = SpecRequest {
+            kind,
             layout: if self.is_classic && self.kind() == Kind::Plain {
                 Layout::Classic
             } else {
@@ -160,6 +171,17 @@ impl Filter {
             },
             key_profile: self.profile.as_ref().map(Profile::make),
             ..SpecRequest::new(100, 0.5)
+        };
+        match kind {
+            Kind::Plain | Kind::Counting | Kind::Aging(_) => request,
+            // Its bits are computed.
+            Kind::Scaling(_) => SpecRequest {
+                bit_count: None,
+                hash_count: None,
+                capacity: u64::from(self.bits) + 1,
+                false_positive_rate: Some(0.5 / (1.0 + f64::from(self.hash_count))),
+                ..request
+            },
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use seenset_server::{
-    filter::shape::Shape,
+    filter::division::Division,
     store::{
         Batch, DataDirectory, FilterName, FoundLog, Record, ShardState, SnapshotFiles,
         SnapshotHeader, StoreError, fuzzing::SimulatedDisk,
@@ -127,14 +127,20 @@ pub fn read(directory: &DataDirectory) -> Result<Start, StoreError> {
         };
         assert!(reader.path().starts_with("simulated"));
         let header = reader.header().clone();
-        let shape = Shape::of(&header.spec);
-        if shape.bit_count() / 8 > MAX_FILTER_BYTES {
+        let division = reader.division();
+        let bytes = match &division {
+            Division::Whole(shape) => shape.bit_count() / 8,
+            // One in layers takes no more than it has.
+            Division::Layered(_) => reader.bytes(),
+        };
+        if bytes > MAX_FILTER_BYTES {
             is_all = false;
             continue;
         }
         let mut shards = BTreeMap::new();
-        let mut words = vec![0; shape.shard_words()];
+        let mut words = Vec::new();
         for shard in reader.shards() {
+            words.resize(division.shape(shard).shard_words(), 0);
             let state = reader.read_shard(shard, &mut words, &mut Err)?;
             shards.insert(shard, (state, checksum(&words)));
         }

@@ -25,6 +25,7 @@ pub use self::values::{DurabilityMode, LogFormat, MemoryLimit, Period, Size};
 use crate::engine::{Durability, RequestLimits, Settings};
 use crate::filter::{
     hash::HashFunction,
+    scaling::OnFullName,
     spec::{KindName, Layout},
 };
 
@@ -89,8 +90,9 @@ pub struct Config {
     #[serde(with = "values::text")]
     pub layout: Layout,
 
-    /// Kind of the default filter: plain, counting (keys can be removed; four times the memory) or
-    /// aging (keys are forgotten after --max-age; four times the memory)
+    /// Kind of the default filter: plain, counting (keys can be removed; four times the memory),
+    /// aging (keys are forgotten after --max-age; four times the memory) or scaling (it knows when
+    /// it is full, and grows then, or does what else --on-full says)
     #[arg(long, env = "SEENSET_KIND", value_name = "KIND", default_value_t = KindName::default())]
     #[serde(with = "values::text")]
     pub kind: KindName,
@@ -109,6 +111,25 @@ pub struct Config {
     /// Have a key that is seen by QueryAndAdd remembered from then on, in an aging default filter
     #[arg(long, env = "SEENSET_REFRESH", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     pub refresh: bool,
+
+    /// What becomes of new keys when a scaling default filter is full: scale (they go to another
+    /// layer, and are refused when there may be no more), reject (they are refused) or degrade (they
+    /// are added, and the rate rises) [default: scale]
+    #[arg(long, env = "SEENSET_ON_FULL", value_name = "WHAT")]
+    #[serde(with = "values::optional", skip_serializing_if = "Option::is_none")]
+    pub on_full: Option<OnFullName>,
+
+    /// How many times the size of the layer before a new one of a scaling default filter has, 2 to
+    /// 16, with --on-full scale [default: 2]
+    #[arg(long, env = "SEENSET_GROWTH", value_name = "FACTOR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub growth: Option<u32>,
+
+    /// Memory that all layers of a scaling default filter may take together, with --on-full scale:
+    /// 12GiB, or a number of bytes [default: what --max-memory has room for]
+    #[arg(long, env = "SEENSET_MAX_FILTER_MEMORY", value_name = "SIZE")]
+    #[serde(with = "values::optional", skip_serializing_if = "Option::is_none")]
+    pub max_filter_memory: Option<Size>,
 
     /// Hash of the default filter: siphash-1-3-128 (for any keys) or xxh3-128 (for keys that
     /// are trusted)
@@ -217,6 +238,9 @@ impl Default for Config {
             max_age: None,
             slices: None,
             refresh: false,
+            on_full: None,
+            growth: None,
+            max_filter_memory: None,
             hash_function: HashFunction::default(),
             key_profile: None,
             sort_query: false,

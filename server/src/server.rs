@@ -20,8 +20,8 @@ use crate::{
     connections::Connections,
     cores::Cores,
     engine::{
-        Engine, EngineError, FilterStatus, Limits, Progress, Recovered, Settings, StoreOutcome,
-        Torn,
+        Engine, EngineError, FilterStatus, Kind, Limits, OnFull, Progress, Recovered, Scaling,
+        Settings, StoreOutcome, Torn,
     },
     grpc::{self, Calls, Drain, Health, Services},
     http2,
@@ -416,6 +416,25 @@ fn log_filter(filter: &FilterStatus, what: &str) {
         version = filter.version,
         "{what}"
     );
+    let is_bounded = matches!(
+        filter.spec.kind,
+        Kind::Scaling(OnFull::Scale(Scaling {
+            max_memory_bytes: Some(_),
+            ..
+        }))
+    );
+    if let Some(layers) = filter
+        .layers
+        .filter(|layers| is_bounded && !layers.fits_budget)
+    {
+        tracing::warn!(
+            filter = %filter.name,
+            max_capacity = layers.max_capacity,
+            max_memory_bytes = layers.max_memory_bytes,
+            "as things are the memory budget (--max-memory) has no room for all layers of the \
+             filter: it will be full before it has as many keys as it may grow to"
+        );
+    }
 }
 
 /// Logs what came of storing, and returns the first error.

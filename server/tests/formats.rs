@@ -10,12 +10,13 @@
 //! | `snapshot-3` | 3 and 2 | 1 | 1, likewise |
 //! | `log-2` | 3 and 2 | 1 | 2, likewise |
 //! | `log-3` | 4, 3 and 2 | 1 | 3, likewise |
+//! | `snapshot-5` | 5, 4, 3 and 2 | 1 | 3, likewise |
 //!
 //! In each are the filters `default` and `classic` for 100 keys, and `https://example.com/1` to
 //! `/50` in both. Those from 41 on were added by requests of the id `again` where there is a log.
 //! From `snapshot-3` on there is a third, `urls`, with a key profile; from `log-2` on a fourth,
 //! `counted`, from which the keys from 16 to 25 were removed; from `log-3` on a fifth, `aged`, which
-//! remembers its keys for a century.
+//! remembers its keys for a century; from `snapshot-5` on a sixth, `grown`, which was made for ten.
 //!
 //! When a format is raised: `SEENSET_KEEP_FORMAT=new cargo test -p seenset-server --test formats`
 //! keeps the present one in `formats/new`, to be given its name.
@@ -32,8 +33,8 @@ use std::{
 
 use seenset_server::{
     engine::{
-        Aging, Call, Durability, Engine, KeyProfile, Kind, Layout, Limits, RequestLimits, Settings,
-        SpecRequest,
+        Aging, Call, Durability, Engine, KeyProfile, Kind, Layout, Limits, OnFull, RequestLimits,
+        Scaling, Settings, SpecRequest,
     },
     store::{DataDirectory, LOG_FORMAT, MANIFEST_FORMAT, SNAPSHOT_FORMAT},
 };
@@ -45,6 +46,9 @@ const URLS: &str = "urls";
 const COUNTED: &str = "counted";
 /// The filter whose keys age, likewise.
 const AGED: &str = "aged";
+
+/// The filter that has grown, likewise.
+const GROWN: &str = "grown";
 
 /// So long that nothing but the tail of the log has what was added last.
 const INTERVAL: Durability = Durability::Interval(Duration::from_secs(3600));
@@ -192,6 +196,24 @@ async fn check_aged(engine: &Engine) {
     assert_eq!(unseen, [false; 10]);
 }
 
+fn grows() -> Kind {
+    Kind::Scaling(OnFull::Scale(Scaling {
+        growth: 2,
+        max_memory_bytes: Some(1 << 16),
+    }))
+}
+
+/// The filter that has grown: all keys are there, and none other.
+async fn check_grown(engine: &Engine) {
+    let status = engine.get_filter(GROWN).await.unwrap();
+    assert_eq!((status.spec.kind, status.keys_added), (grows(), 50));
+    assert!(status.layers.unwrap().layers >= 2);
+    let seen = engine.query_batch(GROWN, keys(1..=50)).await.unwrap();
+    assert_eq!(seen, [true; 50]);
+    let unseen = engine.query_batch(GROWN, keys(1001..=1010)).await.unwrap();
+    assert_eq!(unseen, [false; 10]);
+}
+
 /// Whether a filter is among those of a format.
 fn has(format: &Path, filter: &str) -> bool {
     fs::read_dir(format).unwrap().any(|file| {
@@ -227,6 +249,9 @@ async fn check_filters(format: &Path) {
         }
         if has(format, AGED) {
             check_aged(&engine).await;
+        }
+        if has(format, GROWN) {
+            check_grown(&engine).await;
         }
         engine.store("").await.unwrap();
     }
@@ -284,8 +309,17 @@ async fn the_present_format_is_one_of_these() {
         kind: ages(),
         ..SpecRequest::new(100, 1e-9)
     };
+    let scaling = SpecRequest {
+        kind: grows(),
+        ..SpecRequest::new(10, 1e-9)
+    };
     let plain = FILTERS.map(|(filter, layout)| (filter, with_layout(layout)));
-    let others = [(URLS, with_profile), (COUNTED, counting), (AGED, aging)];
+    let others = [
+        (URLS, with_profile),
+        (COUNTED, counting),
+        (AGED, aging),
+        (GROWN, scaling),
+    ];
     for (filter, request) in plain.into_iter().chain(others) {
         engine.create_filter(filter, request).await.unwrap();
         engine.add_batch(filter, keys(1..=20)).await.unwrap();

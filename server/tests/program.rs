@@ -192,7 +192,7 @@ fn a_damaged_snapshot_stops_the_start_and_is_left_alone() {
         ),
         (
             newer,
-            "has format 5, and this seenset-server reads format 4",
+            "has format 6, and this seenset-server reads format 5",
         ),
     ] {
         fs::write(&path, &bytes).unwrap();

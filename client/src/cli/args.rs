@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand, ValueEnum, value_parser};
 
 pub(super) use bench::Bench;
 pub(super) use matching::Match;
+pub(super) use spec::{HashFunctionArg, KindArg, LayoutArg, OnFullArg, Profile, Spec};
 
 use super::{
     failure::Failure,
@@ -30,6 +31,7 @@ What files may be:
 
 mod bench;
 mod matching;
+mod spec;
 
 /// How lines become keys; part of the help of `dedup` and `load`.
 const LINES_HELP: &str = concat!(
@@ -331,124 +333,6 @@ pub(super) enum FilterCommand {
         /// The filter's name.
         name: String,
     },
-}
-
-/// What a filter is made for.
-#[derive(Debug, Clone, Copy, clap::Args)]
-pub(super) struct Spec {
-    /// The number of distinct keys for which the false-positive rate holds (n).
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(super) capacity: u64,
-    /// The share of keys never added that are reported as seen, at capacity (p)
-    /// [default: 0.001, or what --bit-count gives].
-    #[arg(short = 'p', long, value_name = "P")]
-    pub(super) false_positive_rate: Option<f64>,
-    /// The size in bits (m) [default: the smallest that keeps the rate].
-    #[arg(short = 'm', long, value_name = "M")]
-    pub(super) bit_count: Option<u64>,
-    /// The number of bits that each key sets (k), 1 to 64 [default: the best].
-    #[arg(short = 'k', long, value_name = "K")]
-    pub(super) hash_count: Option<u32>,
-    /// Which bits a key may set [default: blocked; of `plan`: both].
-    #[arg(long, value_enum)]
-    pub(super) layout: Option<LayoutArg>,
-    /// What turns a key into bits.
-    #[arg(long, value_enum, default_value_t)]
-    pub(super) hash_function: HashFunctionArg,
-    /// What the filter can do besides.
-    #[arg(long, value_enum, default_value_t)]
-    pub(super) kind: KindArg,
-    #[command(flatten)]
-    pub(super) aging: AgingArgs,
-}
-
-/// How the keys of an aging filter age.
-#[derive(Debug, Clone, Copy, clap::Args)]
-pub(super) struct AgingArgs {
-    /// For how long an aging filter remembers a key: 12h, 30days. It is forgotten within one
-    /// slice after that.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration,
-          required_if_eq("kind", "aging"))]
-    pub(super) max_age: Option<Duration>,
-    /// The number of equal parts of --max-age, 1 to 13 [default: 8].
-    #[arg(long, value_name = "SLICES", requires = "max_age")]
-    pub(super) slices: Option<u32>,
-    /// Have a key that is seen by query-and-add remembered from then on.
-    #[arg(long, requires = "max_age")]
-    pub(super) refresh: bool,
-}
-
-/// What keys become before they are hashed.
-#[derive(Debug, clap::Args)]
-pub(super) struct Profile {
-    /// Bring URLs into a canonical form before they are hashed, by the rules of this name:
-    /// url-v1 [default: keys are hashed as they come].
-    #[arg(long, value_name = "NAME")]
-    pub(super) key_profile: Option<String>,
-    /// Sort the parameters of a URL's query by their names.
-    #[arg(long, requires = "key_profile")]
-    pub(super) sort_query: bool,
-    /// Leave a parameter of a URL's query out: sid, or utm_* for all names that begin so.
-    /// Several with commas, or one after the other.
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        requires = "key_profile"
-    )]
-    pub(super) drop_parameter: Vec<String>,
-}
-
-impl Spec {
-    /// Checks what the parser cannot.
-    pub(super) fn check(&self) -> Result<(), Failure> {
-        if self.aging.max_age.is_some() && self.kind != KindArg::Aging {
-            let text = "--max-age, --slices and --refresh are for --kind aging";
-            return Err(Failure::Usage(text.to_owned()));
-        }
-        Ok(())
-    }
-
-    /// The rate that is asked for, the default included.
-    pub(super) fn rate(&self) -> Option<f64> {
-        match (self.false_positive_rate, self.bit_count) {
-            (None, None) => Some(0.001),
-            (rate, _) => rate,
-        }
-    }
-}
-
-/// Which bits a key may set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum LayoutArg {
-    /// One cache line for each key: the fastest.
-    Blocked,
-    /// Anywhere: the fewest bits for each key.
-    Classic,
-}
-
-/// What turns a key into bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(super) enum HashFunctionArg {
-    /// SipHash-1-3 with 128 bits: for keys that others choose.
-    #[default]
-    #[value(name = "siphash-1-3-128")]
-    SipHash,
-    /// XXH3 with 128 bits: faster, for keys that are trusted.
-    #[value(name = "xxh3-128")]
-    Xxh3,
-}
-
-/// What a filter can do besides to tell what it has seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(super) enum KindArg {
-    /// Nothing: what it has seen it has seen.
-    #[default]
-    Plain,
-    /// Keys can be removed; four times the memory.
-    Counting,
-    /// Keys are forgotten after --max-age; four times the memory.
-    Aging,
 }
 
 /// The arguments of `health`.

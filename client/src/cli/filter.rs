@@ -1,5 +1,6 @@
 //! `filter create|get|list|rename|copy|merge|reset|delete`.
 
+mod layers;
 mod vitals;
 
 use std::time::{Duration, SystemTime};
@@ -8,7 +9,7 @@ use prost_types::{Duration as ProtoDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    args::{FilterCommand, Global, HashFunctionArg, KindArg, LayoutArg, Profile, Spec},
+    args::{FilterCommand, Global, HashFunctionArg, KindArg, LayoutArg, OnFullArg, Profile, Spec},
     failure::Failure,
     output::Output,
 };
@@ -101,12 +102,25 @@ fn request(spec: &Spec, profile: Profile) -> v1::FilterSpec {
                 slices: spec.aging.slices.unwrap_or_default(),
                 refresh: spec.aging.refresh,
             })),
+            KindArg::Scaling => Some(Kind::Scaling(v1::Scaling {
+                growth: spec.scaling.growth.unwrap_or_default(),
+                max_memory_bytes: spec.scaling.max_memory.unwrap_or_default(),
+                on_full: on_full(spec.scaling.on_full.unwrap_or_default()).into(),
+            })),
         },
         key_profile: profile.key_profile.map(|name| v1::KeyProfile {
             name,
             sort_query: profile.sort_query,
             drop_parameters: profile.drop_parameter,
         }),
+    }
+}
+
+fn on_full(on_full: OnFullArg) -> v1::OnFull {
+    match on_full {
+        OnFullArg::Scale => v1::OnFull::Scale,
+        OnFullArg::Reject => v1::OnFull::Reject,
+        OnFullArg::Degrade => v1::OnFull::Degrade,
     }
 }
 
@@ -140,7 +154,7 @@ fn text(filter: &v1::Filter) -> String {
     )
 }
 
-/// Of a filter that is not plain: a line of its own.
+/// Of a filter that is not plain: lines of its own.
 fn kind_text(filter: &v1::Filter) -> String {
     match filter.spec.as_ref().and_then(|spec| spec.kind) {
         None => String::new(),
@@ -158,6 +172,7 @@ fn kind_text(filter: &v1::Filter) -> String {
                 ""
             },
         ),
+        Some(Kind::Scaling(scaling)) => layers::text(&scaling, filter.layers.as_ref()),
     }
 }
 
@@ -208,6 +223,11 @@ fn json(filter: &v1::Filter) -> Value {
             })),
             _ => None,
         },
+        "scaling": match &spec.kind {
+            Some(Kind::Scaling(scaling)) => Some(layers::scaling_json(scaling)),
+            _ => None,
+        },
+        "layers": filter.layers.as_ref().map(layers::json),
         "version": filter.version,
         "create_time": time(filter.create_time),
         "last_store_time": time(filter.last_store_time),
@@ -232,6 +252,7 @@ fn kind_name(spec: &v1::FilterSpec) -> &'static str {
         None => "plain",
         Some(Kind::Counting(_)) => "counting",
         Some(Kind::Aging(_)) => "aging",
+        Some(Kind::Scaling(_)) => "scaling",
     }
 }
 

@@ -1,10 +1,15 @@
 //! `plan`: the size of a filter, computed here by the same code as the server's.
 
-use seenset_filter::spec::{Aging, FilterSpec, HashFunction, Kind, Layout, SpecRequest};
+mod layers;
+
+use seenset_filter::{
+    scaling::{OnFull, OnFullName, ScalingError},
+    spec::{Aging, FilterSpec, HashFunction, Kind, Layout, SpecRequest},
+};
 use serde_json::json;
 
 use super::{
-    args::{Global, HashFunctionArg, KindArg, LayoutArg, Spec},
+    args::{Global, HashFunctionArg, KindArg, LayoutArg, OnFullArg, Spec},
     failure::Failure,
     output::Output,
 };
@@ -13,14 +18,12 @@ pub(super) fn run(global: &Global, spec: &Spec) -> Result<(), Failure> {
     spec.check()?;
     let layouts = match (spec.layout, spec.kind) {
         (None, KindArg::Plain) => Layout::ALL.to_vec(),
-        (None, KindArg::Counting | KindArg::Aging) | (Some(LayoutArg::Blocked), _) => {
-            vec![Layout::Blocked]
-        }
+        (None, _) | (Some(LayoutArg::Blocked), _) => vec![Layout::Blocked],
         (Some(LayoutArg::Classic), _) => vec![Layout::Classic],
     };
     let plans = layouts
         .into_iter()
-        .map(|layout| request(spec, layout).resolve())
+        .map(|layout| request(spec, layout)?.resolve())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| Failure::Usage(error.to_string()))?;
 
@@ -31,8 +34,8 @@ pub(super) fn run(global: &Global, spec: &Spec) -> Result<(), Failure> {
     output.finish()
 }
 
-fn request(spec: &Spec, layout: Layout) -> SpecRequest {
-    SpecRequest {
+fn request(spec: &Spec, layout: Layout) -> Result<SpecRequest, ScalingError> {
+    Ok(SpecRequest {
         capacity: spec.capacity,
         false_positive_rate: spec.rate(),
         bit_count: spec.bit_count,
@@ -50,9 +53,19 @@ fn request(spec: &Spec, layout: Layout) -> SpecRequest {
                 slices: spec.aging.slices.unwrap_or(Aging::DEFAULT_SLICES),
                 refresh: spec.aging.refresh,
             }),
+            KindArg::Scaling => Kind::Scaling(on_full(spec)?),
         },
         key_profile: None,
-    }
+    })
+}
+
+fn on_full(spec: &Spec) -> Result<OnFull, ScalingError> {
+    let name = match spec.scaling.on_full.unwrap_or_default() {
+        OnFullArg::Scale => OnFullName::Scale,
+        OnFullArg::Reject => OnFullName::Reject,
+        OnFullArg::Degrade => OnFullName::Degrade,
+    };
+    OnFull::new(name, spec.scaling.growth, spec.scaling.max_memory)
 }
 
 fn bits_per_key(plan: &FilterSpec) -> f64 {
@@ -60,10 +73,13 @@ fn bits_per_key(plan: &FilterSpec) -> f64 {
 }
 
 fn text(plan: &FilterSpec) -> String {
+    if let Some(layers) = &plan.layers {
+        return layers::text(plan, layers);
+    }
     format!(
         "{}{}: n = {}, p = {}: m = {} bits ({} bytes), k = {}, {:.2} bits per key",
         match plan.kind {
-            Kind::Plain => "",
+            Kind::Plain | Kind::Scaling(_) => "",
             Kind::Counting => "counting, ",
             Kind::Aging(_) => "aging, ",
         },
@@ -78,7 +94,7 @@ fn text(plan: &FilterSpec) -> String {
 }
 
 fn json(plan: &FilterSpec) -> serde_json::Value {
-    json!({
+    let mut json = json!({
         "kind": plan.kind.name().as_str(),
         "layout": plan.layout.name(),
         "capacity": plan.capacity,
@@ -87,5 +103,9 @@ fn json(plan: &FilterSpec) -> serde_json::Value {
         "hash_count": plan.hash_count,
         "memory_bytes": plan.memory_bytes(),
         "bits_per_key": bits_per_key(plan),
-    })
+    });
+    if let (Some(layers), Some(fields)) = (&plan.layers, json.as_object_mut()) {
+        fields.extend(layers::json(layers));
+    }
+    json
 }

@@ -7,7 +7,8 @@ use tonic::{Request, Response, Status};
 
 use super::Fake;
 
-/// Pages, and names: what a filter is, the real server is asked about.
+/// Pages, names, and of what is made what was asked for: what a filter is, the real server is asked
+/// about.
 #[tonic::async_trait]
 impl FilterService for Fake {
     /// Three pages, of two filters, none, and one.
@@ -34,10 +35,22 @@ impl FilterService for Fake {
         &self,
         request: Request<v1::CreateFilterRequest>,
     ) -> Result<Response<v1::CreateFilterResponse>, Status> {
-        let name = request.into_inner().name;
+        let v1::CreateFilterRequest { name, spec } = request.into_inner();
         self.0.filters.lock().unwrap().insert(name.clone());
+        let kind = spec.as_ref().and_then(|spec| spec.kind);
+        let is_scaling = matches!(kind, Some(v1::filter_spec::Kind::Scaling(_)));
+        let layers = is_scaling.then_some(v1::Layers {
+            layers: 1,
+            max_capacity: 7000,
+            max_memory_bytes: 65_536,
+            fits_budget: Some(false),
+        });
         Ok(Response::new(v1::CreateFilterResponse {
-            filter: Some(filter(name)),
+            filter: Some(v1::Filter {
+                spec,
+                layers,
+                ..filter(name)
+            }),
         }))
     }
 

@@ -23,7 +23,7 @@ pub fn repair(repairs: Repairs, bytes: &mut [u8]) {
         if is_format1 {
             format1_rows(repairs, bytes, &table);
         } else {
-            rows(repairs, bytes, extension.end, &table);
+            rows(repairs, bytes, &extension, &table);
         }
         if repairs.checksums {
             seal(&mut bytes[table]);
@@ -37,7 +37,9 @@ pub fn repair(repairs: Repairs, bytes: &mut [u8]) {
 
 /// Whether the header has what came with format 3.
 fn has_kind(bytes: &[u8]) -> bool {
-    [3_u32, 4].map(u32::to_le_bytes).contains(&word(bytes, 8))
+    [3_u32, 4, 5]
+        .map(u32::to_le_bytes)
+        .contains(&word(bytes, 8))
 }
 
 /// Four bytes of a header.
@@ -88,6 +90,33 @@ fn extension(bytes: &[u8]) -> Range<usize> {
     HEADER_BYTES..end.unwrap_or(HEADER_BYTES)
 }
 
+/// The shards of each layer, and the bits of each of those, of a filter that has some.
+fn layers(bytes: &[u8], extension: &Range<usize>) -> Vec<(u64, u64)> {
+    if !has_kind(bytes) || word(bytes, 296) != 3_u32.to_le_bytes() {
+        return Vec::new();
+    }
+    let extension = bytes.get(extension.clone()).unwrap_or_default();
+    let partitions = long(extension, 0).unwrap_or_default();
+    let specs = extension.get(16..).unwrap_or_default().as_chunks::<40>().0;
+    let count = long(extension, 8).unwrap_or_default().min(32) as usize;
+    let layer = |spec: &[u8; 40]| {
+        let [shards, bits] = [0, 8].map(|at| long(spec, at).unwrap_or_default());
+        (shards.saturating_mul(partitions), bits)
+    };
+    specs.iter().take(count).map(layer).collect()
+}
+
+/// The bits of a shard of some layer.
+fn layer_bits(layers: &[(u64, u64)], mut shard: u64) -> Option<u64> {
+    for &(shards, bits) in layers {
+        match shard.checked_sub(shards) {
+            Some(left) => shard = left,
+            None => return Some(bits),
+        }
+    }
+    None
+}
+
 /// Where the table is, as far as the header and the length of the file tell.
 fn table(bytes: &[u8], is_format1: bool) -> Option<Range<usize>> {
     if is_format1 {
@@ -101,13 +130,14 @@ fn table(bytes: &[u8], is_format1: bool) -> Option<Range<usize>> {
 }
 
 /// Makes the rows of the table at the end fit the shards before them, as far as there are any.
-fn rows(repairs: Repairs, bytes: &mut [u8], shards_at: usize, table: &Range<usize>) {
+fn rows(repairs: Repairs, bytes: &mut [u8], extension: &Range<usize>, table: &Range<usize>) {
     let (shards, rows) = bytes.split_at_mut(table.start);
     let fields = [272, 280, 136].map(|at| long(shards, at).unwrap_or_default());
     let [filter, number, shard_bits] = fields;
     let cells = Cells::of(shards);
-    let shard_bytes = match cells {
-        Cells::Bits => shard_bits as usize / 8,
+    let layers = layers(shards, extension);
+    let shard_bytes = |shard: u64| match cells {
+        Cells::Bits => layer_bits(&layers, shard).unwrap_or(shard_bits) as usize / 8,
         Cells::Counters | Cells::Stamps => shard_bits as usize / 2,
     };
     let row_bytes = match cells {
@@ -115,12 +145,12 @@ fn rows(repairs: Repairs, bytes: &mut [u8], shards_at: usize, table: &Range<usiz
         // The slice at which it was cleared.
         Cells::Stamps => 40,
     };
-    let mut left = shards.get(shards_at..).unwrap_or_default();
+    let mut left = shards.get(extension.end..).unwrap_or_default();
     let mut row = 0;
     while let (Some(shard), Some(bits)) = (long(rows, row), long(rows, row + 24)) {
         let mut end = row + row_bytes;
         if bits > 0 {
-            let Some((words, rest)) = left.split_at_checked(shard_bytes) else {
+            let Some((words, rest)) = left.split_at_checked(shard_bytes(shard)) else {
                 return;
             };
             left = rest;

@@ -58,7 +58,7 @@ impl Ours {
         let (ones, epoch) = (u64::MAX / 15, epoch(kind));
         let random = words(shape.shard_words() * 100_000);
         let mut random = random.map(|word| match kind {
-            Kind::Plain => word,
+            Kind::Plain | Kind::Scaling(_) => word,
             // Of counters, half stand at 1.
             Kind::Counting => word & ones,
             // Of stamps, half are there, of any slice that counts.
@@ -85,20 +85,7 @@ impl Ours {
         directory
             .set_filter(&header.name, header.filter, &files, 0)
             .unwrap();
-        let limits = Limits {
-            max_key_bytes: 100,
-            max_batch_keys: BATCH,
-        };
-        let engine = Engine::new(
-            directory,
-            Settings {
-                limits,
-                max_memory_bytes: u64::MAX,
-                durability: Durability::Snapshot,
-                segment_bytes: Settings::SEGMENT_BYTES,
-                requests: RequestLimits::default(),
-            },
-        );
+        let engine = engine(directory);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
@@ -137,15 +124,33 @@ impl Ours {
     }
 }
 
+/// seenset's engine over a directory.
+pub fn engine(directory: DataDirectory) -> Engine {
+    let limits = Limits {
+        max_key_bytes: 100,
+        max_batch_keys: BATCH,
+    };
+    Engine::new(
+        directory,
+        Settings {
+            limits,
+            max_memory_bytes: u64::MAX,
+            durability: Durability::Snapshot,
+            segment_bytes: Settings::SEGMENT_BYTES,
+            requests: RequestLimits::default(),
+        },
+    )
+}
+
 /// That of now, where keys age.
 fn epoch(kind: Kind) -> u64 {
     match kind {
-        Kind::Plain | Kind::Counting => 0,
+        Kind::Plain | Kind::Counting | Kind::Scaling(_) => 0,
         Kind::Aging(aging) => aging.epoch(SystemTime::UNIX_EPOCH.elapsed().unwrap()),
     }
 }
 
 /// Calls of this size are answered without waiting.
-fn now<T, E: std::fmt::Debug>(call: impl Future<Output = Result<T, E>>) -> T {
+pub fn now<T, E: std::fmt::Debug>(call: impl Future<Output = Result<T, E>>) -> T {
     call.now_or_never().unwrap().unwrap()
 }

@@ -3,6 +3,7 @@
 use super::Config;
 use crate::filter::{
     profile::KeyProfile,
+    scaling::OnFull,
     spec::{Aging, Kind, KindName, SpecError, SpecRequest},
 };
 
@@ -39,15 +40,23 @@ impl Config {
 
     fn kind(&self) -> Result<Kind, SpecError> {
         let ages = self.max_age.is_some() || self.slices.is_some() || self.refresh;
+        let max_memory_bytes = self.max_filter_memory.map(super::Size::bytes);
+        let layers = self.on_full.is_some() || self.growth.is_some() || max_memory_bytes.is_some();
         match self.kind {
+            kind if ages && kind != KindName::Aging => Err(SpecError::AgesOfKind { kind }),
+            kind if layers && kind != KindName::Scaling => Err(SpecError::LayersOfKind { kind }),
             KindName::Aging => Ok(Kind::Aging(Aging {
                 max_age: self.max_age.map(super::Period::get).unwrap_or_default(),
                 slices: self.slices.unwrap_or(Aging::DEFAULT_SLICES),
                 refresh: self.refresh,
             })),
-            kind if ages => Err(SpecError::AgesOfKind { kind }),
             KindName::Plain => Ok(Kind::Plain),
             KindName::Counting => Ok(Kind::Counting),
+            KindName::Scaling => {
+                let on_full = self.on_full.unwrap_or_default();
+                let on_full = OnFull::new(on_full, self.growth, max_memory_bytes)?;
+                Ok(Kind::Scaling(on_full))
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::filter::{
     profile::KeyProfile,
+    scaling::{OnFull, Scaling},
     spec::{Aging, Kind},
 };
 
@@ -123,6 +124,41 @@ fn ages_are_put_together_of_their_options() {
 }
 
 #[test]
+fn what_is_done_when_full_is_put_together_of_its_options() {
+    let kind = |config: &Config| config.default_filter().unwrap().kind;
+    let grows = |growth, max_memory_bytes| {
+        Kind::Scaling(OnFull::Scale(Scaling {
+            growth,
+            max_memory_bytes,
+        }))
+    };
+    let short = ["--kind=scaling"];
+    assert_eq!(kind(&config(&short)), grows(2, None));
+    let full = [
+        "--kind=scaling",
+        "--growth=4",
+        "--max-filter-memory=12GiB",
+        "--on-full=scale",
+    ];
+    assert_eq!(kind(&config(&full)), grows(4, Some(12 << 30)));
+    for (name, expected) in [("reject", OnFull::Reject), ("degrade", OnFull::Degrade)] {
+        let flag = format!("--on-full={name}");
+        let config = config(&["--kind=scaling", &flag]);
+        assert_eq!(kind(&config), Kind::Scaling(expected));
+    }
+    let file =
+        "kind = \"scaling\"\non_full = \"scale\"\ngrowth = 3\nmax_filter_memory = \"2GiB\"\n";
+    let merged = with_file(file, &["--growth=5"]).unwrap();
+    assert_eq!(kind(&merged), grows(5, Some(2 << 30)));
+    let printed = [&["--print-config"], &full[..]].concat();
+    let Command::Print(text) = load(&printed).unwrap() else {
+        panic!("nothing was printed");
+    };
+    let read = with_file(&text, &[]).unwrap();
+    assert_eq!(kind(&read), grows(4, Some(12 << 30)));
+}
+
+#[test]
 fn a_profile_is_put_together_of_its_options() {
     let profile = |config: &Config| config.default_filter().unwrap().key_profile;
     assert_eq!(profile(&config(&[])), None);
@@ -211,6 +247,44 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
         (
             &["--kind=counting", "--max-age=1h"],
             "and kind is counting: make it aging",
+        ),
+        (
+            &["--kind=scaling", "--refresh"],
+            "and kind is scaling: make",
+        ),
+        (&["--on-full=reject"], "and kind is plain: make it scaling"),
+        (&["--growth=2"], "and kind is plain: make it scaling"),
+        (
+            &["--kind=aging", "--max-age=1h", "--max-filter-memory=1GiB"],
+            "and kind is aging: make it scaling",
+        ),
+        (
+            &["--kind=scaling", "--on-full=fail"],
+            "there is no \"fail\": use scale, reject or degrade",
+        ),
+        (
+            &["--kind=scaling", "--growth=17"],
+            "scaling.growth is 17; it must be 2 to 16",
+        ),
+        (
+            &["--kind=scaling", "--on-full=reject", "--growth=2"],
+            "scaling.growth is 2 and scaling.on_full is reject, with which there is one layer",
+        ),
+        (
+            &["--kind=scaling", "--max-filter-memory=1MiB"],
+            "scaling.max_memory_bytes is 1048576; the first layer takes",
+        ),
+        (
+            &["--kind=scaling", "--max-filter-memory=80%"],
+            "write a size as 64MiB or a number of bytes",
+        ),
+        (
+            &["--kind=scaling", "--bit-count=1024"],
+            "bit_count and hash_count are those of each layer",
+        ),
+        (
+            &["--kind=scaling", "--layout=classic"],
+            "a filter of the kind scaling has the layout blocked",
         ),
         (
             &["--key-profile=url-v1", "--drop-parameter=a=b"],

@@ -46,6 +46,11 @@ impl MemoryBudget {
         *self.used_bytes.lock()
     }
 
+    /// What has not been taken out of it.
+    pub fn left_bytes(&self) -> u64 {
+        self.limit_bytes.saturating_sub(self.used_bytes())
+    }
+
     /// Takes `bytes` out of the budget, or nothing.
     ///
     /// # Errors
@@ -70,6 +75,11 @@ impl MemoryBudget {
 }
 
 impl Reservation {
+    /// What they were taken out of.
+    pub fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
+    }
+
     /// The bytes reserved.
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -1,6 +1,6 @@
 //! Why the engine refuses a call or fails it. The edge turns each into a status.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{fmt, io, path::PathBuf, time::Duration};
 
 use thiserror::Error;
 
@@ -12,6 +12,52 @@ use crate::{
 
 /// An error of the layer below, whichever that is; for the log, not for callers.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a filter that is full does not grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// It was told to take no more keys then.
+    Rejects,
+    /// It has all layers that it may have.
+    AllLayers {
+        /// The most memory that its spec allows, in bytes, if that is a bound.
+        max_memory_bytes: Option<u64>,
+    },
+    /// The budget of the server has no room for another layer.
+    OverBudget(OverBudget),
+    /// The system has no address space for another layer, which takes so many bytes.
+    OutOfMemory {
+        /// What the layer takes.
+        needed_bytes: u64,
+    },
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rejects => f.write_str("its scaling.on_full says REJECT"),
+            Self::AllLayers {
+                max_memory_bytes: Some(bytes),
+            } => write!(
+                f,
+                "its scaling.max_memory_bytes of {bytes} leaves no room for a layer"
+            ),
+            Self::AllLayers {
+                max_memory_bytes: None,
+            } => f.write_str("it has all the layers that a filter can have"),
+            Self::OverBudget(over) => write!(
+                f,
+                "its next layer needs {} bytes of memory, and of the budget of {} (--max-memory) {} \
+                 are left",
+                over.needed_bytes, over.limit_bytes, over.left_bytes
+            ),
+            Self::OutOfMemory { needed_bytes } => write!(
+                f,
+                "the system refuses the {needed_bytes} bytes of memory for its next layer"
+            ),
+        }
+    }
+}
 
 /// What came of a call instead of an answer. Names of fields are those of the contract.
 #[derive(Debug, Error)]
@@ -36,6 +82,18 @@ pub enum EngineError {
     NotCounting {
         /// The filter's name.
         name: FilterName,
+    },
+    /// New keys for a filter that takes no more of them.
+    #[error(
+        "the filter \"{name}\" is full, and {why}; none of the call's keys were added. Make a larger \
+         filter, or one whose scaling.on_full is another; keys that it has are answered for as \
+         before"
+    )]
+    FilterFull {
+        /// The filter's name.
+        name: FilterName,
+        /// Why it takes no more.
+        why: Full,
     },
     /// An age was asked for where keys have none.
     #[error(
@@ -174,6 +232,17 @@ pub enum EngineError {
         path: PathBuf,
         /// What is missing.
         over: OverBudget,
+    },
+    /// Keys of the log for a filter that must grow for them and cannot.
+    #[error(
+        "the log holds keys for which the filter \"{name}\" must grow, and {why}: raise \
+         --max-memory, or move all files of the filter out of the data directory to start without it"
+    )]
+    NoRoomToRestore {
+        /// The filter's name.
+        name: FilterName,
+        /// Why it does not grow.
+        why: Full,
     },
     /// A filter within the budget, and yet past what the system gives.
     #[error(

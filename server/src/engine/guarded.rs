@@ -26,8 +26,11 @@ mod copy;
 mod counting;
 mod explain;
 mod growth;
+mod layered;
 mod measurement;
 mod names;
+mod numbered;
+mod partitions;
 mod reset;
 mod shards;
 mod snapshots;
@@ -51,12 +54,12 @@ pub use self::{
     explain::Explanation,
     growth::Growth,
     snapshots::{LastStore, StoreReport, Turn as StoreTurn},
-    status::{FilterStatus, Outlook},
+    status::{FilterStatus, LayersStatus, Outlook},
 };
 
 use self::{
-    aging::Aging, counting::Counting, growth::History, measurement::LastMeasurement, names::Names,
-    shards::Shards, snapshots::Turns,
+    aging::Aging, counting::Counting, growth::History, layered::Layered,
+    measurement::LastMeasurement, names::Names, shards::Shards, snapshots::Turns,
 };
 use super::{
     Clock, EngineError,
@@ -87,12 +90,15 @@ pub struct GuardedFilter {
     hasher: KeyHasher,
     create_time: SystemTime,
     shards: Shards,
-    prefetcher: Prefetcher,
+    /// The way to their lines.
+    prefetcher: Option<Prefetcher>,
     clock: Clock,
     /// Of a filter that counts.
     counting: Option<Counting>,
     /// Of a filter whose keys age.
     aging: Option<Aging>,
+    /// Of a filter in layers, which has no shards beside those.
+    layered: Option<Layered>,
     /// That of the last call that changed anything. Each such call writes it: not in the line of
     /// what all read.
     version: CachePadded<AtomicU64>,
@@ -155,9 +161,12 @@ impl GuardedFilter {
         budget: &Arc<MemoryBudget>,
         clock: &Clock,
     ) -> Result<Self, EngineError> {
-        let memory = budget
-            .reserve(region::region_bytes(&Shape::of(&spec)))
-            .map_err(EngineError::OverBudget)?;
+        let first = Shape::of(&spec);
+        let bytes = match spec.layers {
+            None => region::region_bytes(&first),
+            Some(_) => first.bit_count() / 8,
+        };
+        let memory = budget.reserve(bytes).map_err(EngineError::OverBudget)?;
         Self::in_memory(id, name, spec, secret, create_time, memory.into(), clock)
     }
 
@@ -172,16 +181,29 @@ impl GuardedFilter {
         clock: &Clock,
     ) -> Result<Self, EngineError> {
         let shape = Shape::of(&spec);
-        let (counting, aging) = match spec.kind {
-            Kind::Plain => (None, None),
-            Kind::Counting => (Some(Counting::default()), None),
-            Kind::Aging(spec) => (None, Some(Aging::new(spec, clock))),
+        let out_of_memory = |source| EngineError::OutOfMemory {
+            needed_bytes: memory.bytes(),
+            source,
         };
-        let (words, prefetcher) =
-            region::reserve(&shape).map_err(|source| EngineError::OutOfMemory {
-                needed_bytes: memory.bytes(),
-                source,
-            })?;
+        let counting = (spec.kind == Kind::Counting).then(Counting::default);
+        let aging = match spec.kind {
+            Kind::Aging(spec) => Some(Aging::new(spec, clock)),
+            _ => None,
+        };
+        let layered = match (spec.kind, &spec.layers) {
+            (Kind::Scaling(on_full), Some(layers)) => {
+                let layered = Layered::new(layers, on_full, memory.budget());
+                Some(layered.map_err(out_of_memory)?)
+            }
+            _ => None,
+        };
+        let (shards, prefetcher) = match layered {
+            None => {
+                let (words, prefetcher) = region::reserve(&shape).map_err(out_of_memory)?;
+                (Shards::new(words), Some(prefetcher))
+            }
+            Some(_) => (Shards::new(Vec::new()), None),
+        };
         Ok(Self {
             id,
             names: Mutex::new(Names::new(name)),
@@ -190,11 +212,12 @@ impl GuardedFilter {
             shape,
             secret,
             create_time,
-            shards: Shards::new(words),
+            shards,
             prefetcher,
             clock: clock.clone(),
             counting,
             aging,
+            layered,
             version: AtomicU64::new(0).into(),
             counters: Counters::default(),
             history: Mutex::default(),
@@ -293,27 +316,45 @@ impl GuardedFilter {
     }
 
     /// Whether a key had been seen before this call, which adds it.
-    pub fn query_and_add(&self, key: &[u8], change: Change<'_>) -> Answer<bool> {
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::FilterFull`].
+    pub fn query_and_add(
+        &self,
+        key: &[u8],
+        change: Change<'_>,
+    ) -> Result<Answer<bool>, EngineError> {
         let hash = self.hash(key);
-        let seen = self.act(hash, Action::QueryAndAdd, change);
+        let seen = self.act(hash, Action::QueryAndAdd, change)?;
         self.counters.count(1, usize::from(seen.value));
-        seen
+        Ok(seen)
     }
 
     /// Adds a key.
-    pub fn add(&self, key: &[u8], change: Change<'_>) -> Answer<()> {
-        let added = self.act(self.hash(key), Action::Add, change);
-        added.map(|_| ())
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::FilterFull`].
+    pub fn add(&self, key: &[u8], change: Change<'_>) -> Result<Answer<()>, EngineError> {
+        let added = self.act(self.hash(key), Action::Add, change)?;
+        Ok(added.map(|_| ()))
     }
 
     /// Adds a key, and tells whether it was there.
     #[inline]
-    fn act(&self, hash: KeyHash, action: Action, change: Change<'_>) -> Answer<bool> {
-        match (&self.counting, &self.aging) {
-            (Some(counting), _) => self.count(counting, hash, action, change),
-            (None, Some(aging)) => self.stamp(aging, hash, action, change),
-            (None, None) => self.insert(hash, change),
-        }
+    fn act(
+        &self,
+        hash: KeyHash,
+        action: Action,
+        change: Change<'_>,
+    ) -> Result<Answer<bool>, EngineError> {
+        Ok(match (&self.counting, &self.aging, &self.layered) {
+            (Some(counting), ..) => self.count(counting, hash, action, change),
+            (_, Some(aging), _) => self.stamp(aging, hash, action, change),
+            (.., Some(layered)) => return self.add_to_layer(layered, hash, change),
+            (None, None, None) => self.insert(hash, change),
+        })
     }
 
     /// Takes a key out, and tells whether it was there.
@@ -333,6 +374,13 @@ impl GuardedFilter {
 
     #[inline]
     fn contains(&self, hash: KeyHash, max_age: Option<Duration>) -> Answer<bool> {
+        if let Some(layered) = &self.layered {
+            let version = self.is_in_layers(layered, hash);
+            return Answer {
+                value: version.is_some(),
+                rests_on: version.unwrap_or_default(),
+            };
+        }
         self.look_at_clock();
         let index = self.shape.shard(hash);
         let shard = self.shards.read(index);

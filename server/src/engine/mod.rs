@@ -45,9 +45,11 @@ pub use budget::OverBudget;
 pub use call::{Call, Keys};
 pub use clock::{Clock, Hand};
 pub use counters::Usage;
-pub use error::EngineError;
+pub use error::{EngineError, Full};
 pub use filters::{Creation, Page};
-pub use guarded::{Explanation, FilterStatus, Growth, LastStore, Outlook, StoreReport};
+pub use guarded::{
+    Explanation, FilterStatus, Growth, LastStore, LayersStatus, Outlook, StoreReport,
+};
 pub use journal::Durability;
 pub use limits::Limits;
 pub use one_key::AtOnce;
@@ -61,6 +63,7 @@ pub use crate::{
         canary::Measurement,
         hash::KeyHash,
         profile::KeyProfile,
+        scaling::{OnFull, OnFullName, Scaling},
         spec::{Aging, FilterSpec, HashFunction, Kind, KindName, Layout, SpecRequest},
     },
     store::{FilterName, Oddities, Torn},
@@ -263,7 +266,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let change = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
             inner.change(call, Action::Add, room, |filter, change| {
-                Ok(filter.add_batch(keys, change))
+                filter.add_batch(keys, change)
             })
         };
         let (answer, _) = self
@@ -322,7 +325,7 @@ impl Engine {
     ) -> Result<Unsettled<Vec<bool>>, EngineError> {
         let change = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
             inner.change(call, Action::QueryAndAdd, room, |filter, change| {
-                Ok(filter.query_and_add_batch(keys, change))
+                filter.query_and_add_batch(keys, change)
             })
         };
         let (answer, _) = self

@@ -160,7 +160,7 @@ impl Inner {
         room: Option<Room<'_>>,
     ) -> Result<Unsettled<()>, EngineError> {
         self.change(call, Action::Add, room, |filter, change| {
-            Ok(filter.add(key.as_bytes(), change))
+            filter.add(key.as_bytes(), change)
         })
     }
 
@@ -172,7 +172,7 @@ impl Inner {
         room: Option<Room<'_>>,
     ) -> Result<Unsettled<bool>, EngineError> {
         self.change(call, Action::QueryAndAdd, room, |filter, change| {
-            Ok(filter.query_and_add(key.as_bytes(), change))
+            filter.query_and_add(key.as_bytes(), change)
         })
     }
 

@@ -196,20 +196,20 @@ fn replay(
         remember(requests, &record);
         let waiting = waiting.entry(head.filter).or_default();
         if head.epoch != waiting.epoch {
-            waiting.add_to(filter);
+            waiting.add_to(filter)?;
             waiting.epoch = head.epoch;
         }
         waiting.version = head.version.max(waiting.version);
         waiting.hashes.extend(record.hashes);
         if waiting.hashes.len() >= REPLAY_KEYS {
-            waiting.add_to(filter);
+            waiting.add_to(filter)?;
         }
         Ok(())
     };
     let found = log.read(visit, &mut Err)?;
     for (id, waiting) in &mut waiting {
         if let Some(filter) = filters.get(id) {
-            waiting.add_to(filter);
+            waiting.add_to(filter)?;
         }
     }
     Ok(Replayed {
@@ -228,9 +228,10 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn add_to(&mut self, filter: &GuardedFilter) {
-        filter.replay(self.version, self.epoch, &self.hashes);
+    fn add_to(&mut self, filter: &GuardedFilter) -> Result<(), EngineError> {
+        filter.replay(self.version, self.epoch, &self.hashes)?;
         self.hashes.clear();
+        Ok(())
     }
 }
 

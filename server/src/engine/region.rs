@@ -19,16 +19,18 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use crate::filter::shape::Shape;
 
-/// Shards begin at multiples of this, the smallest page there is.
+/// What shards begin at multiples of: the smallest page there is. Of a layer, in which they may be
+/// small and many, a cache line.
 const PAGE_BYTES: usize = 4096;
+const LINE_BYTES: usize = 64;
 
 /// The address space that a filter of this shape takes, in bytes.
 pub fn region_bytes(shape: &Shape) -> u64 {
-    stride(shape) as u64 * shape.shard_count() as u64
+    stride(shape, PAGE_BYTES) as u64 * shape.shard_count() as u64
 }
 
-fn stride(shape: &Shape) -> usize {
-    (shape.shard_words() * size_of::<u64>()).next_multiple_of(PAGE_BYTES)
+fn stride(shape: &Shape, alignment: usize) -> usize {
+    (shape.shard_words() * size_of::<u64>()).next_multiple_of(alignment)
 }
 
 /// Reserves the memory of a filter, all zeros, and returns its shards with a way to fetch
@@ -38,8 +40,23 @@ fn stride(shape: &Shape) -> usize {
 ///
 /// What the system says, if it has not as much address space left.
 pub fn reserve(shape: &Shape) -> io::Result<(Vec<ShardWords>, Prefetcher)> {
-    let (stride, words) = (stride(shape), shape.shard_words());
-    let length = usize::try_from(region_bytes(shape)).map_err(io::Error::other)?;
+    reserve_aligned(shape, PAGE_BYTES)
+}
+
+/// [`reserve`] for a layer, whose shards lie one behind the other: it takes no more than its bits do.
+///
+/// # Errors
+///
+/// As [`reserve`].
+pub fn reserve_layer(shape: &Shape) -> io::Result<(Vec<ShardWords>, Prefetcher)> {
+    reserve_aligned(shape, LINE_BYTES)
+}
+
+fn reserve_aligned(shape: &Shape, alignment: usize) -> io::Result<(Vec<ShardWords>, Prefetcher)> {
+    let (stride, words) = (stride(shape, alignment), shape.shard_words());
+    let length = (stride as u64).checked_mul(shape.shard_count() as u64);
+    let length = length.and_then(|length| usize::try_from(length).ok());
+    let length = length.ok_or(io::ErrorKind::OutOfMemory)?;
     let mapping = MmapOptions::new()
         .len(length)
         .no_reserve_swap()
@@ -83,7 +100,7 @@ impl Deref for ShardWords {
 
     fn deref(&self) -> &[u64] {
         // SAFETY: `reserve` mapped `stride` bytes or more from `start` on, and the mapping lives
-        // as long as `self`; they are aligned to a page, and initialised: the system fills them
+        // as long as `self`; they are aligned to a cache line, and initialised: the system fills them
         // with zeros. No other `ShardWords` covers any of it, for `reserve`
         // makes one for each stride and they cannot be cloned; nothing but `deref_mut`
         // writes to it, which borrows `self` exclusively.
@@ -178,6 +195,21 @@ mod tests {
             let last = shards.pop().unwrap();
             drop((shards, prefetcher));
             assert_eq!(last[0], 3);
+        }
+    }
+
+    #[test]
+    fn shards_of_a_layer_lie_one_behind_the_other() {
+        let shape = shape(Layout::Blocked, 100_000_001);
+        let (mut shards, _) = reserve_layer(&shape).unwrap();
+        let begin = |shard: &ShardWords| shard.as_ptr() as u64;
+        assert_eq!(begin(&shards[1]) - begin(&shards[0]), shape.shard_bytes());
+        assert_eq!(begin(&shards[0]) % LINE_BYTES as u64, 0);
+        for (index, shard) in shards.iter_mut().enumerate() {
+            shard.fill(index as u64 + 1);
+        }
+        for (index, shard) in shards.iter().enumerate() {
+            assert!(shard.iter().all(|&word| word == index as u64 + 1));
         }
     }
 

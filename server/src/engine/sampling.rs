@@ -18,7 +18,10 @@ impl Engine {
             let now = Instant::now().into_std();
             let sampled = self.blocking(move |inner| {
                 let filters = inner.registry.list(None, usize::MAX);
-                filters.iter().for_each(|filter| filter.sample(now));
+                for filter in filters {
+                    filter.sample(now);
+                    filter.tell_of_rate();
+                }
                 Ok(())
             });
             if let Err(error) = sampled.await {

@@ -48,6 +48,7 @@ mod profile;
 mod renaming;
 mod requests;
 mod resetting;
+mod scaling;
 mod soak;
 mod status;
 mod workload;

@@ -36,6 +36,7 @@ pub mod canary;
 pub mod cells;
 pub mod classic;
 pub mod counting;
+pub mod division;
 pub mod exchange;
 pub mod hash;
 pub mod profile;

@@ -25,13 +25,17 @@
 //! (`docs/decisions/0021-scaling.md`); layers past the horizon have what is left.
 
 mod kernel;
+mod on_full;
 mod plan;
 
 use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
-pub use self::kernel::Added;
+pub use self::{
+    kernel::Added,
+    on_full::{OnFull, OnFullName},
+};
 
 use crate::{
     hash::{KeyHash, choose},
@@ -87,14 +91,27 @@ pub enum ScalingError {
         value: f64,
     },
     /// Layers cannot grow so.
-    #[error("growth is {value}; it must be {} to {}", GROWTHS.start(), GROWTHS.end())]
+    #[error("scaling.growth is {value}; it must be {} to {}", GROWTHS.start(), GROWTHS.end())]
     Growth {
         /// What was asked for.
         value: u32,
     },
+    /// Something about layers where there is one alone.
+    #[error(
+        "scaling.{field} is {value} and scaling.on_full is {on_full}, with which there is one layer \
+         alone: leave {field} out, or make on_full scale"
+    )]
+    OneLayer {
+        /// The field, within `scaling`.
+        field: &'static str,
+        /// What was asked for.
+        value: u64,
+        /// What is done when the filter is full.
+        on_full: OnFullName,
+    },
     /// Not even the first layer fits.
     #[error(
-        "max_memory_bytes is {value}; the first layer takes {needed}: raise the bound, lower the \
+        "scaling.max_memory_bytes is {value}; the first layer takes {needed}: raise the bound, lower the \
          capacity or raise the rate"
     )]
     MaxMemory {
@@ -189,6 +206,20 @@ impl Layer {
         self.shape.bit_count() / 8
     }
 
+    /// How many keys more are to be expected to fill the shards of a partition that have so many
+    /// bits set. Takes microseconds.
+    pub fn keys_left(&self, bits_set: u64) -> u64 {
+        let partitions = (self.shape.bit_count() / self.partition_bits()) as f64;
+        let keys = |bits: u64| {
+            let fill_ratio = bits as f64 / self.partition_bits() as f64;
+            sizing::keys_at_fill(&self.shape, fill_ratio).map(|keys| keys / partitions)
+        };
+        match (keys(self.spec.full_bits), keys(bits_set)) {
+            (Some(most), Some(there)) => (most - there).max(0.0) as u64,
+            _ => 0,
+        }
+    }
+
     /// Whether the shards of a partition are full when so many of their bits are set.
     pub fn is_full(&self, bits_set: u64) -> bool {
         bits_set >= self.spec.full_bits
@@ -221,6 +252,15 @@ impl Layers {
     /// A [`ScalingError`] that names the field, its value and the limit.
     pub fn plan(capacity: u64, rate: f64, scaling: &Scaling) -> Result<(Self, End), ScalingError> {
         plan::plan(capacity, rate, scaling)
+    }
+
+    /// Plans a filter of one layer for `capacity` keys at `rate`, which knows when it is full.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::plan`].
+    pub fn plan_one(capacity: u64, rate: f64) -> Result<Self, ScalingError> {
+        plan::plan_one(capacity, rate)
     }
 
     /// The layers of a filter that was planned before, at most [`MAX_LAYERS`].
@@ -287,6 +327,47 @@ impl Layers {
         &self.layers
     }
 
+    /// The number of shards of all layers.
+    pub fn shard_count(&self) -> usize {
+        self.first_shard(self.layers.len())
+    }
+
+    /// The number of the first shard of a layer among those of all; behind the last, if there is no
+    /// such layer.
+    pub fn first_shard(&self, layer: usize) -> usize {
+        let end = layer.checked_sub(1).and_then(|last| {
+            let layers = self.layers.get(last).or(self.layers.last());
+            layers.map(|layer| layer.end)
+        });
+        end.unwrap_or(0) * self.partitions()
+    }
+
+    /// Where the shard of a number among those of all is: in which layer, in which partition, and in
+    /// which place among the shards of that. `None` if there are not as many.
+    pub fn locate(&self, shard: usize) -> Option<(usize, usize, usize)> {
+        let layer = self
+            .layers
+            .partition_point(|layer| layer.end * self.partitions() <= shard);
+        let found = self.layers.get(layer)?;
+        let within = shard - self.first_shard(layer);
+        let (partition, place) = (within / found.shards(), within % found.shards());
+        Some((layer, partition, found.first_shard() + place))
+    }
+
+    /// The layer of the shard of a number among those of all; the last one if there are not as many.
+    #[expect(clippy::indexing_slicing, reason = "there is a layer at least")]
+    pub fn layer_of(&self, shard: usize) -> &Layer {
+        let found = self.locate(shard).map_or(usize::MAX, |(layer, ..)| layer);
+        &self.layers[found.min(self.layers.len() - 1)]
+    }
+
+    /// The number among those of all of the shard in a place among those of a partition.
+    pub fn number(&self, partition: usize, place: usize) -> usize {
+        let layer = self.layers_of(place);
+        let within = |found: &Layer| partition * found.shards() + place - found.first_shard();
+        self.first_shard(layer) + self.layers.get(layer).map_or(0, within)
+    }
+
     /// The index of the partition that holds all bits of a key.
     #[inline]
     pub fn partition(&self, hash: KeyHash) -> usize {
@@ -351,6 +432,25 @@ impl Layers {
             };
             rate * partitions / self.partitions as f64
         }))
+    }
+
+    /// The number of distinct keys that are to be expected in a filter that has come to this, as
+    /// for [`false_positive_rate_at_fill`](Self::false_positive_rate_at_fill); those are among them
+    /// that older layers took for seen. `None` if all bits of a layer are set.
+    pub fn keys_at_fill(&self, fills: impl IntoIterator<Item = Fill>) -> Option<f64> {
+        let (mut keys, mut passing) = (0.0, 1.0);
+        for (layer, fill) in self.layers.iter().zip(fills) {
+            let share = fill.partitions.min(self.partitions) as f64 / self.partitions as f64;
+            if share == 0.0 {
+                break;
+            }
+            let fill_ratio = fill.bits_set as f64 / (layer.shape.bit_count() as f64 * share);
+            let own = sizing::keys_at_fill(&layer.shape, fill_ratio)? * share;
+            keys += own / passing;
+            let rate = sizing::false_positive_rate_at_fill(&layer.shape, fill_ratio);
+            passing *= 1.0 - rate * share;
+        }
+        Some(keys)
     }
 }
 

@@ -47,7 +47,7 @@ impl Form {
     /// The form of a kind, which has it in this layout or in no other.
     pub fn of(kind: Kind, layout: Layout) -> Self {
         match kind {
-            Kind::Plain => layout.into(),
+            Kind::Plain | Kind::Scaling(_) => layout.into(),
             Kind::Counting => Self::Counting,
             Kind::Aging(_) => Self::Aging,
         }
@@ -117,8 +117,11 @@ impl Shape {
         }
     }
 
-    /// The shape that a spec asks for.
+    /// The shape that a spec asks for; of a filter in layers, that of the first.
     pub fn of(spec: &FilterSpec) -> Self {
+        if let Some(layers) = &spec.layers {
+            return *layers.layer_of(0).shape();
+        }
         Self::new(
             Form::of(spec.kind, spec.layout),
             spec.bit_count,

@@ -2,7 +2,7 @@
 
 mod aging;
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 use thiserror::Error;
 
@@ -11,6 +11,7 @@ pub use crate::hash::HashFunction;
 use crate::{
     aging::MAX_SLICES,
     profile::{KeyProfile, ProfileError},
+    scaling::{Layers, OnFull, ScalingError},
     shape::{Form, Shape},
     sizing,
 };
@@ -71,6 +72,9 @@ pub enum Kind {
     Counting,
     /// Keys are forgotten after a time: see [`crate::aging`].
     Aging(Aging),
+    /// It knows when it is full, and grows then or does what else it was told: see
+    /// [`crate::scaling`].
+    Scaling(OnFull),
 }
 
 impl Kind {
@@ -80,6 +84,7 @@ impl Kind {
             Self::Plain => KindName::Plain,
             Self::Counting => KindName::Counting,
             Self::Aging(_) => KindName::Aging,
+            Self::Scaling(_) => KindName::Scaling,
         }
     }
 }
@@ -87,12 +92,22 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.name().fmt(f)?;
-        let Self::Aging(aging) = self else {
-            return Ok(());
-        };
-        let refresh = if aging.refresh { ", refresh" } else { "" };
-        let (max_age, slices) = (aging.max_age, aging.slices);
-        write!(f, " (max_age {max_age:?}, {slices} slices{refresh})")
+        match self {
+            Self::Plain | Self::Counting => Ok(()),
+            Self::Aging(aging) => {
+                let refresh = if aging.refresh { ", refresh" } else { "" };
+                let (max_age, slices) = (aging.max_age, aging.slices);
+                write!(f, " (max_age {max_age:?}, {slices} slices{refresh})")
+            }
+            Self::Scaling(OnFull::Scale(scaling)) => {
+                write!(f, " (growth {}", scaling.growth)?;
+                if let Some(bytes) = scaling.max_memory_bytes {
+                    write!(f, ", at most {bytes} bytes")?;
+                }
+                f.write_str(")")
+            }
+            Self::Scaling(on_full) => write!(f, " (on_full {})", on_full.name()),
+        }
     }
 }
 
@@ -106,11 +121,13 @@ pub enum KindName {
     Counting,
     /// [`Kind::Aging`].
     Aging,
+    /// [`Kind::Scaling`].
+    Scaling,
 }
 
 impl KindName {
     /// Every kind there is.
-    pub const ALL: [Self; 3] = [Self::Plain, Self::Counting, Self::Aging];
+    pub const ALL: [Self; 4] = [Self::Plain, Self::Counting, Self::Aging, Self::Scaling];
 
     /// As flags and logs have it.
     pub const fn as_str(self) -> &'static str {
@@ -118,6 +135,7 @@ impl KindName {
             Self::Plain => "plain",
             Self::Counting => "counting",
             Self::Aging => "aging",
+            Self::Scaling => "scaling",
         }
     }
 }
@@ -136,7 +154,9 @@ impl FromStr for KindName {
             .into_iter()
             .find(|kind| kind.as_str() == name)
             .ok_or_else(|| {
-                format!("there is no kind of filter named {name:?}: use plain, counting or aging")
+                format!(
+                    "there is no kind of filter named {name:?}: use plain, counting, aging or scaling"
+                )
             })
     }
 }
@@ -214,6 +234,15 @@ pub enum SpecError {
         /// The kind asked for.
         kind: KindName,
     },
+    /// Layers where the kind has none.
+    #[error(
+        "growth, on_full and a bound on the memory of one filter say what becomes of a filter that \
+         is full, and kind is {kind}: make it scaling, or leave them out"
+    )]
+    LayersOfKind {
+        /// The kind asked for.
+        kind: KindName,
+    },
     /// No slices, or too many.
     #[error(
         "aging.slices is {value}; it must be 1 to {MAX_SLICES}, or be left out for {}",
@@ -223,6 +252,15 @@ pub enum SpecError {
         /// What was asked for.
         value: u32,
     },
+    /// Bits where they are computed for each layer.
+    #[error(
+        "bit_count and hash_count are those of each layer of a filter of the kind scaling, and \
+         computed: leave them out, and give capacity and false_positive_rate"
+    )]
+    BitsOfLayers,
+    /// It cannot grow so.
+    #[error(transparent)]
+    Scaling(#[from] ScalingError),
     /// No such profile.
     #[error("key_profile.{0}")]
     KeyProfile(#[from] ProfileError),
@@ -289,6 +327,9 @@ impl SpecRequest {
     /// A [`SpecError`] that names the field, its value and the limit.
     pub fn resolve(&self) -> Result<FilterSpec, SpecError> {
         self.check()?;
+        if let Kind::Scaling(on_full) = self.kind {
+            return self.resolve_layers(on_full);
+        }
         let shape = match (self.bit_count, self.false_positive_rate) {
             (Some(bit_count), _) => {
                 let hash_count = self.hash_count.unwrap_or_else(|| {
@@ -315,6 +356,27 @@ impl SpecRequest {
             hash_function: self.hash_function,
             kind: self.kind,
             key_profile: self.key_profile.clone(),
+            layers: None,
+        })
+    }
+
+    fn resolve_layers(&self, on_full: OnFull) -> Result<FilterSpec, SpecError> {
+        if self.bit_count.is_some() || self.hash_count.is_some() {
+            return Err(SpecError::BitsOfLayers);
+        }
+        let rate = self.false_positive_rate.unwrap_or_default();
+        let layers = on_full.layers(self.capacity, rate)?;
+        let first = *layers.layer_of(0).shape();
+        Ok(FilterSpec {
+            capacity: self.capacity,
+            false_positive_rate: rate,
+            bit_count: first.bit_count(),
+            hash_count: first.hash_count(),
+            layout: self.layout,
+            hash_function: self.hash_function,
+            kind: self.kind,
+            key_profile: self.key_profile.clone(),
+            layers: Some(layers.into()),
         })
     }
 
@@ -386,10 +448,14 @@ pub struct FilterSpec {
     pub kind: Kind,
     /// What keys become before they are hashed; nothing if they are hashed as they come.
     pub key_profile: Option<KeyProfile>,
+    /// Of a filter of the kind scaling: all layers that it may come to have. Its size in bits and the
+    /// number that each key sets are those of the first.
+    pub layers: Option<Arc<Layers>>,
 }
 
 impl FilterSpec {
-    /// The memory that the bits, or what is in their place, take, in bytes.
+    /// The memory that the bits, or what is in their place, take, in bytes; of a filter in layers,
+    /// those of the first.
     pub fn memory_bytes(&self) -> u64 {
         self.bit_count / 8 * Form::of(self.kind, self.layout).cell_bits()
     }
@@ -417,13 +483,15 @@ impl FilterSpec {
 }
 
 impl From<FilterSpec> for SpecRequest {
-    /// The request that names every field, and resolves to the same spec again.
+    /// The request that names every field but those that are computed of layers, and resolves to
+    /// the same spec again.
     fn from(spec: FilterSpec) -> Self {
+        let is_whole = spec.layers.is_none();
         Self {
             capacity: spec.capacity,
             false_positive_rate: Some(spec.false_positive_rate),
-            bit_count: Some(spec.bit_count),
-            hash_count: Some(spec.hash_count),
+            bit_count: is_whole.then_some(spec.bit_count),
+            hash_count: is_whole.then_some(spec.hash_count),
             layout: spec.layout,
             hash_function: spec.hash_function,
             kind: spec.kind,

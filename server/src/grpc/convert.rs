@@ -7,7 +7,8 @@ use tonic::Status;
 
 use crate::engine::{
     self, Aging, Call, Durability, Engine, Explanation, FilterSpec, FilterStatus, HashFunction,
-    KeyHash, KeyProfile, Kind, Layout, Measurement, Outlook, SpecRequest, StoreReport,
+    KeyHash, KeyProfile, Kind, LayersStatus, Layout, Measurement, OnFull, OnFullName, Outlook,
+    SpecRequest, StoreReport,
 };
 
 impl engine::Keys for batch::Keys {
@@ -73,6 +74,7 @@ pub fn spec_request(spec: Option<v1::FilterSpec>) -> Result<SpecRequest, Status>
                 },
                 refresh: aging.refresh,
             }),
+            Some(v1::filter_spec::Kind::Scaling(scaling)) => Kind::Scaling(on_full(scaling)?),
         },
         key_profile: spec.key_profile.map(key_profile).transpose()?,
     })
@@ -102,6 +104,26 @@ fn hash_function(value: i32) -> Result<HashFunction, Status> {
             "HASH_FUNCTION_SIPHASH_1_3_128 or HASH_FUNCTION_XXH3_128",
         )),
     }
+}
+
+fn on_full(scaling: v1::Scaling) -> Result<OnFull, Status> {
+    let name = match v1::OnFull::try_from(scaling.on_full) {
+        Ok(v1::OnFull::Unspecified) => OnFullName::default(),
+        Ok(v1::OnFull::Scale) => OnFullName::Scale,
+        Ok(v1::OnFull::Reject) => OnFullName::Reject,
+        Ok(v1::OnFull::Degrade) => OnFullName::Degrade,
+        Err(_) => {
+            return Err(unknown(
+                "spec.scaling.on_full",
+                scaling.on_full,
+                "ON_FULL_SCALE, ON_FULL_REJECT or ON_FULL_DEGRADE",
+            ));
+        }
+    };
+    let growth = Some(scaling.growth).filter(|&growth| growth != 0);
+    let max_memory_bytes = Some(scaling.max_memory_bytes).filter(|&bytes| bytes != 0);
+    OnFull::new(name, growth, max_memory_bytes)
+        .map_err(|error| Status::invalid_argument(format!("spec.{error}")))
 }
 
 fn key_profile(profile: v1::KeyProfile) -> Result<KeyProfile, Status> {
@@ -144,6 +166,17 @@ pub fn filter(status: FilterStatus, engine: &Engine) -> v1::Filter {
         is_full: Some(is_full),
         last_hour: status.last_hour.map(outlook),
         last_day: status.last_day.map(outlook),
+        layers: status.layers.map(layers),
+    }
+}
+
+fn layers(status: LayersStatus) -> v1::Layers {
+    v1::Layers {
+        // There are 32 at most.
+        layers: status.layers as u32,
+        max_capacity: status.max_capacity,
+        max_memory_bytes: status.max_memory_bytes,
+        fits_budget: Some(status.fits_budget),
     }
 }
 
@@ -192,12 +225,30 @@ fn spec(spec: &FilterSpec) -> v1::FilterSpec {
                 slices: aging.slices,
                 refresh: aging.refresh,
             })),
+            Kind::Scaling(on_full) => Some(v1::filter_spec::Kind::Scaling(scaling(on_full))),
         },
         key_profile: spec.key_profile.as_ref().map(|profile| v1::KeyProfile {
             name: KeyProfile::NAME.to_owned(),
             sort_query: profile.sort_query(),
             drop_parameters: profile.drop_parameters().to_vec(),
         }),
+    }
+}
+
+fn scaling(on_full: OnFull) -> v1::Scaling {
+    let (on_full, growth, max_memory_bytes) = match on_full {
+        OnFull::Scale(scaling) => (
+            v1::OnFull::Scale,
+            scaling.growth,
+            scaling.max_memory_bytes.unwrap_or_default(),
+        ),
+        OnFull::Reject => (v1::OnFull::Reject, 0, 0),
+        OnFull::Degrade => (v1::OnFull::Degrade, 0, 0),
+    };
+    v1::Scaling {
+        growth,
+        max_memory_bytes,
+        on_full: on_full.into(),
     }
 }
 
@@ -238,7 +289,93 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::engine::Growth;
+    use crate::engine::{Growth, Scaling};
+
+    #[test]
+    fn what_is_done_when_full_goes_both_ways() {
+        let asked = |on_full: v1::OnFull, growth, max_memory_bytes| v1::Scaling {
+            growth,
+            max_memory_bytes,
+            on_full: on_full.into(),
+        };
+        let grows = |growth, max_memory_bytes| {
+            OnFull::Scale(Scaling {
+                growth,
+                max_memory_bytes,
+            })
+        };
+        for (asked, expected, resolved) in [
+            (
+                asked(v1::OnFull::Unspecified, 0, 0),
+                grows(2, None),
+                asked(v1::OnFull::Scale, 2, 0),
+            ),
+            (
+                asked(v1::OnFull::Scale, 4, 1 << 30),
+                grows(4, Some(1 << 30)),
+                asked(v1::OnFull::Scale, 4, 1 << 30),
+            ),
+            (
+                asked(v1::OnFull::Reject, 0, 0),
+                OnFull::Reject,
+                asked(v1::OnFull::Reject, 0, 0),
+            ),
+            (
+                asked(v1::OnFull::Degrade, 0, 0),
+                OnFull::Degrade,
+                asked(v1::OnFull::Degrade, 0, 0),
+            ),
+        ] {
+            let found = on_full(asked).unwrap();
+            assert_eq!(found, expected);
+            assert_eq!(scaling(found), resolved);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_done_when_full_is_refused_by_name() {
+        for (scaling, says) in [
+            (
+                (3, 0, v1::OnFull::Reject.into()),
+                "spec.scaling.growth is 3 and scaling.on_full is reject,",
+            ),
+            (
+                (0, 7, v1::OnFull::Degrade.into()),
+                "spec.scaling.max_memory_bytes is 7 and scaling.on_full is degrade,",
+            ),
+            (
+                (0, 0, 4),
+                "spec.scaling.on_full is 4; it must be ON_FULL_SCALE",
+            ),
+        ] {
+            let (growth, max_memory_bytes, on_full) = scaling;
+            let refused = super::on_full(v1::Scaling {
+                growth,
+                max_memory_bytes,
+                on_full,
+            });
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+            assert!(refused.message().starts_with(says), "{refused}");
+        }
+    }
+
+    #[test]
+    fn layers_are_told_whole() {
+        let told = layers(LayersStatus {
+            layers: 3,
+            max_capacity: 127,
+            max_memory_bytes: 4096,
+            fits_budget: false,
+        });
+        let expected = v1::Layers {
+            layers: 3,
+            max_capacity: 127,
+            max_memory_bytes: 4096,
+            fits_budget: Some(false),
+        };
+        assert_eq!(told, expected);
+    }
 
     #[test]
     fn an_outlook_is_told_whole() {

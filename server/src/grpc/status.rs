@@ -26,14 +26,15 @@ pub fn status(error: EngineError) -> Status {
         EngineError::FilterExists { .. } | EngineError::NameTaken { .. } => {
             (Code::AlreadyExists, None)
         }
-        EngineError::OverBudget(_) | EngineError::OutOfMemory { .. } => {
-            (Code::ResourceExhausted, None)
-        }
+        EngineError::OverBudget(_)
+        | EngineError::OutOfMemory { .. }
+        | EngineError::FilterFull { .. } => (Code::ResourceExhausted, None),
         EngineError::Recovering | EngineError::Stopping => (Code::Unavailable, None),
         EngineError::StorageFull(_) => (Code::ResourceExhausted, Some(STORAGE_FULL)),
         EngineError::StorageFailed(_) => (Code::Unavailable, Some(STORAGE_FAILED)),
         EngineError::NotDurable(_) => (Code::Unavailable, Some(NOT_DURABLE)),
         EngineError::RestoreOverBudget { .. }
+        | EngineError::NoRoomToRestore { .. }
         | EngineError::Snapshot(_)
         | EngineError::Internal { .. } => (Code::Internal, Some(INTERNAL)),
     };

@@ -17,7 +17,6 @@ use super::{
     manifest::{Manifest, StoredFilter},
     names::{self, Kind},
 };
-use crate::filter::shape::Shape;
 
 /// A data directory that has been read whole, and that no server works in meanwhile.
 #[derive(Debug)]
@@ -169,9 +168,11 @@ fn inspect_filter(
     let Some(reader) = directory.open_filter(name, stored, &mut on_damage)? else {
         return Ok(());
     };
-    let mut words = vec![0; Shape::of(&reader.header().spec).shard_words()];
+    let division = reader.division();
+    let mut words = Vec::new();
     let mut keys_added = 0;
     for shard in reader.shards() {
+        words.resize(division.shape(shard).shard_words(), 0);
         keys_added += reader
             .read_shard(shard, &mut words, &mut on_damage)?
             .keys_added;

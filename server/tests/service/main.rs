@@ -17,6 +17,7 @@ mod lifecycle;
 mod operations;
 mod profiles;
 mod retries;
+mod scaling;
 
 fn key(text: &str) -> String {
     text.to_owned()

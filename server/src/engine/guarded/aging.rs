@@ -19,7 +19,7 @@ use std::{
 
 use super::{
     Answer, Change, GuardedFilter,
-    batch::{Place, set},
+    batch::{Place, answer_again, set},
     counting::Action,
     shards::{Shard, Stripe},
 };
@@ -236,7 +236,7 @@ impl GuardedFilter {
         action: Action,
         change: Change<'_>,
     ) -> Answer<bool> {
-        let places = vec![self.place(hash)];
+        let places = vec![self.place(0, hash)];
         let answer = self.stamp_places(aging, places, action, change);
         answer.map(|seen| seen.first() == Some(&true))
     }
@@ -299,13 +299,7 @@ impl GuardedFilter {
                 log.append(&mut room, &head, hashes.len(), hashes);
             }
         }
-        if let Some(turn) = turn.as_mut().filter(|turn| turn.is_repeated()) {
-            for place in &places {
-                if turn.has_won(place.hash) {
-                    set(&mut seen, place.key as usize, false);
-                }
-            }
-        }
+        answer_again(turn.as_mut(), &places, &mut seen);
         Answer {
             value: seen,
             rests_on,
@@ -328,8 +322,7 @@ impl GuardedFilter {
             true => hashes,
             false => &[],
         };
-        let places = hashes.iter().map(|&hash| self.place(hash));
-        self.visit_places(places.collect(), |stripe, first_shard, keys| {
+        self.visit_places(self.placed(hashes), |stripe, first_shard, keys| {
             let how = |shard: &mut Shard| aging.fit(shard).stamping(epoch, aging.spec.slices);
             let tell = |_, shard: &mut Shard, change: Option<aging::Change>| {
                 if let Some(aging::Change { is_new, bits }) = change {

@@ -7,13 +7,15 @@
 
 use std::{slice, time::Duration};
 
+use crossbeam_utils::CachePadded;
+
 use super::{
     Answer, Change, GuardedFilter,
     counting::Action,
     shards::{Shard, Stripe},
 };
 use crate::{
-    engine::{Keys, region::fetch_to_write},
+    engine::{EngineError, Keys, region::fetch_to_write, requests::Turn},
     filter::hash::KeyHash,
     planted::Bug,
     sync::RwLock,
@@ -30,8 +32,14 @@ impl GuardedFilter {
     /// Whether each of the keys has been seen.
     pub fn query_batch(&self, keys: &impl Keys, max_age: Option<Duration>) -> Answer<Vec<bool>> {
         self.look_at_clock();
-        let mut seen = vec![false; keys.iter().len()];
         let mut rests_on = 0;
+        if let Some(layered) = &self.layered {
+            let found = |version: u64| rests_on = version.max(rests_on);
+            let value = self.are_in_layers(layered, self.places(keys), found);
+            self.counters.count(value.len(), trues(&value));
+            return Answer { value, rests_on };
+        }
+        let mut seen = vec![false; keys.iter().len()];
         self.visit(keys, |stripe, first_shard, keys| {
             let shards = &stripe.read();
             let tell = |key, shard: &Shard, there| {
@@ -56,16 +64,32 @@ impl GuardedFilter {
 
     /// Whether each of the keys had been seen before it was added, one after the other: a
     /// key that stands there twice is seen the second time.
-    pub fn query_and_add_batch(&self, keys: &impl Keys, change: Change<'_>) -> Answer<Vec<bool>> {
-        let seen = self.act_on_batch(keys, Action::QueryAndAdd, change);
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::FilterFull`]; none has then been added.
+    pub fn query_and_add_batch(
+        &self,
+        keys: &impl Keys,
+        change: Change<'_>,
+    ) -> Result<Answer<Vec<bool>>, EngineError> {
+        let seen = self.act_on_batch(keys, Action::QueryAndAdd, change)?;
         self.counters.count(seen.value.len(), trues(&seen.value));
-        seen
+        Ok(seen)
     }
 
     /// Adds the keys.
-    pub fn add_batch(&self, keys: &impl Keys, change: Change<'_>) -> Answer<()> {
-        let added = self.act_on_batch(keys, Action::Add, change);
-        added.map(|_| ())
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::FilterFull`]; none has then been added.
+    pub fn add_batch(
+        &self,
+        keys: &impl Keys,
+        change: Change<'_>,
+    ) -> Result<Answer<()>, EngineError> {
+        let added = self.act_on_batch(keys, Action::Add, change)?;
+        Ok(added.map(|_| ()))
     }
 
     fn act_on_batch(
@@ -73,17 +97,18 @@ impl GuardedFilter {
         keys: &impl Keys,
         action: Action,
         change: Change<'_>,
-    ) -> Answer<Vec<bool>> {
-        match (&self.counting, &self.aging) {
-            (Some(counting), _) => self.count_places(counting, self.places(keys), action, change),
-            (None, Some(aging)) => self.stamp_places(aging, self.places(keys), action, change),
-            (None, None) => self.insert_batch(keys, change),
-        }
+    ) -> Result<Answer<Vec<bool>>, EngineError> {
+        let places = || self.places(keys);
+        Ok(match (&self.counting, &self.aging, &self.layered) {
+            (Some(counting), ..) => self.count_places(counting, places(), action, change),
+            (_, Some(aging), _) => self.stamp_places(aging, places(), action, change),
+            (.., Some(layered)) => return self.add_to_layers(layered, places(), change),
+            (None, None, None) => self.insert_batch(keys, change),
+        })
     }
 
     /// Adds the keys, and tells of each whether it had been seen before.
     fn insert_batch(&self, keys: &impl Keys, change: Change<'_>) -> Answer<Vec<bool>> {
-        let Change { room, mut turn, .. } = change;
         let mut seen = vec![true; keys.iter().len()];
         let (mut own_version, mut new, mut rests_on) = (None, 0, 0);
         let places = self.visit(keys, |stripe, first_shard, keys| {
@@ -110,23 +135,30 @@ impl GuardedFilter {
             self.shape
                 .insert_each(&mut stripe.write(), first_shard, keys, tell);
         });
-        if let Some(version) = own_version {
-            let is_new = |place: &&Place| seen.get(place.key as usize) == Some(&false);
-            let hashes = places.iter().filter(is_new).map(|place| place.hash);
-            self.log_change(room, turn.as_ref(), version, new, hashes);
-        }
-        if let Some(turn) = turn.as_mut().filter(|turn| turn.is_repeated()) {
-            // In the order of the keys, as far as they are equal: the first one was new.
-            for place in &places {
-                if turn.has_won(place.hash) {
-                    set(&mut seen, place.key as usize, false);
-                }
-            }
-        }
+        let own = own_version.map(|version| (version, new));
+        self.log_new(&places, &mut seen, own, change);
         Answer {
             value: seen,
             rests_on: own_version.unwrap_or(0).max(rests_on),
         }
+    }
+
+    /// Hands the keys that were not seen to the log, so many in a version, and tells a request that
+    /// is repeated of those that it has won before.
+    pub(super) fn log_new(
+        &self,
+        places: &[Place],
+        seen: &mut [bool],
+        own: Option<(u64, usize)>,
+        change: Change<'_>,
+    ) {
+        let Change { room, mut turn, .. } = change;
+        if let Some((version, new)) = own {
+            let is_new = |place: &&Place| seen.get(place.key as usize) == Some(&false);
+            let hashes = places.iter().filter(is_new).map(|place| place.hash);
+            self.log_change(room, turn.as_ref(), version, new, hashes);
+        }
+        answer_again(turn.as_mut(), places, seen);
     }
 
     /// Hashes the keys, calls `visit` for each stripe in turn, with its first shard and with its
@@ -139,18 +171,22 @@ impl GuardedFilter {
         self.visit_places(self.places(keys), visit)
     }
 
+    #[inline]
+    fn stripe_of(&self, hash: KeyHash) -> u32 {
+        // A filter has no more than 2^25 shards, nor partitions.
+        (match &self.layered {
+            None => self.shards.stripe_of(self.shape.shard(hash)),
+            Some(layered) => layered.stripe_of(hash),
+        }) as u32
+    }
+
     /// Hashes the keys.
     #[expect(clippy::indexing_slicing, reason = "each key has a place")]
     pub(super) fn places(&self, keys: &impl Keys) -> Vec<Place> {
         let keys = keys.iter();
         let mut places = vec![Place::default(); keys.len()];
         let mut tell = |key, hash| {
-            // A filter has no more than 2^25 shards, and a message no more than 2^20 keys.
-            places[key] = Place {
-                hash,
-                stripe: self.shards.stripe_of(self.shape.shard(hash)) as u32,
-                key: key as u32,
-            };
+            places[key] = self.place(key, hash);
         };
         match &self.spec.key_profile {
             None => self.hasher.hash_each(keys, tell),
@@ -162,26 +198,45 @@ impl GuardedFilter {
         places
     }
 
-    /// The place of a key by itself.
-    pub(super) fn place(&self, hash: KeyHash) -> Place {
+    /// The place of a key of a number.
+    #[inline]
+    pub(super) fn place(&self, key: usize, hash: KeyHash) -> Place {
         Place {
             hash,
-            stripe: self.shards.stripe_of(self.shape.shard(hash)) as u32,
-            key: 0,
+            stripe: self.stripe_of(hash),
+            // A message has no more than 2^20 keys.
+            key: key as u32,
         }
     }
 
-    /// Visits keys that have been hashed.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "`Shape::shard` returns less than the number of shards"
-    )]
+    /// The places of hashes.
+    pub(super) fn placed<'a>(&self, hashes: impl IntoIterator<Item = &'a KeyHash>) -> Vec<Place> {
+        let numbered = hashes.into_iter().enumerate();
+        numbered.map(|(key, &hash)| self.place(key, hash)).collect()
+    }
+
+    /// Visits keys that have been hashed, of a filter that is not in layers.
     pub(super) fn visit_places(
         &self,
-        mut places: Vec<Place>,
+        places: Vec<Place>,
         mut visit: impl FnMut(&RwLock<Stripe>, usize, Group<'_, '_>),
     ) -> Vec<Place> {
-        let stripes = self.shards.stripes();
+        self.visit_stripes(self.shards.stripes(), places, |index, stripe, keys| {
+            visit(stripe, self.shards.first_shard(index), keys);
+        })
+    }
+
+    /// Calls `visit` for each stripe that keys lie in, in turn, with its number and with its keys.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "`stripe_of` returns less than the number of stripes"
+    )]
+    pub(super) fn visit_stripes<S>(
+        &self,
+        stripes: &[CachePadded<RwLock<S>>],
+        mut places: Vec<Place>,
+        mut visit: impl FnMut(usize, &RwLock<S>, Group<'_, '_>),
+    ) -> Vec<Place> {
         // Where keys are counted, each lock that is taken costs a version and a record.
         let is_worthwhile = match self.counts() {
             true => places.len() > 1,
@@ -201,22 +256,33 @@ impl GuardedFilter {
             }
             let fetches = &mut fetches;
             let stripe = keys[0].stripe as usize;
-            let first_shard = self.shards.first_shard(stripe);
             let keys = keys.iter();
-            visit(&stripes[stripe], first_shard, Group { keys, fetches });
+            visit(stripe, &stripes[stripe], Group { keys, fetches });
         }
         places
     }
 
     /// Adds keys that an earlier process has hashed, all in calls up to a version and, where keys
     /// age, at an epoch.
-    pub fn replay(&self, version: u64, epoch: Option<u64>, hashes: &[KeyHash]) {
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::NoRoomToRestore`].
+    pub fn replay(
+        &self,
+        version: u64,
+        epoch: Option<u64>,
+        hashes: &[KeyHash],
+    ) -> Result<(), EngineError> {
         self.pass_version(version);
         if let Some(aging) = &self.aging {
-            return self.replay_stamped(aging, version, epoch.unwrap_or_default(), hashes);
+            self.replay_stamped(aging, version, epoch.unwrap_or_default(), hashes);
+            return Ok(());
         }
-        let places = hashes.iter().map(|&hash| self.place(hash));
-        self.visit_places(places.collect(), |stripe, first_shard, keys| {
+        if let Some(layered) = &self.layered {
+            return self.replay_in_layers(layered, version, hashes);
+        }
+        self.visit_places(self.placed(hashes), |stripe, first_shard, keys| {
             self.shape.insert_each(
                 &mut stripe.write(),
                 first_shard,
@@ -228,13 +294,18 @@ impl GuardedFilter {
                 },
             );
         });
+        Ok(())
     }
 
     #[inline]
     pub(super) fn fetch(&self, hash: KeyHash) {
-        self.shape.visit_lines(hash, |word| {
-            self.prefetcher.fetch(self.shape.shard(hash), word);
-        });
+        match (&self.prefetcher, &self.layered) {
+            (Some(prefetcher), _) => self.shape.visit_lines(hash, |word| {
+                prefetcher.fetch(self.shape.shard(hash), word);
+            }),
+            (None, Some(layered)) => layered.partitions.fetch(hash),
+            (None, None) => {}
+        }
     }
 }
 
@@ -281,8 +352,10 @@ struct Fetches<'b> {
 impl<'b> Fetches<'b> {
     fn new(filter: &'b GuardedFilter, places: &'b [Place]) -> Self {
         let mut lines = 0;
-        if let Some(first) = places.first() {
-            filter.shape.visit_lines(first.hash, |_| lines += 1);
+        match (places.first(), &filter.layered) {
+            (Some(first), None) => filter.shape.visit_lines(first.hash, |_| lines += 1),
+            (Some(_), Some(layered)) => lines = layered.partitions.mapped(),
+            (None, _) => {}
         }
         let mut fetches = Self {
             filter,
@@ -335,6 +408,19 @@ fn by_stripe(places: &[Place], stripes: usize) -> Vec<Place> {
         sorted[*end as usize] = *place;
     }
     sorted
+}
+
+/// Tells a request that is repeated of those keys that it has won before.
+pub(super) fn answer_again(turn: Option<&mut Turn<'_>>, places: &[Place], seen: &mut [bool]) {
+    let Some(turn) = turn.filter(|turn| turn.is_repeated()) else {
+        return;
+    };
+    // In the order of the keys, as far as they are equal: the first one was new.
+    for place in places {
+        if turn.has_won(place.hash) {
+            set(seen, place.key as usize, false);
+        }
+    }
 }
 
 #[inline]

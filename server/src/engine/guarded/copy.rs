@@ -8,7 +8,7 @@ use std::{
 
 use super::GuardedFilter;
 use crate::{
-    engine::{EngineError, budget::MemoryBudget, gate::Gate, journal::Journal},
+    engine::{EngineError, Full, budget::MemoryBudget, gate::Gate, journal::Journal},
     store::{FilterId, FilterName},
 };
 
@@ -39,18 +39,33 @@ impl GuardedFilter {
         // Between calls: of each up to this version all is there to be copied.
         let mut latest = gate.between_calls(|| self.version.load(Ordering::Acquire));
         // Of the new memory each page is made when it is first written to: not under the lock.
-        let mut words = vec![0; self.shape.shard_words()];
-        for index in 0..self.shape.shard_count() {
+        let (division, mut words) = (self.division(), Vec::new());
+        let numbers = self.shard_numbers();
+        if let (Some(from), Some(to)) = (&self.layered, &copy.layered) {
+            to.map(from.partitions.mapped()).map_err(|why| match why {
+                Full::OverBudget(over) => EngineError::OverBudget(over),
+                why => EngineError::FilterFull {
+                    name: self.name(),
+                    why,
+                },
+            })?;
+        }
+        for index in numbers {
             gate.pass()?;
+            words.resize(division.shape(index).shard_words(), 0);
             let state = {
-                let shard = self.shards.read(index);
+                let Some(shard) = self.read_shard(index) else {
+                    continue;
+                };
                 if shard.state.bits_set > 0 {
                     words.copy_from_slice(&shard.words);
                 }
                 shard.state
             };
             latest = latest.max(state.version);
-            let shard = copy.shards.get_mut(index);
+            let Some(shard) = copy.shard_mut(index) else {
+                continue;
+            };
             shard.state = state;
             if state.bits_set > 0 {
                 shard.words.copy_from_slice(&words);
@@ -59,6 +74,9 @@ impl GuardedFilter {
                 }
             }
             thread::yield_now();
+        }
+        if let Some(layered) = &mut copy.layered {
+            layered.count();
         }
         // After the last stamp has been copied.
         copy.follow(self);

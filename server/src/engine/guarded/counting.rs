@@ -148,7 +148,7 @@ impl GuardedFilter {
         action: Action,
         change: Change<'_>,
     ) -> Answer<bool> {
-        let places = vec![self.place(hash)];
+        let places = vec![self.place(0, hash)];
         let answer = self.count_places(counting, places, action, change);
         answer.map(|told| told.first() == Some(&true))
     }
@@ -252,7 +252,7 @@ impl GuardedFilter {
             shard.state.version < version || Bug::CountedAgain.is_planted()
         };
         let missing = hashes.iter().filter(is_missing);
-        let places = missing.map(|&hash| self.place(hash)).collect();
+        let places = self.placed(missing);
         let step = match direction {
             Direction::Up => Step::Add,
             Direction::Down => Step::Remove,

@@ -1,7 +1,7 @@
 //! What a filter makes of a key, for whoever wonders why it is seen.
 
-use super::GuardedFilter;
-use crate::filter::hash::KeyHash;
+use super::{GuardedFilter, layered::Layered};
+use crate::filter::{cells::Values, hash::KeyHash};
 
 /// What a filter makes of a key, and what it knows of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +35,9 @@ impl GuardedFilter {
             Some(profile) => profile.canonical(key).into_owned(),
         };
         let hash = self.hasher.hash(&canonical_key);
+        if let Some(layered) = &self.layered {
+            return self.explain_in_layers(layered, canonical_key, hash);
+        }
         self.look_at_clock();
         let shard = self.shape.shard(hash);
         let bits = self.shape.bits(hash);
@@ -47,6 +50,31 @@ impl GuardedFilter {
             shard,
             block: self.shape.block_of(hash),
             bits: bits.into_iter().map(|bit| (bit, is_set(bit))).collect(),
+        }
+    }
+
+    /// Tells of the layer that has the key, or else of the one that it would come to.
+    fn explain_in_layers(
+        &self,
+        layered: &Layered,
+        canonical_key: Vec<u8>,
+        hash: KeyHash,
+    ) -> Explanation {
+        let layers = layered.partitions.layers();
+        let number = layered.partitions.find(hash);
+        let shape = *layers.layer_of(number).shape();
+        let bits = shape.bits(hash).into_iter();
+        let shard = self.read_shard(number);
+        let is_set = |bit| {
+            let shard = shard.as_ref();
+            shard.is_some_and(|shard| shape.is_set(&shard.words, bit, Values::SET))
+        };
+        Explanation {
+            canonical_key,
+            hash,
+            shard: number,
+            block: shape.block_of(hash),
+            bits: bits.map(|bit| (bit, is_set(bit))).collect(),
         }
     }
 }

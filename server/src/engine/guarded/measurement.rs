@@ -88,9 +88,14 @@ impl GuardedFilter {
             let keys: Vec<Canary> = numbers.map(Canary::new).collect();
             let mut places = Vec::with_capacity(keys.len());
             self.hasher
-                .hash_each(keys.iter().map(AsRef::as_ref), |_, hash| {
-                    places.push(self.place(hash));
+                .hash_each(keys.iter().map(AsRef::as_ref), |key, hash| {
+                    places.push(self.place(key, hash));
                 });
+            if let Some(layered) = &self.layered {
+                let there = self.are_in_layers(layered, places, |_| {});
+                seen += there.iter().filter(|&&there| there).count() as u64;
+                continue;
+            }
             self.visit_places(places, |stripe, first_shard, keys| {
                 let shards = stripe.read();
                 // Memory that no key has fallen into is left untouched.

@@ -27,6 +27,17 @@ use crate::{
 /// as many as here, a batch of 1,000 takes a third longer (`docs/decisions/0008-stripes.md`).
 const STRIPES_A_CORE: usize = 128;
 
+/// How many of so many neighbours one lock is to guard: a power of two.
+pub fn stripe_width(count: usize) -> usize {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    width(count, STRIPES_A_CORE * cores)
+}
+
+/// The same, for no more than so many locks.
+fn width(count: usize, stripes: usize) -> usize {
+    count.div_ceil(stripes).next_power_of_two()
+}
+
 /// All shards of a filter.
 #[derive(Debug)]
 pub struct Shards {
@@ -123,13 +134,12 @@ impl AsMut<[u64]> for Shard {
 impl Shards {
     /// Puts shards that hold no keys behind as many locks as the machine has use for.
     pub fn new(words: Vec<ShardWords>) -> Self {
-        let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        Self::striped(words, STRIPES_A_CORE * cores)
+        let width = stripe_width(words.len());
+        Self::striped(words, width)
     }
 
-    /// Puts shards behind no more than `stripes` locks.
-    fn striped(words: Vec<ShardWords>, stripes: usize) -> Self {
-        let width = words.len().div_ceil(stripes).next_power_of_two();
+    /// Puts so many shards behind each lock.
+    fn striped(words: Vec<ShardWords>, width: usize) -> Self {
         let mut shards = words.into_iter().map(|words| Shard {
             words,
             state: ShardState::default(),
@@ -217,7 +227,7 @@ mod tests {
         let shape = Shape::of(&request.resolve().unwrap());
         for (stripes, expected) in [(1, 1), (7, 5), (35, 35), (64, 35), (70, 70), (1000, 70)] {
             let (words, _) = region::reserve(&shape).unwrap();
-            let mut shards = Shards::striped(words, stripes);
+            let mut shards = Shards::striped(words, width(70, stripes));
             assert_eq!(shards.stripes().len(), expected);
             for shard in 0..70 {
                 shards.get_mut(shard).state.version = shard as u64;

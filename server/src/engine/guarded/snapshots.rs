@@ -6,6 +6,7 @@
 //! that they can have been told.
 
 use std::{
+    path::PathBuf,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant, SystemTime},
 };
@@ -14,9 +15,12 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{GuardedFilter, union::Addition};
 use crate::{
-    engine::{Clock, EngineError, budget::MemoryBudget, gate::Gate, journal::FilterLog},
+    engine::{Clock, EngineError, Full, budget::MemoryBudget, gate::Gate, journal::FilterLog},
     planted::Bug,
-    store::{DataDirectory, FilterName, FilterReader, SnapshotFiles, SnapshotHeader, StoreError},
+    store::{
+        DataDirectory, FilterName, FilterReader, ShardState, SnapshotFiles, SnapshotHeader,
+        StoreError,
+    },
 };
 
 /// The last snapshot that reached stable storage.
@@ -103,29 +107,44 @@ impl GuardedFilter {
         let name_before = stored.name_before().cloned();
         let restored = Self::new(filter, name, spec, secret, create_time, budget, clock);
         let mut filter = restored.map_err(|error| match error {
-            EngineError::OverBudget(over) => EngineError::RestoreOverBudget { path, over },
+            EngineError::OverBudget(over) => {
+                let path = path.clone();
+                EngineError::RestoreOverBudget { path, over }
+            }
             other => other,
         })?;
         filter.set_name_before(name_before);
+        filter.map_for(stored.shards().max(), path)?;
         for index in stored.shards() {
-            // The shards of the spec, as many as `new` makes.
-            let shard = filter.shards.get_mut(index);
+            // The shards of the spec, for which there is memory now.
+            let shape = filter.shape;
+            let Some(shard) = filter.shard_mut(index) else {
+                continue;
+            };
             shard.state = stored.read_shard(index, &mut shard.words, &mut Err)?;
+            let (cleared, bytes) = (shard.state.cleared, size_of_val(&*shard.words));
+            let saturated = shape.saturated(&shard.words);
             if let Some(counting) = &filter.counting {
-                counting.add_saturated(filter.shape.saturated(&shard.words));
+                counting.add_saturated(saturated);
             }
             if let Some(aging) = &filter.aging {
-                aging.pass(shard.state.cleared);
+                aging.pass(cleared);
             }
-            advance(size_of_val(&*shard.words) as u64)?;
+            advance(bytes as u64)?;
         }
         for (index, state) in stored.emptied() {
-            filter.shards.get_mut(index).state = state;
+            if let Some(shard) = filter.shard_mut(index) {
+                shard.state = state;
+            }
+        }
+        if let Some(layered) = &mut filter.layered {
+            layered.count();
         }
         let files = stored.files();
         // Shards that were copied late hold changes of calls that came after the version.
-        let shards = (0..filter.shape.shard_count()).map(|shard| filter.shards.read(shard));
-        let latest = shards.map(|shard| shard.state.version).max();
+        let shards = filter.shard_numbers();
+        let shards = shards.filter_map(|shard| Some(filter.read_shard(shard)?.state.version));
+        let latest = shards.max();
         *filter.version.get_mut() = version.max(latest.unwrap_or_default());
         *filter.last_store.get_mut() = Some(LastStore {
             version,
@@ -133,6 +152,22 @@ impl GuardedFilter {
         });
         filter.turns = Arc::new(Mutex::new(Presence::Present { files, last: None }));
         Ok(filter)
+    }
+
+    /// Has memory for all layers that are stored, up to that of a shard.
+    fn map_for(&self, last: Option<usize>, path: PathBuf) -> Result<(), EngineError> {
+        let (Some(layered), Some(last)) = (&self.layered, last) else {
+            return Ok(());
+        };
+        let found = layered.partitions.layers().locate(last);
+        let mapped = layered.map(found.map_or(0, |(layer, ..)| layer + 1));
+        mapped.map_err(|why| match why {
+            Full::OverBudget(over) => EngineError::RestoreOverBudget { path, over },
+            why => {
+                let name = self.name();
+                EngineError::NoRoomToRestore { name, why }
+            }
+        })
     }
 
     /// Whether there is anything that the last snapshot does not hold, or it is in doubt.
@@ -249,13 +284,20 @@ impl GuardedFilter {
     ) -> Result<u64, StoreError> {
         let (name, time) = (self.name(), SystemTime::now());
         let header = self.header(directory.new_number(), name, LastStore { version, time });
-        let (mut changed, mut with_keys) = (Vec::new(), 0);
-        for shard in 0..self.shape.shard_count() {
-            let state = self.shards.read(shard).state;
+        let division = self.division();
+        let shard_bytes = |shard| division.shape(shard).shard_bytes();
+        let (mut changed, mut with_keys, mut bytes) = (Vec::new(), 0, 0);
+        for shard in self.shard_numbers() {
+            let Some(state) = self.read_shard(shard).map(|shard| shard.state) else {
+                continue;
+            };
             let gets_more = addition
                 .as_ref()
                 .is_some_and(|addition| addition.has(shard));
-            with_keys += usize::from(state.bits_set > 0 || gets_more);
+            if state.bits_set > 0 || gets_more {
+                with_keys += 1;
+                bytes += shard_bytes(shard);
+            }
             // One that is empty again has to say so in the place of the copy before.
             let has_content = state.bits_set > 0 || state.version > 0;
             let has_changed = stored.is_none_or(|stored| state.version > stored.version);
@@ -263,15 +305,17 @@ impl GuardedFilter {
                 changed.push(shard);
             }
         }
-        let shards = files.next(changed, with_keys, self.shape.shard_bytes());
+        let shards = files.next(changed, with_keys, bytes, shard_bytes);
         if Bug::DirtyMarkClearedTooEarly.is_planted() {
             *self.last_store.lock() = Some(LastStore { version, time });
         }
         let mut latest = version;
         let written = directory.write_snapshot(&header, &shards, |shard, words| {
             let mut state = {
-                // The shards of the spec, as many as `new` made.
-                let shard = self.shards.read(shard);
+                // One that was there when they were listed, or is in a file.
+                let Some(shard) = self.read_shard(shard) else {
+                    return ShardState::default();
+                };
                 words.copy_from_slice(&shard.words);
                 latest = shard.state.version.max(latest);
                 shard.state

@@ -43,6 +43,8 @@ pub struct FilterStatus {
     pub last_hour: Option<Outlook>,
     /// The keys that came in the last day.
     pub last_day: Option<Outlook>,
+    /// Of a filter in layers.
+    pub layers: Option<LayersStatus>,
     /// Advances with each call that changed the filter.
     pub version: u64,
     /// When it was made.
@@ -53,11 +55,26 @@ pub struct FilterStatus {
     pub usage: Usage,
 }
 
+/// How far a filter in layers has grown, and may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayersStatus {
+    /// The layers that there is memory for.
+    pub layers: usize,
+    /// The keys that it may grow to, with all the layers that it may come to have.
+    pub max_capacity: u64,
+    /// The memory that all those layers take, in bytes.
+    pub max_memory_bytes: u64,
+    /// Whether the server's budget has room for them as things are.
+    pub fits_budget: bool,
+}
+
 impl FilterStatus {
     /// Whether the filter has come to its capacity, or is past it.
     pub fn is_full(&self) -> bool {
         match self.spec.kind {
-            Kind::Plain | Kind::Counting => self.keys_added >= self.spec.capacity,
+            Kind::Plain | Kind::Counting | Kind::Scaling(_) => {
+                self.keys_added >= most_keys(&self.spec)
+            }
             // Many of those that were added may be too old by now.
             Kind::Aging(_) => self
                 .estimated_keys
@@ -88,10 +105,13 @@ impl GuardedFilter {
         self.clear_old();
         // Before the version, so that it is never the greater of the two.
         let last_store = *self.last_store.lock();
-        let (keys_added, bits_set) = self.keys_and_bits();
-        let fill_ratio = bits_set as f64 / self.spec.bit_count as f64;
-        let estimated_keys = sizing::keys_at_fill(&self.shape, fill_ratio);
-        let missing = self.spec.capacity.saturating_sub(keys_added);
+        let Content {
+            keys_added,
+            fill_ratio,
+            rate,
+            estimated_keys,
+        } = self.content();
+        let missing = most_keys(&self.spec).saturating_sub(keys_added);
         let outlook = |growth: Growth| Outlook {
             growth,
             full_time: growth
@@ -105,18 +125,16 @@ impl GuardedFilter {
         FilterStatus {
             name: self.name(),
             spec: self.spec.clone(),
-            memory_bytes: self.memory.bytes(),
+            memory_bytes: self.memory_bytes(),
             keys_added,
             saturated_counters: self.counting.as_ref().map_or(0, Counting::saturated),
             fill_ratio,
-            predicted_false_positive_rate: sizing::false_positive_rate_at_fill(
-                &self.shape,
-                fill_ratio,
-            ),
+            predicted_false_positive_rate: rate,
             measured: None,
             estimated_keys: estimated_keys.map(|keys| keys.round() as u64),
             last_hour,
             last_day,
+            layers: self.layers_status(),
             version: self.version.load(Ordering::Acquire),
             create_time: self.create_time,
             last_store,
@@ -127,19 +145,75 @@ impl GuardedFilter {
     /// Notes how many keys there are now, so that the status tells how fast they come. To be
     /// called when the filter can be reached, and then once a minute.
     pub fn sample(&self, now: Instant) {
-        let (keys_added, _) = self.keys_and_bits();
+        let keys_added = self.content().keys_added;
         self.history.lock().note(now, keys_added);
     }
 
-    /// The keys that were added and the bits that are set, over all shards.
-    fn keys_and_bits(&self) -> (u64, u64) {
-        let (mut keys_added, mut bits_set) = (0, 0);
-        for stripe in self.shards.stripes() {
-            for Shard { state, .. } in &**stripe.read() {
-                keys_added += state.keys_added;
-                bits_set += state.bits_set;
-            }
-        }
-        (keys_added, bits_set)
+    /// The memory that the budget counts.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let grown = self.layered.as_ref();
+        self.memory.bytes() + grown.map_or(0, |layered| layered.partitions.grown_bytes())
     }
+
+    /// How far the filter has grown, and may, if it is in layers.
+    fn layers_status(&self) -> Option<LayersStatus> {
+        let partitions = &self.layered.as_ref()?.partitions;
+        let max_memory_bytes = partitions.layers().max_memory_bytes();
+        let missing_bytes = max_memory_bytes.saturating_sub(self.memory_bytes());
+        Some(LayersStatus {
+            layers: partitions.mapped(),
+            max_capacity: partitions.layers().capacity(),
+            max_memory_bytes,
+            fits_budget: missing_bytes <= self.memory.budget().left_bytes(),
+        })
+    }
+
+    /// What all shards hold.
+    fn content(&self) -> Content {
+        let (mut keys_added, mut bits_set) = (0, 0);
+        let mut count = |shard: &Shard| {
+            keys_added += shard.state.keys_added;
+            bits_set += shard.state.bits_set;
+        };
+        let Some(layered) = &self.layered else {
+            for stripe in self.shards.stripes() {
+                stripe.read().iter().for_each(&mut count);
+            }
+            let fill_ratio = bits_set as f64 / self.spec.bit_count as f64;
+            return Content {
+                keys_added,
+                fill_ratio,
+                rate: sizing::false_positive_rate_at_fill(&self.shape, fill_ratio),
+                estimated_keys: sizing::keys_at_fill(&self.shape, fill_ratio),
+            };
+        };
+        let partitions = &layered.partitions;
+        partitions.visit(|partition| partition.as_ref().iter().for_each(&mut count));
+        let fills = partitions.fills();
+        let layers = partitions.layers();
+        let bits = fills.iter().zip(layers.layers());
+        let bits = bits.map(|(fill, layer)| fill.partitions * layer.partition_bytes() * 8);
+        Content {
+            keys_added,
+            fill_ratio: bits_set as f64 / bits.sum::<u64>() as f64,
+            rate: layers.false_positive_rate_at_fill(fills.iter().copied()),
+            estimated_keys: layers.keys_at_fill(fills),
+        }
+    }
+}
+
+/// What the shards of a filter hold.
+struct Content {
+    keys_added: u64,
+    fill_ratio: f64,
+    /// The false-positive rate that is to be expected.
+    rate: f64,
+    /// The number of distinct keys that is to be expected.
+    estimated_keys: Option<f64>,
+}
+
+/// The keys that a filter is for, with all layers that it may come to have.
+fn most_keys(spec: &FilterSpec) -> u64 {
+    let layers = spec.layers.as_ref();
+    layers.map_or(spec.capacity, |layers| layers.capacity())
 }

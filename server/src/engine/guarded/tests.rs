@@ -69,24 +69,28 @@ fn every_way_to_ask_agrees() {
     for layout in Layout::ALL {
         let filter = filter(layout, 1000);
         assert!(!filter.query(b"a", None).value);
-        assert!(!filter.query_and_add(b"a", Change::default()).value);
-        assert!(filter.query_and_add(b"a", Change::default()).value);
+        assert!(!filter.query_and_add(b"a", Change::default()).unwrap().value);
+        assert!(filter.query_and_add(b"a", Change::default()).unwrap().value);
         assert!(filter.query(b"a", None).value);
-        filter.add(b"b", Change::default());
+        filter.add(b"b", Change::default()).unwrap();
         assert_eq!(
             filter.query_batch(&vec!["a", "b", "c"], None).value,
             [true, true, false]
         );
-        filter.add_batch(&vec!["c", "a"], Change::default());
+        filter
+            .add_batch(&vec!["c", "a"], Change::default())
+            .unwrap();
         assert_eq!(
             filter
                 .query_and_add_batch(&vec!["c", "d", "d", "a"], Change::default())
+                .unwrap()
                 .value,
             [true, false, true, true]
         );
         assert!(
             filter
                 .query_and_add_batch(&Vec::<&str>::new(), Change::default())
+                .unwrap()
                 .value
                 .is_empty()
         );
@@ -107,14 +111,18 @@ fn every_way_to_ask_agrees() {
 fn versions_count_changes() {
     let filter = filter(Layout::Blocked, 1000);
     let version = || filter.status().version;
-    filter.add_batch(&vec!["a", "b", "c"], Change::default());
+    filter
+        .add_batch(&vec!["a", "b", "c"], Change::default())
+        .unwrap();
     assert_eq!(version(), 1);
-    filter.add_batch(&vec!["a", "b", "c"], Change::default());
-    filter.query_and_add(b"a", Change::default());
+    filter
+        .add_batch(&vec!["a", "b", "c"], Change::default())
+        .unwrap();
+    filter.query_and_add(b"a", Change::default()).unwrap();
     filter.query(b"zz", None);
     assert_eq!(version(), 1);
-    filter.query_and_add(b"d", Change::default());
-    filter.add(b"e", Change::default());
+    filter.query_and_add(b"d", Change::default()).unwrap();
+    filter.add(b"e", Change::default()).unwrap();
     assert_eq!(version(), 3);
 }
 
@@ -138,6 +146,7 @@ fn one_winner() {
                         .filter(|&i| {
                             !filter
                                 .query_and_add(keys[i].as_bytes(), Change::default())
+                                .unwrap()
                                 .value
                         })
                         .for_each(won),
@@ -145,6 +154,7 @@ fn one_winner() {
                         .zip(keys.chunks(100).flat_map(|keys| {
                             filter
                                 .query_and_add_batch(&keys.to_vec(), Change::default())
+                                .unwrap()
                                 .value
                         }))
                         .for_each(|(i, seen)| {
@@ -157,6 +167,7 @@ fn one_winner() {
                         .zip(backwards.chunks(77).flat_map(|keys| {
                             filter
                                 .query_and_add_batch(&keys.to_vec(), Change::default())
+                                .unwrap()
                                 .value
                         }))
                         .for_each(|(i, seen)| {
@@ -223,6 +234,7 @@ fn one_winner_of_two_in_step() {
         let ask = |key: &String| {
             filter
                 .query_and_add(key.as_bytes(), Change::default())
+                .unwrap()
                 .value
         };
         keys.iter().map(ask).collect()
@@ -232,7 +244,10 @@ fn one_winner_of_two_in_step() {
 #[test]
 fn one_winner_of_two_batches_in_step() {
     race_in_step(8, |filter, keys| {
-        filter.query_and_add_batch(&keys, Change::default()).value
+        filter
+            .query_and_add_batch(&keys, Change::default())
+            .unwrap()
+            .value
     });
 }
 
@@ -252,7 +267,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
             for batch in 0..3000 {
                 let keys: Vec<String> = (batch * 100..(batch + 1) * 100).map(key).collect();
                 let pass = gate.pass().unwrap();
-                filter.add_batch(&keys, Change::default());
+                filter.add_batch(&keys, Change::default()).unwrap();
                 drop(pass);
                 acknowledged.store((batch + 1) * 100, Ordering::Release);
                 if done.load(Ordering::Relaxed) {
@@ -286,7 +301,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
             .collect()
     };
     assert!(stale(&filter).is_empty());
-    filter.add(b"one more", Change::default());
+    filter.add(b"one more", Change::default()).unwrap();
     assert!(filter.has_changed());
     let hash = filter.hasher.hash(b"one more");
     assert_eq!(stale(&filter), HashSet::from([filter.shape.shard(hash)]));
@@ -303,11 +318,15 @@ fn a_store_begins_between_calls() {
     let files = disk.names().unwrap();
     thread::scope(|scope| {
         let pass = gate.pass().unwrap();
-        filter.add(b"the first of a batch", Change::default());
+        filter
+            .add(b"the first of a batch", Change::default())
+            .unwrap();
         let storing = scope.spawn(|| store_while(&filter, &directory, &gate).unwrap());
         thread::sleep(std::time::Duration::from_millis(20));
         assert_eq!(disk.names().unwrap(), files);
-        filter.add(b"the last of a batch", Change::default());
+        filter
+            .add(b"the last of a batch", Change::default())
+            .unwrap();
         drop(pass);
         assert_eq!(storing.join().unwrap().version, 2);
     });
@@ -322,9 +341,11 @@ fn a_snapshot_holds_what_has_changed() {
     let filter = filter(Layout::Blocked, 100_000_000);
     let shards = filter.shape.shard_count() as u64;
     assert!(shards > 40);
-    filter.add_batch(&(0..10_000).map(key).collect::<Vec<_>>(), Change::default());
+    filter
+        .add_batch(&(0..10_000).map(key).collect::<Vec<_>>(), Change::default())
+        .unwrap();
     let all = store(&filter, &directory).unwrap();
-    filter.add(b"one more", Change::default());
+    filter.add(b"one more", Change::default()).unwrap();
     let change = store(&filter, &directory).unwrap();
     assert!(change.written_bytes > 0);
     assert!(change.written_bytes * shards < all.written_bytes * 21 / 10);
@@ -344,7 +365,7 @@ fn a_snapshot_holds_what_has_changed() {
     assert!(restored.query(b"one more", None).value);
     assert!((0..10_000).all(|index| restored.query(key(index).as_bytes(), None).value));
     // It knows what it has on the disk.
-    restored.add(b"another", Change::default());
+    restored.add(b"another", Change::default()).unwrap();
     let change = store(&restored, &directory).unwrap();
     assert!(change.written_bytes * shards < all.written_bytes * 21 / 10);
 }
@@ -357,7 +378,7 @@ fn a_store_that_fails_is_made_again_in_full() {
         let directory = DataDirectory::on(Arc::new(disk.clone())).unwrap();
         let filter = filter(Layout::Blocked, 1000);
         store(&filter, &directory);
-        filter.add(b"a", Change::default());
+        filter.add(b"a", Change::default()).unwrap();
         (disk, directory, filter)
     };
     let again = |filter: &GuardedFilter, directory: &DataDirectory| {
@@ -410,7 +431,7 @@ fn callers_share_a_snapshot_that_holds_what_they_were_told() {
     let dir = tempfile::tempdir().unwrap();
     let directory = DataDirectory::open(dir.path()).unwrap();
     let filter = filter(Layout::Blocked, 1000);
-    filter.add(b"a", Change::default());
+    filter.add(b"a", Change::default()).unwrap();
     let first = block_on(filter.turn());
     let mut second = Box::pin(filter.turn());
     let polled = second
@@ -440,7 +461,7 @@ fn a_shard_that_is_empty_again_is_stored_as_such() {
         kind: Kind::Counting,
         ..SpecRequest::new(1000, 1e-9)
     });
-    filter.add(b"a", Change::default());
+    filter.add(b"a", Change::default()).unwrap();
     store(&filter, &directory).unwrap();
     let removed = filter.remove_batch(&vec!["a"], Change::default()).unwrap();
     assert_eq!((removed.value, removed.rests_on), (vec![true], 2));
@@ -484,7 +505,7 @@ fn a_filter_that_counts_gives_versions_to_each_lock() {
             (1..=most as u64).contains(&versions),
             "{versions} of {most}"
         );
-        assert_eq!(added.rests_on, before + versions);
+        assert_eq!(added.unwrap().rests_on, before + versions);
 
         let removed = filter.remove_batch(&keys, Change::default()).unwrap();
         assert!(removed.value.iter().all(|&removed| removed));

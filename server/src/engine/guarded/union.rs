@@ -128,6 +128,9 @@ impl GuardedFilter {
             ([], Kind::Counting) => "they count their keys, and none could be removed as often as \
                                      it was added"
                 .to_owned(),
+            ([], Kind::Scaling(_)) => "each has grown in its own way, and keys of one layer \
+                                       cannot be found in another"
+                .to_owned(),
             (names, _) => format!(
                 "they differ in {}, so their bits mean other keys; a filter can be merged with its \
                  copies",

@@ -36,7 +36,7 @@ impl Model {
     fn is_there(&self, key: u64) -> bool {
         let known = self.known[key as usize];
         match self.kind {
-            Kind::Plain | Kind::Counting => known > 0,
+            Kind::Plain | Kind::Counting | Kind::Scaling(_) => known > 0,
             Kind::Aging(aging) => known > 0 && known - 1 + u64::from(aging.slices) >= self.epoch,
         }
     }
@@ -46,9 +46,9 @@ impl Model {
         let known = &mut self.known[key as usize];
         match (self.kind, told) {
             // One that is seen by chance is not added, unless that renews it.
-            (Kind::Plain | Kind::Counting, Some(true)) => {}
+            (Kind::Plain | Kind::Counting | Kind::Scaling(_), Some(true)) => {}
             (Kind::Aging(aging), Some(true)) if !aging.refresh => {}
-            (Kind::Plain, _) => *known = 1,
+            (Kind::Plain | Kind::Scaling(_), _) => *known = 1,
             (Kind::Counting, _) => *known += 1,
             (Kind::Aging(_), _) => *known = self.epoch + 1,
         }
@@ -147,7 +147,8 @@ async fn soak(request: SpecRequest, operations: u64) {
             action => {
                 let may = |key| {
                     // A plain filter would soon have all there are.
-                    let spares = request.kind != Kind::Plain || key % 4 < 2;
+                    let is_kept = matches!(request.kind, Kind::Plain | Kind::Scaling(_));
+                    let spares = !is_kept || key % 4 < 2;
                     let is_counted = request.kind == Kind::Counting;
                     spares && !(is_counted && model.known[key as usize] >= MOST_TIMES)
                 };
@@ -199,4 +200,9 @@ async fn what_must_be_there_is_there_whatever_happens() {
         };
         soak(request, operations).await;
     }
+    let in_layers = SpecRequest {
+        kind: Kind::Scaling(OnFull::Scale(Scaling::default())),
+        ..SpecRequest::new(KEYS / 64, 0.001)
+    };
+    soak(in_layers, operations).await;
 }

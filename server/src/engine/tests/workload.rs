@@ -22,6 +22,8 @@ pub(super) struct Told {
     pub(super) history: Vec<Call<u64>>,
     /// The calls that can be repeated.
     requests: Vec<Request>,
+    /// What the filter is, once it has been made.
+    spec: Option<SpecRequest>,
     pub(super) generations: Generations,
 }
 
@@ -52,7 +54,11 @@ pub(super) async fn work(
 
 /// The same with an engine that has started.
 pub(super) async fn work_with(engine: &Engine, seed: u64, told: &mut Told) {
-    if engine.create_filter("urls", exact()).await.is_err() {
+    let spec = told.spec.get_or_insert_with(|| match seed % 3 {
+        0 => exact_in_layers(),
+        _ => exact(),
+    });
+    if engine.create_filter("urls", spec.clone()).await.is_err() {
         return;
     }
     let tasks = (0..3).map(|task| {
@@ -127,6 +133,14 @@ pub(super) fn exact() -> SpecRequest {
     SpecRequest::new(1000, 1e-12)
 }
 
+/// The same, which grows for few keys.
+pub(super) fn exact_in_layers() -> SpecRequest {
+    SpecRequest {
+        kind: Kind::Scaling(OnFull::Scale(Scaling::default())),
+        ..SpecRequest::new(2, 1e-12)
+    }
+}
+
 /// A call for one key or for several, what came of it, and whether it was answered.
 async fn call(
     engine: &Engine,
@@ -182,6 +196,7 @@ pub(super) async fn check(found: &SimulatedDisk, durability: Durability, told: T
     let Told {
         history,
         requests,
+        spec: _,
         mut generations,
     } = told;
     generations.check(&engine, case).await;

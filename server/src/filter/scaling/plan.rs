@@ -30,12 +30,7 @@ const PARTS: Range<u32> = 2..8;
 /// See [`Layers::plan`].
 pub fn plan(capacity: u64, rate: f64, scaling: &Scaling) -> Result<(Layers, End), ScalingError> {
     let growth = scaling.growth;
-    if capacity == 0 {
-        return Err(ScalingError::Capacity);
-    }
-    if !RATES.contains(&rate) {
-        return Err(ScalingError::FalsePositiveRate { value: rate });
-    }
+    check(capacity, rate)?;
     if !GROWTHS.contains(&growth) {
         return Err(ScalingError::Growth { value: growth });
     }
@@ -63,6 +58,34 @@ pub fn plan(capacity: u64, rate: f64, scaling: &Scaling) -> Result<(Layers, End)
         false => End::Size,
     };
     Ok((layers, end))
+}
+
+/// See [`Layers::plan_one`].
+pub fn plan_one(capacity: u64, rate: f64) -> Result<Layers, ScalingError> {
+    check(capacity, rate)?;
+    let planner = Planner {
+        capacity: capacity as f64,
+        growth: 2.0,
+        rate,
+    };
+    let layers = planner.layers(1, 1.0, u64::MAX);
+    match layers.layers.is_empty() {
+        false => Ok(layers),
+        true => Err(ScalingError::Unreachable {
+            capacity,
+            false_positive_rate: rate,
+        }),
+    }
+}
+
+fn check(capacity: u64, rate: f64) -> Result<(), ScalingError> {
+    if capacity == 0 {
+        return Err(ScalingError::Capacity);
+    }
+    if !RATES.contains(&rate) {
+        return Err(ScalingError::FalsePositiveRate { value: rate });
+    }
+    Ok(())
 }
 
 struct Planner {

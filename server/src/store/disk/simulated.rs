@@ -12,7 +12,14 @@
 
 mod chance;
 
-use std::{collections::BTreeMap, io, path::Path, sync::Arc, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -128,7 +135,14 @@ impl SimulatedDisk {
         let state = self.0.lock();
         // What was not on stable storage is not, and what a failed sync has made the system forget
         // it does not remember for another process.
-        let killed = Self::of(state.files.clone(), state.names.clone());
+        let named = state.named();
+        let file = |(index, file): (usize, &File)| match named.contains(&index) {
+            true => file.clone(),
+            // Nobody has it open any more.
+            false => File::default(),
+        };
+        let files = state.files.iter().enumerate().map(file).collect();
+        let killed = Self::of(files, state.names.clone());
         let mut found = killed.0.lock();
         found.durable_names = state.durable_names.clone();
         found.name_changes = state.name_changes.clone();
@@ -186,6 +200,16 @@ impl State {
     fn find(&self, name: &str) -> io::Result<usize> {
         let file = self.names.get(name).copied();
         file.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The files that have a name, or may have one after the power was cut.
+    fn named(&self) -> BTreeSet<usize> {
+        let changed = self.name_changes.iter().filter_map(|change| match change {
+            NameChange::Set(_, file) | NameChange::Rename(_, _, file) => Some(file),
+            NameChange::Remove(_) => None,
+        });
+        let names = self.names.values().chain(self.durable_names.values());
+        names.chain(changed).copied().collect()
     }
 
     /// Whether there is room for a file of so many bytes.

@@ -123,7 +123,7 @@ fn rewrite(
         name: name.clone(),
         version: match header.spec.kind {
             // What was lost may be in the log, which is read from here on.
-            Kind::Plain | Kind::Aging(_) => 0,
+            Kind::Plain | Kind::Aging(_) | Kind::Scaling(_) => 0,
             // What is not lost must not be counted again.
             Kind::Counting => header.version,
         },

@@ -7,6 +7,7 @@ use crate::{
     filter::{
         hash::{HashFunction, KeyHash, Secret},
         profile::KeyProfile,
+        shape::Shape,
         spec::{Layout, SpecRequest},
     },
     store::{

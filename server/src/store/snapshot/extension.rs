@@ -1,28 +1,65 @@
-//! The extension of a header: what a spec has that takes more room than a header has, which so far
-//! is its key profile. A snapshot of a filter without one has no extension, and is of format 2.
+//! The extension of a header: what a spec has that takes more room than a header has. Those are the
+//! layers of a filter that is made of some, and then its key profile. A snapshot of a filter without
+//! either has no extension.
 
 use std::path::Path;
 
 use super::{checksum, header::Hex};
 use crate::{
-    filter::profile::{KeyProfile, MAX_DROP_PARAMETER_BYTES, MAX_DROP_PARAMETERS},
+    filter::{
+        profile::{KeyProfile, MAX_DROP_PARAMETER_BYTES, MAX_DROP_PARAMETERS},
+        scaling::{LayerSpec, Layers, MAX_LAYERS, OnFull},
+        spec::{FilterSpec, Kind},
+    },
     store::StoreError,
 };
 
 const NAME_BYTES: usize = 32;
 const SORT_QUERY: u32 = 1;
 
+/// The longest part for layers, and for a key profile.
+const MAX_LAYERS_BYTES: usize = 8 + 8 + MAX_LAYERS * 5 * 8;
+const MAX_PROFILE_BYTES: usize =
+    NAME_BYTES + 4 + 4 + MAX_DROP_PARAMETERS * (4 + MAX_DROP_PARAMETER_BYTES);
 /// The longest extension.
-const MAX_BYTES: u64 =
-    (NAME_BYTES + 4 + 4 + MAX_DROP_PARAMETERS * (4 + MAX_DROP_PARAMETER_BYTES) + 8) as u64;
+const MAX_BYTES: u64 = (MAX_LAYERS_BYTES + MAX_PROFILE_BYTES + 8) as u64;
 
-/// Encodes a profile; nothing for none.
-pub(super) fn encode(profile: Option<&KeyProfile>) -> Vec<u8> {
-    let Some(profile) = profile else {
-        return Vec::new();
-    };
-    let mut bytes = KeyProfile::NAME.as_bytes().to_vec();
-    bytes.resize(NAME_BYTES, 0);
+/// Encodes what there is of a spec; nothing for nothing.
+pub(super) fn encode(spec: &FilterSpec) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(layers) = &spec.layers {
+        encode_layers(layers, &mut bytes);
+    }
+    if let Some(profile) = &spec.key_profile {
+        encode_profile(profile, &mut bytes);
+    }
+    if !bytes.is_empty() {
+        bytes.extend(checksum(&bytes).to_le_bytes());
+    }
+    bytes
+}
+
+fn encode_layers(layers: &Layers, bytes: &mut Vec<u8>) {
+    bytes.extend((layers.partitions() as u64).to_le_bytes());
+    bytes.extend((layers.layers().len() as u64).to_le_bytes());
+    for layer in layers.layers() {
+        let LayerSpec {
+            shards,
+            shard_bits,
+            hash_count,
+            full_bits,
+            capacity,
+        } = *layer.spec();
+        for field in [shards, shard_bits, hash_count.into(), full_bits, capacity] {
+            bytes.extend(field.to_le_bytes());
+        }
+    }
+}
+
+fn encode_profile(profile: &KeyProfile, bytes: &mut Vec<u8>) {
+    let mut name = KeyProfile::NAME.as_bytes().to_vec();
+    name.resize(NAME_BYTES, 0);
+    bytes.extend(name);
     let flags = if profile.sort_query() { SORT_QUERY } else { 0 };
     let names = profile.drop_parameters();
     bytes.extend(flags.to_le_bytes());
@@ -31,8 +68,6 @@ pub(super) fn encode(profile: Option<&KeyProfile>) -> Vec<u8> {
         bytes.extend((name.len() as u32).to_le_bytes());
         bytes.extend(name.as_bytes());
     }
-    bytes.extend(checksum(&bytes).to_le_bytes());
-    bytes
 }
 
 /// Checks what a header says of the length of its extension, before anything is allocated.
@@ -44,8 +79,8 @@ pub(super) fn check_length(bytes: u64, path: &Path) -> Result<(), StoreError> {
     Err(damaged(path, "length of the extension", expected, bytes))
 }
 
-/// Decodes and verifies an extension.
-pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<KeyProfile, StoreError> {
+/// Decodes and verifies an extension, and completes the spec with what it says.
+pub(super) fn decode(bytes: &[u8], spec: &mut FilterSpec, path: &Path) -> Result<(), StoreError> {
     let (covered, stored) = bytes.split_last_chunk().unwrap_or((bytes, &[0; 8]));
     let (computed, stored) = (checksum(covered), u64::from_le_bytes(*stored));
     if computed != stored {
@@ -53,6 +88,44 @@ pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<KeyProfile, StoreError
         return Err(damaged(path, what, expected, Hex(stored)));
     }
     let mut left = covered;
+    if let Kind::Scaling(on_full) = spec.kind {
+        spec.layers = Some(decode_layers(&mut left, on_full, path)?.into());
+        if left.is_empty() {
+            return Ok(());
+        }
+    }
+    spec.key_profile = Some(decode_profile(left, path)?);
+    Ok(())
+}
+
+fn decode_layers(left: &mut &[u8], on_full: OnFull, path: &Path) -> Result<Layers, StoreError> {
+    let whole = |left: &mut &[u8]| {
+        let (partitions, count) = (long_number(left)?, long_number(left)?);
+        let mut specs = Vec::new();
+        for _ in 0..count {
+            specs.push(LayerSpec {
+                shards: long_number(left)?,
+                shard_bits: long_number(left)?,
+                hash_count: long_number(left)?.try_into().ok()?,
+                full_bits: long_number(left)?,
+                capacity: long_number(left)?,
+            });
+        }
+        Some((partitions, specs))
+    };
+    let Some((partitions, specs)) = whole(left) else {
+        let expected = "the layers of a filter".to_owned();
+        return Err(damaged(path, "extension", expected, "something else"));
+    };
+    if specs.len() > 1 && !matches!(on_full, OnFull::Scale(_)) {
+        let expected = "1, of a filter that does not grow".to_owned();
+        return Err(damaged(path, "number of layers", expected, specs.len()));
+    }
+    let layers = Layers::restore(partitions, &specs);
+    layers.map_err(|error| damaged(path, "layers", "those of a plan".to_owned(), error))
+}
+
+fn decode_profile(mut left: &[u8], path: &Path) -> Result<KeyProfile, StoreError> {
     let mut whole = || {
         let name = text(
             take(&mut left, NAME_BYTES)?
@@ -89,6 +162,12 @@ fn number(left: &mut &[u8]) -> Option<u32> {
     let (first, rest) = left.split_first_chunk()?;
     *left = rest;
     Some(u32::from_le_bytes(*first))
+}
+
+fn long_number(left: &mut &[u8]) -> Option<u64> {
+    let (first, rest) = left.split_first_chunk()?;
+    *left = rest;
+    Some(u64::from_le_bytes(*first))
 }
 
 fn text(bytes: &[u8]) -> String {

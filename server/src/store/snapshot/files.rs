@@ -41,12 +41,19 @@ impl SnapshotFiles {
 
     /// The shards that the next snapshot is to hold, in their order: those that have changed, and
     /// some of the oldest files, so that these come to an end: as many as have changed, but of
-    /// all `shards` that hold keys, of so many bytes, at least one in 100 and at most one in 10.
+    /// all `shards` that hold keys, at least one in 100 and at most one in 10. `shard_bytes` is the
+    /// length of each, and `bytes` that of all that hold keys.
     ///
     /// That rolls a full rewrite over time: of snapshots that are alike, none is much longer than
     /// the others, and all files together take no more than three times the room of the filter.
     /// After others it may take whole files more to keep it so.
-    pub fn next(&self, changed: Vec<usize>, shards: usize, shard_bytes: u64) -> Vec<usize> {
+    pub fn next(
+        &self,
+        changed: Vec<usize>,
+        shards: usize,
+        bytes: u64,
+        shard_bytes: impl Fn(usize) -> u64,
+    ) -> Vec<usize> {
         let copied = changed
             .len()
             .min(shards / MOST_COPIED)
@@ -60,9 +67,9 @@ impl SnapshotFiles {
         let kept: Vec<&File> = self.files.iter().filter(needs).collect();
         let mut kept = &*kept;
         while let [oldest, newer @ ..] = kept {
-            let bytes: u64 = kept.iter().map(|file| file.bytes).sum();
-            let bytes = bytes + next.len() as u64 * shard_bytes;
-            if kept.len() < MAX_FILES && bytes <= MAX_ROOM * shards as u64 * shard_bytes {
+            let old_bytes: u64 = kept.iter().map(|file| file.bytes).sum();
+            let next_bytes: u64 = next.iter().map(|&shard| shard_bytes(shard)).sum();
+            if kept.len() < MAX_FILES && old_bytes + next_bytes <= MAX_ROOM * bytes {
                 break;
             }
             next.extend(&oldest.shards);
@@ -117,7 +124,8 @@ mod tests {
         shards: usize,
         changed: &[usize],
     ) -> (SnapshotFiles, usize) {
-        let shards = files.next(changed.to_vec(), shards, SHARD_BYTES);
+        let bytes = shards as u64 * SHARD_BYTES;
+        let shards = files.next(changed.to_vec(), shards, bytes, |_| SHARD_BYTES);
         let count = shards.len();
         let written = Written {
             number,

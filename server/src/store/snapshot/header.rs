@@ -8,27 +8,36 @@ use std::{
 use super::{checksum, extension};
 use crate::{
     filter::{
+        division::Division,
         hash::{HashFunction, Secret},
-        shape::Shape,
+        scaling::{GROWTHS, OnFull, Scaling},
         spec::{Aging, FilterSpec, Kind, KindName, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
     },
     store::{FilterId, FilterName, MAX_NUMBER, StoreError},
 };
 
 const MAGIC: [u8; 8] = *b"SEENSNAP";
-/// The newest format, of filters whose keys age. Others are written in the oldest that has all that
+/// The newest format, of filters in layers. Others are written in the oldest that has all that
 /// they have, so that servers of the past read what they know all of.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
+const FORMAT_OF_AGING: u32 = 4;
 /// Of snapshots that have a kind or an extension.
 const FORMAT_OF_KINDS: u32 = 3;
 const FORMAT_OF_PLAIN: u32 = 2;
 const HASH_NAME_BYTES: usize = 32;
-/// Where the kind of filter is told, from format 3 on, and behind it how keys age.
+/// Where the kind of filter is told, from format 3 on, and behind it how keys age, or what happens
+/// when it is full.
 const KIND_AT: usize = 296;
 const KIND_BYTES: usize = 4 + 8 + 4 + 4;
 /// What no field has taken yet, between the kind and the length of the extension.
 const SPARE_BYTES: usize = 44;
 const REFRESH: u32 = 1;
+/// What happens with new keys when the filter is full.
+const SCALE: u32 = 0;
+const REJECT: u32 = 1;
+const DEGRADE: u32 = 2;
+/// In the place of the most memory of a filter that may grow without end.
+const NO_BOUND: u64 = u64::MAX;
 
 /// What a snapshot says of its filter.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,9 +75,10 @@ impl SnapshotHeader {
         let format = match (self.spec.kind, extension_bytes) {
             (Kind::Plain, 0) => FORMAT_OF_PLAIN,
             (Kind::Plain | Kind::Counting, _) => FORMAT_OF_KINDS,
-            (Kind::Aging(_), _) => FORMAT,
+            (Kind::Aging(_), _) => FORMAT_OF_AGING,
+            (Kind::Scaling(_), _) => FORMAT,
         };
-        let shape = Shape::of(&self.spec);
+        let division = Division::of(&self.spec);
         let mut to = Writer::default();
         to.put(&MAGIC);
         to.put(&format.to_le_bytes());
@@ -84,24 +94,30 @@ impl SnapshotHeader {
         to.put(&layout_code(self.spec.layout).to_le_bytes());
         to.put(&padded::<HASH_NAME_BYTES>(self.spec.hash_function.name()));
         to.put(self.secret.as_bytes());
-        to.put(&(shape.shard_count() as u64).to_le_bytes());
-        to.put(&shape.shard_bits().to_le_bytes());
+        to.put(&(division.shard_count() as u64).to_le_bytes());
+        to.put(&division.shape(0).shard_bits().to_le_bytes());
         to.put(&padded::<{ FilterName::MAX_BYTES }>(self.name.as_str()));
         to.put(&self.filter.0.to_le_bytes());
         to.put(&self.number.to_le_bytes());
         to.put(&table_bytes.to_le_bytes());
         to.put(&kind_code(self.spec.kind.name()).to_le_bytes());
-        let (max_age, slices, flags) = match self.spec.kind {
+        let (most, parts, code) = match self.spec.kind {
             Kind::Plain | Kind::Counting => (0, 0, 0),
             Kind::Aging(aging) => {
                 let flags = if aging.refresh { REFRESH } else { 0 };
                 // A spec has no more than a century.
                 (aging.max_age.as_nanos() as u64, aging.slices, flags)
             }
+            Kind::Scaling(OnFull::Scale(scaling)) => {
+                let bytes = scaling.max_memory_bytes.unwrap_or(NO_BOUND);
+                (bytes, scaling.growth, SCALE)
+            }
+            Kind::Scaling(OnFull::Reject) => (0, 0, REJECT),
+            Kind::Scaling(OnFull::Degrade) => (0, 0, DEGRADE),
         };
-        to.put(&max_age.to_le_bytes());
-        to.put(&slices.to_le_bytes());
-        to.put(&flags.to_le_bytes());
+        to.put(&most.to_le_bytes());
+        to.put(&parts.to_le_bytes());
+        to.put(&code.to_le_bytes());
         to.put(&[0; SPARE_BYTES]);
         to.put(&extension_bytes.to_le_bytes());
         to.finish()
@@ -115,23 +131,34 @@ impl SnapshotHeader {
         let name = KindName::ALL
             .into_iter()
             .find(|&kind| kind_code(kind) == code)
-            .ok_or_else(|| from.damaged("kind", "0, 1 or 2", &code.to_string()))?;
-        let (max_age, slices) = (from.u64(), u32::from_le_bytes(from.take()));
-        let flags = u32::from_le_bytes(from.take());
-        let aging = Aging {
-            max_age: Duration::from_nanos(max_age),
-            slices,
-            refresh: flags & REFRESH != 0,
-        };
+            .ok_or_else(|| from.damaged("kind", "0, 1, 2 or 3", &code.to_string()))?;
+        let (most, parts) = (from.u64(), u32::from_le_bytes(from.take()));
+        let code = u32::from_le_bytes(from.take());
         match name {
             KindName::Plain => Ok(Kind::Plain),
             KindName::Counting => Ok(Kind::Counting),
             KindName::Aging => {
-                let whole = aging.check().is_ok() && flags & !REFRESH == 0;
-                let found = format!("{aging:?}, flags {flags}");
+                let aging = Aging {
+                    max_age: Duration::from_nanos(most),
+                    slices: parts,
+                    refresh: code & REFRESH != 0,
+                };
+                let whole = aging.check().is_ok() && code & !REFRESH == 0;
+                let found = format!("{aging:?}, flags {code}");
                 from.require("ages", whole, "those of a spec", &found)?;
                 Ok(Kind::Aging(aging))
             }
+            KindName::Scaling => match (code, parts, most) {
+                (SCALE, growth, bytes) if GROWTHS.contains(&growth) => {
+                    Ok(Kind::Scaling(OnFull::Scale(Scaling {
+                        growth,
+                        max_memory_bytes: Some(bytes).filter(|&bytes| bytes != NO_BOUND),
+                    })))
+                }
+                (REJECT, 0, 0) => Ok(Kind::Scaling(OnFull::Reject)),
+                (DEGRADE, 0, 0) => Ok(Kind::Scaling(OnFull::Degrade)),
+                found => Err(from.damaged("growth", "that of a spec", &format!("{found:?}"))),
+            },
         }
     }
 
@@ -181,11 +208,7 @@ impl SnapshotHeader {
             _ => Self::kind(bytes, path)?,
         };
         let (spec, secret) = from.spec(kind)?;
-        let shape = Shape::of(&spec);
-        from.expect("bit_count", &shape.bit_count(), &spec.bit_count)?;
         let (shard_count, shard_bits) = (from.u64(), from.u64());
-        from.expect("shard count", &(shape.shard_count() as u64), &shard_count)?;
-        from.expect("bits per shard", &shape.shard_bits(), &shard_bits)?;
         let name = from.text::<{ FilterName::MAX_BYTES }>();
         let name = name
             .parse()
@@ -213,6 +236,8 @@ impl SnapshotHeader {
             file_bytes,
             table_bytes,
             extension_bytes,
+            shard_count,
+            shard_bits,
         })
     }
 }
@@ -225,9 +250,41 @@ pub(super) struct Decoded {
     pub file_bytes: u64,
     /// The length of the table at its end; 0 in format 1.
     pub table_bytes: u64,
-    /// The length of the extension behind it; 0 if there is none, and the header has no key
-    /// profile before that has been read.
+    /// The length of the extension behind it; 0 if there is none. Before that has been read the
+    /// header has no key profile and no layers.
     pub extension_bytes: u64,
+    shard_count: u64,
+    shard_bits: u64,
+}
+
+impl Decoded {
+    /// Verifies that the shards are those of the spec, all of which is known.
+    pub fn check_division(&self, path: &Path) -> Result<(), StoreError> {
+        let from = Reader { bytes: &[], path };
+        let spec = &self.header.spec;
+        if matches!(spec.kind, Kind::Scaling(_)) && spec.layers.is_none() {
+            return Err(from.damaged("layers", "those of a filter that grows", "none"));
+        }
+        let division = Division::of(spec);
+        let first = division.shape(0);
+        for (what, expected, found) in [
+            ("bit_count", first.bit_count(), spec.bit_count),
+            (
+                "hash_count",
+                first.hash_count().into(),
+                spec.hash_count.into(),
+            ),
+            (
+                "shard count",
+                division.shard_count() as u64,
+                self.shard_count,
+            ),
+            ("bits per shard", first.shard_bits(), self.shard_bits),
+        ] {
+            from.expect(what, &expected, &found)?;
+        }
+        Ok(())
+    }
 }
 
 /// Fills a header from its first byte on.
@@ -339,6 +396,7 @@ impl Reader<'_> {
             hash_function,
             kind,
             key_profile: None,
+            layers: None,
         };
         if kind != Kind::Plain && layout != Layout::Blocked {
             return Err(self.damaged(
@@ -398,6 +456,7 @@ fn kind_code(kind: KindName) -> u32 {
         KindName::Plain => 0,
         KindName::Counting => 1,
         KindName::Aging => 2,
+        KindName::Scaling => 3,
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     table::{self, Row, Table},
 };
 use crate::{
-    filter::{shape::Shape, spec::Kind},
+    filter::{division::Division, spec::Kind},
     planted::Bug,
     store::{
         DataDirectory, Disk, DiskFile, FilterId, FilterName, OnDamage, StoreError,
@@ -52,6 +52,7 @@ pub struct SnapshotReader {
     file: Box<dyn DiskFile>,
     bytes: u64,
     header: SnapshotHeader,
+    division: Division,
     shards_at: u64,
     pages: Pages,
     rows: Vec<Row>,
@@ -83,8 +84,9 @@ fn decode_header(file: &dyn DiskFile, bytes: u64, path: &Path) -> Result<Decoded
         let mut extension = vec![0; decoded.extension_bytes as usize];
         let read = file.read_exact_at(&mut extension, header_bytes);
         read.map_err(failed)?;
-        decoded.header.spec.key_profile = Some(extension::decode(&extension, path)?);
+        extension::decode(&extension, &mut decoded.header.spec, path)?;
     }
+    decoded.check_division(path)?;
     Ok(decoded)
 }
 
@@ -257,7 +259,14 @@ impl FilterReader {
 
     /// The bytes of the shards that hold any bits.
     pub fn bytes(&self) -> u64 {
-        self.shards.len() as u64 * Shape::of(&self.header.spec).shard_bytes()
+        let division = self.division();
+        let bytes = |shard| division.shape(shard).shard_bytes();
+        self.shards().map(bytes).sum()
+    }
+
+    /// How the filter is divided into shards.
+    pub fn division(&self) -> Division {
+        Division::of(&self.header.spec)
     }
 
     /// The shards that hold any bits.
@@ -271,7 +280,7 @@ impl FilterReader {
     }
 
     /// Reads and verifies the newest copy of a shard, and tells its state. `words` are as many
-    /// as a shard has; those of pages that are damaged are 0.
+    /// as the shard has; those of pages that are damaged are 0.
     ///
     /// # Errors
     ///
@@ -307,16 +316,16 @@ impl SnapshotReader {
             file_bytes,
             table_bytes,
             extension_bytes,
+            ..
         } = decode_header(&*file, bytes, &path)?;
         expect_length(&path, "", file_bytes, bytes, |a, b| a == b)?;
         let header_bytes = SnapshotHeader::BYTES as u64 + extension_bytes;
 
-        let shape = Shape::of(&header.spec);
-        let shard_bytes = shape.shard_bytes() as usize;
+        let division = Division::of(&header.spec);
         let (table_bytes, pages) = match format {
             1 => (
-                table::format1_bytes(shape.shard_count()),
-                Pages::whole(shard_bytes),
+                table::format1_bytes(division.shard_count()),
+                Pages::whole(division.shape(0).shard_bytes() as usize),
             ),
             _ => (table_bytes, Pages::salted(header.filter, header.number)),
         };
@@ -331,9 +340,7 @@ impl SnapshotReader {
         let ages = matches!(header.spec.kind, Kind::Aging(_));
         let table = Table {
             bytes: &table,
-            shard_count: shape.shard_count(),
-            shard_bits: shape.shard_bits(),
-            shard_bytes,
+            division: &division,
             ages,
             pages,
             path: &path,
@@ -342,14 +349,16 @@ impl SnapshotReader {
             1 => table.decode_format1()?,
             _ => table.decode()?,
         };
-        let stored = rows.iter().filter(|row| !row.checksums.is_empty()).count();
-        let expected = with_table + stored as u64 * shard_bytes as u64;
+        let stored = rows.iter().filter(|row| !row.checksums.is_empty());
+        let stored_bytes = stored.map(|row| division.shape(row.shard).shard_bytes());
+        let expected = with_table + stored_bytes.sum::<u64>();
         expect_length(&path, "", expected, bytes, |a, b| a == b)?;
         Ok(Self {
             path,
             file,
             bytes,
             header,
+            division,
             shards_at,
             pages,
             rows,
@@ -372,12 +381,11 @@ impl SnapshotReader {
 
     /// The rows, each with the place of its shard.
     fn stored(&self) -> impl Iterator<Item = (&Row, u64)> {
-        let shard_bytes = Shape::of(&self.header.spec).shard_bytes();
         let mut next = self.shards_at;
         self.rows.iter().map(move |row| {
             let at = next;
             if !row.checksums.is_empty() {
-                next += shard_bytes;
+                next += self.division.shape(row.shard).shard_bytes();
             }
             (row, at)
         })
@@ -422,7 +430,7 @@ impl SnapshotReader {
         words
             .iter_mut()
             .for_each(|word| *word = u64::from_le(*word));
-        let bits_set = Shape::of(&self.header.spec).bits_set(words);
+        let bits_set = self.division.shape(shard).bits_set(words);
         let expected = row.state.bits_set;
         if is_whole && bits_set != expected {
             let what = format!("set bits of shard {shard}");

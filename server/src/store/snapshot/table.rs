@@ -5,8 +5,10 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 
 use super::{checksum, header::Hex, pages::Pages};
-use crate::store::MAX_NUMBER;
-use crate::store::StoreError;
+use crate::{
+    filter::division::Division,
+    store::{MAX_NUMBER, StoreError},
+};
 
 /// What is known of a shard beside its bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -84,10 +86,8 @@ pub(super) fn encode(rows: &[Row], ages: bool) -> Vec<u8> {
 /// A table, of which no more is known than its bytes.
 pub(super) struct Table<'a> {
     pub bytes: &'a [u8],
-    /// The number of shards of the filter, and the length of each.
-    pub shard_count: usize,
-    pub shard_bits: u64,
-    pub shard_bytes: usize,
+    /// The shards of the filter.
+    pub division: &'a Division,
     /// Whether the filter's keys age.
     pub ages: bool,
     pub pages: Pages,
@@ -116,15 +116,20 @@ impl Table<'_> {
             };
             let shard = u64::from_le(encoded.shard);
             let next = rows.last().map_or(0, |row| row.shard + 1);
-            if !(next as u64..self.shard_count as u64).contains(&shard) {
-                let expected = format!("{next} to {}", self.shard_count.saturating_sub(1));
+            if !(next as u64..self.division.shard_count() as u64).contains(&shard) {
+                let expected = format!(
+                    "{next} to {}",
+                    self.division.shard_count().saturating_sub(1)
+                );
                 return Err(self.damaged("shard number", expected, shard.to_string()));
             }
             let shard = shard as usize;
             self.check(shard, state)?;
             let pages = match state.bits_set {
                 0 => 0,
-                _ => self.pages.count(self.shard_bytes),
+                _ => self
+                    .pages
+                    .count(self.division.shape(shard).shard_bytes() as usize),
             };
             let Some((checksums, rest)) = rest.split_at_checked(8 * pages) else {
                 break;
@@ -158,7 +163,7 @@ impl Table<'_> {
             };
             let expected = match state.bits_set {
                 0 => 0,
-                _ => self.shard_bytes as u64,
+                _ => self.division.shape(shard).shard_bytes(),
             };
             let stored_bytes = u64::from_le(row.stored_bytes);
             if stored_bytes != expected {
@@ -198,7 +203,7 @@ impl Table<'_> {
             bits_set,
             cleared,
         } = state;
-        let most = self.shard_bits;
+        let most = self.division.shape(shard).shard_bits();
         // A new key has set a bit at least, which may have been forgotten with it.
         if (keys_added > bits_set && !self.ages) || bits_set > most {
             let what = format!("counts of shard {shard}");

@@ -1,6 +1,7 @@
 //! A filter comes back as it was stored, and a damaged one does not come back at all.
 
 mod ages;
+mod layers;
 
 use std::{io, sync::Arc, time::SystemTime};
 
@@ -135,8 +136,11 @@ fn victim_of(
     let disk = SimulatedDisk::default();
     let directory = directory(&disk);
     let mut header = header(&directory, Layout::Blocked, 1024);
-    header.spec.key_profile = key_profile;
     header.spec.kind = kind;
+    if let Kind::Scaling(_) = kind {
+        header.spec = layers::spec(kind);
+    }
+    header.spec.key_profile = key_profile;
     let files = store(&directory, &header, &SnapshotFiles::default(), &[0], 1).unwrap();
     let number = files.numbers().next().unwrap();
     let file = names::snapshot(&header.name, number);
@@ -167,6 +171,7 @@ fn damage_anywhere_is_noticed() {
         (Kind::Plain, None),
         (Kind::Plain, profile()),
         (ages::kind(), None),
+        (layers::kind(), profile()),
     ] {
         damage_is_noticed(kind, key_profile);
     }
@@ -209,7 +214,7 @@ fn well_formed_nonsense_is_refused_by_name() {
     // Offsets are those of docs/format.md.
     let table = 384 + 128;
     let cases: &[(usize, &[u8], &str)] = &[
-        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 4"),
+        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 5"),
         (16, &much.to_le_bytes(), "expected 18446744073709551615"),
         (24, &much.to_le_bytes(), "version: expected at most"),
         (48, &0_u64.to_le_bytes(), "capacity: expected at least 1"),
@@ -266,7 +271,8 @@ fn well_formed_nonsense_in_an_extension_is_refused_by_name() {
     let (disk, directory, file, good) = victim(profile());
     let much = u32::MAX.to_le_bytes();
     let long = |bytes: u64| bytes.to_le_bytes();
-    let longest = 32 + 4 + 4 + 64 * (4 + 64) + 8;
+    // That of the most layers and the longest profile.
+    let longest = 5696;
     let cases: &[(usize, &[u8], &str)] = &[
         (8, &2_u32.to_le_bytes(), "length of the file: expected"),
         (360, &long(0), "length of the file: expected"),
@@ -277,7 +283,7 @@ fn well_formed_nonsense_in_an_extension_is_refused_by_name() {
         (
             360,
             &long(longest + 1),
-            "length of the extension: expected at most 4400 bytes, found 4401",
+            "length of the extension: expected at most 5696 bytes, found 5697",
         ),
         (
             360,
@@ -366,10 +372,10 @@ fn another_profile_in_one_of_the_files_is_refused() {
 #[test]
 fn a_newer_format_is_named() {
     let (disk, directory, file, mut bytes) = victim(None);
-    bytes[8..12].copy_from_slice(&5_u32.to_le_bytes());
+    bytes[8..12].copy_from_slice(&6_u32.to_le_bytes());
     disk.put(&file, &bytes);
     let error = read(&directory, "urls").unwrap_err();
-    error.assert_is_of_newer_format(&disk.path().join(&file), 4);
+    error.assert_is_of_newer_format(&disk.path().join(&file), 5);
 }
 
 /// Files, and pages in them, that are whole but belong elsewhere.

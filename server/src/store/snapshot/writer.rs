@@ -8,7 +8,7 @@ use super::{
     table::{self, Row},
 };
 use crate::{
-    filter::{shape::Shape, spec::Kind},
+    filter::{division::Division, spec::Kind},
     planted::Bug,
     store::{DataDirectory, DiskFile, StoreError, names},
 };
@@ -85,15 +85,16 @@ fn write(
     shards: &[usize],
     mut copy_shard: impl FnMut(usize, &mut [u64]) -> ShardState,
 ) -> io::Result<u64> {
-    let shape = Shape::of(&header.spec);
+    let division = Division::of(&header.spec);
     let pages = Pages::salted(header.filter, header.number);
-    let extension = extension::encode(header.spec.key_profile.as_ref());
+    let extension = extension::encode(&header.spec);
     let extension_bytes = extension.len() as u64;
     let mut at = SnapshotHeader::BYTES as u64 + extension_bytes;
     let mut rows = Vec::with_capacity(shards.len());
-    let mut words = vec![0; shape.shard_words()];
+    let mut words = Vec::new();
     let mut unsynced_bytes = 0;
     for &shard in shards {
+        words.resize(division.shape(shard).shard_words(), 0);
         let state = copy_shard(shard, &mut words);
         let mut checksums = Vec::new();
         if state.bits_set > 0 {

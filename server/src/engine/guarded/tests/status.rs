@@ -48,7 +48,7 @@ fn requests() -> [SpecRequest; 6] {
 fn add(filter: &GuardedFilter, keys: std::ops::Range<usize>) {
     let keys: Vec<String> = keys.map(key).collect();
     for keys in keys.chunks(10_000) {
-        filter.add_batch(&keys.to_vec(), Change::default());
+        filter.add_batch(&keys.to_vec(), Change::default()).unwrap();
     }
 }
 
@@ -115,11 +115,11 @@ fn spoil(filter: &GuardedFilter) {
 #[test]
 fn a_filter_is_measured_again_when_it_has_changed() {
     let filter = filter(Layout::Blocked, 1000);
-    filter.add(b"a", Change::default());
+    filter.add(b"a", Change::default()).unwrap();
     let first = measured(&filter);
     assert_eq!(first.seen, 0);
     spoil(&filter);
-    filter.add(b"a", Change::default());
+    filter.add(b"a", Change::default()).unwrap();
     assert_eq!(measured(&filter), first, "nothing has changed");
 
     // The rest of a batch, which had its version before.
@@ -128,14 +128,14 @@ fn a_filter_is_measured_again_when_it_has_changed() {
 
     filter.shards.write(0).words.fill(0);
     assert_eq!(measured(&filter).rate(), 1.0);
-    filter.add(b"b", Change::default());
+    filter.add(b"b", Change::default()).unwrap();
     assert_eq!(measured(&filter).seen, 0);
 }
 
 #[test]
 fn whoever_has_waited_shares_a_measurement() {
     let filter = filter(Layout::Blocked, 1000);
-    filter.add(b"a", Change::default());
+    filter.add(b"a", Change::default()).unwrap();
     let turn = block_on(filter.measuring_turn());
     let mut waits = pin!(filter.measuring_turn());
     assert!(waits.as_mut().now_or_never().is_none());

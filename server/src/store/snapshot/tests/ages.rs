@@ -24,7 +24,7 @@ fn ages_that_no_spec_has_are_refused_by_name() {
     let of_a_spec = "ages: expected those of a spec";
     let cases: &[(usize, &[u8], &str)] = &[
         (76, &2_u32.to_le_bytes(), "layout: expected blocked"),
-        (296, &3_u32.to_le_bytes(), "kind: expected 0, 1 or 2"),
+        (296, &4_u32.to_le_bytes(), "kind: expected 0, 1, 2 or 3"),
         (300, &short, of_a_spec),
         (300, &much, of_a_spec),
         (308, &0_u32.to_le_bytes(), of_a_spec),

@@ -1,0 +1,381 @@
+//! The partitions of a filter in layers behind their locks, and the memory of the layers.
+//!
+//! A partition has its shards of each layer that it has come to, all behind one lock. A layer gets
+//! its memory before the first partition needs it, and each partition its part of that at once, as
+//! [`spare`](Partition::spare) shards: so none waits for memory with a lock held.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+
+use super::shards::{Shard, stripe_width};
+use crate::{
+    engine::{
+        budget::{MemoryBudget, Reservation},
+        error::Full,
+        region::{self, Prefetcher, ShardWords},
+    },
+    filter::{
+        hash::KeyHash,
+        scaling::{Added, Fill, Layer, Layers},
+    },
+    store::ShardState,
+    sync::{MappedRwLockReadGuard, RwLock, RwLockReadGuard},
+};
+
+/// What one lock guards: neighbours.
+pub type Stripe = Box<[Partition]>;
+
+/// The shards that hold all bits of some keys, in all layers.
+#[derive(Debug, Default)]
+pub struct Partition {
+    /// Those of the first layer, then those of the second, and so on.
+    shards: Vec<Shard>,
+    /// Those of the layers that there is memory for, and that it has not come to.
+    spare: Vec<Shard>,
+    /// The bits that are set in its newest layer.
+    newest_bits: u64,
+}
+
+impl AsRef<[Shard]> for Partition {
+    #[inline]
+    fn as_ref(&self) -> &[Shard] {
+        &self.shards
+    }
+}
+
+impl AsMut<[Shard]> for Partition {
+    #[inline]
+    fn as_mut(&mut self) -> &mut [Shard] {
+        &mut self.shards
+    }
+}
+
+impl Partition {
+    /// What is known of one of its shards.
+    #[inline]
+    pub fn state(&self, place: usize) -> ShardState {
+        let shard = self.shards.get(place);
+        shard.map_or_else(ShardState::default, |shard| shard.state)
+    }
+
+    /// Notes that a new key was added, in the call of a version, and has the next layer come if this
+    /// one is full.
+    #[inline]
+    pub fn note(&mut self, layers: &Layers, added: Added, version: u64) {
+        if let Some(shard) = self.shards.get_mut(added.shard) {
+            shard.note(added.bits, version);
+        }
+        self.newest_bits += u64::from(added.bits);
+        if layers
+            .layers()
+            .get(added.layer)
+            .is_some_and(|layer| layer.is_full(self.newest_bits))
+        {
+            self.grow(layers);
+        }
+    }
+
+    /// Comes to the next layer, if the newest is full, and there is memory for another.
+    #[cold]
+    fn grow(&mut self, layers: &Layers) {
+        while self
+            .newest(layers)
+            .is_none_or(|newest| newest.is_full(self.newest_bits))
+        {
+            if !self.push_layer(layers) {
+                return;
+            }
+        }
+    }
+
+    /// Comes to the next layer, if there is memory for it.
+    fn push_layer(&mut self, layers: &Layers) -> bool {
+        let next = layers.layers().get(layers.layers_of(self.shards.len()));
+        let Some(next) = next.filter(|next| next.shards() <= self.spare.len()) else {
+            return false;
+        };
+        self.shards.extend(self.spare.drain(..next.shards()));
+        self.newest_bits = 0;
+        true
+    }
+
+    fn newest<'a>(&self, layers: &'a Layers) -> Option<&'a Layer> {
+        let count = layers.layers_of(self.shards.len());
+        layers.layers().get(count.checked_sub(1)?)
+    }
+
+    /// The keys that are to be expected to fill all layers that there is memory for.
+    fn keys_left(&self, layers: &Layers, mapped: usize) -> u64 {
+        let count = layers.layers_of(self.shards.len());
+        let newest = self.newest(layers);
+        let newest = newest.map_or(0, |newest| newest.keys_left(self.newest_bits));
+        let to_come = layers.layers().get(count..mapped).unwrap_or_default();
+        newest + to_come.iter().map(|layer| layer.keys_left(0)).sum::<u64>()
+    }
+
+    /// The bits that can still be set before all layers are full that there is memory for.
+    fn left(&self, layers: &Layers, mapped: usize) -> u64 {
+        let count = layers.layers_of(self.shards.len());
+        let newest = self.newest(layers);
+        let newest = newest.map_or(0, |newest| newest.spec().full_bits);
+        let to_come = layers.layers().get(count..mapped).unwrap_or_default();
+        let to_come = to_come.iter().map(|layer| layer.spec().full_bits);
+        newest.saturating_sub(self.newest_bits) + to_come.sum::<u64>()
+    }
+}
+
+/// All partitions of a filter.
+#[derive(Debug)]
+pub struct Partitions {
+    layers: Arc<Layers>,
+    /// Each in cache lines of its own.
+    stripes: Box<[CachePadded<RwLock<Stripe>>]>,
+    /// The partitions of each stripe, but for the last, as a power of two.
+    log2_width: u32,
+    /// The layers that there is memory for.
+    mapped: AtomicUsize,
+    /// The way to their lines.
+    prefetchers: Box<[OnceLock<Prefetcher>]>,
+    /// What the budget counts of them, but for the first.
+    memory: Mutex<Vec<Reservation>>,
+}
+
+impl Partitions {
+    /// Partitions without keys. There is memory for the first layer, which the budget has counted.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, if it has not as much address space left.
+    pub fn new(layers: Arc<Layers>) -> std::io::Result<Self> {
+        let count = layers.partitions();
+        let width = stripe_width(count);
+        let stripe = |first: usize| {
+            let partitions = first..count.min(first + width);
+            let stripe: Stripe = partitions.map(|_| Partition::default()).collect();
+            CachePadded::new(RwLock::new(stripe))
+        };
+        let partitions = Self {
+            stripes: (0..count).step_by(width).map(stripe).collect(),
+            log2_width: width.trailing_zeros(),
+            mapped: AtomicUsize::new(0),
+            prefetchers: layers.layers().iter().map(|_| OnceLock::new()).collect(),
+            memory: Mutex::default(),
+            layers,
+        };
+        let first = region::reserve_layer(partitions.layers.layer_of(0).shape())?;
+        partitions.hand_out(first);
+        Ok(partitions)
+    }
+
+    /// The layers that there may be.
+    #[inline]
+    pub fn layers(&self) -> &Layers {
+        &self.layers
+    }
+
+    /// The locks, each with its partitions.
+    #[inline]
+    pub fn stripes(&self) -> &[CachePadded<RwLock<Stripe>>] {
+        &self.stripes
+    }
+
+    /// The stripe that a partition is in.
+    #[inline]
+    pub fn stripe_of(&self, partition: usize) -> usize {
+        partition >> self.log2_width
+    }
+
+    /// The first partition of a stripe.
+    #[inline]
+    pub fn first_of(&self, stripe: usize) -> usize {
+        stripe << self.log2_width
+    }
+
+    /// The number of layers that there is memory for.
+    #[inline]
+    pub fn mapped(&self) -> usize {
+        self.mapped.load(Ordering::Acquire)
+    }
+
+    /// The memory that the budget counts beside that of the first layer, in bytes.
+    pub fn grown_bytes(&self) -> u64 {
+        self.memory.lock().iter().map(Reservation::bytes).sum()
+    }
+
+    /// Makes memory for another layer, of which each partition gets its part. Nobody else must do so
+    /// meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`], if there is none to be had; nothing has changed then.
+    pub fn map_next(&self, budget: &Arc<MemoryBudget>, bound: Option<u64>) -> Result<(), Full> {
+        let next = self.layers.layers().get(self.mapped());
+        let next = next.ok_or(Full::AllLayers {
+            max_memory_bytes: bound,
+        })?;
+        let needed_bytes = next.memory_bytes();
+        let memory = budget.reserve(needed_bytes).map_err(Full::OverBudget)?;
+        let layer = region::reserve_layer(next.shape());
+        let layer = layer.map_err(|_| Full::OutOfMemory { needed_bytes })?;
+        self.memory.lock().push(memory);
+        self.hand_out(layer);
+        Ok(())
+    }
+
+    /// Gives each partition its shards of the next layer.
+    fn hand_out(&self, (words, prefetcher): (Vec<ShardWords>, Prefetcher)) {
+        let number = self.mapped();
+        let shards = self.layers.layers().get(number).map_or(0, Layer::shards);
+        if let Some(place) = self.prefetchers.get(number) {
+            let _ = place.set(prefetcher);
+        }
+        let mut words = words.into_iter();
+        for stripe in &self.stripes {
+            for partition in &mut *stripe.write() {
+                let own = words.by_ref().take(shards);
+                partition.shards.reserve(shards);
+                partition.spare.extend(own.map(|words| Shard {
+                    words,
+                    state: ShardState::default(),
+                }));
+                partition.grow(&self.layers);
+            }
+        }
+        self.mapped.store(number + 1, Ordering::Release);
+    }
+
+    /// Has the processor fetch the lines of a key, in all layers that there is memory for.
+    #[inline]
+    pub fn fetch(&self, hash: KeyHash) {
+        let partition = self.layers.partition(hash);
+        let visit = |layer: usize, shard: usize, word: usize| {
+            let prefetcher = self.prefetchers.get(layer).and_then(OnceLock::get);
+            let shards = self.layers.layers().get(layer).map_or(0, Layer::shards);
+            if let Some(prefetcher) = prefetcher {
+                prefetcher.fetch(partition * shards + shard, word);
+            }
+        };
+        self.layers.visit_lines(hash, self.mapped(), visit);
+    }
+
+    /// The bits that each partition can take before it is full, with its number.
+    pub fn left(&self) -> impl Iterator<Item = (usize, u64)> {
+        let mapped = self.mapped();
+        let stripes = self.stripes.iter().enumerate();
+        stripes.flat_map(move |(index, stripe)| {
+            let partitions = stripe.read();
+            let left = partitions
+                .iter()
+                .map(|partition| partition.left(&self.layers, mapped));
+            let left: Vec<u64> = left.collect();
+            (self.first_of(index)..).zip(left)
+        })
+    }
+
+    /// The keys that a partition can take before it is full, as is to be expected.
+    pub fn keys_left(&self, partition: usize) -> u64 {
+        let stripe = self.stripe_of(partition);
+        let index = partition - self.first_of(stripe);
+        let partitions = self.stripes.get(stripe).map(|stripe| stripe.read());
+        let partition = partitions.as_ref().and_then(|stripe| stripe.get(index));
+        partition.map_or(0, |partition| {
+            partition.keys_left(&self.layers, self.mapped())
+        })
+    }
+
+    /// What each layer that there is memory for has come to.
+    pub fn fills(&self) -> Vec<Fill> {
+        let mut fills = vec![Fill::default(); self.mapped()];
+        self.visit(|partition| {
+            for (fill, layer) in fills.iter_mut().zip(self.layers.layers()) {
+                let first = layer.first_shard();
+                let own = partition.shards.get(first..first + layer.shards());
+                let Some(own) = own else { break };
+                fill.partitions += 1;
+                fill.bits_set += own.iter().map(|shard| shard.state.bits_set).sum::<u64>();
+            }
+        });
+        fills
+    }
+
+    /// Calls `visit` for each partition.
+    pub fn visit(&self, mut visit: impl FnMut(&Partition)) {
+        for stripe in &self.stripes {
+            stripe.read().iter().for_each(&mut visit);
+        }
+    }
+
+    /// The numbers of all shards that there is memory for.
+    pub fn numbers(&self) -> Range<usize> {
+        0..self.layers.first_shard(self.mapped())
+    }
+
+    /// Locks a shard against writers; `None` if its partition has not come to its layer.
+    pub fn read(&self, number: usize) -> Option<MappedRwLockReadGuard<'_, Shard>> {
+        let (_, partition, place) = self.layers.locate(number)?;
+        let stripe = self.stripe_of(partition);
+        let index = partition - self.first_of(stripe);
+        let partitions = self.stripes.get(stripe)?.read();
+        RwLockReadGuard::try_map(partitions, |partitions| {
+            partitions.get(index)?.shards.get(place)
+        })
+        .ok()
+    }
+
+    /// The number of the shard that a key is in, or else of that which it would come to.
+    pub fn find(&self, hash: KeyHash) -> usize {
+        let number = self.layers.partition(hash);
+        let stripe = self.stripe_of(number);
+        let index = number - self.first_of(stripe);
+        let partitions = self.stripes.get(stripe).map(|stripe| stripe.read());
+        let partition = partitions.as_ref().and_then(|stripe| stripe.get(index));
+        let shards = partition.map_or(&[][..], |partition| &partition.shards);
+        let found = self.layers.find(shards, hash);
+        let place = found.unwrap_or_else(|| {
+            let mut newest = 0;
+            let layers = self.layers.layers_of(shards.len());
+            self.layers.visit_lines(hash, layers, |layer, shard, _| {
+                let layer = self.layers.layers().get(layer);
+                newest = layer.map_or(0, Layer::first_shard) + shard;
+            });
+            newest
+        });
+        self.layers.number(number, place)
+    }
+
+    /// A shard that nobody else knows of yet. Its partition comes to its layer, for which there is
+    /// memory. When all that there is has come to the shards, they are to be [counted](Self::count).
+    pub fn get_mut(&mut self, number: usize) -> Option<&mut Shard> {
+        let (_, partition, place) = self.layers.locate(number)?;
+        let stripe = self.stripe_of(partition);
+        let index = partition - self.first_of(stripe);
+        let partition = self.stripes.get_mut(stripe)?.get_mut().get_mut(index)?;
+        while partition.shards.len() <= place {
+            if !partition.push_layer(&self.layers) {
+                return None;
+            }
+        }
+        partition.shards.get_mut(place)
+    }
+
+    /// Counts what the shards hold, after it has come there by other ways than keys.
+    pub fn count(&mut self) {
+        for stripe in &mut self.stripes {
+            for partition in &mut **stripe.get_mut() {
+                let newest = partition.newest(&self.layers);
+                let first = newest.map_or(0, Layer::first_shard);
+                let own = partition.shards.get(first..).unwrap_or_default();
+                partition.newest_bits = own.iter().map(|shard| shard.state.bits_set).sum();
+                partition.grow(&self.layers);
+            }
+        }
+    }
+}
