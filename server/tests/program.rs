@@ -17,6 +17,7 @@ use seenset_proto::v1::{
     AddBatchRequest, AddRequest, GetFilterRequest, QueryAndAddStreamRequest, QueryBatchRequest,
     StoreRequest,
 };
+use seenset_server::store::SNAPSHOT_FORMAT;
 use tokio_stream::StreamExt;
 
 fn run(arguments: &[&str]) -> Output {
@@ -183,17 +184,16 @@ fn a_damaged_snapshot_stops_the_start_and_is_left_alone() {
     let mut flipped = good.clone();
     flipped[100] ^= 1;
     let mut newer = good.clone();
-    newer[8] = 5;
+    let (format, known) = (SNAPSHOT_FORMAT + 1, SNAPSHOT_FORMAT);
+    newer[8] = format as u8;
+    let told = format!("has format {format}, and this seenset-server reads format {known}");
     for (bytes, expected) in [
         (flipped, "checksum of the header: expected"),
         (
             good[..good.len() - 1].to_vec(),
             "length of the file: expected",
         ),
-        (
-            newer,
-            "has format 6, and this seenset-server reads format 5",
-        ),
+        (newer, &*told),
     ] {
         fs::write(&path, &bytes).unwrap();
         let data_dir = dir.path().to_str().unwrap();
