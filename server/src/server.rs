@@ -339,8 +339,13 @@ impl Server {
         let outcomes = self.engine.store_changed().await;
         draining_serving.abort();
         self.log_usage().await;
-        // What serves holds the engine, and with it the lock of the data directory.
+        // What serves holds the engine, and with it the lock of the data directory; so do these.
         self.cores.stop().await;
+        let tasks = [self.storing, self.clearing, self.sampling];
+        for task in tasks.into_iter().flatten() {
+            // It says that it was aborted.
+            let _ = task.await;
+        }
         match log_outcomes(&outcomes) {
             None => {
                 tracing::info!("stopped");
