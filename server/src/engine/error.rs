@@ -145,6 +145,40 @@ pub enum EngineError {
         /// Why not.
         reason: String,
     },
+    /// No filter can take the place of another as it was asked.
+    #[error("the filter \"{name}\" cannot be rebuilt so: {reason}")]
+    NotRebuildable {
+        /// The filter that was to be rebuilt.
+        name: FilterName,
+        /// Why not.
+        reason: String,
+    },
+    /// A filter that takes part in a rebuild, and so cannot be changed as a whole.
+    #[error(
+        "the filters \"{name}\" and \"{other}\" belong together, for one of them is rebuilt as the \
+         other: finish that, or delete the new one, first"
+    )]
+    Rebuilding {
+        /// The filter.
+        name: FilterName,
+        /// The one that it rebuilds, or is rebuilt as.
+        other: FilterName,
+    },
+    /// No rebuild is there to be finished.
+    #[error(
+        "the filter \"{name}\" is not being rebuilt as \"{new_name}\": start that first, or correct \
+         the names"
+    )]
+    NotRebuilding {
+        /// The filter.
+        name: FilterName,
+        /// The one that was to take its place.
+        new_name: FilterName,
+    },
+    /// A filter has got an heir since room in the log was reserved for a call. The call has changed
+    /// nothing, and is made again by the engine.
+    #[error("a rebuild of the filter has just begun; try again")]
+    RebuildBegun,
     /// Two names of one filter, where there should be two filters.
     #[error("target: the filter \"{name}\" is the source as well: a merge takes two filters")]
     MergedWithItself {

@@ -67,8 +67,11 @@ impl Engine {
     pub async fn get_filter(&self, name: &str) -> Result<FilterStatus, EngineError> {
         let filter = self.filter_named(filter_name("name", name)?)?;
         let turn = filter.measuring_turn().await;
-        self.blocking(move |_| Ok(filter.measured_status(turn)))
-            .await
+        self.blocking(move |inner| {
+            let status = filter.measured_status(turn);
+            Ok(inner.with_rebuild(&filter, status))
+        })
+        .await
     }
 
     /// A page of filters in the order of their names, from behind the one that `token`
@@ -99,7 +102,7 @@ impl Engine {
                 .filter(|_| more)
                 .map(|last| last.name().to_string());
             Ok(Page {
-                filters: filters.iter().map(|filter| filter.status()).collect(),
+                filters: filters.iter().map(|filter| inner.status(filter)).collect(),
                 next,
             })
         })

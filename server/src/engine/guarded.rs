@@ -25,6 +25,7 @@ mod bit_by_bit;
 mod copy;
 mod counting;
 mod explain;
+mod following;
 mod growth;
 mod layered;
 mod measurement;
@@ -107,8 +108,10 @@ pub struct GuardedFilter {
     last_measurement: LastMeasurement,
     /// Shared with the one that it is in the place of, until that is gone.
     memory: Arc<Reservation>,
-    /// Whether an empty one may be in its place after a crash.
-    reset_in_doubt: AtomicBool,
+    /// Whether another one may be in its place after a crash.
+    place_in_doubt: AtomicBool,
+    /// The filter whose place this one was made to take.
+    rebuilds: Option<FilterId>,
     last_store: Mutex<Option<LastStore>>,
     turns: Turns,
     /// `None` if there is no log.
@@ -223,7 +226,8 @@ impl GuardedFilter {
             history: Mutex::default(),
             last_measurement: LastMeasurement::default(),
             memory,
-            reset_in_doubt: AtomicBool::new(false),
+            place_in_doubt: AtomicBool::new(false),
+            rebuilds: None,
             last_store: Mutex::new(None),
             turns: Turns::default(),
             log: None,
@@ -275,14 +279,18 @@ impl GuardedFilter {
         if id.is_empty() || is_idempotent {
             return Ok(None);
         }
+        let id = self.request_id(id, action);
+        requests.begin(self.id, RequestId(id.to_le_bytes()))
+    }
+
+    fn request_id(&self, id: &str, action: Action) -> u128 {
         // Under the filter's secret, like its keys: nobody can choose ids that meet.
         let KeyHash { low, high } = self.hasher.hash(id.as_bytes());
         let id = u128::from(low) | (u128::from(high) << 64);
-        let id = match action {
+        match action {
             Action::Remove => !id,
             Action::Add | Action::QueryAndAdd => id,
-        };
-        requests.begin(self.id, RequestId(id.to_le_bytes()))
+        }
     }
 
     /// Whether keys are brought into a canonical form before they are hashed.

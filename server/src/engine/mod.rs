@@ -20,6 +20,7 @@ mod journal;
 mod limits;
 mod merging;
 mod one_key;
+mod rebuilding;
 mod recovery;
 mod region;
 mod registry;
@@ -74,8 +75,9 @@ use self::{
     copying::Promised,
     gate::Gate,
     guarded::{Action, Answer, Change, GuardedFilter},
-    journal::{Journal, Room},
-    registry::Registry,
+    journal::Journal,
+    rebuilding::Rooms,
+    registry::{Entry, Registry},
     requests::Requests,
     workers::Workers,
 };
@@ -239,7 +241,7 @@ impl Engine {
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
         let call = call.into();
-        let ask = |inner: &Inner, call: Call<'_>, keys: &_, _: Option<Room<'_>>| {
+        let ask = |inner: &Inner, call: Call<'_>, keys: &_, _: Rooms<'_>| {
             inner.ask(call, |filter| filter.query_batch(keys, call.max_age))
         };
         let (answer, keys) = self.batch(call, keys, Purpose::Ask, ask).await?;
@@ -264,10 +266,8 @@ impl Engine {
         call: impl Into<Call<'_>>,
         keys: impl Keys,
     ) -> Result<(), EngineError> {
-        let change = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
-            inner.change(call, Action::Add, room, |filter, change| {
-                filter.add_batch(keys, change)
-            })
+        let change = |inner: &Inner, call: Call<'_>, keys: &_, rooms: Rooms<'_>| {
+            inner.change_batch(call, Action::Add, rooms, keys, GuardedFilter::add_batch)
         };
         let (answer, _) = self
             .batch(call.into(), keys, Purpose::Change, change)
@@ -286,10 +286,14 @@ impl Engine {
         call: impl Into<Call<'_>>,
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
-        let remove = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
-            inner.change(call, Action::Remove, room, |filter, change| {
-                filter.remove_batch(keys, change)
-            })
+        let remove = |inner: &Inner, call: Call<'_>, keys: &_, rooms: Rooms<'_>| {
+            inner.change_batch(
+                call,
+                Action::Remove,
+                rooms,
+                keys,
+                GuardedFilter::remove_batch,
+            )
         };
         let (answer, _) = self
             .batch(call.into(), keys, Purpose::Change, remove)
@@ -323,10 +327,9 @@ impl Engine {
         call: impl Into<Call<'_>>,
         keys: impl Keys,
     ) -> Result<Unsettled<Vec<bool>>, EngineError> {
-        let change = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
-            inner.change(call, Action::QueryAndAdd, room, |filter, change| {
-                filter.query_and_add_batch(keys, change)
-            })
+        let change = |inner: &Inner, call: Call<'_>, keys: &_, rooms: Rooms<'_>| {
+            let change = GuardedFilter::query_and_add_batch;
+            inner.change_batch(call, Action::QueryAndAdd, rooms, keys, change)
         };
         let (answer, _) = self
             .batch(call.into(), keys, Purpose::Change, change)
@@ -341,7 +344,7 @@ impl Engine {
         call: Call<'_>,
         keys: K,
         purpose: Purpose,
-        answer: fn(&Inner, Call<'_>, &K, Option<Room<'_>>) -> Result<T, EngineError>,
+        answer: fn(&Inner, Call<'_>, &K, Rooms<'_>) -> Result<T, EngineError>,
     ) -> Result<(T, K), EngineError> {
         let inner = &self.inner;
         let weight = inner.limits.check_batch(&keys)?;
@@ -352,8 +355,8 @@ impl Engine {
         };
         let has_profile = || inner.find(call.filter, GuardedFilter::has_profile);
         if weight.is_light() && (weight.is_light_with_profile() || !has_profile()?) {
-            let room = inner.room(call.filter, may_add).await?;
-            return Ok((answer(inner, call, &keys, room)?, keys));
+            let answer = |rooms: Rooms<'_>| answer(inner, call, &keys, rooms);
+            return Ok((inner.with_room(call.filter, may_add, answer).await?, keys));
         }
         // Before it waits for a worker.
         inner.find(call.filter, |_| ())?;
@@ -361,13 +364,14 @@ impl Engine {
         let [filter, request_id] = [call.filter, call.request_id].map(str::to_owned);
         let max_age = call.max_age;
         let work = move || {
-            let room = runtime.block_on(inner.room(&filter, may_add))?;
             let call = Call {
                 filter: &filter,
                 request_id: &request_id,
                 max_age,
             };
-            Ok((answer(&inner, call, &keys, room)?, keys))
+            let answer = |rooms: Rooms<'_>| answer(&inner, call, &keys, rooms);
+            let answer = runtime.block_on(inner.with_room(&filter, may_add, answer))?;
+            Ok((answer, keys))
         };
         self.inner.workers.run(work).await
     }
@@ -400,9 +404,14 @@ impl Inner {
         name: &str,
         look: impl FnOnce(&GuardedFilter) -> T,
     ) -> Result<T, EngineError> {
+        self.find_entry(name, |entry| look(&entry.filter))
+    }
+
+    /// Looks at what there is under a name in a request.
+    fn find_entry<T>(&self, name: &str, look: impl FnOnce(&Entry) -> T) -> Result<T, EngineError> {
         self.check_recovered()?;
         match self.registry.now().get(or_default(name)) {
-            Some(filter) => Ok(look(filter)),
+            Some(entry) => Ok(look(entry)),
             None => Err(EngineError::UnknownFilter {
                 name: filter_name("filter", name)?,
             }),
@@ -421,21 +430,42 @@ impl Inner {
         })?
     }
 
-    /// Changes a filter of a name in a request, if the engine is open, in the turn of the call's
-    /// id.
-    fn change<T>(
+    /// [`Self::change`] with a batch of keys.
+    fn change_batch<K: Keys, T>(
         &self,
         call: Call<'_>,
         action: Action,
-        room: Option<Room<'_>>,
+        rooms: Rooms<'_>,
+        keys: &K,
+        change: fn(&GuardedFilter, &K, Change<'_>) -> Result<Answer<T>, EngineError>,
+    ) -> Result<Unsettled<T>, EngineError> {
+        self.change(
+            (call, action),
+            rooms,
+            |filter, own| change(filter, keys, own),
+            |heir, own| heir.follow_batch(keys, action, own),
+        )
+    }
+
+    /// Changes a filter of a name in a request, if the engine is open, in the turn of the call's
+    /// id; and its heir by `follow`, if it has one.
+    fn change<T>(
+        &self,
+        (call, action): (Call<'_>, Action),
+        rooms: Rooms<'_>,
         change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
+        follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
     ) -> Result<Unsettled<T>, EngineError> {
         let _pass = self.gate.pass()?;
-        self.find(call.filter, |filter| {
+        self.find_entry(call.filter, |entry| {
+            let filter = &*entry.filter;
             filter.check_age(call.max_age)?;
+            if let Some(heir) = &entry.heir {
+                return self.change_both(entry, heir, (call, action), rooms, change, follow);
+            }
             let turn = filter.begin(&self.requests, call.request_id, action)?;
             let change_of_call = Change {
-                room,
+                room: rooms.own,
                 turn,
                 max_age: call.max_age,
             };
@@ -444,17 +474,42 @@ impl Inner {
         })?
     }
 
-    /// Room in the log, if there is one, for a call that may change so many keys of a filter.
-    async fn room(&self, name: &str, keys: Option<usize>) -> Result<Option<Room<'_>>, EngineError> {
+    /// Makes a call that may change so many keys of a filter, with room in the log, if there is one.
+    async fn with_room<T>(
+        &self,
+        name: &str,
+        keys: Option<usize>,
+        mut call: impl FnMut(Rooms<'_>) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        loop {
+            let rooms = self.rooms(name, keys).await?;
+            match call(rooms) {
+                Err(EngineError::RebuildBegun) => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn rooms(&self, name: &str, keys: Option<usize>) -> Result<Rooms<'_>, EngineError> {
         // Before there is a log nothing may be changed that belongs there.
         self.check_recovered()?;
-        match (self.journal.get(), keys) {
-            (Some(journal), Some(keys)) => {
-                let versions = self.find(name, |filter| filter.versions_of_a_call(keys))?;
-                journal.reserve(keys, versions).await.map(Some)
-            }
-            _ => Ok(None),
-        }
+        let (Some(journal), Some(keys)) = (self.journal.get(), keys) else {
+            return Ok(Rooms::default());
+        };
+        let versions = |filter: &GuardedFilter| filter.versions_of_a_call(keys);
+        let (own, heirs) = self.find_entry(name, |entry| {
+            let heir = entry.heir.as_ref();
+            (
+                versions(&entry.filter),
+                heir.map(|heir| versions(heir.filter())),
+            )
+        })?;
+        let own = Some(journal.reserve(keys, own).await?);
+        let heirs = match heirs {
+            Some(versions) => Some(journal.reserve(keys, versions).await?),
+            None => None,
+        };
+        Ok(Rooms { own, heirs })
     }
 
     /// Whether keys that a filter has answered for are in the log for certain, although that
@@ -485,6 +540,7 @@ fn unsettled<T>(filter: &GuardedFilter, answer: Answer<T>) -> Unsettled<T> {
         value,
         log: filter.unsettled(rests_on),
         rests_on,
+        heir: None,
     }
 }
 

@@ -215,6 +215,38 @@ impl Requests {
         self.count(&mut memory);
     }
 
+    /// Has all that requests of a filter have won be won by those of the same ids of another, and
+    /// returns what these had not.
+    pub fn hand_over(&self, from: FilterId, to: FilterId) -> Vec<Remembered> {
+        let mut handed_over = Vec::new();
+        for lane in &self.lanes {
+            let mut memory = lane.memory.lock();
+            memory.turn_to(self.generation());
+            let Memory { young, old, .. } = &mut *memory;
+            for generation in [old, young] {
+                let names = generation.keys().filter(|(filter, _)| *filter == from);
+                let requests: Vec<RequestId> = names.map(|&(_, request)| request).collect();
+                handed_over.extend(requests.into_iter().filter_map(|request| {
+                    let Request { won, segment } = generation.get(&(from, request))?;
+                    let (hashes, segment) = (won.clone(), *segment);
+                    let heirs = generation.entry((to, request)).or_insert_with(|| Request {
+                        won: Won::default(),
+                        segment,
+                    });
+                    let hashes = hashes.iter().filter(|&hash| !heirs.won.contains(hash));
+                    let hashes: Vec<KeyHash> = hashes.collect();
+                    heirs.won.extend(hashes.clone());
+                    (!hashes.is_empty()).then_some(Remembered {
+                        filter: to,
+                        request,
+                        hashes,
+                    })
+                }));
+            }
+        }
+        handed_over
+    }
+
     /// All whose newest record may be in a segment before one.
     pub fn before(&self, segment: u64) -> Vec<Remembered> {
         let mut before = Vec::new();

@@ -45,6 +45,7 @@ mod interval;
 mod log_length;
 mod merging;
 mod profile;
+mod rebuilding;
 mod renaming;
 mod requests;
 mod resetting;

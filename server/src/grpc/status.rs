@@ -22,14 +22,19 @@ pub fn status(error: EngineError) -> Status {
         EngineError::UnknownFilter { .. } => (Code::NotFound, None),
         EngineError::NotCounting { .. }
         | EngineError::NotAging { .. }
-        | EngineError::NotMergeable { .. } => (Code::FailedPrecondition, None),
+        | EngineError::NotMergeable { .. }
+        | EngineError::NotRebuildable { .. }
+        | EngineError::Rebuilding { .. }
+        | EngineError::NotRebuilding { .. } => (Code::FailedPrecondition, None),
         EngineError::FilterExists { .. } | EngineError::NameTaken { .. } => {
             (Code::AlreadyExists, None)
         }
         EngineError::OverBudget(_)
         | EngineError::OutOfMemory { .. }
         | EngineError::FilterFull { .. } => (Code::ResourceExhausted, None),
-        EngineError::Recovering | EngineError::Stopping => (Code::Unavailable, None),
+        EngineError::Recovering | EngineError::Stopping | EngineError::RebuildBegun => {
+            (Code::Unavailable, None)
+        }
         EngineError::StorageFull(_) => (Code::ResourceExhausted, Some(STORAGE_FULL)),
         EngineError::StorageFailed(_) => (Code::Unavailable, Some(STORAGE_FAILED)),
         EngineError::NotDurable(_) => (Code::Unavailable, Some(NOT_DURABLE)),

@@ -146,6 +146,11 @@ impl DataDirectory {
         self.manifest.lock().filters.get(name).cloned()
     }
 
+    /// The filter whose place another is to take, or has taken, if that is gone.
+    pub fn rebuilds(&self, name: &FilterName) -> Option<FilterId> {
+        self.filter(name)?.rebuilds
+    }
+
     /// A number that no filter and no file of this directory has, nor had or will have.
     pub fn new_number(&self) -> u64 {
         let mut manifest = self.manifest.lock();
@@ -155,8 +160,9 @@ impl DataDirectory {
     }
 
     /// Has a filter's snapshots be in these files, and what they do not hold in the log from a
-    /// segment on (0 if there is no log); makes the filter if it is new, and returns when that is
-    /// on stable storage. Files that are of no more use are removed, segments among them.
+    /// segment on (0 if there is no log); makes the filter if it is new, for the place of another if
+    /// one is given, and returns when that is on stable storage. Files that are of no more use are
+    /// removed, segments among them.
     ///
     /// # Errors
     ///
@@ -169,10 +175,12 @@ impl DataDirectory {
         id: FilterId,
         files: &SnapshotFiles,
         log_from: u64,
+        rebuilds: Option<FilterId>,
     ) -> Result<(), StoreError> {
         let mut stored = StoredFilter {
             id,
             log_from,
+            rebuilds,
             files: files.numbers().collect(),
         };
         self.change(|manifest| {
@@ -181,6 +189,9 @@ impl DataDirectory {
             let first = manifest.log_from().unwrap_or_default();
             if log_from > 0 {
                 stored.log_from = log_from.max(first);
+            }
+            if let Some(before) = manifest.filters.get(name).filter(|before| before.id == id) {
+                stored.rebuilds = before.rebuilds;
             }
             manifest.filters.insert(name.clone(), stored);
         })
@@ -309,14 +320,17 @@ impl DataDirectory {
     /// [`StoreError::Io`]; the filter is then still there. [`StoreError::InDoubt`]; it is gone, and
     /// may come back after a crash until the removal is [settled](Self::settle_removals).
     pub fn remove_filter(&self, name: &FilterName) -> Result<(), StoreError> {
-        let removed = self.change(|manifest| {
-            manifest.filters.remove(name);
-        });
+        let remove = |manifest: &mut Manifest| {
+            let removed = manifest.filters.remove(name).map(|removed| removed.id);
+            for stored in manifest.filters.values_mut() {
+                stored.rebuilds = stored.rebuilds.filter(|&id| removed != Some(id));
+            }
+        };
+        let removed = self.change(remove);
         if let Err(StoreError::InDoubt(_)) = &removed {
             // With it there would be two that may stand, and keys that are added to it be lost
             // with the other.
-            let mut manifest = self.manifest.lock();
-            manifest.filters.remove(name);
+            remove(&mut self.manifest.lock());
             self.removal_in_doubt.store(true, Ordering::Relaxed);
         }
         removed

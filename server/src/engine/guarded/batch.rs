@@ -12,6 +12,7 @@ use crossbeam_utils::CachePadded;
 use super::{
     Answer, Change, GuardedFilter,
     counting::Action,
+    layered::WhenFull,
     shards::{Shard, Stripe},
 };
 use crate::{
@@ -102,16 +103,22 @@ impl GuardedFilter {
         Ok(match (&self.counting, &self.aging, &self.layered) {
             (Some(counting), ..) => self.count_places(counting, places(), action, change),
             (_, Some(aging), _) => self.stamp_places(aging, places(), action, change),
-            (.., Some(layered)) => return self.add_to_layers(layered, places(), change),
-            (None, None, None) => self.insert_batch(keys, change),
+            (.., Some(layered)) => {
+                return self.add_to_layers(layered, places(), change, WhenFull::Refuse);
+            }
+            (None, None, None) => self.insert_places(places(), change),
         })
     }
 
     /// Adds the keys, and tells of each whether it had been seen before.
-    fn insert_batch(&self, keys: &impl Keys, change: Change<'_>) -> Answer<Vec<bool>> {
-        let mut seen = vec![true; keys.iter().len()];
+    pub(super) fn insert_places(
+        &self,
+        places: Vec<Place>,
+        change: Change<'_>,
+    ) -> Answer<Vec<bool>> {
+        let mut seen = vec![true; places.len()];
         let (mut own_version, mut new, mut rests_on) = (None, 0, 0);
-        let places = self.visit(keys, |stripe, first_shard, keys| {
+        let places = self.visit_places(places, |stripe, first_shard, keys| {
             let mut tell = |key, shard: &mut Shard, bits_added| {
                 if bits_added == 0 {
                     if !Bug::BatchSeenWithoutWaiting.is_planted() {

@@ -59,15 +59,53 @@ impl GuardedFilter {
         mut turn: Turn,
         put: impl FnOnce(),
     ) -> Result<bool, StoreError> {
+        match self.prepare_rename(directory, gate, &mut turn)? {
+            true => self.rename_stored(new_name, directory, turn, put),
+            false => Ok(false),
+        }
+    }
+
+    /// Sees to it that there are snapshots that the filter can be renamed with; `false` if it has
+    /// been deleted. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub fn prepare_rename(
+        &self,
+        directory: &DataDirectory,
+        gate: &Gate,
+        turn: &mut Turn,
+    ) -> Result<bool, StoreError> {
+        let Presence::Present { files, .. } = &mut *turn.presence else {
+            return Ok(false);
+        };
+        // Files of format 1 are known by their names alone.
+        if self.last_store.lock().is_none() || files.has_format1() {
+            self.write(
+                directory,
+                &mut *files,
+                self.begin_snapshot(gate),
+                None,
+                None,
+            )?;
+        }
+        Ok(true)
+    }
+
+    /// [`Self::rename`] of a filter whose snapshots it can be renamed with. One that has the name
+    /// loses its place.
+    pub(super) fn rename_stored(
+        &self,
+        new_name: &FilterName,
+        directory: &DataDirectory,
+        mut turn: Turn,
+        put: impl FnOnce(),
+    ) -> Result<bool, StoreError> {
         let Presence::Present { files, last } = &mut *turn.presence else {
             return Ok(false);
         };
-        let mut stored = *self.last_store.lock();
-        // Files of format 1 are known by their names alone.
-        if stored.is_none() || files.has_format1() {
-            self.write(directory, files, self.begin_snapshot(gate), None, None)?;
-            stored = *self.last_store.lock();
-        }
+        let stored = *self.last_store.lock();
         let Some(stored) = stored else {
             return Ok(false);
         };
@@ -77,7 +115,7 @@ impl GuardedFilter {
         let renamed = files.with(&written);
         directory.rename_filter(&name, new_name, &renamed)?;
         *files = renamed;
-        self.settle_reset();
+        self.settle_place();
         // It has the old name.
         *last = None;
         *self.names.lock() = Names {

@@ -45,6 +45,10 @@ pub struct FilterStatus {
     pub last_day: Option<Outlook>,
     /// Of a filter in layers.
     pub layers: Option<LayersStatus>,
+    /// The filter that is to take its place.
+    pub rebuilt_as: Option<FilterName>,
+    /// The filter whose place it is to take.
+    pub rebuilds: Option<FilterName>,
     /// Advances with each call that changed the filter.
     pub version: u64,
     /// When it was made.
@@ -135,6 +139,8 @@ impl GuardedFilter {
             last_hour,
             last_day,
             layers: self.layers_status(),
+            rebuilt_as: None,
+            rebuilds: None,
             version: self.version.load(Ordering::Acquire),
             create_time: self.create_time,
             last_store,

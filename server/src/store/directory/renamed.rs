@@ -12,7 +12,8 @@ use crate::store::{
 
 impl DataDirectory {
     /// Gives a filter another name and, with it, these files, and returns when that is on stable
-    /// storage. Its files get the new name too.
+    /// storage. Its files get the new name too. One that has the name goes in the same step; if
+    /// that is the one that it rebuilds, it has done so.
     ///
     /// # Errors
     ///

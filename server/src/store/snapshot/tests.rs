@@ -66,7 +66,7 @@ fn store(
         }
     })?;
     let files = files.with(&written);
-    directory.set_filter(&header.name, header.filter, &files, 0)?;
+    directory.set_filter(&header.name, header.filter, &files, 0, None)?;
     Ok(files)
 }
 
