@@ -6,7 +6,10 @@ use clap::{Parser, Subcommand, ValueEnum, value_parser};
 
 pub(super) use bench::Bench;
 pub(super) use matching::Match;
-pub(super) use spec::{HashFunctionArg, KindArg, LayoutArg, OnFullArg, Profile, Spec};
+pub(super) use spec::{
+    AgingArgs, HashFunctionArg, KindArg, LayoutArg, OnFullArg, Profile, ScalingArgs, Spec,
+    SpecChange,
+};
 
 use super::{
     failure::Failure,
@@ -87,8 +90,7 @@ pub(super) struct Global {
     pub(super) output: OutputFormat,
 
     /// The time that one call may take, retries included, for instance 500ms or 2min
-    /// [default: 10s; of `store`, `filter copy` and
-    /// `filter merge`: 10min].
+    /// [default: 10s; of `store`, `filter copy`, `filter merge` and `filter rebuild`: 10min].
     #[arg(long, global = true, value_name = "DURATION", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
 }
@@ -163,7 +165,7 @@ pub(super) enum Command {
     Match(Match),
     /// Write a snapshot of every filter, or of the one named by --filter.
     Store,
-    /// Make, show, rename, copy, merge, reset and remove filters.
+    /// Make, show, rename, copy, merge, reset, rebuild and remove filters.
     #[command(subcommand)]
     Filter(FilterCommand),
     /// Show what a filter makes of a key: its canonical form, its hash and its bits, and
@@ -328,11 +330,34 @@ pub(super) enum FilterCommand {
         /// The filter's name.
         name: String,
     },
+    /// Fill a new filter with the lines of files, while what comes to the filter comes to both, and
+    /// have the new one take its place in one step. Reads gzip and zstd as well.
+    ///
+    /// Afterwards the filter has the keys of the files and all that were added since the command
+    /// began; keys that were added before and stand in no file are forgotten. If it does not come
+    /// to its end, nothing has changed but that there is the new filter, and the same command goes
+    /// on with it.
+    #[command(after_long_help = LINES_HELP)]
+    Rebuild(Rebuild),
     /// Remove a filter and its snapshot. Its keys are forgotten.
     Delete {
         /// The filter's name.
         name: String,
     },
+}
+
+/// The arguments of `filter rebuild`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Rebuild {
+    /// The filter's name.
+    pub(super) name: String,
+    /// The name of the new filter, until it takes that of the other [default: NAME.rebuild].
+    #[arg(long = "as", value_name = "NAME")]
+    pub(super) new_name: Option<String>,
+    #[command(flatten)]
+    pub(super) change: SpecChange,
+    #[command(flatten)]
+    pub(super) load: Load,
 }
 
 /// The arguments of `health`.

@@ -1,6 +1,7 @@
-//! `filter create|get|list|rename|copy|merge|reset|delete`.
+//! `filter create|get|list|rename|copy|merge|reset|rebuild|delete`.
 
 mod layers;
+mod rebuild;
 mod vitals;
 
 use std::time::{Duration, SystemTime};
@@ -9,7 +10,10 @@ use prost_types::{Duration as ProtoDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    args::{FilterCommand, Global, HashFunctionArg, KindArg, LayoutArg, OnFullArg, Profile, Spec},
+    args::{
+        AgingArgs, FilterCommand, Global, HashFunctionArg, KindArg, LayoutArg, OnFullArg, Profile,
+        ScalingArgs, Spec,
+    },
     failure::Failure,
     output::Output,
 };
@@ -59,6 +63,12 @@ pub(super) async fn run(global: &Global, command: FilterCommand) -> Result<(), F
             let filter = client.reset_filter(&name).await?;
             output.line(|| text(&filter), || json(&filter))?;
         }
+        FilterCommand::Rebuild(args) => {
+            let client = client.with_deadline(global.long_timeout());
+            let (summary, filter) = rebuild::run(&client, args).await?;
+            output.line(|| summary.text(), || summary.json())?;
+            output.line(|| text(&filter), || json(&filter))?;
+        }
         FilterCommand::Delete { name } => {
             client.delete_filter(&name).await?;
             output.line(
@@ -88,31 +98,35 @@ fn request(spec: &Spec, profile: Profile) -> v1::FilterSpec {
         hash_count: spec.hash_count.unwrap_or_default(),
         layout: layout.into(),
         hash_function: hash_function.into(),
-        kind: match spec.kind {
-            KindArg::Plain => None,
-            KindArg::Counting => Some(Kind::Counting(v1::Counting {})),
-            KindArg::Aging => Some(Kind::Aging(v1::Aging {
-                // More than the contract can say is more than any server takes.
-                max_age: spec.aging.max_age.map(|age| {
-                    age.try_into().unwrap_or(ProtoDuration {
-                        seconds: i64::MAX,
-                        nanos: 0,
-                    })
-                }),
-                slices: spec.aging.slices.unwrap_or_default(),
-                refresh: spec.aging.refresh,
-            })),
-            KindArg::Scaling => Some(Kind::Scaling(v1::Scaling {
-                growth: spec.scaling.growth.unwrap_or_default(),
-                max_memory_bytes: spec.scaling.max_memory.unwrap_or_default(),
-                on_full: on_full(spec.scaling.on_full.unwrap_or_default()).into(),
-            })),
-        },
+        kind: kind(spec.kind, &spec.aging, &spec.scaling),
         key_profile: profile.key_profile.map(|name| v1::KeyProfile {
             name,
             sort_query: profile.sort_query,
             drop_parameters: profile.drop_parameter,
         }),
+    }
+}
+
+fn kind(kind: KindArg, aging: &AgingArgs, scaling: &ScalingArgs) -> Option<Kind> {
+    match kind {
+        KindArg::Plain => None,
+        KindArg::Counting => Some(Kind::Counting(v1::Counting {})),
+        KindArg::Aging => Some(Kind::Aging(v1::Aging {
+            // More than the contract can say is more than any server takes.
+            max_age: aging.max_age.map(|age| {
+                age.try_into().unwrap_or(ProtoDuration {
+                    seconds: i64::MAX,
+                    nanos: 0,
+                })
+            }),
+            slices: aging.slices.unwrap_or_default(),
+            refresh: aging.refresh,
+        })),
+        KindArg::Scaling => Some(Kind::Scaling(v1::Scaling {
+            growth: scaling.growth.unwrap_or_default(),
+            max_memory_bytes: scaling.max_memory.unwrap_or_default(),
+            on_full: on_full(scaling.on_full.unwrap_or_default()).into(),
+        })),
     }
 }
 
@@ -131,7 +145,7 @@ fn text(filter: &v1::Filter) -> String {
         "{}\n  {}for {} keys at a false-positive rate of {}\n  {}\
          {} layout, {}, {} bits, {} for each key, {} bytes of memory\n  \
          {}\n  \
-         version {}, stored up to version {} ({})\n  \
+         {}version {}, stored up to version {} ({})\n  \
          durability {}{}, {} keys of requests remembered for {}",
         filter.name,
         kind_text(filter),
@@ -144,6 +158,7 @@ fn text(filter: &v1::Filter) -> String {
         spec.hash_count,
         filter.memory_bytes,
         vitals::text(filter),
+        rebuild_text(filter),
         filter.version,
         filter.last_store_version,
         time(filter.last_store_time).unwrap_or_else(|| "never".to_owned()),
@@ -152,6 +167,19 @@ fn text(filter: &v1::Filter) -> String {
         filter.retry_keys,
         span(filter.retry_age).unwrap_or_else(|| "no time".to_owned()),
     )
+}
+
+/// Of a filter that takes part in a rebuild: a line of its own.
+fn rebuild_text(filter: &v1::Filter) -> String {
+    match (some(&filter.rebuilt_as), some(&filter.rebuilds)) {
+        (Some(new), _) => format!("being rebuilt as {new}\n  "),
+        (_, Some(old)) => format!("to take the place of {old}\n  "),
+        (None, None) => String::new(),
+    }
+}
+
+fn some(name: &str) -> Option<&str> {
+    Some(name).filter(|name| !name.is_empty())
 }
 
 /// Of a filter that is not plain: lines of its own.
@@ -228,6 +256,8 @@ fn json(filter: &v1::Filter) -> Value {
             _ => None,
         },
         "layers": filter.layers.as_ref().map(layers::json),
+        "rebuilt_as": some(&filter.rebuilt_as),
+        "rebuilds": some(&filter.rebuilds),
         "version": filter.version,
         "create_time": time(filter.create_time),
         "last_store_time": time(filter.last_store_time),

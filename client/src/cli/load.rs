@@ -31,7 +31,8 @@ pub(super) async fn run(global: &Global, args: Load) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn load(client: &Client, args: Load, report: &Arc<Report>) -> Result<(), Failure> {
+/// Adds every line to the client's filter.
+pub(super) async fn load(client: &Client, args: Load, report: &Arc<Report>) -> Result<(), Failure> {
     let mut batches = source::spawn(args.files, args.lines.limits(), Arc::clone(report))?;
     let batches = stream::poll_fn(move |context| batches.poll_recv(context));
     let mut added = batches

@@ -138,6 +138,38 @@ impl FilterService for Fake {
         }))
     }
 
+    async fn start_rebuild(
+        &self,
+        request: Request<v1::StartRebuildRequest>,
+    ) -> Result<Response<v1::StartRebuildResponse>, Status> {
+        let new_name = request.into_inner().new_name;
+        self.0.filters.lock().unwrap().insert(new_name.clone());
+        Ok(Response::new(v1::StartRebuildResponse {
+            filter: Some(filter(new_name)),
+        }))
+    }
+
+    async fn finish_rebuild(
+        &self,
+        request: Request<v1::FinishRebuildRequest>,
+    ) -> Result<Response<v1::FinishRebuildResponse>, Status> {
+        let v1::FinishRebuildRequest { name, new_name } = request.into_inner();
+        self.0.filters.lock().unwrap().remove(&new_name);
+        let mut seen = self.0.seen.lock().unwrap();
+        let old = std::mem::take(&mut *seen);
+        *seen = old
+            .into_iter()
+            .filter(|((filter, _), _)| *filter != name)
+            .map(|((filter, key), id)| match filter == new_name {
+                true => ((name.clone(), key), id),
+                false => ((filter, key), id),
+            })
+            .collect();
+        Ok(Response::new(v1::FinishRebuildResponse {
+            filter: Some(filter(name)),
+        }))
+    }
+
     async fn explain(
         &self,
         request: Request<v1::ExplainRequest>,

@@ -142,6 +142,9 @@ impl Engine {
         let naming = self.naming().await;
         self.blocking(move |inner| {
             let deleted = filter.delete(&inner.directory, turn);
+            if let Err(StoreError::InDoubt(_)) = &deleted {
+                inner.doubt_rebuild(&filter);
+            }
             if let Ok(true) | Err(StoreError::InDoubt(_)) = deleted {
                 inner.registry.remove(&name);
             }

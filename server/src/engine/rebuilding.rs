@@ -225,6 +225,14 @@ impl Inner {
         }
     }
 
+    /// Has the filter that is rebuilt as another one, if there is one, take no keys until it is
+    /// stored: the other one may be back after a crash, and would not have them.
+    pub(super) fn doubt_rebuild(&self, as_filter: &GuardedFilter) {
+        if let Some(rebuilt) = self.registry.now().rebuilt_as(as_filter) {
+            rebuilt.doubt_place();
+        }
+    }
+
     /// Lets a filter through that has no heir and is none.
     pub(super) fn check_not_rebuilding(&self, filter: &GuardedFilter) -> Result<(), EngineError> {
         match self.registry.now().rebuilt_as(filter) {

@@ -6,9 +6,9 @@ use seenset_proto::{batch, v1};
 use tonic::Status;
 
 use crate::engine::{
-    self, Aging, Call, Durability, Engine, Explanation, FilterSpec, FilterStatus, HashFunction,
-    KeyHash, KeyProfile, Kind, LayersStatus, Layout, Measurement, OnFull, OnFullName, Outlook,
-    SpecRequest, StoreReport,
+    self, Aging, Call, Durability, Engine, Explanation, FilterName, FilterSpec, FilterStatus,
+    HashFunction, KeyHash, KeyProfile, Kind, LayersStatus, Layout, Measurement, OnFull, OnFullName,
+    Outlook, SpecRequest, StoreReport,
 };
 
 impl engine::Keys for batch::Keys {
@@ -167,7 +167,13 @@ pub fn filter(status: FilterStatus, engine: &Engine) -> v1::Filter {
         last_hour: status.last_hour.map(outlook),
         last_day: status.last_day.map(outlook),
         layers: status.layers.map(layers),
+        rebuilt_as: name(status.rebuilt_as),
+        rebuilds: name(status.rebuilds),
     }
+}
+
+fn name(name: Option<FilterName>) -> String {
+    name.map_or_else(String::new, |name| name.to_string())
 }
 
 fn layers(status: LayersStatus) -> v1::Layers {

@@ -2,10 +2,11 @@
 
 use seenset_proto::v1::{
     CopyFilterRequest, CopyFilterResponse, CreateFilterRequest, CreateFilterResponse,
-    DeleteFilterRequest, DeleteFilterResponse, ExplainRequest, ExplainResponse, GetFilterRequest,
-    GetFilterResponse, ListFiltersRequest, ListFiltersResponse, MergeFiltersRequest,
-    MergeFiltersResponse, RenameFilterRequest, RenameFilterResponse, ResetFilterRequest,
-    ResetFilterResponse, filter_service_server::FilterService,
+    DeleteFilterRequest, DeleteFilterResponse, ExplainRequest, ExplainResponse,
+    FinishRebuildRequest, FinishRebuildResponse, GetFilterRequest, GetFilterResponse,
+    ListFiltersRequest, ListFiltersResponse, MergeFiltersRequest, MergeFiltersResponse,
+    RenameFilterRequest, RenameFilterResponse, ResetFilterRequest, ResetFilterResponse,
+    StartRebuildRequest, StartRebuildResponse, filter_service_server::FilterService,
 };
 use tonic::{Request, Response, Status, async_trait};
 
@@ -131,6 +132,38 @@ impl FilterService for Filters {
         tracing::info!(filter = %name, "filter reset");
         let filter = Some(convert::filter(filter, &self.engine));
         Ok(Response::new(ResetFilterResponse { filter }))
+    }
+
+    async fn start_rebuild(
+        &self,
+        request: Request<StartRebuildRequest>,
+    ) -> Result<Response<StartRebuildResponse>, Status> {
+        let StartRebuildRequest {
+            name,
+            new_name,
+            spec,
+        } = request.into_inner();
+        let spec = spec.map(|spec| convert::spec_request(Some(spec)));
+        let started = self
+            .engine
+            .start_rebuild(&name, &new_name, spec.transpose()?)
+            .await;
+        let filter = started.map_err(status)?;
+        tracing::info!(filter = %name, new = %new_name, "rebuild started");
+        let filter = Some(convert::filter(filter, &self.engine));
+        Ok(Response::new(StartRebuildResponse { filter }))
+    }
+
+    async fn finish_rebuild(
+        &self,
+        request: Request<FinishRebuildRequest>,
+    ) -> Result<Response<FinishRebuildResponse>, Status> {
+        let FinishRebuildRequest { name, new_name } = request.into_inner();
+        let finished = self.engine.finish_rebuild(&name, &new_name).await;
+        let filter = finished.map_err(status)?;
+        tracing::info!(filter = %name, new = %new_name, "rebuild finished");
+        let filter = Some(convert::filter(filter, &self.engine));
+        Ok(Response::new(FinishRebuildResponse { filter }))
     }
 
     async fn explain(

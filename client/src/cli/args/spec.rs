@@ -39,6 +39,24 @@ pub(in crate::cli) struct Spec {
     pub(in crate::cli) scaling: ScalingArgs,
 }
 
+/// What is to be other than it is.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(in crate::cli) struct SpecChange {
+    /// The number of distinct keys for which the false-positive rate holds (n) [default: as it is].
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(in crate::cli) capacity: Option<u64>,
+    /// The share of keys never added that are reported as seen, at capacity (p) [default: as it is].
+    #[arg(short = 'p', long, value_name = "P")]
+    pub(in crate::cli) false_positive_rate: Option<f64>,
+    /// What the filter can do besides [default: as it is].
+    #[arg(long, value_enum)]
+    pub(in crate::cli) kind: Option<KindArg>,
+    #[command(flatten)]
+    pub(in crate::cli) aging: AgingArgs,
+    #[command(flatten)]
+    pub(in crate::cli) scaling: ScalingArgs,
+}
+
 /// How the keys of an aging filter age.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(in crate::cli) struct AgingArgs {

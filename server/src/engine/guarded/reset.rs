@@ -66,8 +66,8 @@ impl GuardedFilter {
         Ok(true)
     }
 
-    /// Notes that another filter may be in the place of this one after a crash.
-    pub(super) fn doubt_place(&self) {
+    /// Notes that another filter may be in the place of this one after a crash, or about to be.
+    pub fn doubt_place(&self) {
         self.place_in_doubt.store(true, Ordering::Release);
     }
 

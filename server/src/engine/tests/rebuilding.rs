@@ -457,6 +457,47 @@ async fn a_disk_that_fails_leaves_both_in_use_or_in_doubt() {
     assert!(kept > 0 && in_doubt > 0, "{kept} kept, {in_doubt} in doubt");
 }
 
+/// One that may be back after a crash must not be without what came meanwhile.
+#[tokio::test]
+async fn a_new_filter_whose_removal_is_in_doubt_misses_nothing() {
+    let (mut kept, mut in_doubt, mut back) = (0, 0, 0);
+    for call in 0.. {
+        let disk = SimulatedDisk::default();
+        let engine = filled(&disk, exact()).await;
+        engine.start_rebuild("urls", "new", None).await.unwrap();
+        let before = disk.calls();
+        disk.fail(before + call, 1, Fault::Error(io::ErrorKind::Other));
+        let deleted = engine.delete_filter("new").await;
+        let used = disk.calls() - before;
+        disk.heal();
+        let added = engine.add("urls", &key(10)).await;
+        match (&deleted, &added) {
+            (Err(EngineError::StorageFailed(_)), Ok(())) => kept += 1,
+            (Err(EngineError::NotDurable(_)), Err(EngineError::StorageFailed(_))) => in_doubt += 1,
+            (Ok(()), Ok(())) => {}
+            other => panic!("call {call}: {other:?}"),
+        }
+        for seed in 0..8 {
+            let found = disk.cut(&mut Chance::new(seed));
+            let found = start(&found, Durability::Always).await.unwrap();
+            if found.get_filter("new").await.is_ok() {
+                back += 1;
+                let missing = added.is_ok() && !seen(&found, "new", 10..11).await[0];
+                assert!(!missing, "call {call}, seed {seed}");
+            }
+        }
+        engine.store("urls").await.unwrap();
+        engine.add("urls", &key(10)).await.unwrap();
+        if used <= call {
+            break;
+        }
+    }
+    assert!(
+        kept > 0 && in_doubt > 0 && back > 0,
+        "{kept}, {in_doubt}, {back}"
+    );
+}
+
 #[tokio::test]
 async fn what_would_break_a_rebuild_is_refused() {
     let disk = SimulatedDisk::default();
