@@ -127,6 +127,17 @@ fn a_client_of_the_crash_test() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_kill_makes_the_callers_disagree() {
+    kill_under_load("blocked").await;
+}
+
+/// Of a filter whose keys have bits in several of its shards.
+#[tokio::test(flavor = "multi_thread")]
+async fn nor_does_one_of_a_filter_of_guavas_layout() {
+    kill_under_load("guava").await;
+}
+
+async fn kill_under_load(layout: &str) {
+    let flags = [&FLAGS[..], &["--layout", layout]].concat();
     let dir = tempfile::tempdir().unwrap();
     let data_dir = dir.path().join("data");
     let histories: Vec<_> = (0..CLIENTS)
@@ -134,14 +145,14 @@ async fn no_kill_makes_the_callers_disagree() {
         .collect();
     let began = now();
     let seed = setting("SEENSET_SEED").unwrap_or(began);
-    print(&format!("{} kills, SEENSET_SEED={seed}", kills()));
+    print(&format!("{layout}: {} kills, SEENSET_SEED={seed}", kills()));
     let mut clients: Vec<_> = (0..CLIENTS)
         .map(|number| Client::start(number, &histories[number as usize], seed, began))
         .collect();
     let mut chance = Chance::new(seed);
     for round in 0..kills() {
         let durability = ["interval", "always"][(round % 2) as usize];
-        let flags = [&FLAGS[..], &["--durability", durability]].concat();
+        let flags = [&flags[..], &["--durability", durability]].concat();
         let mut program = Program::start(&data_dir, &flags);
         for client in &mut clients {
             client.tell(&program.address);
@@ -161,7 +172,7 @@ async fn no_kill_makes_the_callers_disagree() {
         let lines = BufReader::new(File::open(history).unwrap()).lines();
         checker.extend(lines.map(|line| line.unwrap().parse::<Call<u64>>().unwrap()));
     }
-    let program = Program::start(&data_dir, &FLAGS);
+    let program = Program::start(&data_dir, &flags);
     let keys = workload::keys_until(began, now());
     checker.extend(ask_for_all(&program, keys).await);
     match checker.finish() {
