@@ -305,7 +305,7 @@ impl Client {
         Ok(response.status() == ServingStatus::Serving)
     }
 
-    fn filters(&self) -> FilterServiceClient<Channel> {
+    pub(crate) fn filters(&self) -> FilterServiceClient<Channel> {
         FilterServiceClient::new(self.channel.clone())
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)

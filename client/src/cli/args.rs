@@ -90,7 +90,8 @@ pub(super) struct Global {
     pub(super) output: OutputFormat,
 
     /// The time that one call may take, retries included, for instance 500ms or 2min
-    /// [default: 10s; of `store`, `filter copy`, `filter merge` and `filter rebuild`: 10min].
+    /// [default: 10s; of `store`, `filter copy`, `filter merge`, `filter rebuild`, `filter import`
+    /// and `filter export`: 10min].
     #[arg(long, global = true, value_name = "DURATION", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
 }
@@ -325,6 +326,17 @@ pub(super) enum FilterCommand {
         /// The name of the filter that takes them.
         target: String,
     },
+    /// Make a filter of a file of another program. It has the layout that the file has.
+    Import(Import),
+    /// Write a filter of the layout guava or guava-mitz-32 to a file that Guava reads
+    /// (BloomFilter.readFrom).
+    Export {
+        /// The filter's name.
+        name: String,
+        /// The file to write; `-` is standard output. One that is there is replaced when all of
+        /// the filter has come.
+        file: PathBuf,
+    },
     /// Have a filter forget all its keys, in one step. Its spec stays.
     Reset {
         /// The filter's name.
@@ -358,6 +370,32 @@ pub(super) struct Rebuild {
     pub(super) change: SpecChange,
     #[command(flatten)]
     pub(super) load: Load,
+}
+
+/// The arguments of `filter import`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Import {
+    /// The name that the filter is to have.
+    pub(super) name: String,
+    /// The file to read.
+    pub(super) file: PathBuf,
+    /// Whose file it is.
+    #[arg(long, value_enum)]
+    pub(super) format: FormatArg,
+    /// The number of distinct keys that the filter is for (n) [default: what its bits suit best, or
+    /// what the file says].
+    #[arg(short = 'n', long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub(super) capacity: Option<u64>,
+}
+
+/// Whose file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum FormatArg {
+    /// What BloomFilter.writeTo of Guava writes.
+    Guava,
+    /// What BF.SCANDUMP of RedisBloom hands out, pair after pair: the iterator and the length of the
+    /// data, 8 bytes each, the lowest first, and the data; without the last pair.
+    Redisbloom,
 }
 
 /// The arguments of `health`.

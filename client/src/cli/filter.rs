@@ -1,5 +1,6 @@
-//! `filter create|get|list|rename|copy|merge|reset|rebuild|delete`.
+//! `filter create|get|list|rename|copy|merge|import|export|reset|rebuild|delete`.
 
+mod exchange;
 mod layers;
 mod rebuild;
 mod vitals;
@@ -59,6 +60,22 @@ pub(super) async fn run(global: &Global, command: FilterCommand) -> Result<(), F
             let filter = client.merge_filters(&source, &target).await?;
             output.line(|| text(&filter), || json(&filter))?;
         }
+        FilterCommand::Import(arguments) => {
+            let client = client.with_deadline(global.long_timeout());
+            let filter = exchange::import(&client, &arguments).await?;
+            output.line(|| text(&filter), || json(&filter))?;
+        }
+        FilterCommand::Export { name, file } => {
+            let client = client.with_deadline(global.long_timeout());
+            let bytes = exchange::export(&client, &name, &file).await?;
+            // Standard output may be the file.
+            if file.as_os_str() != "-" {
+                output.line(
+                    || format!("exported\t{name}\t{bytes} bytes"),
+                    || json!({"name": name, "file": file, "bytes": bytes}),
+                )?;
+            }
+        }
         FilterCommand::Reset { name } => {
             let filter = client.reset_filter(&name).await?;
             output.line(|| text(&filter), || json(&filter))?;
@@ -86,10 +103,13 @@ fn request(spec: &Spec, profile: Profile) -> v1::FilterSpec {
         None => v1::Layout::Unspecified,
         Some(LayoutArg::Blocked) => v1::Layout::Blocked,
         Some(LayoutArg::Classic) => v1::Layout::Classic,
+        Some(LayoutArg::Guava) => v1::Layout::Guava,
+        Some(LayoutArg::GuavaMitz32) => v1::Layout::GuavaMitz32,
     };
     let hash_function = match spec.hash_function {
-        HashFunctionArg::SipHash => v1::HashFunction::Siphash13128,
-        HashFunctionArg::Xxh3 => v1::HashFunction::Xxh3128,
+        None => v1::HashFunction::Unspecified,
+        Some(HashFunctionArg::SipHash) => v1::HashFunction::Siphash13128,
+        Some(HashFunctionArg::Xxh3) => v1::HashFunction::Xxh3128,
     };
     v1::FilterSpec {
         capacity: spec.capacity,
@@ -273,6 +293,9 @@ fn layout_name(spec: &v1::FilterSpec) -> &'static str {
     match spec.layout() {
         v1::Layout::Blocked => "blocked",
         v1::Layout::Classic => "classic",
+        v1::Layout::Guava => "guava",
+        v1::Layout::GuavaMitz32 => "guava-mitz-32",
+        v1::Layout::Redisbloom => "redisbloom",
         v1::Layout::Unspecified => "unknown",
     }
 }
@@ -290,6 +313,8 @@ fn hash_function_name(spec: &v1::FilterSpec) -> &'static str {
     match spec.hash_function() {
         v1::HashFunction::Siphash13128 => "siphash-1-3-128",
         v1::HashFunction::Xxh3128 => "xxh3-128",
+        v1::HashFunction::Murmur3X64128 => "murmur3-x64-128",
+        v1::HashFunction::Murmur264a => "murmur2-64a",
         v1::HashFunction::Unspecified => "unknown",
     }
 }

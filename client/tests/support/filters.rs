@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use seenset_client::v1::{self, filter_service_server::FilterService};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::Fake;
 
@@ -168,6 +168,36 @@ impl FilterService for Fake {
         Ok(Response::new(v1::FinishRebuildResponse {
             filter: Some(filter(name)),
         }))
+    }
+
+    /// A filter of the name; what the file is does not matter.
+    async fn import_filter(
+        &self,
+        request: Request<Streaming<v1::ImportFilterRequest>>,
+    ) -> Result<Response<v1::ImportFilterResponse>, Status> {
+        let mut messages = request.into_inner();
+        let first = messages.message().await?.unwrap_or_default();
+        while messages.message().await?.is_some() {}
+        self.0.run(&[], || ()).await?;
+        Ok(Response::new(v1::ImportFilterResponse {
+            filter: Some(filter(first.name)),
+        }))
+    }
+
+    type ExportFilterStream = tokio_stream::Once<Result<v1::ExportFilterResponse, Status>>;
+
+    /// A file that is the name. That of `short` announces a byte more.
+    async fn export_filter(
+        &self,
+        request: Request<v1::ExportFilterRequest>,
+    ) -> Result<Response<Self::ExportFilterStream>, Status> {
+        let name = request.into_inner().name;
+        self.0.run(&[], || ()).await?;
+        let response = v1::ExportFilterResponse {
+            size_bytes: name.len() as u64 + u64::from(name == "short"),
+            data: name.into_bytes(),
+        };
+        Ok(Response::new(tokio_stream::once(Ok(response))))
     }
 
     async fn explain(

@@ -240,7 +240,7 @@ pub(super) fn given_name(field: &'static str, name: &str) -> Result<FilterName, 
     name.map_err(|source| EngineError::Name { field, source })
 }
 
-fn random_secret() -> Result<Secret, EngineError> {
+pub(super) fn random_secret() -> Result<Secret, EngineError> {
     let mut bytes = [0; Secret::BYTES];
     getrandom::fill(&mut bytes)
         .map_err(|error| EngineError::internal("the system gave no random bytes", error))?;

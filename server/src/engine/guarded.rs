@@ -2,7 +2,7 @@
 //!
 //! # One winner
 //!
-//! All bits of a key lie in one shard. Whether a key is new is found out, and its bits are
+//! All bits of a key lie in one shard (but where `guarded/array.rs` says otherwise). Whether a key is new is found out, and its bits are
 //! set, under the exclusive lock of that shard; so of all threads that add one key, the first to
 //! hold the lock finds bits unset, and every other finds them set.
 //!
@@ -20,10 +20,12 @@
 //!   greater than V. So "what changed since V" is the list of shards with a greater version.
 
 mod aging;
+mod array;
 mod batch;
 mod bit_by_bit;
 mod copy;
 mod counting;
+mod exchange;
 mod explain;
 mod following;
 mod growth;
@@ -59,7 +61,7 @@ pub use self::{
 };
 
 use self::{
-    aging::Aging, counting::Counting, growth::History, layered::Layered,
+    aging::Aging, array::Array, counting::Counting, growth::History, layered::Layered,
     measurement::LastMeasurement, names::Names, shards::Shards, snapshots::Turns,
 };
 use super::{
@@ -74,7 +76,7 @@ use crate::{
     filter::{
         hash::{KeyHash, KeyHasher, Secret},
         shape::Shape,
-        spec::{FilterSpec, Kind},
+        spec::{FilterSpec, HashFunction, Kind},
     },
     planted::Bug,
     store::{FilterId, FilterName, RecordHead, RequestId},
@@ -89,6 +91,8 @@ pub struct GuardedFilter {
     shape: Shape,
     secret: Secret,
     hasher: KeyHasher,
+    /// Of what nobody is to choose, whatever the hash of keys is: requests and canaries.
+    secret_hasher: KeyHasher,
     create_time: SystemTime,
     shards: Shards,
     /// The way to their lines.
@@ -100,6 +104,8 @@ pub struct GuardedFilter {
     aging: Option<Aging>,
     /// Of a filter in layers, which has no shards beside those.
     layered: Option<Layered>,
+    /// Of a filter of another program.
+    array: Option<Array>,
     /// That of the last call that changed anything. Each such call writes it: not in the line of
     /// what all read.
     version: CachePadded<AtomicU64>,
@@ -211,6 +217,8 @@ impl GuardedFilter {
             id,
             names: Mutex::new(Names::new(name)),
             hasher: KeyHasher::new(spec.hash_function, &secret),
+            secret_hasher: KeyHasher::new(secret_function(spec.hash_function), &secret),
+            array: Array::of(&spec, shape.shard_words()),
             spec,
             shape,
             secret,
@@ -285,7 +293,7 @@ impl GuardedFilter {
 
     fn request_id(&self, id: &str, action: Action) -> u128 {
         // Under the filter's secret, like its keys: nobody can choose ids that meet.
-        let KeyHash { low, high } = self.hasher.hash(id.as_bytes());
+        let KeyHash { low, high } = self.secret_hasher.hash(id.as_bytes());
         let id = u128::from(low) | (u128::from(high) << 64);
         match action {
             Action::Remove => !id,
@@ -357,12 +365,15 @@ impl GuardedFilter {
         action: Action,
         change: Change<'_>,
     ) -> Result<Answer<bool>, EngineError> {
-        Ok(match (&self.counting, &self.aging, &self.layered) {
-            (Some(counting), ..) => self.count(counting, hash, action, change),
-            (_, Some(aging), _) => self.stamp(aging, hash, action, change),
-            (.., Some(layered)) => return self.add_to_layer(layered, hash, change),
-            (None, None, None) => self.insert(hash, change),
-        })
+        Ok(
+            match (&self.counting, &self.aging, &self.layered, &self.array) {
+                (Some(counting), ..) => self.count(counting, hash, action, change),
+                (_, Some(aging), ..) => self.stamp(aging, hash, action, change),
+                (_, _, Some(layered), _) => return self.add_to_layer(layered, hash, change),
+                (.., Some(array)) => self.insert_in_array(array, hash, change),
+                (None, None, None, None) => self.insert(hash, change),
+            },
+        )
     }
 
     /// Takes a key out, and tells whether it was there.
@@ -382,8 +393,12 @@ impl GuardedFilter {
 
     #[inline]
     fn contains(&self, hash: KeyHash, max_age: Option<Duration>) -> Answer<bool> {
-        if let Some(layered) = &self.layered {
-            let version = self.is_in_layers(layered, hash);
+        if self.layered.is_some() || self.array.is_some() {
+            let version = match (&self.layered, &self.array) {
+                (Some(layered), _) => self.is_in_layers(layered, hash),
+                (None, Some(array)) => self.is_in_array(array, hash),
+                (None, None) => None,
+            };
             return Answer {
                 value: version.is_some(),
                 rests_on: version.unwrap_or_default(),
@@ -497,6 +512,14 @@ impl GuardedFilter {
     #[inline]
     fn next_version(&self) -> u64 {
         self.version.fetch_add(1, Ordering::AcqRel) + 1
+    }
+}
+
+/// The hash of what nobody is to choose: that of the keys where it has a secret.
+fn secret_function(function: HashFunction) -> HashFunction {
+    match HashFunction::OWN.contains(&function) {
+        true => function,
+        false => HashFunction::default(),
     }
 }
 

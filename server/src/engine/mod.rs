@@ -13,6 +13,7 @@ mod clock;
 mod copying;
 mod counters;
 mod error;
+mod exchange;
 mod filters;
 mod gate;
 mod guarded;
@@ -39,7 +40,7 @@ use std::sync::{
 
 use tokio::{
     runtime::Handle,
-    sync::{Mutex, watch},
+    sync::{Mutex, Semaphore, watch},
 };
 
 pub use budget::OverBudget;
@@ -47,6 +48,7 @@ pub use call::{Call, Keys};
 pub use clock::{Clock, Hand};
 pub use counters::Usage;
 pub use error::{EngineError, Full};
+pub use exchange::{Export, FileFormat, Import};
 pub use filters::{Creation, Page};
 pub use guarded::{
     Explanation, FilterStatus, Growth, LastStore, LayersStatus, Outlook, StoreReport,
@@ -108,6 +110,8 @@ struct Inner {
     /// See [`filters::Naming`].
     naming: Arc<Mutex<()>>,
     promised: Promised,
+    /// One for each import that may be under way.
+    imports: Arc<Semaphore>,
 }
 
 /// What an engine can be told.
@@ -163,6 +167,7 @@ impl Engine {
                 workers: Workers::new(),
                 naming: Arc::default(),
                 promised: Promised::default(),
+                imports: Semaphore::new(exchange::MAX_IMPORTS).into(),
             }),
         }
     }

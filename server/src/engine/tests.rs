@@ -39,6 +39,7 @@ mod counting;
 mod deletion;
 mod disk_errors;
 mod durability;
+mod exchange;
 mod failed_starts;
 mod generations;
 mod interval;

@@ -18,6 +18,8 @@ pub fn status(error: EngineError) -> Status {
         | EngineError::BatchLength { .. }
         | EngineError::MergedWithItself { .. }
         | EngineError::PageSize { .. }
+        | EngineError::Import(_)
+        | EngineError::LongImport { .. }
         | EngineError::MaxAge { .. } => (Code::InvalidArgument, None),
         EngineError::UnknownFilter { .. } => (Code::NotFound, None),
         EngineError::NotCounting { .. }
@@ -25,11 +27,14 @@ pub fn status(error: EngineError) -> Status {
         | EngineError::NotMergeable { .. }
         | EngineError::NotRebuildable { .. }
         | EngineError::Rebuilding { .. }
-        | EngineError::NotRebuilding { .. } => (Code::FailedPrecondition, None),
+        | EngineError::NotRebuilding { .. }
+        | EngineError::NotExportable { .. } => (Code::FailedPrecondition, None),
+        EngineError::ExportEnded { .. } => (Code::Aborted, None),
         EngineError::FilterExists { .. } | EngineError::NameTaken { .. } => {
             (Code::AlreadyExists, None)
         }
         EngineError::OverBudget(_)
+        | EngineError::TooManyImports
         | EngineError::OutOfMemory { .. }
         | EngineError::FilterFull { .. } => (Code::ResourceExhausted, None),
         EngineError::Recovering | EngineError::Stopping | EngineError::RebuildBegun => {

@@ -7,7 +7,7 @@
 //! test binary itself: [`a_client_of_the_crash_test`] is one when it is started by
 //! [`no_kill_makes_the_callers_disagree`], and nothing otherwise.
 //!
-//! `SEENSET_KILLS` is the number of kills, of all kinds of filters together, 32 if it is not set. `SEENSET_SEED` is the seed, one
+//! `SEENSET_KILLS` is the number of kills, of all kinds of filters together, 40 if it is not set. `SEENSET_SEED` is the seed, one
 //! of the clock if it is not set, and is printed: it decides what is asked for, what is repeated
 //! and how, and when the kills come. A history that breaks a rule is kept, and the message says
 //! where.
@@ -46,18 +46,19 @@ const CLIENTS: u64 = 3;
 /// The flags of the server that are the same each time.
 const FLAGS: [&str; 2] = ["--store-interval", "0"];
 
-/// Those that make a filter of each kind, so large and so exact that no false positive is to be
+/// Those that make a filter of each kind, and one whose keys have bits in several shards, so large and so exact that no false positive is to be
 /// expected: a history would show it as a violation. The one that grows begins with few keys.
-const KINDS: [&str; 4] = [
+const KINDS: [&str; 5] = [
     "--capacity=20000000 --false-positive-rate=0.000001",
     "--capacity=5000000 --false-positive-rate=0.000001 --kind=counting",
     "--capacity=5000000 --false-positive-rate=0.000001 --kind=aging --max-age=30days --refresh=true",
     "--capacity=2000 --false-positive-rate=0.000000001 --kind=scaling",
+    "--capacity=5000000 --false-positive-rate=0.000001 --layout=guava",
 ];
 
 /// Of each kind of filter.
 fn kills() -> u64 {
-    setting("SEENSET_KILLS").unwrap_or(32) / KINDS.len() as u64
+    setting("SEENSET_KILLS").unwrap_or(40) / KINDS.len() as u64
 }
 
 fn setting(name: &str) -> Option<u64> {

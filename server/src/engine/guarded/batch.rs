@@ -40,6 +40,12 @@ impl GuardedFilter {
             self.counters.count(value.len(), trues(&value));
             return Answer { value, rests_on };
         }
+        if let Some(array) = &self.array {
+            let answer = self.are_in_array(array, &self.places(keys));
+            self.counters
+                .count(answer.value.len(), trues(&answer.value));
+            return answer;
+        }
         let mut seen = vec![false; keys.iter().len()];
         self.visit(keys, |stripe, first_shard, keys| {
             let shards = &stripe.read();
@@ -100,14 +106,17 @@ impl GuardedFilter {
         change: Change<'_>,
     ) -> Result<Answer<Vec<bool>>, EngineError> {
         let places = || self.places(keys);
-        Ok(match (&self.counting, &self.aging, &self.layered) {
-            (Some(counting), ..) => self.count_places(counting, places(), action, change),
-            (_, Some(aging), _) => self.stamp_places(aging, places(), action, change),
-            (.., Some(layered)) => {
-                return self.add_to_layers(layered, places(), change, WhenFull::Refuse);
-            }
-            (None, None, None) => self.insert_places(places(), change),
-        })
+        Ok(
+            match (&self.counting, &self.aging, &self.layered, &self.array) {
+                (Some(counting), ..) => self.count_places(counting, places(), action, change),
+                (_, Some(aging), ..) => self.stamp_places(aging, places(), action, change),
+                (_, _, Some(layered), _) => {
+                    return self.add_to_layers(layered, places(), change, WhenFull::Refuse);
+                }
+                (.., Some(array)) => self.insert_all_in_array(array, &places(), change),
+                (None, None, None, None) => self.insert_places(places(), change),
+            },
+        )
     }
 
     /// Adds the keys, and tells of each whether it had been seen before.
@@ -289,6 +298,10 @@ impl GuardedFilter {
         if let Some(layered) = &self.layered {
             return self.replay_in_layers(layered, version, hashes);
         }
+        if let Some(array) = &self.array {
+            self.replay_in_array(array, version, hashes);
+            return Ok(());
+        }
         self.visit_places(self.placed(hashes), |stripe, first_shard, keys| {
             self.shape.insert_each(
                 &mut stripe.write(),
@@ -306,6 +319,9 @@ impl GuardedFilter {
 
     #[inline]
     pub(super) fn fetch(&self, hash: KeyHash) {
+        if let Some(array) = &self.array {
+            return self.fetch_in_array(array, hash);
+        }
         match (&self.prefetcher, &self.layered) {
             (Some(prefetcher), _) => self.shape.visit_lines(hash, |word| {
                 prefetcher.fetch(self.shape.shard(hash), word);

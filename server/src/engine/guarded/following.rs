@@ -103,15 +103,16 @@ impl GuardedFilter {
     }
 
     fn follow_places(&self, places: Vec<Place>, action: Action, change: Change<'_>) -> u64 {
-        let answer = match (&self.counting, &self.aging, &self.layered) {
+        let answer = match (&self.counting, &self.aging, &self.layered, &self.array) {
             (Some(counting), ..) => self.count_places(counting, places, action, change),
-            (_, Some(aging), _) => self.stamp_places(aging, places, Action::Add, change),
-            (.., Some(layered)) => {
+            (_, Some(aging), ..) => self.stamp_places(aging, places, Action::Add, change),
+            (_, _, Some(layered), _) => {
                 // It refuses none.
                 let added = self.add_to_layers(layered, places, change, WhenFull::Add);
                 return added.map_or(0, |answer| answer.rests_on);
             }
-            (None, None, None) => self.insert_places(places, change),
+            (.., Some(array)) => self.insert_all_in_array(array, &places, change),
+            (None, None, None, None) => self.insert_places(places, change),
         };
         answer.rests_on
     }

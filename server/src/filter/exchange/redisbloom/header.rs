@@ -27,7 +27,7 @@
 use super::Layer;
 use crate::{
     exchange::{ExchangeError, error::require},
-    spec::MAX_HASH_COUNT,
+    spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
 };
 
 /// The most layers that a chain may have: each halves the rate of the one before, and so has
@@ -53,6 +53,31 @@ pub struct Chain {
 }
 
 impl Chain {
+    /// A chain without keys: `None` if there is no layer, too many, or too many bits in them.
+    pub fn new(layers: Vec<Layer>) -> Option<Self> {
+        let counts = layers.iter().map(Layer::word_count);
+        let words = counts.fold(0_u64, u64::saturating_add);
+        let is_possible =
+            (1..=MAX_LAYERS as usize).contains(&layers.len()) && words <= MAX_BIT_COUNT / 64;
+        is_possible.then_some(Self {
+            layers,
+            keys_added: 0,
+        })
+    }
+
+    /// The same chain without keys.
+    pub fn emptied(&self) -> Self {
+        let layers = self.layers.iter();
+        let emptied = |layer: &Layer| Layer {
+            keys_added: 0,
+            ..*layer
+        };
+        Self {
+            layers: layers.map(emptied).collect(),
+            keys_added: 0,
+        }
+    }
+
     /// The layers, the oldest first: at least one. New keys belong in the last.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
