@@ -354,6 +354,20 @@ async fn keys_of_several_shards_survive_crashes_amid_stores() {
     }
 }
 
+/// A snapshot holds each shard that a key has changed since the one before.
+#[tokio::test]
+async fn a_single_key_is_stored_in_all_of_its_shards() {
+    let disk = SimulatedDisk::default();
+    let engine = start(&disk, Durability::Snapshot).await.unwrap();
+    engine.create_filter("urls", large()).await.unwrap();
+    for number in 0..3 {
+        engine.add("urls", &key(number)).await.unwrap();
+        engine.store("urls").await.unwrap();
+    }
+    let engine = start(&disk.kill(), Durability::Snapshot).await.unwrap();
+    assert_eq!(seen(&engine, "urls", 0..3).await, 3);
+}
+
 #[tokio::test]
 async fn filters_of_one_shape_are_merged_and_copied() {
     let disk = SimulatedDisk::default();
