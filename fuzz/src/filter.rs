@@ -126,7 +126,7 @@ impl Filter {
             files = files.with(&written);
         }
         let log_from = u64::from(self.log_from % 8);
-        directory.set_filter(&header.name, header.filter, &files, log_from)
+        directory.set_filter(&header.name, header.filter, &files, log_from, None)
     }
 
     fn spec(&self) -> FilterSpec {
