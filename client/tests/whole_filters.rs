@@ -125,6 +125,29 @@ async fn a_filter_is_rebuilt_from_files() {
         json(&server, &["filter", "get", "pages"])["scaling"],
         shown["scaling"]
     );
+    // Where keys are counted, each is there once, whatever was loaded before or came meanwhile.
+    json(
+        &server,
+        &[
+            "filter",
+            "create",
+            "counted",
+            "-n1000",
+            "-p1e-9",
+            "--kind=counting",
+        ],
+    );
+    let whole = file("whole", "one\ntwo\n");
+    let broken = &["filter", "rebuild", "counted", &whole, "nowhere"];
+    assert_eq!(seenset(&server, broken).status.code(), Some(1));
+    json(&server, &["query-and-add", "--filter=counted", "three"]);
+    let all = file("all", "one\ntwo\nthree\n");
+    let done = &["filter", "rebuild", "counted", &all];
+    assert!(seenset(&server, done).status.success());
+    for key in ["one", "two", "three"] {
+        json(&server, &["remove", "--filter=counted", key]);
+        assert_eq!(seen("counted", key), Some(false), "{key}");
+    }
     let wrong = seenset(
         &server,
         &["filter", "rebuild", "pages", "--max-age=1h", &good],

@@ -178,10 +178,10 @@ pub enum EngineError {
         /// The one that was to take its place.
         new_name: FilterName,
     },
-    /// A filter has got an heir since room in the log was reserved for a call. The call has changed
-    /// nothing, and is made again by the engine.
-    #[error("a rebuild of the filter has just begun; try again")]
-    RebuildBegun,
+    /// Another filter has the name, or it has another heir, since room in the log was reserved for a
+    /// call. The call has changed nothing, and is made again by the engine.
+    #[error("the filter has just been replaced; try again")]
+    FilterReplaced,
     /// Two names of one filter, where there should be two filters.
     #[error("target: the filter \"{name}\" is the source as well: a merge takes two filters")]
     MergedWithItself {

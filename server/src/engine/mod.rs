@@ -293,12 +293,15 @@ impl Inner {
         self.find_entry(call.filter, |entry| {
             let filter = &*entry.filter;
             filter.check_age(call.max_age)?;
+            if !rooms.fit(entry) {
+                return Err(EngineError::FilterReplaced);
+            }
             if let Some(heir) = &entry.heir {
                 return self.change_both(entry, heir, (call, action), rooms, change, follow);
             }
             let turn = filter.begin(&self.requests, call.request_id, action)?;
             let change_of_call = Change {
-                room: rooms.own,
+                room: rooms.own.map(|(_, room)| room),
                 turn,
                 max_age: call.max_age,
             };
@@ -317,7 +320,7 @@ impl Inner {
         loop {
             let rooms = self.rooms(name, keys).await?;
             match call(rooms) {
-                Err(EngineError::RebuildBegun) => {}
+                Err(EngineError::FilterReplaced) => {}
                 done => return done,
             }
         }
@@ -329,20 +332,26 @@ impl Inner {
         let (Some(journal), Some(keys)) = (self.journal.get(), keys) else {
             return Ok(Rooms::default());
         };
-        let versions = |filter: &GuardedFilter| filter.versions_of_a_call(keys);
+        let needs = |filter: &GuardedFilter| (filter.id(), filter.versions_of_a_call(keys));
         let (own, heirs) = self.find_entry(name, |entry| {
             let heir = entry.heir.as_ref();
-            (
-                versions(&entry.filter),
-                heir.map(|heir| versions(heir.filter())),
-            )
+            (needs(&entry.filter), heir.map(|heir| needs(heir.filter())))
         })?;
-        let own = Some(journal.reserve(keys, own).await?);
-        let heirs = match heirs {
-            Some(versions) => Some(journal.reserve(keys, versions).await?),
-            None => None,
-        };
-        Ok(Rooms { own, heirs })
+        let (id, versions) = own;
+        Ok(match heirs {
+            None => Rooms {
+                own: Some((id, journal.reserve(keys, versions).await?)),
+                heirs: None,
+            },
+            Some((heirs_id, heirs)) => {
+                let both = journal.reserve_for_both(keys, [versions, heirs]);
+                let [own, heirs] = both.await?;
+                Rooms {
+                    own: Some((id, own)),
+                    heirs: Some((heirs_id, heirs)),
+                }
+            }
+        })
     }
 
     /// Whether keys that a filter has answered for are in the log for certain, although that

@@ -18,8 +18,8 @@ use tokio::runtime::Handle;
 use super::{
     Action, Answer, Call, Change, Engine, EngineError, FilterStatus, Inner, Unsettled, background,
     filters::given_name,
-    guarded::GuardedFilter,
-    journal::{FilterLog, Room},
+    guarded::{GuardedFilter, StoreTurn},
+    journal::{Durability, FilterLog, Journal, Room},
     registry::Entry,
     requests::Remembered,
     unsettled,
@@ -45,7 +45,7 @@ impl Heir {
     }
 
     /// The filter.
-    pub fn filter(&self) -> &GuardedFilter {
+    pub fn filter(&self) -> &Arc<GuardedFilter> {
         &self.filter
     }
 
@@ -54,12 +54,23 @@ impl Heir {
     }
 }
 
-/// Room in the log for what a call changes, if there is a log: of the filter, and of its heir if it
-/// has one.
+/// Room in the log for what a call changes, if there is a log.
 #[derive(Debug, Default)]
 pub(super) struct Rooms<'a> {
-    pub own: Option<Room<'a>>,
-    pub heirs: Option<Room<'a>>,
+    /// For a filter.
+    pub own: Option<(FilterId, Room<'a>)>,
+    /// For its heir.
+    pub heirs: Option<(FilterId, Room<'a>)>,
+}
+
+impl Rooms<'_> {
+    /// Whether they are for what is found under a name now.
+    pub fn fit(&self, found: &Entry) -> bool {
+        let heir = found.heir.as_ref().map(|heir| heir.filter.id());
+        let heirs = self.heirs.as_ref().map(|(id, _)| *id);
+        let own = self.own.as_ref();
+        own.is_none_or(|(id, _)| (*id, heirs) == (found.filter.id(), heir))
+    }
 }
 
 impl Engine {
@@ -125,10 +136,8 @@ impl Engine {
             new.sample(Instant::now());
             let heir = Heir::new(new.clone(), &filter);
             // What was begun before is in the one alone.
-            inner.gate.between_calls(|| {
-                inner.registry.insert(new.clone());
-                inner.registry.set_heir(&name, &heir);
-            });
+            let put = || inner.registry.set_heir(&name, &heir);
+            inner.gate.between_calls(put);
             drop((promise, turn));
             Ok(inner.status(&new))
         })
@@ -158,30 +167,25 @@ impl Engine {
         let (filter, turn) = self.filter_in_turn(&name).await?;
         let heir = self.inner.heir_of(&name);
         let Some(heir) = heir.filter(|heir| heir.filter.name() == new_name) else {
-            if self.inner.has_been_rebuilt(&name, &new_name) {
+            if self.inner.has_been_rebuilt(&filter, &new_name) {
                 return self.blocking(move |inner| Ok(inner.status(&filter))).await;
             }
             return Err(EngineError::NotRebuilding { name, new_name });
         };
-        let mut its_turn = heir.filter.turn().await;
+        let its_turn = heir.filter.turn().await;
         let naming = self.naming().await;
+        // While its turn was waited for it may have got another name, or gone.
+        let now = self.inner.registry.get(&new_name);
+        if now.is_none_or(|now| !Arc::ptr_eq(&now, &heir.filter)) {
+            return Err(EngineError::NotRebuilding { name, new_name });
+        }
         let (inner, runtime) = (self.inner.clone(), Handle::current());
         let finish = move || {
-            let new = &heir.filter;
-            if !new.prepare_rename(&inner.directory, &inner.gate, &mut its_turn)? {
-                return Err(EngineError::NotRebuilding { name, new_name });
-            }
-            // Most of it while calls go on.
-            inner.hand_over_requests(&filter, new, &runtime)?;
-            let put = || inner.registry.rename(&new_name, new);
-            let taken = inner.gate.between_calls(|| {
-                inner.hand_over_requests(&filter, new, &runtime)?;
-                let taken = new.take_place_of(&filter, turn, &inner.directory, its_turn, put);
-                Ok::<_, EngineError>(taken?)
-            });
+            let turns = [turn, its_turn];
+            let taken = inner.have_take_place(&filter, &heir.filter, turns, &runtime);
             drop(naming);
             match taken? {
-                true => Ok(inner.status(new)),
+                true => Ok(inner.status(&heir.filter)),
                 false => Err(EngineError::NotRebuilding { name, new_name }),
             }
         };
@@ -212,8 +216,57 @@ impl Inner {
         }
     }
 
-    /// Couples the filters again that were coupled when the server ended.
-    pub(super) fn go_on_with_rebuilds(&self) {
+    /// Has a filter take the place of the one that it rebuilds; `false` if either has been deleted.
+    /// Blocks.
+    fn have_take_place(
+        &self,
+        filter: &GuardedFilter,
+        new: &Arc<GuardedFilter>,
+        [mut turn, mut its_turn]: [StoreTurn; 2],
+        runtime: &Handle,
+    ) -> Result<bool, EngineError> {
+        if !new.prepare_rename(&self.directory, &self.gate, &mut its_turn)? {
+            return Ok(false);
+        }
+        let new_name = new.name();
+        loop {
+            // Most of it while calls go on, and what may have to wait for room in the log: those that
+            // wait at the gate have some.
+            self.hand_over_requests(filter, new, |journal, won| {
+                runtime.block_on(journal.repeat(won)).map(|()| true)
+            })?;
+            let step = || {
+                if !self.hand_over_requests(filter, new, Journal::try_repeat)? {
+                    return Ok(None);
+                }
+                let turns = (&mut turn, &mut its_turn);
+                let taken = new.take_place_of(filter, turns.0, &self.directory, turns.1)?;
+                if taken.is_some() {
+                    self.registry.rename(&new_name, new);
+                }
+                Ok::<_, EngineError>(Some(taken))
+            };
+            match self.gate.between_calls(step)? {
+                Some(Some(renamed)) => {
+                    self.directory.clear_up_renamed(renamed);
+                    return Ok(true);
+                }
+                Some(None) => return Ok(false),
+                None => {}
+            }
+        }
+    }
+
+    /// Couples the filters again that were coupled when the server ended. Without a log the one may
+    /// have what the other has not: then there is no rebuild any more.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError`].
+    pub(super) fn go_on_with_rebuilds(&self) -> Result<(), EngineError> {
+        if self.durability == Durability::Snapshot {
+            return Ok(self.directory.end_rebuilds()?);
+        }
         let filters = self.registry.list(None, usize::MAX);
         for heir in &filters {
             let rebuilds = self.directory.rebuilds(&heir.name());
@@ -223,6 +276,7 @@ impl Inner {
                 self.registry.set_heir(&rebuilt.name(), &heir);
             }
         }
+        Ok(())
     }
 
     /// Has the filter that is rebuilt as another one, if there is one, take no keys until it is
@@ -256,43 +310,43 @@ impl Inner {
         }
     }
 
-    /// Whether a filter has taken the place of another, and there is none that could be the one which
-    /// a caller means that is to do so.
-    fn has_been_rebuilt(&self, name: &FilterName, as_name: &FilterName) -> bool {
-        let is_done = self.directory.rebuilds(name).is_some() && self.heir_of(name).is_none();
-        is_done && self.registry.get(as_name).is_none()
+    /// Whether a filter has taken the place of another, and had a name before that no filter has; a
+    /// start may have forgotten which.
+    fn has_been_rebuilt(&self, filter: &GuardedFilter, as_name: &FilterName) -> bool {
+        let name = filter.name();
+        let is_done = self.directory.rebuilds(&name).is_some() && self.heir_of(&name).is_none();
+        let had_name = filter.had_name(as_name) || filter.had_no_name();
+        is_done && had_name && self.registry.get(as_name).is_none()
     }
 
     fn heir_of(&self, name: &FilterName) -> Option<Arc<Heir>> {
         self.registry.now().get(name.as_str())?.heir.clone()
     }
 
-    /// Has what requests of a filter have won be won by those of the same ids of its heir, and puts
-    /// that on stable storage. Blocks.
+    /// Has what requests of a filter have won be won by those of the same ids of its heir, when that
+    /// is on stable storage, with all else that has come to the log; `false` if `write` could not
+    /// write all of it. Blocks.
     fn hand_over_requests(
         &self,
         from: &GuardedFilter,
         to: &GuardedFilter,
-        runtime: &Handle,
-    ) -> Result<(), EngineError> {
-        let handed_over = self.requests.hand_over(from.id(), to.id());
-        self.write_requests(&handed_over, runtime)
-    }
-
-    /// Writes to the log what requests have won, and puts it on stable storage. Blocks.
-    pub(super) fn write_requests(
-        &self,
-        requests: &[Remembered],
-        runtime: &Handle,
-    ) -> Result<(), EngineError> {
-        let Some(journal) = self.journal.get().filter(|_| !requests.is_empty()) else {
-            return Ok(());
-        };
-        for remembered in requests {
-            runtime.block_on(journal.repeat(remembered))?;
+        write: impl Fn(&Journal, &Remembered) -> Result<bool, EngineError>,
+    ) -> Result<bool, EngineError> {
+        let missing = self.requests.missing(from.id(), to.id());
+        let segment = self.journal.get().map_or(0, Journal::segment);
+        if let Some(journal) = self.journal.get() {
+            for won in &missing {
+                if !write(journal, won)? {
+                    return Ok(false);
+                }
+            }
+            let flushed = journal.flush();
+            flushed.map_err(|error| EngineError::StorageFailed(error.into()))?;
         }
-        let flushed = journal.flush();
-        flushed.map_err(|error| EngineError::StorageFailed(error.into()))
+        for won in missing {
+            self.requests.remember(won, segment);
+        }
+        Ok(true)
     }
 
     /// Changes a filter that has an heir, and the heir.
@@ -306,9 +360,7 @@ impl Inner {
         change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
         follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
     ) -> Result<Unsettled<T>, EngineError> {
-        if own.is_some() && heirs.is_none() {
-            return Err(EngineError::RebuildBegun);
-        }
+        let [own, heirs] = [own, heirs].map(|room| room.map(|(_, room)| room));
         let (filter, new) = (&*entry.filter, &*heir.filter);
         let _order = heir.in_order();
         let turn = filter.begin(&self.requests, call.request_id, action)?;

@@ -105,9 +105,12 @@ impl Registry {
         });
     }
 
-    /// Has what is added to the filter of a name come to its heir as well.
+    /// Has what is added to the filter of a name come to its heir as well, which can be reached.
     pub fn set_heir(&self, of: &FilterName, heir: &Arc<Heir>) {
         self.change(|filters| {
+            let filter = heir.filter().clone();
+            let own = Entry { filter, heir: None };
+            filters.insert(own.filter.name(), own);
             if let Some(entry) = filters.get_mut(of) {
                 entry.heir = Some(heir.clone());
             }

@@ -215,36 +215,31 @@ impl Requests {
         self.count(&mut memory);
     }
 
-    /// Has all that requests of a filter have won be won by those of the same ids of another, and
-    /// returns what these had not.
-    pub fn hand_over(&self, from: FilterId, to: FilterId) -> Vec<Remembered> {
-        let mut handed_over = Vec::new();
+    /// What requests of a filter have won, and those of the same ids of another have not, as theirs.
+    pub fn missing(&self, from: FilterId, to: FilterId) -> Vec<Remembered> {
+        let mut missing = Vec::new();
         for lane in &self.lanes {
             let mut memory = lane.memory.lock();
             memory.turn_to(self.generation());
-            let Memory { young, old, .. } = &mut *memory;
-            for generation in [old, young] {
-                let names = generation.keys().filter(|(filter, _)| *filter == from);
-                let requests: Vec<RequestId> = names.map(|&(_, request)| request).collect();
-                handed_over.extend(requests.into_iter().filter_map(|request| {
-                    let Request { won, segment } = generation.get(&(from, request))?;
-                    let (hashes, segment) = (won.clone(), *segment);
-                    let heirs = generation.entry((to, request)).or_insert_with(|| Request {
-                        won: Won::default(),
-                        segment,
-                    });
-                    let hashes = hashes.iter().filter(|&hash| !heirs.won.contains(hash));
-                    let hashes: Vec<KeyHash> = hashes.collect();
-                    heirs.won.extend(hashes.clone());
-                    (!hashes.is_empty()).then_some(Remembered {
+            let Memory { young, old, .. } = &*memory;
+            let of = |&((filter, _), _): &(&Name, &Request)| *filter == from;
+            for (&(_, request), Request { won, .. }) in young.iter().chain(old).filter(of) {
+                let name = (to, request);
+                let is_there = |hash| {
+                    let mut there = [young, old].into_iter().filter_map(|of| of.get(&name));
+                    there.any(|request| request.won.contains(hash))
+                };
+                let hashes: Vec<KeyHash> = won.iter().filter(|&hash| !is_there(hash)).collect();
+                if !hashes.is_empty() {
+                    missing.push(Remembered {
                         filter: to,
                         request,
                         hashes,
-                    })
-                }));
+                    });
+                }
             }
         }
-        handed_over
+        missing
     }
 
     /// All whose newest record may be in a segment before one.

@@ -10,6 +10,7 @@ use tokio::{
 use super::{
     Engine, EngineError, Inner, background, filter_name,
     guarded::{GuardedFilter, StoreReport},
+    journal::Journal,
 };
 use crate::{
     planted::Bug,
@@ -92,7 +93,7 @@ impl Engine {
             };
             // Before the filters are looked at: what has come to those before it is in them.
             let segment = journal.segment();
-            inner.repeat_requests(segment)?;
+            inner.repeat_requests(journal, segment)?;
             let is_stored = |filter: &Arc<GuardedFilter>| !filter.has_changed();
             let mut filters = inner.registry.list(None, usize::MAX);
             inner.gate.between_calls(|| filters.retain(is_stored));
@@ -164,12 +165,16 @@ impl Engine {
 impl Inner {
     /// Writes to the log again which requests are remembered, where they might be in a segment
     /// before one and that is to go. Blocks.
-    fn repeat_requests(&self, segment: u64) -> Result<(), EngineError> {
+    fn repeat_requests(&self, journal: &Journal, segment: u64) -> Result<(), EngineError> {
         let before = self.requests.before(segment);
         if before.is_empty() || Bug::RequestCutOff.is_planted() {
             return Ok(());
         }
-        self.write_requests(&before, &Handle::current())?;
+        for remembered in &before {
+            Handle::current().block_on(journal.repeat(remembered))?;
+        }
+        let flushed = journal.flush();
+        flushed.map_err(|error| EngineError::StorageFailed(error.into()))?;
         self.requests.written_again(segment);
         Ok(())
     }

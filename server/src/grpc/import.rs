@@ -22,6 +22,10 @@ use crate::engine::{Engine, FileFormat, FilterStatus, Import};
 /// How long nothing may come. The name of the filter and its memory are kept meanwhile.
 const SILENCE: Duration = Duration::from_secs(60);
 
+/// What must come in a second in the end, beside [`SILENCE`]: or a client could keep them for ever
+/// with a byte a minute.
+const LEAST_BYTES_A_SECOND: u64 = 1 << 20;
+
 /// The messages that may wait for the thread that reads them.
 const WAITING: usize = 4;
 
@@ -39,6 +43,7 @@ pub async fn run(
         )
     })?;
     let (import, data) = import(first)?;
+    let longest = SILENCE + Duration::from_secs(import.file_bytes / LEAST_BYTES_A_SECOND);
     let (sender, receiver) = mpsc::channel(WAITING);
     let imported = engine.import_filter(import, File::new(receiver));
     let mut imported = std::pin::pin!(imported);
@@ -57,13 +62,21 @@ pub async fn run(
     let fed: Result<(), Status> = tokio::select! {
         biased;
         imported = &mut imported => return imported.map_err(status),
-        fed = feed => fed,
+        fed = timeout(longest, feed) => fed.unwrap_or_else(|_| Err(too_slow(longest))),
     };
     // Of one that broke off nothing is left when this is answered.
     drop(sender);
     let imported = imported.await;
     fed?;
     imported.map_err(status)
+}
+
+fn too_slow(longest: Duration) -> Status {
+    Status::deadline_exceeded(format!(
+        "the file has not come within {} s, and the filter was not imported; a minute and a second \
+         for each MiB of size_bytes is the longest that it may take",
+        longest.as_secs()
+    ))
 }
 
 /// What the first message says.

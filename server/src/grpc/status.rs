@@ -37,7 +37,7 @@ pub fn status(error: EngineError) -> Status {
         | EngineError::TooManyImports
         | EngineError::OutOfMemory { .. }
         | EngineError::FilterFull { .. } => (Code::ResourceExhausted, None),
-        EngineError::Recovering | EngineError::Stopping | EngineError::RebuildBegun => {
+        EngineError::Recovering | EngineError::Stopping | EngineError::FilterReplaced => {
             (Code::Unavailable, None)
         }
         EngineError::StorageFull(_) => (Code::ResourceExhausted, Some(STORAGE_FULL)),

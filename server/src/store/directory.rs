@@ -14,6 +14,7 @@ use std::{
 
 use parking_lot::Mutex;
 
+pub use self::renamed::Renamed;
 use super::{
     Disk, FilterId, FilterName, FoundLog, LogReader, LogWriter, Segment, SnapshotFiles, StoreError,
     SystemDisk, Tail, log,
@@ -336,6 +337,27 @@ impl DataDirectory {
         removed
     }
 
+    /// Has no filter be one that is to take the place of another any more.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub fn end_rebuilds(&self) -> Result<(), StoreError> {
+        let are_there = {
+            let manifest = self.manifest.lock();
+            let mut filters = manifest.filters.values();
+            filters.any(|stored| stored.rebuilds.is_some())
+        };
+        if !are_there {
+            return Ok(());
+        }
+        self.change(|manifest| {
+            for stored in manifest.filters.values_mut() {
+                stored.rebuilds = None;
+            }
+        })
+    }
+
     /// Sees to it that no filter comes back whose removal was left in doubt.
     ///
     /// # Errors
@@ -351,6 +373,14 @@ impl DataDirectory {
     /// Changes the manifest, and removes the files that it no longer names; or, if it cannot be
     /// changed, those that it was to name.
     fn change(&self, change: impl FnOnce(&mut Manifest)) -> Result<(), StoreError> {
+        let before = self.commit(change)?;
+        self.clear(&before);
+        Ok(())
+    }
+
+    /// Changes the manifest, and returns the one before, whose files are to be [cleared](Self::clear)
+    /// away.
+    fn commit(&self, change: impl FnOnce(&mut Manifest)) -> Result<Manifest, StoreError> {
         let mut manifest = self.manifest.lock();
         let mut changed = manifest.clone();
         change(&mut changed);
@@ -365,7 +395,12 @@ impl DataDirectory {
             return Err(error);
         }
         self.removal_in_doubt.store(false, Ordering::Relaxed);
-        let before = std::mem::replace(&mut *manifest, changed);
+        Ok(std::mem::replace(&mut *manifest, changed))
+    }
+
+    /// Removes the files that a manifest names and the present one does not.
+    fn clear(&self, before: &Manifest) {
+        let manifest = self.manifest.lock();
         if let (Some(first), Some(now)) = (before.log_from(), manifest.log_from()) {
             // Of those there are: between two numbers of a manifest there may be no end of others.
             let files = match first < now {
@@ -378,8 +413,7 @@ impl DataDirectory {
                 let _ = self.disk.remove(&log::segment_file(sequence));
             }
         }
-        self.remove_snapshots(&before, &manifest);
-        Ok(())
+        self.remove_snapshots(before, &manifest);
     }
 
     /// Removes the snapshots that one manifest names and another does not.

@@ -214,8 +214,7 @@ async fn bad_imports_are_told_apart_and_leave_nothing() {
 async fn a_client_that_breaks_off_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(config(dir.path())).await;
-    let mut calls = Vec::new();
-    for number in 0..8 {
+    let begin = async |number: usize| {
         let (sender, receiver) = mpsc::channel(4);
         let first = head(&format!("java-{number}"), FileFormat::Guava, GUAVA.len());
         for message in [first, data(GUAVA)] {
@@ -224,13 +223,25 @@ async fn a_client_that_breaks_off_leaves_nothing() {
         let mut admin = filters(&server).await;
         let messages = Coming(receiver);
         let call = tokio::spawn(async move { admin.import_filter(messages).await });
-        calls.push((sender, call));
+        (sender, call)
+    };
+    let mut calls = Vec::new();
+    for number in 0..8 {
+        calls.push(begin(number).await);
     }
     let one_more = || vec![head("more", FileFormat::Guava, GUAVA.len()), data(GUAVA)];
-    // One after the other gets its place.
+    // One after the other gets its place, or loses it to the one more, and begins again.
     let refused = loop {
-        match import(&server, one_more()).await {
-            Err(refused) => break refused,
+        let imported = import(&server, one_more()).await;
+        let mut have_begun = true;
+        for (number, call) in calls.iter_mut().enumerate() {
+            if call.1.is_finished() {
+                (*call, have_begun) = (begin(number).await, false);
+            }
+        }
+        match imported {
+            Err(refused) if have_begun => break refused,
+            Err(_) => {}
             Ok(_) => {
                 let name = "more".to_owned();
                 let request = DeleteFilterRequest { name };

@@ -8,7 +8,7 @@ use crate::{
     cli::{
         args::{Rebuild, Spec, SpecChange},
         failure::Failure,
-        load,
+        load::{self, Adding},
         report::{Kind, Report, Summary},
     },
     v1,
@@ -26,7 +26,12 @@ pub(super) async fn run(client: &Client, args: Rebuild) -> Result<(Summary, v1::
     let new_name = new_name.unwrap_or_else(|| format!("{name}.rebuild"));
     let current = client.get_filter(&name).await?.spec.unwrap_or_default();
     let spec = change.is_any().then(|| changed(&current, &change));
-    client.start_rebuild(&name, &new_name, spec).await?;
+    let new = client.start_rebuild(&name, &new_name, spec).await?;
+    // What has come already, or was loaded by a run before, must not be counted twice.
+    let adding = match new.spec.and_then(|spec| spec.kind) {
+        Some(v1::filter_spec::Kind::Counting(_)) => Adding::IfNew,
+        _ => Adding::Always,
+    };
 
     let go_on = |reason: String| {
         format!(
@@ -36,7 +41,7 @@ pub(super) async fn run(client: &Client, args: Rebuild) -> Result<(Summary, v1::
         )
     };
     let report = Arc::new(Report::new(Kind::Load, false));
-    let loaded = load::load(&client.filter(&new_name), load, &report).await;
+    let loaded = load::load(&client.filter(&new_name), load, adding, &report).await;
     let summary = report.finish();
     loaded.map_err(|failure| failure.map(go_on))?;
     if summary.bad > 0 {

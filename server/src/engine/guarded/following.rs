@@ -8,7 +8,10 @@
 //! Both have one secret, and hash alike: what requests have won of the other one can be handed over
 //! as it is.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::SystemTime,
+};
 
 use super::{
     Change, GuardedFilter,
@@ -25,7 +28,7 @@ use crate::{
         requests::{Requests, Turn},
     },
     filter::spec::{FilterSpec, Kind},
-    store::{DataDirectory, FilterId, FilterName, RequestId, StoreError},
+    store::{DataDirectory, FilterId, FilterName, Renamed, RequestId, StoreError},
 };
 
 impl GuardedFilter {
@@ -45,6 +48,8 @@ impl GuardedFilter {
         let (secret, clock) = (self.secret, &self.clock);
         let mut heir = Self::new(id, name, spec, secret, create_time, budget, clock)?;
         heir.rebuilds = Some(self.id);
+        // It goes on from there, for whoever watches the name.
+        *heir.version.get_mut() = self.version.load(Ordering::Acquire) + 1;
         Ok(heir)
     }
 
@@ -69,9 +74,10 @@ impl GuardedFilter {
         Ok(())
     }
 
-    /// [`Self::begin`] for a call of the other filter. Here it is an other call than one of the same
-    /// id that was made of this filter, and what it wins is nobody's: what counts is that keys are
-    /// not counted twice.
+    /// [`Self::begin`] for a call of the other filter, where keys are counted: they must not be
+    /// counted twice. What such a call wins here is nobody's, so it has an id that no call of this
+    /// filter has; but for one that adds, which is told nothing, and may be repeated when this
+    /// filter has the place of the other.
     ///
     /// # Errors
     ///
@@ -86,8 +92,10 @@ impl GuardedFilter {
         if id.is_empty() || !self.counts() {
             return Ok(None);
         }
-        // None that a call of this filter has.
-        let id = self.request_id(id, action).rotate_left(64);
+        let id = match action {
+            Action::Add => self.request_id(id, action),
+            Action::QueryAndAdd | Action::Remove => self.request_id(id, action).rotate_left(64),
+        };
         requests.begin(self.id, RequestId(id.to_le_bytes()))
     }
 
@@ -122,9 +130,9 @@ impl GuardedFilter {
         self.unsettled(rests_on).map(|log| (log, rests_on))
     }
 
-    /// Takes the name of another filter, and its place in the data directory, in one step; `false`
-    /// if either has been deleted. No call must change the other one meanwhile. It must not be
-    /// stored again then: `put` is for the caller to have the calls find this one.
+    /// Takes the name of another filter, and its place in the data directory, in one step, but for
+    /// what is left to do with the files; `None` if either has been deleted. No call must change
+    /// either meanwhile. The other one is not stored again then.
     ///
     /// # Errors
     ///
@@ -133,20 +141,20 @@ impl GuardedFilter {
     pub fn take_place_of(
         &self,
         other: &Self,
-        mut its_turn: StoreTurn,
+        its_turn: &mut StoreTurn,
         directory: &DataDirectory,
-        turn: StoreTurn,
-        put: impl FnOnce(),
-    ) -> Result<bool, StoreError> {
+        turn: &mut StoreTurn,
+    ) -> Result<Option<Renamed>, StoreError> {
         if matches!(*its_turn.presence, Presence::Deleted) {
-            return Ok(false);
+            return Ok(None);
         }
-        let taken = self.rename_stored(&other.name(), directory, turn, put);
+        self.store_unlogged(directory, turn)?;
+        let taken = self.rename_stored(&other.name(), directory, turn);
         if let Err(StoreError::InDoubt(_)) = &taken {
             other.doubt_place();
         }
         let taken = taken?;
-        if taken {
+        if taken.is_some() {
             *its_turn.presence = Presence::Deleted;
         }
         Ok(taken)

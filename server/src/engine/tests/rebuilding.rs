@@ -97,6 +97,8 @@ async fn what_comes_meanwhile_comes_to_both_and_the_new_one_takes_the_place() {
         assert_eq!((done.name.as_str(), done.spec.capacity), ("urls", 50_000));
         assert_eq!((done.rebuilds, done.rebuilt_as), (None, None));
     }
+    let typo = engine.finish_rebuild("urls", "mew").await.unwrap_err();
+    assert!(matches!(typo, EngineError::NotRebuilding { .. }), "{typo}");
     let gone = engine.get_filter("new").await;
     assert!(matches!(gone, Err(EngineError::UnknownFilter { .. })));
     assert_eq!(seen(&engine, "urls", 0..1002).await, expected);
@@ -143,6 +145,41 @@ async fn a_call_that_is_repeated_afterwards_gets_its_answer() {
         disk = disk.kill();
         engine = start(&disk, Durability::Always).await.unwrap();
         engine.store("").await.unwrap();
+    }
+}
+
+/// Without a log there is on the disk what was stored: that stays, and a crash ends a rebuild.
+#[tokio::test]
+async fn without_a_log_what_was_stored_stays() {
+    let disk = SimulatedDisk::default();
+    let begun = async |disk: &SimulatedDisk| {
+        let engine = start(disk, Durability::Snapshot).await.unwrap();
+        engine.create_filter("urls", exact()).await.unwrap();
+        engine.start_rebuild("urls", "new", None).await.unwrap();
+        engine.add("urls", &key(1)).await.unwrap();
+        engine.store("urls").await.unwrap();
+        engine
+    };
+    let engine = begun(&disk).await;
+    engine.add_batch("new", vec![key(2)]).await.unwrap();
+    engine.finish_rebuild("urls", "new").await.unwrap();
+    drop(engine);
+    let engine = start(&disk.kill(), Durability::Snapshot).await.unwrap();
+    assert_eq!(seen(&engine, "urls", 1..3).await, [true; 2]);
+
+    let disk = SimulatedDisk::default();
+    drop(begun(&disk).await);
+    let disk = disk.kill();
+    for durability in [Durability::Snapshot, Durability::Always] {
+        let engine = start(&disk, durability).await.unwrap();
+        let urls = engine.get_filter("urls").await.unwrap();
+        assert!(urls.rebuilt_as.is_none(), "{durability:?}");
+        let ended = engine.finish_rebuild("urls", "new").await.unwrap_err();
+        assert!(
+            matches!(ended, EngineError::NotRebuilding { .. }),
+            "{ended}"
+        );
+        assert_eq!(seen(&engine, "urls", 1..2).await, [true]);
     }
 }
 

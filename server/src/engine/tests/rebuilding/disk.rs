@@ -141,6 +141,8 @@ async fn a_disk_that_fails_leaves_both_in_use_or_in_doubt() {
         drop(engine);
         let engine = start(&disk.kill(), Durability::Always).await.unwrap();
         assert_eq!(seen(&engine, "urls", 9..12).await, [false, true, true]);
+        let won = engine.query_and_add(named("urls", "won"), &key(10)).await;
+        assert!(!won.unwrap(), "call {call}");
         if used <= call {
             break;
         }

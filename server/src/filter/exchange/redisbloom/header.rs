@@ -122,7 +122,8 @@ impl Chain {
         let _growth: [u8; 4] = from.take()?;
 
         let mut layers = Vec::with_capacity(layer_count as usize);
-        let mut data_left = max_data_bytes;
+        // What a client says of a file may be anything: so its bits cannot overflow.
+        let mut data_left = max_data_bytes.min(MAX_BIT_COUNT / 8);
         let mut keys_left = keys_added;
         for number in 0..layer_count {
             let layer = from.layer(number, data_left)?;
@@ -202,10 +203,9 @@ impl Fields<'_> {
         };
 
         let some = bytes > 0 && bytes <= data_left && bytes.is_multiple_of(8);
-        let limit = format!("a multiple of 8 from 8 to the {data_left} bytes left in the dump");
+        let limit = format!("a multiple of 8 from 8 to the {data_left} bytes that are left for it");
         require(some, "bytes", &bytes, limit)?;
-        // In fewer bytes than a file has, bits cannot overflow.
-        let expected = bytes.saturating_mul(8);
+        let expected = bytes * 8;
         require(
             bits == expected,
             "bits",
