@@ -114,7 +114,7 @@ def test_dedup_from_a_pipe_that_stays_open(programs: Programs, server: Server) -
         process.communicate(timeout=60)
 
 
-def test_filters(seenset: Seenset) -> None:
+def test_filters(seenset: Seenset, tmp_path: Path) -> None:
     seenset("filter", "create", "pages", "--capacity=1000", "--false-positive-rate=0.01")
     assert seenset("query-and-add", "--filter=pages", "a") == "new\ta\n"
     shown = json.loads(seenset("filter", "get", "--output=json", "pages"))
@@ -135,6 +135,10 @@ def test_filters(seenset: Seenset) -> None:
     assert seenset("query", "--filter=pages", "b") == "seen\tb\n"
     seenset("filter", "reset", "pages")
     assert seenset("query", "--filter=copy", "a") == "seen\ta\n"
+    (keep := tmp_path / "keep.txt").write_text("b\nc\n")
+    rebuilt = seenset("filter", "rebuild", "copy", "--capacity=5000", keep).splitlines()
+    assert (rebuilt[0].split(";")[0], rebuilt[1]) == ("2 lines: 2 added, 0 empty, 0 bad", "copy")
+    assert seenset("query", "--filter=copy", "a", "b") == "new\ta\nseen\tb\n"
     seenset("filter", "delete", "copy")
     assert seenset("query", "--filter=pages", "a") == "new\ta\n"
     seenset("filter", "delete", "pages")

@@ -7,6 +7,7 @@ import re
 import shutil
 import struct
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,28 @@ def healthy(programs, contract, tmp_path_factory) -> Path:
         keys = [str(number) for number in range(20_000)]
         server.client.add_batch(keys)
         server.client.add_batch(keys, filter="pages")
+        assert server.stop() == 0
+    return data_dir
+
+
+OTHER_KINDS = {
+    "counted": lambda filters: {"counting": filters.Counting()},
+    "aged": lambda filters: {"aging": {"max_age": timedelta(days=30), "slices": 8}},
+    "grown": lambda filters: {"scaling": filters.Scaling()},
+}
+KEYS = [str(number) for number in range(20_000)]
+
+
+@pytest.fixture(scope="module")
+def family(programs, contract, tmp_path_factory) -> Path:
+    """A data directory with a filter of each other kind; tests work on copies."""
+    data_dir = tmp_path_factory.mktemp("family") / "data"
+    with Server(programs.server, contract, data_dir, *SMALL) as server:
+        for name, kind in OTHER_KINDS.items():
+            spec = {"capacity": 5000 if name == "grown" else 120_000}
+            spec |= {"false_positive_rate": 0.01} | kind(contract.filters)
+            server.client.create_filter(name, **spec)
+            server.client.add_batch(KEYS, filter=name)
         assert server.stop() == 0
     return data_dir
 
@@ -103,6 +126,49 @@ def test_damage_stops_the_start_and_stays(
     assert result.returncode == 1
     assert str(file) in result.stdout + result.stderr
     assert contents(data_dir) == before, "looking at it changed a file"
+
+
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_damage_to_any_kind_stops_the_start(
+    programs: Programs, family: Path, data_dir: Path, name: str
+) -> None:
+    shutil.copytree(family, data_dir)
+    (file,) = data_dir.glob(f"{name}.*")
+    intact = file.read_bytes()
+    for kind, damage in DAMAGE.items():
+        file.write_bytes(damage(intact))
+        before = contents(data_dir)
+        result = run(programs.server, "--listen=127.0.0.1:0", f"--data-dir={data_dir}", *SMALL)
+        assert result.returncode == 1, f"{kind}: {result.stderr}"
+        assert str(file) in result.stderr, kind
+        result = run(programs.server, "verify", str(data_dir))
+        assert result.returncode == 1, kind
+        assert str(file) in result.stdout + result.stderr, kind
+        assert contents(data_dir) == before, kind
+
+
+@pytest.mark.parametrize("log_has_it", [True, False])
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_what_can_be_read_of_any_kind_is_salvaged(
+    programs: Programs, start, family: Path, data_dir: Path, name: str, log_has_it: bool
+) -> None:
+    shutil.copytree(family, data_dir)
+    if not log_has_it:
+        assert start().stop() == 0
+    (file,) = data_dir.glob(f"{name}.*")
+    file.write_bytes(flipped(0.5)(file.read_bytes()))
+    result = run(programs.server, "verify", str(data_dir), "--salvage")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"salvaged: filter {name}" in result.stdout
+    assert run(programs.server, "verify", str(data_dir)).returncode == 0
+    server = start()
+    for other in OTHER_KINDS:
+        seen = server.client.query_batch(KEYS, filter=other)
+        if other != name or log_has_it:
+            assert all(seen), other
+        else:
+            assert 0 < seen.count(False) < len(KEYS), "a page is lost, and no more"
+    assert server.stop() == 0
 
 
 def test_a_whole_directory_is_verified(programs: Programs, healthy: Path, start) -> None:

@@ -78,11 +78,15 @@ def test_list_shows_every_service(grpcurl: Grpcurl) -> None:
             "CreateFilter",
             "DeleteFilter",
             "Explain",
+            "ExportFilter",
+            "FinishRebuild",
             "GetFilter",
+            "ImportFilter",
             "ListFilters",
             "MergeFilters",
             "RenameFilter",
             "ResetFilter",
+            "StartRebuild",
         )
     ]
 
@@ -172,6 +176,14 @@ def test_the_filter_calls(grpcurl: Grpcurl) -> None:
     reset = json.loads(grpcurl.filters("ResetFilter", name="pages"))["filter"]
     assert "keysAdded" not in reset
     assert '"seen": false' in grpcurl.dedup("Query", filter="pages", key="a")
+    names = {"name": "pages", "new_name": "larger"}
+    larger = grpcurl.filters("StartRebuild", **names, spec=spec | {"capacity": 5000})
+    assert json.loads(larger)["filter"]["rebuilds"] == "pages"
+    assert '"seen": false' in grpcurl.dedup("QueryAndAdd", filter="pages", key="a")
+    assert '"seen": true' in grpcurl.dedup("Query", filter="larger", key="a")
+    rebuilt = json.loads(grpcurl.filters("FinishRebuild", **names))["filter"]
+    assert (rebuilt["name"], rebuilt["spec"]["capacity"]) == ("pages", "5000")
+    assert '"seen": true' in grpcurl.dedup("Query", filter="pages", key="a")
     assert json.loads(grpcurl.filters("DeleteFilter", name="pages")) == {}
     gone = grpcurl.filters("GetFilter", name="pages", code=NOT_FOUND)
     assert "Code: NotFound" in gone

@@ -215,6 +215,55 @@ impl Client {
         present("ResetFilter", response.filter)
     }
 
+    /// Begins to rebuild the filter `name` as `new_name`, of the same spec if none is given, and
+    /// returns the new one. Until [`finish_rebuild`](Self::finish_rebuild) what is added to the one
+    /// comes to the other, and whoever rebuilds it adds to `new_name` what is to be there besides.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`]; a name that is taken is `ALREADY_EXISTS`.
+    pub async fn start_rebuild(
+        &self,
+        name: &str,
+        new_name: &str,
+        spec: Option<v1::FilterSpec>,
+    ) -> Result<v1::Filter, Error> {
+        let response = self
+            .call("StartRebuild", Repeat::Safe)
+            .run(&self.options, |left| {
+                let request = v1::StartRebuildRequest {
+                    name: name.to_owned(),
+                    new_name: new_name.to_owned(),
+                    spec: spec.clone(),
+                };
+                let mut filters = self.filters();
+                async move { filters.start_rebuild(timed(request, left)).await }
+            })
+            .await?;
+        present("StartRebuild", response.filter)
+    }
+
+    /// Has the filter `new_name` take the place and the name of the filter `name`, which is gone
+    /// then, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`]; where no rebuild has begun it is `FAILED_PRECONDITION`.
+    pub async fn finish_rebuild(&self, name: &str, new_name: &str) -> Result<v1::Filter, Error> {
+        let response = self
+            .call("FinishRebuild", Repeat::Safe)
+            .run(&self.options, |left| {
+                let request = v1::FinishRebuildRequest {
+                    name: name.to_owned(),
+                    new_name: new_name.to_owned(),
+                };
+                let mut filters = self.filters();
+                async move { filters.finish_rebuild(timed(request, left)).await }
+            })
+            .await?;
+        present("FinishRebuild", response.filter)
+    }
+
     /// What the filter makes of `key`: its canonical form, its hash and its bits, and which of
     /// them are set. Changes nothing. For whoever wonders why a key is seen.
     ///
@@ -256,7 +305,7 @@ impl Client {
         Ok(response.status() == ServingStatus::Serving)
     }
 
-    fn filters(&self) -> FilterServiceClient<Channel> {
+    pub(crate) fn filters(&self) -> FilterServiceClient<Channel> {
         FilterServiceClient::new(self.channel.clone())
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)

@@ -75,6 +75,23 @@ pub enum Error {
         /// The number of answers that came.
         actual: usize,
     },
+    /// The file of an export is not as long as the server said.
+    #[error(
+        "ExportFilter announced {expected_bytes} bytes and {actual_bytes} came: what has come is of \
+         no use"
+    )]
+    Incomplete {
+        /// The length that was announced.
+        expected_bytes: u64,
+        /// What came.
+        actual_bytes: u64,
+    },
+    /// The file of an import cannot be read.
+    #[error("cannot read the file: {reason}; nothing was imported")]
+    File {
+        /// Why not.
+        reason: String,
+    },
     /// The batch would not fit a message of the contract. It was not sent.
     #[error("the batch takes {encoded_bytes} bytes and a message holds {limit_bytes}: split it")]
     TooLarge {
@@ -104,6 +121,8 @@ impl Error {
             Self::Endpoint { .. }
             | Self::Connect { .. }
             | Self::TooLarge { .. }
+            | Self::Incomplete { .. }
+            | Self::File { .. }
             | Self::StreamClosed => true,
             Self::Broken { .. } | Self::Deadline { .. } | Self::Mismatch { .. } => false,
             // A call that is refused for what it asks changes nothing, by contract. The

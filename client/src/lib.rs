@@ -28,6 +28,8 @@
 //! | queries, adds, `query_and_add` in all its forms, showing filters, health | the server was UNAVAILABLE, the connection broke, or none was made |
 //! | store, making and deleting filters | no connection was made, so that the call can't have been sent |
 //!
+//! An import and an export are never repeated.
+//!
 //! A `query_and_add` that was sent may have marked its keys, and a second one would say
 //! "seen", and nobody would crawl them. So each carries an id (`request_id`), each batch of
 //! a stream as well, and the server tells a call that it knows what it told the first time,
@@ -50,6 +52,7 @@ mod client;
 mod coalesce;
 mod endpoint;
 mod error;
+mod exchange;
 #[cfg(feature = "cli")]
 pub mod load;
 mod options;
@@ -63,5 +66,6 @@ pub use batch::{KeyBatch, MAX_MESSAGE_BYTES};
 pub use client::Client;
 pub use coalesce::Coalescing;
 pub use error::Error;
+pub use exchange::Export;
 pub use options::Options;
 pub use stream::{Answered, BatchReceiver, BatchSender, Broken};

@@ -2,58 +2,22 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::{
-    collections::HashSet,
-    fs,
-    net::SocketAddr,
-    path::Path,
-    process::{Command, Output},
-    time::Duration,
-};
+#[path = "support/real.rs"]
+mod real;
 
+use std::{collections::HashSet, fs, time::Duration};
+
+use real::{json, seenset, start};
 use seenset_client::{Client, Error, v1};
-use seenset_server::{
-    config::Config,
-    server::{Server, bind},
-};
+use seenset_server::server::Server;
 use serde_json::Value;
 use tempfile::TempDir;
 use tonic::Code;
-
-async fn start(data_dir: &Path) -> Server {
-    let config = Config {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        data_dir: data_dir.to_owned(),
-        capacity: 1_000_000,
-        false_positive_rate: Some(1e-9),
-        ..Config::default()
-    };
-    let mut server = bind(config).await.unwrap();
-    server.recover().await.unwrap();
-    server
-}
 
 async fn connect(server: &Server) -> Client {
     Client::connect(&server.local_addr().to_string())
         .await
         .unwrap()
-}
-
-fn seenset(server: &Server, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_seenset"))
-        .args(["--server", &server.local_addr().to_string()])
-        .args(args)
-        .output()
-        .unwrap()
-}
-
-/// The result of a command that succeeds, as its one JSON object.
-#[track_caller]
-fn json(server: &Server, args: &[&str]) -> Value {
-    let output = seenset(server, &[args, &["--output=json"]].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {stderr}");
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -518,37 +482,4 @@ async fn words_are_matched_against_a_list_of_their_own() {
         "{error}"
     );
     assert!(error.contains("No line is done."), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn whole_filters_on_the_command_line() {
-    let directory = TempDir::new().unwrap();
-    let server = start(directory.path()).await;
-    json(&server, &["filter", "create", "a", "-n1000", "-p1e-9"]);
-    json(&server, &["add", "--filter", "a", "one"]);
-    let copy = json(&server, &["filter", "copy", "a", "b"]);
-    assert_eq!(
-        (&copy["name"], &copy["keys_added"]),
-        (&"b".into(), &1.into())
-    );
-    json(&server, &["add", "--filter", "b", "two"]);
-    let merged = json(&server, &["filter", "merge", "b", "a"]);
-    assert_eq!(
-        (&merged["name"], &merged["keys_added"]),
-        (&"a".into(), &2.into())
-    );
-    let reset = json(&server, &["filter", "reset", "b"]);
-    assert_eq!(
-        (&reset["name"], &reset["keys_added"]),
-        (&"b".into(), &0.into())
-    );
-    assert_eq!(json(&server, &["filter", "rename", "a", "c"])["name"], "c");
-    assert_eq!(
-        json(&server, &["query", "--filter", "c", "two"])["seen"],
-        true
-    );
-    let refused = seenset(&server, &["filter", "rename", "c", "b"]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("\"b\" exists"));
-    server.shutdown(std::future::pending()).await.unwrap();
 }

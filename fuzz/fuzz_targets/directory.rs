@@ -25,11 +25,12 @@ struct Input {
 
 fuzz_target!(|input: Input| {
     fuzzing::restart_salts();
-    let kept: &[(&str, &[u8])] = match input.format % 5 {
+    let kept: &[(&str, &[u8])] = match input.format % 6 {
         1 => &SNAPSHOT_1,
         2 => &SNAPSHOT_2,
         3 => &LOG_1,
         4 => &SNAPSHOT_3,
+        5 => &SNAPSHOT_6,
         _ => &[],
     };
     let kept = kept
@@ -87,4 +88,30 @@ const SNAPSHOT_3: [(&str, &[u8]); 10] = [
     kept!("snapshot-3", "default.snapshot.0000000000000003"),
     kept!("snapshot-3", "log.tail"),
     kept!("snapshot-3", "urls.snapshot.0000000000000009"),
+];
+
+/// A filter of each kind.
+const SNAPSHOT_6: [(&str, &[u8]); 22] = [
+    kept!("snapshot-6", "0000000000000001.log"),
+    kept!("snapshot-6", "0000000000000002.log"),
+    kept!("snapshot-6", "0000000000000003.log"),
+    kept!("snapshot-6", "0000000000000004.log"),
+    kept!("snapshot-6", "0000000000000005.log"),
+    kept!("snapshot-6", "0000000000000006.log"),
+    kept!("snapshot-6", "0000000000000007.log"),
+    kept!("snapshot-6", "0000000000000008.log"),
+    kept!("snapshot-6", "0000000000000009.log"),
+    kept!("snapshot-6", "000000000000000a.log"),
+    kept!("snapshot-6", "000000000000000b.log"),
+    kept!("snapshot-6", "000000000000000c.log"),
+    kept!("snapshot-6", "MANIFEST"),
+    kept!("snapshot-6", "aged.snapshot.000000000000000f"),
+    kept!("snapshot-6", "classic.snapshot.0000000000000006"),
+    kept!("snapshot-6", "counted.snapshot.000000000000000c"),
+    kept!("snapshot-6", "default.snapshot.0000000000000003"),
+    kept!("snapshot-6", "grown.snapshot.0000000000000012"),
+    kept!("snapshot-6", "java.snapshot.0000000000000015"),
+    kept!("snapshot-6", "log.tail"),
+    kept!("snapshot-6", "redis.snapshot.0000000000000017"),
+    kept!("snapshot-6", "urls.snapshot.0000000000000009"),
 ];

@@ -6,11 +6,12 @@ use arbitrary::Arbitrary;
 use seenset_server::{
     filter::{
         division::Division,
+        exchange::redisbloom::{Chain, Layer},
         hash::{HashFunction, Secret},
         profile::{KeyProfile, MAX_DROP_PARAMETERS},
         scaling::{OnFull, Scaling},
         shape::MAX_SHARD_BYTES,
-        spec::{Aging, Kind, Layout, SpecRequest},
+        spec::{Aging, FilterSpec, Kind, Layout, SpecRequest},
     },
     store::{DataDirectory, FilterId, ShardState, SnapshotFiles, SnapshotHeader, StoreError},
 };
@@ -86,7 +87,7 @@ impl Filter {
             name: Self::NAMES[usize::from(self.name) % Self::NAMES.len()]
                 .parse()
                 .expect("a name"),
-            spec: self.request().resolve().expect("a small filter"),
+            spec: self.spec(),
             secret: Secret::new([7; 16]),
             version: 0,
             create_time: SystemTime::UNIX_EPOCH,
@@ -125,7 +126,28 @@ impl Filter {
             files = files.with(&written);
         }
         let log_from = u64::from(self.log_from % 8);
-        directory.set_filter(&header.name, header.filter, &files, log_from)
+        directory.set_filter(&header.name, header.filter, &files, log_from, None)
+    }
+
+    fn spec(&self) -> FilterSpec {
+        match (self.kind % 8, self.is_trusted) {
+            (2, true) => FilterSpec::of_chain(&self.chain(), None),
+            _ => self.request().resolve().expect("a small filter"),
+        }
+    }
+
+    /// Some layers of RedisBloom, the first releases' with a power of two as their modulus.
+    fn chain(&self) -> Chain {
+        let layers = (0..u64::from(self.hash_count % 4) + 1).map(|number| {
+            let words = u64::from(self.bits) % 64 + number + 1;
+            let modulus = match self.is_classic {
+                true => 64,
+                false => words * 64,
+            };
+            let hash_count = u32::from(self.hash_count) % 64 + 1;
+            Layer::new(words, modulus, hash_count, words, 0.01).expect("a small layer")
+        });
+        Chain::new(layers.collect()).expect("few layers")
     }
 
     fn kind(&self) -> Kind {
@@ -154,20 +176,22 @@ impl Filter {
             _ => bits,
         };
         let kind = self.kind();
+        let layout = match (self.kind % 8, self.is_classic) {
+            (2, true) => Layout::GuavaMitz32,
+            (2, false) => Layout::Guava,
+            (0..2, true) => Layout::Classic,
+            _ => Layout::Blocked,
+        };
         let request = SpecRequest {
             kind,
-            layout: if self.is_classic && self.kind() == Kind::Plain {
-                Layout::Classic
-            } else {
-                Layout::Blocked
-            },
+            layout,
             bit_count: Some(bit_count),
             false_positive_rate: None,
             hash_count: Some(u32::from(self.hash_count) % 64 + 1),
             hash_function: if self.is_trusted {
                 HashFunction::Xxh3_128
             } else {
-                HashFunction::default()
+                layout.hash_function()
             },
             key_profile: self.profile.as_ref().map(Profile::make),
             ..SpecRequest::new(100, 0.5)

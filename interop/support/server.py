@@ -20,6 +20,14 @@ START_SECONDS = 60
 STOP_SECONDS = 60
 # A default filter that costs a test nothing.
 SMALL = ("--capacity", "100000", "--false-positive-rate", "0.001")
+# What makes the default filter of each kind, and of Guava's layout, with room for half a million keys.
+KINDS = {
+    "plain": ("--capacity=500000",),
+    "counting": ("--capacity=500000", "--kind=counting"),
+    "aging": ("--capacity=500000", "--kind=aging", "--max-age=30days"),
+    "scaling": ("--capacity=2000", "--kind=scaling"),
+    "guava": ("--capacity=500000", "--layout=guava"),
+}
 
 
 class Server:

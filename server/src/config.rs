@@ -85,7 +85,8 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_count: Option<u32>,
 
-    /// Layout of the default filter: blocked (fastest) or classic (fewest bits)
+    /// Layout of the default filter: blocked (fastest), classic (fewest bits), guava or
+    /// guava-mitz-32 (as Guava's BloomFilter)
     #[arg(long, env = "SEENSET_LAYOUT", value_name = "LAYOUT", default_value_t = Layout::default())]
     #[serde(with = "values::text")]
     pub layout: Layout,
@@ -132,10 +133,10 @@ pub struct Config {
     pub max_filter_memory: Option<Size>,
 
     /// Hash of the default filter: siphash-1-3-128 (for any keys) or xxh3-128 (for keys that
-    /// are trusted)
-    #[arg(long, env = "SEENSET_HASH_FUNCTION", value_name = "NAME", default_value_t = HashFunction::default())]
-    #[serde(with = "values::text")]
-    pub hash_function: HashFunction,
+    /// are trusted) [default: siphash-1-3-128, or that of the layout]
+    #[arg(long, env = "SEENSET_HASH_FUNCTION", value_name = "NAME")]
+    #[serde(with = "values::optional", skip_serializing_if = "Option::is_none")]
+    pub hash_function: Option<HashFunction>,
 
     /// What the keys of the default filter become before they are hashed: url-v1 [default: they are
     /// hashed as they come]
@@ -241,7 +242,7 @@ impl Default for Config {
             on_full: None,
             growth: None,
             max_filter_memory: None,
-            hash_function: HashFunction::default(),
+            hash_function: None,
             key_profile: None,
             sort_query: false,
             drop_parameter: Vec::new(),

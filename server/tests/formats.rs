@@ -11,12 +11,14 @@
 //! | `log-2` | 3 and 2 | 1 | 2, likewise |
 //! | `log-3` | 4, 3 and 2 | 1 | 3, likewise |
 //! | `snapshot-5` | 5, 4, 3 and 2 | 1 | 3, likewise |
+//! | `snapshot-6` | 6, 5, 4, 3 and 2 | 2 | 3, likewise |
 //!
 //! In each are the filters `default` and `classic` for 100 keys, and `https://example.com/1` to
 //! `/50` in both. Those from 41 on were added by requests of the id `again` where there is a log.
 //! From `snapshot-3` on there is a third, `urls`, with a key profile; from `log-2` on a fourth,
 //! `counted`, from which the keys from 16 to 25 were removed; from `log-3` on a fifth, `aged`, which
-//! remembers its keys for a century; from `snapshot-5` on a sixth, `grown`, which was made for ten.
+//! remembers its keys for a century; from `snapshot-5` on a sixth, `grown`, which was made for ten;
+//! from `snapshot-6` on `java`, of Guava's layout, and `redis`, of a dump that RedisBloom has made.
 //!
 //! When a format is raised: `SEENSET_KEEP_FORMAT=new cargo test -p seenset-server --test formats`
 //! keeps the present one in `formats/new`, to be given its name.
@@ -33,8 +35,8 @@ use std::{
 
 use seenset_server::{
     engine::{
-        Aging, Call, Durability, Engine, KeyProfile, Kind, Layout, Limits, OnFull, RequestLimits,
-        Scaling, Settings, SpecRequest,
+        Aging, Call, Durability, Engine, FileFormat, Import, KeyProfile, Kind, Layout, Limits,
+        OnFull, RequestLimits, Scaling, Settings, SpecRequest,
     },
     store::{DataDirectory, LOG_FORMAT, MANIFEST_FORMAT, SNAPSHOT_FORMAT},
 };
@@ -49,6 +51,13 @@ const AGED: &str = "aged";
 
 /// The filter that has grown, likewise.
 const GROWN: &str = "grown";
+
+/// The filters of other programs, likewise.
+const JAVA: &str = "java";
+const REDIS: &str = "redis";
+
+/// Has 40 keys, from `https://example.com/0` on, one of which was seen by accident.
+const DUMP: &[u8] = include_bytes!("../src/filter/tests/exchange/redisbloom-chain.dump");
 
 /// So long that nothing but the tail of the log has what was added last.
 const INTERVAL: Durability = Durability::Interval(Duration::from_secs(3600));
@@ -214,6 +223,22 @@ async fn check_grown(engine: &Engine) {
     assert_eq!(unseen, [false; 10]);
 }
 
+/// The filters of other programs: all keys are there, and none other.
+async fn check_foreign(engine: &Engine) {
+    let java = engine.get_filter(JAVA).await.unwrap();
+    assert_eq!((java.spec.layout, java.keys_added), (Layout::Guava, 50));
+    let seen = engine.query_batch(JAVA, keys(1..=50)).await.unwrap();
+    assert_eq!(seen, [true; 50]);
+    let unseen = engine.query_batch(JAVA, keys(1001..=1010)).await.unwrap();
+    assert_eq!(unseen, [false; 10]);
+
+    let redis = engine.get_filter(REDIS).await.unwrap();
+    let layers = redis.spec.chain.unwrap();
+    assert_eq!((layers.layers().len(), redis.keys_added), (3, 39));
+    let seen = engine.query_batch(REDIS, keys(0..=39)).await.unwrap();
+    assert_eq!(seen, [true; 40]);
+}
+
 /// Whether a filter is among those of a format.
 fn has(format: &Path, filter: &str) -> bool {
     fs::read_dir(format).unwrap().any(|file| {
@@ -252,6 +277,9 @@ async fn check_filters(format: &Path) {
         }
         if has(format, GROWN) {
             check_grown(&engine).await;
+        }
+        if has(format, JAVA) {
+            check_foreign(&engine).await;
         }
         engine.store("").await.unwrap();
     }
@@ -313,12 +341,18 @@ async fn the_present_format_is_one_of_these() {
         kind: grows(),
         ..SpecRequest::new(10, 1e-9)
     };
+    let guava = SpecRequest {
+        layout: Layout::Guava,
+        hash_function: Layout::Guava.hash_function(),
+        ..SpecRequest::new(100, 1e-9)
+    };
     let plain = FILTERS.map(|(filter, layout)| (filter, with_layout(layout)));
     let others = [
         (URLS, with_profile),
         (COUNTED, counting),
         (AGED, aging),
         (GROWN, scaling),
+        (JAVA, guava),
     ];
     for (filter, request) in plain.into_iter().chain(others) {
         engine.create_filter(filter, request).await.unwrap();
@@ -336,6 +370,13 @@ async fn the_present_format_is_one_of_these() {
         }
     }
     engine.remove_batch(COUNTED, keys(16..=25)).await.unwrap();
+    let import = Import {
+        name: REDIS.to_owned(),
+        format: FileFormat::RedisBloom,
+        file_bytes: DUMP.len() as u64,
+        capacity: None,
+    };
+    engine.import_filter(import, DUMP).await.unwrap();
     // While it is at work, as if it had been killed.
     let left = tempfile::tempdir().unwrap();
     copy(dir.path(), left.path());

@@ -6,7 +6,10 @@ use clap::{Parser, Subcommand, ValueEnum, value_parser};
 
 pub(super) use bench::Bench;
 pub(super) use matching::Match;
-pub(super) use spec::{HashFunctionArg, KindArg, LayoutArg, OnFullArg, Profile, Spec};
+pub(super) use spec::{
+    AgingArgs, HashFunctionArg, KindArg, LayoutArg, OnFullArg, Profile, ScalingArgs, Spec,
+    SpecChange,
+};
 
 use super::{
     failure::Failure,
@@ -87,8 +90,8 @@ pub(super) struct Global {
     pub(super) output: OutputFormat,
 
     /// The time that one call may take, retries included, for instance 500ms or 2min
-    /// [default: 10s; of `store`, `filter copy` and
-    /// `filter merge`: 10min].
+    /// [default: 10s; of `store`, `filter copy`, `filter merge`, `filter rebuild`, `filter import`
+    /// and `filter export`: 10min].
     #[arg(long, global = true, value_name = "DURATION", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
 }
@@ -163,7 +166,7 @@ pub(super) enum Command {
     Match(Match),
     /// Write a snapshot of every filter, or of the one named by --filter.
     Store,
-    /// Make, show, rename, copy, merge, reset and remove filters.
+    /// Make, show, rename, copy, merge, reset, rebuild and remove filters.
     #[command(subcommand)]
     Filter(FilterCommand),
     /// Show what a filter makes of a key: its canonical form, its hash and its bits, and
@@ -323,16 +326,76 @@ pub(super) enum FilterCommand {
         /// The name of the filter that takes them.
         target: String,
     },
+    /// Make a filter of a file of another program. It has the layout that the file has.
+    Import(Import),
+    /// Write a filter of the layout guava or guava-mitz-32 to a file that Guava reads
+    /// (BloomFilter.readFrom).
+    Export {
+        /// The filter's name.
+        name: String,
+        /// The file to write; `-` is standard output. One that is there is replaced when all of
+        /// the filter has come.
+        file: PathBuf,
+    },
     /// Have a filter forget all its keys, in one step. Its spec stays.
     Reset {
         /// The filter's name.
         name: String,
     },
+    /// Fill a new filter with the lines of files, while what comes to the filter comes to both, and
+    /// have the new one take its place in one step. Reads gzip and zstd as well.
+    ///
+    /// Afterwards the filter has the keys of the files and all that were added since the command
+    /// began; keys that were added before and stand in no file are forgotten. If it does not come
+    /// to its end, nothing has changed but that there is the new filter, and the same command goes
+    /// on with it.
+    #[command(after_long_help = LINES_HELP)]
+    Rebuild(Rebuild),
     /// Remove a filter and its snapshot. Its keys are forgotten.
     Delete {
         /// The filter's name.
         name: String,
     },
+}
+
+/// The arguments of `filter rebuild`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Rebuild {
+    /// The filter's name.
+    pub(super) name: String,
+    /// The name of the new filter, until it takes that of the other [default: NAME.rebuild].
+    #[arg(long = "as", value_name = "NAME")]
+    pub(super) new_name: Option<String>,
+    #[command(flatten)]
+    pub(super) change: SpecChange,
+    #[command(flatten)]
+    pub(super) load: Load,
+}
+
+/// The arguments of `filter import`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Import {
+    /// The name that the filter is to have.
+    pub(super) name: String,
+    /// The file to read.
+    pub(super) file: PathBuf,
+    /// Whose file it is.
+    #[arg(long, value_enum)]
+    pub(super) format: FormatArg,
+    /// The number of distinct keys that the filter is for (n) [default: what its bits suit best, or
+    /// what the file says].
+    #[arg(short = 'n', long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub(super) capacity: Option<u64>,
+}
+
+/// Whose file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum FormatArg {
+    /// What BloomFilter.writeTo of Guava writes.
+    Guava,
+    /// What BF.SCANDUMP of RedisBloom hands out, pair after pair: the iterator and the length of the
+    /// data, 8 bytes each, the lowest first, and the data; without the last pair.
+    Redisbloom,
 }
 
 /// The arguments of `health`.

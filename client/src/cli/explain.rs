@@ -13,14 +13,17 @@ pub(super) async fn run(global: &Global, key: &str) -> Result<(), Failure> {
 }
 
 fn text(explained: &ExplainResponse) -> String {
-    let block = explained.block.map(|block| format!(", block {block}"));
+    let place = match (explained.shard, explained.block) {
+        (Some(shard), Some(block)) => format!("  shard {shard}, block {block}\n"),
+        (Some(shard), None) => format!("  shard {shard}\n"),
+        (None, _) => String::new(),
+    };
     format!(
-        "{}\t{}\n  hash {}\n  shard {}{}\n  bits that are set: {}\n  bits that are not: {}",
+        "{}\t{}\n  hash {}\n{}  bits that are set: {}\n  bits that are not: {}",
         if explained.seen() { "seen" } else { "new" },
         explained.canonical_key,
         explained.hash,
-        explained.shard(),
-        block.unwrap_or_default(),
+        place,
         bits(explained, true),
         bits(explained, false),
     )
@@ -43,7 +46,7 @@ fn json(key: &str, explained: &ExplainResponse) -> Value {
         "key": key,
         "canonical_key": explained.canonical_key,
         "hash": explained.hash,
-        "shard": explained.shard(),
+        "shard": explained.shard,
         "block": explained.block,
         "bits": bits.collect::<Value>(),
         "seen": explained.seen(),

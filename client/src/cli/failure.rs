@@ -44,9 +44,18 @@ impl Failure {
 
     /// The same, and what was done before.
     pub(super) fn after(self, done: &str) -> Self {
+        let separator = match self {
+            Self::Interrupted(_) => ' ',
+            _ => '\n',
+        };
+        self.map(|message| format!("{message}{separator}{done}"))
+    }
+
+    /// The same in other words.
+    pub(super) fn map(self, tell: impl FnOnce(String) -> String) -> Self {
         match self {
-            Self::Failed(message) => Self::Failed(format!("{message}\n{done}")),
-            Self::Interrupted(message) => Self::Interrupted(format!("{message} {done}")),
+            Self::Failed(message) => Self::Failed(tell(message)),
+            Self::Interrupted(message) => Self::Interrupted(tell(message)),
             other => other,
         }
     }

@@ -1,6 +1,8 @@
-//! `filter create|get|list|rename|copy|merge|reset|delete`.
+//! `filter create|get|list|rename|copy|merge|import|export|reset|rebuild|delete`.
 
+mod exchange;
 mod layers;
+mod rebuild;
 mod vitals;
 
 use std::time::{Duration, SystemTime};
@@ -9,7 +11,10 @@ use prost_types::{Duration as ProtoDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    args::{FilterCommand, Global, HashFunctionArg, KindArg, LayoutArg, OnFullArg, Profile, Spec},
+    args::{
+        AgingArgs, FilterCommand, Global, HashFunctionArg, KindArg, LayoutArg, OnFullArg, Profile,
+        ScalingArgs, Spec,
+    },
     failure::Failure,
     output::Output,
 };
@@ -55,8 +60,30 @@ pub(super) async fn run(global: &Global, command: FilterCommand) -> Result<(), F
             let filter = client.merge_filters(&source, &target).await?;
             output.line(|| text(&filter), || json(&filter))?;
         }
+        FilterCommand::Import(arguments) => {
+            let client = client.with_deadline(global.long_timeout());
+            let filter = exchange::import(&client, &arguments).await?;
+            output.line(|| text(&filter), || json(&filter))?;
+        }
+        FilterCommand::Export { name, file } => {
+            let client = client.with_deadline(global.long_timeout());
+            let bytes = exchange::export(&client, &name, &file).await?;
+            // Standard output may be the file.
+            if file.as_os_str() != "-" {
+                output.line(
+                    || format!("exported\t{name}\t{bytes} bytes"),
+                    || json!({"name": name, "file": file, "bytes": bytes}),
+                )?;
+            }
+        }
         FilterCommand::Reset { name } => {
             let filter = client.reset_filter(&name).await?;
+            output.line(|| text(&filter), || json(&filter))?;
+        }
+        FilterCommand::Rebuild(args) => {
+            let client = client.with_deadline(global.long_timeout());
+            let (summary, filter) = rebuild::run(&client, args).await?;
+            output.line(|| summary.text(), || summary.json())?;
             output.line(|| text(&filter), || json(&filter))?;
         }
         FilterCommand::Delete { name } => {
@@ -76,10 +103,13 @@ fn request(spec: &Spec, profile: Profile) -> v1::FilterSpec {
         None => v1::Layout::Unspecified,
         Some(LayoutArg::Blocked) => v1::Layout::Blocked,
         Some(LayoutArg::Classic) => v1::Layout::Classic,
+        Some(LayoutArg::Guava) => v1::Layout::Guava,
+        Some(LayoutArg::GuavaMitz32) => v1::Layout::GuavaMitz32,
     };
     let hash_function = match spec.hash_function {
-        HashFunctionArg::SipHash => v1::HashFunction::Siphash13128,
-        HashFunctionArg::Xxh3 => v1::HashFunction::Xxh3128,
+        None => v1::HashFunction::Unspecified,
+        Some(HashFunctionArg::SipHash) => v1::HashFunction::Siphash13128,
+        Some(HashFunctionArg::Xxh3) => v1::HashFunction::Xxh3128,
     };
     v1::FilterSpec {
         capacity: spec.capacity,
@@ -88,31 +118,35 @@ fn request(spec: &Spec, profile: Profile) -> v1::FilterSpec {
         hash_count: spec.hash_count.unwrap_or_default(),
         layout: layout.into(),
         hash_function: hash_function.into(),
-        kind: match spec.kind {
-            KindArg::Plain => None,
-            KindArg::Counting => Some(Kind::Counting(v1::Counting {})),
-            KindArg::Aging => Some(Kind::Aging(v1::Aging {
-                // More than the contract can say is more than any server takes.
-                max_age: spec.aging.max_age.map(|age| {
-                    age.try_into().unwrap_or(ProtoDuration {
-                        seconds: i64::MAX,
-                        nanos: 0,
-                    })
-                }),
-                slices: spec.aging.slices.unwrap_or_default(),
-                refresh: spec.aging.refresh,
-            })),
-            KindArg::Scaling => Some(Kind::Scaling(v1::Scaling {
-                growth: spec.scaling.growth.unwrap_or_default(),
-                max_memory_bytes: spec.scaling.max_memory.unwrap_or_default(),
-                on_full: on_full(spec.scaling.on_full.unwrap_or_default()).into(),
-            })),
-        },
+        kind: kind(spec.kind, &spec.aging, &spec.scaling),
         key_profile: profile.key_profile.map(|name| v1::KeyProfile {
             name,
             sort_query: profile.sort_query,
             drop_parameters: profile.drop_parameter,
         }),
+    }
+}
+
+fn kind(kind: KindArg, aging: &AgingArgs, scaling: &ScalingArgs) -> Option<Kind> {
+    match kind {
+        KindArg::Plain => None,
+        KindArg::Counting => Some(Kind::Counting(v1::Counting {})),
+        KindArg::Aging => Some(Kind::Aging(v1::Aging {
+            // More than the contract can say is more than any server takes.
+            max_age: aging.max_age.map(|age| {
+                age.try_into().unwrap_or(ProtoDuration {
+                    seconds: i64::MAX,
+                    nanos: 0,
+                })
+            }),
+            slices: aging.slices.unwrap_or_default(),
+            refresh: aging.refresh,
+        })),
+        KindArg::Scaling => Some(Kind::Scaling(v1::Scaling {
+            growth: scaling.growth.unwrap_or_default(),
+            max_memory_bytes: scaling.max_memory.unwrap_or_default(),
+            on_full: on_full(scaling.on_full.unwrap_or_default()).into(),
+        })),
     }
 }
 
@@ -131,7 +165,7 @@ fn text(filter: &v1::Filter) -> String {
         "{}\n  {}for {} keys at a false-positive rate of {}\n  {}\
          {} layout, {}, {} bits, {} for each key, {} bytes of memory\n  \
          {}\n  \
-         version {}, stored up to version {} ({})\n  \
+         {}version {}, stored up to version {} ({})\n  \
          durability {}{}, {} keys of requests remembered for {}",
         filter.name,
         kind_text(filter),
@@ -144,6 +178,7 @@ fn text(filter: &v1::Filter) -> String {
         spec.hash_count,
         filter.memory_bytes,
         vitals::text(filter),
+        rebuild_text(filter),
         filter.version,
         filter.last_store_version,
         time(filter.last_store_time).unwrap_or_else(|| "never".to_owned()),
@@ -152,6 +187,19 @@ fn text(filter: &v1::Filter) -> String {
         filter.retry_keys,
         span(filter.retry_age).unwrap_or_else(|| "no time".to_owned()),
     )
+}
+
+/// Of a filter that takes part in a rebuild: a line of its own.
+fn rebuild_text(filter: &v1::Filter) -> String {
+    match (some(&filter.rebuilt_as), some(&filter.rebuilds)) {
+        (Some(new), _) => format!("being rebuilt as {new}\n  "),
+        (_, Some(old)) => format!("to take the place of {old}\n  "),
+        (None, None) => String::new(),
+    }
+}
+
+fn some(name: &str) -> Option<&str> {
+    Some(name).filter(|name| !name.is_empty())
 }
 
 /// Of a filter that is not plain: lines of its own.
@@ -228,6 +276,8 @@ fn json(filter: &v1::Filter) -> Value {
             _ => None,
         },
         "layers": filter.layers.as_ref().map(layers::json),
+        "rebuilt_as": some(&filter.rebuilt_as),
+        "rebuilds": some(&filter.rebuilds),
         "version": filter.version,
         "create_time": time(filter.create_time),
         "last_store_time": time(filter.last_store_time),
@@ -243,6 +293,9 @@ fn layout_name(spec: &v1::FilterSpec) -> &'static str {
     match spec.layout() {
         v1::Layout::Blocked => "blocked",
         v1::Layout::Classic => "classic",
+        v1::Layout::Guava => "guava",
+        v1::Layout::GuavaMitz32 => "guava-mitz-32",
+        v1::Layout::Redisbloom => "redisbloom",
         v1::Layout::Unspecified => "unknown",
     }
 }
@@ -260,6 +313,8 @@ fn hash_function_name(spec: &v1::FilterSpec) -> &'static str {
     match spec.hash_function() {
         v1::HashFunction::Siphash13128 => "siphash-1-3-128",
         v1::HashFunction::Xxh3128 => "xxh3-128",
+        v1::HashFunction::Murmur3X64128 => "murmur3-x64-128",
+        v1::HashFunction::Murmur264a => "murmur2-64a",
         v1::HashFunction::Unspecified => "unknown",
     }
 }

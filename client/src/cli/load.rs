@@ -19,7 +19,7 @@ use crate::{Client, Error};
 pub(super) async fn run(global: &Global, args: Load) -> Result<(), Failure> {
     let client = global.connect().await?;
     let report = Arc::new(Report::new(Kind::Load, false));
-    let outcome = load(&client, args, &report).await;
+    let outcome = load(&client, args, Adding::Always, &report).await;
     let summary = report.finish();
     outcome?;
     let mut output = Output::new(global.output);
@@ -31,11 +31,26 @@ pub(super) async fn run(global: &Global, args: Load) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn load(client: &Client, args: Load, report: &Arc<Report>) -> Result<(), Failure> {
+/// How lines are added.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Adding {
+    /// Each time they come, which matters in a counting filter.
+    Always,
+    /// If they are not there.
+    IfNew,
+}
+
+/// Adds every line to the client's filter.
+pub(super) async fn load(
+    client: &Client,
+    args: Load,
+    adding: Adding,
+    report: &Arc<Report>,
+) -> Result<(), Failure> {
     let mut batches = source::spawn(args.files, args.lines.limits(), Arc::clone(report))?;
     let batches = stream::poll_fn(move |context| batches.poll_recv(context));
     let mut added = batches
-        .map(|batch| async { Ok::<_, Failure>(add(client, batch?).await) })
+        .map(|batch| async { Ok::<_, Failure>(add(client, batch?, adding).await) })
         .buffered(args.lines.window as usize);
     let mut signal = interrupted();
     let mut end = None;
@@ -75,8 +90,11 @@ fn done(end: Option<&Position>) -> String {
     }
 }
 
-async fn add(client: &Client, mut batch: Batch) -> (Batch, Result<(), Error>) {
+async fn add(client: &Client, mut batch: Batch, adding: Adding) -> (Batch, Result<(), Error>) {
     let keys = std::mem::take(&mut batch.keys);
-    let result = client.add_batch(keys).await;
+    let result = match adding {
+        Adding::Always => client.add_batch(keys).await,
+        Adding::IfNew => client.query_and_add_batch(keys).await.map(|_| ()),
+    };
     (batch, result)
 }

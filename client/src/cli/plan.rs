@@ -17,9 +17,11 @@ use super::{
 pub(super) fn run(global: &Global, spec: &Spec) -> Result<(), Failure> {
     spec.check()?;
     let layouts = match (spec.layout, spec.kind) {
-        (None, KindArg::Plain) => Layout::ALL.to_vec(),
+        (None, KindArg::Plain) => Layout::OWN.to_vec(),
         (None, _) | (Some(LayoutArg::Blocked), _) => vec![Layout::Blocked],
         (Some(LayoutArg::Classic), _) => vec![Layout::Classic],
+        (Some(LayoutArg::Guava), _) => vec![Layout::Guava],
+        (Some(LayoutArg::GuavaMitz32), _) => vec![Layout::GuavaMitz32],
     };
     let plans = layouts
         .into_iter()
@@ -42,8 +44,9 @@ fn request(spec: &Spec, layout: Layout) -> Result<SpecRequest, ScalingError> {
         hash_count: spec.hash_count,
         layout,
         hash_function: match spec.hash_function {
-            HashFunctionArg::SipHash => HashFunction::SipHash13_128,
-            HashFunctionArg::Xxh3 => HashFunction::Xxh3_128,
+            None => layout.hash_function(),
+            Some(HashFunctionArg::SipHash) => HashFunction::SipHash13_128,
+            Some(HashFunctionArg::Xxh3) => HashFunction::Xxh3_128,
         },
         kind: match spec.kind {
             KindArg::Plain => Kind::Plain,

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use seenset_client::v1::{self, filter_service_server::FilterService};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::Fake;
 
@@ -136,6 +136,68 @@ impl FilterService for Fake {
         Ok(Response::new(v1::ResetFilterResponse {
             filter: Some(filter(name)),
         }))
+    }
+
+    async fn start_rebuild(
+        &self,
+        request: Request<v1::StartRebuildRequest>,
+    ) -> Result<Response<v1::StartRebuildResponse>, Status> {
+        let new_name = request.into_inner().new_name;
+        self.0.filters.lock().unwrap().insert(new_name.clone());
+        Ok(Response::new(v1::StartRebuildResponse {
+            filter: Some(filter(new_name)),
+        }))
+    }
+
+    async fn finish_rebuild(
+        &self,
+        request: Request<v1::FinishRebuildRequest>,
+    ) -> Result<Response<v1::FinishRebuildResponse>, Status> {
+        let v1::FinishRebuildRequest { name, new_name } = request.into_inner();
+        self.0.filters.lock().unwrap().remove(&new_name);
+        let mut seen = self.0.seen.lock().unwrap();
+        let old = std::mem::take(&mut *seen);
+        *seen = old
+            .into_iter()
+            .filter(|((filter, _), _)| *filter != name)
+            .map(|((filter, key), id)| match filter == new_name {
+                true => ((name.clone(), key), id),
+                false => ((filter, key), id),
+            })
+            .collect();
+        Ok(Response::new(v1::FinishRebuildResponse {
+            filter: Some(filter(name)),
+        }))
+    }
+
+    /// A filter of the name; what the file is does not matter.
+    async fn import_filter(
+        &self,
+        request: Request<Streaming<v1::ImportFilterRequest>>,
+    ) -> Result<Response<v1::ImportFilterResponse>, Status> {
+        let mut messages = request.into_inner();
+        let first = messages.message().await?.unwrap_or_default();
+        while messages.message().await?.is_some() {}
+        self.0.run(&[], || ()).await?;
+        Ok(Response::new(v1::ImportFilterResponse {
+            filter: Some(filter(first.name)),
+        }))
+    }
+
+    type ExportFilterStream = tokio_stream::Once<Result<v1::ExportFilterResponse, Status>>;
+
+    /// A file that is the name. That of `short` announces a byte more.
+    async fn export_filter(
+        &self,
+        request: Request<v1::ExportFilterRequest>,
+    ) -> Result<Response<Self::ExportFilterStream>, Status> {
+        let name = request.into_inner().name;
+        self.0.run(&[], || ()).await?;
+        let response = v1::ExportFilterResponse {
+            size_bytes: name.len() as u64 + u64::from(name == "short"),
+            data: name.into_bytes(),
+        };
+        Ok(Response::new(tokio_stream::once(Ok(response))))
     }
 
     async fn explain(

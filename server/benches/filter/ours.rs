@@ -83,7 +83,7 @@ impl Ours {
             .unwrap();
         let files = SnapshotFiles::default().with(&written);
         directory
-            .set_filter(&header.name, header.filter, &files, 0)
+            .set_filter(&header.name, header.filter, &files, 0, None)
             .unwrap();
         let engine = engine(directory);
         let runtime = tokio::runtime::Builder::new_current_thread()

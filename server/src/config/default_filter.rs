@@ -32,7 +32,7 @@ impl Config {
             bit_count: self.bit_count,
             hash_count: self.hash_count,
             layout: self.layout,
-            hash_function: self.hash_function,
+            hash_function: self.hash_function.unwrap_or(self.layout.hash_function()),
             key_profile: profile.transpose()?,
             kind: self.kind()?,
         })

@@ -227,7 +227,7 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
         ),
         (
             &["--layout", "square"],
-            "no layout named \"square\": use blocked or classic",
+            "no layout named \"square\": use blocked, classic, guava",
         ),
         (
             &["--hash-function", "md5"],
@@ -281,6 +281,14 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
         (
             &["--kind=scaling", "--bit-count=1024"],
             "bit_count and hash_count are those of each layer",
+        ),
+        (
+            &["--layout=redisbloom"],
+            "layout is redisbloom, which no new filter can have",
+        ),
+        (
+            &["--layout=guava", "--hash-function=xxh3-128"],
+            "a filter of the layout guava has murmur3-x64-128: leave hash_function out",
         ),
         (
             &["--kind=scaling", "--layout=classic"],

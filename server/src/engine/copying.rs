@@ -10,7 +10,7 @@ use crate::store::{FilterId, FilterName};
 
 /// That a name is for a filter which is being made. Until this is dropped no other gets it.
 #[derive(Debug)]
-struct Promise {
+pub(super) struct Promise {
     inner: Arc<Inner>,
     name: FilterName,
 }
@@ -67,7 +67,11 @@ impl Engine {
     }
 
     /// Keeps a name for a filter that is being made.
-    fn promise(&self, _naming: &Naming, name: FilterName) -> Result<Promise, EngineError> {
+    pub(super) fn promise(
+        &self,
+        _naming: &Naming,
+        name: FilterName,
+    ) -> Result<Promise, EngineError> {
         self.inner.check_free(&name)?;
         self.inner.promised.lock().insert(name.clone());
         let inner = self.inner.clone();

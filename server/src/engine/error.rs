@@ -6,7 +6,10 @@ use thiserror::Error;
 
 use super::budget::OverBudget;
 use crate::{
-    filter::spec::{FilterSpec, SpecError},
+    filter::{
+        exchange::ExchangeError,
+        spec::{FilterSpec, Layout, SpecError},
+    },
     store::{FilterName, NameError, StoreError},
 };
 
@@ -145,10 +148,78 @@ pub enum EngineError {
         /// Why not.
         reason: String,
     },
+    /// No filter can take the place of another as it was asked.
+    #[error("the filter \"{name}\" cannot be rebuilt so: {reason}")]
+    NotRebuildable {
+        /// The filter that was to be rebuilt.
+        name: FilterName,
+        /// Why not.
+        reason: String,
+    },
+    /// A filter that takes part in a rebuild, and so cannot be changed as a whole.
+    #[error(
+        "the filters \"{name}\" and \"{other}\" belong together, for one of them is rebuilt as the \
+         other: finish that, or delete the new one, first"
+    )]
+    Rebuilding {
+        /// The filter.
+        name: FilterName,
+        /// The one that it rebuilds, or is rebuilt as.
+        other: FilterName,
+    },
+    /// No rebuild is there to be finished.
+    #[error(
+        "the filter \"{name}\" is not being rebuilt as \"{new_name}\": start that first, or correct \
+         the names"
+    )]
+    NotRebuilding {
+        /// The filter.
+        name: FilterName,
+        /// The one that was to take its place.
+        new_name: FilterName,
+    },
+    /// Another filter has the name, or it has another heir, since room in the log was reserved for a
+    /// call. The call has changed nothing, and is made again by the engine.
+    #[error("the filter has just been replaced; try again")]
+    FilterReplaced,
     /// Two names of one filter, where there should be two filters.
     #[error("target: the filter \"{name}\" is the source as well: a merge takes two filters")]
     MergedWithItself {
         /// The name.
+        name: FilterName,
+    },
+    /// A file that is none of the program that it is said to be of, or not as long as was said.
+    #[error("the file cannot be imported: {0}")]
+    Import(#[from] ExchangeError),
+    /// A file that goes on behind its filter.
+    #[error(
+        "data goes on behind size_bytes, which is {file_bytes}: give the length of the whole file"
+    )]
+    LongImport {
+        /// What its length was said to be.
+        file_bytes: u64,
+    },
+    /// As many imports are under way as may be.
+    #[error(
+        "{} imports are under way, and no more may be at one time: try again when one has ended",
+        super::exchange::MAX_IMPORTS
+    )]
+    TooManyImports,
+    /// A filter that no other program has.
+    #[error(
+        "the filter \"{name}\" has the layout {layout}, and filters of the layouts guava and \
+         guava-mitz-32 can be exported: make one with that layout"
+    )]
+    NotExportable {
+        /// The filter's name.
+        name: FilterName,
+        /// Its layout.
+        layout: Layout,
+    },
+    /// A filter that is gone before all of it was handed out.
+    #[error("the filter \"{name}\" was deleted or reset while it was exported: begin again")]
+    ExportEnded {
+        /// The filter's name.
         name: FilterName,
     },
     /// A name that no filter can have.

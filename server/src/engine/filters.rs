@@ -67,8 +67,11 @@ impl Engine {
     pub async fn get_filter(&self, name: &str) -> Result<FilterStatus, EngineError> {
         let filter = self.filter_named(filter_name("name", name)?)?;
         let turn = filter.measuring_turn().await;
-        self.blocking(move |_| Ok(filter.measured_status(turn)))
-            .await
+        self.blocking(move |inner| {
+            let status = filter.measured_status(turn);
+            Ok(inner.with_rebuild(&filter, status))
+        })
+        .await
     }
 
     /// A page of filters in the order of their names, from behind the one that `token`
@@ -99,7 +102,7 @@ impl Engine {
                 .filter(|_| more)
                 .map(|last| last.name().to_string());
             Ok(Page {
-                filters: filters.iter().map(|filter| filter.status()).collect(),
+                filters: filters.iter().map(|filter| inner.status(filter)).collect(),
                 next,
             })
         })
@@ -139,6 +142,9 @@ impl Engine {
         let naming = self.naming().await;
         self.blocking(move |inner| {
             let deleted = filter.delete(&inner.directory, turn);
+            if let Err(StoreError::InDoubt(_)) = &deleted {
+                inner.doubt_rebuild(&filter);
+            }
             if let Ok(true) | Err(StoreError::InDoubt(_)) = deleted {
                 inner.registry.remove(&name);
             }
@@ -234,7 +240,7 @@ pub(super) fn given_name(field: &'static str, name: &str) -> Result<FilterName, 
     name.map_err(|source| EngineError::Name { field, source })
 }
 
-fn random_secret() -> Result<Secret, EngineError> {
+pub(super) fn random_secret() -> Result<Secret, EngineError> {
     let mut bytes = [0; Secret::BYTES];
     getrandom::fill(&mut bytes)
         .map_err(|error| EngineError::internal("the system gave no random bytes", error))?;

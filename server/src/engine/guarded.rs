@@ -2,7 +2,7 @@
 //!
 //! # One winner
 //!
-//! All bits of a key lie in one shard. Whether a key is new is found out, and its bits are
+//! All bits of a key lie in one shard (but where `guarded/array.rs` says otherwise). Whether a key is new is found out, and its bits are
 //! set, under the exclusive lock of that shard; so of all threads that add one key, the first to
 //! hold the lock finds bits unset, and every other finds them set.
 //!
@@ -20,17 +20,21 @@
 //!   greater than V. So "what changed since V" is the list of shards with a greater version.
 
 mod aging;
+mod array;
 mod batch;
 mod bit_by_bit;
 mod copy;
 mod counting;
+mod exchange;
 mod explain;
+mod following;
 mod growth;
 mod layered;
 mod measurement;
 mod names;
 mod numbered;
 mod partitions;
+mod records;
 mod reset;
 mod shards;
 mod snapshots;
@@ -58,25 +62,25 @@ pub use self::{
 };
 
 use self::{
-    aging::Aging, counting::Counting, growth::History, layered::Layered,
+    aging::Aging, array::Array, counting::Counting, growth::History, layered::Layered,
     measurement::LastMeasurement, names::Names, shards::Shards, snapshots::Turns,
 };
 use super::{
     Clock, EngineError,
     budget::{MemoryBudget, Reservation},
     counters::Counters,
-    journal::{FilterLog, Journal, Room},
+    journal::{FilterLog, Room},
     region::{self, Prefetcher},
-    requests::{Requests, Turn},
+    requests::Turn,
 };
 use crate::{
     filter::{
         hash::{KeyHash, KeyHasher, Secret},
         shape::Shape,
-        spec::{FilterSpec, Kind},
+        spec::{FilterSpec, HashFunction, Kind},
     },
     planted::Bug,
-    store::{FilterId, FilterName, RecordHead, RequestId},
+    store::{FilterId, FilterName},
 };
 
 /// A filter behind locks, and what is known of its last snapshot.
@@ -88,6 +92,8 @@ pub struct GuardedFilter {
     shape: Shape,
     secret: Secret,
     hasher: KeyHasher,
+    /// Of what nobody is to choose, whatever the hash of keys is: requests and canaries.
+    secret_hasher: KeyHasher,
     create_time: SystemTime,
     shards: Shards,
     /// The way to their lines.
@@ -99,6 +105,8 @@ pub struct GuardedFilter {
     aging: Option<Aging>,
     /// Of a filter in layers, which has no shards beside those.
     layered: Option<Layered>,
+    /// Of a filter of another program.
+    array: Option<Array>,
     /// That of the last call that changed anything. Each such call writes it: not in the line of
     /// what all read.
     version: CachePadded<AtomicU64>,
@@ -107,8 +115,10 @@ pub struct GuardedFilter {
     last_measurement: LastMeasurement,
     /// Shared with the one that it is in the place of, until that is gone.
     memory: Arc<Reservation>,
-    /// Whether an empty one may be in its place after a crash.
-    reset_in_doubt: AtomicBool,
+    /// Whether another one may be in its place after a crash.
+    place_in_doubt: AtomicBool,
+    /// The filter whose place this one was made to take.
+    rebuilds: Option<FilterId>,
     last_store: Mutex<Option<LastStore>>,
     turns: Turns,
     /// `None` if there is no log.
@@ -208,6 +218,8 @@ impl GuardedFilter {
             id,
             names: Mutex::new(Names::new(name)),
             hasher: KeyHasher::new(spec.hash_function, &secret),
+            secret_hasher: KeyHasher::new(secret_function(spec.hash_function), &secret),
+            array: Array::of(&spec, shape.shard_words()),
             spec,
             shape,
             secret,
@@ -223,27 +235,12 @@ impl GuardedFilter {
             history: Mutex::default(),
             last_measurement: LastMeasurement::default(),
             memory,
-            reset_in_doubt: AtomicBool::new(false),
+            place_in_doubt: AtomicBool::new(false),
+            rebuilds: None,
             last_store: Mutex::new(None),
             turns: Turns::default(),
             log: None,
         })
-    }
-
-    /// Has what is added from now on go to a log. To be called before anything is.
-    pub fn set_log(&mut self, journal: &Journal) {
-        let version = *self.version.get_mut();
-        self.log = Some(journal.filter(self.id, version));
-        if let Some(counting) = &mut self.counting {
-            counting.since = version;
-        }
-    }
-
-    /// The log, if an answer that rests on a version has to wait for it.
-    #[inline]
-    pub fn unsettled(&self, rests_on: u64) -> Option<FilterLog> {
-        let log = self.log.as_ref()?;
-        (!log.has_reached(rests_on)).then(|| log.clone())
     }
 
     /// Which filter it is.
@@ -254,35 +251,6 @@ impl GuardedFilter {
     /// What the filter is made for.
     pub fn spec(&self) -> &FilterSpec {
         &self.spec
-    }
-
-    /// Begins the turn of a request of this filter; nothing for an empty id. One that adds keys
-    /// and one that removes some are two, whatever their callers call them.
-    ///
-    /// # Errors
-    ///
-    /// As [`Requests::begin`], and [`EngineError::StorageFailed`] while no key may be changed.
-    #[inline]
-    pub fn begin<'a>(
-        &self,
-        requests: &'a Requests,
-        id: &str,
-        action: Action,
-    ) -> Result<Option<Turn<'a>>, EngineError> {
-        self.check_takes_keys()?;
-        // To add keys again changes nothing, but where they are counted.
-        let is_idempotent = action == Action::Add && !self.counts();
-        if id.is_empty() || is_idempotent {
-            return Ok(None);
-        }
-        // Under the filter's secret, like its keys: nobody can choose ids that meet.
-        let KeyHash { low, high } = self.hasher.hash(id.as_bytes());
-        let id = u128::from(low) | (u128::from(high) << 64);
-        let id = match action {
-            Action::Remove => !id,
-            Action::Add | Action::QueryAndAdd => id,
-        };
-        requests.begin(self.id, RequestId(id.to_le_bytes()))
     }
 
     /// Whether keys are brought into a canonical form before they are hashed.
@@ -349,12 +317,15 @@ impl GuardedFilter {
         action: Action,
         change: Change<'_>,
     ) -> Result<Answer<bool>, EngineError> {
-        Ok(match (&self.counting, &self.aging, &self.layered) {
-            (Some(counting), ..) => self.count(counting, hash, action, change),
-            (_, Some(aging), _) => self.stamp(aging, hash, action, change),
-            (.., Some(layered)) => return self.add_to_layer(layered, hash, change),
-            (None, None, None) => self.insert(hash, change),
-        })
+        Ok(
+            match (&self.counting, &self.aging, &self.layered, &self.array) {
+                (Some(counting), ..) => self.count(counting, hash, action, change),
+                (_, Some(aging), ..) => self.stamp(aging, hash, action, change),
+                (_, _, Some(layered), _) => return self.add_to_layer(layered, hash, change),
+                (.., Some(array)) => self.insert_in_array(array, hash, change),
+                (None, None, None, None) => self.insert(hash, change),
+            },
+        )
     }
 
     /// Takes a key out, and tells whether it was there.
@@ -374,8 +345,12 @@ impl GuardedFilter {
 
     #[inline]
     fn contains(&self, hash: KeyHash, max_age: Option<Duration>) -> Answer<bool> {
-        if let Some(layered) = &self.layered {
-            let version = self.is_in_layers(layered, hash);
+        if self.layered.is_some() || self.array.is_some() {
+            let version = match (&self.layered, &self.array) {
+                (Some(layered), _) => self.is_in_layers(layered, hash),
+                (None, Some(array)) => self.is_in_array(array, hash),
+                (None, None) => None,
+            };
             return Answer {
                 value: version.is_some(),
                 rests_on: version.unwrap_or_default(),
@@ -436,54 +411,6 @@ impl GuardedFilter {
         }
     }
 
-    /// Hands so many hashes over to the log, and to the memory of the request.
-    #[inline]
-    fn log_change(
-        &self,
-        room: Option<Room<'_>>,
-        turn: Option<&Turn<'_>>,
-        version: u64,
-        count: usize,
-        hashes: impl Iterator<Item = KeyHash> + Clone,
-    ) {
-        self.remember(turn, hashes.clone());
-        if let (Some(log), Some(mut room)) = (&self.log, room) {
-            let head = self.record_head(turn, version);
-            log.append(&mut room, &head, count, hashes);
-        }
-    }
-
-    /// Hands hashes over to the memory of the request, if there is one.
-    #[inline]
-    fn remember(&self, turn: Option<&Turn<'_>>, hashes: impl Iterator<Item = KeyHash>) {
-        if let Some(turn) = turn {
-            let segment = self.log.as_ref().map_or(0, FilterLog::segment);
-            turn.win(hashes.collect(), segment);
-        }
-    }
-
-    /// What is logged of a version, beside the hashes.
-    #[inline]
-    fn record_head(&self, turn: Option<&Turn<'_>>, version: u64) -> RecordHead {
-        let request = turn.map(Turn::id);
-        RecordHead {
-            request: request.filter(|_| !Bug::RequestNotLogged.is_planted()),
-            ..RecordHead::added(self.id, version)
-        }
-    }
-
-    /// Whether keys that were found where the latest change is of a version are in the log for
-    /// certain, although that cannot be written at present.
-    pub fn is_certain<'a>(&self, version: u64, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
-        // Where keys are removed, that one was added says nothing of how it is now.
-        if self.counts() {
-            return false;
-        }
-        let hashes = keys.into_iter().map(|key| self.hash(key));
-        let log = self.log.as_ref();
-        log.is_some_and(|log| log.is_certain(version, hashes))
-    }
-
     /// The version of a call that is about to change something. To be asked for once, under the
     /// lock of what it changes first: see the module's argument.
     #[inline]
@@ -492,11 +419,11 @@ impl GuardedFilter {
     }
 }
 
-impl Drop for GuardedFilter {
-    fn drop(&mut self) {
-        if let Some(log) = &self.log {
-            log.end();
-        }
+/// The hash of what nobody is to choose: that of the keys where it has a secret.
+fn secret_function(function: HashFunction) -> HashFunction {
+    match HashFunction::OWN.contains(&function) {
+        true => function,
+        false => HashFunction::default(),
     }
 }
 

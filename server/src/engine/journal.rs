@@ -183,23 +183,42 @@ impl Journal {
     ///
     /// As [`Self::reserve`].
     pub async fn repeat(&self, remembered: &Remembered) -> Result<(), EngineError> {
-        let Remembered {
-            filter,
-            request,
-            hashes,
-        } = remembered;
-        let lanes = &self.shared.lanes;
-        // Several calls may have won more than there is room for at once.
-        for hashes in hashes.chunks(lanes.hashes_of_a_record()) {
-            let mut room = self.reserve(hashes.len(), 1).await?;
-            let head = RecordHead {
-                request: Some(*request),
-                ..RecordHead::added(*filter, 0)
-            };
-            lanes.append(&mut room, &head, hashes.len(), hashes.iter().copied());
-            self.shared.wake();
+        for hashes in self.in_records(remembered) {
+            let room = self.reserve(hashes.len(), 1).await?;
+            self.append_won(room, remembered, hashes);
         }
         Ok(())
+    }
+
+    /// [`Self::repeat`] for whoever must not wait for room; `false` if there is too little.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn try_repeat(&self, remembered: &Remembered) -> Result<bool, EngineError> {
+        for hashes in self.in_records(remembered) {
+            match self.try_reserve(hashes.len(), 1)? {
+                Some(room) => self.append_won(room, remembered, hashes),
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Several calls may have won more than there is room for at once.
+    fn in_records<'a>(&self, remembered: &'a Remembered) -> std::slice::Chunks<'a, KeyHash> {
+        let most = self.shared.lanes.hashes_of_a_record();
+        remembered.hashes.chunks(most)
+    }
+
+    fn append_won(&self, mut room: Room<'_>, of: &Remembered, hashes: &[KeyHash]) {
+        let head = RecordHead {
+            request: Some(of.request),
+            ..RecordHead::added(of.filter, 0)
+        };
+        let lanes = &self.shared.lanes;
+        lanes.append(&mut room, &head, hashes.len(), hashes.iter().copied());
+        self.shared.wake();
     }
 
     /// Waits until all that has been handed over is on stable storage. Blocks.
@@ -209,6 +228,22 @@ impl Journal {
     /// What keeps the log from being written.
     pub fn flush(&self) -> Result<(), String> {
         self.shared.flush(None)
+    }
+
+    /// [`Self::reserve`] for two filters that a call changes. At once: or calls could hold what the
+    /// others wait for.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn reserve_for_both(
+        &self,
+        keys: usize,
+        versions: [usize; 2],
+    ) -> Result<[Room<'_>; 2], EngineError> {
+        let [first, second] = versions;
+        let room = self.reserve(2 * keys, first + second).await?;
+        Ok(room.split(self.shared.lanes.needed_bytes(keys, first)))
     }
 
     fn try_reserve(&self, keys: usize, versions: usize) -> Result<Option<Room<'_>>, EngineError> {

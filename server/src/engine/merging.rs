@@ -30,6 +30,8 @@ impl Engine {
             .check_mergeable(&source)?;
         let (filter, turn) = self.filter_in_turn(&target).await?;
         filter.check_mergeable(&source)?;
+        // What came to it would not come to the one that is to take its place.
+        self.inner.check_not_rebuilt(&filter)?;
         let inner = self.inner.clone();
         let merge = move || match filter.merge(&source, &inner.directory, &inner.gate, turn)? {
             true => Ok(filter.status()),

@@ -7,12 +7,14 @@
 
 mod aging;
 mod background;
+mod batches;
 mod budget;
 mod call;
 mod clock;
 mod copying;
 mod counters;
 mod error;
+mod exchange;
 mod filters;
 mod gate;
 mod guarded;
@@ -20,6 +22,7 @@ mod journal;
 mod limits;
 mod merging;
 mod one_key;
+mod rebuilding;
 mod recovery;
 mod region;
 mod registry;
@@ -36,16 +39,14 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use tokio::{
-    runtime::Handle,
-    sync::{Mutex, watch},
-};
+use tokio::sync::{Mutex, Semaphore, watch};
 
 pub use budget::OverBudget;
 pub use call::{Call, Keys};
 pub use clock::{Clock, Hand};
 pub use counters::Usage;
 pub use error::{EngineError, Full};
+pub use exchange::{Export, FileFormat, Import};
 pub use filters::{Creation, Page};
 pub use guarded::{
     Explanation, FilterStatus, Growth, LastStore, LayersStatus, Outlook, StoreReport,
@@ -74,8 +75,9 @@ use self::{
     copying::Promised,
     gate::Gate,
     guarded::{Action, Answer, Change, GuardedFilter},
-    journal::{Journal, Room},
-    registry::Registry,
+    journal::Journal,
+    rebuilding::Rooms,
+    registry::{Entry, Registry},
     requests::Requests,
     workers::Workers,
 };
@@ -106,6 +108,8 @@ struct Inner {
     /// See [`filters::Naming`].
     naming: Arc<Mutex<()>>,
     promised: Promised,
+    /// One for each import that may be under way.
+    imports: Arc<Semaphore>,
 }
 
 /// What an engine can be told.
@@ -127,13 +131,6 @@ impl Settings {
     /// The room that is kept for a segment where nothing else is said: many times what is
     /// written at once, and little beside a filter.
     pub const SEGMENT_BYTES: u64 = 64 << 20;
-}
-
-/// What the keys of a batch are for.
-#[derive(Debug, Clone, Copy)]
-enum Purpose {
-    Ask,
-    Change,
 }
 
 impl Engine {
@@ -161,6 +158,7 @@ impl Engine {
                 workers: Workers::new(),
                 naming: Arc::default(),
                 promised: Promised::default(),
+                imports: Semaphore::new(exchange::MAX_IMPORTS).into(),
             }),
         }
     }
@@ -228,150 +226,6 @@ impl Engine {
         self.inner.gate.close();
     }
 
-    /// Whether each of the keys has been seen.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::query`].
-    pub async fn query_batch(
-        &self,
-        call: impl Into<Call<'_>>,
-        keys: impl Keys,
-    ) -> Result<Vec<bool>, EngineError> {
-        let call = call.into();
-        let ask = |inner: &Inner, call: Call<'_>, keys: &_, _: Option<Room<'_>>| {
-            inner.ask(call, |filter| filter.query_batch(keys, call.max_age))
-        };
-        let (answer, keys) = self.batch(call, keys, Purpose::Ask, ask).await?;
-        if let Err(error) = answer.settled().await {
-            let keys = keys.iter().zip(&answer.value);
-            let seen = keys.filter(|(_, seen)| **seen).map(|(key, _)| key);
-            if !self.inner.is_certain(call.filter, answer.rests_on, seen) {
-                return Err(error);
-            }
-        }
-        Ok(answer.value)
-    }
-
-    /// Adds the keys: all of them or, if the engine is closed, none. Safe to repeat, with an id
-    /// or without; in a filter that counts with an id alone.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::add`].
-    pub async fn add_batch(
-        &self,
-        call: impl Into<Call<'_>>,
-        keys: impl Keys,
-    ) -> Result<(), EngineError> {
-        let change = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
-            inner.change(call, Action::Add, room, |filter, change| {
-                filter.add_batch(keys, change)
-            })
-        };
-        let (answer, _) = self
-            .batch(call.into(), keys, Purpose::Change, change)
-            .await?;
-        answer.settle().await
-    }
-
-    /// Takes the keys out that are there, of a filter that counts. Tells of each whether it was
-    /// taken out, or has been by a call of the same id.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::remove`].
-    pub async fn remove_batch(
-        &self,
-        call: impl Into<Call<'_>>,
-        keys: impl Keys,
-    ) -> Result<Vec<bool>, EngineError> {
-        let remove = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
-            inner.change(call, Action::Remove, room, |filter, change| {
-                filter.remove_batch(keys, change)
-            })
-        };
-        let (answer, _) = self
-            .batch(call.into(), keys, Purpose::Change, remove)
-            .await?;
-        answer.settle().await
-    }
-
-    /// Whether each of the keys had been seen before it was added; they are added as by
-    /// [`Self::add_batch`]. If a call of the same id has added a key, that does not count.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::query_and_add`].
-    pub async fn query_and_add_batch(
-        &self,
-        call: impl Into<Call<'_>>,
-        keys: impl Keys,
-    ) -> Result<Vec<bool>, EngineError> {
-        let answer = self.begin_query_and_add_batch(call, keys).await?;
-        answer.settle().await
-    }
-
-    /// [`Self::query_and_add_batch`] for callers that go on with the next batch while the answer
-    /// to this one waits for the log.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::query_and_add`].
-    pub async fn begin_query_and_add_batch(
-        &self,
-        call: impl Into<Call<'_>>,
-        keys: impl Keys,
-    ) -> Result<Unsettled<Vec<bool>>, EngineError> {
-        let change = |inner: &Inner, call: Call<'_>, keys: &_, room: Option<Room<'_>>| {
-            inner.change(call, Action::QueryAndAdd, room, |filter, change| {
-                filter.query_and_add_batch(keys, change)
-            })
-        };
-        let (answer, _) = self
-            .batch(call.into(), keys, Purpose::Change, change)
-            .await?;
-        Ok(answer)
-    }
-
-    /// Answers a batch at once or, if it is heavy, on a worker. A light one takes a share in
-    /// nothing that other cores count the owners of, or they would contend for the count.
-    async fn batch<K: Keys, T: Send + 'static>(
-        &self,
-        call: Call<'_>,
-        keys: K,
-        purpose: Purpose,
-        answer: fn(&Inner, Call<'_>, &K, Option<Room<'_>>) -> Result<T, EngineError>,
-    ) -> Result<(T, K), EngineError> {
-        let inner = &self.inner;
-        let weight = inner.limits.check_batch(&keys)?;
-        inner.limits.check_request_id(call.request_id)?;
-        let may_add = match purpose {
-            Purpose::Ask => None,
-            Purpose::Change => Some(weight.keys),
-        };
-        let has_profile = || inner.find(call.filter, GuardedFilter::has_profile);
-        if weight.is_light() && (weight.is_light_with_profile() || !has_profile()?) {
-            let room = inner.room(call.filter, may_add).await?;
-            return Ok((answer(inner, call, &keys, room)?, keys));
-        }
-        // Before it waits for a worker.
-        inner.find(call.filter, |_| ())?;
-        let (inner, runtime) = (inner.clone(), Handle::current());
-        let [filter, request_id] = [call.filter, call.request_id].map(str::to_owned);
-        let max_age = call.max_age;
-        let work = move || {
-            let room = runtime.block_on(inner.room(&filter, may_add))?;
-            let call = Call {
-                filter: &filter,
-                request_id: &request_id,
-                max_age,
-            };
-            Ok((answer(&inner, call, &keys, room)?, keys))
-        };
-        self.inner.workers.run(work).await
-    }
-
     fn filter_named(&self, name: FilterName) -> Result<Arc<GuardedFilter>, EngineError> {
         self.inner.check_recovered()?;
         self.inner
@@ -400,9 +254,14 @@ impl Inner {
         name: &str,
         look: impl FnOnce(&GuardedFilter) -> T,
     ) -> Result<T, EngineError> {
+        self.find_entry(name, |entry| look(&entry.filter))
+    }
+
+    /// Looks at what there is under a name in a request.
+    fn find_entry<T>(&self, name: &str, look: impl FnOnce(&Entry) -> T) -> Result<T, EngineError> {
         self.check_recovered()?;
         match self.registry.now().get(or_default(name)) {
-            Some(filter) => Ok(look(filter)),
+            Some(entry) => Ok(look(entry)),
             None => Err(EngineError::UnknownFilter {
                 name: filter_name("filter", name)?,
             }),
@@ -422,20 +281,27 @@ impl Inner {
     }
 
     /// Changes a filter of a name in a request, if the engine is open, in the turn of the call's
-    /// id.
+    /// id; and its heir by `follow`, if it has one.
     fn change<T>(
         &self,
-        call: Call<'_>,
-        action: Action,
-        room: Option<Room<'_>>,
+        (call, action): (Call<'_>, Action),
+        rooms: Rooms<'_>,
         change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
+        follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
     ) -> Result<Unsettled<T>, EngineError> {
         let _pass = self.gate.pass()?;
-        self.find(call.filter, |filter| {
+        self.find_entry(call.filter, |entry| {
+            let filter = &*entry.filter;
             filter.check_age(call.max_age)?;
+            if !rooms.fit(entry) {
+                return Err(EngineError::FilterReplaced);
+            }
+            if let Some(heir) = &entry.heir {
+                return self.change_both(entry, heir, (call, action), rooms, change, follow);
+            }
             let turn = filter.begin(&self.requests, call.request_id, action)?;
             let change_of_call = Change {
-                room,
+                room: rooms.own.map(|(_, room)| room),
                 turn,
                 max_age: call.max_age,
             };
@@ -444,17 +310,48 @@ impl Inner {
         })?
     }
 
-    /// Room in the log, if there is one, for a call that may change so many keys of a filter.
-    async fn room(&self, name: &str, keys: Option<usize>) -> Result<Option<Room<'_>>, EngineError> {
+    /// Makes a call that may change so many keys of a filter, with room in the log, if there is one.
+    async fn with_room<T>(
+        &self,
+        name: &str,
+        keys: Option<usize>,
+        mut call: impl FnMut(Rooms<'_>) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        loop {
+            let rooms = self.rooms(name, keys).await?;
+            match call(rooms) {
+                Err(EngineError::FilterReplaced) => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn rooms(&self, name: &str, keys: Option<usize>) -> Result<Rooms<'_>, EngineError> {
         // Before there is a log nothing may be changed that belongs there.
         self.check_recovered()?;
-        match (self.journal.get(), keys) {
-            (Some(journal), Some(keys)) => {
-                let versions = self.find(name, |filter| filter.versions_of_a_call(keys))?;
-                journal.reserve(keys, versions).await.map(Some)
+        let (Some(journal), Some(keys)) = (self.journal.get(), keys) else {
+            return Ok(Rooms::default());
+        };
+        let needs = |filter: &GuardedFilter| (filter.id(), filter.versions_of_a_call(keys));
+        let (own, heirs) = self.find_entry(name, |entry| {
+            let heir = entry.heir.as_ref();
+            (needs(&entry.filter), heir.map(|heir| needs(heir.filter())))
+        })?;
+        let (id, versions) = own;
+        Ok(match heirs {
+            None => Rooms {
+                own: Some((id, journal.reserve(keys, versions).await?)),
+                heirs: None,
+            },
+            Some((heirs_id, heirs)) => {
+                let both = journal.reserve_for_both(keys, [versions, heirs]);
+                let [own, heirs] = both.await?;
+                Rooms {
+                    own: Some((id, own)),
+                    heirs: Some((heirs_id, heirs)),
+                }
             }
-            _ => Ok(None),
-        }
+        })
     }
 
     /// Whether keys that a filter has answered for are in the log for certain, although that
@@ -485,6 +382,7 @@ fn unsettled<T>(filter: &GuardedFilter, answer: Answer<T>) -> Unsettled<T> {
         value,
         log: filter.unsettled(rests_on),
         rests_on,
+        heir: None,
     }
 }
 

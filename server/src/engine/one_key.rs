@@ -8,7 +8,8 @@
 use std::sync::Arc;
 
 use super::{
-    Call, Durability, Engine, EngineError, Inner, Unsettled, guarded::Action, journal::Room,
+    Action, Answer, Call, Change, Durability, Engine, EngineError, GuardedFilter, Inner, Unsettled,
+    rebuilding::Rooms,
 };
 
 /// An engine without a log, so that no answer waits for one.
@@ -47,8 +48,9 @@ impl Engine {
     pub async fn add(&self, call: impl Into<Call<'_>>, key: &str) -> Result<(), EngineError> {
         let (inner, call) = (&self.inner, call.into());
         inner.check(call, key)?;
-        let room = inner.room(call.filter, Some(1)).await?;
-        inner.begin_add(call, key, room)?.settle().await
+        let add = |rooms: Rooms<'_>| inner.begin_add(call, key, rooms);
+        let answer = inner.with_room(call.filter, Some(1), add).await?;
+        answer.settle().await
     }
 
     /// Whether a key had been seen before this call, which adds it. If a call of the same id has
@@ -64,8 +66,8 @@ impl Engine {
     ) -> Result<bool, EngineError> {
         let (inner, call) = (&self.inner, call.into());
         inner.check(call, key)?;
-        let room = inner.room(call.filter, Some(1)).await?;
-        let answer = inner.begin_query_and_add(call, key, room)?;
+        let add = |rooms: Rooms<'_>| inner.begin_query_and_add(call, key, rooms);
+        let answer = inner.with_room(call.filter, Some(1), add).await?;
         answer.settle().await
     }
 
@@ -78,8 +80,9 @@ impl Engine {
     pub async fn remove(&self, call: impl Into<Call<'_>>, key: &str) -> Result<bool, EngineError> {
         let (inner, call) = (&self.inner, call.into());
         inner.check(call, key)?;
-        let room = inner.room(call.filter, Some(1)).await?;
-        inner.begin_remove(call, key, room)?.settle().await
+        let remove = |rooms: Rooms<'_>| inner.begin_remove(call, key, rooms);
+        let answer = inner.with_room(call.filter, Some(1), remove).await?;
+        answer.settle().await
     }
 }
 
@@ -113,7 +116,7 @@ impl AtOnce {
     pub fn add(&self, call: Call<'_>, key: &str) -> Result<(), EngineError> {
         let Self(inner) = self;
         inner.check(call, key)?;
-        inner.begin_add(call, key, None)?;
+        inner.begin_add(call, key, Rooms::default())?;
         Ok(())
     }
 
@@ -125,7 +128,9 @@ impl AtOnce {
     pub fn query_and_add(&self, call: Call<'_>, key: &str) -> Result<bool, EngineError> {
         let Self(inner) = self;
         inner.check(call, key)?;
-        Ok(inner.begin_query_and_add(call, key, None)?.value)
+        Ok(inner
+            .begin_query_and_add(call, key, Rooms::default())?
+            .value)
     }
 
     /// [`Engine::remove`].
@@ -136,7 +141,7 @@ impl AtOnce {
     pub fn remove(&self, call: Call<'_>, key: &str) -> Result<bool, EngineError> {
         let Self(inner) = self;
         inner.check(call, key)?;
-        Ok(inner.begin_remove(call, key, None)?.value)
+        Ok(inner.begin_remove(call, key, Rooms::default())?.value)
     }
 }
 
@@ -145,6 +150,24 @@ impl Inner {
     fn check(&self, call: Call<'_>, key: &str) -> Result<(), EngineError> {
         self.limits.check_key(key.as_bytes())?;
         self.limits.check_request_id(call.request_id)
+    }
+
+    /// [`Self::change`] with one key.
+    fn change_key<T>(
+        &self,
+        call: Call<'_>,
+        action: Action,
+        rooms: Rooms<'_>,
+        key: &str,
+        change: impl FnOnce(&GuardedFilter, &[u8], Change<'_>) -> Result<Answer<T>, EngineError>,
+    ) -> Result<Unsettled<T>, EngineError> {
+        let key = key.as_bytes();
+        self.change(
+            (call, action),
+            rooms,
+            |filter, own| change(filter, key, own),
+            |heir, own| heir.follow_key(key, action, own),
+        )
     }
 
     fn begin_query(&self, call: Call<'_>, key: &str) -> Result<Unsettled<bool>, EngineError> {
@@ -157,11 +180,9 @@ impl Inner {
         &self,
         call: Call<'_>,
         key: &str,
-        room: Option<Room<'_>>,
+        rooms: Rooms<'_>,
     ) -> Result<Unsettled<()>, EngineError> {
-        self.change(call, Action::Add, room, |filter, change| {
-            filter.add(key.as_bytes(), change)
-        })
+        self.change_key(call, Action::Add, rooms, key, GuardedFilter::add)
     }
 
     /// Of a call that has been [checked](Self::check).
@@ -169,11 +190,15 @@ impl Inner {
         &self,
         call: Call<'_>,
         key: &str,
-        room: Option<Room<'_>>,
+        rooms: Rooms<'_>,
     ) -> Result<Unsettled<bool>, EngineError> {
-        self.change(call, Action::QueryAndAdd, room, |filter, change| {
-            filter.query_and_add(key.as_bytes(), change)
-        })
+        self.change_key(
+            call,
+            Action::QueryAndAdd,
+            rooms,
+            key,
+            GuardedFilter::query_and_add,
+        )
     }
 
     /// Of a call that has been [checked](Self::check).
@@ -181,10 +206,8 @@ impl Inner {
         &self,
         call: Call<'_>,
         key: &str,
-        room: Option<Room<'_>>,
+        rooms: Rooms<'_>,
     ) -> Result<Unsettled<bool>, EngineError> {
-        self.change(call, Action::Remove, room, |filter, change| {
-            filter.remove(key.as_bytes(), change)
-        })
+        self.change_key(call, Action::Remove, rooms, key, GuardedFilter::remove)
     }
 }

@@ -143,6 +143,7 @@ impl Inner {
             filter.sample(Instant::now());
             self.registry.insert(Arc::new(filter));
         }
+        self.go_on_with_rebuilds()?;
         Ok(recovered)
     }
 }

@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::guarded::GuardedFilter;
+use super::{guarded::GuardedFilter, rebuilding::Heir};
 use crate::store::FilterName;
 
-type Filters = BTreeMap<FilterName, Arc<GuardedFilter>>;
+type Filters = BTreeMap<FilterName, Entry>;
 
 /// The filters that calls can reach. Looking one up writes nothing that other threads read, or
 /// every call on every core would contend for it; making and removing filters copies the list.
@@ -16,13 +16,36 @@ pub struct Registry {
     filters: ArcSwap<Filters>,
 }
 
+/// What calls find under a name.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The filter.
+    pub filter: Arc<GuardedFilter>,
+    /// The one that is to take its place, while it is rebuilt.
+    pub heir: Option<Arc<Heir>>,
+}
+
 /// The filters as they are at one moment.
 pub struct View(Guard<Arc<Filters>>);
 
 impl View {
-    /// The filter of a name.
-    pub fn get(&self, name: &str) -> Option<&Arc<GuardedFilter>> {
+    /// What there is under a name.
+    pub fn get(&self, name: &str) -> Option<&Entry> {
         self.0.get(name)
+    }
+
+    /// The filter that is rebuilt as another one.
+    pub fn rebuilt_as(&self, heir: &GuardedFilter) -> Option<&Arc<GuardedFilter>> {
+        let mut entries = self.0.values();
+        let entry = entries.find(|entry| entry.is_rebuilt_as(heir))?;
+        Some(&entry.filter)
+    }
+}
+
+impl Entry {
+    fn is_rebuilt_as(&self, filter: &GuardedFilter) -> bool {
+        let heir = self.heir.as_ref();
+        heir.is_some_and(|heir| heir.filter().id() == filter.id())
     }
 }
 
@@ -34,7 +57,8 @@ impl Registry {
 
     /// The filter of a name.
     pub fn get(&self, name: &FilterName) -> Option<Arc<GuardedFilter>> {
-        self.now().get(name.as_str()).cloned()
+        let entry = |entry: &Entry| entry.filter.clone();
+        self.now().get(name.as_str()).map(entry)
     }
 
     /// Up to `count` filters in the order of their names, those after `after` alone.
@@ -43,7 +67,7 @@ impl Registry {
         let filters = self.filters.load();
         filters
             .range::<FilterName, _>((from, Bound::Unbounded))
-            .map(|(_, filter)| filter.clone())
+            .map(|(_, entry)| entry.filter.clone())
             .take(count)
             .collect()
     }
@@ -51,22 +75,45 @@ impl Registry {
     /// Makes a filter reachable, in the place of one of the same name.
     pub fn insert(&self, filter: Arc<GuardedFilter>) {
         self.change(|filters| {
-            filters.insert(filter.name(), filter.clone());
+            let (filter, heir) = (filter.clone(), None);
+            filters.insert(filter.name(), Entry { filter, heir });
         });
     }
 
-    /// Makes a filter unreachable. Its memory goes when the last call with it ends.
+    /// Makes a filter unreachable, and ends its part in a rebuild. Its memory goes when the last
+    /// call with it ends.
     pub fn remove(&self, name: &FilterName) {
         self.change(|filters| {
-            filters.remove(name);
+            let Some(removed) = filters.remove(name) else {
+                return;
+            };
+            for entry in filters.values_mut() {
+                if entry.is_rebuilt_as(&removed.filter) {
+                    entry.heir = None;
+                }
+            }
         });
     }
 
-    /// Makes a filter reachable under its name, and no longer under the one that it had.
+    /// Makes a filter reachable under its name, and no longer under the one that it had. One that
+    /// has the name is unreachable from then on.
     pub fn rename(&self, from: &FilterName, filter: &Arc<GuardedFilter>) {
         self.change(|filters| {
-            filters.remove(from);
-            filters.insert(filter.name(), filter.clone());
+            let heir = filters.remove(from).and_then(|entry| entry.heir);
+            let filter = filter.clone();
+            filters.insert(filter.name(), Entry { filter, heir });
+        });
+    }
+
+    /// Has what is added to the filter of a name come to its heir as well, which can be reached.
+    pub fn set_heir(&self, of: &FilterName, heir: &Arc<Heir>) {
+        self.change(|filters| {
+            let filter = heir.filter().clone();
+            let own = Entry { filter, heir: None };
+            filters.insert(own.filter.name(), own);
+            if let Some(entry) = filters.get_mut(of) {
+                entry.heir = Some(heir.clone());
+            }
         });
     }
 

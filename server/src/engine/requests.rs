@@ -215,6 +215,33 @@ impl Requests {
         self.count(&mut memory);
     }
 
+    /// What requests of a filter have won, and those of the same ids of another have not, as theirs.
+    pub fn missing(&self, from: FilterId, to: FilterId) -> Vec<Remembered> {
+        let mut missing = Vec::new();
+        for lane in &self.lanes {
+            let mut memory = lane.memory.lock();
+            memory.turn_to(self.generation());
+            let Memory { young, old, .. } = &*memory;
+            let of = |&((filter, _), _): &(&Name, &Request)| *filter == from;
+            for (&(_, request), Request { won, .. }) in young.iter().chain(old).filter(of) {
+                let name = (to, request);
+                let is_there = |hash| {
+                    let mut there = [young, old].into_iter().filter_map(|of| of.get(&name));
+                    there.any(|request| request.won.contains(hash))
+                };
+                let hashes: Vec<KeyHash> = won.iter().filter(|&hash| !is_there(hash)).collect();
+                if !hashes.is_empty() {
+                    missing.push(Remembered {
+                        filter: to,
+                        request,
+                        hashes,
+                    });
+                }
+            }
+        }
+        missing
+    }
+
     /// All whose newest record may be in a segment before one.
     pub fn before(&self, segment: u64) -> Vec<Remembered> {
         let mut before = Vec::new();

@@ -18,6 +18,7 @@ impl Engine {
         self.inner.check_recovered()?;
         let name = given_name("name", name)?;
         let (filter, turn) = self.filter_in_turn(&name).await?;
+        self.inner.check_not_rebuilding(&filter)?;
         let emptied = {
             let filter = filter.clone();
             self.blocking(move |inner| {

@@ -8,13 +8,15 @@ pub struct Unsettled<T> {
     pub(super) value: T,
     pub(super) log: Option<FilterLog>,
     pub(super) rests_on: u64,
+    /// The same of the filter that is to take the place of the one that was asked.
+    pub(super) heir: Option<Box<(FilterLog, u64)>>,
 }
 
 impl<T> Unsettled<T> {
     /// Whether the answer may be told.
     pub fn is_settled(&self) -> bool {
-        let log = self.log.as_ref();
-        log.is_none_or(|log| log.has_reached(self.rests_on))
+        self.waits_for()
+            .all(|(log, version)| log.has_reached(version))
     }
 
     /// Returns when the answer may be told: when what it rests on is as durable as it is to be.
@@ -23,13 +25,17 @@ impl<T> Unsettled<T> {
     ///
     /// [`EngineError::NotDurable`], and neither of those that say that nothing was changed.
     pub async fn settled(&self) -> Result<(), EngineError> {
-        match &self.log {
-            Some(log) => {
-                let reached = log.reached(self.rests_on).await;
-                reached.map_err(|error| EngineError::NotDurable(error.into()))
-            }
-            None => Ok(()),
+        for (log, version) in self.waits_for() {
+            let reached = log.reached(version).await;
+            reached.map_err(|error| EngineError::NotDurable(error.into()))?;
         }
+        Ok(())
+    }
+
+    fn waits_for(&self) -> impl Iterator<Item = (&FilterLog, u64)> {
+        let own = self.log.as_ref().map(|log| (log, self.rests_on));
+        let heirs = self.heir.as_deref().map(|(log, version)| (log, *version));
+        own.into_iter().chain(heirs)
     }
 
     /// Returns the answer when it may be told.

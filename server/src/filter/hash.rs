@@ -14,6 +14,7 @@ use siphasher::sip128::SipHasher13;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use self::lanes::Waiting;
+use crate::exchange::{guava, redisbloom};
 
 /// A hash function that a filter may be built on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -26,17 +27,32 @@ pub enum HashFunction {
     /// XXH3 with 128 bits of output and a seed: several times as fast, for keys that are
     /// trusted.
     Xxh3_128,
+    /// MurmurHash3 (x64) with 128 bits and without a secret: that of filters of
+    /// [Guava](crate::exchange::guava), and of no others.
+    Murmur3X64_128,
+    /// MurmurHash64A, twice, without a secret: that of filters of
+    /// [RedisBloom](crate::exchange::redisbloom), and of no others.
+    Murmur2_64A,
 }
 
 impl HashFunction {
+    /// Those of the layouts of our own.
+    pub const OWN: [Self; 2] = [Self::SipHash13_128, Self::Xxh3_128];
     /// Every hash function there is.
-    pub const ALL: [Self; 2] = [Self::SipHash13_128, Self::Xxh3_128];
+    pub const ALL: [Self; 4] = [
+        Self::SipHash13_128,
+        Self::Xxh3_128,
+        Self::Murmur3X64_128,
+        Self::Murmur2_64A,
+    ];
 
     /// The name that snapshots, flags and logs use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SipHash13_128 => "siphash-1-3-128",
             Self::Xxh3_128 => "xxh3-128",
+            Self::Murmur3X64_128 => "murmur3-x64-128",
+            Self::Murmur2_64A => "murmur2-64a",
         }
     }
 }
@@ -55,8 +71,8 @@ impl FromStr for HashFunction {
             .into_iter()
             .find(|function| function.name() == name)
             .ok_or_else(|| {
-                let known = Self::ALL.map(Self::name).join(" or ");
-                format!("there is no hash function named {name:?}: use {known}")
+                let known = Self::ALL.map(Self::name).join(", ");
+                format!("there is no hash function named {name:?}: use one of {known}")
             })
     }
 }
@@ -112,6 +128,8 @@ enum Inner {
     Xxh3_128 {
         seed: u64,
     },
+    Murmur3X64_128,
+    Murmur2_64A,
 }
 
 impl fmt::Debug for Inner {
@@ -120,6 +138,8 @@ impl fmt::Debug for Inner {
         f.write_str(match self {
             Self::SipHash13_128 { .. } => "SipHash13_128",
             Self::Xxh3_128 { .. } => "Xxh3_128",
+            Self::Murmur3X64_128 => "Murmur3X64_128",
+            Self::Murmur2_64A => "Murmur2_64A",
         })
     }
 }
@@ -135,6 +155,8 @@ impl KeyHasher {
                 secret: (first, second),
             },
             HashFunction::Xxh3_128 => Inner::Xxh3_128 { seed: first },
+            HashFunction::Murmur3X64_128 => Inner::Murmur3X64_128,
+            HashFunction::Murmur2_64A => Inner::Murmur2_64A,
         };
         Self { inner }
     }
@@ -157,6 +179,8 @@ impl KeyHasher {
                     high: (hash >> 64) as u64,
                 }
             }
+            Inner::Murmur3X64_128 => guava::hash(key),
+            Inner::Murmur2_64A => redisbloom::hash(key),
         }
     }
 }
@@ -287,7 +311,7 @@ mod tests {
 
     #[test]
     fn another_secret_is_another_hash() {
-        for function in HashFunction::ALL {
+        for function in HashFunction::OWN {
             assert_ne!(
                 hash(function, [1; 16], b"key"),
                 hash(function, [2; 16], b"key")

@@ -82,7 +82,7 @@ pub enum ScalingError {
     Capacity,
     /// The rate cannot be divided.
     #[error(
-        "false_positive_rate is {value:e}; for a filter that grows it must be {:e} to {}",
+        "false_positive_rate is {value:e}; for one of the kind scaling it must be {:e} to {}",
         RATES.start(),
         RATES.end()
     )]

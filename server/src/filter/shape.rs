@@ -3,7 +3,8 @@
 //! All bits of a key lie in one shard, so that one lock, the shard's, makes "was it there?
 //! now it is" one step. Shards are equal in size, at most 4 MiB: small enough to copy under
 //! a lock in well under a millisecond, large enough that a filter of hundreds of GiB has
-//! few enough of them to list.
+//! few enough of them to list. Filters of other programs are divided as well, but their keys have
+//! bits in several shards ([`Parts`](crate::exchange::Parts)).
 
 use fearless_simd::{Level, Simd, dispatch};
 
@@ -32,6 +33,8 @@ pub enum Form {
     Counting,
     /// A stamp in the place of each bit of [`Form::Blocked`].
     Aging,
+    /// Bits, those of a key anywhere in all shards: where, [`Parts`](crate::exchange::Parts) tells.
+    Array,
 }
 
 impl From<Layout> for Form {
@@ -39,6 +42,7 @@ impl From<Layout> for Form {
         match layout {
             Layout::Blocked => Self::Blocked,
             Layout::Classic => Self::Classic,
+            Layout::Guava | Layout::GuavaMitz32 | Layout::RedisBloom => Self::Array,
         }
     }
 }
@@ -53,27 +57,27 @@ impl Form {
         }
     }
 
-    /// Which bits a key may set.
-    pub fn layout(self) -> Layout {
+    /// Whether all bits of a key lie in one block.
+    pub(crate) fn has_blocks(self) -> bool {
         match self {
-            Self::Blocked | Self::Counting | Self::Aging => Layout::Blocked,
-            Self::Classic => Layout::Classic,
+            Self::Blocked | Self::Counting | Self::Aging => true,
+            Self::Classic | Self::Array => false,
         }
     }
 
     /// The bits of memory for each bit of the filter.
     pub(crate) fn cell_bits(self) -> u64 {
         match self {
-            Self::Blocked | Self::Classic => 1,
+            Self::Blocked | Self::Classic | Self::Array => 1,
             Self::Counting | Self::Aging => cells::CELL_BITS,
         }
     }
 
     /// The number of bits comes in multiples of this.
     pub(crate) fn unit(self) -> u64 {
-        match self.layout() {
-            Layout::Blocked => BLOCK_BITS,
-            Layout::Classic => 64,
+        match self.has_blocks() {
+            true => BLOCK_BITS,
+            false => 64,
         }
     }
 }
@@ -134,9 +138,9 @@ impl Shape {
         self.shard_count * self.shard_bits
     }
 
-    /// The layout of the bits.
-    pub fn layout(&self) -> Layout {
-        self.form.layout()
+    /// Whether all bits of a key lie in one block.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.form.has_blocks()
     }
 
     /// The number of bits that each key sets.
@@ -167,7 +171,7 @@ impl Shape {
     /// How many bits are set in the words of a shard.
     pub fn bits_set(&self, words: &[u64]) -> u64 {
         match self.form {
-            Form::Blocked | Form::Classic => {
+            Form::Blocked | Form::Classic | Form::Array => {
                 words.iter().map(|word| u64::from(word.count_ones())).sum()
             }
             Form::Counting | Form::Aging => cells::above_zero(words),
@@ -177,7 +181,7 @@ impl Shape {
     /// How many counters stand at their greatest value in the words of a shard.
     pub fn saturated(&self, words: &[u64]) -> u64 {
         match self.form {
-            Form::Blocked | Form::Classic | Form::Aging => 0,
+            Form::Blocked | Form::Classic | Form::Aging | Form::Array => 0,
             Form::Counting => cells::at_most(words),
         }
     }
@@ -291,7 +295,7 @@ impl Shape {
     ) -> Option<Change> {
         let block = match self.form {
             Form::Counting => as_cells_mut(words).get_mut(self.block(hash))?,
-            Form::Blocked | Form::Classic | Form::Aging => return None,
+            Form::Blocked | Form::Classic | Form::Aging | Form::Array => return None,
         };
         counting::take(simd, block, hash, self.hash_count, step)
     }
@@ -311,14 +315,15 @@ impl Shape {
                     visit(word);
                 }
             }
+            Form::Array => {}
         }
     }
 
     /// The indices of a key's bits in its shard, in their order; one that two of its values meet
     /// at stands there once.
     pub fn bits(&self, hash: KeyHash) -> Vec<u64> {
-        let mut bits: Vec<u64> = match self.layout() {
-            Layout::Blocked => {
+        let mut bits: Vec<u64> = match self.has_blocks() {
+            true => {
                 let block = blocked::bits(hash, self.hash_count);
                 let first = self.block(hash) as u64 * BLOCK_BITS;
                 let in_block = |bit: &u64| {
@@ -328,7 +333,7 @@ impl Shape {
                 let set = (0..BLOCK_BITS).filter(in_block);
                 set.map(|bit| first + bit).collect()
             }
-            Layout::Classic => classic::positions(hash, self.hash_count, self.shard_bits)
+            false => classic::positions(hash, self.hash_count, self.shard_bits)
                 .map(|(word, mask)| word as u64 * 64 + u64::from(mask.trailing_zeros()))
                 .collect(),
         };
@@ -341,7 +346,7 @@ impl Shape {
     /// are stamps, it must have one of some.
     pub fn is_set(&self, words: &[u64], bit: u64, stamps: Values) -> bool {
         match self.form {
-            Form::Blocked | Form::Classic => {
+            Form::Blocked | Form::Classic | Form::Array => {
                 let word = words.get((bit / 64) as usize);
                 word.is_some_and(|word| word >> (bit % 64) & 1 == 1)
             }
@@ -354,7 +359,7 @@ impl Shape {
 
     /// The index of the block in its shard that all bits of a key lie in, if there are blocks.
     pub fn block_of(&self, hash: KeyHash) -> Option<usize> {
-        (self.layout() == Layout::Blocked).then(|| self.block(hash))
+        self.has_blocks().then(|| self.block(hash))
     }
 
     /// The index of a key's block in its shard. What the choice of the shard leaves of the
@@ -380,6 +385,8 @@ impl Shape {
                 counting::contains(simd, &as_cells(words)[self.block(hash)], hash, count)
             }
             Form::Classic => classic::contains(words, hash, count, self.shard_bits),
+            // No shard alone tells.
+            Form::Array => false,
         }
     }
 
@@ -399,8 +406,8 @@ impl Shape {
                 let change = self.take_with(simd, words, hash, Step::AddNew);
                 change.map_or(0, |change| change.bits)
             }
-            // Nothing is added without a stamp.
-            Form::Aging => 0,
+            // Nothing is added without a stamp, nor to one shard alone.
+            Form::Aging | Form::Array => 0,
             Form::Classic => classic::insert(words, hash, count, self.shard_bits),
         }
     }

@@ -1,15 +1,18 @@
 //! What a filter is made for: the request, and the spec it resolves to.
 
 mod aging;
+mod exchange;
+mod layout;
 
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 use thiserror::Error;
 
-pub use self::aging::Aging;
+pub use self::{aging::Aging, layout::Layout};
 pub use crate::hash::HashFunction;
 use crate::{
     aging::MAX_SLICES,
+    exchange::redisbloom::Chain,
     profile::{KeyProfile, ProfileError},
     scaling::{Layers, OnFull, ScalingError},
     shape::{Form, Shape},
@@ -21,46 +24,6 @@ pub const MAX_HASH_COUNT: u32 = 64;
 /// The most bits that a filter may have: 128 TiB, past any machine, and far from where
 /// arithmetic on bits could overflow.
 pub const MAX_BIT_COUNT: u64 = 1 << 50;
-
-/// Which bits of a filter a key may set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Layout {
-    /// One cache line for each key: see [`crate::blocked`].
-    #[default]
-    Blocked,
-    /// Anywhere in a shard: see [`crate::classic`].
-    Classic,
-}
-
-impl Layout {
-    /// Every layout there is.
-    pub const ALL: [Self; 2] = [Self::Blocked, Self::Classic];
-
-    /// The name that flags and logs use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Blocked => "blocked",
-            Self::Classic => "classic",
-        }
-    }
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Layout {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|layout| layout.name() == name)
-            .ok_or_else(|| format!("there is no layout named {name:?}: use blocked or classic"))
-    }
-}
 
 /// What a filter can do besides to tell what it has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -212,6 +175,32 @@ pub enum SpecError {
         /// The layout asked for.
         layout: Layout,
     },
+    /// The layout has another hash.
+    #[error(
+        "hash_function is {function}, and a filter of the layout {layout} has {}: leave \
+         hash_function out",
+        layout.hash_function()
+    )]
+    HashFunctionOfLayout {
+        /// The hash function asked for.
+        function: HashFunction,
+        /// The layout asked for.
+        layout: Layout,
+    },
+    /// Only a dump has what makes such a filter.
+    #[error(
+        "layout is redisbloom, which no new filter can have: import a dump of RedisBloom, or make \
+         a filter of another layout"
+    )]
+    ImportedLayout,
+    /// No filter of the other program is so.
+    #[error("with the layout {layout}, {reason}")]
+    Exchange {
+        /// The layout asked for.
+        layout: Layout,
+        /// What is wrong, with the field, its value and the limit.
+        reason: String,
+    },
     /// No age, or one that is too short for its slices, or too long.
     #[error(
         "aging.max_age is {value:?}; it must be {least:?} (a second for each slice) to {most:?}: \
@@ -330,6 +319,9 @@ impl SpecRequest {
         if let Kind::Scaling(on_full) = self.kind {
             return self.resolve_layers(on_full);
         }
+        if let Some(strategy) = self.layout.strategy() {
+            return self.resolve_guava(strategy);
+        }
         let shape = match (self.bit_count, self.false_positive_rate) {
             (Some(bit_count), _) => {
                 let hash_count = self.hash_count.unwrap_or_else(|| {
@@ -357,6 +349,7 @@ impl SpecRequest {
             kind: self.kind,
             key_profile: self.key_profile.clone(),
             layers: None,
+            chain: None,
         })
     }
 
@@ -377,6 +370,7 @@ impl SpecRequest {
             kind: self.kind,
             key_profile: self.key_profile.clone(),
             layers: Some(layers.into()),
+            chain: None,
         })
     }
 
@@ -394,7 +388,13 @@ impl SpecRequest {
         {
             return Err(SpecError::HashCount { value });
         }
-        let (kind, layout) = (self.kind.name(), self.layout);
+        let (kind, layout, function) = (self.kind.name(), self.layout, self.hash_function);
+        if layout == Layout::RedisBloom {
+            return Err(SpecError::ImportedLayout);
+        }
+        if !layout.takes(function) {
+            return Err(SpecError::HashFunctionOfLayout { function, layout });
+        }
         if kind != KindName::Plain && layout != Layout::Blocked {
             return Err(SpecError::LayoutOfKind { kind, layout });
         }
@@ -451,6 +451,9 @@ pub struct FilterSpec {
     /// Of a filter of the kind scaling: all layers that it may come to have. Its size in bits and the
     /// number that each key sets are those of the first.
     pub layers: Option<Arc<Layers>>,
+    /// Of a filter of RedisBloom: all layers that it has. Its size in bits is that of all together,
+    /// and the number that each key sets that of the last, where new keys go.
+    pub chain: Option<Arc<Chain>>,
 }
 
 impl FilterSpec {
@@ -464,9 +467,10 @@ impl FilterSpec {
     /// is not compared, so that a request made again still means the same filter after an
     /// update that sizes filters differently.
     pub fn answers(&self, request: &SpecRequest) -> bool {
-        let rounded = request
-            .bit_count
-            .map(|bits| Shape::new(request.form(), bits, self.hash_count).bit_count());
+        let rounded = request.bit_count.map(|bits| match self.layout.strategy() {
+            None => Shape::new(request.form(), bits, self.hash_count).bit_count(),
+            Some(_) => bits.next_multiple_of(64),
+        });
         self.capacity == request.capacity
             && self.kind == request.kind
             && self.layout == request.layout

@@ -6,9 +6,9 @@ use seenset_proto::{batch, v1};
 use tonic::Status;
 
 use crate::engine::{
-    self, Aging, Call, Durability, Engine, Explanation, FilterSpec, FilterStatus, HashFunction,
-    KeyHash, KeyProfile, Kind, LayersStatus, Layout, Measurement, OnFull, OnFullName, Outlook,
-    SpecRequest, StoreReport,
+    self, Aging, Call, Durability, Engine, Explanation, FilterName, FilterSpec, FilterStatus,
+    HashFunction, KeyHash, KeyProfile, Kind, LayersStatus, Layout, Measurement, OnFull, OnFullName,
+    Outlook, SpecRequest, StoreReport,
 };
 
 impl engine::Keys for batch::Keys {
@@ -56,13 +56,14 @@ pub fn spec_request(spec: Option<v1::FilterSpec>) -> Result<SpecRequest, Status>
              bit_count",
         )
     })?;
+    let layout = layout(spec.layout)?;
     Ok(SpecRequest {
         capacity: spec.capacity,
         false_positive_rate: Some(spec.false_positive_rate).filter(|&rate| rate != 0.0),
         bit_count: Some(spec.bit_count).filter(|&bits| bits != 0),
         hash_count: Some(spec.hash_count).filter(|&count| count != 0),
-        layout: layout(spec.layout)?,
-        hash_function: hash_function(spec.hash_function)?,
+        layout,
+        hash_function: hash_function(spec.hash_function, layout)?,
         kind: match spec.kind {
             None => Kind::Plain,
             Some(v1::filter_spec::Kind::Counting(v1::Counting {})) => Kind::Counting,
@@ -85,19 +86,24 @@ fn layout(value: i32) -> Result<Layout, Status> {
         Ok(v1::Layout::Unspecified) => Ok(Layout::default()),
         Ok(v1::Layout::Blocked) => Ok(Layout::Blocked),
         Ok(v1::Layout::Classic) => Ok(Layout::Classic),
+        Ok(v1::Layout::Guava) => Ok(Layout::Guava),
+        Ok(v1::Layout::GuavaMitz32) => Ok(Layout::GuavaMitz32),
+        Ok(v1::Layout::Redisbloom) => Ok(Layout::RedisBloom),
         Err(_) => Err(unknown(
             "spec.layout",
             value,
-            "LAYOUT_BLOCKED or LAYOUT_CLASSIC",
+            "LAYOUT_BLOCKED, LAYOUT_CLASSIC, LAYOUT_GUAVA or LAYOUT_GUAVA_MITZ_32",
         )),
     }
 }
 
-fn hash_function(value: i32) -> Result<HashFunction, Status> {
+fn hash_function(value: i32, layout: Layout) -> Result<HashFunction, Status> {
     match v1::HashFunction::try_from(value) {
-        Ok(v1::HashFunction::Unspecified) => Ok(HashFunction::default()),
+        Ok(v1::HashFunction::Unspecified) => Ok(layout.hash_function()),
         Ok(v1::HashFunction::Siphash13128) => Ok(HashFunction::SipHash13_128),
         Ok(v1::HashFunction::Xxh3128) => Ok(HashFunction::Xxh3_128),
+        Ok(v1::HashFunction::Murmur3X64128) => Ok(HashFunction::Murmur3X64_128),
+        Ok(v1::HashFunction::Murmur264a) => Ok(HashFunction::Murmur2_64A),
         Err(_) => Err(unknown(
             "spec.hash_function",
             value,
@@ -167,7 +173,13 @@ pub fn filter(status: FilterStatus, engine: &Engine) -> v1::Filter {
         last_hour: status.last_hour.map(outlook),
         last_day: status.last_day.map(outlook),
         layers: status.layers.map(layers),
+        rebuilt_as: name(status.rebuilt_as),
+        rebuilds: name(status.rebuilds),
     }
+}
+
+fn name(name: Option<FilterName>) -> String {
+    name.map_or_else(String::new, |name| name.to_string())
 }
 
 fn layers(status: LayersStatus) -> v1::Layers {
@@ -204,10 +216,15 @@ fn spec(spec: &FilterSpec) -> v1::FilterSpec {
     let layout = match spec.layout {
         Layout::Blocked => v1::Layout::Blocked,
         Layout::Classic => v1::Layout::Classic,
+        Layout::Guava => v1::Layout::Guava,
+        Layout::GuavaMitz32 => v1::Layout::GuavaMitz32,
+        Layout::RedisBloom => v1::Layout::Redisbloom,
     };
     let hash_function = match spec.hash_function {
         HashFunction::SipHash13_128 => v1::HashFunction::Siphash13128,
         HashFunction::Xxh3_128 => v1::HashFunction::Xxh3128,
+        HashFunction::Murmur3X64_128 => v1::HashFunction::Murmur3X64128,
+        HashFunction::Murmur2_64A => v1::HashFunction::Murmur264a,
     };
     v1::FilterSpec {
         capacity: spec.capacity,
@@ -252,21 +269,20 @@ fn scaling(on_full: OnFull) -> v1::Scaling {
     }
 }
 
-/// What a filter makes of a key, as the contract shows it. A filter has no more than 2^25 shards,
-/// of no more bits each.
+/// What a filter makes of a key, as the contract shows it. A filter has no more than 2^25 shards.
 pub fn explanation(explanation: &Explanation) -> v1::ExplainResponse {
     let KeyHash { low, high } = explanation.hash;
     let canonical_key = String::from_utf8_lossy(&explanation.canonical_key);
     let bits = explanation.bits.iter();
     let bits = bits.map(|&(index, is_set)| v1::ExplainedBit {
-        index: Some(index as u32),
+        index: Some(index),
         is_set: Some(is_set),
     });
     v1::ExplainResponse {
         canonical_key: canonical_key.into_owned(),
         // Little-endian, as they are stored.
         hash: format!("{:016x}{:016x}", low.swap_bytes(), high.swap_bytes()),
-        shard: Some(explanation.shard as u32),
+        shard: explanation.shard.map(|shard| shard as u32),
         block: explanation.block.map(|block| block as u32),
         bits: bits.collect(),
         seen: Some(explanation.seen()),

@@ -1,26 +1,31 @@
 //! `FilterService`: what operators call.
 
+use futures_util::stream::BoxStream;
 use seenset_proto::v1::{
     CopyFilterRequest, CopyFilterResponse, CreateFilterRequest, CreateFilterResponse,
-    DeleteFilterRequest, DeleteFilterResponse, ExplainRequest, ExplainResponse, GetFilterRequest,
-    GetFilterResponse, ListFiltersRequest, ListFiltersResponse, MergeFiltersRequest,
-    MergeFiltersResponse, RenameFilterRequest, RenameFilterResponse, ResetFilterRequest,
-    ResetFilterResponse, filter_service_server::FilterService,
+    DeleteFilterRequest, DeleteFilterResponse, ExplainRequest, ExplainResponse,
+    ExportFilterRequest, ExportFilterResponse, FinishRebuildRequest, FinishRebuildResponse,
+    GetFilterRequest, GetFilterResponse, ImportFilterRequest, ImportFilterResponse,
+    ListFiltersRequest, ListFiltersResponse, MergeFiltersRequest, MergeFiltersResponse,
+    RenameFilterRequest, RenameFilterResponse, ResetFilterRequest, ResetFilterResponse,
+    StartRebuildRequest, StartRebuildResponse, filter_service_server::FilterService,
 };
-use tonic::{Request, Response, Status, async_trait};
+use tokio::sync::watch;
+use tonic::{Request, Response, Status, Streaming, async_trait};
 
-use super::{convert, status::status};
+use super::{Drain, convert, export, import, status::status};
 use crate::engine::{Creation, Engine};
 
 /// The service.
 #[derive(Debug)]
 pub struct Filters {
     engine: Engine,
+    drain: watch::Receiver<Drain>,
 }
 
 impl Filters {
-    pub fn new(engine: Engine) -> Self {
-        Self { engine }
+    pub fn new(engine: Engine, drain: watch::Receiver<Drain>) -> Self {
+        Self { engine, drain }
     }
 }
 
@@ -131,6 +136,60 @@ impl FilterService for Filters {
         tracing::info!(filter = %name, "filter reset");
         let filter = Some(convert::filter(filter, &self.engine));
         Ok(Response::new(ResetFilterResponse { filter }))
+    }
+
+    async fn start_rebuild(
+        &self,
+        request: Request<StartRebuildRequest>,
+    ) -> Result<Response<StartRebuildResponse>, Status> {
+        let StartRebuildRequest {
+            name,
+            new_name,
+            spec,
+        } = request.into_inner();
+        let spec = spec.map(|spec| convert::spec_request(Some(spec)));
+        let started = self
+            .engine
+            .start_rebuild(&name, &new_name, spec.transpose()?)
+            .await;
+        let filter = started.map_err(status)?;
+        tracing::info!(filter = %name, new = %new_name, "rebuild started");
+        let filter = Some(convert::filter(filter, &self.engine));
+        Ok(Response::new(StartRebuildResponse { filter }))
+    }
+
+    async fn finish_rebuild(
+        &self,
+        request: Request<FinishRebuildRequest>,
+    ) -> Result<Response<FinishRebuildResponse>, Status> {
+        let FinishRebuildRequest { name, new_name } = request.into_inner();
+        let finished = self.engine.finish_rebuild(&name, &new_name).await;
+        let filter = finished.map_err(status)?;
+        tracing::info!(filter = %name, new = %new_name, "rebuild finished");
+        let filter = Some(convert::filter(filter, &self.engine));
+        Ok(Response::new(FinishRebuildResponse { filter }))
+    }
+
+    async fn import_filter(
+        &self,
+        request: Request<Streaming<ImportFilterRequest>>,
+    ) -> Result<Response<ImportFilterResponse>, Status> {
+        let messages = request.into_inner();
+        let filter = import::run(&self.engine, messages, self.drain.clone()).await?;
+        tracing::info!(filter = %filter.name, "filter imported");
+        let filter = Some(convert::filter(filter, &self.engine));
+        Ok(Response::new(ImportFilterResponse { filter }))
+    }
+
+    type ExportFilterStream = BoxStream<'static, Result<ExportFilterResponse, Status>>;
+
+    async fn export_filter(
+        &self,
+        request: Request<ExportFilterRequest>,
+    ) -> Result<Response<Self::ExportFilterStream>, Status> {
+        let ExportFilterRequest { name } = request.into_inner();
+        let export = self.engine.export_filter(&name).await.map_err(status)?;
+        Ok(Response::new(export::pieces(export, self.drain.clone())))
     }
 
     async fn explain(

@@ -4,8 +4,10 @@ mod calls;
 mod convert;
 mod deadline;
 mod dedup;
+mod export;
 mod filters;
 mod health;
+mod import;
 mod malformed;
 mod messages;
 mod one_key;
@@ -63,7 +65,7 @@ pub async fn rpcs(engine: Engine, max_message_bytes: usize) -> Result<Rpcs, Refl
     // What grpcurl knew before its version 1.9 as well. None of these has large messages, so
     // none needs a part of the memory that those of `DedupService` share.
     let (reflection, old_reflection) = (reflection().build_v1()?, reflection().build_v1alpha()?);
-    let filters = FilterServiceServer::new(Filters::new(engine.clone()));
+    let filters = FilterServiceServer::new(Filters::new(engine.clone(), calls.drain_state()));
     let rest = Routes::new(filters.max_decoding_message_size(SMALL_MESSAGE_BYTES))
         .add_service(health_service.max_decoding_message_size(SMALL_MESSAGE_BYTES))
         .add_service(reflection.max_decoding_message_size(SMALL_MESSAGE_BYTES))

@@ -18,18 +18,28 @@ pub fn status(error: EngineError) -> Status {
         | EngineError::BatchLength { .. }
         | EngineError::MergedWithItself { .. }
         | EngineError::PageSize { .. }
+        | EngineError::Import(_)
+        | EngineError::LongImport { .. }
         | EngineError::MaxAge { .. } => (Code::InvalidArgument, None),
         EngineError::UnknownFilter { .. } => (Code::NotFound, None),
         EngineError::NotCounting { .. }
         | EngineError::NotAging { .. }
-        | EngineError::NotMergeable { .. } => (Code::FailedPrecondition, None),
+        | EngineError::NotMergeable { .. }
+        | EngineError::NotRebuildable { .. }
+        | EngineError::Rebuilding { .. }
+        | EngineError::NotRebuilding { .. }
+        | EngineError::NotExportable { .. } => (Code::FailedPrecondition, None),
+        EngineError::ExportEnded { .. } => (Code::Aborted, None),
         EngineError::FilterExists { .. } | EngineError::NameTaken { .. } => {
             (Code::AlreadyExists, None)
         }
         EngineError::OverBudget(_)
+        | EngineError::TooManyImports
         | EngineError::OutOfMemory { .. }
         | EngineError::FilterFull { .. } => (Code::ResourceExhausted, None),
-        EngineError::Recovering | EngineError::Stopping => (Code::Unavailable, None),
+        EngineError::Recovering | EngineError::Stopping | EngineError::FilterReplaced => {
+            (Code::Unavailable, None)
+        }
         EngineError::StorageFull(_) => (Code::ResourceExhausted, Some(STORAGE_FULL)),
         EngineError::StorageFailed(_) => (Code::Unavailable, Some(STORAGE_FAILED)),
         EngineError::NotDurable(_) => (Code::Unavailable, Some(NOT_DURABLE)),

@@ -14,6 +14,7 @@ use std::{
 
 use parking_lot::Mutex;
 
+pub use self::renamed::Renamed;
 use super::{
     Disk, FilterId, FilterName, FoundLog, LogReader, LogWriter, Segment, SnapshotFiles, StoreError,
     SystemDisk, Tail, log,
@@ -146,6 +147,11 @@ impl DataDirectory {
         self.manifest.lock().filters.get(name).cloned()
     }
 
+    /// The filter whose place another is to take, or has taken, if that is gone.
+    pub fn rebuilds(&self, name: &FilterName) -> Option<FilterId> {
+        self.filter(name)?.rebuilds
+    }
+
     /// A number that no filter and no file of this directory has, nor had or will have.
     pub fn new_number(&self) -> u64 {
         let mut manifest = self.manifest.lock();
@@ -155,8 +161,9 @@ impl DataDirectory {
     }
 
     /// Has a filter's snapshots be in these files, and what they do not hold in the log from a
-    /// segment on (0 if there is no log); makes the filter if it is new, and returns when that is
-    /// on stable storage. Files that are of no more use are removed, segments among them.
+    /// segment on (0 if there is no log); makes the filter if it is new, for the place of another if
+    /// one is given, and returns when that is on stable storage. Files that are of no more use are
+    /// removed, segments among them.
     ///
     /// # Errors
     ///
@@ -169,10 +176,12 @@ impl DataDirectory {
         id: FilterId,
         files: &SnapshotFiles,
         log_from: u64,
+        rebuilds: Option<FilterId>,
     ) -> Result<(), StoreError> {
         let mut stored = StoredFilter {
             id,
             log_from,
+            rebuilds,
             files: files.numbers().collect(),
         };
         self.change(|manifest| {
@@ -181,6 +190,9 @@ impl DataDirectory {
             let first = manifest.log_from().unwrap_or_default();
             if log_from > 0 {
                 stored.log_from = log_from.max(first);
+            }
+            if let Some(before) = manifest.filters.get(name).filter(|before| before.id == id) {
+                stored.rebuilds = before.rebuilds;
             }
             manifest.filters.insert(name.clone(), stored);
         })
@@ -309,17 +321,41 @@ impl DataDirectory {
     /// [`StoreError::Io`]; the filter is then still there. [`StoreError::InDoubt`]; it is gone, and
     /// may come back after a crash until the removal is [settled](Self::settle_removals).
     pub fn remove_filter(&self, name: &FilterName) -> Result<(), StoreError> {
-        let removed = self.change(|manifest| {
-            manifest.filters.remove(name);
-        });
+        let remove = |manifest: &mut Manifest| {
+            let removed = manifest.filters.remove(name).map(|removed| removed.id);
+            for stored in manifest.filters.values_mut() {
+                stored.rebuilds = stored.rebuilds.filter(|&id| removed != Some(id));
+            }
+        };
+        let removed = self.change(remove);
         if let Err(StoreError::InDoubt(_)) = &removed {
             // With it there would be two that may stand, and keys that are added to it be lost
             // with the other.
-            let mut manifest = self.manifest.lock();
-            manifest.filters.remove(name);
+            remove(&mut self.manifest.lock());
             self.removal_in_doubt.store(true, Ordering::Relaxed);
         }
         removed
+    }
+
+    /// Has no filter be one that is to take the place of another any more.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub fn end_rebuilds(&self) -> Result<(), StoreError> {
+        let are_there = {
+            let manifest = self.manifest.lock();
+            let mut filters = manifest.filters.values();
+            filters.any(|stored| stored.rebuilds.is_some())
+        };
+        if !are_there {
+            return Ok(());
+        }
+        self.change(|manifest| {
+            for stored in manifest.filters.values_mut() {
+                stored.rebuilds = None;
+            }
+        })
     }
 
     /// Sees to it that no filter comes back whose removal was left in doubt.
@@ -337,6 +373,14 @@ impl DataDirectory {
     /// Changes the manifest, and removes the files that it no longer names; or, if it cannot be
     /// changed, those that it was to name.
     fn change(&self, change: impl FnOnce(&mut Manifest)) -> Result<(), StoreError> {
+        let before = self.commit(change)?;
+        self.clear(&before);
+        Ok(())
+    }
+
+    /// Changes the manifest, and returns the one before, whose files are to be [cleared](Self::clear)
+    /// away.
+    fn commit(&self, change: impl FnOnce(&mut Manifest)) -> Result<Manifest, StoreError> {
         let mut manifest = self.manifest.lock();
         let mut changed = manifest.clone();
         change(&mut changed);
@@ -351,7 +395,12 @@ impl DataDirectory {
             return Err(error);
         }
         self.removal_in_doubt.store(false, Ordering::Relaxed);
-        let before = std::mem::replace(&mut *manifest, changed);
+        Ok(std::mem::replace(&mut *manifest, changed))
+    }
+
+    /// Removes the files that a manifest names and the present one does not.
+    fn clear(&self, before: &Manifest) {
+        let manifest = self.manifest.lock();
         if let (Some(first), Some(now)) = (before.log_from(), manifest.log_from()) {
             // Of those there are: between two numbers of a manifest there may be no end of others.
             let files = match first < now {
@@ -364,8 +413,7 @@ impl DataDirectory {
                 let _ = self.disk.remove(&log::segment_file(sequence));
             }
         }
-        self.remove_snapshots(&before, &manifest);
-        Ok(())
+        self.remove_snapshots(before, &manifest);
     }
 
     /// Removes the snapshots that one manifest names and another does not.

@@ -282,6 +282,7 @@ fn from_headers(
         let stored = StoredFilter {
             id,
             log_from: 0,
+            rebuilds: None,
             files: own.map(|(number, ..)| *number).collect(),
         };
         // In the place of one that has been deleted: the ids of those are less.
@@ -294,6 +295,7 @@ fn from_headers(
             StoredFilter {
                 id: FilterId(number),
                 log_from: 0,
+                rebuilds: None,
                 files: Vec::new(),
             }
         });

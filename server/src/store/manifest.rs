@@ -1,4 +1,4 @@
-//! The manifest: which files hold which filters, of format 1 (see `docs/format.md`).
+//! The manifest: which files hold which filters, of format 2 (see `docs/format.md`).
 //!
 //! A file of a filter is one because the manifest says so. It is replaced as a whole, so that
 //! it is always the old one or the new one; what it does not name may be removed.
@@ -19,7 +19,9 @@ use crate::planted::Bug;
 
 const MAGIC: [u8; 8] = *b"SEENMANI";
 /// The format that is written, and the newest that is read.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
+/// The first format in which a filter may be made to take the place of another.
+const FORMAT_WITH_REBUILDS: u32 = 2;
 
 /// All filters of a data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +71,9 @@ pub struct StoredFilter {
     /// The first segment of the log that may hold what the snapshots do not; 0 if there is no
     /// log.
     pub log_from: u64,
+    /// The filter whose place it is to take, and whose keys it gets until then. If there is none of
+    /// this id any more, it has taken that.
+    pub rebuilds: Option<FilterId>,
     /// The numbers of the files that its snapshots are in, from the oldest to the newest.
     pub files: Vec<u64>,
 }
@@ -104,6 +109,14 @@ struct Entry {
     id: [u8; 8],
     log_from: [u8; 8],
     files: [u8; 8],
+}
+
+/// What an entry has behind that, from [`FORMAT_WITH_REBUILDS`] on.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Rebuild {
+    /// 0 for no filter.
+    of: [u8; 8],
 }
 
 impl Manifest {
@@ -167,6 +180,7 @@ impl Manifest {
                     let stored = StoredFilter {
                         id: FilterId(manifest.next_number),
                         log_from: 0,
+                        rebuilds: None,
                         files: vec![0],
                     };
                     manifest.next_number += 1;
@@ -233,6 +247,8 @@ impl Manifest {
             entry.log_from = stored.log_from.to_le_bytes();
             entry.files = (stored.files.len() as u64).to_le_bytes();
             entries.extend_from_slice(bytemuck::bytes_of(&entry));
+            let of = stored.rebuilds.map_or(0, |FilterId(id)| id).to_le_bytes();
+            entries.extend_from_slice(bytemuck::bytes_of(&Rebuild { of }));
             entries.extend(stored.files.iter().flat_map(|file| file.to_le_bytes()));
         }
         let bytes = size_of::<Head>() + entries.len() + 8;
@@ -306,7 +322,7 @@ impl Manifest {
         }
         let (mut filters, mut numbers) = (BTreeMap::new(), BTreeSet::new());
         while !left.is_empty() {
-            let Some((name, stored)) = decode_entry(&mut left) else {
+            let Some((name, stored)) = decode_entry(&mut left, format) else {
                 let expected = "a filter's entry".to_owned();
                 return Err(damaged(
                     "entries",
@@ -323,10 +339,21 @@ impl Manifest {
                     return Err(damaged(&what, expected, number.to_string()));
                 }
             }
+            if let Some(FilterId(of)) = stored.rebuilds
+                && (of >= next_number || of == stored.id.0)
+            {
+                let what = format!("filter that {name} rebuilds");
+                let expected = format!("another, with an id below {next_number}");
+                return Err(damaged(&what, expected, of.to_string()));
+            }
             filters.insert(name, stored);
         }
         let known = [
-            ("format version", FORMAT as u64, format as u64),
+            (
+                "format version",
+                format.clamp(1, FORMAT).into(),
+                format.into(),
+            ),
             (
                 "length of the header",
                 size_of::<Head>() as u64,
@@ -356,9 +383,15 @@ impl Manifest {
     }
 }
 
-fn decode_entry(left: &mut &[u8]) -> Option<(FilterName, StoredFilter)> {
-    let (entry, rest) = left.split_at_checked(size_of::<Entry>())?;
+fn decode_entry(left: &mut &[u8], format: u32) -> Option<(FilterName, StoredFilter)> {
+    let (entry, mut rest) = left.split_at_checked(size_of::<Entry>())?;
     let entry: Entry = bytemuck::pod_read_unaligned(entry);
+    let mut rebuilds = 0;
+    if format >= FORMAT_WITH_REBUILDS {
+        let (rebuild, behind) = rest.split_at_checked(size_of::<Rebuild>())?;
+        let Rebuild { of } = bytemuck::pod_read_unaligned(rebuild);
+        (rebuilds, rest) = (u64::from_le_bytes(of), behind);
+    }
     let count = usize::try_from(u64::from_le_bytes(entry.files)).ok()?;
     let (files, rest) = rest.split_at_checked(count.checked_mul(8)?)?;
     let files = files.as_chunks().0.iter().copied().map(u64::from_le_bytes);
@@ -368,6 +401,7 @@ fn decode_entry(left: &mut &[u8]) -> Option<(FilterName, StoredFilter)> {
     let stored = StoredFilter {
         id: FilterId(u64::from_le_bytes(entry.id)),
         log_from: (log_from <= MAX_NUMBER).then_some(log_from)?,
+        rebuilds: (rebuilds > 0).then_some(FilterId(rebuilds)),
         files: files.collect(),
     };
     *left = rest;
@@ -382,11 +416,12 @@ mod tests {
         let stored = |id, files: &[u64]| StoredFilter {
             id: FilterId(id),
             log_from: id % 3,
+            rebuilds: (id == 3).then_some(FilterId(1)),
             files: files.to_vec(),
         };
         let filters = [
-            ("default".parse().unwrap(), stored(1, &[2])),
             ("..".parse().unwrap(), stored(3, &[4, 7, 9])),
+            ("default".parse().unwrap(), stored(1, &[2])),
             ("x".repeat(128).parse().unwrap(), stored(10, &[11])),
         ];
         Manifest {
@@ -445,6 +480,9 @@ mod tests {
             // Two of a number, and one that is to be given yet.
             (64 + 128, 4),
             (64 + 128, 12),
+            (64 + 160, 12),
+            // To rebuild itself, and what is to come yet.
+            (64 + 152, 3),
             (64 + 152, 12),
         ] {
             let mut bytes = manifest.encode();

@@ -28,7 +28,7 @@ mod snapshot;
 /// are counted on from those in the files, whatever they say.
 const MAX_NUMBER: u64 = 1 << 62;
 
-pub use directory::{DataDirectory, Oddities};
+pub use directory::{DataDirectory, Oddities, Renamed};
 #[cfg(test)]
 pub use disk::simulated;
 pub use disk::{Disk, DiskFile, SystemDisk};

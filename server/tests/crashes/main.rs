@@ -7,7 +7,7 @@
 //! test binary itself: [`a_client_of_the_crash_test`] is one when it is started by
 //! [`no_kill_makes_the_callers_disagree`], and nothing otherwise.
 //!
-//! `SEENSET_KILLS` is the number of kills, 20 if it is not set. `SEENSET_SEED` is the seed, one
+//! `SEENSET_KILLS` is the number of kills, of all kinds of filters together, 40 if it is not set. `SEENSET_SEED` is the seed, one
 //! of the clock if it is not set, and is printed: it decides what is asked for, what is repeated
 //! and how, and when the kills come. A history that breaks a rule is kept, and the message says
 //! where.
@@ -43,19 +43,22 @@ use workload::Chance;
 /// The callers' processes.
 const CLIENTS: u64 = 3;
 
-/// The flags of the server that are the same each time. The filter is so large and so exact that
-/// no false positive is to be expected: a history would show it as a violation.
-const FLAGS: [&str; 6] = [
-    "--store-interval",
-    "0",
-    "--capacity",
-    "20000000",
-    "--false-positive-rate",
-    "0.000001",
+/// The flags of the server that are the same each time.
+const FLAGS: [&str; 2] = ["--store-interval", "0"];
+
+/// Those that make a filter of each kind, and one whose keys have bits in several shards, so large and so exact that no false positive is to be
+/// expected: a history would show it as a violation. The one that grows begins with few keys.
+const KINDS: [&str; 5] = [
+    "--capacity=20000000 --false-positive-rate=0.000001",
+    "--capacity=5000000 --false-positive-rate=0.000001 --kind=counting",
+    "--capacity=5000000 --false-positive-rate=0.000001 --kind=aging --max-age=30days --refresh=true",
+    "--capacity=2000 --false-positive-rate=0.000000001 --kind=scaling",
+    "--capacity=5000000 --false-positive-rate=0.000001 --layout=guava",
 ];
 
+/// Of each kind of filter.
 fn kills() -> u64 {
-    setting("SEENSET_KILLS").unwrap_or(20)
+    setting("SEENSET_KILLS").unwrap_or(40) / KINDS.len() as u64
 }
 
 fn setting(name: &str) -> Option<u64> {
@@ -127,6 +130,13 @@ fn a_client_of_the_crash_test() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_kill_makes_the_callers_disagree() {
+    for kind in KINDS {
+        no_kill_of_a_server_with(kind).await;
+    }
+}
+
+async fn no_kill_of_a_server_with(kind: &str) {
+    let kind: Vec<&str> = kind.split(' ').collect();
     let dir = tempfile::tempdir().unwrap();
     let data_dir = dir.path().join("data");
     let histories: Vec<_> = (0..CLIENTS)
@@ -134,14 +144,17 @@ async fn no_kill_makes_the_callers_disagree() {
         .collect();
     let began = now();
     let seed = setting("SEENSET_SEED").unwrap_or(began);
-    print(&format!("{} kills, SEENSET_SEED={seed}", kills()));
+    print(&format!(
+        "{} kills of {kind:?}, SEENSET_SEED={seed}",
+        kills()
+    ));
     let mut clients: Vec<_> = (0..CLIENTS)
         .map(|number| Client::start(number, &histories[number as usize], seed, began))
         .collect();
     let mut chance = Chance::new(seed);
     for round in 0..kills() {
         let durability = ["interval", "always"][(round % 2) as usize];
-        let flags = [&FLAGS[..], &["--durability", durability]].concat();
+        let flags = [&FLAGS[..], &kind, &["--durability", durability]].concat();
         let mut program = Program::start(&data_dir, &flags);
         for client in &mut clients {
             client.tell(&program.address);
@@ -161,7 +174,7 @@ async fn no_kill_makes_the_callers_disagree() {
         let lines = BufReader::new(File::open(history).unwrap()).lines();
         checker.extend(lines.map(|line| line.unwrap().parse::<Call<u64>>().unwrap()));
     }
-    let program = Program::start(&data_dir, &FLAGS);
+    let program = Program::start(&data_dir, &[&FLAGS[..], &kind].concat());
     let keys = workload::keys_until(began, now());
     checker.extend(ask_for_all(&program, keys).await);
     match checker.finish() {

@@ -11,6 +11,7 @@ mod bad_input;
 #[path = "../common/mod.rs"]
 mod common;
 mod counting;
+mod exchange;
 mod filters;
 mod keys;
 mod lifecycle;

@@ -1,9 +1,9 @@
 //! What operators do with whole filters.
 
 use seenset_proto::v1::{
-    AddBatchRequest, CopyFilterRequest, CreateFilterRequest, DeleteFilterRequest, GetFilterRequest,
-    MergeFiltersRequest, QueryAndAddBatchRequest, QueryBatchRequest, RenameFilterRequest,
-    ResetFilterRequest,
+    AddBatchRequest, CopyFilterRequest, CreateFilterRequest, DeleteFilterRequest,
+    FinishRebuildRequest, GetFilterRequest, MergeFiltersRequest, QueryAndAddBatchRequest,
+    QueryBatchRequest, RenameFilterRequest, ResetFilterRequest, StartRebuildRequest,
 };
 use tonic::Code;
 
@@ -234,5 +234,57 @@ async fn filters_are_merged() {
         let seen = client.query_batch(query(name, &["a", "b", "c"])).await;
         assert_eq!(seen.unwrap().into_inner().seen, expected, "{name}");
     }
+    stop(server).await;
+}
+
+#[tokio::test]
+async fn a_filter_is_rebuilt() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(config(dir.path())).await;
+    let (mut admin, mut client) = (filters(&server).await, dedup(&server).await);
+    admin.create_filter(create("urls")).await.unwrap();
+    client.add_batch(add("urls", &["a"])).await.unwrap();
+    let start_as = |new: &str, capacity: Option<u64>| StartRebuildRequest {
+        name: key("urls"),
+        new_name: key(new),
+        spec: capacity.map(|capacity| spec(capacity, 1e-9)),
+    };
+    let finish = |new: &str| FinishRebuildRequest {
+        name: key("urls"),
+        new_name: key(new),
+    };
+    let started = admin.start_rebuild(start_as("new", Some(5000))).await;
+    let started = started.unwrap().into_inner().filter.unwrap();
+    assert_eq!((&*started.name, &*started.rebuilds), ("new", "urls"));
+    client.add_batch(add("urls", &["b"])).await.unwrap();
+    client.add_batch(add("new", &["c"])).await.unwrap();
+    let refused = admin.start_rebuild(start_as("newer", None)).await;
+    let words = ["\"urls\"", "\"new\"", "finish that"];
+    assert_refused("twice", refused, Code::FailedPrecondition, &words);
+    let refused = admin.finish_rebuild(finish("newer")).await;
+    let words = ["\"urls\"", "\"newer\"", "not being rebuilt"];
+    assert_refused("other", refused, Code::FailedPrecondition, &words);
+    let refused = admin.start_rebuild(start_as("", None)).await;
+    assert_refused("no name", refused, Code::InvalidArgument, &["new_name:"]);
+    let refused = admin.start_rebuild(start_as("newer", Some(0))).await;
+    assert_refused(
+        "no keys",
+        refused,
+        Code::InvalidArgument,
+        &["spec.capacity is 0"],
+    );
+    stop(server).await;
+
+    let server = start(config(dir.path())).await;
+    let (mut admin, mut client) = (filters(&server).await, dedup(&server).await);
+    client.add_batch(add("urls", &["d"])).await.unwrap();
+    let finished = admin.finish_rebuild(finish("new")).await.unwrap();
+    let finished = finished.into_inner().filter.unwrap();
+    assert_eq!((&*finished.name, &*finished.rebuilds), ("urls", ""));
+    assert_eq!(finished.spec.unwrap().capacity, 5000);
+    let seen = client
+        .query_batch(query("urls", &["a", "b", "c", "d"]))
+        .await;
+    assert_eq!(seen.unwrap().into_inner().seen, [false, true, true, true]);
     stop(server).await;
 }

@@ -347,7 +347,7 @@ async fn what_no_filter_can_do_is_refused_by_name() {
                 false_positive_rate: 0.6,
                 ..scale()
             },
-            "spec.false_positive_rate is 6e-1; for a filter that grows it must be 1e-12 to 0.5",
+            "spec.false_positive_rate is 6e-1; for one of the kind scaling it must be 1e-12 to 0.5",
         ),
     ] {
         let refused = create(&mut filters, "no", spec).await.unwrap_err();

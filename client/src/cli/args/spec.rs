@@ -24,15 +24,33 @@ pub(in crate::cli) struct Spec {
     /// The number of bits that each key sets (k), 1 to 64 [default: the best].
     #[arg(short = 'k', long, value_name = "K")]
     pub(in crate::cli) hash_count: Option<u32>,
-    /// Which bits a key may set [default: blocked; of `plan`: both].
+    /// Which bits a key may set [default: blocked; of `plan`: blocked and classic].
     #[arg(long, value_enum)]
     pub(in crate::cli) layout: Option<LayoutArg>,
-    /// What turns a key into bits.
-    #[arg(long, value_enum, default_value_t)]
-    pub(in crate::cli) hash_function: HashFunctionArg,
+    /// What turns a key into bits [default: siphash-1-3-128, or that of the layout].
+    #[arg(long, value_enum)]
+    pub(in crate::cli) hash_function: Option<HashFunctionArg>,
     /// What the filter can do besides.
     #[arg(long, value_enum, default_value_t)]
     pub(in crate::cli) kind: KindArg,
+    #[command(flatten)]
+    pub(in crate::cli) aging: AgingArgs,
+    #[command(flatten)]
+    pub(in crate::cli) scaling: ScalingArgs,
+}
+
+/// What is to be other than it is.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(in crate::cli) struct SpecChange {
+    /// The number of distinct keys for which the false-positive rate holds (n) [default: as it is].
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(in crate::cli) capacity: Option<u64>,
+    /// The share of keys never added that are reported as seen, at capacity (p) [default: as it is].
+    #[arg(short = 'p', long, value_name = "P")]
+    pub(in crate::cli) false_positive_rate: Option<f64>,
+    /// What the filter can do besides [default: as it is].
+    #[arg(long, value_enum)]
+    pub(in crate::cli) kind: Option<KindArg>,
     #[command(flatten)]
     pub(in crate::cli) aging: AgingArgs,
     #[command(flatten)]
@@ -147,13 +165,17 @@ pub(in crate::cli) enum LayoutArg {
     Blocked,
     /// Anywhere: the fewest bits for each key.
     Classic,
+    /// As Guava's BloomFilter: it can be exported to Java. Hashes keys without a secret.
+    Guava,
+    /// The same, for the first releases of Guava.
+    #[value(name = "guava-mitz-32")]
+    GuavaMitz32,
 }
 
 /// What turns a key into bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum HashFunctionArg {
     /// SipHash-1-3 with 128 bits: for keys that others choose.
-    #[default]
     #[value(name = "siphash-1-3-128")]
     SipHash,
     /// XXH3 with 128 bits: faster, for keys that are trusted.

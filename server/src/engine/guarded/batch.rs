@@ -12,6 +12,7 @@ use crossbeam_utils::CachePadded;
 use super::{
     Answer, Change, GuardedFilter,
     counting::Action,
+    layered::WhenFull,
     shards::{Shard, Stripe},
 };
 use crate::{
@@ -38,6 +39,12 @@ impl GuardedFilter {
             let value = self.are_in_layers(layered, self.places(keys), found);
             self.counters.count(value.len(), trues(&value));
             return Answer { value, rests_on };
+        }
+        if let Some(array) = &self.array {
+            let answer = self.are_in_array(array, &self.places(keys));
+            self.counters
+                .count(answer.value.len(), trues(&answer.value));
+            return answer;
         }
         let mut seen = vec![false; keys.iter().len()];
         self.visit(keys, |stripe, first_shard, keys| {
@@ -99,19 +106,28 @@ impl GuardedFilter {
         change: Change<'_>,
     ) -> Result<Answer<Vec<bool>>, EngineError> {
         let places = || self.places(keys);
-        Ok(match (&self.counting, &self.aging, &self.layered) {
-            (Some(counting), ..) => self.count_places(counting, places(), action, change),
-            (_, Some(aging), _) => self.stamp_places(aging, places(), action, change),
-            (.., Some(layered)) => return self.add_to_layers(layered, places(), change),
-            (None, None, None) => self.insert_batch(keys, change),
-        })
+        Ok(
+            match (&self.counting, &self.aging, &self.layered, &self.array) {
+                (Some(counting), ..) => self.count_places(counting, places(), action, change),
+                (_, Some(aging), ..) => self.stamp_places(aging, places(), action, change),
+                (_, _, Some(layered), _) => {
+                    return self.add_to_layers(layered, places(), change, WhenFull::Refuse);
+                }
+                (.., Some(array)) => self.insert_all_in_array(array, &places(), change),
+                (None, None, None, None) => self.insert_places(places(), change),
+            },
+        )
     }
 
     /// Adds the keys, and tells of each whether it had been seen before.
-    fn insert_batch(&self, keys: &impl Keys, change: Change<'_>) -> Answer<Vec<bool>> {
-        let mut seen = vec![true; keys.iter().len()];
+    pub(super) fn insert_places(
+        &self,
+        places: Vec<Place>,
+        change: Change<'_>,
+    ) -> Answer<Vec<bool>> {
+        let mut seen = vec![true; places.len()];
         let (mut own_version, mut new, mut rests_on) = (None, 0, 0);
-        let places = self.visit(keys, |stripe, first_shard, keys| {
+        let places = self.visit_places(places, |stripe, first_shard, keys| {
             let mut tell = |key, shard: &mut Shard, bits_added| {
                 if bits_added == 0 {
                     if !Bug::BatchSeenWithoutWaiting.is_planted() {
@@ -282,6 +298,10 @@ impl GuardedFilter {
         if let Some(layered) = &self.layered {
             return self.replay_in_layers(layered, version, hashes);
         }
+        if let Some(array) = &self.array {
+            self.replay_in_array(array, version, hashes);
+            return Ok(());
+        }
         self.visit_places(self.placed(hashes), |stripe, first_shard, keys| {
             self.shape.insert_each(
                 &mut stripe.write(),
@@ -299,6 +319,9 @@ impl GuardedFilter {
 
     #[inline]
     pub(super) fn fetch(&self, hash: KeyHash) {
+        if let Some(array) = &self.array {
+            return self.fetch_in_array(array, hash);
+        }
         match (&self.prefetcher, &self.layered) {
             (Some(prefetcher), _) => self.shape.visit_lines(hash, |word| {
                 prefetcher.fetch(self.shape.shard(hash), word);

@@ -16,7 +16,7 @@ impl GuardedFilter {
     /// A filter of the same spec and secret and with the same content, in memory of its own, which
     /// is counted against the budget before any is mapped. It holds every change that was made
     /// before this was called, and of those that are made meanwhile whatever has reached a shard
-    /// when that was copied: of each key all or nothing, for all its bits lie in one. All that
+    /// when that was copied: of each key all or nothing, if all its bits lie in one. All that
     /// it holds is on stable storage as far as there is a log, so it is never ahead of this one.
     ///
     /// Locks one shard (and its neighbours behind the same lock) at a time, for the copy alone and

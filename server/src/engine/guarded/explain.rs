@@ -8,13 +8,14 @@ use crate::filter::{cells::Values, hash::KeyHash};
 pub struct Explanation {
     /// What is hashed.
     pub canonical_key: Vec<u8>,
-    /// Its hash under the filter's secret.
+    /// Its hash, under the filter's secret if the hash function takes one.
     pub hash: KeyHash,
-    /// The shard that all bits of the key lie in.
-    pub shard: usize,
+    /// The shard that all bits of the key lie in, if they lie in one.
+    pub shard: Option<usize>,
     /// The block in the shard that they lie in, if the layout has blocks.
     pub block: Option<usize>,
-    /// The bits, each with its index in the shard and whether it is set.
+    /// The bits, each with its index in the shard, or in the filter if they may lie in several
+    /// shards, and whether it is set.
     pub bits: Vec<(u64, bool)>,
 }
 
@@ -38,6 +39,9 @@ impl GuardedFilter {
         if let Some(layered) = &self.layered {
             return self.explain_in_layers(layered, canonical_key, hash);
         }
+        if let Some(array) = &self.array {
+            return self.explain_in_array(array, canonical_key, hash);
+        }
         self.look_at_clock();
         let shard = self.shape.shard(hash);
         let bits = self.shape.bits(hash);
@@ -47,7 +51,7 @@ impl GuardedFilter {
         Explanation {
             canonical_key,
             hash,
-            shard,
+            shard: Some(shard),
             block: self.shape.block_of(hash),
             bits: bits.into_iter().map(|bit| (bit, is_set(bit))).collect(),
         }
@@ -72,7 +76,7 @@ impl GuardedFilter {
         Explanation {
             canonical_key,
             hash,
-            shard: number,
+            shard: Some(number),
             block: shape.block_of(hash),
             bits: bits.map(|bit| (bit, is_set(bit))).collect(),
         }

@@ -66,6 +66,15 @@ struct Told {
     rate: f64,
 }
 
+/// What is done with keys for which there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WhenFull {
+    /// None of the call's is added.
+    Refuse,
+    /// They are added, and the rate rises.
+    Add,
+}
+
 /// What came of adding keys.
 struct Outcome {
     answer: Answer<Vec<bool>>,
@@ -204,13 +213,18 @@ impl Layered {
 
 impl GuardedFilter {
     /// Adds a key, and tells whether it had been seen before.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::FilterFull`].
     pub(super) fn add_to_layer(
         &self,
         layered: &Layered,
         hash: KeyHash,
         change: Change<'_>,
     ) -> Result<Answer<bool>, EngineError> {
-        let answer = self.add_to_layers(layered, vec![self.place(0, hash)], change)?;
+        let places = vec![self.place(0, hash)];
+        let answer = self.add_to_layers(layered, places, change, WhenFull::Refuse)?;
         Ok(answer.map(|seen| seen.first() == Some(&true)))
     }
 
@@ -224,6 +238,7 @@ impl GuardedFilter {
         layered: &Layered,
         places: Vec<Place>,
         change: Change<'_>,
+        when_full: WhenFull,
     ) -> Result<Answer<Vec<bool>>, EngineError> {
         if !layered.refuses() {
             return Ok(self.insert_in_layers(layered, places, change).answer);
@@ -248,10 +263,10 @@ impl GuardedFilter {
         let mapped = layered.partitions.mapped();
         let made = layered.make_room(&needed);
         self.tell_of_growth(layered, mapped, made.err());
-        made.map_err(|why| {
+        if let (Err(why), WhenFull::Refuse) = (made, when_full) {
             let name = self.name();
-            EngineError::FilterFull { name, why }
-        })?;
+            return Err(EngineError::FilterFull { name, why });
+        }
         let Outcome { answer, .. } = self.insert_in_layers(layered, places, change);
         layered.note_left();
         Ok(answer)

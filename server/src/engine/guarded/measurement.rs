@@ -87,12 +87,17 @@ impl GuardedFilter {
             let numbers = first..canaries.min(first + AT_ONCE);
             let keys: Vec<Canary> = numbers.map(Canary::new).collect();
             let mut places = Vec::with_capacity(keys.len());
-            self.hasher
+            self.secret_hasher
                 .hash_each(keys.iter().map(AsRef::as_ref), |key, hash| {
                     places.push(self.place(key, hash));
                 });
             if let Some(layered) = &self.layered {
                 let there = self.are_in_layers(layered, places, |_| {});
+                seen += there.iter().filter(|&&there| there).count() as u64;
+                continue;
+            }
+            if let Some(array) = &self.array {
+                let there = self.are_in_array(array, &places).value;
                 seen += there.iter().filter(|&&there| there).count() as u64;
                 continue;
             }

@@ -3,13 +3,15 @@
 //! Calls, the log and the requests that are remembered know a filter by its id. So a call that has
 //! found it under its old name goes on, and so does what was written of it.
 
+use std::sync::atomic::Ordering;
+
 use super::{
     GuardedFilter,
     snapshots::{Presence, Turn},
 };
 use crate::{
     engine::gate::Gate,
-    store::{DataDirectory, FilterName, ShardState, StoreError},
+    store::{DataDirectory, FilterName, Renamed, ShardState, StoreError},
 };
 
 /// The name that a filter has, and the one that it had before.
@@ -36,6 +38,11 @@ impl GuardedFilter {
         self.names.lock().before.as_ref() == Some(name)
     }
 
+    /// Whether nothing is known of a name before the one that it has.
+    pub fn had_no_name(&self) -> bool {
+        self.names.lock().before.is_none()
+    }
+
     /// Notes the name that a restored filter had before.
     pub(super) fn set_name_before(&mut self, before: Option<FilterName>) {
         self.names.get_mut().before = before;
@@ -59,32 +66,96 @@ impl GuardedFilter {
         mut turn: Turn,
         put: impl FnOnce(),
     ) -> Result<bool, StoreError> {
-        let Presence::Present { files, last } = &mut *turn.presence else {
+        if !self.prepare_rename(directory, gate, &mut turn)? {
+            return Ok(false);
+        }
+        let renamed = self.rename_stored(new_name, directory, &mut turn)?;
+        let Some(renamed) = renamed else {
             return Ok(false);
         };
-        let mut stored = *self.last_store.lock();
-        // Files of format 1 are known by their names alone.
-        if stored.is_none() || files.has_format1() {
-            self.write(directory, files, self.begin_snapshot(gate), None, None)?;
-            stored = *self.last_store.lock();
-        }
-        let Some(stored) = stored else {
+        put();
+        directory.clear_up_renamed(renamed);
+        Ok(true)
+    }
+
+    /// Sees to it that there are snapshots that the filter can be renamed with; `false` if it has
+    /// been deleted. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub fn prepare_rename(
+        &self,
+        directory: &DataDirectory,
+        gate: &Gate,
+        turn: &mut Turn,
+    ) -> Result<bool, StoreError> {
+        let Presence::Present { files, .. } = &mut *turn.presence else {
             return Ok(false);
+        };
+        // Files of format 1 are known by their names alone.
+        let stored = (*self.last_store.lock()).filter(|_| !files.has_format1());
+        if stored.is_none() || self.is_unlogged() {
+            let begin = self.begin_snapshot(gate);
+            self.write(directory, &mut *files, begin, stored, None)?;
+        }
+        Ok(true)
+    }
+
+    /// Whether there is something that is neither in a snapshot nor in a log.
+    fn is_unlogged(&self) -> bool {
+        self.log.is_none() && self.has_changed()
+    }
+
+    /// Stores, while no call changes the filter, what is in no log.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub(super) fn store_unlogged(
+        &self,
+        directory: &DataDirectory,
+        turn: &mut Turn,
+    ) -> Result<(), StoreError> {
+        let stored = *self.last_store.lock();
+        match &mut *turn.presence {
+            Presence::Present { files, .. } if self.is_unlogged() => {
+                let begin = (self.version.load(Ordering::Acquire), 0);
+                self.write(directory, files, begin, stored, None)?;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// [`Self::rename`] of a filter whose snapshots it can be renamed with, but for what is left to
+    /// do with the files; `None` if it has been deleted. One that has the name loses its place.
+    pub(super) fn rename_stored(
+        &self,
+        new_name: &FilterName,
+        directory: &DataDirectory,
+        turn: &mut Turn,
+    ) -> Result<Option<Renamed>, StoreError> {
+        let Presence::Present { files, last } = &mut *turn.presence else {
+            return Ok(None);
+        };
+        let stored = *self.last_store.lock();
+        let Some(stored) = stored else {
+            return Ok(None);
         };
         let name = self.name();
         let header = self.header(directory.new_number(), new_name.clone(), stored);
         let written = directory.write_snapshot(&header, &[], |_, _| ShardState::default())?;
         let renamed = files.with(&written);
-        directory.rename_filter(&name, new_name, &renamed)?;
+        let left = directory.rename_filter(&name, new_name, &renamed)?;
         *files = renamed;
-        self.settle_reset();
+        self.settle_place();
         // It has the old name.
         *last = None;
         *self.names.lock() = Names {
             now: new_name.clone(),
             before: Some(name),
         };
-        put();
-        Ok(true)
+        Ok(Some(left))
     }
 }

@@ -58,7 +58,7 @@ impl GuardedFilter {
         }
         let stored = empty.store(directory, gate, its_turn);
         if let Err(StoreError::InDoubt(_)) = &stored {
-            self.reset_in_doubt.store(true, Ordering::Release);
+            self.doubt_place();
         }
         stored?;
         put();
@@ -66,26 +66,31 @@ impl GuardedFilter {
         Ok(true)
     }
 
-    /// Whether an empty filter may be in the place of this one after a crash.
-    pub(super) fn is_reset_in_doubt(&self) -> bool {
-        self.reset_in_doubt.load(Ordering::Acquire)
+    /// Notes that another filter may be in the place of this one after a crash, or about to be.
+    pub fn doubt_place(&self) {
+        self.place_in_doubt.store(true, Ordering::Release);
+    }
+
+    /// Whether another filter may be in the place of this one after a crash.
+    pub(super) fn is_place_in_doubt(&self) -> bool {
+        self.place_in_doubt.load(Ordering::Acquire)
     }
 
     /// Notes that this one has its place for certain.
-    pub(super) fn settle_reset(&self) {
-        self.reset_in_doubt.store(false, Ordering::Release);
+    pub(super) fn settle_place(&self) {
+        self.place_in_doubt.store(false, Ordering::Release);
     }
 
     /// Lets calls through that change keys. Those of a filter that may be another after a crash
     /// would be lost with it.
     #[inline]
     pub(super) fn check_takes_keys(&self) -> Result<(), EngineError> {
-        if !self.is_reset_in_doubt() {
+        if !self.is_place_in_doubt() {
             return Ok(());
         }
         let reason = format!(
-            "whether the filter {} has been reset is not known: it takes no keys until it is \
-             stored, or reset for certain",
+            "whether the filter {} has been reset, or another has taken its place, is not known: \
+             it takes no keys until it is stored, or that is done for certain",
             self.name()
         );
         Err(EngineError::StorageFailed(reason.into()))

@@ -173,7 +173,7 @@ impl GuardedFilter {
     /// Whether there is anything that the last snapshot does not hold, or it is in doubt.
     pub fn has_changed(&self) -> bool {
         let stored = self.last_store.lock().map(|last| last.version);
-        stored != Some(self.version.load(Ordering::Acquire)) || self.is_reset_in_doubt()
+        stored != Some(self.version.load(Ordering::Acquire)) || self.is_place_in_doubt()
     }
 
     /// Whether the last snapshot holds all changes of a version.
@@ -224,7 +224,7 @@ impl GuardedFilter {
         let stored = *self.last_store.lock();
         let (version, log_from) = self.begin_snapshot(gate);
         let written_bytes = match stored {
-            Some(stored) if stored.version == version && !self.is_reset_in_doubt() => 0,
+            Some(stored) if stored.version == version && !self.is_place_in_doubt() => 0,
             _ => self.write(directory, files, (version, log_from), stored, None)?,
         };
         let report = StoreReport {
@@ -336,9 +336,9 @@ impl GuardedFilter {
         let logged = logged.and_then(|()| addition.map_or(Ok(()), |addition| addition.flush()));
         logged.map_err(|error| directory.give_up_snapshot(&header, error))?;
         let changed = files.with(&written);
-        directory.set_filter(&header.name, self.id, &changed, log_from)?;
+        directory.set_filter(&header.name, self.id, &changed, log_from, self.rebuilds)?;
         *files = changed;
-        self.settle_reset();
+        self.settle_place();
         *self.last_store.lock() = Some(LastStore { version, time });
         Ok(written.bytes)
     }

@@ -45,6 +45,10 @@ pub struct FilterStatus {
     pub last_day: Option<Outlook>,
     /// Of a filter in layers.
     pub layers: Option<LayersStatus>,
+    /// The filter that is to take its place.
+    pub rebuilt_as: Option<FilterName>,
+    /// The filter whose place it is to take.
+    pub rebuilds: Option<FilterName>,
     /// Advances with each call that changed the filter.
     pub version: u64,
     /// When it was made.
@@ -135,6 +139,8 @@ impl GuardedFilter {
             last_hour,
             last_day,
             layers: self.layers_status(),
+            rebuilt_as: None,
+            rebuilds: None,
             version: self.version.load(Ordering::Acquire),
             create_time: self.create_time,
             last_store,
@@ -180,6 +186,15 @@ impl GuardedFilter {
                 stripe.read().iter().for_each(&mut count);
             }
             let fill_ratio = bits_set as f64 / self.spec.bit_count as f64;
+            if let Some(array) = &self.array {
+                let bits = self.bits_of_parts(array, bits_set);
+                return Content {
+                    keys_added,
+                    fill_ratio,
+                    rate: array.parts().false_positive_rate_at_fill(&bits),
+                    estimated_keys: array.parts().keys_at_fill(&bits),
+                };
+            }
             return Content {
                 keys_added,
                 fill_ratio,

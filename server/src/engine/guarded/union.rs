@@ -119,7 +119,12 @@ impl GuardedFilter {
             ("hash_function", own.hash_function != other.hash_function),
             ("kind", own.kind != other.kind),
             ("key_profile", own.key_profile != other.key_profile),
-            ("secret", self.secret != source.secret),
+            ("layers", own.chain != other.chain),
+            // Keys of other programs' filters are hashed without one.
+            (
+                "secret",
+                self.array.is_none() && self.secret != source.secret,
+            ),
         ];
         let names = differences.iter().filter(|(_, differs)| *differs);
         let names: Vec<&str> = names.map(|(name, _)| *name).collect();
@@ -218,6 +223,9 @@ impl GuardedFilter {
             state.version = state.version.max(addition.version);
             drop(shard);
             thread::yield_now();
+        }
+        if let Some(array) = &self.array {
+            array.recount();
         }
         Ok(())
     }

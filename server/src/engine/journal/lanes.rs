@@ -78,6 +78,16 @@ pub struct Room<'a> {
     bytes: u64,
 }
 
+impl<'a> Room<'a> {
+    /// Room for two calls: of so many bytes for the first, and what is left for the second.
+    pub fn split(mut self, bytes: u64) -> [Room<'a>; 2] {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        let (lanes, lane) = (self.lanes, self.lane);
+        [Room { lanes, lane, bytes }, self]
+    }
+}
+
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.lanes.lane(self.lane).lock().room_bytes += self.bytes;
@@ -136,12 +146,18 @@ impl Lanes {
 
     /// Reserves room for up to so many hashes in so many records; `None` if there is not as much.
     pub fn reserve(&self, hashes: usize, records: usize) -> Option<Room<'_>> {
-        let more = records.saturating_sub(1) as u64;
-        let bytes = self.bytes_for(hashes) + more * Batch::bytes_for(0);
+        let bytes = self.needed_bytes(hashes, records);
         self.reserve_bytes(bytes).or_else(|| {
             self.collect();
             self.reserve_bytes(bytes)
         })
+    }
+
+    /// What up to so many hashes in so many records take at most. The hashes and the records of two
+    /// calls take no less together than each by itself.
+    pub fn needed_bytes(&self, hashes: usize, records: usize) -> u64 {
+        let more = records.saturating_sub(1) as u64;
+        self.bytes_for(hashes) + more * Batch::bytes_for(0)
     }
 
     /// Takes from all lanes what their calls have not used.

@@ -135,7 +135,7 @@ async fn a_disk_that_fails_leaves_what_can_be_merged_again() {
 
 #[tokio::test]
 async fn a_union_has_the_keys_of_both_and_they_are_counted_once() {
-    for layout in Layout::ALL {
+    for layout in Layout::OWN {
         let disk = SimulatedDisk::default();
         let engine = start(&disk, Durability::Always).await.unwrap();
         let spec = SpecRequest {

@@ -177,7 +177,7 @@ async fn a_batch_is_heavy_sooner() {
 async fn an_explanation_is_what_calls_find() {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, INTERVAL).await.unwrap();
-    for layout in Layout::ALL {
+    for layout in Layout::OWN {
         let name = layout.name();
         let request = SpecRequest {
             layout,

@@ -192,10 +192,12 @@ async fn what_must_be_there_is_there_whatever_happens() {
         (Kind::Counting, Layout::Blocked),
         (ages(false), Layout::Blocked),
         (ages(true), Layout::Blocked),
+        (Kind::Plain, Layout::Guava),
     ] {
         let request = SpecRequest {
             kind,
             layout,
+            hash_function: layout.hash_function(),
             ..SpecRequest::new(KEYS, 0.001)
         };
         soak(request, operations).await;

@@ -54,8 +54,13 @@ pub(super) async fn work(
 
 /// The same with an engine that has started.
 pub(super) async fn work_with(engine: &Engine, seed: u64, told: &mut Told) {
-    let spec = told.spec.get_or_insert_with(|| match seed % 3 {
+    let spec = told.spec.get_or_insert_with(|| match seed % 4 {
         0 => exact_in_layers(),
+        1 => SpecRequest {
+            layout: Layout::Guava,
+            hash_function: Layout::Guava.hash_function(),
+            ..exact()
+        },
         _ => exact(),
     });
     if engine.create_filter("urls", spec.clone()).await.is_err() {

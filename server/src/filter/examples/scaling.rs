@@ -22,7 +22,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map_or(Ok(1_000_000), |arg| arg.parse())?;
     for growth in [2, 3, 4, 8, 16] {
         let factors = FACTORS.map(|factor| format!(" {factor}x |")).concat();
-        println!("\n| growth {growth} |{factors} rate at 64x | layers, their hash counts |");
+        println!(
+            "\n| growth {growth} |{factors} bits a key at 64x | rate at 64x | layers, their hash counts |"
+        );
         for rate in [0.1, 0.01, 0.001, 0.0001] {
             let scaling = Scaling {
                 growth,
@@ -37,8 +39,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             let all = layers.layers().iter();
             let counts: Vec<u32> = all.map(|layer| layer.spec().hash_count).collect();
-            let reached = layers.false_positive_rate(64 * capacity) / rate;
-            println!(" {reached:.2} p | {}: {counts:?} |", counts.len());
+            let keys = 64 * capacity;
+            let bits = layers.memory_bytes(keys) as f64 * 8.0 / keys as f64;
+            let reached = layers.false_positive_rate(keys) / rate;
+            println!(
+                " {bits:.2} | {reached:.2} p | {}: {counts:?} |",
+                counts.len()
+            );
         }
     }
     Ok(())

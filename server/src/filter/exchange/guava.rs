@@ -22,6 +22,9 @@ use crate::{hash::KeyHash, spec::MAX_HASH_COUNT};
 /// The most words that Guava can have in an array: 16 GiB.
 pub const MAX_WORD_COUNT: u64 = i32::MAX as u64;
 
+/// The positions that [`Strategy::Mitz32`] can make.
+const MITZ_32_BITS: u64 = 1 << 31;
+
 /// How Guava makes positions of a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Strategy {
@@ -124,18 +127,29 @@ impl Shape {
         self.word_count * 64
     }
 
+    /// The number of bits that any key can set.
+    pub fn used_bits(&self) -> u64 {
+        match self.strategy {
+            Strategy::Mitz32 => self.bit_count().min(MITZ_32_BITS),
+            Strategy::Mitz64 => self.bit_count(),
+        }
+    }
+
+    /// Where the bit of a number is that a key sets.
+    #[inline]
+    pub(super) fn position(&self, hash: KeyHash, index: u32) -> u64 {
+        let value = match self.strategy {
+            Strategy::Mitz32 => mitz_32(hash, index),
+            Strategy::Mitz64 => mitz_64(hash, index),
+        };
+        value % self.bit_count()
+    }
+
     /// Where a key's bits are, as (word, mask). Some may coincide.
     #[inline]
     pub fn positions(&self, hash: KeyHash) -> impl Iterator<Item = (usize, u64)> + use<> {
-        let Self { strategy, .. } = *self;
-        let bit_count = self.bit_count();
-        (0..self.hash_count).map(move |index| {
-            let value = match strategy {
-                Strategy::Mitz32 => mitz_32(hash, index),
-                Strategy::Mitz64 => mitz_64(hash, index),
-            };
-            array::place(value % bit_count)
-        })
+        let shape = *self;
+        (0..self.hash_count).map(move |index| array::place(shape.position(hash, index)))
     }
 
     /// Whether a key is in the filter of these words.

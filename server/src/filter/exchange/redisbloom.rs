@@ -14,7 +14,10 @@ pub use self::{
     header::{Chain, MAX_LAYERS},
 };
 use super::{array, murmur::murmur2_64a};
-use crate::hash::KeyHash;
+use crate::{
+    hash::KeyHash,
+    spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
+};
 
 /// The seed of the first hash.
 const SEED: u64 = 0xc6a4_a793_5bd1_e995;
@@ -32,6 +35,30 @@ pub struct Layer {
 }
 
 impl Layer {
+    /// A layer without keys, of what is kept of one: `None` if no layer can be so.
+    pub fn new(
+        word_count: u64,
+        modulus: u64,
+        hash_count: u32,
+        capacity: u64,
+        false_positive_rate: f64,
+    ) -> Option<Self> {
+        let bits = word_count.checked_mul(64)?;
+        let is_possible = (1..=MAX_BIT_COUNT).contains(&bits)
+            && (1..=bits).contains(&modulus)
+            && (1..=MAX_HASH_COUNT).contains(&hash_count)
+            && false_positive_rate > 0.0
+            && false_positive_rate < 1.0;
+        is_possible.then_some(Self {
+            word_count,
+            modulus,
+            hash_count,
+            capacity,
+            keys_added: 0,
+            false_positive_rate,
+        })
+    }
+
     /// The number of 64-bit words.
     pub fn word_count(&self) -> u64 {
         self.word_count
@@ -57,14 +84,23 @@ impl Layer {
         self.false_positive_rate
     }
 
+    /// The number of bits that any key can set: positions are taken modulo this.
+    pub fn used_bits(&self) -> u64 {
+        self.modulus
+    }
+
+    /// Where the bit of a number is that a key sets.
+    #[inline]
+    pub(super) fn position(&self, hash: KeyHash, index: u32) -> u64 {
+        let sum = hash.low.wrapping_add(hash.high.wrapping_mul(index.into()));
+        sum % self.modulus
+    }
+
     /// Where a key's bits are, as (word, mask). Some may coincide.
     #[inline]
     pub fn positions(&self, hash: KeyHash) -> impl Iterator<Item = (usize, u64)> + use<> {
-        let modulus = self.modulus;
-        (0..self.hash_count).map(move |index| {
-            let sum = hash.low.wrapping_add(hash.high.wrapping_mul(index.into()));
-            array::place(sum % modulus)
-        })
+        let layer = *self;
+        (0..self.hash_count).map(move |index| array::place(layer.position(hash, index)))
     }
 
     /// Whether a key is in the layer of these words.

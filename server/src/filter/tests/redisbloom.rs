@@ -157,7 +157,11 @@ fn dumps_that_cannot_be_are_refused() {
         (HEADER + 12, &[1], "a filter with hashes of 32 bits is not"),
         (layer(0, 0), &[0], "bytes of filter 0 is 0; it must be"),
         (layer(0, 0), &[12], "bytes of filter 0 is 12; it must be"),
-        (layer(1, 0), &[0xff; 8], "from 8 to the 152 bytes left"),
+        (
+            layer(1, 0),
+            &[0xff; 8],
+            "from 8 to the 152 bytes that are left",
+        ),
         // 2^61 bytes have 2^64 bits.
         (layer(1, 7), &[0x20], "bytes of filter 1 is 23058430092136"),
         (layer(1, 8), &[1], "bits of filter 1 is 257; it must be 256"),
@@ -188,6 +192,21 @@ fn a_header_longer_than_any_is_refused() {
     let refused = DumpReader::open(&dump[..], u64::MAX).map(|_| ());
     let message = refused.unwrap_err().to_string();
     assert!(message.contains("is 3413; it must be at most 3412"));
+}
+
+/// What a client says of the length of a file may be anything.
+#[test]
+fn bits_that_no_file_has_are_refused() {
+    let mut dump = CHAIN.to_vec();
+    for layer in 0..2 {
+        let at = LAYERS + layer * LAYER_BYTES;
+        dump[at..][..8].copy_from_slice(&(1_u64 << 60).to_le_bytes());
+        dump[at + 8..][..8].copy_from_slice(&(1_u64 << 63).to_le_bytes());
+    }
+    let refused = DumpReader::open(&dump[..], u64::MAX).map(|_| ());
+    let message = refused.unwrap_err().to_string();
+    let expected = "bytes of filter 0 is 1152921504606846976; it must be a multiple of 8 from 8 to";
+    assert!(message.contains(expected), "{message}");
 }
 
 #[test]

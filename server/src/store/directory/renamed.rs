@@ -10,9 +10,19 @@ use crate::store::{
     snapshot,
 };
 
+/// That a filter has been renamed, and its files have not.
+#[derive(Debug)]
+#[must_use]
+pub struct Renamed {
+    before: Manifest,
+    /// What they are called, and what they are to be called.
+    files: Vec<[String; 2]>,
+}
+
 impl DataDirectory {
     /// Gives a filter another name and, with it, these files, and returns when that is on stable
-    /// storage. Its files get the new name too.
+    /// storage. A filter that has the name goes in the same step. What is left to do with the files
+    /// is for the caller to [do](Self::clear_up_renamed), before anybody stores the filter again.
     ///
     /// # Errors
     ///
@@ -22,20 +32,27 @@ impl DataDirectory {
         name: &FilterName,
         new_name: &FilterName,
         files: &SnapshotFiles,
-    ) -> Result<(), StoreError> {
-        self.change(|manifest| {
+    ) -> Result<Renamed, StoreError> {
+        let before = self.commit(|manifest| {
             if let Some(mut stored) = manifest.filters.remove(name) {
                 stored.files = files.numbers().collect();
                 manifest.filters.insert(new_name.clone(), stored);
             }
         })?;
-        for number in files.numbers() {
-            let [from, to] = [name, new_name].map(|name| names::snapshot(name, number));
+        let both = |file| [name, new_name].map(|name| names::snapshot(name, file));
+        let files = files.numbers().map(both).collect();
+        Ok(Renamed { before, files })
+    }
+
+    /// Gives the files of a filter that has been renamed its name, and removes those of one that
+    /// had it.
+    pub fn clear_up_renamed(&self, Renamed { before, files }: Renamed) {
+        self.clear(&before);
+        for [from, to] in files {
             // The manifest knows files by their numbers: the next start gives them their names. The
             // newest has its own already.
             let _ = self.disk.rename(&from, &to);
         }
-        Ok(())
     }
 
     /// The files that have the name that their filter had before a crash, or before the disk

@@ -107,7 +107,9 @@ fn segments_without_end_are_not_looked_for() {
     let files = SnapshotFiles::default();
     for (name, log_from) in names.iter().zip([1, 1 << 62]) {
         let id = FilterId(directory.new_number());
-        directory.set_filter(name, id, &files, log_from).unwrap();
+        directory
+            .set_filter(name, id, &files, log_from, None)
+            .unwrap();
     }
     for sequence in 1..=3 {
         disk.put(&log::segment_file(sequence), b"x");

@@ -72,7 +72,7 @@ fn store(
     });
     let files = files.with(&written.unwrap());
     let (name, id) = (&header.name, header.filter);
-    directory.set_filter(name, id, &files, 1).unwrap();
+    directory.set_filter(name, id, &files, 1, None).unwrap();
     files
 }
 

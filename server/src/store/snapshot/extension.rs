@@ -1,5 +1,6 @@
 //! The extension of a header: what a spec has that takes more room than a header has. Those are the
-//! layers of a filter that is made of some, and then its key profile. A snapshot of a filter without
+//! layers of a filter that is made of some, and then its key profile; or the layers of a filter of
+//! RedisBloom, which has no profile. A snapshot of a filter without
 //! either has no extension.
 
 use std::path::Path;
@@ -7,9 +8,10 @@ use std::path::Path;
 use super::{checksum, header::Hex};
 use crate::{
     filter::{
+        exchange::redisbloom::{Chain, Layer},
         profile::{KeyProfile, MAX_DROP_PARAMETER_BYTES, MAX_DROP_PARAMETERS},
         scaling::{LayerSpec, Layers, MAX_LAYERS, OnFull},
-        spec::{FilterSpec, Kind},
+        spec::{FilterSpec, Kind, Layout},
     },
     store::StoreError,
 };
@@ -29,6 +31,9 @@ pub(super) fn encode(spec: &FilterSpec) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(layers) = &spec.layers {
         encode_layers(layers, &mut bytes);
+    }
+    if let Some(chain) = &spec.chain {
+        encode_chain(chain, &mut bytes);
     }
     if let Some(profile) = &spec.key_profile {
         encode_profile(profile, &mut bytes);
@@ -51,6 +56,21 @@ fn encode_layers(layers: &Layers, bytes: &mut Vec<u8>) {
             capacity,
         } = *layer.spec();
         for field in [shards, shard_bits, hash_count.into(), full_bits, capacity] {
+            bytes.extend(field.to_le_bytes());
+        }
+    }
+}
+
+fn encode_chain(chain: &Chain, bytes: &mut Vec<u8>) {
+    bytes.extend((chain.layers().len() as u64).to_le_bytes());
+    for layer in chain.layers() {
+        for field in [
+            layer.word_count(),
+            layer.used_bits(),
+            layer.hash_count().into(),
+            layer.capacity(),
+            layer.false_positive_rate().to_bits(),
+        ] {
             bytes.extend(field.to_le_bytes());
         }
     }
@@ -94,6 +114,14 @@ pub(super) fn decode(bytes: &[u8], spec: &mut FilterSpec, path: &Path) -> Result
             return Ok(());
         }
     }
+    if spec.layout == Layout::RedisBloom {
+        let chain = decode_chain(left).ok_or_else(|| {
+            let expected = "the layers of a filter of RedisBloom".to_owned();
+            damaged(path, "extension", expected, "something else")
+        })?;
+        spec.chain = Some(chain.into());
+        return Ok(());
+    }
     spec.key_profile = Some(decode_profile(left, path)?);
     Ok(())
 }
@@ -123,6 +151,21 @@ fn decode_layers(left: &mut &[u8], on_full: OnFull, path: &Path) -> Result<Layer
     }
     let layers = Layers::restore(partitions, &specs);
     layers.map_err(|error| damaged(path, "layers", "those of a plan".to_owned(), error))
+}
+
+fn decode_chain(mut left: &[u8]) -> Option<Chain> {
+    let count = long_number(&mut left)?;
+    let mut layers = Vec::new();
+    for _ in 0..count {
+        layers.push(Layer::new(
+            long_number(&mut left)?,
+            long_number(&mut left)?,
+            long_number(&mut left)?.try_into().ok()?,
+            long_number(&mut left)?,
+            f64::from_bits(long_number(&mut left)?),
+        )?);
+    }
+    Chain::new(layers).filter(|_| left.is_empty())
 }
 
 fn decode_profile(mut left: &[u8], path: &Path) -> Result<KeyProfile, StoreError> {

@@ -9,6 +9,7 @@ use super::{checksum, extension};
 use crate::{
     filter::{
         division::Division,
+        exchange::Parts,
         hash::{HashFunction, Secret},
         scaling::{GROWTHS, OnFull, Scaling},
         spec::{Aging, FilterSpec, Kind, KindName, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
@@ -17,9 +18,10 @@ use crate::{
 };
 
 const MAGIC: [u8; 8] = *b"SEENSNAP";
-/// The newest format, of filters in layers. Others are written in the oldest that has all that
-/// they have, so that servers of the past read what they know all of.
-pub const FORMAT: u32 = 5;
+/// The newest format, of filters of other programs. Others are written in the oldest that has all
+/// that they have, so that servers of the past read what they know all of.
+pub const FORMAT: u32 = 6;
+const FORMAT_OF_LAYERS: u32 = 5;
 const FORMAT_OF_AGING: u32 = 4;
 /// Of snapshots that have a kind or an extension.
 const FORMAT_OF_KINDS: u32 = 3;
@@ -73,10 +75,11 @@ impl SnapshotHeader {
         extension_bytes: u64,
     ) -> [u8; Self::BYTES] {
         let format = match (self.spec.kind, extension_bytes) {
+            _ if !Layout::OWN.contains(&self.spec.layout) => FORMAT,
             (Kind::Plain, 0) => FORMAT_OF_PLAIN,
             (Kind::Plain | Kind::Counting, _) => FORMAT_OF_KINDS,
             (Kind::Aging(_), _) => FORMAT_OF_AGING,
-            (Kind::Scaling(_), _) => FORMAT,
+            (Kind::Scaling(_), _) => FORMAT_OF_LAYERS,
         };
         let division = Division::of(&self.spec);
         let mut to = Writer::default();
@@ -267,8 +270,12 @@ impl Decoded {
         }
         let division = Division::of(spec);
         let first = division.shape(0);
+        let bit_count = match Layout::OWN.contains(&spec.layout) {
+            true => first.bit_count(),
+            false => from.bits_of_parts(spec)?,
+        };
         for (what, expected, found) in [
-            ("bit_count", first.bit_count(), spec.bit_count),
+            ("bit_count", bit_count, spec.bit_count),
             (
                 "hash_count",
                 first.hash_count().into(),
@@ -383,7 +390,7 @@ impl Reader<'_> {
         let layout = Layout::ALL
             .into_iter()
             .find(|&known| layout_code(known) == layout)
-            .ok_or_else(|| self.damaged("layout", "1 or 2", &layout.to_string()))?;
+            .ok_or_else(|| self.damaged("layout", "1 to 5", &layout.to_string()))?;
         let hash_function = hash_function
             .parse::<HashFunction>()
             .map_err(|error| self.damaged("hash function", "a known one", &error))?;
@@ -397,7 +404,14 @@ impl Reader<'_> {
             kind,
             key_profile: None,
             layers: None,
+            chain: None,
         };
+        self.require(
+            "hash function",
+            layout.takes(hash_function),
+            &format!("one of the layout {layout}"),
+            &hash_function,
+        )?;
         if kind != Kind::Plain && layout != Layout::Blocked {
             return Err(self.damaged(
                 "layout",
@@ -406,6 +420,20 @@ impl Reader<'_> {
             ));
         }
         Ok((spec, secret))
+    }
+
+    /// The bits that all parts of a filter of another program have.
+    fn bits_of_parts(&self, spec: &FilterSpec) -> Result<u64, StoreError> {
+        let parts = Parts::of(spec).ok_or_else(|| {
+            let found = format!("{} bits, {} hashes", spec.bit_count, spec.hash_count);
+            self.damaged(
+                "layout",
+                &format!("a possible filter of {}", spec.layout),
+                &found,
+            )
+        })?;
+        self.expect("hash_count", &parts.last().hash_count(), &spec.hash_count)?;
+        Ok(parts.last().words().end * 64)
     }
 
     fn expect<T: ToString + ?Sized>(
@@ -464,6 +492,9 @@ fn layout_code(layout: Layout) -> u32 {
     match layout {
         Layout::Blocked => 1,
         Layout::Classic => 2,
+        Layout::Guava => 3,
+        Layout::GuavaMitz32 => 4,
+        Layout::RedisBloom => 5,
     }
 }
 

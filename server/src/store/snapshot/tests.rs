@@ -1,6 +1,7 @@
 //! A filter comes back as it was stored, and a damaged one does not come back at all.
 
 mod ages;
+mod arrays;
 mod layers;
 
 use std::{io, sync::Arc, time::SystemTime};
@@ -11,7 +12,7 @@ use crate::{
         hash::{HashFunction, Secret},
         profile::KeyProfile,
         shape::Shape,
-        spec::{Kind, Layout, SpecRequest},
+        spec::{FilterSpec, Kind, Layout, SpecRequest},
     },
     store::{
         DataDirectory, Disk, FilterId, FilterName, StoreError,
@@ -66,7 +67,7 @@ fn store(
         }
     })?;
     let files = files.with(&written);
-    directory.set_filter(&header.name, header.filter, &files, 0)?;
+    directory.set_filter(&header.name, header.filter, &files, 0, None)?;
     Ok(files)
 }
 
@@ -88,7 +89,7 @@ fn read(directory: &DataDirectory, name: &str) -> Result<Option<Vec<u64>>, Store
 
 #[test]
 fn the_newest_copy_of_each_shard_is_read() {
-    for layout in Layout::ALL {
+    for layout in Layout::OWN {
         let disk = SimulatedDisk::default();
         let directory = directory(&disk);
         let header = header(&directory, layout, 100_000_000);
@@ -134,13 +135,20 @@ fn victim_of(
     key_profile: Option<KeyProfile>,
 ) -> (SimulatedDisk, DataDirectory, String, Vec<u8>) {
     let disk = SimulatedDisk::default();
+    let mut spec = header(&directory(&disk), Layout::Blocked, 1024).spec;
+    spec.kind = kind;
+    if let Kind::Scaling(_) = kind {
+        spec = layers::spec(kind);
+    }
+    spec.key_profile = key_profile;
+    victim_with(&spec)
+}
+
+fn victim_with(spec: &FilterSpec) -> (SimulatedDisk, DataDirectory, String, Vec<u8>) {
+    let disk = SimulatedDisk::default();
     let directory = directory(&disk);
     let mut header = header(&directory, Layout::Blocked, 1024);
-    header.spec.kind = kind;
-    if let Kind::Scaling(_) = kind {
-        header.spec = layers::spec(kind);
-    }
-    header.spec.key_profile = key_profile;
+    header.spec = spec.clone();
     let files = store(&directory, &header, &SnapshotFiles::default(), &[0], 1).unwrap();
     let number = files.numbers().next().unwrap();
     let file = names::snapshot(&header.name, number);
@@ -173,12 +181,15 @@ fn damage_anywhere_is_noticed() {
         (ages::kind(), None),
         (layers::kind(), profile()),
     ] {
-        damage_is_noticed(kind, key_profile);
+        damage_is_noticed(victim_of(kind, key_profile));
+    }
+    for spec in [arrays::guava(), arrays::chain()] {
+        damage_is_noticed(victim_with(&spec));
     }
 }
 
-fn damage_is_noticed(kind: Kind, key_profile: Option<KeyProfile>) {
-    let (disk, directory, file, good) = victim_of(kind, key_profile);
+fn damage_is_noticed(victim: (SimulatedDisk, DataDirectory, String, Vec<u8>)) {
+    let (disk, directory, file, good) = victim;
     let refused = |bytes: &[u8], what: &str| {
         disk.put(&file, bytes);
         refusal(&directory, &file, what);
@@ -214,7 +225,7 @@ fn well_formed_nonsense_is_refused_by_name() {
     // Offsets are those of docs/format.md.
     let table = 384 + 128;
     let cases: &[(usize, &[u8], &str)] = &[
-        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 5"),
+        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 6"),
         (16, &much.to_le_bytes(), "expected 18446744073709551615"),
         (24, &much.to_le_bytes(), "version: expected at most"),
         (48, &0_u64.to_le_bytes(), "capacity: expected at least 1"),
@@ -227,7 +238,7 @@ fn well_formed_nonsense_is_refused_by_name() {
         (64, &2048_u64.to_le_bytes(), "expected 2048, found 1024"),
         (72, &0_u32.to_le_bytes(), "hash_count: expected 1 to 64"),
         (72, &65_u32.to_le_bytes(), "hash_count: expected 1 to 64"),
-        (76, &9_u32.to_le_bytes(), "layout: expected 1 or 2, found 9"),
+        (76, &9_u32.to_le_bytes(), "layout: expected 1 to 5, found 9"),
         (80, b"md5\0", "hash function: expected a known one"),
         (128, &2_u64.to_le_bytes(), "shard count: expected 1"),
         (136, &8_u64.to_le_bytes(), "bits per shard: expected 1024"),
@@ -372,10 +383,10 @@ fn another_profile_in_one_of_the_files_is_refused() {
 #[test]
 fn a_newer_format_is_named() {
     let (disk, directory, file, mut bytes) = victim(None);
-    bytes[8..12].copy_from_slice(&6_u32.to_le_bytes());
+    bytes[8..12].copy_from_slice(&7_u32.to_le_bytes());
     disk.put(&file, &bytes);
     let error = read(&directory, "urls").unwrap_err();
-    error.assert_is_of_newer_format(&disk.path().join(&file), 5);
+    error.assert_is_of_newer_format(&disk.path().join(&file), 6);
 }
 
 /// Files, and pages in them, that are whole but belong elsewhere.

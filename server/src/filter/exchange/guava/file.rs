@@ -145,6 +145,12 @@ impl<W: Write> FilterWriter<W> {
         Ok(())
     }
 
+    /// Gives back what the file is written to, wherever it has come: the rest is the caller's to
+    /// write.
+    pub fn into_inner(self) -> W {
+        self.writer
+    }
+
     /// Ends the file, and gives back what it was written to, which is not flushed.
     ///
     /// # Errors

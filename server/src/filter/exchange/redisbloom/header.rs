@@ -27,7 +27,7 @@
 use super::Layer;
 use crate::{
     exchange::{ExchangeError, error::require},
-    spec::MAX_HASH_COUNT,
+    spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
 };
 
 /// The most layers that a chain may have: each halves the rate of the one before, and so has
@@ -53,6 +53,31 @@ pub struct Chain {
 }
 
 impl Chain {
+    /// A chain without keys: `None` if there is no layer, too many, or too many bits in them.
+    pub fn new(layers: Vec<Layer>) -> Option<Self> {
+        let counts = layers.iter().map(Layer::word_count);
+        let words = counts.fold(0_u64, u64::saturating_add);
+        let is_possible =
+            (1..=MAX_LAYERS as usize).contains(&layers.len()) && words <= MAX_BIT_COUNT / 64;
+        is_possible.then_some(Self {
+            layers,
+            keys_added: 0,
+        })
+    }
+
+    /// The same chain without keys.
+    pub fn emptied(&self) -> Self {
+        let layers = self.layers.iter();
+        let emptied = |layer: &Layer| Layer {
+            keys_added: 0,
+            ..*layer
+        };
+        Self {
+            layers: layers.map(emptied).collect(),
+            keys_added: 0,
+        }
+    }
+
     /// The layers, the oldest first: at least one. New keys belong in the last.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
@@ -97,7 +122,8 @@ impl Chain {
         let _growth: [u8; 4] = from.take()?;
 
         let mut layers = Vec::with_capacity(layer_count as usize);
-        let mut data_left = max_data_bytes;
+        // What a client says of a file may be anything: so its bits cannot overflow.
+        let mut data_left = max_data_bytes.min(MAX_BIT_COUNT / 8);
         let mut keys_left = keys_added;
         for number in 0..layer_count {
             let layer = from.layer(number, data_left)?;
@@ -177,10 +203,9 @@ impl Fields<'_> {
         };
 
         let some = bytes > 0 && bytes <= data_left && bytes.is_multiple_of(8);
-        let limit = format!("a multiple of 8 from 8 to the {data_left} bytes left in the dump");
+        let limit = format!("a multiple of 8 from 8 to the {data_left} bytes that are left for it");
         require(some, "bytes", &bytes, limit)?;
-        // In fewer bytes than a file has, bits cannot overflow.
-        let expected = bytes.saturating_mul(8);
+        let expected = bytes * 8;
         require(
             bits == expected,
             "bits",

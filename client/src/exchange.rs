@@ -1,0 +1,179 @@
+//! Filters of other programs: their files to the server, and from it.
+
+use std::{
+    io::{self, Read},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use seenset_proto::v1::{self, ExportFilterResponse, ImportFilterRequest};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use crate::{
+    client::{Client, timed},
+    error::Error,
+    retry::{Call, Repeat},
+};
+
+/// What a message of an import has of the file.
+const PIECE_BYTES: usize = 32 << 10;
+
+/// The messages that are read ahead.
+const AHEAD: usize = 8;
+
+impl Client {
+    /// Makes a filter of a file of another program, and returns it. `import` says its name, whose
+    /// file it is, how long it is, and if need be the capacity; its `data` is the file's first, if it
+    /// has any. The file is read on a thread of its own. One of many GiB takes longer than the default
+    /// deadline: see [`with_deadline`](Self::with_deadline). Never repeated.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`]; a name that is taken is `ALREADY_EXISTS`, a file that is not what it is said to
+    /// be `INVALID_ARGUMENT`. [`Error::File`] if it cannot be read: nothing is imported then.
+    pub async fn import_filter(
+        &self,
+        import: ImportFilterRequest,
+        file: impl Read + Send + 'static,
+    ) -> Result<v1::Filter, Error> {
+        const NAME: &str = "ImportFilter";
+        let (call, deadline) = self.begin(NAME);
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        let unreadable = Arc::new(Mutex::new(None));
+        let failed = unreadable.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = send(import, file, &sender) {
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                *failed = Some(error.to_string());
+            }
+        });
+        let request = timed(ReceiverStream::new(receiver), left(deadline));
+        let mut filters = self.filters();
+        let imported = timeout_at(deadline, filters.import_filter(request)).await;
+        let unreadable = unreadable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        // The server has seen a file that is too short, and refused it.
+        if let Some(reason) = unreadable {
+            return Err(Error::File { reason });
+        }
+        let response = self.answered(&call, imported)?;
+        response.into_inner().filter.ok_or(Error::Mismatch {
+            call: NAME,
+            expected: 1,
+            actual: 0,
+        })
+    }
+
+    /// Begins to export the filter `name`, of a layout of Guava; empty means the one named `default`.
+    /// All of it has to be taken within the deadline.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`]; a filter of another layout is `FAILED_PRECONDITION`.
+    pub async fn export_filter(&self, name: &str) -> Result<Export, Error> {
+        let (call, deadline) = self.begin("ExportFilter");
+        let name = name.to_owned();
+        let request = timed(v1::ExportFilterRequest { name }, left(deadline));
+        let mut filters = self.filters();
+        let exported = timeout_at(deadline, filters.export_filter(request)).await;
+        let pieces = self.answered(&call, exported)?.into_inner();
+        Ok(Export {
+            client: self.clone(),
+            call,
+            deadline,
+            pieces,
+            size_bytes: None,
+            taken_bytes: 0,
+        })
+    }
+
+    fn begin(&self, name: &'static str) -> (Call, Instant) {
+        let deadline = self.options.deadline_from_now();
+        (self.call(name, Repeat::UnlessSent), deadline)
+    }
+
+    fn answered<T>(
+        &self,
+        call: &Call,
+        answer: Result<Result<T, Status>, tokio::time::error::Elapsed>,
+    ) -> Result<T, Error> {
+        match answer {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(status)) => Err(call.failed(&self.options, status)),
+            Err(_) => Err(call.expired(&self.options)),
+        }
+    }
+}
+
+/// A filter on its way to a file.
+#[derive(Debug)]
+pub struct Export {
+    client: Client,
+    call: Call,
+    deadline: Instant,
+    pieces: Streaming<ExportFilterResponse>,
+    /// As the first message says.
+    size_bytes: Option<u64>,
+    taken_bytes: u64,
+}
+
+impl Export {
+    /// The next bytes of the file; `None` when it is whole.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client`]; [`Error::Incomplete`] if the server ends the file before its end, or goes on
+    /// behind it. What was taken is of no use then.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let piece = timeout_at(self.deadline, self.pieces.message()).await;
+        let piece = self.client.answered(&self.call, piece)?;
+        let (data, first) = match piece {
+            None => (None, 0),
+            Some(ExportFilterResponse { size_bytes, data }) => (Some(data), size_bytes),
+        };
+        let size_bytes = *self.size_bytes.get_or_insert(first);
+        self.taken_bytes += data.as_ref().map_or(0, |data| data.len() as u64);
+        if self.taken_bytes > size_bytes || (data.is_none() && self.taken_bytes < size_bytes) {
+            return Err(Error::Incomplete {
+                expected_bytes: size_bytes,
+                actual_bytes: self.taken_bytes,
+            });
+        }
+        Ok(data)
+    }
+}
+
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+/// Sends a file, a piece in each message, until nobody wants more.
+fn send(
+    mut message: ImportFilterRequest,
+    mut file: impl Read,
+    to: &mpsc::Sender<ImportFilterRequest>,
+) -> io::Result<()> {
+    loop {
+        if to.blocking_send(message).is_err() {
+            return Ok(());
+        }
+        let mut data = Vec::with_capacity(PIECE_BYTES);
+        file.by_ref()
+            .take(PIECE_BYTES as u64)
+            .read_to_end(&mut data)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        message = ImportFilterRequest {
+            data,
+            ..ImportFilterRequest::default()
+        };
+    }
+}

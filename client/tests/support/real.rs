@@ -1,0 +1,43 @@
+//! The real server, and the program that asks it.
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    process::{Command, Output},
+};
+
+use seenset_server::{
+    config::Config,
+    server::{Server, bind},
+};
+use serde_json::Value;
+
+pub async fn start(data_dir: &Path) -> Server {
+    let config = Config {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        data_dir: data_dir.to_owned(),
+        capacity: 1_000_000,
+        false_positive_rate: Some(1e-9),
+        ..Config::default()
+    };
+    let mut server = bind(config).await.unwrap();
+    server.recover().await.unwrap();
+    server
+}
+
+pub fn seenset(server: &Server, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_seenset"))
+        .args(["--server", &server.local_addr().to_string()])
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+/// The result of a command that succeeds, as its one JSON object.
+#[track_caller]
+pub fn json(server: &Server, args: &[&str]) -> Value {
+    let output = seenset(server, &[args, &["--output=json"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}

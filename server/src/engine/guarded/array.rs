@@ -1,0 +1,361 @@
+//! Filters of other programs, whose keys have bits in several shards.
+//!
+//! # One winner
+//!
+//! Whoever adds a key locks all stripes that its bits lie in, in ascending order, so that no two
+//! callers ever wait for each other, and keeps them until it has found out whether the key is new,
+//! has set its bits, and has noted its version in each shard that it has changed. So of all that add
+//! one key the first to hold the locks finds bits unset, and every other finds them set.
+//!
+//! Bits are never unset. So to look for a key takes one lock at a time: if all of its bits are
+//! found, each was set by a call of at most the version that its shard has then.
+//!
+//! # What a crash leaves
+//!
+//! A snapshot that is written meanwhile may have some bits of a key and not others. That is no key
+//! that is seen, and the log has it if it was acknowledged. When it is added again it may be counted
+//! twice, if the shard that it was counted in came to the snapshot with it: so after a crash
+//! `keys_added` may be too great, by no more than the keys that came while that was written.
+
+use std::iter;
+
+use parking_lot::Mutex;
+
+use super::{
+    Answer, Change, Explanation, GuardedFilter,
+    batch::{Place, set},
+    shards::{Shard, Shards, Stripe},
+};
+use crate::{
+    filter::{
+        exchange::{Part, Parts},
+        hash::KeyHash,
+        spec::FilterSpec,
+    },
+    sync::{RwLockReadGuard, RwLockWriteGuard},
+};
+
+/// How many keys of a batch ahead memory is fetched.
+const AHEAD: usize = 4;
+
+/// What a filter of another program has besides shards.
+#[derive(Debug)]
+pub(super) struct Array {
+    parts: Parts,
+    /// Words of each shard.
+    shard_words: usize,
+    /// The bits set of all parts but the last, as they were when somebody last asked. Keys change
+    /// the last alone.
+    old_bits: Mutex<Option<Vec<u64>>>,
+}
+
+/// What came of a key.
+struct Found {
+    is_new: bool,
+    /// The latest version among those of the shards that it rests on.
+    version: u64,
+}
+
+impl Array {
+    /// That of a filter of a spec, whose shards have so many words; `None` if its keys have all
+    /// of their bits in one shard.
+    pub fn of(spec: &FilterSpec, shard_words: usize) -> Option<Self> {
+        Some(Self {
+            parts: Parts::of(spec)?,
+            shard_words,
+            old_bits: Mutex::default(),
+        })
+    }
+
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// The bits of a key in a part, as (shard, word of the shard, mask).
+    #[inline]
+    fn positions(&self, part: &Part, hash: KeyHash) -> impl Iterator<Item = Position> + use<> {
+        let shard_words = self.shard_words;
+        part.positions(hash).map(move |(word, mask)| Position {
+            shard: word / shard_words,
+            word: word % shard_words,
+            mask,
+        })
+    }
+
+    /// Forgets how many bits of old parts are set, because some may have been by other ways than
+    /// keys.
+    pub fn recount(&self) {
+        *self.old_bits.lock() = None;
+    }
+}
+
+/// Where a bit is.
+#[derive(Debug, Clone, Copy)]
+struct Position {
+    shard: usize,
+    word: usize,
+    mask: u64,
+}
+
+impl Position {
+    #[inline]
+    fn is_set(&self, shard: &Shard) -> bool {
+        let word = shard.words.get(self.word);
+        word.is_some_and(|word| word & self.mask != 0)
+    }
+}
+
+/// Exclusive locks on all stripes of a key.
+struct Locked<'a> {
+    shards: &'a Shards,
+    /// In ascending order.
+    stripes: Vec<(usize, RwLockWriteGuard<'a, Stripe>)>,
+}
+
+impl<'a> Locked<'a> {
+    #[expect(clippy::indexing_slicing, reason = "each position has a stripe")]
+    fn new(shards: &'a Shards, positions: impl Iterator<Item = Position>) -> Self {
+        let mut numbers: Vec<usize> = positions
+            .map(|position| shards.stripe_of(position.shard))
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let lock = |number: usize| (number, shards.stripes()[number].write());
+        let stripes = numbers.into_iter().map(lock).collect();
+        Self { shards, stripes }
+    }
+
+    /// The shard that a position lies in.
+    #[inline]
+    fn shard(&mut self, position: &Position) -> Option<&mut Shard> {
+        let number = self.shards.stripe_of(position.shard);
+        let index = self.stripes.binary_search_by_key(&number, |(key, _)| *key);
+        let (_, stripe) = self.stripes.get_mut(index.ok()?)?;
+        stripe.get_mut(position.shard - self.shards.first_shard(number))
+    }
+}
+
+impl GuardedFilter {
+    /// The version that a key rests on if it is there.
+    pub(super) fn is_in_array(&self, array: &Array, hash: KeyHash) -> Option<u64> {
+        let mut parts = array.parts.iter();
+        parts.find_map(|part| self.is_in_part(array, part, hash))
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "each position has a stripe")]
+    fn is_in_part(&self, array: &Array, part: &Part, hash: KeyHash) -> Option<u64> {
+        let mut held: Option<(usize, RwLockReadGuard<'_, Stripe>)> = None;
+        let mut version = 0;
+        for position in array.positions(part, hash) {
+            let number = self.shards.stripe_of(position.shard);
+            if held.as_ref().is_none_or(|(held, _)| *held != number) {
+                // Before the next is locked: never two at once.
+                drop(held.take());
+                let stripe = self.shards.stripes()[number].read();
+                held = Some((number, stripe));
+            }
+            let (_, stripe) = held.as_ref()?;
+            let shard = stripe.get(position.shard - self.shards.first_shard(number))?;
+            if !position.is_set(shard) {
+                return None;
+            }
+            version = shard.state.version.max(version);
+        }
+        Some(version)
+    }
+
+    /// Adds a key if it is not there, in a call whose version is asked for then.
+    fn add_to_array(&self, array: &Array, hash: KeyHash, version: impl FnOnce() -> u64) -> Found {
+        // Old parts take no keys: what is not there now never comes there, but with all keys of
+        // another filter.
+        let old = array.parts.old().iter();
+        if let Some(version) = old
+            .filter_map(|part| self.is_in_part(array, part, hash))
+            .next()
+        {
+            let is_new = false;
+            return Found { is_new, version };
+        }
+        let positions = || array.positions(array.parts.last(), hash);
+        let mut locked = Locked::new(&self.shards, positions());
+        let (mut is_new, mut latest) = (false, 0);
+        for position in positions() {
+            if let Some(shard) = locked.shard(&position) {
+                is_new |= !position.is_set(shard);
+                latest = shard.state.version.max(latest);
+            }
+        }
+        if !is_new {
+            let version = latest;
+            return Found { is_new, version };
+        }
+        let version = version();
+        let mut keys = 1;
+        for position in positions() {
+            let Some(shard) = locked.shard(&position) else {
+                continue;
+            };
+            if let Some(word) = shard.words.get_mut(position.word)
+                && *word & position.mask == 0
+            {
+                *word |= position.mask;
+                let state = &mut shard.state;
+                state.version = state.version.max(version);
+                state.bits_set += 1;
+                // It is counted where its first bit was missing.
+                state.keys_added += keys;
+                keys = 0;
+            }
+        }
+        Found { is_new, version }
+    }
+
+    /// Adds a key, and tells whether it had been seen before.
+    pub(super) fn insert_in_array(
+        &self,
+        array: &Array,
+        hash: KeyHash,
+        change: Change<'_>,
+    ) -> Answer<bool> {
+        let Change { room, mut turn, .. } = change;
+        let Found { is_new, version } = self.add_to_array(array, hash, || self.next_version());
+        let value = match is_new {
+            true => {
+                self.log_change(room, turn.as_ref(), version, 1, iter::once(hash));
+                false
+            }
+            false => !turn.as_mut().is_some_and(|turn| turn.has_won(hash)),
+        };
+        Answer {
+            value,
+            rests_on: version,
+        }
+    }
+
+    /// Adds the keys, and tells of each whether it had been seen before.
+    pub(super) fn insert_all_in_array(
+        &self,
+        array: &Array,
+        places: &[Place],
+        change: Change<'_>,
+    ) -> Answer<Vec<bool>> {
+        let mut seen = vec![true; places.len()];
+        let (mut own_version, mut new, mut rests_on) = (None, 0, 0);
+        self.visit_fetched(places, |place| {
+            let version = || *own_version.get_or_insert_with(|| self.next_version());
+            let found = self.add_to_array(array, place.hash, version);
+            rests_on = found.version.max(rests_on);
+            if found.is_new {
+                new += 1;
+                set(&mut seen, place.key as usize, false);
+            }
+        });
+        let own = own_version.map(|version| (version, new));
+        self.log_new(places, &mut seen, own, change);
+        Answer {
+            value: seen,
+            rests_on,
+        }
+    }
+
+    /// Whether keys are there, each by its number, and what that rests on.
+    pub(super) fn are_in_array(&self, array: &Array, places: &[Place]) -> Answer<Vec<bool>> {
+        let (mut value, mut rests_on) = (vec![false; places.len()], 0);
+        self.visit_fetched(places, |place| {
+            if let Some(version) = self.is_in_array(array, place.hash) {
+                rests_on = version.max(rests_on);
+                set(&mut value, place.key as usize, true);
+            }
+        });
+        Answer { value, rests_on }
+    }
+
+    /// Adds keys that an earlier process has hashed, all in calls up to a version.
+    pub(super) fn replay_in_array(&self, array: &Array, version: u64, hashes: &[KeyHash]) {
+        for &hash in hashes {
+            self.add_to_array(array, hash, || version);
+        }
+    }
+
+    /// Visits keys in their order, with the memory of those to come fetched ahead.
+    fn visit_fetched(&self, places: &[Place], mut visit: impl FnMut(&Place)) {
+        let mut coming = places.iter();
+        coming
+            .by_ref()
+            .take(AHEAD)
+            .for_each(|place| self.fetch(place.hash));
+        for place in places {
+            if let Some(next) = coming.next() {
+                self.fetch(next.hash);
+            }
+            visit(place);
+        }
+    }
+
+    /// Has the processor fetch the memory of a key.
+    pub(super) fn fetch_in_array(&self, array: &Array, hash: KeyHash) {
+        if let Some(prefetcher) = &self.prefetcher {
+            for position in array.positions(array.parts.last(), hash) {
+                prefetcher.fetch(position.shard, position.word);
+            }
+        }
+    }
+
+    /// Tells of the part that has the key, or else of the one that it would come to.
+    pub(super) fn explain_in_array(
+        &self,
+        array: &Array,
+        canonical_key: Vec<u8>,
+        hash: KeyHash,
+    ) -> Explanation {
+        let mut parts = array.parts.iter();
+        let part = parts.find(|part| self.is_in_part(array, part, hash).is_some());
+        let part = part.unwrap_or(array.parts.last());
+        let mut bits: Vec<(u64, bool)> = array
+            .positions(part, hash)
+            .map(|position| {
+                let word = (position.shard * array.shard_words + position.word) as u64;
+                let bit = word * 64 + u64::from(position.mask.trailing_zeros());
+                (bit, position.is_set(&self.shards.read(position.shard)))
+            })
+            .collect();
+        bits.sort_unstable();
+        bits.dedup_by_key(|(bit, _)| *bit);
+        Explanation {
+            canonical_key,
+            hash,
+            shard: None,
+            block: None,
+            bits,
+        }
+    }
+
+    /// How many bits of each part are set, if so many are of all together.
+    pub(super) fn bits_of_parts(&self, array: &Array, bits_set: u64) -> Vec<u64> {
+        let count = || {
+            let old = array.parts.old().iter();
+            old.map(|part| self.count_bits(array, part)).collect()
+        };
+        let mut bits = array.old_bits.lock().get_or_insert_with(count).clone();
+        let old: u64 = bits.iter().sum();
+        bits.push(bits_set.saturating_sub(old));
+        bits
+    }
+
+    fn count_bits(&self, array: &Array, part: &Part) -> u64 {
+        let words = part.words();
+        let (mut next, end) = (words.start as usize, words.end as usize);
+        let mut bits = 0;
+        while next < end {
+            let shard = next / array.shard_words;
+            let first = shard * array.shard_words;
+            let upto = end.min(first + array.shard_words);
+            let locked = self.shards.read(shard);
+            let words = locked.words.get(next - first..upto - first);
+            let words = words.unwrap_or_default().iter();
+            bits += words.map(|word| u64::from(word.count_ones())).sum::<u64>();
+            next = upto;
+        }
+        bits
+    }
+}

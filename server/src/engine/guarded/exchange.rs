@@ -1,0 +1,84 @@
+//! The bits of a filter of another program as its file has them: one array of words.
+
+use super::{GuardedFilter, array::Array};
+use crate::engine::journal::Journal;
+
+/// The version of what an import brings.
+const IMPORTED: u64 = 1;
+
+impl GuardedFilter {
+    /// Sets the bits of some words, the first of which has an index in the array, of a filter that
+    /// nobody else knows of yet.
+    pub fn import_words(&mut self, first: u64, words: &[u64]) {
+        let shard_words = self.shape.shard_words();
+        for (index, &word) in (first as usize..).zip(words) {
+            // Memory that has no bits is left untouched.
+            if word == 0 {
+                continue;
+            }
+            let shard = self.shards.get_mut(index / shard_words);
+            if let Some(place) = shard.words.get_mut(index % shard_words) {
+                let added = word & !*place;
+                *place |= word;
+                shard.state.bits_set += u64::from(added.count_ones());
+            }
+        }
+    }
+
+    /// Ends an import: from now on the filter is one that so many keys were added to, or as many as
+    /// its bits tell of if nobody says.
+    pub fn finish_import(&mut self, keys: Option<u64>, journal: Option<&Journal>) {
+        let shards = self.shape.shard_count();
+        let bits = |filter: &mut Self, shard| filter.shards.get_mut(shard).state.bits_set;
+        let bits_set: u64 = (0..shards).map(|shard| bits(self, shard)).sum();
+        let keys = keys.unwrap_or_else(|| self.estimate(bits_set));
+        // Dealt to the shards by their bits, of which each key has set one at least.
+        let (mut bits_before, mut keys_before) = (0_u64, 0);
+        for shard in 0..shards {
+            let state = &mut self.shards.get_mut(shard).state;
+            if state.bits_set == 0 {
+                continue;
+            }
+            bits_before += state.bits_set;
+            let upto = u128::from(keys) * u128::from(bits_before) / u128::from(bits_set);
+            state.keys_added = (upto as u64 - keys_before).min(state.bits_set);
+            state.version = IMPORTED;
+            keys_before = upto as u64;
+        }
+        *self.version.get_mut() = IMPORTED;
+        if let Some(journal) = journal {
+            self.set_log(journal);
+        }
+    }
+
+    /// The keys that have set so many bits, as is to be expected.
+    fn estimate(&self, bits_set: u64) -> u64 {
+        let estimate = |array: &Array| {
+            let bits = self.bits_of_parts(array, bits_set);
+            array.parts().keys_at_fill(&bits)
+        };
+        match self.array.as_ref().and_then(estimate) {
+            Some(keys) => keys.round() as u64,
+            // Where all are set, nothing tells. There were as many at least.
+            None => bits_set / u64::from(self.spec.hash_count).max(1),
+        }
+    }
+
+    /// Copies some words of the array, the first of which has an index. Locks one shard (and its
+    /// neighbours behind the same lock) at a time, against writers alone.
+    pub fn export_words(&self, first: u64, words: &mut [u64]) {
+        let shard_words = self.shape.shard_words();
+        let (mut next, mut rest) = (first as usize, words);
+        while !rest.is_empty() {
+            let (number, from) = (next / shard_words, next % shard_words);
+            let length = rest.len().min(shard_words - from);
+            let (here, behind) = rest.split_at_mut(length);
+            let shard = self.shards.read(number);
+            if let Some(words) = shard.words.get(from..from + length) {
+                here.copy_from_slice(words);
+            }
+            next += length;
+            rest = behind;
+        }
+    }
+}

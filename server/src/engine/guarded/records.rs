@@ -1,0 +1,120 @@
+//! What is logged of a call, and remembered of its request.
+
+use super::{GuardedFilter, counting::Action};
+use crate::{
+    engine::{
+        EngineError,
+        journal::{FilterLog, Journal, Room},
+        requests::{Requests, Turn},
+    },
+    filter::hash::KeyHash,
+    planted::Bug,
+    store::{RecordHead, RequestId},
+};
+
+impl GuardedFilter {
+    /// Has what is added from now on go to a log. To be called before anything is.
+    pub fn set_log(&mut self, journal: &Journal) {
+        let version = *self.version.get_mut();
+        self.log = Some(journal.filter(self.id, version));
+        if let Some(counting) = &mut self.counting {
+            counting.since = version;
+        }
+    }
+
+    /// The log, if an answer that rests on a version has to wait for it.
+    #[inline]
+    pub fn unsettled(&self, rests_on: u64) -> Option<FilterLog> {
+        let log = self.log.as_ref()?;
+        (!log.has_reached(rests_on)).then(|| log.clone())
+    }
+
+    /// Begins the turn of a request of this filter; nothing for an empty id. One that adds keys
+    /// and one that removes some are two, whatever their callers call them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Requests::begin`], and [`EngineError::StorageFailed`] while no key may be changed.
+    #[inline]
+    pub fn begin<'a>(
+        &self,
+        requests: &'a Requests,
+        id: &str,
+        action: Action,
+    ) -> Result<Option<Turn<'a>>, EngineError> {
+        self.check_takes_keys()?;
+        // To add keys again changes nothing, but where they are counted.
+        let is_idempotent = action == Action::Add && !self.counts();
+        if id.is_empty() || is_idempotent {
+            return Ok(None);
+        }
+        let id = self.request_id(id, action);
+        requests.begin(self.id, RequestId(id.to_le_bytes()))
+    }
+
+    pub(super) fn request_id(&self, id: &str, action: Action) -> u128 {
+        // Under the filter's secret, like its keys: nobody can choose ids that meet.
+        let KeyHash { low, high } = self.secret_hasher.hash(id.as_bytes());
+        let id = u128::from(low) | (u128::from(high) << 64);
+        match action {
+            Action::Remove => !id,
+            Action::Add | Action::QueryAndAdd => id,
+        }
+    }
+
+    /// Hands so many hashes over to the log, and to the memory of the request.
+    #[inline]
+    pub(super) fn log_change(
+        &self,
+        room: Option<Room<'_>>,
+        turn: Option<&Turn<'_>>,
+        version: u64,
+        count: usize,
+        hashes: impl Iterator<Item = KeyHash> + Clone,
+    ) {
+        self.remember(turn, hashes.clone());
+        if let (Some(log), Some(mut room)) = (&self.log, room) {
+            let head = self.record_head(turn, version);
+            log.append(&mut room, &head, count, hashes);
+        }
+    }
+
+    /// Hands hashes over to the memory of the request, if there is one.
+    #[inline]
+    pub(super) fn remember(&self, turn: Option<&Turn<'_>>, hashes: impl Iterator<Item = KeyHash>) {
+        if let Some(turn) = turn {
+            let segment = self.log.as_ref().map_or(0, FilterLog::segment);
+            turn.win(hashes.collect(), segment);
+        }
+    }
+
+    /// What is logged of a version, beside the hashes.
+    #[inline]
+    pub(super) fn record_head(&self, turn: Option<&Turn<'_>>, version: u64) -> RecordHead {
+        let request = turn.map(Turn::id);
+        RecordHead {
+            request: request.filter(|_| !Bug::RequestNotLogged.is_planted()),
+            ..RecordHead::added(self.id, version)
+        }
+    }
+
+    /// Whether keys that were found where the latest change is of a version are in the log for
+    /// certain, although that cannot be written at present.
+    pub fn is_certain<'a>(&self, version: u64, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        // Where keys are removed, that one was added says nothing of how it is now.
+        if self.counts() {
+            return false;
+        }
+        let hashes = keys.into_iter().map(|key| self.hash(key));
+        let log = self.log.as_ref();
+        log.is_some_and(|log| log.is_certain(version, hashes))
+    }
+}
+
+impl Drop for GuardedFilter {
+    fn drop(&mut self) {
+        if let Some(log) = &self.log {
+            log.end();
+        }
+    }
+}

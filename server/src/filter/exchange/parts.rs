@@ -1,0 +1,159 @@
+//! What the array of a filter of another program is made of.
+//!
+//! That of Guava is one part, that of RedisBloom has one for each layer, one behind the other. A
+//! key is there if all of its bits in any part are set, and new ones are added to the last.
+
+use std::{ops::Range, slice};
+
+use super::{array, guava, redisbloom};
+use crate::{hash::KeyHash, sizing::classic, spec::FilterSpec};
+
+/// All parts of an array.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// All but the last.
+    old: Vec<Part>,
+    last: Part,
+}
+
+/// A part, and which of its bits a key sets.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    rule: Rule,
+    /// The index of its first word in the array.
+    first_word: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Rule {
+    Guava(guava::Shape),
+    RedisBloom(redisbloom::Layer),
+}
+
+impl Part {
+    /// The words of the part, by their indices in the array.
+    pub fn words(&self) -> Range<u64> {
+        let count = match &self.rule {
+            Rule::Guava(shape) => shape.word_count(),
+            Rule::RedisBloom(layer) => layer.word_count(),
+        };
+        self.first_word..self.first_word + count
+    }
+
+    /// The number of bits that each key sets, but for those that coincide.
+    pub fn hash_count(&self) -> u32 {
+        match &self.rule {
+            Rule::Guava(shape) => shape.hash_count(),
+            Rule::RedisBloom(layer) => layer.hash_count(),
+        }
+    }
+
+    /// The number of bits that any key can set.
+    pub fn used_bits(&self) -> u64 {
+        match &self.rule {
+            Rule::Guava(shape) => shape.used_bits(),
+            Rule::RedisBloom(layer) => layer.used_bits(),
+        }
+    }
+
+    /// Where a key's bits are, as (word of the array, mask). Some may coincide.
+    #[inline]
+    pub fn positions(&self, hash: KeyHash) -> impl Iterator<Item = (usize, u64)> + use<> {
+        let part = *self;
+        (0..self.hash_count()).map(move |index| {
+            let position = match &part.rule {
+                Rule::Guava(shape) => shape.position(hash, index),
+                Rule::RedisBloom(layer) => layer.position(hash, index),
+            };
+            let (word, mask) = array::place(position);
+            (part.first_word as usize + word, mask)
+        })
+    }
+
+    /// The share of the bits that can be set that is, if so many are.
+    fn fill_ratio(&self, bits_set: u64) -> f64 {
+        (bits_set as f64 / self.used_bits() as f64).clamp(0.0, 1.0)
+    }
+}
+
+impl Parts {
+    /// Those of a filter of a spec; `None` if its layout is one of our own.
+    pub fn of(spec: &FilterSpec) -> Option<Self> {
+        let Some(strategy) = spec.layout.strategy() else {
+            return Self::of_chain(spec.chain.as_ref()?);
+        };
+        let shape = guava::Shape::new(strategy, spec.hash_count, spec.bit_count / 64).ok()?;
+        Some(Self::of_guava(shape))
+    }
+
+    pub(crate) fn of_guava(shape: guava::Shape) -> Self {
+        Self {
+            old: Vec::new(),
+            last: Part {
+                rule: Rule::Guava(shape),
+                first_word: 0,
+            },
+        }
+    }
+
+    fn of_chain(chain: &redisbloom::Chain) -> Option<Self> {
+        let mut first_word = 0;
+        let mut old: Vec<Part> = Vec::new();
+        for layer in chain.layers() {
+            let rule = Rule::RedisBloom(*layer);
+            old.push(Part { rule, first_word });
+            first_word += layer.word_count();
+        }
+        let last = old.pop()?;
+        Some(Self { old, last })
+    }
+
+    /// The part that new keys are added to.
+    pub fn last(&self) -> &Part {
+        &self.last
+    }
+
+    /// All others, the oldest first.
+    pub fn old(&self) -> &[Part] {
+        &self.old
+    }
+
+    /// All parts, the oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Part> {
+        self.old.iter().chain(slice::from_ref(&self.last))
+    }
+
+    /// The false-positive rate that is to be expected when so many bits of each part are set.
+    pub fn false_positive_rate_at_fill(&self, bits_set: &[u64]) -> f64 {
+        let rates = self.iter().zip(bits_set).map(|(part, &bits)| {
+            let fill = part.fill_ratio(bits);
+            fill.powi(part.hash_count() as i32)
+        });
+        either(rates)
+    }
+
+    /// The number of distinct keys that are to be expected when so many bits of each part are set;
+    /// `None` when all bits of one are, for that says nothing of the number.
+    pub fn keys_at_fill(&self, bits_set: &[u64]) -> Option<f64> {
+        let keys = self.iter().zip(bits_set).map(|(part, &bits)| {
+            let fill = part.fill_ratio(bits);
+            let bits = part.used_bits() as f64;
+            (fill < 1.0).then(|| classic::keys_at_fill(bits, part.hash_count(), fill))
+        });
+        keys.sum()
+    }
+
+    /// The false-positive rate that is to be expected after so many distinct keys were added to
+    /// the last part, the others being empty.
+    pub(crate) fn false_positive_rate(&self, keys: f64) -> f64 {
+        let part = &self.last;
+        classic::rate(part.used_bits() as f64, part.hash_count(), keys).clamp(0.0, 1.0)
+    }
+}
+
+/// How likely it is that any of some things happens, each of which has a probability of its own.
+pub(crate) fn either(probabilities: impl Iterator<Item = f64>) -> f64 {
+    // So that small ones are not lost beside 1.
+    let neither: f64 = probabilities.map(|one| (-one).ln_1p()).sum();
+    -neither.exp_m1()
+}

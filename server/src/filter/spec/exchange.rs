@@ -1,0 +1,128 @@
+//! Filters of the layouts of other programs: those that are asked for, and those that come as
+//! they are.
+
+use std::f64::consts::LN_2;
+
+use super::{FilterSpec, Kind, Layout, SpecError, SpecRequest};
+use crate::{
+    exchange::{
+        Parts, either,
+        guava::{Shape, Strategy},
+        redisbloom::{Chain, Layer},
+    },
+    hash::HashFunction,
+};
+
+impl SpecRequest {
+    /// A filter as Guava would size it, or of the bits that were asked for. Guava rounds the number
+    /// of hashes, so that its own sizes may miss the rate by a little: by less than 2 % of it where
+    /// it is at most 0.1.
+    pub(super) fn resolve_guava(&self, strategy: Strategy) -> Result<FilterSpec, SpecError> {
+        let own = self.false_positive_rate.map(|rate| {
+            let shape = Shape::for_capacity(strategy, self.capacity, rate);
+            shape.map_err(|error| self.refused(error))
+        });
+        let own = match own {
+            // One that Guava has no filter for may have bits all the same.
+            Some(Err(_)) if self.bit_count.is_some() => None,
+            own => own.transpose()?,
+        };
+        let words = match (self.bit_count, &own) {
+            (Some(bits), _) => bits.div_ceil(64),
+            (None, Some(own)) => own.word_count(),
+            (None, None) => return Err(SpecError::FalsePositiveRate { value: 0.0 }),
+        };
+        let hash_count = match (self.hash_count, &own) {
+            (Some(count), _) => count,
+            (None, Some(own)) if self.bit_count.is_none() => own.hash_count(),
+            (None, _) => best_hash_count(words * 64, self.capacity),
+        };
+        let shape = Shape::new(strategy, hash_count, words).map_err(|error| self.refused(error))?;
+        let reached = rate_at(shape, self.capacity);
+        let false_positive_rate = match self.false_positive_rate {
+            Some(asked) if own == Some(shape) && shape.used_bits() == shape.bit_count() => asked,
+            Some(asked) if reached > asked * (1.0 + 1e-6) => {
+                return Err(SpecError::RateOutOfReach {
+                    bit_count: shape.bit_count(),
+                    asked,
+                    reached,
+                });
+            }
+            Some(asked) => asked,
+            None => reached,
+        };
+        Ok(FilterSpec {
+            capacity: self.capacity,
+            false_positive_rate,
+            kind: self.kind,
+            key_profile: self.key_profile.clone(),
+            ..FilterSpec::of_guava(shape, Some(self.capacity))
+        })
+    }
+
+    fn refused(&self, error: impl ToString) -> SpecError {
+        SpecError::Exchange {
+            layout: self.layout,
+            reason: error.to_string(),
+        }
+    }
+}
+
+impl FilterSpec {
+    /// That of a filter of Guava, for so many keys or, if nobody says, for as many as its bits and
+    /// its number of hashes are made for.
+    pub fn of_guava(shape: Shape, capacity: Option<u64>) -> Self {
+        let capacity = capacity.unwrap_or_else(|| {
+            let keys = shape.bit_count() as f64 * LN_2 / f64::from(shape.hash_count());
+            (keys.round() as u64).max(1)
+        });
+        Self {
+            capacity,
+            false_positive_rate: rate_at(shape, capacity),
+            bit_count: shape.bit_count(),
+            hash_count: shape.hash_count(),
+            layout: shape.strategy().into(),
+            hash_function: HashFunction::Murmur3X64_128,
+            kind: Kind::Plain,
+            key_profile: None,
+            layers: None,
+            chain: None,
+        }
+    }
+
+    /// That of a filter of RedisBloom, for so many keys or, if nobody says, for as many as its
+    /// layers are.
+    pub fn of_chain(chain: &Chain, capacity: Option<u64>) -> Self {
+        let layers = chain.layers();
+        let capacities = layers.iter().map(Layer::capacity);
+        let capacity = capacity.unwrap_or_else(|| capacities.fold(0, u64::saturating_add).max(1));
+        let rates = layers.iter().map(Layer::false_positive_rate);
+        Self {
+            capacity,
+            false_positive_rate: bounded(either(rates)),
+            bit_count: layers.iter().map(Layer::word_count).sum::<u64>() * 64,
+            hash_count: layers.last().map_or(1, Layer::hash_count),
+            layout: Layout::RedisBloom,
+            hash_function: HashFunction::Murmur2_64A,
+            kind: Kind::Plain,
+            key_profile: None,
+            layers: None,
+            chain: Some(chain.emptied().into()),
+        }
+    }
+}
+
+/// What Guava takes for so many bits: `optimalNumOfHashFunctions`.
+fn best_hash_count(bit_count: u64, capacity: u64) -> u32 {
+    let count = bit_count as f64 / capacity as f64 * LN_2;
+    count.round().clamp(1.0, super::MAX_HASH_COUNT.into()) as u32
+}
+
+fn rate_at(shape: Shape, capacity: u64) -> f64 {
+    bounded(Parts::of_guava(shape).false_positive_rate(capacity as f64))
+}
+
+/// A probability may round to 0 or 1, and a spec has neither.
+fn bounded(rate: f64) -> f64 {
+    rate.clamp(f64::MIN_POSITIVE, 1.0 - f64::EPSILON)
+}

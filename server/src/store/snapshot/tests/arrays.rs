@@ -1,0 +1,95 @@
+//! Filters of other programs, whose shards are cut from one array.
+
+use super::*;
+use crate::filter::{
+    exchange::redisbloom::{Chain, Layer},
+    spec::FilterSpec,
+};
+
+pub fn guava() -> FilterSpec {
+    let request = SpecRequest {
+        layout: Layout::Guava,
+        hash_function: HashFunction::Murmur3X64_128,
+        bit_count: Some(1024),
+        hash_count: Some(7),
+        false_positive_rate: None,
+        ..SpecRequest::new(100, 0.5)
+    };
+    request.resolve().unwrap()
+}
+
+pub fn chain() -> FilterSpec {
+    let layer = |words, modulus, hashes| Layer::new(words, modulus, hashes, 10, 0.01).unwrap();
+    let layers = vec![layer(4, 256, 8), layer(12, 512, 9)];
+    FilterSpec::of_chain(&Chain::new(layers).unwrap(), None)
+}
+
+#[test]
+fn what_they_are_comes_back() {
+    for spec in [guava(), chain()] {
+        let (_, directory, _, good) = victim_with(&spec);
+        assert_eq!(good[8], 6);
+        let reader = directory.read_filter(&"urls".parse().unwrap()).unwrap();
+        assert_eq!(reader.unwrap().header().spec, spec);
+    }
+}
+
+/// Numbers that no seenset would write, with good checksums over them.
+#[test]
+fn what_no_such_filter_has_is_refused_by_name() {
+    let (much, one) = (u64::MAX.to_le_bytes(), 1_u64.to_le_bytes());
+    let of_guava: &[(usize, &[u8], &str)] = &[
+        (64, &1025_u64.to_le_bytes(), "bit_count: expected 1024"),
+        (64, &one, "layout: expected a possible filter of guava"),
+        (64, &(1_u64 << 40).to_le_bytes(), "possible filter of guava"),
+        (64, &2048_u64.to_le_bytes(), "bits per shard: expected 2048"),
+        (
+            76,
+            &[1, 0, 0, 0],
+            "hash function: expected one of the layout",
+        ),
+        (
+            76,
+            &[5, 0, 0, 0],
+            "hash function: expected one of the layout",
+        ),
+        (76, &[6, 0, 0, 0], "layout: expected 1 to 5"),
+        (80, b"siphash-1-3-128\0", "hash function: expected one of"),
+        (136, &much, "bits per shard: expected 1024"),
+        (296, &[1, 0, 0, 0], "layout: expected blocked"),
+    ];
+    let of_a_chain: &[(usize, &[u8], &str)] = &[
+        (64, &2048_u64.to_le_bytes(), "bit_count: expected 1024"),
+        (72, &[8, 0, 0, 0], "hash_count: expected 9"),
+        (384, &[0; 8], "extension: expected the layers"),
+        (384, &one, "extension: expected the layers"),
+        (384, &much, "extension: expected the layers"),
+        // Words, modulus, hashes and rate of the first.
+        (392, &much, "extension: expected the layers"),
+        (392, &[0; 8], "extension: expected the layers"),
+        (400, &[0; 8], "extension: expected the layers"),
+        (
+            400,
+            &257_u64.to_le_bytes(),
+            "extension: expected the layers",
+        ),
+        (408, &65_u64.to_le_bytes(), "extension: expected the layers"),
+        (424, &much, "extension: expected the layers"),
+    ];
+    for (spec, cases) in [(guava(), of_guava), (chain(), of_a_chain)] {
+        let (disk, directory, file, good) = victim_with(&spec);
+        let extension = 384..384 + if spec.chain.is_some() { 88 } else { 0 };
+        for (offset, value, expected) in cases {
+            let mut bytes = good.clone();
+            bytes[*offset..][..value.len()].copy_from_slice(value);
+            let covered = [extension.clone(), 0..376].into_iter();
+            for covered in covered.filter(|covered| !covered.is_empty()) {
+                let sum = checksum(&bytes[covered.clone()]).to_le_bytes();
+                bytes[covered.end..][..8].copy_from_slice(&sum);
+            }
+            disk.put(&file, &bytes);
+            let message = refusal(&directory, &file, expected);
+            assert!(message.contains(expected), "{message}, not {expected}");
+        }
+    }
+}
