@@ -225,7 +225,7 @@ impl Inner {
         [mut turn, mut its_turn]: [StoreTurn; 2],
         runtime: &Handle,
     ) -> Result<bool, EngineError> {
-        if !new.prepare_rename(&self.directory, &self.gate, &mut its_turn)? {
+        if !new.prepare_to_take_place(&self.directory, &self.gate, &mut its_turn)? {
             return Ok(false);
         }
         let new_name = new.name();

@@ -24,6 +24,7 @@ use crate::{
     engine::{
         EngineError, Keys,
         budget::MemoryBudget,
+        gate::Gate,
         journal::FilterLog,
         requests::{Requests, Turn},
     },
@@ -130,6 +131,41 @@ impl GuardedFilter {
         self.unsettled(rests_on).map(|log| (log, rests_on))
     }
 
+    /// Sees to it that this filter can take the place of another, and that little is left to be
+    /// stored then; `false` if it has been deleted. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub fn prepare_to_take_place(
+        &self,
+        directory: &DataDirectory,
+        gate: &Gate,
+        turn: &mut StoreTurn,
+    ) -> Result<bool, StoreError> {
+        let is_there = self.prepare_rename(directory, gate, turn)?;
+        let (version, _) = self.begin_snapshot(gate);
+        self.store_unlogged(directory, turn, version)?;
+        Ok(is_there)
+    }
+
+    /// Stores what is in no log, up to a version that no call has under way.
+    fn store_unlogged(
+        &self,
+        directory: &DataDirectory,
+        turn: &mut StoreTurn,
+        version: u64,
+    ) -> Result<(), StoreError> {
+        let stored = *self.last_store.lock();
+        if let Presence::Present { files, .. } = &mut *turn.presence
+            && self.log.is_none()
+            && self.has_changed()
+        {
+            self.write(directory, files, (version, 0), stored, None)?;
+        }
+        Ok(())
+    }
+
     /// Takes the name of another filter, and its place in the data directory, in one step, but for
     /// what is left to do with the files; `None` if either has been deleted. No call must change
     /// either meanwhile. The other one is not stored again then.
@@ -148,7 +184,8 @@ impl GuardedFilter {
         if matches!(*its_turn.presence, Presence::Deleted) {
             return Ok(None);
         }
-        self.store_unlogged(directory, turn)?;
+        let version = self.version.load(Ordering::Acquire);
+        self.store_unlogged(directory, turn, version)?;
         let taken = self.rename_stored(&other.name(), directory, turn);
         if let Err(StoreError::InDoubt(_)) = &taken {
             other.doubt_place();

@@ -3,8 +3,6 @@
 //! Calls, the log and the requests that are remembered know a filter by its id. So a call that has
 //! found it under its old name goes on, and so does what was written of it.
 
-use std::sync::atomic::Ordering;
-
 use super::{
     GuardedFilter,
     snapshots::{Presence, Turn},
@@ -84,7 +82,7 @@ impl GuardedFilter {
     /// # Errors
     ///
     /// [`StoreError`].
-    pub fn prepare_rename(
+    pub(super) fn prepare_rename(
         &self,
         directory: &DataDirectory,
         gate: &Gate,
@@ -94,38 +92,10 @@ impl GuardedFilter {
             return Ok(false);
         };
         // Files of format 1 are known by their names alone.
-        let stored = (*self.last_store.lock()).filter(|_| !files.has_format1());
-        if stored.is_none() || self.is_unlogged() {
-            let begin = self.begin_snapshot(gate);
-            self.write(directory, &mut *files, begin, stored, None)?;
+        if self.last_store.lock().is_none() || files.has_format1() {
+            self.write(directory, files, self.begin_snapshot(gate), None, None)?;
         }
         Ok(true)
-    }
-
-    /// Whether there is something that is neither in a snapshot nor in a log.
-    fn is_unlogged(&self) -> bool {
-        self.log.is_none() && self.has_changed()
-    }
-
-    /// Stores, while no call changes the filter, what is in no log.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`].
-    pub(super) fn store_unlogged(
-        &self,
-        directory: &DataDirectory,
-        turn: &mut Turn,
-    ) -> Result<(), StoreError> {
-        let stored = *self.last_store.lock();
-        match &mut *turn.presence {
-            Presence::Present { files, .. } if self.is_unlogged() => {
-                let begin = (self.version.load(Ordering::Acquire), 0);
-                self.write(directory, files, begin, stored, None)?;
-                Ok(())
-            }
-            _ => Ok(()),
-        }
     }
 
     /// [`Self::rename`] of a filter whose snapshots it can be renamed with, but for what is left to
