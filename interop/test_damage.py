@@ -164,7 +164,8 @@ def test_what_can_be_read_of_any_kind_is_salvaged(
     server = start()
     for other in OTHER_KINDS:
         seen = server.client.query_batch(KEYS, filter=other)
-        if other != name or log_has_it:
+        # What a counting filter has stored is not counted again from the log.
+        if other != name or (log_has_it and name != "counted"):
             assert all(seen), other
         else:
             assert 0 < seen.count(False) < len(KEYS), "a page is lost, and no more"
