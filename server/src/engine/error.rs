@@ -217,7 +217,9 @@ pub enum EngineError {
         layout: Layout,
     },
     /// A filter that is gone before all of it was handed out.
-    #[error("the filter \"{name}\" was deleted or reset while it was exported: begin again")]
+    #[error(
+        "the filter \"{name}\" was deleted, reset or rebuilt while it was exported: begin again"
+    )]
     ExportEnded {
         /// The filter's name.
         name: FilterName,

@@ -172,7 +172,9 @@ impl Engine {
         if let Some(filter) = self.inner.registry.get(&name) {
             drop(naming);
             if filter.spec().answers(&request) {
-                let filter = self.blocking(move |_| Ok(filter.status())).await?;
+                let filter = self
+                    .blocking(move |inner| Ok(inner.status(&filter)))
+                    .await?;
                 return Ok(Creation {
                     filter,
                     is_new: false,

@@ -34,7 +34,7 @@ impl Engine {
         self.inner.check_not_rebuilt(&filter)?;
         let inner = self.inner.clone();
         let merge = move || match filter.merge(&source, &inner.directory, &inner.gate, turn)? {
-            true => Ok(filter.status()),
+            true => Ok(inner.status(&filter)),
             false => Err(EngineError::UnknownFilter { name: target }),
         };
         background::run("merge", merge).await

@@ -27,11 +27,11 @@ impl Engine {
             && let Some(filter) = self.inner.registry.get(&new_name)
             && filter.had_name(&name)
         {
-            return self.blocking(move |_| Ok(filter.status())).await;
+            return self.blocking(move |inner| Ok(inner.status(&filter))).await;
         }
         let (filter, turn) = found?;
         if name == new_name {
-            return self.blocking(move |_| Ok(filter.status())).await;
+            return self.blocking(move |inner| Ok(inner.status(&filter))).await;
         }
         let naming = self.naming().await;
         self.inner.check_free(&new_name)?;
@@ -40,7 +40,7 @@ impl Engine {
             let renamed = filter.rename(&new_name, &inner.directory, &inner.gate, turn, put);
             drop(naming);
             match renamed? {
-                true => Ok(filter.status()),
+                true => Ok(inner.status(&filter)),
                 false => Err(EngineError::UnknownFilter { name }),
             }
         })

@@ -9,12 +9,13 @@ use std::{
     time::Duration,
 };
 
+use futures_util::stream::{Stream, StreamExt};
 use seenset_proto::v1::{self, ImportFilterRequest};
 use tokio::{
     sync::{mpsc, watch},
     time::timeout,
 };
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::{Drain, status::status};
 use crate::engine::{Engine, FileFormat, FilterStatus, Import};
@@ -32,7 +33,7 @@ const WAITING: usize = 4;
 /// Imports what the messages tell of.
 pub async fn run(
     engine: &Engine,
-    messages: Streaming<ImportFilterRequest>,
+    messages: impl Stream<Item = Result<ImportFilterRequest, Status>> + Unpin,
     drain: watch::Receiver<Drain>,
 ) -> Result<FilterStatus, Status> {
     let mut messages = Messages { messages, drain };
@@ -112,12 +113,12 @@ fn data_alone(message: ImportFilterRequest) -> Result<Vec<u8>, Status> {
     Ok(data)
 }
 
-struct Messages {
-    messages: Streaming<ImportFilterRequest>,
+struct Messages<S> {
+    messages: S,
     drain: watch::Receiver<Drain>,
 }
 
-impl Messages {
+impl<S: Stream<Item = Result<ImportFilterRequest, Status>> + Unpin> Messages<S> {
     /// The next message; `None` at the end of the request.
     async fn next(&mut self) -> Result<Option<ImportFilterRequest>, Status> {
         let stopping = || {
@@ -128,12 +129,12 @@ impl Messages {
         tokio::select! {
             biased;
             _ = self.drain.wait_for(|drain| *drain >= Drain::Begun) => Err(stopping()),
-            next = timeout(SILENCE, self.messages.message()) => next.map_err(|_| {
+            next = timeout(SILENCE, self.messages.next()) => next.map_err(|_| {
                 Status::deadline_exceeded(format!(
                     "nothing came for {} s, and the filter was not imported; begin again",
                     SILENCE.as_secs()
                 ))
-            })?,
+            })?.transpose(),
         }
     }
 }
@@ -179,3 +180,6 @@ impl Read for File {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

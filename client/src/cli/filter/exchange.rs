@@ -1,10 +1,13 @@
 //! `filter import` and `filter export`: files of other programs.
 
 use std::{
-    fs::{self, File},
-    io::{Write, stdout},
-    path::{Path, PathBuf},
+    fs::{File, Permissions},
+    io::{self, Write, stdout},
+    os::unix::fs::PermissionsExt,
+    path::Path,
 };
+
+use tempfile::NamedTempFile;
 
 use crate::{
     Client,
@@ -51,12 +54,23 @@ pub(super) async fn export(client: &Client, name: &str, path: &Path) -> Result<u
         return write(client, name, &mut stdout().lock()).await;
     }
     let unwritable = |error| Failure::Failed(format!("cannot write {}: {error}", path.display()));
-    let partial = Partial::beside(path);
-    let mut file = File::create(&partial.0).map_err(unwritable)?;
+    let mut file = file_beside(path).map_err(unwritable)?;
     let bytes = write(client, name, &mut file).await?;
-    file.sync_all().map_err(unwritable)?;
-    fs::rename(&partial.0, path).map_err(unwritable)?;
+    file.as_file().sync_all().map_err(unwritable)?;
+    file.persist(path)
+        .map_err(|error| unwritable(error.error))?;
     Ok(bytes)
+}
+
+/// A file of a name of its own that is removed if it does not get another.
+fn file_beside(path: &Path) -> io::Result<NamedTempFile> {
+    let directory = path.parent().filter(|parent| *parent != Path::new(""));
+    tempfile::Builder::new()
+        .prefix(path.file_name().unwrap_or_default())
+        .suffix(".partial")
+        // Less what the user's mask takes, as of any file.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(directory.unwrap_or(Path::new(".")))
 }
 
 async fn write(client: &Client, name: &str, to: &mut impl Write) -> Result<u64, Failure> {
@@ -67,22 +81,4 @@ async fn write(client: &Client, name: &str, to: &mut impl Write) -> Result<u64, 
     }
     to.flush()?;
     Ok(bytes)
-}
-
-/// A file that is not whole yet. It is removed if it does not come to be.
-struct Partial(PathBuf);
-
-impl Partial {
-    fn beside(path: &Path) -> Self {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".partial");
-        Self(name.into())
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        // When it has its own name nothing is left of this one.
-        let _ = fs::remove_file(&self.0);
-    }
 }

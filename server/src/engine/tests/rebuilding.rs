@@ -1,6 +1,7 @@
 //! Filters that are rebuilt while calls go on.
 
 mod disk;
+mod room;
 
 use std::{sync::atomic::AtomicU64, time::Duration};
 
@@ -351,6 +352,33 @@ fn calls_that_go_on_lose_nothing_and_win_once() {
     assert_eq!(wins.filter(|&wins| wins != 1).count(), 0);
     let all = runtime.block_on(seen(&engine, "urls", 0..4010));
     assert!(all.iter().all(|&seen| seen));
+}
+
+/// What got another name while its turn was waited for is not found by its old one.
+#[tokio::test]
+async fn a_finish_that_waits_behind_a_rename_changes_nothing() {
+    let disk = SimulatedDisk::default();
+    let engine = filled(&disk, exact()).await;
+    engine.start_rebuild("urls", "new", None).await.unwrap();
+    let new = "new".parse().unwrap();
+    let (_, turn) = engine.filter_in_turn(&new).await.unwrap();
+    let (renamed, finished, ()) = tokio::join!(
+        biased;
+        engine.rename_filter("new", "newer"),
+        engine.finish_rebuild("urls", "new"),
+        async { drop(turn) },
+    );
+    assert_eq!(renamed.unwrap().rebuilds.unwrap().as_str(), "urls");
+    let finished = finished.unwrap_err();
+    assert!(
+        matches!(finished, EngineError::NotRebuilding { .. }),
+        "{finished}"
+    );
+    let filters = engine.list_filters(0, "").await.unwrap().filters;
+    let names: Vec<&str> = filters.iter().map(|filter| filter.name.as_str()).collect();
+    assert_eq!(names, ["newer", "urls"]);
+    assert_eq!(seen(&engine, "urls", 0..10).await, [true; 10]);
+    engine.finish_rebuild("urls", "newer").await.unwrap();
 }
 
 #[tokio::test]

@@ -1,0 +1,131 @@
+//! Filters that are rebuilt while there is little room in the log.
+
+use std::{sync::mpsc, thread, time::Instant};
+
+use futures_util::FutureExt;
+
+use super::*;
+use crate::{
+    engine::requests::Remembered,
+    store::{FilterId, RequestId},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(8)
+        .enable_time()
+        .build()
+        .unwrap()
+}
+
+/// A call has room for both filters, or waits for both: or each of these could have a half of what
+/// there is, and wait for the other half.
+#[test]
+fn calls_do_not_wait_for_each_others_halves() {
+    let runtime = runtime();
+    let disk = SimulatedDisk::default();
+    let engine = runtime.block_on(async {
+        let engine = filled(&disk, exact()).await;
+        engine.start_rebuild("urls", "new", None).await.unwrap();
+        engine
+    });
+    let calls: Vec<_> = (0..16)
+        .map(|caller| {
+            let engine = engine.clone();
+            runtime.spawn(async move {
+                for call in 0..50 {
+                    // Both halves of one are half of a segment.
+                    let of_call = 1000 * (50 * caller + call);
+                    let keys: Vec<String> = (of_call..of_call + 1000).map(key).collect();
+                    engine.add_batch("urls", keys).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        for call in calls {
+            let ended = tokio::time::timeout(PATIENCE, call).await;
+            ended.expect("calls wait for each other").unwrap();
+        }
+    });
+}
+
+/// Those that wait at the gate may have all the room that there is.
+#[test]
+fn nobody_waits_for_room_with_the_gate_closed() {
+    let runtime = runtime();
+    let disk = SimulatedDisk::default();
+    let engine = runtime.block_on(async {
+        let engine = filled(&disk, exact()).await;
+        engine.start_rebuild("urls", "new", None).await.unwrap();
+        engine
+    });
+    let id = |name: &str| {
+        engine
+            .inner
+            .registry
+            .get(&name.parse().unwrap())
+            .unwrap()
+            .id()
+    };
+    let (urls, new): (FilterId, FilterId) = (id("urls"), id("new"));
+    let journal = engine.inner.journal.get().unwrap();
+    let requests = &engine.inner.requests;
+    let win = |request: u8, keys| {
+        let hash = |low| KeyHash { low, high: 0 };
+        let won = Remembered {
+            filter: urls,
+            request: RequestId([request; 16]),
+            hashes: (0..keys).map(hash).collect(),
+        };
+        requests.remember(won, journal.segment());
+    };
+    // Room for one of two requests, and all the rest.
+    let room = |keys| journal.reserve(keys, 1).now_or_never().transpose().unwrap();
+    let one = room(1).unwrap();
+    let all = || {
+        let sizes = [1000, 100, 10, 1].into_iter();
+        sizes.flat_map(|keys| std::iter::from_fn(move || room(keys)))
+    };
+    let mut rest: Vec<_> = all().collect();
+    // Another segment may be on its way.
+    loop {
+        thread::sleep(Duration::from_millis(100));
+        let taken = rest.len();
+        rest.extend(all());
+        if rest.len() == taken {
+            break;
+        }
+    }
+    win(1, 1);
+    let finished = {
+        let engine = engine.clone();
+        runtime.spawn(async move { engine.finish_rebuild("urls", "new").await })
+    };
+    // It waits for that now; the second comes while it does.
+    thread::sleep(Duration::from_millis(100));
+    // More than is given back of what was reserved for the first.
+    win(2, 100);
+    drop(one);
+    let begun = Instant::now();
+    while requests.missing(urls, new).len() > 1 {
+        assert!(begun.elapsed() < PATIENCE, "it has not got the room");
+        thread::yield_now();
+    }
+    thread::sleep(Duration::from_millis(100));
+    assert!(!finished.is_finished());
+    let (passed, has_passed) = mpsc::channel();
+    let at_the_gate = engine.clone();
+    thread::spawn(move || {
+        drop(at_the_gate.inner.gate.pass());
+        passed.send(())
+    });
+    let passed = has_passed.recv_timeout(PATIENCE);
+    drop(rest);
+    passed.expect("the gate is closed");
+    let finished = runtime.block_on(async { tokio::time::timeout(PATIENCE, finished).await });
+    finished.unwrap().unwrap().unwrap();
+    assert!(requests.missing(urls, new).is_empty());
+}
