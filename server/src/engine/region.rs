@@ -124,6 +124,9 @@ pub struct Prefetcher {
 
 impl Prefetcher {
     /// Hints that a word of a shard will be used soon. A hint alone: any index is harmless.
+    ///
+    /// Its line comes to the second cache: that can wait for more lines at once than the first one
+    /// (`docs/decisions/0024-second-cache.md`).
     #[inline]
     pub fn fetch(&self, shard: usize, word: usize) {
         let offset = shard * self.stride + word * size_of::<u64>();
@@ -131,13 +134,13 @@ impl Prefetcher {
         // SAFETY: prefetching dereferences nothing and faults at no address.
         #[cfg(target_arch = "x86_64")]
         unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(line.cast());
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T1>(line.cast());
         }
         // SAFETY: as above; the instruction changes no register and no flag.
         #[cfg(target_arch = "aarch64")]
         unsafe {
-            std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
+            std::arch::asm!("prfm pldl2keep, [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
         }
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let _ = line;
