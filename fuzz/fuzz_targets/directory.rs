@@ -25,12 +25,13 @@ struct Input {
 
 fuzz_target!(|input: Input| {
     fuzzing::restart_salts();
-    let kept: &[(&str, &[u8])] = match input.format % 6 {
+    let kept: &[(&str, &[u8])] = match input.format % 7 {
         1 => &SNAPSHOT_1,
         2 => &SNAPSHOT_2,
         3 => &LOG_1,
         4 => &SNAPSHOT_3,
         5 => &SNAPSHOT_6,
+        6 => &SNAPSHOT_7,
         _ => &[],
     };
     let kept = kept
@@ -91,27 +92,34 @@ const SNAPSHOT_3: [(&str, &[u8]); 10] = [
 ];
 
 /// A filter of each kind.
-const SNAPSHOT_6: [(&str, &[u8]); 22] = [
-    kept!("snapshot-6", "0000000000000001.log"),
-    kept!("snapshot-6", "0000000000000002.log"),
-    kept!("snapshot-6", "0000000000000003.log"),
-    kept!("snapshot-6", "0000000000000004.log"),
-    kept!("snapshot-6", "0000000000000005.log"),
-    kept!("snapshot-6", "0000000000000006.log"),
-    kept!("snapshot-6", "0000000000000007.log"),
-    kept!("snapshot-6", "0000000000000008.log"),
-    kept!("snapshot-6", "0000000000000009.log"),
-    kept!("snapshot-6", "000000000000000a.log"),
-    kept!("snapshot-6", "000000000000000b.log"),
-    kept!("snapshot-6", "000000000000000c.log"),
-    kept!("snapshot-6", "MANIFEST"),
-    kept!("snapshot-6", "aged.snapshot.000000000000000f"),
-    kept!("snapshot-6", "classic.snapshot.0000000000000006"),
-    kept!("snapshot-6", "counted.snapshot.000000000000000c"),
-    kept!("snapshot-6", "default.snapshot.0000000000000003"),
-    kept!("snapshot-6", "grown.snapshot.0000000000000012"),
-    kept!("snapshot-6", "java.snapshot.0000000000000015"),
-    kept!("snapshot-6", "log.tail"),
-    kept!("snapshot-6", "redis.snapshot.0000000000000017"),
-    kept!("snapshot-6", "urls.snapshot.0000000000000009"),
-];
+macro_rules! each_kind {
+    ($format:literal) => {
+        [
+            kept!($format, "0000000000000001.log"),
+            kept!($format, "0000000000000002.log"),
+            kept!($format, "0000000000000003.log"),
+            kept!($format, "0000000000000004.log"),
+            kept!($format, "0000000000000005.log"),
+            kept!($format, "0000000000000006.log"),
+            kept!($format, "0000000000000007.log"),
+            kept!($format, "0000000000000008.log"),
+            kept!($format, "0000000000000009.log"),
+            kept!($format, "000000000000000a.log"),
+            kept!($format, "000000000000000b.log"),
+            kept!($format, "000000000000000c.log"),
+            kept!($format, "MANIFEST"),
+            kept!($format, "aged.snapshot.000000000000000f"),
+            kept!($format, "classic.snapshot.0000000000000006"),
+            kept!($format, "counted.snapshot.000000000000000c"),
+            kept!($format, "default.snapshot.0000000000000003"),
+            kept!($format, "grown.snapshot.0000000000000012"),
+            kept!($format, "java.snapshot.0000000000000015"),
+            kept!($format, "log.tail"),
+            kept!($format, "redis.snapshot.0000000000000017"),
+            kept!($format, "urls.snapshot.0000000000000009"),
+        ]
+    };
+}
+
+const SNAPSHOT_6: [(&str, &[u8]); 22] = each_kind!("snapshot-6");
+const SNAPSHOT_7: [(&str, &[u8]); 22] = each_kind!("snapshot-7");

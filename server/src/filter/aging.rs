@@ -11,11 +11,13 @@
 //! A stamp is a [cell](crate::cells) of four bits: 0 for none, or 1 to 15 for an epoch, in turn. What
 //! is too old has to be cleared before the turn comes round: see [`Window`].
 
+use std::borrow::Borrow;
+
 use fearless_simd::{Simd, SimdBase, SimdMask};
 
 use crate::{
     blocked::LANES,
-    cells::{self, CELL_BITS, Cells, Picked, Values, places},
+    cells::{self, CELL_BITS, Line, Picked, Values, places},
     hash::KeyHash,
 };
 
@@ -153,37 +155,37 @@ pub struct Change {
     pub bits: u32,
 }
 
-/// Whether all bits of a key have one of these stamps. `hash_count` is 1 to 64, here and below.
+/// Whether all bits of a key have one of these stamps, given its lines. `hash_count` is 1 to 64, here and below.
 #[inline(always)]
-pub fn contains<S: Simd>(
+pub fn contains<S: Simd, L: Borrow<Line>, const LINES: usize>(
     simd: S,
-    cells: &Cells,
+    lines: [L; LINES],
     hash: KeyHash,
     hash_count: u32,
     there: Values,
 ) -> bool {
     if hash_count > LANES as u32 {
-        return places(hash, hash_count).all(|place| there.has(place.get(cells)));
+        return places(LINES, hash, hash_count).all(|place| there.has(place.get(&lines)));
     }
-    let picked = Picked::of(simd, cells, hash, hash_count);
+    let picked = Picked::of(simd, &lines, hash, hash_count);
     picked.among(there).simd_eq(picked.ones).all_true()
 }
 
 /// Adds a key if it is not there, or in any case, so that it is there for as long as one that is
 /// new; `None` if that left everything as it was.
 #[inline(always)]
-pub fn stamp_key<S: Simd>(
+pub fn stamp_key<S: Simd, const LINES: usize>(
     simd: S,
-    cells: &mut Cells,
+    lines: [&mut Line; LINES],
     hash: KeyHash,
     hash_count: u32,
     how: Stamping,
     renews: bool,
 ) -> Option<Change> {
     if hash_count > LANES as u32 {
-        return stamp_by_places(cells, hash, hash_count, how, renews);
+        return stamp_by_places(lines, hash, hash_count, how, renews);
     }
-    let picked = Picked::of(simd, cells, hash, hash_count);
+    let picked = Picked::of(simd, &lines, hash, hash_count);
     let is_new = !picked.among(how.there).simd_eq(picked.ones).all_true();
     let older = picked.among(how.older);
     let is_older = !older.simd_eq(picked.all(0));
@@ -193,7 +195,7 @@ pub fn stamp_key<S: Simd>(
     // What turns a stamp into the new one, in the lanes where it is older.
     let turn = (picked.values ^ picked.all(how.stamp)) & (picked.all(0) - older);
     picked.change(
-        cells,
+        lines,
         turn,
         #[inline(always)]
         |words, turn| words ^ turn,
@@ -205,22 +207,22 @@ pub fn stamp_key<S: Simd>(
 }
 
 /// As [`stamp_key`], for keys with more bits than there are lanes.
-fn stamp_by_places(
-    cells: &mut Cells,
+fn stamp_by_places<const LINES: usize>(
+    mut lines: [&mut Line; LINES],
     hash: KeyHash,
     hash_count: u32,
     how: Stamping,
     renews: bool,
 ) -> Option<Change> {
-    let stamps = || places(hash, hash_count).map(|place| place.get(cells));
+    let stamps = || places(LINES, hash, hash_count).map(|place| place.get(&lines));
     let is_new = !stamps().all(|stamp| how.there.has(stamp));
     if !(is_new || renews) || !stamps().any(|stamp| how.older.has(stamp)) {
         return None;
     }
     let bits = stamps().filter(|&stamp| stamp == 0).count() as u32;
-    for place in places(hash, hash_count) {
-        if how.older.has(place.get(cells)) {
-            place.set(cells, how.stamp);
+    for place in places(LINES, hash, hash_count) {
+        if how.older.has(place.get(&lines)) {
+            place.set(&mut lines, how.stamp);
         }
     }
     Some(Change { is_new, bits })
@@ -231,29 +233,28 @@ mod tests {
     use fearless_simd::{Level, dispatch};
 
     use super::*;
-    use crate::{
-        blocked::{self, BLOCK_BITS},
-        cells::WORDS,
-    };
+    use crate::cells::LINE_CELLS;
 
-    /// A block, and for each bit the epoch at which it was stamped last, as far as that counts.
-    struct Block {
-        cells: Cells,
+    /// Two lines, and for each bit the epoch at which it was stamped last, as far as that counts.
+    struct Lines {
+        cells: [Line; LINES],
         window: Window,
-        epochs: [Option<u64>; BLOCK_BITS as usize],
+        epochs: [Option<u64>; LINES * LINE_CELLS as usize],
         hash_count: u32,
     }
 
-    impl Block {
+    const LINES: usize = 2;
+
+    impl Lines {
         fn new(now: u64, slices: u32, hash_count: u32) -> Self {
             Self {
-                cells: [0; WORDS],
+                cells: [[0; LANES]; LINES],
                 window: Window {
                     cleared: now,
                     now,
                     slices,
                 },
-                epochs: [None; BLOCK_BITS as usize],
+                epochs: [None; LINES * LINE_CELLS as usize],
                 hash_count,
             }
         }
@@ -263,15 +264,15 @@ mod tests {
         }
 
         fn bits(&self, hash: KeyHash) -> impl Iterator<Item = usize> + use<> {
-            let block = blocked::bits(hash, self.hash_count);
-            (0..BLOCK_BITS as usize).filter(move |bit| block[bit / 64] >> (bit % 64) & 1 == 1)
+            let places = places(LINES, hash, self.hash_count);
+            places.map(|place| place.line * LINE_CELLS as usize + place.cell() as usize)
         }
 
         fn contains(&self, hash: KeyHash, slices: u32) -> bool {
             let there = self.window.since(slices);
             let [widest, narrowest] = [Level::new(), Level::baseline()].map(|level| {
                 dispatch!(level, simd => {
-                    super::contains(simd, &self.cells, hash, self.hash_count, there)
+                    super::contains(simd, self.cells.each_ref(), hash, self.hash_count, there)
                 })
             });
             let oldest = self
@@ -286,13 +287,14 @@ mod tests {
         }
 
         fn clear(&mut self) {
-            let set = self.window.clear(&mut self.cells);
+            let set = self.window.clear(self.cells.as_flattened_mut());
             let oldest = self.window.now.saturating_sub(self.window.slices.into());
             for epoch in &mut self.epochs {
                 *epoch = epoch.filter(|&epoch| epoch >= oldest);
             }
             let expected = self.epochs.iter().flatten().count() as u64;
-            assert_eq!((set, cells::above_zero(&self.cells)), (expected, expected));
+            let above_zero = cells::above_zero(self.cells.as_flattened());
+            assert_eq!((set, above_zero), (expected, expected));
         }
 
         fn add(&mut self, hash: KeyHash, epoch: u64, since: u32, renews: bool) -> Option<Change> {
@@ -308,10 +310,11 @@ mod tests {
                 .zip(after.iter_mut().zip(&mut changes))
             {
                 *change = dispatch!(level, simd => {
-                    stamp_key(simd, cells, hash, self.hash_count, how, renews)
+                    stamp_key(simd, cells.each_mut(), hash, self.hash_count, how, renews)
                 });
             }
-            changes[2] = stamp_by_places(&mut after[2], hash, self.hash_count, how, renews);
+            let lines = after[2].each_mut();
+            changes[2] = stamp_by_places(lines, hash, self.hash_count, how, renews);
             assert_eq!((changes[0], after[0]), (changes[1], after[1]));
             assert_eq!((changes[0], after[0]), (changes[2], after[2]));
             self.cells = after[0];
@@ -345,7 +348,7 @@ mod tests {
     fn stamps_count_for_as_long_as_they_are_to() {
         for (slices, hash_count) in [(1, 5), (2, 8), (5, 1), (8, 7), (MAX_SLICES, 8), (4, 16)] {
             for start in [0, 3, 1_000_000_007, u64::MAX >> 11] {
-                let mut block = Block::new(start, slices, hash_count);
+                let mut block = Lines::new(start, slices, hash_count);
                 let mut chance = key(u64::from(slices) + start % 1000);
                 for round in 0..400 {
                     chance.low = chance.value(round);
@@ -385,7 +388,7 @@ mod tests {
     #[test]
     fn a_key_is_forgotten_behind_its_slices_and_not_before() {
         for slices in 1..=MAX_SLICES {
-            let mut block = Block::new(100, slices, 8);
+            let mut block = Lines::new(100, slices, 8);
             assert!(block.add(key(1), 100, slices, false).unwrap().is_new);
             for passed in 0..=slices + 40 {
                 assert_eq!(block.contains(key(1), slices), passed <= slices);
@@ -399,7 +402,7 @@ mod tests {
     #[test]
     fn the_younger_stamp_of_two_stays() {
         for start in [0, 8, 100] {
-            let mut blocks = [0; 3].map(|_| Block::new(start, 6, 8));
+            let mut blocks = [0; 3].map(|_| Lines::new(start, 6, 8));
             for number in 0..90 {
                 // Some keys come to one of the two, some to both.
                 let into = match number / 3 % 3 {
@@ -414,14 +417,17 @@ mod tests {
                     blocks.iter_mut().for_each(|block| block.pass(1));
                 }
             }
-            blocks.iter_mut().for_each(Block::clear);
+            blocks.iter_mut().for_each(Lines::clear);
             let [mut one, other, both] = blocks;
-            let before = cells::above_zero(&one.cells);
-            let added = unite(&mut one.cells, &other.cells, one.window.now);
+            let above_zero = |of: &Lines| cells::above_zero(of.cells.as_flattened());
+            let before = above_zero(&one);
+            let others = other.cells.as_flattened();
+            let added = unite(one.cells.as_flattened_mut(), others, one.window.now);
             assert_eq!(one.cells, both.cells);
-            assert_eq!(before + added, cells::above_zero(&both.cells));
+            assert_eq!(before + added, above_zero(&both));
             assert!(added > 0);
-            assert_eq!(unite(&mut one.cells, &other.cells, one.window.now), 0);
+            let again = unite(one.cells.as_flattened_mut(), others, one.window.now);
+            assert_eq!(again, 0);
             assert_eq!(one.cells, both.cells);
         }
     }
@@ -429,7 +435,7 @@ mod tests {
     #[test]
     fn a_hit_renews_if_it_is_to() {
         for (renews, is_there) in [(false, false), (true, true)] {
-            let mut block = Block::new(7, 4, 8);
+            let mut block = Lines::new(7, 4, 8);
             block.add(key(1), 7, 4, renews);
             block.pass(3);
             let now = block.window.now;

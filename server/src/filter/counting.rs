@@ -16,11 +16,13 @@
 //! To remove a key that was never added, and is taken for one that was (a false positive), counts
 //! down what other keys have counted up, and some of those may then no longer be found.
 
+use std::borrow::Borrow;
+
 use fearless_simd::{Select, Simd, SimdBase};
 
 use crate::{
     blocked::LANES,
-    cells::{Cells, MAX as SATURATED, Picked, places},
+    cells::{Line, MAX as SATURATED, Picked, places},
     hash::KeyHash,
 };
 
@@ -46,13 +48,18 @@ pub enum Step {
     Remove,
 }
 
-/// Whether all bits of a key are set. `hash_count` is 1 to 64, here and below.
+/// Whether all bits of a key are set, given its lines. `hash_count` is 1 to 64, here and below.
 #[inline(always)]
-pub fn contains<S: Simd>(simd: S, counters: &Cells, hash: KeyHash, hash_count: u32) -> bool {
+pub fn contains<S: Simd, L: Borrow<Line>, const LINES: usize>(
+    simd: S,
+    lines: [L; LINES],
+    hash: KeyHash,
+    hash_count: u32,
+) -> bool {
     if hash_count > LANES as u32 {
-        return places(hash, hash_count).all(|place| place.get(counters) > 0);
+        return places(LINES, hash, hash_count).all(|place| place.get(&lines) > 0);
     }
-    Picked::of(simd, counters, hash, hash_count).with(0) == 0
+    Picked::of(simd, &lines, hash, hash_count).with(0) == 0
 }
 
 /// Takes a step with a key, and tells what that did; `None` if it left everything as it was.
@@ -60,17 +67,17 @@ pub fn contains<S: Simd>(simd: S, counters: &Cells, hash: KeyHash, hash_count: u
 /// A key is not there if not all of its bits are set. One whose counters are all saturated cannot
 /// be removed: it is there for good.
 #[inline(always)]
-pub fn take<S: Simd>(
+pub fn take<S: Simd, const LINES: usize>(
     simd: S,
-    counters: &mut Cells,
+    lines: [&mut Line; LINES],
     hash: KeyHash,
     hash_count: u32,
     step: Step,
 ) -> Option<Change> {
     if hash_count > LANES as u32 {
-        return take_by_places(counters, hash, hash_count, step);
+        return take_by_places(lines, hash, hash_count, step);
     }
-    let counts = Picked::of(simd, counters, hash, hash_count);
+    let counts = Picked::of(simd, &lines, hash, hash_count);
     let (zeros, saturated) = (counts.with(0), counts.with(SATURATED));
     let change = match step {
         Step::AddNew if zeros == 0 => return None,
@@ -87,7 +94,7 @@ pub fn take<S: Simd>(
     let stay = counts.values.simd_eq(counts.all(SATURATED));
     let ones = stay.select(counts.all(0), counts.ones);
     counts.change(
-        counters,
+        lines,
         ones,
         #[inline(always)]
         |words, ones| match step {
@@ -99,13 +106,13 @@ pub fn take<S: Simd>(
 }
 
 /// As [`take`], for keys with more bits than there are lanes.
-fn take_by_places(
-    counters: &mut Cells,
+fn take_by_places<const LINES: usize>(
+    mut lines: [&mut Line; LINES],
     hash: KeyHash,
     hash_count: u32,
     step: Step,
 ) -> Option<Change> {
-    let counts = || places(hash, hash_count).map(|place| place.get(counters));
+    let counts = || places(LINES, hash, hash_count).map(|place| place.get(&lines));
     let of = |value| counts().filter(|&count| count == value).count() as u32;
     let is_there = of(0) == 0;
     let change = match step {
@@ -120,11 +127,11 @@ fn take_by_places(
         },
         Step::Remove | Step::Leave => return None,
     };
-    for place in places(hash, hash_count) {
-        match (place.get(counters), step) {
+    for place in places(LINES, hash, hash_count) {
+        match (place.get(&lines), step) {
             (SATURATED, _) => {}
-            (count, Step::Remove) => place.set(counters, count - 1),
-            (count, _) => place.set(counters, count + 1),
+            (count, Step::Remove) => place.set(&mut lines, count - 1),
+            (count, _) => place.set(&mut lines, count + 1),
         }
     }
     Some(change)
@@ -136,40 +143,52 @@ mod tests {
 
     use super::*;
     use crate::{
-        blocked::{self, BLOCK_BITS, Block},
-        cells::{self, WORDS, above_zero, at_most},
+        blocked::{self, Block},
+        cells::{LINE_CELLS, above_zero, at_most},
     };
 
+    /// The lines of some keys that have the same ones.
+    type Lines<const LINES: usize> = [Line; LINES];
+
     /// With the widest registers, which must not differ from the narrowest.
-    fn contains(counters: &Cells, hash: KeyHash, hash_count: u32) -> bool {
-        let [widest, narrowest] = [Level::new(), Level::baseline()].map(
-            |level| dispatch!(level, simd => super::contains(simd, counters, hash, hash_count)),
-        );
+    fn contains<const LINES: usize>(lines: &Lines<LINES>, hash: KeyHash, hash_count: u32) -> bool {
+        let [widest, narrowest] = [Level::new(), Level::baseline()].map(|level| {
+            let lines = lines.each_ref();
+            dispatch!(level, simd => super::contains(simd, lines, hash, hash_count))
+        });
         assert_eq!(widest, narrowest);
         widest
     }
 
     /// As `contains`, and as counter by counter.
-    fn take(counters: &mut Cells, hash: KeyHash, count: u32, step: Step) -> Option<Change> {
-        let mut by_places = *counters;
-        let expected = take_by_places(&mut by_places, hash, count, step);
+    fn take<const LINES: usize>(
+        lines: &mut Lines<LINES>,
+        hash: KeyHash,
+        count: u32,
+        step: Step,
+    ) -> Option<Change> {
+        let mut by_places = *lines;
+        let expected = take_by_places(by_places.each_mut(), hash, count, step);
         for level in [Level::new(), Level::baseline()] {
-            let mut counters = *counters;
-            let change = dispatch!(level, simd => {
-                super::take(simd, &mut counters, hash, count, step)
-            });
+            let mut counters = *lines;
+            let lines = counters.each_mut();
+            let change = dispatch!(level, simd => super::take(simd, lines, hash, count, step));
             assert_eq!((change, counters), (expected, by_places));
         }
-        *counters = by_places;
+        *lines = by_places;
         expected
     }
 
-    fn add(counters: &mut Cells, hash: KeyHash, hash_count: u32) -> Change {
-        take(counters, hash, hash_count, Step::Add).unwrap()
+    fn add<const LINES: usize>(lines: &mut Lines<LINES>, hash: KeyHash, hash_count: u32) -> Change {
+        take(lines, hash, hash_count, Step::Add).unwrap()
     }
 
-    fn remove(counters: &mut Cells, hash: KeyHash, hash_count: u32) -> Option<Change> {
-        take(counters, hash, hash_count, Step::Remove)
+    fn remove<const LINES: usize>(
+        lines: &mut Lines<LINES>,
+        hash: KeyHash,
+        hash_count: u32,
+    ) -> Option<Change> {
+        take(lines, hash, hash_count, Step::Remove)
     }
 
     fn keys() -> impl Iterator<Item = KeyHash> {
@@ -180,63 +199,75 @@ mod tests {
         })
     }
 
-    /// The bits of a plain block that the counters stand for.
-    fn as_bits(counters: &Cells) -> Block {
+    /// The bits of a plain block, of which each lane has 16 for each line.
+    fn as_bits<const LINES: usize>(lines: &Lines<LINES>) -> Block {
         let mut bits = [0; 8];
-        for (index, word) in counters.iter().enumerate() {
-            for counter in 0..16 {
-                let is_set = u64::from(word >> (4 * counter) & 15 > 0);
-                bits[index % 8] |= is_set << (index / 8 * 16 + counter);
+        for (number, line) in lines.iter().enumerate() {
+            for (lane, word) in line.iter().enumerate() {
+                for counter in 0..16 {
+                    let is_set = u64::from(word >> (4 * counter) & 15 > 0);
+                    bits[lane] |= is_set << (16 * number + counter);
+                }
             }
         }
         bits
     }
 
-    fn union(keys: &[KeyHash], hash_count: u32) -> Block {
+    /// The bits of keys in a plain block; in two lines what the highest of the six bits tells apart is
+    /// one.
+    fn union<const LINES: usize>(keys: &[KeyHash], hash_count: u32) -> Block {
         let mut all = [0; 8];
         for &key in keys {
             let bits = blocked::bits(key, hash_count);
             all.iter_mut().zip(bits).for_each(|(all, key)| *all |= key);
         }
-        all
+        match LINES {
+            2 => all.map(|lane| (lane | lane >> 32) & 0xffff_ffff),
+            _ => all,
+        }
     }
 
     #[test]
     fn the_bits_are_those_of_a_plain_block_with_the_keys_that_are_left() {
         for hash_count in [1, 5, 7, 8, 13, 24] {
-            let keys: Vec<KeyHash> = keys().take(60).collect();
-            let mut counters = [0; WORDS];
-            let mut bits = 0;
-            for (index, &key) in keys.iter().enumerate() {
-                let change = add(&mut counters, key, hash_count);
-                bits += u64::from(change.bits);
-                assert_eq!(as_bits(&counters), union(&keys[..=index], hash_count));
-                assert_eq!(above_zero(&counters), bits);
-                assert!(contains(&counters, key, hash_count));
-                let bits = as_bits(&counters);
-                let is_set = |bit: u64| bits[bit as usize / 64] >> (bit % 64) & 1 == 1;
-                assert!((0..BLOCK_BITS).all(|bit| is_set(bit) == (cells::get(&counters, bit) > 0)));
-                let before = counters;
-                for step in [Step::AddNew, Step::Leave] {
-                    assert_eq!(take(&mut counters, key, hash_count, step), None);
-                }
-                assert_eq!(counters, before);
-            }
-            assert_eq!(at_most(&counters), 0, "k = {hash_count}: take fewer keys");
-            for (index, &key) in keys.iter().enumerate() {
-                let change = remove(&mut counters, key, hash_count).unwrap();
-                bits -= u64::from(change.bits);
-                assert_eq!(as_bits(&counters), union(&keys[index + 1..], hash_count));
-                assert_eq!(above_zero(&counters), bits);
-            }
-            assert_eq!(counters, [0; WORDS]);
+            keys_come_and_go::<2>(hash_count, 24);
+            keys_come_and_go::<4>(hash_count, 60);
         }
+    }
+
+    fn keys_come_and_go<const LINES: usize>(hash_count: u32, count: usize) {
+        let keys: Vec<KeyHash> = keys().take(count).collect();
+        let mut counters = [[0; 8]; LINES];
+        let mut bits = 0;
+        for (index, &key) in keys.iter().enumerate() {
+            let change = add(&mut counters, key, hash_count);
+            bits += u64::from(change.bits);
+            let expected = union::<LINES>(&keys[..=index], hash_count);
+            assert_eq!(as_bits(&counters), expected);
+            assert_eq!(above_zero(counters.as_flattened()), bits);
+            assert!(contains(&counters, key, hash_count));
+            let before = counters;
+            for step in [Step::AddNew, Step::Leave] {
+                assert_eq!(take(&mut counters, key, hash_count, step), None);
+            }
+            assert_eq!(counters, before);
+        }
+        let saturated = at_most(counters.as_flattened());
+        assert_eq!(saturated, 0, "k = {hash_count}: take fewer keys");
+        for (index, &key) in keys.iter().enumerate() {
+            let change = remove(&mut counters, key, hash_count).unwrap();
+            bits -= u64::from(change.bits);
+            let expected = union::<LINES>(&keys[index + 1..], hash_count);
+            assert_eq!(as_bits(&counters), expected);
+            assert_eq!(above_zero(counters.as_flattened()), bits);
+        }
+        assert_eq!(counters, [[0; 8]; LINES]);
     }
 
     #[test]
     fn a_key_that_is_not_there_is_not_removed() {
         let [one, other] = keys().take(2).collect::<Vec<_>>().try_into().unwrap();
-        let mut counters = [0; WORDS];
+        let mut counters = [[0; 8]; 2];
         add(&mut counters, one, 8);
         let before = counters;
         assert_eq!(remove(&mut counters, other, 8), None);
@@ -249,16 +280,16 @@ mod tests {
     #[test]
     fn what_is_saturated_stays() {
         let [one, other] = keys().take(2).collect::<Vec<_>>().try_into().unwrap();
-        let mut counters = [0; WORDS];
+        let mut counters = [[0; 8]; 2];
         for times in 1..=20 {
             let change = add(&mut counters, one, 8);
             assert_eq!(change.saturated, if times == 15 { 8 } else { 0 });
         }
-        assert_eq!(at_most(&counters), 8);
+        assert_eq!(at_most(counters.as_flattened()), 8);
         assert_eq!(remove(&mut counters, one, 8), None);
         assert!(contains(&counters, one, 8));
         // Those that the other key has besides are counted as ever.
-        let [bits, of_other] = [one, other].map(|key| blocked::bits(key, 8));
+        let [bits, of_other] = [one, other].map(|key| union::<2>(&[key], 8));
         let shared = bits
             .iter()
             .zip(of_other)
@@ -267,22 +298,32 @@ mod tests {
         assert!(shared < 8);
         add(&mut counters, other, 8);
         assert_eq!(remove(&mut counters, other, 8).unwrap().bits, 8 - shared);
-        assert_eq!(at_most(&counters), 8);
+        assert_eq!(at_most(counters.as_flattened()), 8);
     }
 
-    /// Where snapshots hold the counters of a bit.
+    /// Where snapshots hold the counters of a key.
     #[test]
-    fn a_bit_has_the_counter_that_the_format_says() {
-        // Two bits, the first in lane 4: bit 1 of that, and bit 37 of lane 5.
+    fn a_key_has_the_counters_that_the_format_says() {
+        // Two, the first in lane 4: 1 of that, and 37 of lane 5, that is 5 of the third line, or of the
+        // first of two.
         let hash = KeyHash {
             low: 4 << 48 | 37 << 30 | 1 << 24,
             high: 0,
         };
-        let mut counters = [0; WORDS];
-        add(&mut counters, hash, 2);
-        let mut expected = [0; WORDS];
-        expected[4] = 1 << 4;
-        expected[2 * 8 + 5] = 1 << (4 * 5);
-        assert_eq!(counters, expected);
+        let mut expected = [[0; 8]; 4];
+        expected[0][4] = 1 << 4;
+        expected[2][5] = 1 << (4 * 5);
+        let mut four = [[0; 8]; 4];
+        add(&mut four, hash, 2);
+        assert_eq!(four, expected);
+        let mut two = [[0; 8]; 2];
+        add(&mut two, hash, 2);
+        expected[0][5] = expected[2][5];
+        assert_eq!(two, expected[..2]);
+        let cells: Vec<(usize, u64)> = places(2, hash, 2)
+            .map(|place| (place.line, place.cell()))
+            .collect();
+        assert_eq!(cells, [(0, 4 * 16 + 1), (0, 5 * 16 + 5)]);
+        assert!(cells.iter().all(|&(_, cell)| cell < LINE_CELLS));
     }
 }

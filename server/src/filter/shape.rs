@@ -6,81 +6,26 @@
 //! few enough of them to list. Filters of other programs are divided as well, but their keys have
 //! bits in several shards ([`Parts`](crate::exchange::Parts)).
 
+mod each;
+mod form;
+
 use fearless_simd::{Level, Simd, dispatch};
 
+use self::each::{contains_each, contains_stamped, insert_each, stamp_each, take_each};
+pub use self::form::Form;
 use crate::{
     aging::{self, Stamping},
     blocked::{self, BLOCK_BITS, Block, LANES},
-    cells::{self, Cells, Values},
+    cells::{self, CellLines, LINE_CELLS, Line, Values},
     classic,
     counting::{self, Change, Step},
     hash::{KeyHash, choose},
-    spec::{FilterSpec, Kind, Layout},
+    spec::FilterSpec,
 };
 
 /// The most bytes that a shard may have.
 pub const MAX_SHARD_BYTES: u64 = 4 << 20;
 pub(crate) const MAX_SHARD_BITS: u64 = MAX_SHARD_BYTES * 8;
-
-/// What the memory of a filter holds, and where in it a key is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// Bits, those of a key in one block.
-    Blocked,
-    /// Bits, those of a key anywhere in a shard.
-    Classic,
-    /// A counter in the place of each bit of [`Form::Blocked`].
-    Counting,
-    /// A stamp in the place of each bit of [`Form::Blocked`].
-    Aging,
-    /// Bits, those of a key anywhere in all shards: where, [`Parts`](crate::exchange::Parts) tells.
-    Array,
-}
-
-impl From<Layout> for Form {
-    fn from(layout: Layout) -> Self {
-        match layout {
-            Layout::Blocked => Self::Blocked,
-            Layout::Classic => Self::Classic,
-            Layout::Guava | Layout::GuavaMitz32 | Layout::RedisBloom => Self::Array,
-        }
-    }
-}
-
-impl Form {
-    /// The form of a kind, which has it in this layout or in no other.
-    pub fn of(kind: Kind, layout: Layout) -> Self {
-        match kind {
-            Kind::Plain | Kind::Scaling(_) => layout.into(),
-            Kind::Counting => Self::Counting,
-            Kind::Aging(_) => Self::Aging,
-        }
-    }
-
-    /// Whether all bits of a key lie in one block.
-    pub(crate) fn has_blocks(self) -> bool {
-        match self {
-            Self::Blocked | Self::Counting | Self::Aging => true,
-            Self::Classic | Self::Array => false,
-        }
-    }
-
-    /// The bits of memory for each bit of the filter.
-    pub(crate) fn cell_bits(self) -> u64 {
-        match self {
-            Self::Blocked | Self::Classic | Self::Array => 1,
-            Self::Counting | Self::Aging => cells::CELL_BITS,
-        }
-    }
-
-    /// The number of bits comes in multiples of this.
-    pub(crate) fn unit(self) -> u64 {
-        match self.has_blocks() {
-            true => BLOCK_BITS,
-            false => 64,
-        }
-    }
-}
 
 /// The division of a filter's bits, and the bits of each key in them. Where it is one of
 /// counters or stamps, a bit is set when its counter is above 0, or when it has a stamp.
@@ -126,11 +71,7 @@ impl Shape {
         if let Some(layers) = &spec.layers {
             return *layers.layer_of(0).shape();
         }
-        Self::new(
-            Form::of(spec.kind, spec.layout),
-            spec.bit_count,
-            spec.hash_count,
-        )
+        Self::new(spec.form(), spec.bit_count, spec.hash_count)
     }
 
     /// The number of bits in all shards together: what was asked for, rounded up.
@@ -138,9 +79,9 @@ impl Shape {
         self.shard_count * self.shard_bits
     }
 
-    /// Whether all bits of a key lie in one block.
-    pub(crate) fn has_blocks(&self) -> bool {
-        self.form.has_blocks()
+    /// What the memory holds.
+    pub(crate) fn form(&self) -> Form {
+        self.form
     }
 
     /// The number of bits that each key sets.
@@ -174,15 +115,15 @@ impl Shape {
             Form::Blocked | Form::Classic | Form::Array => {
                 words.iter().map(|word| u64::from(word.count_ones())).sum()
             }
-            Form::Counting | Form::Aging => cells::above_zero(words),
+            Form::Counting(_) | Form::Aging(_) => cells::above_zero(words),
         }
     }
 
     /// How many counters stand at their greatest value in the words of a shard.
     pub fn saturated(&self, words: &[u64]) -> u64 {
         match self.form {
-            Form::Blocked | Form::Classic | Form::Aging | Form::Array => 0,
-            Form::Counting => cells::at_most(words),
+            Form::Blocked | Form::Classic | Form::Aging(_) | Form::Array => 0,
+            Form::Counting(_) => cells::at_most(words),
         }
     }
 
@@ -293,11 +234,40 @@ impl Shape {
         hash: KeyHash,
         step: Step,
     ) -> Option<Change> {
-        let block = match self.form {
-            Form::Counting => as_cells_mut(words).get_mut(self.block(hash))?,
-            Form::Blocked | Form::Classic | Form::Aging | Form::Array => return None,
-        };
-        counting::take(simd, block, hash, self.hash_count, step)
+        let count = self.hash_count;
+        match self.form {
+            Form::Counting(CellLines::Two) => {
+                counting::take(simd, self.two_lines_mut(words, hash)?, hash, count, step)
+            }
+            Form::Counting(CellLines::Four) => {
+                counting::take(simd, self.four_lines_mut(words, hash)?, hash, count, step)
+            }
+            Form::Blocked | Form::Classic | Form::Aging(_) | Form::Array => None,
+        }
+    }
+
+    /// Adds a key, where there are stamps; `None` if that changed nothing.
+    #[inline(always)]
+    fn stamp_with<S: Simd>(
+        &self,
+        simd: S,
+        words: &mut [u64],
+        hash: KeyHash,
+        how: Stamping,
+        renews: bool,
+    ) -> Option<aging::Change> {
+        let count = self.hash_count;
+        match self.form {
+            Form::Aging(CellLines::Two) => {
+                let lines = self.two_lines_mut(words, hash)?;
+                aging::stamp_key(simd, lines, hash, count, how, renews)
+            }
+            Form::Aging(CellLines::Four) => {
+                let lines = self.four_lines_mut(words, hash)?;
+                aging::stamp_key(simd, lines, hash, count, how, renews)
+            }
+            Form::Blocked | Form::Classic | Form::Counting(_) | Form::Array => None,
+        }
     }
 
     /// Calls `visit` with the index of a word in each cache line that a key's bits lie in,
@@ -306,10 +276,18 @@ impl Shape {
     pub fn visit_lines(&self, hash: KeyHash, mut visit: impl FnMut(usize)) {
         match self.form {
             Form::Blocked => visit(self.block(hash) * LANES),
-            Form::Counting | Form::Aging => {
-                let first = self.block(hash) * cells::WORDS;
-                (0..cells::LINES).for_each(|line| visit(first + line * LANES));
-            }
+            Form::Counting(lines) | Form::Aging(lines) => match lines {
+                CellLines::Two => {
+                    for line in self.two_lines(hash) {
+                        visit(line * LANES);
+                    }
+                }
+                CellLines::Four => {
+                    for line in self.four_lines(hash) {
+                        visit(line * LANES);
+                    }
+                }
+            },
             Form::Classic => {
                 for (word, _) in classic::positions(hash, self.hash_count, self.shard_bits) {
                     visit(word);
@@ -320,10 +298,18 @@ impl Shape {
     }
 
     /// The indices of a key's bits in its shard, in their order; one that two of its values meet
-    /// at stands there once.
+    /// at stands there once. Where there are cells in the place of bits, those of these; in a block
+    /// they are counted as its bits are.
     pub fn bits(&self, hash: KeyHash) -> Vec<u64> {
-        let mut bits: Vec<u64> = match self.has_blocks() {
-            true => {
+        let mut bits: Vec<u64> = match self.form {
+            Form::Counting(CellLines::Two) | Form::Aging(CellLines::Two) => {
+                let lines = self.two_lines(hash);
+                let places = cells::places(lines.len(), hash, self.hash_count);
+                let line = |place: cells::Place| lines.get(place.line).copied().unwrap_or_default();
+                let bit = |place| line(place) as u64 * LINE_CELLS + place.cell();
+                places.map(bit).collect()
+            }
+            Form::Blocked | Form::Counting(CellLines::Four) | Form::Aging(CellLines::Four) => {
                 let block = blocked::bits(hash, self.hash_count);
                 let first = self.block(hash) as u64 * BLOCK_BITS;
                 let in_block = |bit: &u64| {
@@ -333,9 +319,11 @@ impl Shape {
                 let set = (0..BLOCK_BITS).filter(in_block);
                 set.map(|bit| first + bit).collect()
             }
-            false => classic::positions(hash, self.hash_count, self.shard_bits)
-                .map(|(word, mask)| word as u64 * 64 + u64::from(mask.trailing_zeros()))
-                .collect(),
+            Form::Classic | Form::Array => {
+                classic::positions(hash, self.hash_count, self.shard_bits)
+                    .map(|(word, mask)| word as u64 * 64 + u64::from(mask.trailing_zeros()))
+                    .collect()
+            }
         };
         bits.sort_unstable();
         bits.dedup();
@@ -345,21 +333,24 @@ impl Shape {
     /// Whether a bit of a shard is set, given the shard's [words](Self::shard_words). Where there
     /// are stamps, it must have one of some.
     pub fn is_set(&self, words: &[u64], bit: u64, stamps: Values) -> bool {
-        match self.form {
+        let cell = match self.form {
             Form::Blocked | Form::Classic | Form::Array => {
                 let word = words.get((bit / 64) as usize);
-                word.is_some_and(|word| word >> (bit % 64) & 1 == 1)
+                return word.is_some_and(|word| word >> (bit % 64) & 1 == 1);
             }
-            Form::Counting | Form::Aging => {
-                let cells = as_cells(words).get((bit / BLOCK_BITS) as usize);
-                cells.is_some_and(|cells| stamps.has(cells::get(cells, bit % BLOCK_BITS)))
+            Form::Counting(CellLines::Two) | Form::Aging(CellLines::Two) => bit,
+            Form::Counting(CellLines::Four) | Form::Aging(CellLines::Four) => {
+                // Of four lines, each has 16 cells of every lane.
+                let (block, lane, bit) = (bit / BLOCK_BITS, bit / 64 % 8, bit % 64);
+                block * BLOCK_BITS + bit / 16 * LINE_CELLS + lane * 16 + bit % 16
             }
-        }
+        };
+        cells::get(words, cell).is_some_and(|value| stamps.has(value))
     }
 
     /// The index of the block in its shard that all bits of a key lie in, if there are blocks.
     pub fn block_of(&self, hash: KeyHash) -> Option<usize> {
-        self.has_blocks().then(|| self.block(hash))
+        self.form.has_blocks().then(|| self.block(hash))
     }
 
     /// The index of a key's block in its shard. What the choice of the shard leaves of the
@@ -368,6 +359,43 @@ impl Shape {
     fn block(&self, hash: KeyHash) -> usize {
         let (_, rest) = choose(hash.high, self.shard_count);
         choose(rest, self.shard_bits / BLOCK_BITS).0 as usize
+    }
+
+    /// The indices of the two lines of a key in its shard. The first is chosen as a block is, and what
+    /// that leaves chooses how far behind it the second is, counting past the last line back to the
+    /// first. A shard has four lines at least.
+    #[inline]
+    fn two_lines(&self, hash: KeyHash) -> [usize; 2] {
+        let (_, rest) = choose(hash.high, self.shard_count);
+        let lines = self.shard_bits / LINE_CELLS;
+        let (first, rest) = choose(rest, lines);
+        let (further, _) = choose(rest, CellLines::REACH.min(lines - 1));
+        let second = first + 1 + further;
+        let second = if second < lines {
+            second
+        } else {
+            second - lines
+        };
+        [first as usize, second as usize]
+    }
+
+    #[inline]
+    fn four_lines(&self, hash: KeyHash) -> [usize; 4] {
+        let first = 4 * self.block(hash);
+        [first, first + 1, first + 2, first + 3]
+    }
+
+    /// [`Self::two_lines`] in a shard that has them, and so every shard.
+    #[inline(always)]
+    fn two_lines_mut<'a>(&self, words: &'a mut [u64], hash: KeyHash) -> Option<[&'a mut Line; 2]> {
+        let lines = as_blocks_mut(words);
+        lines.get_disjoint_mut(self.two_lines(hash)).ok()
+    }
+
+    #[inline(always)]
+    fn four_lines_mut<'a>(&self, words: &'a mut [u64], hash: KeyHash) -> Option<[&'a mut Line; 4]> {
+        let blocks = as_blocks_mut(words).as_chunks_mut::<4>().0;
+        Some(blocks.get_mut(self.block(hash))?.each_mut())
     }
 
     #[expect(
@@ -381,12 +409,43 @@ impl Shape {
             Form::Blocked => {
                 blocked::contains(simd, &as_blocks(words)[self.block(hash)], hash, count)
             }
-            Form::Counting | Form::Aging => {
-                counting::contains(simd, &as_cells(words)[self.block(hash)], hash, count)
+            Form::Counting(CellLines::Two) | Form::Aging(CellLines::Two) => {
+                let lines = self.two_lines(hash).map(|line| &as_blocks(words)[line]);
+                counting::contains(simd, lines, hash, count)
+            }
+            Form::Counting(CellLines::Four) | Form::Aging(CellLines::Four) => {
+                let lines = self.four_lines(hash).map(|line| &as_blocks(words)[line]);
+                counting::contains(simd, lines, hash, count)
             }
             Form::Classic => classic::contains(words, hash, count, self.shard_bits),
             // No shard alone tells.
             Form::Array => false,
+        }
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the caller gives a whole shard, and lines are chosen inside of it"
+    )]
+    #[inline(always)]
+    fn contains_stamped_with<S: Simd>(
+        &self,
+        simd: S,
+        words: &[u64],
+        hash: KeyHash,
+        there: Values,
+    ) -> bool {
+        let count = self.hash_count;
+        match self.form {
+            Form::Aging(CellLines::Two) => {
+                let lines = self.two_lines(hash).map(|line| &as_blocks(words)[line]);
+                aging::contains(simd, lines, hash, count, there)
+            }
+            Form::Aging(CellLines::Four) => {
+                let lines = self.four_lines(hash).map(|line| &as_blocks(words)[line]);
+                aging::contains(simd, lines, hash, count, there)
+            }
+            Form::Blocked | Form::Classic | Form::Counting(_) | Form::Array => false,
         }
     }
 
@@ -402,144 +461,21 @@ impl Shape {
                 let block = &mut as_blocks_mut(words)[self.block(hash)];
                 blocked::insert(simd, block, hash, count)
             }
-            Form::Counting => {
+            Form::Counting(_) => {
                 let change = self.take_with(simd, words, hash, Step::AddNew);
                 change.map_or(0, |change| change.bits)
             }
             // Nothing is added without a stamp, nor to one shard alone.
-            Form::Aging | Form::Array => 0,
+            Form::Aging(_) | Form::Array => 0,
             Form::Classic => classic::insert(words, hash, count, self.shard_bits),
         }
     }
 }
-
-#[expect(
-    clippy::indexing_slicing,
-    reason = "the caller gives the shards of its keys"
-)]
-#[inline(always)]
-fn contains_each<S: Simd, W: AsRef<[u64]>>(
-    simd: S,
-    shape: &Shape,
-    shards: &[W],
-    first_shard: usize,
-    keys: impl Iterator<Item = (usize, KeyHash)>,
-    mut tell: impl FnMut(usize, &W, bool),
-) {
-    for (number, hash) in keys {
-        let shard = &shards[shape.shard(hash) - first_shard];
-        tell(
-            number,
-            shard,
-            shape.contains_with(simd, shard.as_ref(), hash),
-        );
-    }
-}
-
-#[expect(
-    clippy::indexing_slicing,
-    reason = "the caller gives the shards of its keys"
-)]
-#[inline(always)]
-fn insert_each<S: Simd, W: AsMut<[u64]>>(
-    simd: S,
-    shape: &Shape,
-    shards: &mut [W],
-    first_shard: usize,
-    keys: impl Iterator<Item = (usize, KeyHash)>,
-    mut tell: impl FnMut(usize, &mut W, u32),
-) {
-    for (number, hash) in keys {
-        let shard = &mut shards[shape.shard(hash) - first_shard];
-        let bits_added = shape.insert_with(simd, shard.as_mut(), hash);
-        tell(number, shard, bits_added);
-    }
-}
-
-#[expect(
-    clippy::indexing_slicing,
-    reason = "the caller gives the shards of its keys"
-)]
-#[inline(always)]
-fn take_each<S: Simd, W: AsMut<[u64]>>(
-    simd: S,
-    shape: &Shape,
-    shards: &mut [W],
-    first_shard: usize,
-    keys: impl Iterator<Item = (usize, KeyHash)>,
-    mut decide: impl FnMut(KeyHash) -> Step,
-    mut tell: impl FnMut((usize, KeyHash), &mut W, Option<Change>),
-) {
-    for (number, hash) in keys {
-        let shard = &mut shards[shape.shard(hash) - first_shard];
-        let change = shape.take_with(simd, shard.as_mut(), hash, decide(hash));
-        tell((number, hash), shard, change);
-    }
-}
-
-#[expect(
-    clippy::indexing_slicing,
-    reason = "the caller gives the shards of its keys, and blocks are chosen inside of them"
-)]
-#[inline(always)]
-fn contains_stamped<S: Simd, W: AsRef<[u64]>>(
-    simd: S,
-    shape: &Shape,
-    shards: &[W],
-    first_shard: usize,
-    keys: impl Iterator<Item = (usize, KeyHash)>,
-    mut there: impl FnMut(&W) -> Values,
-    mut tell: impl FnMut(usize, &W, bool),
-) {
-    for (number, hash) in keys {
-        let shard = &shards[shape.shard(hash) - first_shard];
-        let cells = &as_cells(shard.as_ref())[shape.block(hash)];
-        let seen = aging::contains(simd, cells, hash, shape.hash_count, there(shard));
-        tell(number, shard, seen);
-    }
-}
-
-#[expect(
-    clippy::indexing_slicing,
-    reason = "the caller gives the shards of its keys, and blocks are chosen inside of them"
-)]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "those of the method, and two more"
-)]
-#[inline(always)]
-fn stamp_each<S: Simd, W: AsMut<[u64]>>(
-    simd: S,
-    shape: &Shape,
-    shards: &mut [W],
-    first_shard: usize,
-    keys: impl Iterator<Item = (usize, KeyHash)>,
-    renews: bool,
-    mut how: impl FnMut(&mut W) -> Stamping,
-    mut tell: impl FnMut((usize, KeyHash), &mut W, Option<aging::Change>),
-) {
-    for (number, hash) in keys {
-        let shard = &mut shards[shape.shard(hash) - first_shard];
-        let how = how(shard);
-        let cells = &mut as_cells_mut(shard.as_mut())[shape.block(hash)];
-        let change = aging::stamp_key(simd, cells, hash, shape.hash_count, how, renews);
-        tell((number, hash), shard, change);
-    }
-}
-
 pub(crate) fn as_blocks(words: &[u64]) -> &[Block] {
     words.as_chunks().0
 }
 
 pub(crate) fn as_blocks_mut(words: &mut [u64]) -> &mut [Block] {
-    words.as_chunks_mut().0
-}
-
-fn as_cells(words: &[u64]) -> &[Cells] {
-    words.as_chunks().0
-}
-
-fn as_cells_mut(words: &mut [u64]) -> &mut [Cells] {
     words.as_chunks_mut().0
 }
 

@@ -2,14 +2,18 @@
 //!
 //! The classic formula alone would be wrong for blocks: some get more keys than others, and
 //! the rate suffers more from the full ones than it gains from the empty ones. Rates are
-//! therefore computed for each layout (`sizing/blocked.rs`, `sizing/classic.rs`), and sizes are found by
-//! searching for the smallest whose computed rate is low enough.
+//! therefore computed for each layout (`sizing/blocked.rs`, `sizing/two_lines.rs`,
+//! `sizing/classic.rs`), and sizes are found by searching for the smallest whose computed rate is low enough.
 
 mod blocked;
 pub(crate) mod classic;
+mod fill;
+mod two_lines;
 
+use self::{fill::Fill, two_lines::Lines};
 use crate::{
     blocked::BLOCK_BITS,
+    cells::LINE_CELLS,
     shape::{Form, Shape},
     spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
 };
@@ -24,9 +28,10 @@ pub const MARGIN: f64 = 0.96;
 /// The false-positive rate that is to be expected of a filter of this shape after `keys`
 /// distinct keys were added.
 pub fn false_positive_rate(shape: &Shape, keys: f64) -> f64 {
-    let rate = match shape.has_blocks() {
-        true => blocked::rate(blocks(shape), shape.hash_count(), keys),
-        false => {
+    let rate = match Division::of(shape) {
+        Division::Blocks(blocks) => blocked::rate(blocks, shape.hash_count(), keys),
+        Division::Lines(lines) => two_lines::rate(lines, shape.hash_count(), keys),
+        Division::Whole => {
             let keys = keys / shape.shard_count() as f64;
             classic::rate(shape.shard_bits() as f64, shape.hash_count(), keys)
         }
@@ -43,14 +48,10 @@ pub fn false_positive_rate_at_fill(shape: &Shape, fill_ratio: f64) -> f64 {
     if fill_ratio >= 1.0 {
         return 1.0;
     }
-    let rate = match shape.has_blocks() {
-        true => {
-            let keys = blocked::keys_at_fill(blocks(shape), shape.hash_count(), fill_ratio);
-            blocked::rate(blocks(shape), shape.hash_count(), keys)
-        }
-        false => fill_ratio.powi(shape.hash_count() as i32),
-    };
-    rate.clamp(0.0, 1.0)
+    match fill(shape) {
+        Some(fill) => false_positive_rate(shape, fill.keys_at(fill_ratio)),
+        None => fill_ratio.powi(shape.hash_count() as i32),
+    }
 }
 
 /// The number of distinct keys that are to be expected in a filter of this shape when the share
@@ -66,19 +67,19 @@ pub fn keys_at_fill(shape: &Shape, fill_ratio: f64) -> Option<f64> {
     if fill_ratio <= 0.0 {
         return Some(0.0);
     }
-    Some(match shape.has_blocks() {
-        true => blocked::keys_at_fill(blocks(shape), shape.hash_count(), fill_ratio),
-        false => {
+    Some(match fill(shape) {
+        Some(fill) => fill.keys_at(fill_ratio),
+        None => {
             let bits = shape.shard_bits() as f64;
             shape.shard_count() as f64 * classic::keys_at_fill(bits, shape.hash_count(), fill_ratio)
         }
     })
 }
 
-/// The share of the bits of a filter of this shape, of blocks, that is to be expected to be set
-/// after `keys` distinct keys were added.
+/// The share of the bits of a filter of this shape, of lanes, that is to be expected to be set after
+/// `keys` distinct keys were added; 0 of others.
 pub(crate) fn fill_ratio(shape: &Shape, keys: f64) -> f64 {
-    blocked::fill_ratio(blocks(shape), shape.hash_count(), keys)
+    fill(shape).map_or(0.0, |fill| fill.after(keys))
 }
 
 /// The smallest shape that keeps `rate` with `capacity` keys, by [`MARGIN`]; `None` if it
@@ -121,7 +122,7 @@ fn candidates(form: Form, hash_count: Option<u32>) -> impl Iterator<Item = u32> 
         None => 1..=MAX_HASH_COUNT,
     };
     all.filter(move |&count| {
-        hash_count.is_some() || !form.has_blocks() || count <= 8 || count % 8 == 0
+        hash_count.is_some() || !form.has_lanes() || count <= 8 || count % 8 == 0
     })
 }
 
@@ -158,18 +159,59 @@ fn smallest_with(
     Some(shape(enough))
 }
 
-fn blocks(shape: &Shape) -> f64 {
-    (shape.bit_count() / BLOCK_BITS) as f64
+/// What of a filter a key has.
+enum Division {
+    /// One of so many blocks.
+    Blocks(f64),
+    /// Two of so many lines.
+    Lines(Lines),
+    /// All of a shard.
+    Whole,
+}
+
+impl Division {
+    fn of(shape: &Shape) -> Self {
+        let form = shape.form();
+        match (form.has_blocks(), form.has_lanes()) {
+            (true, _) => Self::Blocks((shape.bit_count() / BLOCK_BITS) as f64),
+            (false, true) => Self::Lines(Lines {
+                all: (shape.bit_count() / LINE_CELLS) as f64,
+                of_shard: (shape.shard_bits() / LINE_CELLS) as f64,
+            }),
+            (false, false) => Self::Whole,
+        }
+    }
+}
+
+/// How full the lanes of a filter get, if its bits are dealt to lanes.
+fn fill(shape: &Shape) -> Option<Fill> {
+    let hash_count = shape.hash_count();
+    match Division::of(shape) {
+        Division::Blocks(blocks) => Some(Fill::new(blocks, blocked::LANE_BITS, hash_count)),
+        // A lane of two lines has half the cells that it has of four.
+        Division::Lines(lines) => Some(Fill::new(
+            lines.all / 2.0,
+            two_lines::LANE_CELLS,
+            hash_count,
+        )),
+        Division::Whole => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{FilterSpec, Layout, SpecRequest};
+    use crate::{
+        cells::CellLines,
+        spec::{FilterSpec, Kind, Layout, SpecRequest},
+    };
 
-    fn spec(layout: Layout, rate: f64) -> FilterSpec {
+    const FORMS: [Form; 3] = [Form::Blocked, Form::Classic, Form::Counting(CellLines::Two)];
+
+    fn spec(layout: Layout, kind: Kind, rate: f64) -> FilterSpec {
         SpecRequest {
             layout,
+            kind,
             ..SpecRequest::new(100_000_000, rate)
         }
         .resolve()
@@ -184,7 +226,7 @@ mod tests {
             (Layout::Blocked, 0.01, 10.2),
             (Layout::Blocked, 0.001, 15.9),
         ] {
-            let bits = spec(layout, rate).bit_count as f64 / 1e8;
+            let bits = spec(layout, Kind::Plain, rate).bit_count as f64 / 1e8;
             assert!(bits <= budget, "{layout} at {rate}: {bits} bits a key");
             // No less than information theory and a Bloom filter's overhead ask for.
             assert!(
@@ -194,21 +236,30 @@ mod tests {
         }
     }
 
+    /// Two lines have as many cells for a key as a block has, and keys fill them as evenly.
+    #[test]
+    fn counters_take_four_times_the_bits() {
+        for rate in [0.1, 0.01, 0.001, 1e-4] {
+            let [plain, counting] = [Kind::Plain, Kind::Counting]
+                .map(|kind| spec(Layout::Blocked, kind, rate).memory_bytes() as f64);
+            let times = counting / plain;
+            assert!((3.9..4.1).contains(&times), "{rate}: {times}");
+        }
+    }
+
     #[test]
     fn the_rate_is_kept_and_one_unit_less_would_not_keep_it() {
-        for layout in Layout::OWN {
+        for form in FORMS {
             for rate in [0.5, 0.1, 0.01, 0.001, 1e-4, 1e-6, 1e-9] {
-                let shape = smallest(layout.into(), 200_000, rate, None).unwrap();
+                let shape = smallest(form, 200_000, rate, None).unwrap();
                 let at = |bits| {
-                    false_positive_rate(
-                        &Shape::new(layout.into(), bits, shape.hash_count()),
-                        200_000.0,
-                    )
+                    false_positive_rate(&Shape::new(form, bits, shape.hash_count()), 200_000.0)
                 };
                 assert!(at(shape.bit_count()) <= rate * MARGIN);
+                let unit = 512 * shape.shard_count() as u64;
                 assert!(
-                    at(shape.bit_count() - 512) > rate * MARGIN,
-                    "{layout} at {rate}"
+                    at(shape.bit_count() - unit) > rate * MARGIN,
+                    "{form:?} at {rate}"
                 );
             }
         }
@@ -216,19 +267,19 @@ mod tests {
 
     #[test]
     fn the_rate_grows_with_keys_and_with_fill() {
-        for layout in Layout::OWN {
+        for form in FORMS {
             for hash_count in [1, 3, 7, 8, 9, 12, 16, 30, 64] {
-                let shape = Shape::new(layout.into(), 1 << 20, hash_count);
+                let shape = Shape::new(form, 1 << 20, hash_count);
                 let mut last = 0.0;
                 for step in 1..60 {
                     let rate = false_positive_rate(&shape, f64::from(step) * 4000.0);
                     assert!(
                         rate >= last - 1e-13,
-                        "{layout}, k = {hash_count}, step {step}"
+                        "{form:?}, k = {hash_count}, step {step}"
                     );
                     last = rate;
                 }
-                assert!(last > 0.1, "{layout}, k = {hash_count}: {last}");
+                assert!(last > 0.1, "{form:?}, k = {hash_count}: {last}");
                 assert_eq!(false_positive_rate_at_fill(&shape, 0.0), 0.0);
                 assert_eq!(false_positive_rate_at_fill(&shape, 1.0), 1.0);
             }
@@ -237,10 +288,10 @@ mod tests {
 
     #[test]
     fn no_rate_is_ever_out_of_range() {
-        for layout in Layout::OWN {
+        for form in FORMS {
             for bits in [1, 512, 1 << 20, MAX_BIT_COUNT] {
                 for hash_count in [1, 7, 8, 23, 64] {
-                    let shape = Shape::new(layout.into(), bits, hash_count);
+                    let shape = Shape::new(form, bits, hash_count);
                     for keys in [0.0, 1.0, 1e3, 1e9, u64::MAX as f64] {
                         let rate = false_positive_rate(&shape, keys);
                         assert!((0.0..=1.0).contains(&rate), "{shape:?} with {keys}: {rate}");

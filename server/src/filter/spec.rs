@@ -12,6 +12,7 @@ pub use self::{aging::Aging, layout::Layout};
 pub use crate::hash::HashFunction;
 use crate::{
     aging::MAX_SLICES,
+    cells::CellLines,
     exchange::redisbloom::Chain,
     profile::{KeyProfile, ProfileError},
     scaling::{Layers, OnFull, ScalingError},
@@ -41,6 +42,14 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether there is more than a bit for each bit.
+    pub fn has_cells(self) -> bool {
+        match self {
+            Self::Counting | Self::Aging(_) => true,
+            Self::Plain | Self::Scaling(_) => false,
+        }
+    }
+
     /// The name that flags and logs use.
     pub const fn name(self) -> KindName {
         match self {
@@ -306,7 +315,7 @@ impl SpecRequest {
     }
 
     fn form(&self) -> Form {
-        Form::of(self.kind, self.layout)
+        Form::of(self.kind, self.layout, CellLines::default())
     }
 
     /// Computes what was left out. Takes milliseconds at most, and allocates no filter.
@@ -348,6 +357,7 @@ impl SpecRequest {
             hash_function: self.hash_function,
             kind: self.kind,
             key_profile: self.key_profile.clone(),
+            cell_lines: CellLines::default(),
             layers: None,
             chain: None,
         })
@@ -369,6 +379,7 @@ impl SpecRequest {
             hash_function: self.hash_function,
             kind: self.kind,
             key_profile: self.key_profile.clone(),
+            cell_lines: CellLines::default(),
             layers: Some(layers.into()),
             chain: None,
         })
@@ -448,6 +459,8 @@ pub struct FilterSpec {
     pub kind: Kind,
     /// What keys become before they are hashed; nothing if they are hashed as they come.
     pub key_profile: Option<KeyProfile>,
+    /// Where the counters or stamps of a key are, if it has such.
+    pub cell_lines: CellLines,
     /// Of a filter of the kind scaling: all layers that it may come to have. Its size in bits and the
     /// number that each key sets are those of the first.
     pub layers: Option<Arc<Layers>>,
@@ -460,7 +473,11 @@ impl FilterSpec {
     /// The memory that the bits, or what is in their place, take, in bytes; of a filter in layers,
     /// those of the first.
     pub fn memory_bytes(&self) -> u64 {
-        self.bit_count / 8 * Form::of(self.kind, self.layout).cell_bits()
+        self.bit_count / 8 * self.form().cell_bits()
+    }
+
+    pub(crate) fn form(&self) -> Form {
+        Form::of(self.kind, self.layout, self.cell_lines)
     }
 
     /// Whether this spec is what `request` asks for. What the request leaves to be computed

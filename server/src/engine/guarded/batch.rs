@@ -255,7 +255,7 @@ impl GuardedFilter {
     ) -> Vec<Place> {
         // Where keys are counted, each lock that is taken costs a version and a record.
         let is_worthwhile = match self.counts() {
-            true => places.len() > 1,
+            true => places.len() > 1 && stripes.len() > 1,
             false => places.len() >= MIN_KEYS_A_STRIPE * stripes.len(),
         };
         if is_worthwhile {
@@ -323,9 +323,11 @@ impl GuardedFilter {
             return self.fetch_in_array(array, hash);
         }
         match (&self.prefetcher, &self.layered) {
-            (Some(prefetcher), _) => self.shape.visit_lines(hash, |word| {
-                prefetcher.fetch(self.shape.shard(hash), word);
-            }),
+            (Some(prefetcher), _) => {
+                let shard = self.shape.shard(hash);
+                let fetch = |word| prefetcher.fetch(shard, word);
+                self.shape.visit_lines(hash, fetch);
+            }
             (None, Some(layered)) => layered.partitions.fetch(hash),
             (None, None) => {}
         }

@@ -8,6 +8,7 @@ use std::{
     thread,
 };
 
+mod lines;
 mod status;
 
 use super::*;
@@ -28,10 +29,14 @@ fn filter(layout: Layout, capacity: u64) -> GuardedFilter {
 }
 
 fn filter_of(request: &SpecRequest) -> GuardedFilter {
+    filter_with(request.resolve().unwrap())
+}
+
+fn filter_with(spec: FilterSpec) -> GuardedFilter {
     GuardedFilter::new(
         FilterId(1),
         "urls".parse().unwrap(),
-        request.resolve().unwrap(),
+        spec,
         Secret::new([9; 16]),
         SystemTime::now(),
         &MemoryBudget::new(1 << 30),

@@ -119,6 +119,10 @@ impl GuardedFilter {
             ("hash_function", own.hash_function != other.hash_function),
             ("kind", own.kind != other.kind),
             ("key_profile", own.key_profile != other.key_profile),
+            (
+                "where a key has its stamps (one was made before format 7 of snapshots)",
+                own.cell_lines != other.cell_lines,
+            ),
             ("layers", own.chain != other.chain),
             // Keys of other programs' filters are hashed without one.
             (

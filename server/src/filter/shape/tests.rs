@@ -1,8 +1,14 @@
 //! Which bits of which shard are a key's.
 
 use super::*;
+use crate::spec::Layout;
 
-const FORMS: [Form; 3] = [Form::Blocked, Form::Classic, Form::Counting];
+const FORMS: [Form; 4] = [
+    Form::Blocked,
+    Form::Classic,
+    Form::Counting(CellLines::Two),
+    Form::Counting(CellLines::Four),
+];
 
 #[test]
 fn many_keys_at_once_are_as_one_after_the_other() {
@@ -91,7 +97,7 @@ fn the_bits_of_a_key_are_those_that_insert_sets() {
                 assert_eq!(shape.bits(hash), set);
                 assert_eq!(shape.bits_set(&words), set.len() as u64);
                 let block = shape.block_of(hash);
-                assert_eq!(block.is_some(), form != Form::Classic);
+                assert_eq!(block.is_some(), form.has_blocks());
                 assert!(block.is_none_or(|block| set[0] / BLOCK_BITS == block as u64));
             }
         }
@@ -124,8 +130,8 @@ fn keys_spread_over_shards_and_blocks() {
 
 #[test]
 fn the_lines_to_fetch_are_those_that_insert_writes() {
-    for layout in [Layout::Blocked, Layout::Classic] {
-        let shape = Shape::new(layout.into(), 100_000, 6);
+    for form in FORMS {
+        let shape = Shape::new(form, 100_000, 6);
         let seed = KeyHash { low: 1, high: 1 };
         for i in 1..200 {
             let hash = KeyHash {
@@ -143,5 +149,34 @@ fn the_lines_to_fetch_are_those_that_insert_writes() {
                     .all(|(word, _)| lines.contains(&(word / LANES)))
             );
         }
+    }
+}
+
+/// Also in the smallest shard, and past its end.
+#[test]
+fn two_lines_are_two_near_each_other_and_all_are_chosen_alike() {
+    for (cells, reach) in [(512, 3), (3 * 512, 11), (1 << 15, 15)] {
+        let shape = Shape::new(Form::Counting(CellLines::Two), cells, 8);
+        let lines = (cells / LINE_CELLS) as usize;
+        let mut counts = vec![0_u32; lines];
+        let mut distances = vec![0_u32; reach];
+        let seed = KeyHash { low: 1, high: 1 };
+        let keys = 2000 * lines as u32;
+        for i in 0..keys {
+            let hash = KeyHash {
+                low: 0,
+                high: seed.value(i + 1),
+            };
+            let [first, second] = shape.two_lines(hash);
+            counts[first] += 1;
+            counts[second] += 1;
+            distances[(second + lines - first) % lines - 1] += 1;
+        }
+        let all_near = |counts: &[u32], mean: u32| {
+            let near = |count: &u32| count.abs_diff(mean) < 6 * mean.isqrt();
+            assert!(counts.iter().all(near), "{cells}: {counts:?}, not {mean}");
+        };
+        all_near(&counts, 4000);
+        all_near(&distances, keys / reach as u32);
     }
 }

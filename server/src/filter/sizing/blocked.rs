@@ -6,13 +6,12 @@
 
 use std::collections::BTreeMap;
 
-const LANES: u32 = 8;
-const LANE_BITS: f64 = 64.0;
+use super::fill::{FULL, LANES};
+
+/// The bits of a lane.
+pub const LANE_BITS: f64 = 64.0;
 /// The probability that a random bit misses a given bit of its lane.
 const MISS: f64 = 1.0 - 1.0 / LANE_BITS;
-/// The keys of a block past which it is full for all purposes: a bit is unset with a
-/// probability under 1e-60.
-const FULL: f64 = 10_000.0;
 
 /// The false-positive rate of `blocks` blocks with `hash_count` hashes after `keys` keys.
 pub fn rate(blocks: f64, hash_count: u32, keys: f64) -> f64 {
@@ -117,80 +116,50 @@ impl LaneRate {
     }
 }
 
-/// The mean of `value` over Bin(`count`, `probability`). Starts at the mode and goes out
-/// both ways until what is left no longer counts: time in proportion to the square root of
-/// the mean.
+/// The mean of `value` over Bin(`count`, `probability`): time in proportion to the square root of the
+/// mean.
 fn mean_over_binomial(count: f64, probability: f64, value: impl Fn(f64) -> f64) -> f64 {
+    let counts = weights_of_binomial(count, probability, 1);
+    counts.iter().map(|&(at, weight)| weight * value(at)).sum()
+}
+
+/// The numbers that Bin(`count`, `probability`) gives, in their order, with their probabilities: from
+/// the mode both ways until what is left no longer counts. Where the distribution is smooth, every
+/// `step`-th stands for those around it.
+pub fn weights_of_binomial(count: f64, probability: f64, step: usize) -> Vec<(f64, f64)> {
     if probability >= 1.0 {
-        return value(count);
+        return vec![(count, 1.0)];
     }
     let odds = probability / (1.0 - probability);
     let mode = (count * probability).floor();
-    let (mut sum, mut weights) = (value(mode), 1.0);
-    let mut add = |at: f64, weight: f64| {
-        sum += weight * value(at);
-        weights += weight;
-        weight > 1e-18
-    };
+    let counts = |weight: f64| weight > 1e-18;
+    let mut below: Vec<(f64, f64)> = Vec::new();
     let (mut at, mut weight) = (mode, 1.0);
-    while at < count {
-        weight *= (count - at) / (at + 1.0) * odds;
-        at += 1.0;
-        if !add(at, weight) {
-            break;
-        }
-    }
-    (at, weight) = (mode, 1.0);
-    while at > 0.0 {
+    while at > 0.0 && counts(weight) {
         weight *= at / (count - at + 1.0) / odds;
         at -= 1.0;
-        if !add(at, weight) {
-            break;
-        }
+        below.push((at, weight));
     }
-    sum / weights
-}
-
-/// The number of keys after which the share `fill_ratio` of all bits is to be expected to
-/// be set. `fill_ratio` lies between 0 and 1, neither included.
-pub fn keys_at_fill(blocks: f64, hash_count: u32, fill_ratio: f64) -> f64 {
-    if hash_count <= LANES {
-        // Every bit is hit alike, k/512 times a key of its block.
-        let hit = f64::from(hash_count) / (f64::from(LANES) * LANE_BITS);
-        return (-fill_ratio).ln_1p() / (-hit / blocks).ln_1p();
+    let from_mode = below.len() % step;
+    let mut all: Vec<(f64, f64)> = below.into_iter().rev().collect();
+    (at, weight) = (mode, 1.0);
+    all.push((at, weight));
+    while at < count && counts(weight) {
+        weight *= (count - at) / (at + 1.0) * odds;
+        at += 1.0;
+        all.push((at, weight));
     }
-    // Lanes that get one bit more fill up sooner: search for the number of keys.
-    let (mut low, mut high) = (0.0, blocks * FULL);
-    for _ in 0..100 {
-        let middle = (low + high) / 2.0;
-        if self::fill_ratio(blocks, hash_count, middle) < fill_ratio {
-            low = middle
-        } else {
-            high = middle
-        }
-    }
-    high
-}
-
-/// The share of all bits that is to be expected to be set after `keys` keys.
-pub fn fill_ratio(blocks: f64, hash_count: u32, keys: f64) -> f64 {
-    // The probability that a bit is hit by a key of its block, and from there the share of those
-    // bits that some key has hit.
-    let filled = |hit: f64| -(keys * (-hit / blocks).ln_1p()).exp_m1();
-    if hash_count <= LANES {
-        // Every bit is hit alike.
-        return filled(f64::from(hash_count) / (f64::from(LANES) * LANE_BITS));
-    }
-    let lane = |draws: u32| filled(1.0 - MISS.powi(draws as i32));
-    let (rounds, more) = (hash_count / LANES, hash_count % LANES);
-    (f64::from(more) * lane(rounds + 1) + f64::from(LANES - more) * lane(rounds)) / f64::from(LANES)
+    let mut chosen: Vec<(f64, f64)> = all.into_iter().skip(from_mode).step_by(step).collect();
+    let sum: f64 = chosen.iter().map(|(_, weight)| weight).sum();
+    chosen.iter_mut().for_each(|(_, weight)| *weight /= sum);
+    chosen
 }
 
 #[cfg(test)]
 mod tests {
     use fearless_simd::{Level, dispatch};
 
-    use super::*;
+    use super::{super::fill::Fill, *};
     use crate::{blocked, hash::KeyHash};
 
     /// The formulas against the code that they describe, for every kind of `k`.
@@ -248,7 +217,7 @@ mod tests {
             );
 
             let fill = ones as f64 / (BLOCKS * 512) as f64;
-            let estimate = keys_at_fill(BLOCKS as f64, hash_count, fill);
+            let estimate = Fill::new(BLOCKS as f64, LANE_BITS, hash_count).keys_at(fill);
             assert!(
                 (estimate / keys as f64 - 1.0).abs() < 0.005,
                 "k = {hash_count}: {estimate} of {keys}"

@@ -5,6 +5,7 @@ use std::f64::consts::LN_2;
 
 use super::{FilterSpec, Kind, Layout, SpecError, SpecRequest};
 use crate::{
+    cells::CellLines,
     exchange::{
         Parts, either,
         guava::{Shape, Strategy},
@@ -85,6 +86,7 @@ impl FilterSpec {
             hash_function: HashFunction::Murmur3X64_128,
             kind: Kind::Plain,
             key_profile: None,
+            cell_lines: CellLines::default(),
             layers: None,
             chain: None,
         }
@@ -106,6 +108,7 @@ impl FilterSpec {
             hash_function: HashFunction::Murmur2_64A,
             kind: Kind::Plain,
             key_profile: None,
+            cell_lines: CellLines::default(),
             layers: None,
             chain: Some(chain.emptied().into()),
         }

@@ -8,6 +8,7 @@ use std::{
 use super::{checksum, extension};
 use crate::{
     filter::{
+        cells::CellLines,
         division::Division,
         exchange::Parts,
         hash::{HashFunction, Secret},
@@ -18,9 +19,10 @@ use crate::{
 };
 
 const MAGIC: [u8; 8] = *b"SEENSNAP";
-/// The newest format, of filters of other programs. Others are written in the oldest that has all
-/// that they have, so that servers of the past read what they know all of.
-pub const FORMAT: u32 = 6;
+/// The newest format, of counters and stamps in two lines. Others are written in the oldest that has
+/// all that they have, so that servers of the past read what they know all of.
+pub const FORMAT: u32 = 7;
+const FORMAT_OF_OTHER_PROGRAMS: u32 = 6;
 const FORMAT_OF_LAYERS: u32 = 5;
 const FORMAT_OF_AGING: u32 = 4;
 /// Of snapshots that have a kind or an extension.
@@ -31,8 +33,10 @@ const HASH_NAME_BYTES: usize = 32;
 /// when it is full.
 const KIND_AT: usize = 296;
 const KIND_BYTES: usize = 4 + 8 + 4 + 4;
-/// What no field has taken yet, between the kind and the length of the extension.
-const SPARE_BYTES: usize = 44;
+/// Behind that, from format 7 on, in how many lines the counters or stamps of a key are.
+const TWO_LINES: u32 = 2;
+/// What no field has taken yet, between that and the length of the extension.
+const SPARE_BYTES: usize = 40;
 const REFRESH: u32 = 1;
 /// What happens with new keys when the filter is full.
 const SCALE: u32 = 0;
@@ -74,8 +78,10 @@ impl SnapshotHeader {
         table_bytes: u64,
         extension_bytes: u64,
     ) -> [u8; Self::BYTES] {
+        let lines = lines_code(&self.spec);
         let format = match (self.spec.kind, extension_bytes) {
-            _ if !Layout::OWN.contains(&self.spec.layout) => FORMAT,
+            _ if lines > 0 => FORMAT,
+            _ if !Layout::OWN.contains(&self.spec.layout) => FORMAT_OF_OTHER_PROGRAMS,
             (Kind::Plain, 0) => FORMAT_OF_PLAIN,
             (Kind::Plain | Kind::Counting, _) => FORMAT_OF_KINDS,
             (Kind::Aging(_), _) => FORMAT_OF_AGING,
@@ -121,6 +127,7 @@ impl SnapshotHeader {
         to.put(&most.to_le_bytes());
         to.put(&parts.to_le_bytes());
         to.put(&code.to_le_bytes());
+        to.put(&lines.to_le_bytes());
         to.put(&[0; SPARE_BYTES]);
         to.put(&extension_bytes.to_le_bytes());
         to.finish()
@@ -216,7 +223,7 @@ impl SnapshotHeader {
         let name = name
             .parse()
             .map_err(|_| from.damaged("filter name", "a filter name", &format!("{name:?}")))?;
-        let header = Self {
+        let mut header = Self {
             filter: FilterId(from.u64()),
             number: from.u64(),
             name,
@@ -227,7 +234,9 @@ impl SnapshotHeader {
             store_time,
         };
         let table_bytes = from.u64();
-        let _: [u8; KIND_BYTES + SPARE_BYTES] = from.take();
+        let _: [u8; KIND_BYTES] = from.take();
+        header.spec.cell_lines = from.cell_lines(kind, format)?;
+        let _: [u8; SPARE_BYTES] = from.take();
         let extension_bytes = match format {
             1 | FORMAT_OF_PLAIN => 0,
             _ => from.u64(),
@@ -403,6 +412,7 @@ impl Reader<'_> {
             hash_function,
             kind,
             key_profile: None,
+            cell_lines: CellLines::default(),
             layers: None,
             chain: None,
         };
@@ -420,6 +430,22 @@ impl Reader<'_> {
             ));
         }
         Ok((spec, secret))
+    }
+
+    /// In how many lines the cells of a key are: the field of them, which formats of the past leave at
+    /// zero.
+    fn cell_lines(&mut self, kind: Kind, format: u32) -> Result<CellLines, StoreError> {
+        let lines = u32::from_le_bytes(self.take());
+        match (kind.has_cells(), lines) {
+            (false, 0) => Ok(CellLines::default()),
+            (true, 0) if format < FORMAT => Ok(CellLines::Four),
+            (true, TWO_LINES) if format >= FORMAT => Ok(CellLines::Two),
+            _ => Err(self.damaged(
+                "lines of a key",
+                "2 from format 7 on where there are counters or stamps, else 0",
+                &lines.to_string(),
+            )),
+        }
     }
 
     /// The bits that all parts of a filter of another program have.
@@ -485,6 +511,14 @@ fn kind_code(kind: KindName) -> u32 {
         KindName::Counting => 1,
         KindName::Aging => 2,
         KindName::Scaling => 3,
+    }
+}
+
+/// What a header says of where the cells of a key are: nothing of those that formats of the past have.
+fn lines_code(spec: &FilterSpec) -> u32 {
+    match spec.cell_lines {
+        CellLines::Two if spec.kind.has_cells() => TWO_LINES,
+        _ => 0,
     }
 }
 

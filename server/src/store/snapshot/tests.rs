@@ -3,6 +3,7 @@
 mod ages;
 mod arrays;
 mod layers;
+mod lines;
 
 use std::{io, sync::Arc, time::SystemTime};
 
@@ -225,7 +226,7 @@ fn well_formed_nonsense_is_refused_by_name() {
     // Offsets are those of docs/format.md.
     let table = 384 + 128;
     let cases: &[(usize, &[u8], &str)] = &[
-        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 6"),
+        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 7"),
         (16, &much.to_le_bytes(), "expected 18446744073709551615"),
         (24, &much.to_le_bytes(), "version: expected at most"),
         (48, &0_u64.to_le_bytes(), "capacity: expected at least 1"),
@@ -383,10 +384,10 @@ fn another_profile_in_one_of_the_files_is_refused() {
 #[test]
 fn a_newer_format_is_named() {
     let (disk, directory, file, mut bytes) = victim(None);
-    bytes[8..12].copy_from_slice(&7_u32.to_le_bytes());
+    bytes[8..12].copy_from_slice(&8_u32.to_le_bytes());
     disk.put(&file, &bytes);
     let error = read(&directory, "urls").unwrap_err();
-    error.assert_is_of_newer_format(&disk.path().join(&file), 6);
+    error.assert_is_of_newer_format(&disk.path().join(&file), 7);
 }
 
 /// Files, and pages in them, that are whole but belong elsewhere.

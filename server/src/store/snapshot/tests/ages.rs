@@ -18,7 +18,7 @@ pub fn kind() -> Kind {
 fn ages_that_no_spec_has_are_refused_by_name() {
     let (disk, directory, file, good) = victim_of(kind(), None);
     let reader = directory.read_filter(&"urls".parse().unwrap()).unwrap();
-    assert_eq!((good[8], reader.unwrap().header().spec.kind), (4, kind()));
+    assert_eq!((good[8], reader.unwrap().header().spec.kind), (7, kind()));
     let table = 384 + 4 * 128;
     let (much, short) = (u64::MAX.to_le_bytes(), 7_999_999_999_u64.to_le_bytes());
     let of_a_spec = "ages: expected those of a spec";

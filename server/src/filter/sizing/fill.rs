@@ -1,0 +1,65 @@
+//! How full lanes get with the keys, and how many keys made them as full.
+
+/// The lanes that the bits of a key are dealt to.
+pub const LANES: u32 = 8;
+/// The keys of a place past which it is full for all purposes: a bit is unset with a probability
+/// under 1e-60.
+pub const FULL: f64 = 10_000.0;
+
+/// Lanes of so many bits each, in as many places, of which a key has one.
+pub struct Fill {
+    places: f64,
+    lane_bits: f64,
+    hash_count: u32,
+}
+
+impl Fill {
+    /// Those of keys with `hash_count` bits.
+    pub fn new(places: f64, lane_bits: f64, hash_count: u32) -> Self {
+        Self {
+            places,
+            lane_bits,
+            hash_count,
+        }
+    }
+
+    /// The share of all bits that is to be expected to be set after `keys` keys.
+    pub fn after(&self, keys: f64) -> f64 {
+        // The probability that a bit is hit by a key of its place, and from there the share of those
+        // bits that some key has hit.
+        let filled = |hit: f64| -(keys * (-hit / self.places).ln_1p()).exp_m1();
+        if self.hash_count <= LANES {
+            return filled(self.hit());
+        }
+        let miss = 1.0 - 1.0 / self.lane_bits;
+        let lane = |draws: u32| filled(1.0 - miss.powi(draws as i32));
+        let (rounds, more) = (self.hash_count / LANES, self.hash_count % LANES);
+        (f64::from(more) * lane(rounds + 1) + f64::from(LANES - more) * lane(rounds))
+            / f64::from(LANES)
+    }
+
+    /// The number of keys after which the share `fill_ratio` of all bits is to be expected to be set.
+    /// It lies between 0 and 1, neither included.
+    pub fn keys_at(&self, fill_ratio: f64) -> f64 {
+        if self.hash_count <= LANES {
+            return (-fill_ratio).ln_1p() / (-self.hit() / self.places).ln_1p();
+        }
+        // Lanes that get one bit more fill up sooner: search for the number of keys.
+        let (mut low, mut high) = (0.0, self.places * FULL);
+        for _ in 0..100 {
+            let middle = (low + high) / 2.0;
+            if self.after(middle) < fill_ratio {
+                low = middle
+            } else {
+                high = middle
+            }
+        }
+        high
+    }
+
+    /// The probability that a key of its place hits a bit, where all are hit alike: with no more than
+    /// one bit in each lane.
+    fn hit(&self) -> f64 {
+        f64::from(self.hash_count) / (f64::from(LANES) * self.lane_bits)
+    }
+}

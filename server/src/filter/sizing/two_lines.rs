@@ -1,0 +1,308 @@
+//! The rate where the cells of a key lie in two lines, as [`crate::cells`] deals them.
+//!
+//! To a key that is looked for, with its two lines, others are of three sorts: those that have one of
+//! the two, those that have the other, and the few that have both. Either line gets the keys that a
+//! binomial distribution gives it. A lane of the two has 32 cells, and a key that has one of the lines
+//! hits a given one of its cells with a probability of 1/32, as one does that has both: it goes to one
+//! of them, and there to one of 16.
+
+use std::{collections::BTreeMap, sync::OnceLock};
+
+use super::{
+    blocked::weights_of_binomial,
+    fill::{FULL, LANES},
+};
+use crate::cells::CellLines;
+
+/// The cells of a lane in two lines.
+pub const LANE_CELLS: f64 = 32.0;
+/// The probability that a key with a line misses a given cell of one of its lanes there.
+const MISS: f64 = 1.0 - 1.0 / LANE_CELLS;
+
+/// The lines that keys choose from.
+#[derive(Debug, Clone, Copy)]
+pub struct Lines {
+    /// Of all shards.
+    pub all: f64,
+    /// Of each shard.
+    pub of_shard: f64,
+}
+
+impl Lines {
+    /// The probability that a key has a given line.
+    fn chance(self) -> f64 {
+        2.0 / self.all
+    }
+
+    /// The probability that a key has both lines of another one: it has chosen the same way, or, in a
+    /// shard with few lines, the other way round.
+    fn chance_of_both(self) -> f64 {
+        let reach = (CellLines::REACH as f64).min(self.of_shard - 1.0);
+        let other_way = (2.0 * reach - self.of_shard + 1.0).max(0.0) / reach;
+        (1.0 + other_way) / (self.all * reach)
+    }
+}
+
+/// The false-positive rate with `hash_count` hashes after `keys` keys.
+pub fn rate(lines: Lines, hash_count: u32, keys: f64) -> f64 {
+    let load = keys * lines.chance();
+    if load * f64::from(hash_count) / f64::from(LANES) > FULL {
+        1.0
+    } else if hash_count < LANES {
+        rate_of_neighbours(lines, hash_count, keys)
+    } else {
+        rate_of_rounds(lines, hash_count, keys)
+    }
+}
+
+/// The rate for `k < 8`, where a key has one cell in each of `k` neighbouring lanes, by inclusion and
+/// exclusion as in a block ([`super::blocked`]); here over the lines as well to which the lanes go.
+fn rate_of_neighbours(lines: Lines, hash_count: u32, keys: f64) -> f64 {
+    let both = lines.chance_of_both();
+    let one = lines.chance() - both;
+    let rate = terms(hash_count).iter().map(|term| {
+        let hit = one * term.hit_by_one + both * term.hit_by_both;
+        term.weight * (keys * (-hit).ln_1p()).exp()
+    });
+    rate.sum::<f64>().max(0.0)
+}
+
+/// Sets of cells that are looked up, all of them unset, which keys hit with the same probabilities.
+struct Term {
+    /// Their number, each with its sign, and with the probability that its lanes go to these lines.
+    weight: f64,
+    /// The probability that a key hits some of them that has the first line alone, and that one does
+    /// that has the second alone, added up.
+    hit_by_one: f64,
+    /// The probability for a key that has both.
+    hit_by_both: f64,
+}
+
+/// The terms for `hash_count < 8`. There are 3^k sets, and some hundred that differ.
+fn terms(hash_count: u32) -> &'static [Term] {
+    static TERMS: [OnceLock<Vec<Term>>; LANES as usize] = [const { OnceLock::new() }; 8];
+    let compute = || {
+        let lanes = (1_u8 << hash_count) - 1;
+        let mut weights: BTreeMap<(u64, u64), f64> = BTreeMap::new();
+        for first in 0..=lanes {
+            for second in (0..=lanes).filter(|second| first & second == 0) {
+                let hit = |set: u8| {
+                    let of_key = |key: u32| (set & lanes.rotate_left(key)).count_ones() as i32;
+                    let misses = (0..LANES).map(|key| MISS.powi(of_key(key)));
+                    1.0 - misses.sum::<f64>() / f64::from(LANES)
+                };
+                let (by_one, by_both) = (hit(first) + hit(second), hit(first | second));
+                let count = (first | second).count_ones() as i32;
+                *weights
+                    .entry((by_one.to_bits(), by_both.to_bits()))
+                    .or_default() += (-0.5_f64).powi(count);
+            }
+        }
+        let terms = weights.into_iter().map(|((one, both), weight)| Term {
+            weight,
+            hit_by_one: f64::from_bits(one),
+            hit_by_both: f64::from_bits(both),
+        });
+        terms.collect()
+    };
+    let terms = TERMS.get(hash_count as usize);
+    terms.map_or(&[], |terms| terms.get_or_init(compute))
+}
+
+/// The rate for `k >= 8`, where every lane gets a cell a round and the lowest lanes one more. Given the
+/// keys of the two lines the lanes are independent, and their rates multiply.
+///
+/// The keys of the two lines are counted as if they were independent, and what they have in common is
+/// added, as far as it goes with their covariance: for counts that depend on each other a little, the
+/// mean of a function grows with that by its mixed second difference.
+fn rate_of_rounds(lines: Lines, hash_count: u32, keys: f64) -> f64 {
+    let (rounds, more) = (hash_count / LANES, hash_count % LANES);
+    let (full, fuller) = (LaneRate::new(rounds), LaneRate::new(rounds + 1));
+    let chance = lines.chance();
+    let deviation = (keys * chance * (1.0 - chance)).sqrt();
+    // Where the distribution is smooth, a part of its counts stands for all.
+    let step = (deviation / 1.5).floor().max(1.0);
+    let counts: Vec<_> = weights_of_binomial(keys, chance, step as usize)
+        .into_iter()
+        .map(|(count, weight)| (full.missed(count), fuller.missed(count), weight))
+        .collect();
+    let covariance = keys * (lines.chance_of_both() - chance * chance);
+    let mut mean = 0.0;
+    for (index, (one, more_of_one, weight)) in counts.iter().enumerate() {
+        for (others_index, (other, more_of_other, others_weight)) in
+            counts.iter().enumerate().take(index + 1)
+        {
+            let rest = full.at(one, other);
+            let mut rates = rest.map(|rate| rate.powi((LANES - more) as i32));
+            if more > 0 {
+                let more_rates = fuller.at(more_of_one, more_of_other);
+                for (rate, lane) in rates.iter_mut().zip(more_rates) {
+                    *rate *= lane.powi(more as i32);
+                }
+            }
+            let [rate, one_more, other_more, both_more] = rates;
+            let mixed = both_more - one_more - other_more + rate;
+            // The same the other way round.
+            let times = if others_index < index { 2.0 } else { 1.0 };
+            mean += times * weight * others_weight * (rate + covariance * mixed);
+        }
+    }
+    mean.max(0.0)
+}
+
+/// The probability that `draws` random cells of a lane are all set, after each key of its two lines has
+/// set as many random cells of it.
+struct LaneRate {
+    /// For so many cells in either line: how probable a key of that line is to miss them, and the weight
+    /// of "these are all unset".
+    terms: Vec<(f64, f64, f64)>,
+}
+
+impl LaneRate {
+    /// Inclusion and exclusion over the unset ones among the distinct cells looked up. How many of the
+    /// draws are distinct, and in which line, follows from drawing them one after the other.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "no more cells are drawn than there are draws"
+    )]
+    fn new(draws: u32) -> Self {
+        let size = draws as usize + 1;
+        let mut distinct = vec![vec![0.0; size + 1]; size + 1];
+        distinct[0][0] = 1.0;
+        for _ in 0..draws {
+            let mut next = vec![vec![0.0; size + 1]; size + 1];
+            for first in 0..size {
+                for second in 0..size - first {
+                    let probability = distinct[first][second] / LANE_CELLS;
+                    next[first][second] += probability * (first + second) as f64;
+                    next[first + 1][second] += probability * (LANE_CELLS / 2.0 - first as f64);
+                    next[first][second + 1] += probability * (LANE_CELLS / 2.0 - second as f64);
+                }
+            }
+            distinct = next;
+        }
+        let choices = |of: usize, chosen: usize| {
+            (0..chosen).fold(1.0, |choices, index| {
+                choices * (of - index) as f64 / (index + 1) as f64
+            })
+        };
+        let miss = |cells: usize| (1.0 - cells as f64 / LANE_CELLS).powi(draws as i32);
+        let mut terms = Vec::new();
+        for first in 0..size {
+            for second in 0..size - first {
+                let mut weight = 0.0;
+                for (of_first, row) in distinct.iter().enumerate().skip(first) {
+                    for (of_second, probability) in row.iter().enumerate().skip(second) {
+                        weight +=
+                            probability * choices(of_first, first) * choices(of_second, second);
+                    }
+                }
+                let sign = (-1.0_f64).powi((first + second) as i32);
+                terms.push((miss(first), miss(second), sign * weight));
+            }
+        }
+        Self { terms }
+    }
+
+    /// For each term: how probable so many keys of the first line are to miss its cells there, and so
+    /// many of the second.
+    fn missed(&self, keys: f64) -> Vec<(f64, f64)> {
+        let terms = self.terms.iter();
+        terms
+            .map(|(first, second, _)| (first.powf(keys), second.powf(keys)))
+            .collect()
+    }
+
+    /// The probability with the keys of the first line and those of the second that have
+    /// [missed](Self::missed) so much; with one more in the first; in the second; and in both.
+    fn at(&self, of_first: &[(f64, f64)], of_second: &[(f64, f64)]) -> [f64; 4] {
+        let mut rates = [0.0; 4];
+        let missed = of_first.iter().zip(of_second);
+        for ((first, second, weight), ((by_first, _), (_, by_second))) in
+            self.terms.iter().zip(missed)
+        {
+            let rate = weight * by_first * by_second;
+            let more = [1.0, *first, *second, first * second];
+            for (sum, more) in rates.iter_mut().zip(more) {
+                *sum += rate * more;
+            }
+        }
+        rates.map(|rate| rate.max(0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        cells::{CellLines, LINE_CELLS},
+        hash::KeyHash,
+        shape::{Form, Shape},
+        sizing::{false_positive_rate, false_positive_rate_at_fill, keys_at_fill},
+    };
+
+    fn key(number: u64) -> KeyHash {
+        let seed = KeyHash {
+            low: 0x5eed,
+            high: 0xfeed,
+        };
+        let [low, high] = [number, number + (1 << 31)].map(|number| seed.value(number as u32));
+        KeyHash { low, high }
+    }
+
+    /// The formulas against the code that they describe, for every kind of `k`: in shards of many
+    /// lines, and in those with so few that most keys share some.
+    #[test]
+    fn the_computed_rate_is_the_measured_one() {
+        for (lines, fills) in [(40_000, 1), (60, 400), (12, 1500), (4, 4000)] {
+            for (hash_count, per_line) in [
+                (1, 20),
+                (3, 26),
+                (5, 15),
+                (7, 13),
+                (8, 13),
+                (9, 11),
+                (13, 8),
+                (16, 6),
+                (24, 5),
+            ] {
+                check(lines, fills, hash_count, per_line);
+            }
+        }
+    }
+
+    fn check(lines: u64, fills: u64, hash_count: u32, per_line: u64) {
+        let form = Form::Counting(CellLines::Two);
+        let shape = Shape::new(form, lines * LINE_CELLS, hash_count);
+        let keys = lines * per_line;
+        let queries = 500_000 / fills;
+        let (mut found, mut set, mut number) = (0, 0, 0);
+        for _ in 0..fills {
+            let mut words = vec![0; shape.shard_words()];
+            for _ in 0..keys {
+                number += 1;
+                shape.insert(&mut words, key(number));
+            }
+            for _ in 0..queries {
+                number += 1;
+                found += u64::from(shape.contains(&words, key(number)));
+            }
+            set += shape.bits_set(&words);
+        }
+        let (found, queries) = (found as f64, (queries * fills) as f64);
+        let expected = false_positive_rate(&shape, keys as f64);
+        let mean = expected * queries;
+        // 4.5 standard deviations, and a little for the chance in the filters.
+        let bound = 4.5 * (mean * (1.0 - expected)).sqrt() + 0.004 * mean;
+        let case = format!("{lines} lines, k = {hash_count}");
+        assert!((found - mean).abs() < bound, "{case}: {found} for {mean}");
+
+        let fill = set as f64 / (shape.bit_count() * fills) as f64;
+        let estimate = keys_at_fill(&shape, fill).unwrap();
+        assert!(
+            (estimate / keys as f64 - 1.0).abs() < 0.005,
+            "{case}: {estimate} of {keys}"
+        );
+        let at_fill = false_positive_rate_at_fill(&shape, fill);
+        assert!((at_fill / expected - 1.0).abs() < 0.03, "{case}: {at_fill}");
+    }
+}
