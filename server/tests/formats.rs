@@ -174,6 +174,9 @@ async fn check_profile(engine: &Engine) {
 async fn check_counted(engine: &Engine) {
     let status = engine.get_filter(COUNTED).await.unwrap();
     assert_eq!((status.spec.kind, status.keys_added), (Kind::Counting, 40));
+    // Also one whose bits would be too few for a new one.
+    let again = engine.create_filter(COUNTED, status.spec.into()).await;
+    assert!(!again.unwrap().is_new);
     for round in 0..2 {
         for (range, there) in [(1..=15, true), (16..=25, false), (26..=50, true)] {
             let keys = keys(range);
@@ -201,6 +204,8 @@ fn ages() -> Kind {
 async fn check_aged(engine: &Engine) {
     let status = engine.get_filter(AGED).await.unwrap();
     assert_eq!((status.spec.kind, status.keys_added), (ages(), 50));
+    let again = engine.create_filter(AGED, status.spec.into()).await;
+    assert!(!again.unwrap().is_new);
     let seen = engine.query_batch(AGED, keys(1..=50)).await.unwrap();
     assert_eq!(seen, [true; 50]);
     let unseen = engine.query_batch(AGED, keys(1001..=1010)).await.unwrap();
@@ -239,6 +244,17 @@ async fn check_foreign(engine: &Engine) {
     assert_eq!((layers.layers().len(), redis.keys_added), (3, 39));
     let seen = engine.query_batch(REDIS, keys(0..=39)).await.unwrap();
     assert_eq!(seen, [true; 40]);
+}
+
+/// The format of the newest snapshot of a filter, if there is one.
+fn newest_format(dir: &Path, filter: &str) -> Option<u32> {
+    let files = fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
+    let of_filter = |file: &PathBuf| {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        name.starts_with(&format!("{filter}.snapshot."))
+    };
+    let newest = files.filter(of_filter).max()?;
+    Some(format_of(&newest)?.1)
 }
 
 /// Whether a filter is among those of a format.
@@ -284,6 +300,11 @@ async fn check_filters(format: &Path) {
             check_foreign(&engine).await;
         }
         engine.store("").await.unwrap();
+        // Where a key has its counters or stamps stays as it is.
+        for filter in [COUNTED, AGED] {
+            let of = |dir: &Path| newest_format(dir, filter);
+            assert_eq!(of(dir.path()), of(format), "{filter}");
+        }
     }
     assert!(!dir.path().join("default.snapshot").exists());
 }

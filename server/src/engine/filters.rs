@@ -167,7 +167,7 @@ impl Engine {
         request: SpecRequest,
     ) -> Result<Creation, EngineError> {
         let asked = request.clone();
-        let spec = self.blocking(move |_| Ok(asked.resolve()?)).await?;
+        let spec = self.blocking(move |_| Ok(asked.resolve())).await?;
         let naming = self.naming().await;
         if let Some(filter) = self.inner.registry.get(&name) {
             drop(naming);
@@ -180,9 +180,12 @@ impl Engine {
                     is_new: false,
                 });
             }
+            spec?;
             let existing = Box::new(filter.spec().clone());
             return Err(EngineError::FilterExists { name, existing });
         }
+        // Not before: what is there may have been made when fewer bits kept a rate.
+        let spec = spec?;
         self.inner.check_free(&name)?;
         let filter = self
             .blocking(move |inner| {

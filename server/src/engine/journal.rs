@@ -246,6 +246,12 @@ impl Journal {
         Ok(room.split(self.shared.lanes.needed_bytes(keys, first)))
     }
 
+    /// How many wait for room.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.shared.lanes.waiting()
+    }
+
     fn try_reserve(&self, keys: usize, versions: usize) -> Result<Option<Room<'_>>, EngineError> {
         let shared = &self.shared;
         shared.check()?;

@@ -206,7 +206,12 @@ mod tests {
         spec::{FilterSpec, Kind, Layout, SpecRequest},
     };
 
-    const FORMS: [Form; 3] = [Form::Blocked, Form::Classic, Form::Counting(CellLines::Two)];
+    const FORMS: [Form; 4] = [
+        Form::Blocked,
+        Form::Classic,
+        Form::Counting(CellLines::Two),
+        Form::Counting(CellLines::Four),
+    ];
 
     fn spec(layout: Layout, kind: Kind, rate: f64) -> FilterSpec {
         SpecRequest {
@@ -236,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Two lines have as many cells for a key as a block has, and keys fill them as evenly.
+    /// Two lines have as many cells for a key as a block has, and keys fill them nearly as evenly.
     #[test]
     fn counters_take_four_times_the_bits() {
         for rate in [0.1, 0.01, 0.001, 1e-4] {

@@ -505,7 +505,8 @@ impl FilterSpec {
 
 impl From<FilterSpec> for SpecRequest {
     /// The request that names every field but those that are computed of layers, and resolves to
-    /// the same spec again.
+    /// the same spec again: but for the lines of cells of a filter of the past, which no request can
+    /// name, and whose bits may not keep the rate in those of now.
     fn from(spec: FilterSpec) -> Self {
         let is_whole = spec.layers.is_none();
         Self {

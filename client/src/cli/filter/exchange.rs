@@ -1,9 +1,8 @@
 //! `filter import` and `filter export`: files of other programs.
 
 use std::{
-    fs::{File, Permissions},
+    fs::File,
     io::{self, Write, stdout},
-    os::unix::fs::PermissionsExt,
     path::Path,
 };
 
@@ -65,12 +64,12 @@ pub(super) async fn export(client: &Client, name: &str, path: &Path) -> Result<u
 /// A file of a name of its own that is removed if it does not get another.
 fn file_beside(path: &Path) -> io::Result<NamedTempFile> {
     let directory = path.parent().filter(|parent| *parent != Path::new(""));
-    tempfile::Builder::new()
-        .prefix(path.file_name().unwrap_or_default())
-        .suffix(".partial")
-        // Less what the user's mask takes, as of any file.
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(directory.unwrap_or(Path::new(".")))
+    let mut file = tempfile::Builder::new();
+    file.prefix(".seenset-").suffix(".partial");
+    // Less what the user's mask takes, as of any file.
+    #[cfg(unix)]
+    file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    file.tempfile_in(directory.unwrap_or(Path::new(".")))
 }
 
 async fn write(client: &Client, name: &str, to: &mut impl Write) -> Result<u64, Failure> {

@@ -120,7 +120,7 @@ impl GuardedFilter {
             ("kind", own.kind != other.kind),
             ("key_profile", own.key_profile != other.key_profile),
             (
-                "where a key has its stamps (one was made before format 7 of snapshots)",
+                "where a key has its counters or stamps (one was made before format 7 of snapshots)",
                 own.cell_lines != other.cell_lines,
             ),
             ("layers", own.chain != other.chain),

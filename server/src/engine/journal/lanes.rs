@@ -138,6 +138,12 @@ impl Lanes {
         Waiting(self)
     }
 
+    /// How many wait for room.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     fn tell_of_more_room(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.more_room.notify_waiters();

@@ -253,7 +253,7 @@ mod tests {
     /// lines, and in those with so few that most keys share some.
     #[test]
     fn the_computed_rate_is_the_measured_one() {
-        for (lines, fills) in [(40_000, 1), (60, 400), (12, 1500), (4, 4000)] {
+        for (lines, fills) in [(40_000, 1), (60, 400), (20, 1000), (12, 1500), (4, 4000)] {
             for (hash_count, per_line) in [
                 (1, 20),
                 (3, 26),

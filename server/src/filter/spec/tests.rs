@@ -80,11 +80,13 @@ fn bad_values_are_refused_by_name() {
 
 #[test]
 fn a_resolved_spec_resolves_to_itself() {
-    for layout in Layout::OWN {
+    let forms = Layout::OWN.map(|layout| (layout, Kind::Plain));
+    for (layout, kind) in forms.into_iter().chain([(Layout::Blocked, Kind::Counting)]) {
         for hash_count in [None, Some(5), Some(12)] {
             for bit_count in [None, Some(40_000_001)] {
                 let request = SpecRequest {
                     layout,
+                    kind,
                     hash_count,
                     bit_count,
                     key_profile: profile(&["sid"]),

@@ -87,35 +87,33 @@ fn nobody_waits_for_room_with_the_gate_closed() {
     let one = room(1).unwrap();
     let all = || {
         let sizes = [1000, 100, 10, 1].into_iter();
-        sizes.flat_map(|keys| std::iter::from_fn(move || room(keys)))
+        sizes.flat_map(|keys| std::iter::from_fn(move || Some((keys, room(keys)?))))
     };
     let mut rest: Vec<_> = all().collect();
-    // Another segment may be on its way.
-    loop {
-        thread::sleep(Duration::from_millis(100));
-        let taken = rest.len();
-        rest.extend(all());
-        if rest.len() == taken {
-            break;
+    let until = |what: &str, holds: &mut dyn FnMut() -> bool| {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < PATIENCE, "{what}");
+            thread::sleep(Duration::from_millis(1));
         }
-    }
+    };
+    // Of two segments: the second may be on its way.
+    until("there is one segment", &mut || {
+        rest.extend(all());
+        rest.iter().filter(|(keys, _)| *keys == 1000).count() >= 6
+    });
     win(1, 1);
     let finished = {
         let engine = engine.clone();
         runtime.spawn(async move { engine.finish_rebuild("urls", "new").await })
     };
-    // It waits for that now; the second comes while it does.
-    thread::sleep(Duration::from_millis(100));
+    until("it does not wait", &mut || journal.waiting() == 1);
     // More than is given back of what was reserved for the first.
     win(2, 100);
     drop(one);
-    let begun = Instant::now();
-    while requests.missing(urls, new).len() > 1 {
-        assert!(begun.elapsed() < PATIENCE, "it has not got the room");
-        thread::yield_now();
-    }
-    thread::sleep(Duration::from_millis(100));
-    assert!(!finished.is_finished());
+    let missing = || requests.missing(urls, new).len();
+    until("it has not got the room", &mut || missing() == 1);
+    until("it does not wait again", &mut || journal.waiting() == 1);
     let (passed, has_passed) = mpsc::channel();
     let at_the_gate = engine.clone();
     thread::spawn(move || {
