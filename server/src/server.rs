@@ -341,9 +341,14 @@ impl Server {
         self.log_usage().await;
         // What serves holds the engine, and with it the lock of the data directory; so do these.
         self.cores.stop().await;
+        // What has been waited for must not be waited for again.
+        let serving = Some(self.serving).filter(|serving| !serving.is_finished());
+        for task in [serving, Some(draining_serving)].into_iter().flatten() {
+            // It says that it was aborted, here and below.
+            let _ = task.await;
+        }
         let tasks = [self.storing, self.clearing, self.sampling];
         for task in tasks.into_iter().flatten() {
-            // It says that it was aborted.
             let _ = task.await;
         }
         match log_outcomes(&outcomes) {

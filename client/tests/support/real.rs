@@ -4,11 +4,13 @@ use std::{
     net::SocketAddr,
     path::Path,
     process::{Command, Output},
+    time::{Duration, Instant},
 };
 
 use seenset_server::{
     config::Config,
-    server::{Server, bind},
+    server::{Server, ServerError, bind},
+    store::StoreError,
 };
 use serde_json::Value;
 
@@ -20,7 +22,19 @@ pub async fn start(data_dir: &Path) -> Server {
         false_positive_rate: Some(1e-9),
         ..Config::default()
     };
-    let mut server = bind(config).await.unwrap();
+    let begun = Instant::now();
+    let mut server = loop {
+        match bind(config.clone()).await {
+            // A program that another test starts has the lock as well, from when it is a process
+            // until it is a program.
+            Err(ServerError::Store(StoreError::Locked { .. }))
+                if begun.elapsed() < Duration::from_secs(5) =>
+            {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            bound => break bound.unwrap(),
+        }
+    };
     server.recover().await.unwrap();
     server
 }
