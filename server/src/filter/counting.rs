@@ -48,6 +48,18 @@ pub enum Step {
     Remove,
 }
 
+/// What takes steps with many keys of shards `W`, one after the other.
+///
+/// Both methods are to be inlined: what is told otherwise goes by way of memory, where reading it
+/// waits for all that was written before, lines of counters among it.
+pub trait Stepper<W> {
+    /// The step to take with a key.
+    fn step(&self, hash: KeyHash) -> Step;
+
+    /// Is told what a step with a key has done to its shard; `None` if it left everything as it was.
+    fn done(&mut self, key: usize, hash: KeyHash, shard: &mut W, change: Option<Change>);
+}
+
 /// Whether all bits of a key are set, given its lines. `hash_count` is 1 to 64, here and below.
 #[inline(always)]
 pub fn contains<S: Simd, L: Borrow<Line>, const LINES: usize>(

@@ -18,7 +18,7 @@ use crate::{
     blocked::{self, BLOCK_BITS, Block, LANES},
     cells::{self, CellLines, LINE_CELLS, Line, Values},
     classic,
-    counting::{self, Change, Step},
+    counting::{self, Change, Step, Stepper},
     hash::{KeyHash, choose},
     spec::FilterSpec,
 };
@@ -178,18 +178,16 @@ impl Shape {
     }
 
     /// Takes a step with each of many keys, where there are counters. The shards are those from
-    /// `first_shard` on. `decide` says for a key of a number what is to be done with it, and `tell`
-    /// is told what that did.
+    /// `first_shard` on.
     pub fn take_each<W: AsMut<[u64]>>(
         &self,
         shards: &mut [W],
         first_shard: usize,
         keys: impl Iterator<Item = (usize, KeyHash)>,
-        decide: impl FnMut(KeyHash) -> Step,
-        tell: impl FnMut((usize, KeyHash), &mut W, Option<Change>),
+        stepper: &mut impl Stepper<W>,
     ) {
         dispatch!(Level::new(), simd => {
-            take_each(simd, self, shards, first_shard, keys, decide, tell)
+            take_each(simd, self, shards, first_shard, keys, stepper)
         });
     }
 

@@ -257,32 +257,44 @@ impl GuardedFilter {
         let slices = aging.slices(max_age);
         let renews = action == Action::Add || aging.spec.refresh;
         let mut seen = vec![true; places.len()];
+        // Nobody has a use for them where they are neither logged nor remembered.
+        let keeps_hashes = self.log.is_some() || turn.is_some();
         let (mut new, mut renewed, mut rests_on) = (Stamped::default(), Stamped::default(), 0);
         aging.look();
         let places = self.visit_places(places, |stripe, first_shard, keys| {
-            let tell = |(key, hash), shard: &mut Shard, change: Option<aging::Change>| {
-                if change.is_none_or(|change| !change.is_new) {
-                    rests_on = shard.state.version.max(rests_on);
-                }
-                let Some(aging::Change { is_new, bits }) = change else {
-                    return;
-                };
-                let stamped = if is_new { &mut new } else { &mut renewed };
-                let version = *stamped.version.get_or_insert_with(|| self.next_version());
-                stamped.hashes.push(hash);
-                shard.note_stamped(is_new, bits, version);
-                rests_on = version.max(rests_on);
-                if is_new {
-                    set(&mut seen, key, false);
-                }
-            };
             let shards = &mut stripe.write();
             let how = |shard: &mut Shard| {
                 let window = aging.fit(shard);
                 window.stamping(window.now, slices)
             };
-            self.shape
-                .stamp_each(shards, first_shard, keys, renews, how, tell);
+            self.shape.stamp_each(
+                shards,
+                first_shard,
+                keys,
+                renews,
+                how,
+                // Or what is told goes by way of memory, where reading it waits for all that was
+                // written before.
+                #[inline(always)]
+                |(key, hash), shard, change| {
+                    if change.is_none_or(|change| !change.is_new) {
+                        rests_on = shard.state.version.max(rests_on);
+                    }
+                    let Some(aging::Change { is_new, bits }) = change else {
+                        return;
+                    };
+                    let stamped = if is_new { &mut new } else { &mut renewed };
+                    let version = *stamped.version.get_or_insert_with(|| self.next_version());
+                    if keeps_hashes {
+                        stamped.hashes.push(hash);
+                    }
+                    shard.note_stamped(is_new, bits, version);
+                    rests_on = version.max(rests_on);
+                    if is_new {
+                        set(&mut seen, key, false);
+                    }
+                },
+            );
         });
         self.remember(turn.as_ref(), new.hashes.iter().copied());
         if let (Some(log), Some(mut room)) = (&self.log, room) {

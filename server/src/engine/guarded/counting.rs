@@ -14,20 +14,16 @@
 //! change something: in every shard versions grow, a shard's version tells exactly which changes
 //! it holds, and each version has one record, whose keys lie behind one lock.
 
-use std::{
-    cell::RefCell,
-    sync::atomic::{AtomicU64, Ordering},
-};
+mod tally;
 
-use super::{
-    Answer, Change, GuardedFilter,
-    batch::{Place, set},
-    shards::Shard,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use self::tally::Tally;
+use super::{Answer, Change, GuardedFilter, batch::Place, shards::Shard};
 use crate::{
     engine::{EngineError, Keys, journal::FilterLog},
     filter::{
-        counting::{self, Step},
+        counting::{self, Step, Stepper},
         hash::KeyHash,
     },
     planted::Bug,
@@ -63,11 +59,29 @@ impl Action {
     }
 }
 
-/// What a call has counted under one lock, as one version of the filter.
-struct Group {
+/// Counts what a record says, as a version of the filter.
+struct Replay<'a> {
+    counting: &'a Counting,
+    direction: Direction,
     version: u64,
-    /// Where its keys end among those that the call has counted.
-    end: usize,
+}
+
+impl Stepper<Shard> for Replay<'_> {
+    #[inline(always)]
+    fn step(&self, _: KeyHash) -> Step {
+        match self.direction {
+            Direction::Up => Step::Add,
+            Direction::Down => Step::Remove,
+        }
+    }
+
+    #[inline(always)]
+    fn done(&mut self, _: usize, _: KeyHash, shard: &mut Shard, change: Option<counting::Change>) {
+        if let Some(change) = change {
+            self.counting
+                .note(shard, self.direction, change, self.version);
+        }
+    }
 }
 
 impl Counting {
@@ -82,6 +96,7 @@ impl Counting {
     }
 
     /// Notes what a call of a version did to a shard.
+    #[inline(always)]
     fn note(
         &self,
         shard: &mut Shard,
@@ -163,82 +178,22 @@ impl GuardedFilter {
         change: Change<'_>,
     ) -> Answer<Vec<bool>> {
         let Change { room, turn, .. } = change;
-        let log = self.log.as_ref();
-        let most = log.map_or(usize::MAX, FilterLog::hashes_of_a_record);
-        let direction = action.direction();
-        let mut told = vec![false; places.len()];
-        // Nobody has a use for them where they are neither logged nor remembered.
-        let keeps_hashes = log.is_some() || turn.is_some();
-        let (mut counted, mut groups): (Vec<KeyHash>, Vec<Group>) = Default::default();
-        let mut rests_on = 0;
-        let turn = RefCell::new(turn);
-        // What a request has done before is done. A key that stands in its batch twice was counted
-        // twice, under one lock.
-        let is_done = |hash| {
-            let turn = turn.borrow();
-            turn.as_ref().is_some_and(|turn| turn.has_ever_won(hash))
-        };
-        let decide = |hash| match action {
-            Action::QueryAndAdd => Step::AddNew,
-            // It is there then, but for one that was removed meanwhile.
-            Action::Add if is_done(hash) => Step::AddNew,
-            Action::Add => Step::Add,
-            Action::Remove if is_done(hash) => Step::Leave,
-            Action::Remove => Step::Remove,
-        };
+        let mut tally = Tally::new(self, counting, action, turn, places.len());
         self.visit_places(places, |stripe, first_shard, keys| {
-            let (mut version, mut begin) = (0, counted.len());
-            let tell = |(key, hash), shard: &mut Shard, change: Option<counting::Change>| {
-                rests_on = shard.state.version.max(rests_on);
-                let answer = match action {
-                    Action::QueryAndAdd => {
-                        let mut turn = turn.borrow_mut();
-                        let has_won = turn.as_mut().map(|turn| turn.has_won(hash));
-                        change.is_none() && has_won != Some(true)
-                    }
-                    Action::Add => false,
-                    Action::Remove => change.is_some() || is_done(hash),
-                };
-                set(&mut told, key, answer);
-                let Some(change) = change else { return };
-                if version == 0 || counted.len() - begin == most {
-                    (version, begin) = (self.next_version(), counted.len());
-                    let end = begin;
-                    groups.push(Group { version, end });
-                }
-                if keeps_hashes {
-                    counted.push(hash);
-                }
-                if let Some(group) = groups.last_mut() {
-                    group.end = counted.len();
-                }
-                counting.note(shard, direction, change, version);
-            };
+            tally.begin_lock();
             let shards = &mut stripe.write();
-            self.shape
-                .take_each(shards, first_shard, keys, decide, tell);
+            self.shape.take_each(shards, first_shard, keys, &mut tally);
         });
-        let turn = turn.into_inner();
-        if let Some(last) = groups.last() {
-            rests_on = last.version.max(rests_on);
-            self.remember(turn.as_ref(), counted.iter().copied());
-        }
-        if let (Some(log), Some(mut room)) = (log, room) {
-            let mut left = counted.as_slice();
-            for Group { version, end } in groups {
-                let begin = counted.len() - left.len();
-                let (hashes, behind) = left.split_at(end - begin);
-                left = behind;
-                let mut head = self.record_head(turn.as_ref(), version);
-                let since = counting.since;
+        self.remember(tally.turn.as_ref(), tally.counted.iter().copied());
+        if let (Some(log), Some(mut room)) = (&self.log, room) {
+            for (version, hashes) in tally.records() {
+                let mut head = self.record_head(tally.turn.as_ref(), version);
+                let (direction, since) = (action.direction(), counting.since);
                 head.counted = Some(Counted { direction, since });
                 log.append(&mut room, &head, hashes.len(), hashes.iter().copied());
             }
         }
-        Answer {
-            value: told,
-            rests_on,
-        }
+        tally.answer()
     }
 
     /// Counts the keys of a record that an earlier process has logged, as far as that is not done
@@ -253,19 +208,14 @@ impl GuardedFilter {
         };
         let missing = hashes.iter().filter(is_missing);
         let places = self.placed(missing);
-        let step = match direction {
-            Direction::Up => Step::Add,
-            Direction::Down => Step::Remove,
+        let mut replay = Replay {
+            counting,
+            direction,
+            version,
         };
         self.visit_places(places, |stripe, first_shard, keys| {
-            let tell = |_, shard: &mut Shard, change: Option<counting::Change>| {
-                if let Some(change) = change {
-                    counting.note(shard, direction, change, version);
-                }
-            };
             let shards = &mut stripe.write();
-            self.shape
-                .take_each(shards, first_shard, keys, |_| step, tell);
+            self.shape.take_each(shards, first_shard, keys, &mut replay);
         });
         self.pass_version(version);
     }

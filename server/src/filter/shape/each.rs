@@ -6,7 +6,7 @@ use super::Shape;
 use crate::{
     aging::{self, Stamping},
     cells::Values,
-    counting::{Change, Step},
+    counting::Stepper,
     hash::KeyHash,
 };
 
@@ -64,13 +64,12 @@ pub fn take_each<S: Simd, W: AsMut<[u64]>>(
     shards: &mut [W],
     first_shard: usize,
     keys: impl Iterator<Item = (usize, KeyHash)>,
-    mut decide: impl FnMut(KeyHash) -> Step,
-    mut tell: impl FnMut((usize, KeyHash), &mut W, Option<Change>),
+    stepper: &mut impl Stepper<W>,
 ) {
     for (number, hash) in keys {
         let shard = &mut shards[shape.shard(hash) - first_shard];
-        let change = shape.take_with(simd, shard.as_mut(), hash, decide(hash));
-        tell((number, hash), shard, change);
+        let change = shape.take_with(simd, shard.as_mut(), hash, stepper.step(hash));
+        stepper.done(number, hash, shard, change);
     }
 }
 
