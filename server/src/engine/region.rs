@@ -11,7 +11,7 @@
 use std::{
     io,
     ops::{Deref, DerefMut},
-    slice,
+    ptr, slice,
     sync::Arc,
 };
 
@@ -76,7 +76,8 @@ fn reserve_aligned(shape: &Shape, alignment: usize) -> io::Result<(Vec<ShardWord
             _mapping: mapping.clone(),
         })
         .collect();
-    Ok((shards, Prefetcher { mapping, stride }))
+    let start = mapping.as_mut_ptr().addr();
+    Ok((shards, Prefetcher { start, stride }))
 }
 
 /// The words of one shard: the only way to them.
@@ -118,7 +119,8 @@ impl DerefMut for ShardWords {
 /// Fetches lines of a filter into the cache. Takes no lock: it reads nothing.
 #[derive(Debug)]
 pub struct Prefetcher {
-    mapping: Arc<MmapRaw>,
+    /// An address that nothing is read from or written to, so it may outlive the memory.
+    start: usize,
     stride: usize,
 }
 
@@ -129,13 +131,23 @@ impl Prefetcher {
     /// (`docs/decisions/0024-second-cache.md`).
     #[inline]
     pub fn fetch(&self, shard: usize, word: usize) {
-        let offset = shard * self.stride + word * size_of::<u64>();
-        let line = self.mapping.as_ptr().wrapping_add(offset);
+        self.fetch_at(shard * self.stride + word * size_of::<u64>());
+    }
+
+    /// The same for a line of a [layer](reserve_layer), by its index among all of them.
+    #[inline]
+    pub fn fetch_line(&self, line: usize) {
+        self.fetch_at(line * LINE_BYTES);
+    }
+
+    #[inline(always)]
+    fn fetch_at(&self, offset: usize) {
+        let line = self.start.wrapping_add(offset);
         // SAFETY: prefetching dereferences nothing and faults at no address.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T1>(line.cast());
+            _mm_prefetch::<_MM_HINT_T1>(ptr::without_provenance(line));
         }
         // SAFETY: as above; the instruction changes no register and no flag.
         #[cfg(target_arch = "aarch64")]

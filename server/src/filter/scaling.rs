@@ -38,6 +38,7 @@ pub use self::{
 };
 
 use crate::{
+    blocked::BLOCK_BITS,
     hash::{KeyHash, choose},
     shape::{Form, MAX_SHARD_BITS, Shape},
     sizing,
@@ -162,6 +163,8 @@ pub struct Layer {
     shape: Shape,
     /// The shards of a partition in this layer and those before it.
     end: usize,
+    /// The blocks of all its shards.
+    blocks: u64,
     rate: f64,
 }
 
@@ -312,6 +315,7 @@ impl Layers {
             spec,
             shape,
             end: self.layers.last().map_or(0, |layer| layer.end) + spec.shards as usize,
+            blocks: shape.bit_count() / BLOCK_BITS,
             rate: sizing::false_positive_rate_at_fill(&shape, fill_ratio),
         });
         Ok(())

@@ -334,16 +334,18 @@ impl GuardedFilter {
     ) -> Vec<bool> {
         let (partitions, mut seen) = (&layered.partitions, vec![false; places.len()]);
         self.visit_stripes(partitions.stripes(), places, |index, stripe, keys| {
-            let tell = |key, partition: &Partition, place: Option<usize>| {
-                if let Some(place) = place {
-                    found(partition.state(place).version);
-                    set(&mut seen, key, true);
-                }
-            };
-            let first = partitions.first_of(index);
-            layered
-                .layers()
-                .find_each(&stripe.read(), first, keys, tell);
+            layered.layers().find_each(
+                &stripe.read(),
+                partitions.first_of(index),
+                keys,
+                #[inline(always)]
+                |key, partition: &Partition, place: Option<usize>| {
+                    if let Some(place) = place {
+                        found(partition.state(place).version);
+                        set(&mut seen, key, true);
+                    }
+                },
+            );
         });
         seen
     }
@@ -376,21 +378,23 @@ impl GuardedFilter {
         let (mut own_version, mut new, mut rests_on, mut most_bits) = (None, 0, 0, 0);
         let places = self.visit_stripes(partitions.stripes(), places, |index, stripe, keys| {
             let mut bits = 0;
-            let tell = |key, partition: &mut Partition, added: Added| {
-                if added.bits == 0 {
-                    rests_on = partition.state(added.shard).version.max(rests_on);
-                    return;
-                }
-                let version = *own_version.get_or_insert_with(|| self.next_version());
-                partition.note(layered.layers(), added, version);
-                new += 1;
-                bits += u64::from(added.bits);
-                set(&mut seen, key, false);
-            };
-            let first = partitions.first_of(index);
-            layered
-                .layers()
-                .insert_each(&mut stripe.write(), first, keys, tell);
+            layered.layers().insert_each(
+                &mut stripe.write(),
+                partitions.first_of(index),
+                keys,
+                #[inline(always)]
+                |key, partition: &mut Partition, added: Added| {
+                    if added.bits == 0 {
+                        rests_on = partition.state(added.shard).version.max(rests_on);
+                        return;
+                    }
+                    let version = *own_version.get_or_insert_with(|| self.next_version());
+                    partition.note(layered.layers(), added, version);
+                    new += 1;
+                    bits += u64::from(added.bits);
+                    set(&mut seen, key, false);
+                },
+            );
             most_bits = bits.max(most_bits);
         });
         let own = own_version.map(|version| (version, new));

@@ -60,7 +60,7 @@ impl AsMut<[Shard]> for Partition {
 
 impl Partition {
     /// What is known of one of its shards.
-    #[inline]
+    #[inline(always)]
     pub fn state(&self, place: usize) -> ShardState {
         let shard = self.shards.get(place);
         shard.map_or_else(ShardState::default, |shard| shard.state)
@@ -68,7 +68,7 @@ impl Partition {
 
     /// Notes that a new key was added, in the call of a version, and has the next layer come if this
     /// one is full.
-    #[inline]
+    #[inline(always)]
     pub fn note(&mut self, layers: &Layers, added: Added, version: u64) {
         if let Some(shard) = self.shards.get_mut(added.shard) {
             shard.note(added.bits, version);
@@ -255,12 +255,9 @@ impl Partitions {
     /// Has the processor fetch the lines of a key, in all layers that there is memory for.
     #[inline]
     pub fn fetch(&self, hash: KeyHash) {
-        let partition = self.layers.partition(hash);
-        let visit = |layer: usize, shard: usize, word: usize| {
-            let prefetcher = self.prefetchers.get(layer).and_then(OnceLock::get);
-            let shards = self.layers.layers().get(layer).map_or(0, Layer::shards);
-            if let Some(prefetcher) = prefetcher {
-                prefetcher.fetch(partition * shards + shard, word);
+        let visit = |layer: usize, line| {
+            if let Some(prefetcher) = self.prefetchers.get(layer).and_then(OnceLock::get) {
+                prefetcher.fetch_line(line);
             }
         };
         self.layers.visit_lines(hash, self.mapped(), visit);
@@ -339,15 +336,7 @@ impl Partitions {
         let partition = partitions.as_ref().and_then(|stripe| stripe.get(index));
         let shards = partition.map_or(&[][..], |partition| &partition.shards);
         let found = self.layers.find(shards, hash);
-        let place = found.unwrap_or_else(|| {
-            let mut newest = 0;
-            let layers = self.layers.layers_of(shards.len());
-            self.layers.visit_lines(hash, layers, |layer, shard, _| {
-                let layer = self.layers.layers().get(layer);
-                newest = layer.map_or(0, Layer::first_shard) + shard;
-            });
-            newest
-        });
+        let place = found.unwrap_or_else(|| self.layers.newest_place(shards.len(), hash));
         self.layers.number(number, place)
     }
 

@@ -7,7 +7,7 @@ use fearless_simd::{Level, Simd, dispatch};
 
 use super::{Layer, Layers};
 use crate::{
-    blocked::{self, BLOCK_BITS, LANES},
+    blocked::{self, BLOCK_BITS},
     hash::{KeyHash, choose},
     shape::{as_blocks, as_blocks_mut},
 };
@@ -36,21 +36,23 @@ impl Layers {
     }
 
     /// Calls `visit` for each of the first `layers` layers with the line in it that all bits of a
-    /// key lie in, so that the caller can fetch it ahead of use: the number of the layer, the place
-    /// of the shard among those that the layer gives the key's partition, and the index of a word
-    /// in the shard.
+    /// key lie in, so that the caller can fetch it ahead of use: the number of the layer, and the
+    /// index of the line among all that the layer has, shard behind shard.
     #[inline]
-    pub fn visit_lines(
-        &self,
-        hash: KeyHash,
-        layers: usize,
-        mut visit: impl FnMut(usize, usize, usize),
-    ) {
-        let (_, rest) = choose(hash.high, self.partitions);
+    pub fn visit_lines(&self, hash: KeyHash, layers: usize, mut visit: impl FnMut(usize, usize)) {
         for (number, layer) in self.layers.iter().take(layers).enumerate() {
-            let (shard, block) = layer.place(rest);
-            visit(number, shard, block * LANES);
+            // What the partition, the shard and the block are is told by one number, whose digits
+            // they are.
+            visit(number, choose(hash.high, layer.blocks).0 as usize);
         }
+    }
+
+    /// The place, among so many shards of its partition, of the one in the newest layer that a key
+    /// belongs to.
+    pub fn newest_place(&self, shards: usize, hash: KeyHash) -> usize {
+        let (_, rest) = choose(hash.high, self.partitions);
+        let newest = self.layers.iter().take(self.layers_of(shards)).last();
+        newest.map_or(0, |layer| layer.first_shard() + layer.place(rest).0)
     }
 
     /// In which shard of its partition a key is, given the shards of that partition.

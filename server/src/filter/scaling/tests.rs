@@ -1,7 +1,7 @@
 //! Plans, and where in the layers keys are.
 
 use super::*;
-use crate::spec::SpecRequest;
+use crate::{blocked::LANES, spec::SpecRequest};
 
 const RATES_ASKED: [f64; 4] = [0.1, 0.01, 0.001, 0.0001];
 
@@ -309,16 +309,18 @@ fn shards_of_a_partition_have_the_same_keys_in_all_layers() {
     for hash in hashes(2000) {
         let partition = layers.partition(hash);
         let mut lines = Vec::new();
-        layers.visit_lines(hash, 3, |number, shard, word| {
-            lines.push((number, shard, word))
-        });
+        layers.visit_lines(hash, 3, |number, line| lines.push((number, line)));
         assert_eq!(lines.len(), 3);
-        for (number, shard, word) in lines {
+        let mut end = 0;
+        for (number, line) in lines {
             let layer = &layers.layers[number];
-            assert_eq!(partition * layer.shards() + shard, layer.shape.shard(hash));
-            layer
-                .shape
-                .visit_lines(hash, |expected| assert_eq!(word, expected));
+            let (shard, mut block) = (layer.shape.shard(hash), 0);
+            layer.shape.visit_lines(hash, |word| block = word / LANES);
+            assert_eq!(line, shard * (layer.shape.shard_words() / LANES) + block);
+            let first = end;
+            end += layer.shards();
+            let place = layers.newest_place(end, hash);
+            assert_eq!(partition * layer.shards() + place - first, shard);
         }
     }
 }
