@@ -70,7 +70,7 @@ use super::{
     budget::{MemoryBudget, Reservation},
     counters::Counters,
     journal::{FilterLog, Room},
-    region::{self, Prefetcher},
+    region::{self, Cache, Prefetcher},
     requests::Turn,
 };
 use crate::{
@@ -272,7 +272,7 @@ impl GuardedFilter {
     /// which takes longer than memory does.
     pub fn foresee(&self, key: &[u8]) {
         if !self.has_profile() {
-            self.fetch(self.hasher.hash(key));
+            self.fetch(self.hasher.hash(key), Cache::Second);
         }
     }
 

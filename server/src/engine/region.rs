@@ -124,38 +124,56 @@ pub struct Prefetcher {
     stride: usize,
 }
 
+/// The cache that a line is fetched to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cache {
+    /// That which the core reads from. It can wait for few lines at once.
+    First,
+    /// That behind it, which can wait for more.
+    Second,
+}
+
 impl Prefetcher {
     /// Hints that a word of a shard will be used soon. A hint alone: any index is harmless.
-    ///
-    /// Its line comes to the second cache: that can wait for more lines at once than the first one
-    /// (`docs/decisions/0024-second-cache.md`).
     #[inline]
-    pub fn fetch(&self, shard: usize, word: usize) {
-        self.fetch_at(shard * self.stride + word * size_of::<u64>());
+    pub fn fetch(&self, shard: usize, word: usize, to: Cache) {
+        self.fetch_at(shard * self.stride + word * size_of::<u64>(), to);
     }
 
     /// The same for a line of a [layer](reserve_layer), by its index among all of them.
     #[inline]
-    pub fn fetch_line(&self, line: usize) {
-        self.fetch_at(line * LINE_BYTES);
+    pub fn fetch_line(&self, line: usize, to: Cache) {
+        self.fetch_at(line * LINE_BYTES, to);
     }
 
     #[inline(always)]
-    fn fetch_at(&self, offset: usize) {
+    fn fetch_at(&self, offset: usize, to: Cache) {
         let line = self.start.wrapping_add(offset);
         // SAFETY: prefetching dereferences nothing and faults at no address.
         #[cfg(target_arch = "x86_64")]
         unsafe {
-            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T1>(ptr::without_provenance(line));
+            use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+            let line = ptr::without_provenance(line);
+            match to {
+                Cache::First => _mm_prefetch::<_MM_HINT_T0>(line),
+                Cache::Second => _mm_prefetch::<_MM_HINT_T1>(line),
+            }
         }
-        // SAFETY: as above; the instruction changes no register and no flag.
+        // SAFETY: as above; the instructions change no register and no flag.
         #[cfg(target_arch = "aarch64")]
         unsafe {
-            std::arch::asm!("prfm pldl2keep, [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
+            use std::arch::asm;
+            match to {
+                Cache::First => {
+                    asm!("prfm pldl1keep, [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
+                }
+                Cache::Second => {
+                    asm!("prfm pldl2keep, [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
+                }
+            }
         }
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let _ = line;
+        let _ = (line, to);
     }
 }
 
@@ -201,7 +219,7 @@ mod tests {
                 assert!(shard.iter().all(|&word| word == 0));
                 assert_eq!(shard.as_ptr() as usize % PAGE_BYTES, 0);
                 shard.fill(index as u64 + 1);
-                prefetcher.fetch(index, shard.len() - 1);
+                prefetcher.fetch(index, shard.len() - 1, Cache::Second);
             }
             for (index, shard) in shards.iter().enumerate() {
                 assert!(shard.iter().all(|&word| word == index as u64 + 1));

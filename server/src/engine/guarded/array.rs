@@ -27,6 +27,7 @@ use super::{
     shards::{Shard, Shards, Stripe},
 };
 use crate::{
+    engine::region::Cache,
     filter::{
         exchange::{Part, Parts},
         hash::KeyHash,
@@ -283,20 +284,20 @@ impl GuardedFilter {
         coming
             .by_ref()
             .take(AHEAD)
-            .for_each(|place| self.fetch(place.hash));
+            .for_each(|place| self.fetch(place.hash, Cache::Second));
         for place in places {
             if let Some(next) = coming.next() {
-                self.fetch(next.hash);
+                self.fetch(next.hash, Cache::Second);
             }
             visit(place);
         }
     }
 
     /// Has the processor fetch the memory of a key.
-    pub(super) fn fetch_in_array(&self, array: &Array, hash: KeyHash) {
+    pub(super) fn fetch_in_array(&self, array: &Array, hash: KeyHash, to: Cache) {
         if let Some(prefetcher) = &self.prefetcher {
             for position in array.positions(array.parts.last(), hash) {
-                prefetcher.fetch(position.shard, position.word);
+                prefetcher.fetch(position.shard, position.word, to);
             }
         }
     }

@@ -16,7 +16,11 @@ use super::{
     shards::{Shard, Stripe},
 };
 use crate::{
-    engine::{EngineError, Keys, region::fetch_to_write, requests::Turn},
+    engine::{
+        EngineError, Keys,
+        region::{Cache, fetch_to_write},
+        requests::Turn,
+    },
     filter::hash::KeyHash,
     planted::Bug,
     sync::RwLock,
@@ -24,7 +28,12 @@ use crate::{
 
 /// The cache lines that are fetched at once, ahead of use: enough to cover the latency of
 /// memory, few enough for the buffers of one core.
-const BURST_LINES: usize = 32;
+const fn burst_lines(to: Cache) -> usize {
+    match to {
+        Cache::First => 12,
+        Cache::Second => 32,
+    }
+}
 
 /// With fewer keys for each stripe than this, there is little to gain from their order.
 const MIN_KEYS_A_STRIPE: usize = 2;
@@ -262,7 +271,12 @@ impl GuardedFilter {
             places = by_stripe(&places, stripes.len());
         }
 
-        let mut fetches = Fetches::new(self, &places);
+        // With a lock for each key, nothing runs beside the way from one cache to the other.
+        let to = match is_worthwhile {
+            true => Cache::Second,
+            false => Cache::First,
+        };
+        let mut fetches = Fetches::new(self, &places, to);
         let mut visited = 0;
         for keys in places.chunk_by(|left, right| left.stripe == right.stripe) {
             visited += keys.len();
@@ -318,17 +332,17 @@ impl GuardedFilter {
     }
 
     #[inline]
-    pub(super) fn fetch(&self, hash: KeyHash) {
+    pub(super) fn fetch(&self, hash: KeyHash, to: Cache) {
         if let Some(array) = &self.array {
-            return self.fetch_in_array(array, hash);
+            return self.fetch_in_array(array, hash, to);
         }
         match (&self.prefetcher, &self.layered) {
             (Some(prefetcher), _) => {
                 let shard = self.shape.shard(hash);
-                let fetch = |word| prefetcher.fetch(shard, word);
+                let fetch = |word| prefetcher.fetch(shard, word, to);
                 self.shape.visit_lines(hash, fetch);
             }
-            (None, Some(layered)) => layered.partitions.fetch(hash),
+            (None, Some(layered)) => layered.partitions.fetch(hash, to),
             (None, None) => {}
         }
     }
@@ -368,6 +382,7 @@ impl Iterator for Group<'_, '_> {
 struct Fetches<'b> {
     filter: &'b GuardedFilter,
     coming: slice::Iter<'b, Place>,
+    to: Cache,
     /// The keys of a burst.
     burst: usize,
     /// The keys to visit before the next burst.
@@ -375,7 +390,7 @@ struct Fetches<'b> {
 }
 
 impl<'b> Fetches<'b> {
-    fn new(filter: &'b GuardedFilter, places: &'b [Place]) -> Self {
+    fn new(filter: &'b GuardedFilter, places: &'b [Place], to: Cache) -> Self {
         let mut lines = 0;
         match (places.first(), &filter.layered) {
             (Some(first), None) => filter.shape.visit_lines(first.hash, |_| lines += 1),
@@ -385,7 +400,8 @@ impl<'b> Fetches<'b> {
         let mut fetches = Self {
             filter,
             coming: places.iter(),
-            burst: (BURST_LINES / lines.max(1)).max(1),
+            to,
+            burst: (burst_lines(to) / lines.max(1)).max(1),
             left: 0,
         };
         fetches.burst();
@@ -403,7 +419,7 @@ impl<'b> Fetches<'b> {
 
     fn burst(&mut self) {
         let places = self.coming.by_ref().take(self.burst);
-        places.for_each(|place| self.filter.fetch(place.hash));
+        places.for_each(|place| self.filter.fetch(place.hash, self.to));
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     engine::{
         budget::{MemoryBudget, Reservation},
         error::Full,
-        region::{self, Prefetcher, ShardWords},
+        region::{self, Cache, Prefetcher, ShardWords},
     },
     filter::{
         hash::KeyHash,
@@ -254,10 +254,10 @@ impl Partitions {
 
     /// Has the processor fetch the lines of a key, in all layers that there is memory for.
     #[inline]
-    pub fn fetch(&self, hash: KeyHash) {
+    pub fn fetch(&self, hash: KeyHash, to: Cache) {
         let visit = |layer: usize, line| {
             if let Some(prefetcher) = self.prefetchers.get(layer).and_then(OnceLock::get) {
-                prefetcher.fetch_line(line);
+                prefetcher.fetch_line(line, to);
             }
         };
         self.layers.visit_lines(hash, self.mapped(), visit);

@@ -51,7 +51,7 @@ impl Layers {
     /// belongs to.
     pub fn newest_place(&self, shards: usize, hash: KeyHash) -> usize {
         let (_, rest) = choose(hash.high, self.partitions);
-        let newest = self.layers.iter().take(self.layers_of(shards)).last();
+        let newest = self.layers.iter().take(self.layers_of(shards)).next_back();
         newest.map_or(0, |layer| layer.first_shard() + layer.place(rest).0)
     }
 
