@@ -262,17 +262,19 @@ impl GuardedFilter {
         mut places: Vec<Place>,
         mut visit: impl FnMut(usize, &RwLock<S>, Group<'_, '_>),
     ) -> Vec<Place> {
+        let shares_locks = places.len() >= MIN_KEYS_A_STRIPE * stripes.len();
         // Where keys are counted, each lock that is taken costs a version and a record.
         let is_worthwhile = match self.counts() {
             true => places.len() > 1 && stripes.len() > 1,
-            false => places.len() >= MIN_KEYS_A_STRIPE * stripes.len(),
+            false => shares_locks,
         };
         if is_worthwhile {
             places = by_stripe(&places, stripes.len());
         }
 
-        // With a lock for each key, nothing runs beside the way from one cache to the other.
-        let to = match is_worthwhile {
+        // With a lock for each key, nothing runs beside the way from one cache to the other, and
+        // lines are often not there in time (`docs/decisions/0024-second-cache.md`).
+        let to = match shares_locks {
             true => Cache::Second,
             false => Cache::First,
         };
