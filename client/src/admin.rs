@@ -174,15 +174,18 @@ impl Client {
     }
 
     /// Has the filter `target` take all keys of the filter `source`, and returns it. Both must be
-    /// copies of one filter. One of many GiB takes longer than the default deadline: see
+    /// copies of one filter. Where keys are counted, the counts of both add up: after an error that
+    /// leaves open whether the call was carried out, another call may count them again. One of many GiB takes longer than the default deadline: see
     /// [`with_deadline`](Self::with_deadline).
     ///
     /// # Errors
     ///
-    /// See [`Client`]; filters that have no union are `FAILED_PRECONDITION`.
+    /// See [`Client`]; filters that have no union are `FAILED_PRECONDITION`, and one that has no
+    /// memory for the layers of the other `RESOURCE_EXHAUSTED`.
     pub async fn merge_filters(&self, source: &str, target: &str) -> Result<v1::Filter, Error> {
         let response = self
-            .call("MergeFilters", Repeat::Safe)
+            // Where keys are counted, a second time they would be counted again.
+            .call("MergeFilters", Repeat::UnlessSent)
             .run(&self.options, |left| {
                 let request = v1::MergeFiltersRequest {
                     source: source.to_owned(),

@@ -44,6 +44,25 @@ async fn filters_are_copied_merged_reset_and_renamed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn counts_of_merged_filters_add_up() {
+    let directory = TempDir::new().unwrap();
+    let server = start(directory.path()).await;
+    let create = ["filter", "create", "a", "-n1000", "-p1e-9"];
+    json(&server, &[&create[..], &["--kind", "counting"]].concat());
+    json(&server, &["add", "--filter", "a", "one"]);
+    json(&server, &["filter", "copy", "a", "b"]);
+    json(&server, &["add", "--filter", "b", "two"]);
+    json(&server, &["filter", "merge", "b", "a"]);
+    for (key, count) in [("one", 2), ("two", 1), ("three", 0)] {
+        for time in 0..3 {
+            let removed = json(&server, &["remove", "--filter", "a", key]);
+            assert_eq!(removed["removed"], time < count, "{key}, {time}");
+        }
+    }
+    server.shutdown(std::future::pending()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_filter_is_rebuilt_from_files() {
     let directory = TempDir::new().unwrap();
     let server = start(&directory.path().join("data")).await;

@@ -25,13 +25,14 @@ struct Input {
 
 fuzz_target!(|input: Input| {
     fuzzing::restart_salts();
-    let kept: &[(&str, &[u8])] = match input.format % 7 {
+    let kept: &[(&str, &[u8])] = match input.format % 8 {
         1 => &SNAPSHOT_1,
         2 => &SNAPSHOT_2,
         3 => &LOG_1,
         4 => &SNAPSHOT_3,
         5 => &SNAPSHOT_6,
         6 => &SNAPSHOT_7,
+        7 => &LOG_4,
         _ => &[],
     };
     let kept = kept
@@ -123,3 +124,4 @@ macro_rules! each_kind {
 
 const SNAPSHOT_6: [(&str, &[u8]); 22] = each_kind!("snapshot-6");
 const SNAPSHOT_7: [(&str, &[u8]); 22] = each_kind!("snapshot-7");
+const LOG_4: [(&str, &[u8]); 22] = each_kind!("log-4");

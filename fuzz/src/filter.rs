@@ -113,7 +113,7 @@ impl Filter {
             let written = directory.write_snapshot(&header, &shards, |shard, words| {
                 words.fill(0);
                 words[0] = snapshot.word;
-                ShardState {
+                Ok(ShardState {
                     version: header.version,
                     keys_added: u64::from(snapshot.word > 0),
                     bits_set: division.shape(shard).bits_set(words),
@@ -121,7 +121,7 @@ impl Filter {
                         Kind::Plain | Kind::Counting | Kind::Scaling(_) => 0,
                         Kind::Aging(_) => header.version,
                     },
-                }
+                })
             })?;
             files = files.with(&written);
         }

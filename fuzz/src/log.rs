@@ -35,8 +35,9 @@ enum Step {
         /// How the keys were counted: down or up, and how long before.
         counted: Option<(bool, u8)>,
         hashes: u8,
-        /// When they were added, if they were not counted.
-        epoch: Option<u8>,
+        /// If they were not counted: when they were added, twice as much, or, one more than that, to
+        /// which layer.
+        origin: Option<u8>,
     },
     /// The batch comes to the log.
     Write,
@@ -67,11 +68,12 @@ impl Log {
                     request,
                     counted,
                     hashes,
-                    epoch,
+                    origin,
                 } => {
                     let hashes = (0..u64::from(hashes % 8)).map(|low| KeyHash { low, high: !low });
                     let hashes: Vec<KeyHash> = hashes.collect();
                     let version = u64::from(*version);
+                    let origin = origin.filter(|_| counted.is_none()).map(u64::from);
                     let head = RecordHead {
                         filter: FilterId((*filter).into()),
                         version,
@@ -84,7 +86,8 @@ impl Log {
                             },
                             since: version.saturating_sub(1 + u64::from(before)),
                         }),
-                        epoch: epoch.filter(|_| counted.is_none()).map(u64::from),
+                        epoch: origin.filter(|origin| origin % 2 == 0).map(|twice| twice / 2),
+                        layer: origin.filter(|origin| origin % 2 == 1).map(|twice| twice / 2),
                     };
                     if !batch.fits(hashes.len(), MOST_BATCH_BYTES) {
                         write(&mut log, &mut batch)?;

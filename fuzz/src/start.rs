@@ -93,7 +93,7 @@ fn go_on(disk: &SimulatedDisk, directory: DataDirectory, start: Start) -> Result
         let suffix = format!(".snapshot.{:016x}", header.number);
         let is_new = !files::on(disk).keys().any(|file| file.ends_with(&suffix));
         assert!(is_new, "{suffix} is there already");
-        let nothing = |_: usize, _: &mut [u64]| ShardState::default();
+        let nothing = |_: usize, _: &mut [u64]| Ok(ShardState::default());
         let files = stored.with(&directory.write_snapshot(&header, &[], nothing)?);
         directory.set_filter(name, header.filter, &files, log.sequence(), None)?;
     }

@@ -13,6 +13,7 @@
 //! | `snapshot-5` | 5, 4, 3 and 2 | 1 | 3, likewise |
 //! | `snapshot-6` | 6, 5, 4, 3 and 2 | 2 | 3, likewise |
 //! | `snapshot-7` | 7, 6, 5, 3 and 2 | 2 | 3, likewise |
+//! | `log-4` | 7, 6, 5, 3 and 2 | 2 | 4, likewise |
 //!
 //! In each are the filters `default` and `classic` for 100 keys, and `https://example.com/1` to
 //! `/50` in both. Those from 41 on were added by requests of the id `again` where there is a log.
@@ -20,7 +21,8 @@
 //! `counted`, from which the keys from 16 to 25 were removed; from `log-3` on a fifth, `aged`, which
 //! remembers its keys for a century; from `snapshot-5` on a sixth, `grown`, which was made for ten;
 //! from `snapshot-6` on `java`, of Guava's layout, and `redis`, of a dump that RedisBloom has made.
-//! In `snapshot-7` keys have their counters and stamps in two lines, and before that in four.
+//! From `snapshot-7` on keys have their counters and stamps in two lines, and before that in four;
+//! from `log-4` on the log tells the layers of keys.
 //!
 //! When a format is raised: `SEENSET_KEEP_FORMAT=new cargo test -p seenset-server --test formats`
 //! keeps the present one in `formats/new`, to be given its name.

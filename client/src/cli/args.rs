@@ -319,7 +319,7 @@ pub(super) enum FilterCommand {
         new_name: String,
     },
     /// Have a filter take all keys of another, which stays as it is. Both must be copies of one
-    /// filter.
+    /// filter. Where keys are counted, the counts of both add up.
     Merge {
         /// The name of the filter whose keys are taken.
         source: String,

@@ -73,12 +73,12 @@ impl Ours {
                 to.iter_mut()
                     .zip(&mut random)
                     .for_each(|(to, word)| *to = word);
-                ShardState {
+                Ok(ShardState {
                     version: 1,
                     keys_added: 0,
                     bits_set: shape.bits_set(to),
                     cleared: epoch,
-                }
+                })
             })
             .unwrap();
         let files = SnapshotFiles::default().with(&written);

@@ -25,11 +25,7 @@ use tokio::sync::watch;
 
 pub use self::lanes::Room;
 use self::{
-    failure::Failure,
-    lanes::{End, Lanes},
-    progress::Progress,
-    sleeper::Sleeper,
-    trackers::Trackers,
+    failure::Failure, lanes::Lanes, progress::Progress, sleeper::Sleeper, trackers::Trackers,
     writer::Writer,
 };
 use super::{EngineError, requests::Remembered};
@@ -152,16 +148,16 @@ impl Journal {
         self.shared.segment()
     }
 
-    /// Reserves room in the log for a call that may add so many keys, with so many versions: to
+    /// Reserves room in the log for a call that may add so many keys, in so many records: to
     /// be done before it adds any, or there might be bits that the log has no room for. Waits for
     /// room that is being made.
     ///
     /// # Errors
     ///
     /// What keeps the log from being written, or from getting longer.
-    pub async fn reserve(&self, keys: usize, versions: usize) -> Result<Room<'_>, EngineError> {
+    pub async fn reserve(&self, keys: usize, records: usize) -> Result<Room<'_>, EngineError> {
         loop {
-            if let Some(room) = self.try_reserve(keys, versions)? {
+            if let Some(room) = self.try_reserve(keys, records)? {
                 return Ok(room);
             }
             let lanes = &self.shared.lanes;
@@ -169,7 +165,7 @@ impl Journal {
             // From here on no change is missed.
             more.as_mut().enable();
             let _waiting = lanes.wait();
-            match self.try_reserve(keys, versions)? {
+            match self.try_reserve(keys, records)? {
                 Some(room) => return Ok(room),
                 None => more.await,
             }
@@ -239,9 +235,9 @@ impl Journal {
     pub async fn reserve_for_both(
         &self,
         keys: usize,
-        versions: [usize; 2],
+        records: [usize; 2],
     ) -> Result<[Room<'_>; 2], EngineError> {
-        let [first, second] = versions;
+        let [first, second] = records;
         let room = self.reserve(2 * keys, first + second).await?;
         Ok(room.split(self.shared.lanes.needed_bytes(keys, first)))
     }
@@ -252,11 +248,11 @@ impl Journal {
         self.shared.lanes.waiting()
     }
 
-    fn try_reserve(&self, keys: usize, versions: usize) -> Result<Option<Room<'_>>, EngineError> {
+    fn try_reserve(&self, keys: usize, records: usize) -> Result<Option<Room<'_>>, EngineError> {
         let shared = &self.shared;
         shared.check()?;
         if !shared.is_full.load(Ordering::Acquire)
-            && let Some(room) = shared.lanes.reserve(keys, versions)
+            && let Some(room) = shared.lanes.reserve(keys, records)
         {
             return Ok(Some(room));
         }
@@ -287,7 +283,7 @@ impl Drop for Journal {
 
 impl FilterLog {
     /// Hands over so many hashes, which a call of a version has changed, and for which room was
-    /// reserved.
+    /// reserved. Of a version without any there is a record nevertheless.
     pub fn append(
         &self,
         room: &mut Room<'_>,
@@ -299,11 +295,14 @@ impl FilterLog {
         self.shared.wake();
     }
 
-    /// Notes a version of which nothing comes to the log: nobody rests on it before what it changes
-    /// is on stable storage.
-    pub fn pass(&self, version: u64) {
-        let filter = self.filter;
-        self.shared.trackers.lock().note(&[End { filter, version }]);
+    /// [`Self::append`] for a version whose hashes are not all of one head, but in that.
+    pub fn append_parts<H: Iterator<Item = KeyHash>>(
+        &self,
+        room: &mut Room<'_>,
+        parts: impl Iterator<Item = (RecordHead, usize, H)>,
+    ) {
+        self.shared.lanes.append_parts(room, parts);
+        self.shared.wake();
     }
 
     /// Calls with more hashes than this have several records.

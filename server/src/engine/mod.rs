@@ -332,19 +332,19 @@ impl Inner {
         let (Some(journal), Some(keys)) = (self.journal.get(), keys) else {
             return Ok(Rooms::default());
         };
-        let needs = |filter: &GuardedFilter| (filter.id(), filter.versions_of_a_call(keys));
+        let needs = |filter: &GuardedFilter| (filter.id(), filter.records_of_a_call(keys));
         let (own, heirs) = self.find_entry(name, |entry| {
             let heir = entry.heir.as_ref();
             (needs(&entry.filter), heir.map(|heir| needs(heir.filter())))
         })?;
-        let (id, versions) = own;
+        let (id, records) = own;
         Ok(match heirs {
             None => Rooms {
-                own: Some((id, journal.reserve(keys, versions).await?)),
+                own: Some((id, journal.reserve(keys, records).await?)),
                 heirs: None,
             },
             Some((heirs_id, heirs)) => {
-                let both = journal.reserve_for_both(keys, [versions, heirs]);
+                let both = journal.reserve_for_both(keys, [records, heirs]);
                 let [own, heirs] = both.await?;
                 Rooms {
                     own: Some((id, own)),

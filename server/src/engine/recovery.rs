@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     filter::hash::KeyHash,
-    store::{Counted, FilterId, FoundLog, LogReader, Record},
+    store::{Counted, FilterId, FoundLog, LogReader, Record, RecordHead},
 };
 
 /// How many keys of the log are added at once.
@@ -164,8 +164,9 @@ fn replay(
     requests: &Requests,
     mut advance: impl FnMut(u64) -> Result<(), EngineError>,
 ) -> Result<Replayed, EngineError> {
-    // Many small records of one epoch are added together: it is enough that the version is not less.
-    let mut waiting: BTreeMap<FilterId, Waiting> = BTreeMap::new();
+    // Many small records of one epoch, or one layer, are added together: it is enough that the
+    // version is not less.
+    let mut waiting: BTreeMap<(FilterId, Option<u64>), Waiting> = BTreeMap::new();
     let mut orders: BTreeMap<FilterId, Order> = BTreeMap::new();
     let mut keys = 0;
     let mut unreported_bytes = 0;
@@ -195,12 +196,14 @@ fn replay(
             return Ok(());
         }
         remember(requests, &record);
-        let waiting = waiting.entry(head.filter).or_default();
-        if head.epoch != waiting.epoch {
+        // In layers the order is of no account, and calls may come to several of them in turn.
+        let waiting = waiting.entry((head.filter, head.layer));
+        let waiting = waiting.or_insert_with(|| Waiting::new(head));
+        if head.epoch != waiting.head.epoch {
             waiting.add_to(filter)?;
-            waiting.epoch = head.epoch;
+            waiting.head.epoch = head.epoch;
         }
-        waiting.version = head.version.max(waiting.version);
+        waiting.head.version = head.version.max(waiting.head.version);
         waiting.hashes.extend(record.hashes);
         if waiting.hashes.len() >= REPLAY_KEYS {
             waiting.add_to(filter)?;
@@ -208,29 +211,34 @@ fn replay(
         Ok(())
     };
     let found = log.read(visit, &mut Err)?;
-    for (id, waiting) in &mut waiting {
+    for ((id, _), waiting) in &mut waiting {
         if let Some(filter) = filters.get(id) {
             waiting.add_to(filter)?;
         }
     }
+    let waited = waiting.into_keys().map(|(id, _)| id);
     Ok(Replayed {
         found,
         keys,
-        filters: waiting.into_keys().chain(orders.into_keys()).collect(),
+        filters: waited.chain(orders.into_keys()).collect(),
     })
 }
 
 /// Keys of the log that wait until there are enough of them.
-#[derive(Default)]
 struct Waiting {
-    version: u64,
-    epoch: Option<u64>,
+    /// What the last record says, with the greatest version of all.
+    head: RecordHead,
     hashes: Vec<KeyHash>,
 }
 
 impl Waiting {
+    fn new(head: RecordHead) -> Self {
+        let hashes = Vec::new();
+        Self { head, hashes }
+    }
+
     fn add_to(&mut self, filter: &GuardedFilter) -> Result<(), EngineError> {
-        filter.replay(self.version, self.epoch, &self.hashes)?;
+        filter.replay(&self.head, &self.hashes)?;
         self.hashes.clear();
         Ok(())
     }

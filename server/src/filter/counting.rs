@@ -22,7 +22,7 @@ use fearless_simd::{Select, Simd, SimdBase};
 
 use crate::{
     blocked::LANES,
-    cells::{Line, MAX as SATURATED, Picked, places},
+    cells::{Line, MAX as SATURATED, Picked, above_zero, places},
     hash::KeyHash,
 };
 
@@ -149,6 +149,27 @@ fn take_by_places<const LINES: usize>(
     Some(change)
 }
 
+/// Counts the counters up by those of other words, of which there are as many, and tells how many
+/// were at 0. One that would come above its greatest value is saturated, as one that comes to it.
+pub fn unite(words: &mut [u64], others: &[u64]) -> u64 {
+    let before = above_zero(words);
+    for (word, &other) in words.iter_mut().zip(others) {
+        *word = saturating_add(*word, other);
+    }
+    above_zero(words) - before
+}
+
+/// The sums of the cells of two words, each by itself.
+fn saturating_add(one: u64, other: u64) -> u64 {
+    const HIGH: u64 = 0x8888_8888_8888_8888;
+    // Without their highest bits no sum is carried into the next cell.
+    let low = (one & !HIGH) + (other & !HIGH);
+    let sums = low ^ ((one ^ other) & HIGH);
+    // The majority of the two highest bits and what is carried into them.
+    let too_large = ((one & other) | ((one | other) & low)) & HIGH;
+    sums | ((too_large >> 3) * SATURATED)
+}
+
 #[cfg(test)]
 mod tests {
     use fearless_simd::{Level, dispatch};
@@ -156,7 +177,7 @@ mod tests {
     use super::*;
     use crate::{
         blocked::{self, Block},
-        cells::{LINE_CELLS, above_zero, at_most},
+        cells::{LINE_CELLS, at_most},
     };
 
     /// The lines of some keys that have the same ones.
@@ -311,6 +332,25 @@ mod tests {
         add(&mut counters, other, 8);
         assert_eq!(remove(&mut counters, other, 8).unwrap().bits, 8 - shared);
         assert_eq!(at_most(counters.as_flattened()), 8);
+    }
+
+    #[test]
+    fn sums_of_counters_stay_in_their_cells() {
+        for one in 0..=SATURATED {
+            for other in 0..=SATURATED {
+                for beside in [0, SATURATED] {
+                    // In a cell in the middle, and in the first and the last.
+                    let word =
+                        |value| value << 60 | beside << 32 | value << 28 | beside << 24 | value;
+                    let mut words = [word(one), one];
+                    let added = unite(&mut words, &[word(other), other]);
+                    let sum = (one + other).min(SATURATED);
+                    assert_eq!(words, [word(sum), sum], "{one} + {other}");
+                    let is_new = one == 0 && other > 0;
+                    assert_eq!(added, if is_new { 4 } else { 0 });
+                }
+            }
+        }
     }
 
     /// Where snapshots hold the counters of a key.

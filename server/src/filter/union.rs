@@ -6,12 +6,18 @@
 
 /// Sets the bits of other words, of which there are as many, and tells how many were not set.
 pub fn unite(words: &mut [u64], others: &[u64]) -> u64 {
-    let mut added = 0;
+    let added = new_bits(words, others);
     for (word, other) in words.iter_mut().zip(others) {
-        added += u64::from((other & !*word).count_ones());
         *word |= other;
     }
     added
+}
+
+/// How many bits are set in other words, of which there are as many, and not in these.
+pub fn new_bits(words: &[u64], others: &[u64]) -> u64 {
+    let pairs = words.iter().zip(others);
+    let new = pairs.map(|(word, other)| u64::from((other & !word).count_ones()));
+    new.sum()
 }
 
 /// Some of the bits of a filter, and the keys that have set them.
@@ -50,6 +56,7 @@ mod tests {
     #[test]
     fn bits_of_either_are_set_and_those_that_were_not_counted() {
         let mut words = [0b1100, 0, u64::MAX];
+        assert_eq!(new_bits(&words, &[0b1010, 7, u64::MAX]), 4);
         assert_eq!(unite(&mut words, &[0b1010, 7, u64::MAX]), 4);
         assert_eq!(words, [0b1110, 7, u64::MAX]);
         assert_eq!(unite(&mut words, &[0b1010, 7, 0]), 0);

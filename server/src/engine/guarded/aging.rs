@@ -132,15 +132,15 @@ impl Aging {
         Self::cleared_in(self.window(&state), state, words)
     }
 
-    /// Adds to the words of a shard those of the same shard of another filter, or of a copy: of two
-    /// stamps the younger stays. Both are cleared.
+    /// Adds to the words of a shard those of the same shard of another filter, as they are stored:
+    /// of two stamps the younger stays. Both are cleared.
     pub fn unite(
         &self,
         (state, words): (ShardState, &mut [u64]),
-        source: &Self,
         (other, others): (ShardState, &mut [u64]),
     ) -> ShardState {
-        self.pass(source.epoch());
+        // It was cleared when it was copied for the disk: no stamp is younger.
+        self.pass(other.cleared);
         let now = self.epoch();
         let window = |state: &ShardState| Window {
             now,
@@ -354,10 +354,13 @@ impl GuardedFilter {
         }
     }
 
-    /// Has time go on from where the snapshots and the log left it.
+    /// Has the filter go on from where the snapshots and the log left it.
     pub fn go_on(&mut self) {
         if let Some(aging) = &mut self.aging {
             aging.go_on();
+        }
+        if let Some(layered) = &mut self.layered {
+            layered.count();
         }
     }
 

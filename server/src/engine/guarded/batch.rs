@@ -23,6 +23,7 @@ use crate::{
     },
     filter::hash::KeyHash,
     planted::Bug,
+    store::RecordHead,
     sync::RwLock,
 };
 
@@ -294,16 +295,20 @@ impl GuardedFilter {
         places
     }
 
-    /// Adds keys that an earlier process has hashed, all in calls up to a version and, where keys
-    /// age, at an epoch.
+    /// Adds keys that an earlier process has hashed, all in calls up to a version and, as the log
+    /// tells of them, at an epoch and to a layer.
     ///
     /// # Errors
     ///
     /// [`EngineError::NoRoomToRestore`].
     pub fn replay(
         &self,
-        version: u64,
-        epoch: Option<u64>,
+        &RecordHead {
+            version,
+            epoch,
+            layer,
+            ..
+        }: &RecordHead,
         hashes: &[KeyHash],
     ) -> Result<(), EngineError> {
         self.pass_version(version);
@@ -312,7 +317,7 @@ impl GuardedFilter {
             return Ok(());
         }
         if let Some(layered) = &self.layered {
-            return self.replay_in_layers(layered, version, hashes);
+            return self.replay_in_layers(layered, version, layer, hashes);
         }
         if let Some(array) = &self.array {
             self.replay_in_array(array, version, hashes);

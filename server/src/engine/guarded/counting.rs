@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use self::tally::Tally;
 use super::{Answer, Change, GuardedFilter, batch::Place, shards::Shard};
 use crate::{
-    engine::{EngineError, Keys, journal::FilterLog},
+    engine::{EngineError, Keys},
     filter::{
         counting::{self, Step, Stepper},
         hash::KeyHash,
@@ -95,6 +95,12 @@ impl Counting {
         }
     }
 
+    /// What the log is told of keys that are counted.
+    pub fn counted(&self, direction: Direction) -> Counted {
+        let since = self.since;
+        Counted { direction, since }
+    }
+
     /// Notes what a call of a version did to a shard.
     #[inline(always)]
     fn note(
@@ -143,18 +149,6 @@ impl GuardedFilter {
         counting.ok_or_else(|| EngineError::NotCounting { name: name() })
     }
 
-    /// The most versions that a call with so many keys gives the filter. Where they are counted, one
-    /// for each stripe that they lie in, and more where they are more than a record has; where they
-    /// age, one for what is new and one for what is not.
-    pub fn versions_of_a_call(&self, keys: usize) -> usize {
-        if !self.counts() {
-            return if self.aging.is_some() { 2 } else { 1 };
-        }
-        let record = self.log.as_ref().map(FilterLog::hashes_of_a_record);
-        let full = record.map_or(0, |hashes| keys / hashes);
-        keys.min(self.shards.stripes().len() + full)
-    }
-
     /// Does something with one key.
     pub(super) fn count(
         &self,
@@ -188,8 +182,7 @@ impl GuardedFilter {
         if let (Some(log), Some(mut room)) = (&self.log, room) {
             for (version, hashes) in tally.records() {
                 let mut head = self.record_head(tally.turn.as_ref(), version);
-                let (direction, since) = (action.direction(), counting.since);
-                head.counted = Some(Counted { direction, since });
+                head.counted = Some(counting.counted(action.direction()));
                 log.append(&mut room, &head, hashes.len(), hashes.iter().copied());
             }
         }

@@ -13,6 +13,8 @@
 //! keys than are to be expected to fill it. So a filter that is nearly full takes one call after the
 //! other, and one that is full is asked side by side again: keys that are all there need no room.
 
+mod new_keys;
+
 use std::{
     collections::BTreeMap,
     io, iter, slice,
@@ -25,9 +27,10 @@ use std::{
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
+use self::new_keys::NewKeys;
 use super::{
     Answer, Change, GuardedFilter,
-    batch::{Place, set},
+    batch::{Place, answer_again, set},
     partitions::{Partition, Partitions},
 };
 use crate::{
@@ -49,7 +52,7 @@ pub(super) struct Layered {
     on_full: OnFull,
     budget: Arc<MemoryBudget>,
     /// The most bits that a key sets, in any layer.
-    key_bits: u64,
+    pub key_bits: u64,
     /// Held for reading by calls that have claimed what they need.
     room: ShardedLock<()>,
     /// The bits that every partition can take for certain, less what calls have claimed.
@@ -115,7 +118,7 @@ impl Layered {
     }
 
     /// Whether new keys may be refused.
-    fn refuses(&self) -> bool {
+    pub fn refuses(&self) -> bool {
         match self.on_full {
             OnFull::Scale(_) | OnFull::Reject => true,
             OnFull::Degrade => false,
@@ -202,6 +205,14 @@ impl Layered {
             1 => left == 0,
             _ => left < keys * self.key_bits && self.partitions.keys_left(partition) < keys,
         }
+    }
+
+    /// Does something that changes what is left, while no call has claimed any of it.
+    pub fn alone<R>(&self, act: impl FnOnce() -> R) -> R {
+        let _alone = self.room.write().unwrap_or_else(PoisonError::into_inner);
+        let result = act();
+        self.note_left();
+        result
     }
 
     /// Counts what the shards hold, after it has come there by other ways than keys.
@@ -375,7 +386,8 @@ impl GuardedFilter {
         change: Change<'_>,
     ) -> Outcome {
         let (partitions, mut seen) = (&layered.partitions, vec![true; places.len()]);
-        let (mut own_version, mut new, mut rests_on, mut most_bits) = (None, 0, 0, 0);
+        let mut new = NewKeys::among(places.len());
+        let (mut own_version, mut rests_on, mut most_bits) = (None, 0, 0);
         let places = self.visit_stripes(partitions.stripes(), places, |index, stripe, keys| {
             let mut bits = 0;
             layered.layers().insert_each(
@@ -390,15 +402,22 @@ impl GuardedFilter {
                     }
                     let version = *own_version.get_or_insert_with(|| self.next_version());
                     partition.note(layered.layers(), added, version);
-                    new += 1;
+                    new.note(key, added.layer);
                     bits += u64::from(added.bits);
                     set(&mut seen, key, false);
                 },
             );
             most_bits = bits.max(most_bits);
         });
-        let own = own_version.map(|version| (version, new));
-        self.log_new(&places, &mut seen, own, change);
+        let Change { room, mut turn, .. } = change;
+        if let Some(version) = own_version {
+            self.remember(turn.as_ref(), new.hashes(&places));
+            if let (Some(log), Some(mut room)) = (&self.log, room) {
+                let head = self.record_head(turn.as_ref(), version);
+                log.append_parts(&mut room, new.records(head, &places));
+            }
+        }
+        answer_again(turn.as_mut(), &places, &mut seen);
         let rests_on = own_version.unwrap_or(0).max(rests_on);
         Outcome {
             answer: Answer {
@@ -409,9 +428,46 @@ impl GuardedFilter {
         }
     }
 
-    /// Adds keys that an earlier process has hashed, all in calls up to a version. There was room
-    /// for them then; that some may lie in other layers now is no reason to lose one.
+    /// Adds keys that an earlier process has hashed, all in calls up to a version, to the layer that
+    /// they came to.
     pub(super) fn replay_in_layers(
+        &self,
+        layered: &Layered,
+        version: u64,
+        layer: Option<u64>,
+        hashes: &[KeyHash],
+    ) -> Result<(), EngineError> {
+        let layers = layered.layers();
+        let layer = layer.and_then(|layer| usize::try_from(layer).ok());
+        let Some(layer) = layer.filter(|&layer| layer < layers.layers().len()) else {
+            return self.replay_in_any_layer(layered, version, hashes);
+        };
+        layered
+            .map(layer + 1)
+            .map_err(|why| EngineError::NoRoomToRestore {
+                name: self.name(),
+                why,
+            })?;
+        let partitions = &layered.partitions;
+        self.visit_stripes(
+            partitions.stripes(),
+            self.placed(hashes),
+            |index, stripe, keys| {
+                let (mut stripe, first) = (stripe.write(), partitions.first_of(index));
+                for (_, hash) in keys {
+                    let number = layers.partition(hash) - first;
+                    if let Some(partition) = stripe.get_mut(number) {
+                        partition.insert_again(layers, layer, hash, version);
+                    }
+                }
+            },
+        );
+        Ok(())
+    }
+
+    /// Adds keys of a log from before that told of layers. There was room for them when they were
+    /// added; that some may lie in other layers now is no reason to lose one.
+    fn replay_in_any_layer(
         &self,
         layered: &Layered,
         version: u64,

@@ -115,7 +115,7 @@ impl GuardedFilter {
         };
         let name = self.name();
         let header = self.header(directory.new_number(), new_name.clone(), stored);
-        let written = directory.write_snapshot(&header, &[], |_, _| ShardState::default())?;
+        let written = directory.write_snapshot(&header, &[], |_, _| Ok(ShardState::default()))?;
         let renamed = files.with(&written);
         let left = directory.rename_filter(&name, new_name, &renamed)?;
         *files = renamed;

@@ -4,7 +4,10 @@
 use std::ops::Range;
 
 use super::{GuardedFilter, shards::Shard};
-use crate::{filter::division::Division, sync::MappedRwLockReadGuard};
+use crate::{
+    filter::division::Division,
+    sync::{MappedRwLockReadGuard, MappedRwLockWriteGuard},
+};
 
 impl GuardedFilter {
     /// How the filter is divided into shards.
@@ -25,6 +28,14 @@ impl GuardedFilter {
         match &self.layered {
             None => Some(self.shards.read(number)),
             Some(layered) => layered.partitions.read(number),
+        }
+    }
+
+    /// Locks a shard against everybody; `None` as of [`Self::read_shard`].
+    pub(super) fn write_shard(&self, number: usize) -> Option<MappedRwLockWriteGuard<'_, Shard>> {
+        match &self.layered {
+            None => Some(self.shards.write(number)),
+            Some(layered) => layered.partitions.write(number),
         }
     }
 

@@ -27,7 +27,9 @@ use crate::{
         scaling::{Added, Fill, Layer, Layers},
     },
     store::ShardState,
-    sync::{MappedRwLockReadGuard, RwLock, RwLockReadGuard},
+    sync::{
+        MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    },
 };
 
 /// What one lock guards: neighbours.
@@ -40,7 +42,7 @@ pub struct Partition {
     shards: Vec<Shard>,
     /// Those of the layers that there is memory for, and that it has not come to.
     spare: Vec<Shard>,
-    /// The bits that are set in its newest layer.
+    /// The bits that are set in its newest layer, or are [expected](Self::expect) to be.
     newest_bits: u64,
 }
 
@@ -105,6 +107,59 @@ impl Partition {
         self.shards.extend(self.spare.drain(..next.shards()));
         self.newest_bits = 0;
         true
+    }
+
+    /// Comes to a layer, for which there is memory, and counts bits that are about to be set there
+    /// by other ways than keys, if it is the newest.
+    pub fn expect(&mut self, layers: &Layers, layer: usize, bits: u64) {
+        if self.come_to(layers, layer) && layers.layers_of(self.shards.len()) == layer + 1 {
+            self.newest_bits += bits;
+            self.grow(layers);
+        }
+    }
+
+    /// Adds a key again, which was new in a call of a version, to the layer that it came to then.
+    pub fn insert_again(&mut self, layers: &Layers, layer: usize, hash: KeyHash, version: u64) {
+        if !self.come_to(layers, layer) {
+            return;
+        }
+        let added = layers.insert_in(layer, &mut self.shards, hash);
+        if let Some(shard) = self.shards.get_mut(added.shard).filter(|_| added.bits > 0) {
+            shard.note(added.bits, version);
+        }
+        if layers.layers_of(self.shards.len()) == layer + 1 {
+            self.newest_bits += u64::from(added.bits);
+        }
+    }
+
+    /// Comes to a layer; `false` if there is no memory for it.
+    fn come_to(&mut self, layers: &Layers, layer: usize) -> bool {
+        while layers.layers_of(self.shards.len()) <= layer {
+            if !self.push_layer(layers) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Counts the bits of its newest layer.
+    fn recount(&mut self, layers: &Layers) {
+        let count = layers.layers_of(self.shards.len());
+        self.newest_bits = count
+            .checked_sub(1)
+            .map_or(0, |newest| self.bits_in(layers, newest));
+        self.grow(layers);
+    }
+
+    /// The bits that are set in a layer.
+    fn bits_in(&self, layers: &Layers, layer: usize) -> u64 {
+        let Some(layer) = layers.layers().get(layer) else {
+            return 0;
+        };
+        let first = layer.first_shard();
+        let own = self.shards.get(first..first + layer.shards());
+        let own = own.unwrap_or_default();
+        own.iter().map(|shard| shard.state.bits_set).sum()
     }
 
     fn newest<'a>(&self, layers: &'a Layers) -> Option<&'a Layer> {
@@ -327,6 +382,18 @@ impl Partitions {
         .ok()
     }
 
+    /// Locks a shard against everybody; `None` if its partition has not come to its layer.
+    pub fn write(&self, number: usize) -> Option<MappedRwLockWriteGuard<'_, Shard>> {
+        let (_, partition, place) = self.layers.locate(number)?;
+        let stripe = self.stripe_of(partition);
+        let index = partition - self.first_of(stripe);
+        let partitions = self.stripes.get(stripe)?.write();
+        RwLockWriteGuard::try_map(partitions, |partitions| {
+            partitions.get_mut(index)?.shards.get_mut(place)
+        })
+        .ok()
+    }
+
     /// The number of the shard that a key is in, or else of that which it would come to.
     pub fn find(&self, hash: KeyHash) -> usize {
         let number = self.layers.partition(hash);
@@ -347,24 +414,44 @@ impl Partitions {
         let stripe = self.stripe_of(partition);
         let index = partition - self.first_of(stripe);
         let partition = self.stripes.get_mut(stripe)?.get_mut().get_mut(index)?;
-        while partition.shards.len() <= place {
-            if !partition.push_layer(&self.layers) {
-                return None;
-            }
-        }
-        partition.shards.get_mut(place)
+        let layer = self.layers.layers_of(place);
+        let there = partition.come_to(&self.layers, layer);
+        partition.shards.get_mut(place).filter(|_| there)
     }
 
     /// Counts what the shards hold, after it has come there by other ways than keys.
     pub fn count(&mut self) {
         for stripe in &mut self.stripes {
             for partition in &mut **stripe.get_mut() {
-                let newest = partition.newest(&self.layers);
-                let first = newest.map_or(0, Layer::first_shard);
-                let own = partition.shards.get(first..).unwrap_or_default();
-                partition.newest_bits = own.iter().map(|shard| shard.state.bits_set).sum();
-                partition.grow(&self.layers);
+                partition.recount(&self.layers);
             }
         }
+    }
+
+    /// As [`Self::count`], while others use the filter.
+    pub fn recount(&self) {
+        for stripe in &self.stripes {
+            for partition in &mut *stripe.write() {
+                partition.recount(&self.layers);
+            }
+        }
+    }
+
+    /// The bits that are set in a layer of a partition.
+    pub fn bits_in(&self, partition: usize, layer: usize) -> u64 {
+        let stripe = self.stripe_of(partition);
+        let index = partition - self.first_of(stripe);
+        let partitions = self.stripes.get(stripe).map(|stripe| stripe.read());
+        let partition = partitions.as_ref().and_then(|stripe| stripe.get(index));
+        partition.map_or(0, |partition| partition.bits_in(&self.layers, layer))
+    }
+
+    /// Changes a partition.
+    pub fn change(&self, partition: usize, change: impl FnOnce(&mut Partition)) {
+        let stripe = self.stripe_of(partition);
+        let index = partition - self.first_of(stripe);
+        let mut partitions = self.stripes.get(stripe).map(|stripe| stripe.write());
+        let partition = partitions.as_mut().and_then(|stripe| stripe.get_mut(index));
+        partition.map(change);
     }
 }

@@ -88,6 +88,23 @@ impl GuardedFilter {
         }
     }
 
+    /// The most records that a call with so many keys brings to the log, beside those that are full.
+    /// Where keys are counted, one for each stripe that they lie in, and more where they are more than
+    /// a record has; where they age, one for what is new and one for what is not; in layers, one for
+    /// each of those.
+    pub fn records_of_a_call(&self, keys: usize) -> usize {
+        if let Some(layered) = &self.layered {
+            let layers = layered.partitions.layers().layers();
+            return keys.min(layers.len());
+        }
+        if !self.counts() {
+            return if self.aging.is_some() { 2 } else { 1 };
+        }
+        let record = self.log.as_ref().map(FilterLog::hashes_of_a_record);
+        let full = record.map_or(0, |hashes| keys / hashes);
+        keys.min(self.shards.stripes().len() + full)
+    }
+
     /// What is logged of a version, beside the hashes.
     #[inline]
     pub(super) fn record_head(&self, turn: Option<&Turn<'_>>, version: u64) -> RecordHead {

@@ -212,6 +212,36 @@ impl GuardedFilter {
         gate: &Gate,
         mut turn: Turn,
     ) -> Result<Option<StoreReport>, StoreError> {
+        self.store_in(&mut turn, directory, gate)
+    }
+
+    /// What has been stored of the filter when this returns: all that was acknowledged before the
+    /// turn was asked for, and nothing that comes later, whatever becomes of the filter and its
+    /// files. `None` if it has been deleted. Blocks as [`Self::store`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::store`].
+    pub fn stored(
+        &self,
+        directory: &DataDirectory,
+        gate: &Gate,
+        mut turn: Turn,
+    ) -> Result<Option<FilterReader>, StoreError> {
+        match self.store_in(&mut turn, directory, gate)? {
+            // Nobody gives it another name before the turn ends, or removes its files. Once they
+            // are open, they may.
+            Some(report) => directory.read_filter(&report.name),
+            None => Ok(None),
+        }
+    }
+
+    fn store_in(
+        &self,
+        turn: &mut Turn,
+        directory: &DataDirectory,
+        gate: &Gate,
+    ) -> Result<Option<StoreReport>, StoreError> {
         let (files, last) = match &mut *turn.presence {
             Presence::Deleted => return Ok(None),
             Presence::Present {
@@ -314,7 +344,7 @@ impl GuardedFilter {
             let mut state = {
                 // One that was there when they were listed, or is in a file.
                 let Some(shard) = self.read_shard(shard) else {
-                    return ShardState::default();
+                    return Ok(ShardState::default());
                 };
                 words.copy_from_slice(&shard.words);
                 latest = shard.state.version.max(latest);
@@ -323,17 +353,16 @@ impl GuardedFilter {
             if let Some(aging) = &self.aging {
                 state = aging.cleared(state, words);
             }
-            if let Some(addition) = &mut addition {
-                addition.add(shard, words, &mut state);
+            match &mut addition {
+                Some(addition) => addition.add_to_copy(shard, (state, words)),
+                None => Ok(state),
             }
-            state
         })?;
         // A key that a crash leaves in the snapshot and not in the log would be seen by
         // everybody, also by a request that is repeated because nobody has answered it.
         let log = self.log.as_ref();
         let log = log.filter(|_| !Bug::SnapshotAheadOfTheLog.is_planted());
         let logged = log.map_or(Ok(()), |log| log.flush(latest));
-        let logged = logged.and_then(|()| addition.map_or(Ok(()), |addition| addition.flush()));
         logged.map_err(|error| directory.give_up_snapshot(&header, error))?;
         let changed = files.with(&written);
         directory.set_filter(&header.name, self.id, &changed, log_from, self.rebuilds)?;

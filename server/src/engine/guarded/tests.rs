@@ -8,6 +8,7 @@ use std::{
     thread,
 };
 
+mod coming;
 mod lines;
 mod status;
 
@@ -505,7 +506,7 @@ fn a_filter_that_counts_gives_versions_to_each_lock() {
         let before = filter.status().version;
         let added = filter.add_batch(&keys, Change::default());
         let versions = filter.status().version - before;
-        let most = filter.versions_of_a_call(count);
+        let most = filter.records_of_a_call(count);
         assert!(
             (1..=most as u64).contains(&versions),
             "{versions} of {most}"

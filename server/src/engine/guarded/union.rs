@@ -1,4 +1,4 @@
-//! A filter that takes the keys of another: the union of their bits.
+//! A filter that takes the keys of another: the union of their bits, or the sums of their counters.
 //!
 //! # On stable storage first
 //!
@@ -6,89 +6,142 @@
 //! they came into memory first, a key that is found among them could be told to be seen, or be
 //! taken for added, and be gone after a crash. So the union comes to the disk before anybody sees
 //! it: a snapshot is written of what the shards hold and what they are to get, and becomes the
-//! filter's in one step of the manifest. Then what it holds is read back, shard by shard, and comes
-//! to those in memory, whatever has been added to them meanwhile. A crash after the step finds the
-//! union, one before finds nothing of it.
+//! filter's in one step of the manifest. Only then does it come to the shards in memory, one by
+//! one, whatever has been added to them meanwhile. A crash after the step finds the union, one
+//! before finds nothing of it.
 //!
-//! The merge is one change of one version. It is given out between calls, like that of a snapshot,
-//! and needs no record in the log: nothing rests on it before it is on stable storage.
+//! # The same twice
+//!
+//! What comes to memory has to be what came to the disk: a key that comes there alone is lost by a
+//! crash, and where keys are counted it would be one count here and two there. The other filter
+//! goes on, so it is not what it was. What is stored of it is: it is stored first, and both are
+//! read from there.
+//!
+//! # Versions
+//!
+//! The merge is one change of one version. It is given out between calls, like that of a snapshot.
+//! What it changes is not in the log, for nothing rests on it before it is on stable storage, but its
+//! version is: what is counted behind a gap would be left out if the merge comes to nothing. The
+//! version of a shard tells exactly what it holds, as ever: of the changes up to the merge's all, for
+//! they were done when it was given out. So what was counted later is counted on top of the sums,
+//! once. On the disk a counter may have come to where it stays when the one in memory has not, or has
+//! stayed there longer; it is never less.
 
-use std::thread;
+pub(super) mod coming;
 
+use std::{iter, thread};
+
+use self::coming::{Coming, Expectation, Unfit};
 use super::{
     GuardedFilter,
+    layered::Layered,
     snapshots::{Presence, Turn},
 };
 use crate::{
-    engine::{EngineError, gate::Gate, journal::FilterLog},
+    engine::{
+        EngineError,
+        gate::Gate,
+        journal::{FilterLog, Room},
+    },
     filter::{
-        spec::Kind,
+        counting,
         union::{Fill, keys_of_union, unite},
     },
-    store::{DataDirectory, ShardState, StoreError},
+    store::{
+        DataDirectory, Direction, FilterName, FilterReader, RecordHead, ShardState, StoreError,
+    },
 };
 
-/// What shards of a snapshot get from another filter.
+/// What the shards of a filter get from what is stored of another.
 #[derive(Debug)]
 pub(super) struct Addition<'a> {
-    source: &'a GuardedFilter,
     target: &'a GuardedFilter,
+    stored: &'a FilterReader,
     /// That of the merge.
     version: u64,
-    /// The bits of a shard in the snapshot, and how many keys that are taken to have been added.
-    added: Vec<(usize, u64)>,
-    /// The latest version of what has been taken.
-    latest: u64,
     words: Vec<u64>,
 }
 
 impl<'a> Addition<'a> {
-    fn new(source: &'a GuardedFilter, target: &'a GuardedFilter, version: u64) -> Self {
+    fn new(target: &'a GuardedFilter, stored: &'a FilterReader, version: u64) -> Self {
         Self {
-            source,
             target,
+            stored,
             version,
-            added: Vec::new(),
-            latest: 0,
-            words: vec![0; source.shape.shard_words()],
+            words: Vec::new(),
         }
     }
 
     /// Whether there is anything for a shard.
     pub fn has(&self, shard: usize) -> bool {
-        self.source.shards.read(shard).state.bits_set > 0
+        self.stored.holds(shard)
     }
 
-    /// Adds to the words of a shard what there is for it. To be called with no lock held.
-    pub fn add(&mut self, shard: usize, words: &mut [u64], state: &mut ShardState) {
-        let from = {
-            let from = self.source.shards.read(shard);
-            if from.state.bits_set == 0 {
-                return;
+    /// Adds to a copy of a shard what there is for it.
+    pub fn add_to_copy(
+        &mut self,
+        shard: usize,
+        (state, words): (ShardState, &mut [u64]),
+    ) -> Result<ShardState, StoreError> {
+        if !self.has(shard) {
+            return Ok(state);
+        }
+        let other = self.read(shard)?;
+        Ok(self.unite(shard, (state, words), other))
+    }
+
+    /// Adds to all shards in memory what there is for them. Locks one (and its neighbours behind the
+    /// same lock) at a time, and none while it reads.
+    fn add_to_memory(&mut self) -> Result<(), StoreError> {
+        let target = self.target;
+        for number in self.stored.shards() {
+            let other = self.read(number)?;
+            let Some(mut shard) = target.write_shard(number) else {
+                continue;
+            };
+            let saturated = target.shape.saturated(&shard.words);
+            shard.state = self.unite(number, (shard.state, &mut shard.words), other);
+            if let Some(counting) = &target.counting {
+                counting.add_saturated(target.shape.saturated(&shard.words) - saturated);
             }
-            self.words.copy_from_slice(&from.words);
-            from.state
-        };
-        self.latest = self.latest.max(from.version);
-        let before = *state;
-        let other = (from, &mut *self.words);
-        *state = self.target.unite((before, words), self.source, other);
-        let bits = self.source.shape.shard_bits();
-        state.keys_added = match self.source.aging {
-            None => keys_of_union(bits, fill(before), fill(from), state.bits_set),
+            drop(shard);
+            thread::yield_now();
+        }
+        if let Some(array) = &target.array {
+            array.recount();
+        }
+        Ok(())
+    }
+
+    /// Reads what there is for a shard.
+    fn read(&mut self, shard: usize) -> Result<ShardState, StoreError> {
+        let words = self.target.division().shape(shard).shard_words();
+        self.words.resize(words, 0);
+        self.stored.read_shard(shard, &mut self.words, &mut Err)
+    }
+
+    /// Adds to the words of a shard those that have been read, which are those of the same shard.
+    fn unite(
+        &mut self,
+        shard: usize,
+        (before, words): (ShardState, &mut [u64]),
+        other: ShardState,
+    ) -> ShardState {
+        let (target, others) = (self.target, &mut *self.words);
+        let mut state = before;
+        match (&target.counting, &target.aging) {
+            (_, Some(aging)) => state = aging.unite((before, words), (other, others)),
+            (Some(_), None) => state.bits_set += counting::unite(words, others),
+            (None, None) => state.bits_set += unite(words, others),
+        }
+        let bits = target.division().shape(shard).shard_bits();
+        state.keys_added = match target.aging {
+            None => keys_of_union(bits, fill(before), fill(other), state.bits_set),
             // Of those that are too old by now no bits tell.
-            Some(_) => before.keys_added.max(from.keys_added),
+            Some(_) => before.keys_added.max(other.keys_added),
         };
         state.version = state.version.max(self.version);
-        let keys = state.keys_added.saturating_sub(before.keys_added);
-        self.added.push((shard, keys));
-    }
-
-    /// Waits until all that has been taken is on stable storage where it was taken from, as far
-    /// as there is a log: nobody finds a key here that a crash takes from there.
-    pub fn flush(&self) -> Result<(), String> {
-        let log = self.source.log.as_ref();
-        log.map_or(Ok(()), |log| log.flush(self.latest))
+        state
     }
 }
 
@@ -132,105 +185,92 @@ impl GuardedFilter {
         ];
         let names = differences.iter().filter(|(_, differs)| *differs);
         let names: Vec<&str> = names.map(|(name, _)| *name).collect();
-        let reason = match (&*names, own.kind) {
-            ([], Kind::Plain | Kind::Aging(_)) => return Ok(()),
-            ([], Kind::Counting) => "they count their keys, and none could be removed as often as \
-                                     it was added"
-                .to_owned(),
-            ([], Kind::Scaling(_)) => "each has grown in its own way, and keys of one layer \
-                                       cannot be found in another"
-                .to_owned(),
-            (names, _) => format!(
+        if names.is_empty() {
+            return Ok(());
+        }
+        Err(self.not_mergeable(
+            &source.name(),
+            format!(
                 "they differ in {}, so their bits mean other keys; a filter can be merged with its \
                  copies",
                 names.join(", ")
             ),
-        };
-        Err(EngineError::NotMergeable {
-            source_name: source.name(),
+        ))
+    }
+
+    fn not_mergeable(&self, source: &FilterName, reason: String) -> EngineError {
+        EngineError::NotMergeable {
+            source_name: source.clone(),
             target: self.name(),
             reason,
-        })
+        }
     }
 
     /// Takes all keys of another filter, which [can be merged](Self::check_mergeable) into this one:
-    /// those that it had before this was called. `false` if this one has been deleted. Blocks until
-    /// they are on stable storage. Locks one shard of one filter (and its neighbours behind the
-    /// same lock) at a time.
+    /// those that are stored of it. `false` if this one has been deleted. There is to be room for a
+    /// record without keys, if there is a log. Blocks until the keys are on stable storage. Locks one
+    /// shard (and its neighbours behind the same lock) at a time.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; nothing has been taken then. [`StoreError::InDoubt`]; all of it may have been
-    /// taken, some of it, or nothing, now and after a crash.
+    /// [`EngineError`]; nothing has been taken then. [`EngineError::NotDurable`]; all of it may have
+    /// been taken, some of it, or nothing, now and after a crash.
     pub fn merge(
         &self,
-        source: &Self,
+        source: &FilterReader,
         directory: &DataDirectory,
         gate: &Gate,
+        room: Option<Room<'_>>,
         mut turn: Turn,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, EngineError> {
         let Presence::Present { files, .. } = &mut *turn.presence else {
             return Ok(false);
+        };
+        let _expected = match &self.layered {
+            Some(layered) => Some(self.expect(layered, source)?),
+            None => None,
         };
         let stored = *self.last_store.lock();
         let segment = || self.log.as_ref().map_or(0, FilterLog::segment);
         let begin = gate.between_calls(|| (self.next_version(), segment()));
         let (version, _) = begin;
-        if let Some(log) = &self.log {
-            log.pass(version);
+        if let (Some(log), Some(mut room)) = (&self.log, room) {
+            let counted = self.counting.as_ref();
+            let head = RecordHead {
+                counted: counted.map(|counting| counting.counted(Direction::Up)),
+                ..self.record_head(None, version)
+            };
+            log.append(&mut room, &head, 0, iter::empty());
         }
-        let mut addition = Addition::new(source, self, version);
+        let mut addition = Addition::new(self, source, version);
         self.write(directory, files, begin, stored, Some(&mut addition))?;
-        let taken = self.take_stored(directory, &addition);
-        taken
-            .map(|()| true)
-            .map_err(|error| StoreError::InDoubt(error.into()))
+        let taken = addition.add_to_memory();
+        taken.map_err(|error| StoreError::InDoubt(error.into()))?;
+        Ok(true)
     }
 
-    /// Adds to the words of a shard those of the same shard of another filter.
-    fn unite(
+    /// Has the layers be ready for what is stored of another filter.
+    fn expect<'a>(
         &self,
-        (state, words): (ShardState, &mut [u64]),
-        source: &Self,
-        (other, others): (ShardState, &mut [u64]),
-    ) -> ShardState {
-        match (&self.aging, &source.aging) {
-            (Some(own), Some(its)) => own.unite((state, words), its, (other, others)),
-            _ => ShardState {
-                bits_set: state.bits_set + unite(words, others),
-                ..state
+        layered: &'a Layered,
+        source: &FilterReader,
+    ) -> Result<Expectation<'a>, EngineError> {
+        let coming = Coming::find(layered, source)?;
+        let name = &source.header().name;
+        coming.expect(layered).map_err(|why| {
+            match why {
+            Unfit::Full(why) => EngineError::FilterFull {
+                name: self.name(),
+                why,
             },
+            Unfit::Overfull => self.not_mergeable(
+                name,
+                "together they have more keys than the layers are made for that they have come to, \
+                 and would be wrong more often than was asked for; fill a filter for more keys \
+                 from a list"
+                    .to_owned(),
+            ),
         }
-    }
-
-    /// Adds to the shards in memory what their snapshot has got.
-    fn take_stored(
-        &self,
-        directory: &DataDirectory,
-        addition: &Addition<'_>,
-    ) -> Result<(), StoreError> {
-        let Some(stored) = directory.read_filter(&self.name())? else {
-            return Ok(());
-        };
-        let mut words = vec![0; self.shape.shard_words()];
-        for &(shard, keys) in &addition.added {
-            let stored = stored.read_shard(shard, &mut words, &mut Err)?;
-            let mut shard = self.shards.write(shard);
-            let before = shard.state;
-            shard.state = self.unite((before, &mut shard.words), self, (stored, &mut words));
-            let state = &mut shard.state;
-            state.keys_added += keys;
-            if self.aging.is_none() {
-                // Some of them may have been added meanwhile.
-                state.keys_added = state.keys_added.min(state.bits_set);
-            }
-            state.version = state.version.max(addition.version);
-            drop(shard);
-            thread::yield_now();
-        }
-        if let Some(array) = &self.array {
-            array.recount();
-        }
-        Ok(())
+        })
     }
 }

@@ -12,7 +12,7 @@
 //! all share; and they keep what a call has not used, for the next one. Where there is too
 //! little left, they have to part with it.
 
-use std::mem;
+use std::{iter, mem};
 
 use crossbeam_utils::CachePadded;
 
@@ -214,17 +214,48 @@ impl Lanes {
     }
 
     /// Hands over so many hashes, which a call of a version has changed, and for which room was
-    /// reserved.
+    /// reserved. Of a version without any there is a record nevertheless.
     pub fn append(
         &self,
         room: &mut Room<'_>,
         head: &RecordHead,
         count: usize,
-        mut hashes: impl Iterator<Item = KeyHash>,
+        hashes: impl Iterator<Item = KeyHash>,
+    ) {
+        self.append_parts(room, iter::once((*head, count, hashes)));
+    }
+
+    /// [`Self::append`] for a version whose hashes are not all of one head, but in that.
+    pub fn append_parts<H: Iterator<Item = KeyHash>>(
+        &self,
+        room: &mut Room<'_>,
+        parts: impl Iterator<Item = (RecordHead, usize, H)>,
     ) {
         let mut lane = self.lane(room.lane).lock();
+        let mut end = None;
+        for (head, count, hashes) in parts {
+            self.push(&mut lane, room, &head, count, hashes);
+            end = Some(head);
+        }
+        // Not before all of the version is there.
+        if let Some(RecordHead {
+            filter, version, ..
+        }) = end.filter(|head| head.version > 0)
+        {
+            lane.ends.push(End { filter, version });
+        }
+    }
+
+    fn push(
+        &self,
+        lane: &mut Lane,
+        room: &mut Room<'_>,
+        head: &RecordHead,
+        count: usize,
+        mut hashes: impl Iterator<Item = KeyHash>,
+    ) {
         let mut left = count;
-        while left > 0 {
+        loop {
             let count = left.min(self.hashes_of_a_record());
             left -= count;
             let bytes = self.bytes_for(count);
@@ -244,12 +275,9 @@ impl Lanes {
                 room.bytes -= reserved;
                 filled.reserved_bytes += reserved;
             }
-        }
-        if head.version > 0 {
-            lane.ends.push(End {
-                filter: head.filter,
-                version: head.version,
-            });
+            if left == 0 {
+                break;
+            }
         }
     }
 
@@ -257,7 +285,7 @@ impl Lanes {
     fn bytes_for(&self, hashes: usize) -> u64 {
         let whole = hashes / self.hashes_of_a_record();
         let rest = match hashes % self.hashes_of_a_record() {
-            0 => 0,
+            0 if whole > 0 => 0,
             rest => Batch::bytes_for(rest),
         };
         whole as u64 * Batch::bytes_for(self.hashes_of_a_record()) + rest

@@ -68,6 +68,32 @@ impl Layers {
         dispatch!(Level::new(), simd => self.insert_with(simd, shards, hash))
     }
 
+    /// Adds a key to a layer, whichever layers have it, given the shards of its partition, which must
+    /// be those of that layer and all before it.
+    #[expect(clippy::indexing_slicing, reason = "the caller's part of the bargain")]
+    pub fn insert_in<W: AsMut<[u64]>>(
+        &self,
+        number: usize,
+        shards: &mut [W],
+        hash: KeyHash,
+    ) -> Added {
+        let (_, rest) = choose(hash.high, self.partitions);
+        let layer = &self.layers[number];
+        let (shard, block) = layer.place(rest);
+        let shard = layer.first_shard() + shard;
+        let block = &mut as_blocks_mut(shards[shard].as_mut())[block];
+        let hash_count = layer.spec.hash_count;
+        let bits = dispatch!(Level::new(), simd => {
+            let absent = blocked::Lanes::of(simd, hash).absent(block, hash_count);
+            blocked::set_absent(simd, block, absent, hash_count)
+        });
+        Added {
+            layer: number,
+            shard,
+            bits,
+        }
+    }
+
     /// [`find`](Self::find) for many keys, one after the other, for less than as many calls. The
     /// partitions are those from `first_partition` on; each key comes with its number, and is told
     /// by it.

@@ -133,7 +133,7 @@ fn rewrite(
     let written = directory.write_snapshot(&header, &shards, |shard, words| {
         let read = reader.read_shard(shard, words, &mut |_| Ok(()));
         // Damage is no error here, and nothing else is.
-        read.unwrap_or_default()
+        Ok(read.unwrap_or_default())
     })?;
     Ok(Some(written.number))
 }

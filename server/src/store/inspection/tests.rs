@@ -63,12 +63,12 @@ fn store(
     };
     let written = directory.write_snapshot(&header, &[0], |_, words| {
         words.fill(word);
-        ShardState {
+        Ok(ShardState {
             version: word,
             keys_added: 1,
             bits_set: u64::from(word.count_ones()) * words.len() as u64,
             cleared: 0,
-        }
+        })
     });
     let files = files.with(&written.unwrap());
     let (name, id) = (&header.name, header.filter);
@@ -358,7 +358,7 @@ fn numbers_that_nobody_has_given_are_damage() {
         };
         let beside = SimulatedDisk::default();
         let other = DataDirectory::on(Arc::new(beside.clone())).unwrap();
-        let empty = |_, _: &mut [u64]| ShardState::default();
+        let empty = |_, _: &mut [u64]| Ok(ShardState::default());
         other.write_snapshot(&strange, &[], empty).unwrap();
         let file = format!("urls.snapshot.{number:016x}");
         damaged.put(&file, &beside.contents(&file).unwrap());
@@ -394,7 +394,7 @@ fn a_number_is_of_one_file_or_filter() {
             name: name.parse().unwrap(),
             ..urls.clone()
         };
-        let empty = |_, _: &mut [u64]| ShardState::default();
+        let empty = |_, _: &mut [u64]| Ok(ShardState::default());
         directory.write_snapshot(&header, &[], empty).unwrap();
         let file = format!("{name}.snapshot.{number:016x}");
         damaged.put(&file, &beside.contents(&file).unwrap());

@@ -35,6 +35,9 @@ pub struct RecordHead {
     pub counted: Option<Counted>,
     /// The epoch that the keys were added at, in a filter whose keys age.
     pub epoch: Option<u64>,
+    /// The layer that the keys were added to, in a filter in layers. Keys that were taken for seen
+    /// there rest on its bits.
+    pub layer: Option<u64>,
 }
 
 impl RecordHead {
@@ -46,6 +49,7 @@ impl RecordHead {
             request: None,
             counted: None,
             epoch: None,
+            layer: None,
         }
     }
 }
@@ -91,6 +95,8 @@ const IS_COUNTED: u32 = 2;
 const IS_DOWN: u32 = 4;
 /// Not together with [`IS_COUNTED`].
 const HAS_EPOCH: u32 = 8;
+/// Not together with any of these.
+const HAS_LAYER: u32 = 16;
 
 /// The bytes that a record with so many hashes takes at most.
 pub const fn encoded_bytes(hashes: usize) -> usize {
@@ -111,12 +117,13 @@ pub fn encode(
         Some(Direction::Down) => IS_COUNTED | IS_DOWN,
     };
     let epoch = head.epoch.map_or(0, |_| HAS_EPOCH);
+    let layer = head.layer.map_or(0, |_| HAS_LAYER);
     let encoded = Head {
         filter: head.filter.0.to_le_bytes(),
         version: head.version.to_le_bytes(),
         // A message has no more keys than fit into 16 MiB.
         count: (count as u32).to_le_bytes(),
-        flags: (request | counted | epoch).to_le_bytes(),
+        flags: (request | counted | epoch | layer).to_le_bytes(),
     };
     to.extend_from_slice(bytemuck::bytes_of(&encoded));
     if let Some(RequestId(id)) = &head.request {
@@ -125,8 +132,8 @@ pub fn encode(
     if let Some(Counted { since, .. }) = &head.counted {
         to.extend_from_slice(&since.to_le_bytes());
     }
-    if let Some(epoch) = &head.epoch {
-        to.extend_from_slice(&epoch.to_le_bytes());
+    for number in [head.epoch, head.layer].into_iter().flatten() {
+        to.extend_from_slice(&number.to_le_bytes());
     }
     // All room at once: to look for it with each hash takes as long as to copy it.
     let at = to.len();
@@ -148,7 +155,7 @@ pub fn decode(from: &mut &[u8]) -> Option<Record> {
         _ => Some(RequestId(take(&mut rest, 16)?.try_into().ok()?)),
     };
     let direction = match flags & !HAS_REQUEST {
-        0 | HAS_EPOCH => None,
+        0 | HAS_EPOCH | HAS_LAYER => None,
         IS_COUNTED => Some(Direction::Up),
         flags if flags == IS_COUNTED | IS_DOWN => Some(Direction::Down),
         _ => return None,
@@ -160,10 +167,13 @@ pub fn decode(from: &mut &[u8]) -> Option<Record> {
             Some(Counted { direction, since })
         }
     };
-    let epoch = match flags & HAS_EPOCH {
-        0 => None,
-        _ => Some(u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?)),
+    let mut number = |flag| {
+        Some(match flags & flag {
+            0 => None,
+            _ => Some(u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?)),
+        })
     };
+    let (epoch, layer) = (number(HAS_EPOCH)?, number(HAS_LAYER)?);
     let count = u32::from_le_bytes(head.count) as usize;
     let hashes = take(&mut rest, count.checked_mul(16)?)?;
     let hashes = hashes.as_chunks().0.iter().map(|hash: &[u8; 16]| {
@@ -180,7 +190,10 @@ pub fn decode(from: &mut &[u8]) -> Option<Record> {
     // Those after it are counted from here. A filter that counts gives a version to each record
     // that changes it, all of them behind the one that it began with.
     let is_behind = |counted: Counted| version == 0 || counted.since < version;
-    let greatest = filter.max(version).max(epoch.unwrap_or_default());
+    let greatest = [Some(filter), Some(version), epoch, layer]
+        .into_iter()
+        .max();
+    let greatest = greatest.flatten().unwrap_or_default();
     if greatest > MAX_NUMBER || !counted.is_none_or(is_behind) {
         return None;
     }
@@ -192,6 +205,7 @@ pub fn decode(from: &mut &[u8]) -> Option<Record> {
             request,
             counted,
             epoch,
+            layer,
         },
         hashes: hashes.collect(),
     })

@@ -19,12 +19,14 @@ fn record(version: u64, chance: &mut Chance) -> Record {
         low: version,
         high: version.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     };
-    let (direction, epoch) = match chance.below(4) {
-        0 => (None, None),
-        1 => (Some(Direction::Up), None),
-        2 => (Some(Direction::Down), None),
-        _ => (None, Some(version + chance.below(9))),
-    };
+    let (mut direction, mut epoch, mut layer) = (None, None, None);
+    match chance.below(5) {
+        0 => {}
+        1 => direction = Some(Direction::Up),
+        2 => direction = Some(Direction::Down),
+        3 => epoch = Some(version + chance.below(9)),
+        _ => layer = Some(chance.below(9)),
+    }
     let since = chance.below(version);
     Record {
         head: RecordHead {
@@ -33,6 +35,7 @@ fn record(version: u64, chance: &mut Chance) -> Record {
             request: chance.one_in(2).then_some(RequestId([version as u8; 16])),
             counted: direction.map(|direction| Counted { direction, since }),
             epoch,
+            layer,
         },
         hashes: (0..chance.below(6)).map(hash).collect(),
     }

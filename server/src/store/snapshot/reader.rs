@@ -274,6 +274,11 @@ impl FilterReader {
         self.shards.keys().copied()
     }
 
+    /// Whether a shard holds any bits.
+    pub fn holds(&self, shard: usize) -> bool {
+        self.shards.contains_key(&shard)
+    }
+
     /// The shards that hold no bits any more, and their states.
     pub fn emptied(&self) -> impl Iterator<Item = (usize, ShardState)> {
         self.emptied.iter().map(|(&shard, &state)| (shard, state))

@@ -60,12 +60,12 @@ fn store(
     };
     let written = directory.write_snapshot(&header, shards, |_, words| {
         words.fill(word);
-        ShardState {
+        Ok(ShardState {
             version: word,
             keys_added: u64::from(word > 0),
             bits_set: u64::from(word.count_ones()) * words.len() as u64,
             cleared: 0,
-        }
+        })
     })?;
     let files = files.with(&written);
     directory.set_filter(&header.name, header.filter, &files, 0, None)?;

@@ -40,26 +40,31 @@ impl DataDirectory {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]. There is then no file, or one that the next start removes.
+    /// [`StoreError::Io`], or what `copy_shard` returned. There is then no file, or one that the
+    /// next start removes.
     pub fn write_snapshot(
         &self,
         header: &SnapshotHeader,
         shards: &[usize],
-        copy_shard: impl FnMut(usize, &mut [u64]) -> ShardState,
+        copy_shard: impl FnMut(usize, &mut [u64]) -> Result<ShardState, StoreError>,
     ) -> Result<Written, StoreError> {
         let name = names::snapshot(&header.name, header.number);
-        let written = self.disk.create(&name).and_then(|file| {
+        let write = || {
+            let file = self.disk.create(&name)?;
             let bytes = write(&*file, header, shards, copy_shard)?;
             // Before a manifest can name it.
             if !Bug::SnapshotNameNotSynced.is_planted() {
                 self.disk.sync()?;
             }
             Ok(bytes)
-        });
-        let bytes = written.map_err(|error| {
+        };
+        let bytes = write().map_err(|unwritten| {
             // Only room on the disk is at stake.
             let _ = self.disk.remove(&name);
-            self.failed("write the snapshot", &name, error)
+            match unwritten {
+                Unwritten::Io(error) => self.failed("write the snapshot", &name, error),
+                Unwritten::Uncopied(error) => error,
+            }
         })?;
         Ok(Written {
             number: header.number,
@@ -77,14 +82,28 @@ impl DataDirectory {
     }
 }
 
+/// Why a snapshot was not written.
+enum Unwritten {
+    /// Its file cannot be.
+    Io(io::Error),
+    /// A shard could not be copied.
+    Uncopied(StoreError),
+}
+
+impl From<io::Error> for Unwritten {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
 /// Writes the shards behind the place of the header and the extension, then these two and the
 /// table, the header last, for only then is known what it says. Returns the length of the file.
 fn write(
     file: &dyn DiskFile,
     header: &SnapshotHeader,
     shards: &[usize],
-    mut copy_shard: impl FnMut(usize, &mut [u64]) -> ShardState,
-) -> io::Result<u64> {
+    mut copy_shard: impl FnMut(usize, &mut [u64]) -> Result<ShardState, StoreError>,
+) -> Result<u64, Unwritten> {
     let division = Division::of(&header.spec);
     let pages = Pages::salted(header.filter, header.number);
     let extension = extension::encode(&header.spec);
@@ -95,7 +114,7 @@ fn write(
     let mut unsynced_bytes = 0;
     for &shard in shards {
         words.resize(division.shape(shard).shard_words(), 0);
-        let state = copy_shard(shard, &mut words);
+        let state = copy_shard(shard, &mut words).map_err(Unwritten::Uncopied)?;
         let mut checksums = Vec::new();
         if state.bits_set > 0 {
             // Nothing to do where the machine is little-endian like the file.

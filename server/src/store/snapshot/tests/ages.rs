@@ -63,7 +63,7 @@ fn a_shard_comes_back_with_its_epoch() {
     let written = directory.write_snapshot(&header, &[0], |_, words| {
         words.fill(0);
         words[0] = 0xf0;
-        state
+        Ok(state)
     });
     let files = SnapshotFiles::default().with(&written.unwrap());
     let (name, id) = (&header.name, header.filter);
