@@ -175,8 +175,8 @@ impl Client {
 
     /// Has the filter `target` take all keys of the filter `source`, and returns it. Both must be
     /// copies of one filter. Where keys are counted, the counts of both add up: after an error that
-    /// leaves open whether the call was carried out, another call may count them again. One of many GiB takes longer than the default deadline: see
-    /// [`with_deadline`](Self::with_deadline).
+    /// leaves open whether the call was carried out, another call may count them again. One of many
+    /// GiB takes longer than the default deadline: see [`with_deadline`](Self::with_deadline).
     ///
     /// # Errors
     ///

@@ -26,7 +26,7 @@
 //! | calls | repeated when |
 //! |---|---|
 //! | queries, adds, `query_and_add` in all its forms, showing filters, health | the server was UNAVAILABLE, the connection broke, or none was made |
-//! | store, making and deleting filters | no connection was made, so that the call can't have been sent |
+//! | store, making, changing and deleting filters | no connection was made, so that the call can't have been sent |
 //!
 //! An import and an export are never repeated.
 //!

@@ -98,6 +98,19 @@ pub enum EngineError {
         /// Why it takes no more.
         why: Full,
     },
+    /// There is no memory for the layers that a filter is to take from another.
+    #[error(
+        "the filter \"{target}\" cannot take the layers of \"{source_name}\", for {why}; none of its \
+         keys were taken"
+    )]
+    NoRoomToMerge {
+        /// The filter whose keys were to be taken.
+        source_name: FilterName,
+        /// The one that was to take them.
+        target: FilterName,
+        /// Why it has no room.
+        why: Full,
+    },
     /// An age was asked for where keys have none.
     #[error(
         "max_age is given, and the filter \"{name}\" does not age: leave it out, or make a filter \

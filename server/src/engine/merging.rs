@@ -18,7 +18,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`EngineError::NotMergeable`], [`EngineError::FilterFull`] or another [`EngineError`];
+    /// [`EngineError::NotMergeable`], [`EngineError::NoRoomToMerge`] or another [`EngineError`];
     /// nothing has been taken then.
     /// [`EngineError::NotDurable`]: nothing, a part or all has been, which a crash may change. A
     /// call that is repeated makes it all.

@@ -196,7 +196,14 @@ fn replay(
             return Ok(());
         }
         remember(requests, &record);
-        // In layers the order is of no account, and calls may come to several of them in turn.
+        // Where records tell the layer their order is of no account, and calls may come to several
+        // in turn. Those of a log from before that did are all older, and come to where there is
+        // room: first, as at every start, or what has come since would be there before them.
+        if head.layer.is_some()
+            && let Some(before) = waiting.get_mut(&(head.filter, None))
+        {
+            before.add_to(filter)?;
+        }
         let waiting = waiting.entry((head.filter, head.layer));
         let waiting = waiting.or_insert_with(|| Waiting::new(head));
         if head.epoch != waiting.head.epoch {

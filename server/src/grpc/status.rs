@@ -36,7 +36,8 @@ pub fn status(error: EngineError) -> Status {
         EngineError::OverBudget(_)
         | EngineError::TooManyImports
         | EngineError::OutOfMemory { .. }
-        | EngineError::FilterFull { .. } => (Code::ResourceExhausted, None),
+        | EngineError::FilterFull { .. }
+        | EngineError::NoRoomToMerge { .. } => (Code::ResourceExhausted, None),
         EngineError::Recovering | EngineError::Stopping | EngineError::FilterReplaced => {
             (Code::Unavailable, None)
         }

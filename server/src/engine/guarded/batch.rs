@@ -36,6 +36,10 @@ const fn burst_lines(to: Cache) -> usize {
     }
 }
 
+/// Lines of filters from this size on are fetched to the first cache
+/// (`docs/decisions/0024-second-cache.md`).
+const LARGE_BYTES: u64 = 512 << 20;
+
 /// With fewer keys for each stripe than this, there is little to gain from their order.
 const MIN_KEYS_A_STRIPE: usize = 2;
 
@@ -274,8 +278,8 @@ impl GuardedFilter {
         }
 
         // With a lock for each key, nothing runs beside the way from one cache to the other, and
-        // lines are often not there in time (`docs/decisions/0024-second-cache.md`).
-        let to = match shares_locks {
+        // lines are often not there in time; nor are they in a large filter.
+        let to = match shares_locks && self.memory.bytes() < LARGE_BYTES {
             true => Cache::Second,
             false => Cache::First,
         };

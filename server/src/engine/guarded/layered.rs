@@ -13,7 +13,7 @@
 //! keys than are to be expected to fill it. So a filter that is nearly full takes one call after the
 //! other, and one that is full is asked side by side again: keys that are all there need no room.
 
-mod new_keys;
+pub(super) mod new_keys;
 
 use std::{
     collections::BTreeMap,
@@ -284,7 +284,7 @@ impl GuardedFilter {
     }
 
     /// Tells the log of layers that have come, and when keys are refused.
-    fn tell_of_growth(&self, layered: &Layered, mapped: usize, refused: Option<Full>) {
+    pub(super) fn tell_of_growth(&self, layered: &Layered, mapped: usize, refused: Option<Full>) {
         let mut told = layered.told.lock();
         let layers = layered.partitions.mapped();
         if layers > mapped {
@@ -437,6 +437,9 @@ impl GuardedFilter {
         layer: Option<u64>,
         hashes: &[KeyHash],
     ) -> Result<(), EngineError> {
+        if hashes.is_empty() {
+            return Ok(());
+        }
         let layers = layered.layers();
         let layer = layer.and_then(|layer| usize::try_from(layer).ok());
         let Some(layer) = layer.filter(|&layer| layer < layers.layers().len()) else {

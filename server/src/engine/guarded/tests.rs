@@ -10,6 +10,7 @@ use std::{
 
 mod coming;
 mod lines;
+mod new_keys;
 mod status;
 
 use super::*;

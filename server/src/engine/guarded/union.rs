@@ -15,7 +15,7 @@
 //! What comes to memory has to be what came to the disk: a key that comes there alone is lost by a
 //! crash, and where keys are counted it would be one count here and two there. The other filter
 //! goes on, so it is not what it was. What is stored of it is: it is stored first, and both are
-//! read from there.
+//! read from there; in layers once more before, to find out whether it fits.
 //!
 //! # Versions
 //!
@@ -51,6 +51,11 @@ use crate::{
         DataDirectory, Direction, FilterName, FilterReader, RecordHead, ShardState, StoreError,
     },
 };
+
+/// Why filters in layers have no union.
+const OVERFULL: &str = "together they have more keys than the layers are made for that they have \
+                        come to, and would be wrong more often than was asked for; fill a filter \
+                        for more keys from a list";
 
 /// What the shards of a filter get from what is stored of another.
 #[derive(Debug)]
@@ -106,9 +111,6 @@ impl<'a> Addition<'a> {
             }
             drop(shard);
             thread::yield_now();
-        }
-        if let Some(array) = &target.array {
-            array.recount();
         }
         Ok(())
     }
@@ -176,7 +178,10 @@ impl GuardedFilter {
                 "where a key has its counters or stamps (one was made before format 7 of snapshots)",
                 own.cell_lines != other.cell_lines,
             ),
-            ("layers", own.chain != other.chain),
+            (
+                "layers",
+                own.chain != other.chain || own.layers != other.layers,
+            ),
             // Keys of other programs' filters are hashed without one.
             (
                 "secret",
@@ -245,6 +250,9 @@ impl GuardedFilter {
         let mut addition = Addition::new(self, source, version);
         self.write(directory, files, begin, stored, Some(&mut addition))?;
         let taken = addition.add_to_memory();
+        if let Some(array) = &self.array {
+            array.recount();
+        }
         taken.map_err(|error| StoreError::InDoubt(error.into()))?;
         Ok(true)
     }
@@ -257,20 +265,16 @@ impl GuardedFilter {
     ) -> Result<Expectation<'a>, EngineError> {
         let coming = Coming::find(layered, source)?;
         let name = &source.header().name;
-        coming.expect(layered).map_err(|why| {
-            match why {
-            Unfit::Full(why) => EngineError::FilterFull {
-                name: self.name(),
+        let mapped = layered.partitions.mapped();
+        let expected = coming.expect(layered);
+        self.tell_of_growth(layered, mapped, None);
+        expected.map_err(|why| match why {
+            Unfit::Full(why) => EngineError::NoRoomToMerge {
+                source_name: name.clone(),
+                target: self.name(),
                 why,
             },
-            Unfit::Overfull => self.not_mergeable(
-                name,
-                "together they have more keys than the layers are made for that they have come to, \
-                 and would be wrong more often than was asked for; fill a filter for more keys \
-                 from a list"
-                    .to_owned(),
-            ),
-        }
+            Unfit::Overfull => self.not_mergeable(name, OVERFULL.to_owned()),
         })
     }
 }

@@ -19,9 +19,13 @@ fn keys(range: Range<u64>) -> Vec<String> {
 
 /// So exact that no false positive is to be expected.
 fn exact(kind: Kind) -> SpecRequest {
+    let capacity = match kind {
+        Kind::Scaling(_) => 100,
+        _ => 1000,
+    };
     SpecRequest {
         kind,
-        ..SpecRequest::new(1000, 1e-9)
+        ..SpecRequest::new(capacity, 1e-9)
     }
 }
 
@@ -37,6 +41,12 @@ async fn filled(disk: &SimulatedDisk, kind: Kind) -> Engine {
     let engine = start(disk, Durability::Always).await.unwrap();
     engine.create_filter("urls", exact(kind)).await.unwrap();
     engine.add_batch("urls", keys(0..10)).await.unwrap();
+    if let Kind::Scaling(_) = kind {
+        // The second layer, which has room for what comes to both.
+        engine.add_batch("urls", keys(1000..1150)).await.unwrap();
+        let layers = engine.get_filter("urls").await.unwrap().layers;
+        assert_eq!(layers.unwrap().layers, 2);
+    }
     engine.copy_filter("urls", "copy").await.unwrap();
     for (name, range) in [("urls", 10..20), ("copy", 30..40)] {
         engine.add_batch(name, keys(range)).await.unwrap();

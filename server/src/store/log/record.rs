@@ -95,7 +95,7 @@ const IS_COUNTED: u32 = 2;
 const IS_DOWN: u32 = 4;
 /// Not together with [`IS_COUNTED`].
 const HAS_EPOCH: u32 = 8;
-/// Not together with any of these.
+/// Not together with [`IS_COUNTED`] or [`HAS_EPOCH`].
 const HAS_LAYER: u32 = 16;
 
 /// The bytes that a record with so many hashes takes at most.

@@ -133,7 +133,7 @@ async fn a_bound_on_memory_holds() {
     let refused = engine.merge_filters("copy", "urls").await.unwrap_err();
     let is_full = matches!(
         refused,
-        EngineError::FilterFull {
+        EngineError::NoRoomToMerge {
             why: Full::OverBudget(_),
             ..
         }
