@@ -86,8 +86,12 @@ impl Log {
                             },
                             since: version.saturating_sub(1 + u64::from(before)),
                         }),
-                        epoch: origin.filter(|origin| origin % 2 == 0).map(|twice| twice / 2),
-                        layer: origin.filter(|origin| origin % 2 == 1).map(|twice| twice / 2),
+                        epoch: origin
+                            .filter(|origin| origin % 2 == 0)
+                            .map(|twice| twice / 2),
+                        layer: origin
+                            .filter(|origin| origin % 2 == 1)
+                            .map(|twice| twice / 2),
                     };
                     if !batch.fits(hashes.len(), MOST_BATCH_BYTES) {
                         write(&mut log, &mut batch)?;
