@@ -1,5 +1,7 @@
 //! Filters in layers, which know when they are full.
 
+mod log;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
@@ -513,28 +515,4 @@ async fn whole_filters_in_layers() {
         let seen = engine.query("urls", &key(number)).await.unwrap();
         assert_eq!(explained.seen(), seen, "{number}: {explained:?}");
     }
-}
-
-/// A key that is taken for seen is there for good, and it may be other keys that set its bits: those
-/// come back to where they were, in whichever order they came to the log.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_seen_by_chance_is_seen_after_a_crash() {
-    let (disk, engine) = begun(scaling(1000, None)).await;
-    let writers = (0..4_u64).map(|writer| {
-        let engine = engine.clone();
-        tokio::spawn(async move {
-            for first in (writer..100_000).step_by(400) {
-                let batch = (0..100)
-                    .map(|place| key(first + place * 4))
-                    .collect::<Vec<_>>();
-                engine.add_batch("urls", batch).await.unwrap();
-            }
-        })
-    });
-    for written in join_all(writers).await {
-        written.unwrap();
-    }
-    all_are_seen(&engine, 100_000).await;
-    let engine = start(&disk.kill(), INTERVAL).await.unwrap();
-    all_are_seen(&engine, 100_000).await;
 }
