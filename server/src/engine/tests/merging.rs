@@ -29,10 +29,15 @@ fn exact(kind: Kind) -> SpecRequest {
     }
 }
 
-/// Some of which bits, counters and layers are merged.
-fn kinds() -> [Kind; 3] {
+/// Some of which bits, counters, stamps and layers are merged.
+fn kinds() -> [Kind; 4] {
+    let aging = Kind::Aging(Aging {
+        max_age: std::time::Duration::from_secs(1_000_000),
+        slices: 8,
+        refresh: false,
+    });
     let scaling = Kind::Scaling(OnFull::Scale(Scaling::default()));
-    [Kind::Plain, Kind::Counting, scaling]
+    [Kind::Plain, Kind::Counting, aging, scaling]
 }
 
 /// The filter `urls` with keys 0 to 29, and a copy of it from when it had 10, with 30 to 49 as
