@@ -1,5 +1,8 @@
 //! Logs: to standard error, as text or as JSON.
 
+#[cfg(test)]
+pub(crate) mod logged;
+
 use std::io::{self, IsTerminal};
 
 use tracing_subscriber::{EnvFilter, filter::LevelFilter, fmt, prelude::*};

@@ -179,6 +179,7 @@ fn damage_anywhere_is_noticed() {
     for (kind, key_profile) in [
         (Kind::Plain, None),
         (Kind::Plain, profile()),
+        (Kind::Counting, None),
         (ages::kind(), None),
         (layers::kind(), profile()),
     ] {

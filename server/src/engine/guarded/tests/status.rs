@@ -8,7 +8,12 @@ use std::{
 use futures_util::FutureExt;
 
 use super::*;
-use crate::filter::{canary::Measurement, hash::HashFunction, profile::KeyProfile, spec::Aging};
+use crate::{
+    filter::{
+        canary::Measurement, hash::HashFunction, profile::KeyProfile, scaling::OnFull, spec::Aging,
+    },
+    telemetry::logged::lines,
+};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -218,4 +223,33 @@ fn keys_that_are_removed_do_not_fill_it() {
     assert_eq!((growth.new_keys, full_time), (-50, None));
     assert_eq!(status.keys_added, 150);
     assert!((148..=152).contains(&status.estimated_keys.unwrap()));
+}
+
+/// Once when it is above the rate asked for, and again when that has doubled.
+#[test]
+fn one_that_degrades_tells_the_log_of_its_rate() {
+    let filter = filter_of(&SpecRequest {
+        kind: Kind::Scaling(OnFull::Degrade),
+        ..SpecRequest::new(10_000, 0.01)
+    });
+    let mut added = 0;
+    let mut told_at = |keys: usize| {
+        let more: Vec<String> = (added..keys).map(key).collect();
+        added = keys;
+        filter.add_batch(&more, Change::default()).unwrap();
+        lines(|| {
+            filter.tell_of_rate();
+            filter.tell_of_rate();
+        })
+    };
+    assert_eq!(told_at(9_000), [""; 0]);
+    for keys in [14_000, 40_000] {
+        let told = told_at(keys);
+        assert_eq!(told.len(), 1, "{told:?}");
+        let rate = filter.status().predicted_false_positive_rate;
+        for part in ["WARN", "filter=urls", "asked=0.01", &format!("rate={rate}")] {
+            assert!(told[0].contains(part), "{part}: {told:?}");
+        }
+    }
+    assert_eq!(told_at(40_500), [""; 0]);
 }
