@@ -254,6 +254,12 @@ impl Partitions {
         stripe << self.log2_width
     }
 
+    /// The stripe that a partition is in, and its place there.
+    fn place_of(&self, partition: usize) -> (usize, usize) {
+        let stripe = self.stripe_of(partition);
+        (stripe, partition - self.first_of(stripe))
+    }
+
     /// The number of layers that there is memory for.
     #[inline]
     pub fn mapped(&self) -> usize {
@@ -334,8 +340,7 @@ impl Partitions {
 
     /// The keys that a partition can take before it is full, as is to be expected.
     pub fn keys_left(&self, partition: usize) -> u64 {
-        let stripe = self.stripe_of(partition);
-        let index = partition - self.first_of(stripe);
+        let (stripe, index) = self.place_of(partition);
         let partitions = self.stripes.get(stripe).map(|stripe| stripe.read());
         let partition = partitions.as_ref().and_then(|stripe| stripe.get(index));
         partition.map_or(0, |partition| {
@@ -373,8 +378,7 @@ impl Partitions {
     /// Locks a shard against writers; `None` if its partition has not come to its layer.
     pub fn read(&self, number: usize) -> Option<MappedRwLockReadGuard<'_, Shard>> {
         let (_, partition, place) = self.layers.locate(number)?;
-        let stripe = self.stripe_of(partition);
-        let index = partition - self.first_of(stripe);
+        let (stripe, index) = self.place_of(partition);
         let partitions = self.stripes.get(stripe)?.read();
         RwLockReadGuard::try_map(partitions, |partitions| {
             partitions.get(index)?.shards.get(place)
@@ -385,8 +389,7 @@ impl Partitions {
     /// Locks a shard against everybody; `None` if its partition has not come to its layer.
     pub fn write(&self, number: usize) -> Option<MappedRwLockWriteGuard<'_, Shard>> {
         let (_, partition, place) = self.layers.locate(number)?;
-        let stripe = self.stripe_of(partition);
-        let index = partition - self.first_of(stripe);
+        let (stripe, index) = self.place_of(partition);
         let partitions = self.stripes.get(stripe)?.write();
         RwLockWriteGuard::try_map(partitions, |partitions| {
             partitions.get_mut(index)?.shards.get_mut(place)
@@ -397,8 +400,7 @@ impl Partitions {
     /// The number of the shard that a key is in, or else of that which it would come to.
     pub fn find(&self, hash: KeyHash) -> usize {
         let number = self.layers.partition(hash);
-        let stripe = self.stripe_of(number);
-        let index = number - self.first_of(stripe);
+        let (stripe, index) = self.place_of(number);
         let partitions = self.stripes.get(stripe).map(|stripe| stripe.read());
         let partition = partitions.as_ref().and_then(|stripe| stripe.get(index));
         let shards = partition.map_or(&[][..], |partition| &partition.shards);
@@ -411,8 +413,7 @@ impl Partitions {
     /// memory. When all that there is has come to the shards, they are to be [counted](Self::count).
     pub fn get_mut(&mut self, number: usize) -> Option<&mut Shard> {
         let (_, partition, place) = self.layers.locate(number)?;
-        let stripe = self.stripe_of(partition);
-        let index = partition - self.first_of(stripe);
+        let (stripe, index) = self.place_of(partition);
         let partition = self.stripes.get_mut(stripe)?.get_mut().get_mut(index)?;
         let layer = self.layers.layers_of(place);
         let there = partition.come_to(&self.layers, layer);
@@ -439,8 +440,7 @@ impl Partitions {
 
     /// The bits that are set in a layer of a partition.
     pub fn bits_in(&self, partition: usize, layer: usize) -> u64 {
-        let stripe = self.stripe_of(partition);
-        let index = partition - self.first_of(stripe);
+        let (stripe, index) = self.place_of(partition);
         let partitions = self.stripes.get(stripe).map(|stripe| stripe.read());
         let partition = partitions.as_ref().and_then(|stripe| stripe.get(index));
         partition.map_or(0, |partition| partition.bits_in(&self.layers, layer))
@@ -448,8 +448,7 @@ impl Partitions {
 
     /// Changes a partition.
     pub fn change(&self, partition: usize, change: impl FnOnce(&mut Partition)) {
-        let stripe = self.stripe_of(partition);
-        let index = partition - self.first_of(stripe);
+        let (stripe, index) = self.place_of(partition);
         let mut partitions = self.stripes.get(stripe).map(|stripe| stripe.write());
         let partition = partitions.as_mut().and_then(|stripe| stripe.get_mut(index));
         partition.map(change);

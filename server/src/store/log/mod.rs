@@ -1,4 +1,4 @@
-//! The write-ahead log: what has changed since the snapshots, of format 1 (see `docs/format.md`).
+//! The write-ahead log: what has changed since the snapshots (see `docs/format.md`).
 //!
 //! ```text
 //! segments   files with room kept for them: a header, and batches one after the other
