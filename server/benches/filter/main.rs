@@ -1,5 +1,7 @@
 //! What a key costs in memory: `cargo bench -p seenset-server --bench filter [-- MIB... [huge]]`;
-//! what it costs in filters of other kinds: `-- kinds [MIB...]`, and in layers: `-- scaling [MIB...]`.
+//! what it costs in filters of other kinds: `-- kinds [MIB...]`, and in layers: `-- scaling [MIB...]`;
+//! what huge pages are worth: `-- pages [MIB...]`; and batches, with a lock for each of their keys
+//! and with one for several: `-- batches [MIB...]`.
 //!
 //! Filters of 1 MiB, 64 MiB, 1 GiB and 4 GiB (or those given), half of their bits set, keys of
 //! 60 bytes. seenset's engine, one call for each key and in batches of 1,000, against the
@@ -26,10 +28,12 @@
 )]
 
 mod allocator;
+mod batch_sizes;
 mod kinds;
 mod limit;
 mod memory;
 mod ours;
+mod pages;
 mod scaling;
 mod turns;
 mod two_threads;
@@ -72,19 +76,22 @@ fn main() {
     };
     let count = BATCH * BATCHES * ROUNDS;
     let (new, absent) = (keys("new", count), keys("absent", count));
-    if env::args().any(|arg| arg == "kinds") {
-        sizes
-            .into_iter()
-            .for_each(|mib| kinds::compare(mib, &new, &absent));
+    let of_two = || keys("two", two_threads::KEYS);
+    let chosen = env::args().find_map(|arg| {
+        let compare: Box<dyn Fn(usize)> = match &*arg {
+            "kinds" => Box::new(|mib| kinds::compare(mib, &new, &absent)),
+            "scaling" => Box::new(|mib| scaling::compare(mib, &new, &absent)),
+            "pages" => Box::new(|mib| pages::compare(mib, &new, &absent)),
+            "batches" => Box::new(|mib| batch_sizes::compare(mib, &of_two())),
+            _ => return None,
+        };
+        Some(compare)
+    });
+    if let Some(compare) = chosen {
+        sizes.into_iter().for_each(compare);
         return;
     }
-    if env::args().any(|arg| arg == "scaling") {
-        sizes
-            .into_iter()
-            .for_each(|mib| scaling::compare(mib, &new, &absent));
-        return;
-    }
-    let of_two = keys("two", two_threads::KEYS);
+    let of_two = of_two();
     for mib in sizes {
         println!("\n{mib} MiB, half full; ns a key");
         memory::mix(mib * CONTENDERS);
@@ -152,6 +159,7 @@ fn main() {
             &[
                 ("limit", &|keys| limit.touch(HashFunction::default(), keys)),
                 ("seenset, batch", &|keys| first.add_batch(keys)),
+                ("seenset, single", &|keys| second.add(keys)),
             ],
         );
     }
@@ -184,8 +192,16 @@ fn words(count: usize) -> impl Iterator<Item = u64> {
     })
 }
 
-fn batches(keys: Keys, mut ask: impl FnMut(Vec<&'static str>) -> Vec<bool>) -> usize {
-    keys.chunks(BATCH)
+fn batches(keys: Keys, ask: impl FnMut(Vec<&'static str>) -> Vec<bool>) -> usize {
+    batches_of(BATCH, keys, ask)
+}
+
+fn batches_of(
+    size: usize,
+    keys: Keys,
+    mut ask: impl FnMut(Vec<&'static str>) -> Vec<bool>,
+) -> usize {
+    keys.chunks(size)
         .flat_map(|batch| ask(batch.to_vec()))
         .filter(|&seen| seen)
         .count()

@@ -14,7 +14,7 @@ use seenset_server::{
 };
 
 use crate::{
-    BATCH, HASH_COUNT, Keys, batches,
+    BATCH, HASH_COUNT, Keys, batches, batches_of,
     limit::{Limit, mapped},
     words,
 };
@@ -108,7 +108,11 @@ impl Ours {
     }
 
     pub fn add_batch(&self, keys: Keys) -> usize {
-        batches(keys, |batch| {
+        self.add_in_batches_of(BATCH, keys)
+    }
+
+    pub fn add_in_batches_of(&self, size: usize, keys: Keys) -> usize {
+        batches_of(size, keys, |batch| {
             now(self.engine.query_and_add_batch("", batch))
         })
     }

@@ -24,7 +24,7 @@ const ROUNDS_OF_TWO: usize = 101;
 pub const KEYS: usize = ROUNDS_OF_TWO * 4 * TURN_OF_TWO;
 
 /// What takes keys, for several threads.
-type Shared<'a> = &'a (dyn Fn(Keys) -> usize + Sync);
+pub type Shared<'a> = &'a (dyn Fn(Keys) -> usize + Sync);
 
 /// Keys are taken by one thread and by two, in turns: how much more two do. Each of the two has
 /// a core of its own, and what one does is the mean of both cores.

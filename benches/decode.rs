@@ -1,0 +1,126 @@
+//! What it costs to read a batch, and the UTF-8 rule of it: `cargo bench -p seenset-proto`.
+//!
+//! Messages of 1,000 keys of 60 bytes, ASCII and not. The server's own form of a batch, read and
+//! walked through once, against the ordinary one, in which each key is a `String`, and against one
+//! that takes whatever bytes come; then the check alone, as the server does it for all keys of a
+//! message together, and key by key. The contenders take turns; what counts is the ratios, by
+//! medians.
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a benchmark prints its result, and is asked for by nobody else"
+)]
+
+use std::{hint::black_box, time::Instant};
+
+use bytes::Bytes;
+use prost::Message;
+use seenset_proto::{batch::BatchRequest, codec::Decode, v1::QueryAndAddStreamRequest as Strings};
+
+/// The ordinary message, with keys of any bytes.
+#[derive(Clone, PartialEq, Message)]
+struct AnyBytes {
+    #[prost(string, tag = "1")]
+    filter: String,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    keys: Vec<Bytes>,
+}
+
+/// A name, and what it does with a message.
+type Contender<'a> = (&'a str, &'a dyn Fn(&Bytes));
+
+const KEYS: usize = 1000;
+const KEY_BYTES: usize = 60;
+const MESSAGES: usize = 20;
+const ROUNDS: usize = 401;
+
+fn main() {
+    compare("ASCII", "x");
+    compare("three bytes a character", "字");
+}
+
+fn compare(what: &str, character: &str) {
+    let messages: Vec<Bytes> = (0..MESSAGES).map(|i| message(i, character)).collect();
+    let contenders: [Contender; 7] = [
+        ("seenset", &|message| {
+            let request = BatchRequest::decode(message.clone()).unwrap();
+            request.keys.iter().for_each(|key| {
+                black_box(key);
+            });
+        }),
+        ("prost, strings", &|message| {
+            black_box(<Strings as Message>::decode(message.clone()).unwrap());
+        }),
+        ("prost, bytes", &|message| {
+            black_box(<AnyBytes as Message>::decode(message.clone()).unwrap());
+        }),
+        ("keys alone", &|message| {
+            each_key(message, |key| {
+                black_box(key);
+            });
+        }),
+        ("check, together", &|message| {
+            black_box(simdutf8::basic::from_utf8(message).unwrap());
+        }),
+        ("check, each", &|message| {
+            each_key(message, |key| {
+                black_box(simdutf8::basic::from_utf8(key).unwrap());
+            });
+        }),
+        ("check, each, std", &|message| {
+            each_key(message, |key| {
+                black_box(str::from_utf8(key).unwrap());
+            });
+        }),
+    ];
+    let mut times = contenders.map(|_| Vec::new());
+    for _ in 0..ROUNDS {
+        for ((_, read), times) in contenders.iter().zip(&mut times) {
+            let begun = Instant::now();
+            black_box(&messages).iter().for_each(read);
+            times.push(begun.elapsed().as_nanos() as f64 / (MESSAGES * KEYS) as f64);
+        }
+    }
+    times
+        .iter_mut()
+        .for_each(|times| times.sort_by(f64::total_cmp));
+    let first = times[0][ROUNDS / 2];
+    println!("\n{what}; ns a key");
+    println!(
+        "  {:18} {:>8} {:>8} {:>8} {:>7}",
+        "", "10 %", "median", "90 %", "ratio"
+    );
+    for ((name, _), times) in contenders.iter().zip(&times) {
+        let at = |share: usize| times[ROUNDS * share / 100];
+        let (low, median, high) = (at(10), at(50), at(90));
+        println!(
+            "  {name:18} {low:8.2} {median:8.2} {high:8.2} {:7.2}",
+            median / first
+        );
+    }
+}
+
+fn message(number: usize, character: &str) -> Bytes {
+    let key = |i: usize| {
+        let mut key = format!("{:09}", number * KEYS + i);
+        while key.len() < KEY_BYTES {
+            key.push_str(character);
+        }
+        key
+    };
+    let request = Strings {
+        keys: (0..KEYS).map(key).collect(),
+        ..Strings::default()
+    };
+    request.encode_to_vec().into()
+}
+
+/// Walks over the keys of a message, which are all there is in it and short.
+fn each_key(mut rest: &[u8], mut visit: impl FnMut(&[u8])) {
+    while let [_, length, behind @ ..] = rest {
+        let (key, behind) = behind.split_at(usize::from(*length));
+        visit(key);
+        rest = behind;
+    }
+}
