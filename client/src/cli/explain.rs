@@ -13,20 +13,31 @@ pub(super) async fn run(global: &Global, key: &str) -> Result<(), Failure> {
 }
 
 fn text(explained: &ExplainResponse) -> String {
-    let place = match (explained.shard, explained.block) {
-        (Some(shard), Some(block)) => format!("  shard {shard}, block {block}\n"),
-        (Some(shard), None) => format!("  shard {shard}\n"),
-        (None, _) => String::new(),
-    };
     format!(
         "{}\t{}\n  hash {}\n{}  bits that are set: {}\n  bits that are not: {}",
         if explained.seen() { "seen" } else { "new" },
         explained.canonical_key,
         explained.hash,
-        place,
+        place(explained),
         bits(explained, true),
         bits(explained, false),
     )
+}
+
+/// Where the bits of the key are; nothing if they may be anywhere.
+fn place(explained: &ExplainResponse) -> String {
+    let lines: Vec<String> = explained.lines.iter().map(u32::to_string).collect();
+    let parts = [
+        explained.layer.map(|layer| format!("layer {layer}")),
+        explained.shard.map(|shard| format!("shard {shard}")),
+        explained.block.map(|block| format!("block {block}")),
+        (!lines.is_empty()).then(|| format!("lines {}", lines.join(" "))),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    match parts.as_slice() {
+        [] => String::new(),
+        parts => format!("  {}\n", parts.join(", ")),
+    }
 }
 
 /// The bits of the key that are set, or those that are not.
@@ -46,8 +57,10 @@ fn json(key: &str, explained: &ExplainResponse) -> Value {
         "key": key,
         "canonical_key": explained.canonical_key,
         "hash": explained.hash,
+        "layer": explained.layer,
         "shard": explained.shard,
         "block": explained.block,
+        "lines": explained.lines,
         "bits": bits.collect::<Value>(),
         "seen": explained.seen(),
     })

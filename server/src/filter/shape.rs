@@ -351,6 +351,16 @@ impl Shape {
         self.form.has_blocks().then(|| self.block(hash))
     }
 
+    /// The indices in its shard of the lines of 64 bytes that the counters or stamps of a key lie in;
+    /// none where it has bits.
+    pub fn lines_of_cells(&self, hash: KeyHash) -> Vec<usize> {
+        let mut lines = Vec::new();
+        if let Form::Counting(_) | Form::Aging(_) = self.form {
+            self.visit_lines(hash, |word| lines.push(word / LANES));
+        }
+        lines
+    }
+
     /// The index of a key's block in its shard. What the choice of the shard leaves of the
     /// high half chooses the block, so that all blocks of all shards are equally likely.
     #[inline]

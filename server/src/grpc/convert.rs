@@ -286,6 +286,8 @@ pub fn explanation(explanation: &Explanation) -> v1::ExplainResponse {
         block: explanation.block.map(|block| block as u32),
         bits: bits.collect(),
         seen: Some(explanation.seen()),
+        layer: explanation.layer.map(|layer| layer as u32),
+        lines: explanation.lines.iter().map(|&line| line as u32).collect(),
     }
 }
 

@@ -322,11 +322,15 @@ impl GuardedFilter {
             .collect();
         bits.sort_unstable();
         bits.dedup_by_key(|(bit, _)| *bit);
+        let before = |other: &&Part| other.words().start < part.words().start;
+        let layer = || array.parts.iter().filter(before).count();
         Explanation {
             canonical_key,
             hash,
+            layer: self.spec.chain.as_ref().map(|_| layer()),
             shard: None,
             block: None,
+            lines: Vec::new(),
             bits,
         }
     }

@@ -10,10 +10,15 @@ pub struct Explanation {
     pub canonical_key: Vec<u8>,
     /// Its hash, under the filter's secret if the hash function takes one.
     pub hash: KeyHash,
+    /// The layer that has the key, or else the one that it would come to, of a filter that is made of
+    /// some.
+    pub layer: Option<usize>,
     /// The shard that all bits of the key lie in, if they lie in one.
     pub shard: Option<usize>,
     /// The block in the shard that they lie in, if the layout has blocks.
     pub block: Option<usize>,
+    /// The lines of 64 bytes in the shard that its counters or stamps lie in, if it has such.
+    pub lines: Vec<usize>,
     /// The bits, each with its index in the shard, or in the filter if they may lie in several
     /// shards, and whether it is set.
     pub bits: Vec<(u64, bool)>,
@@ -51,8 +56,10 @@ impl GuardedFilter {
         Explanation {
             canonical_key,
             hash,
+            layer: None,
             shard: Some(shard),
             block: self.shape.block_of(hash),
+            lines: self.shape.lines_of_cells(hash),
             bits: bits.into_iter().map(|bit| (bit, is_set(bit))).collect(),
         }
     }
@@ -76,8 +83,10 @@ impl GuardedFilter {
         Explanation {
             canonical_key,
             hash,
+            layer: layers.locate(number).map(|(layer, ..)| layer),
             shard: Some(number),
             block: shape.block_of(hash),
+            lines: Vec::new(),
             bits: bits.map(|bit| (bit, is_set(bit))).collect(),
         }
     }

@@ -1,6 +1,6 @@
 //! Filters that count: what is added and removed is so as often as it was, whatever crashes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 
@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     engine,
+    filter::cells::LINE_CELLS,
     store::{
         Disk,
         simulated::{Chance, Fault, SimulatedDisk},
@@ -339,6 +340,24 @@ async fn a_key_is_removed_once_for_each_time_it_was_added() {
     let removed = engine.remove_batch("urls", vec!["a", "a", "a"]).await;
     assert_eq!(removed.unwrap(), [true, true, false]);
     assert!(engine.query("urls", "b").await.unwrap());
+}
+
+#[tokio::test]
+async fn an_explanation_tells_the_lines_of_the_counters() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    engine.create_filter("urls", exact()).await.unwrap();
+    engine.add("urls", "a").await.unwrap();
+    for (key, is_there) in [("a", true), ("b", false)] {
+        let explained = engine.explain("urls", key).await.unwrap();
+        assert_eq!(explained.seen(), is_there);
+        assert_eq!((explained.block, explained.layer), (None, None));
+        let lines: BTreeSet<usize> = explained.lines.iter().copied().collect();
+        assert_eq!((lines.len(), explained.lines.len()), (2, 2));
+        let bits = explained.bits.iter();
+        let of_bits = bits.map(|&(counter, _)| (counter / LINE_CELLS) as usize);
+        assert_eq!(of_bits.collect::<BTreeSet<usize>>(), lines);
+    }
 }
 
 #[tokio::test]

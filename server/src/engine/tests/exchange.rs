@@ -117,6 +117,7 @@ async fn a_file_of_guava_is_served_added_to_and_comes_back_byte_for_byte() {
         let explained = engine.explain("java", &key(3)).await.unwrap();
         assert!(explained.seen());
         assert_eq!((explained.shard, explained.block), (None, None));
+        assert!(explained.layer.is_none() && explained.lines.is_empty());
         assert_eq!(explained.hash, guava::hash(key(3).as_bytes()));
 
         let new = engine.query_and_add_batch("java", vec![key(1), key(900)]);
@@ -173,8 +174,10 @@ async fn a_dump_of_redisbloom_is_served_and_its_last_layer_added_to() {
     let explained = engine.explain("redis", &won[0]).await.unwrap();
     let last = (2 + 4) * 64;
     assert!(explained.seen() && explained.bits.iter().all(|&(bit, _)| bit >= last));
+    assert_eq!(explained.layer, Some(2));
     let oldest = engine.explain("redis", &key(0)).await.unwrap();
     assert!(oldest.seen() && oldest.bits.iter().all(|&(bit, _)| bit < 2 * 64));
+    assert_eq!(oldest.layer, Some(0));
     let killed = disk.kill();
     let engine = start(&killed, Durability::Always).await.unwrap();
     engine.store("redis").await.unwrap();

@@ -510,9 +510,24 @@ async fn whole_filters_in_layers() {
     }
     all_are_seen(&engine, 30_000).await;
     // What is explained is what is seen, in whichever layer.
+    let layers = engine
+        .get_filter("urls")
+        .await
+        .unwrap()
+        .layers
+        .unwrap()
+        .layers;
     for number in (0..30_000).step_by(100).chain(500_000..500_100) {
         let explained = engine.explain("urls", &key(number)).await.unwrap();
         let seen = engine.query("urls", &key(number)).await.unwrap();
         assert_eq!(explained.seen(), seen, "{number}: {explained:?}");
+        let layer = explained.layer.unwrap();
+        assert!(explained.block.is_some() && explained.lines.is_empty());
+        // The first keys are in the first layer, and new ones would come to one of the last.
+        match number {
+            0 => assert_eq!(layer, 0),
+            500_000.. if !seen => assert!(layer + 2 >= layers && layer < layers),
+            _ => assert!(layer < layers, "{number}: {explained:?}"),
+        }
     }
 }

@@ -1,11 +1,5 @@
 //! The program `seenset` with compressed files.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-#[path = "support/program.rs"]
-mod program;
-mod support;
-
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
@@ -14,10 +8,13 @@ use std::{
 };
 
 use flate2::{Compression, write::GzEncoder};
-use program::{command, run, run_with_input};
 use serde_json::Value;
-use support::Service;
 use tempfile::TempDir;
+
+use crate::{
+    run::{command, run, run_with_input},
+    support::Service,
+};
 
 fn gzip(content: &str) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());

@@ -1,11 +1,5 @@
 //! The program `seenset`, run as a user runs it, against a service that answers exactly.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-#[path = "support/program.rs"]
-mod program;
-mod support;
-
 use std::{
     collections::HashSet,
     fs,
@@ -16,10 +10,13 @@ use std::{
     time::Duration,
 };
 
-use program::{command, run, run_with_input};
 use serde_json::Value;
-use support::Service;
 use tempfile::TempDir;
+
+use crate::{
+    run::{command, run, run_with_input},
+    support::Service,
+};
 
 /// Lines of which every third is a duplicate of an earlier one.
 fn lines(count: usize) -> Vec<String> {

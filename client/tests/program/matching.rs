@@ -1,11 +1,5 @@
 //! `seenset match`, run as a user runs it.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-#[path = "support/program.rs"]
-mod program;
-mod support;
-
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
@@ -15,10 +9,13 @@ use std::{
     time::Duration,
 };
 
-use program::{Run, command, run, run_with_input};
 use serde_json::Value;
-use support::Service;
 use tempfile::TempDir;
+
+use crate::{
+    run::{Run, command, run, run_with_input},
+    support::Service,
+};
 
 const LIST: &str = "spam\neggs\nviagra\n";
 

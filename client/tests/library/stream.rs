@@ -1,15 +1,12 @@
 //! The stream form: order, window, and what is known when it breaks.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod support;
-
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use seenset_client::{Answered, Error};
-use support::Service;
 use tokio::time::timeout;
 use tonic::Code;
+
+use crate::support::Service;
 
 #[tokio::test]
 async fn answers_come_in_order_with_their_tags() {

@@ -1,10 +1,6 @@
 //! The example crawler over a site of our own: every page exactly once, whatever the
 //! number of workers.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod support;
-
 use std::{
     collections::BTreeMap,
     fs,
@@ -13,12 +9,13 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use support::Service;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
 };
+
+use crate::support::Service;
 
 const PAGES: usize = 400;
 

@@ -1,18 +1,14 @@
 //! The client and the program against the real server.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-#[path = "support/real.rs"]
-mod real;
-
 use std::{collections::HashSet, fs, time::Duration};
 
-use real::{json, seenset, start};
 use seenset_client::{Client, Error, v1};
 use seenset_server::server::Server;
 use serde_json::Value;
 use tempfile::TempDir;
 use tonic::Code;
+
+use crate::real::{json, seenset, start};
 
 async fn connect(server: &Server) -> Client {
     Client::connect(&server.local_addr().to_string())
@@ -387,6 +383,18 @@ async fn a_key_profile_is_given_shown_and_explained() {
     ];
     assert_eq!(json(&server, &add)["seen"], false);
     assert_eq!(text(&explain), expected("seen", &indices, "none"));
+
+    // Counters lie in lines, and the keys of a growing filter in layers.
+    for (kind, place) in [
+        ("counting", "  shard 0, lines "),
+        ("scaling", "  layer 0, shard 0, block"),
+    ] {
+        let kind_flag = format!("--kind={kind}");
+        json(&server, &["filter", "create", kind, "-n1", &kind_flag]);
+        let explained = text(&["explain", "--filter", kind, key]);
+        let line = explained.lines().nth(2).unwrap();
+        assert!(line.starts_with(place), "{explained}");
+    }
 
     // Options without a profile are a mistake, and so is another name.
     for (args, code, expected) in [

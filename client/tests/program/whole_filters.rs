@@ -1,14 +1,10 @@
 //! What operators do with whole filters on the command line, against the real server.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-#[path = "support/real.rs"]
-mod real;
-
 use std::fs;
 
-use real::{json, seenset, start};
 use tempfile::TempDir;
+
+use crate::real::{json, seenset, start};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn filters_are_copied_merged_reset_and_renamed() {

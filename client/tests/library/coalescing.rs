@@ -1,22 +1,19 @@
 //! Single calls that go together: each has its own answer, its own error, and its own end.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod support;
-
 use std::{
     sync::atomic::Ordering::SeqCst,
     time::{Duration, Instant},
 };
 
 use seenset_client::Error;
-use support::Service;
 use tokio::{
     runtime::Runtime,
     task::{JoinSet, LocalSet},
     time::{sleep, timeout},
 };
 use tonic::Code;
+
+use crate::support::Service;
 
 #[tokio::test]
 async fn callers_go_together_and_each_has_its_own_answer() {

@@ -1,9 +1,5 @@
 //! `seenset bench`, against the real server and against one that fails on demand.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod support;
-
 use std::{
     net::SocketAddr,
     process::{Child, Command, Stdio},
@@ -21,8 +17,9 @@ use seenset_server::{
     server::{Server, bind},
 };
 use serde_json::Value;
-use support::Service;
 use tempfile::TempDir;
+
+use crate::support::Service;
 
 /// Short, and without a warm-up.
 const BRIEF: [&str; 3] = ["--duration=200ms", "--warmup=0s", "--capacity=1000000"];

@@ -1,14 +1,11 @@
 //! Filters that grow, and those that are full: what the program asks for, and what it says.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-#[path = "support/program.rs"]
-mod program;
-mod support;
-
-use program::{Run, run, run_with_input};
 use serde_json::{Value, json};
-use support::Service;
+
+use crate::{
+    run::{Run, run, run_with_input},
+    support::Service,
+};
 
 fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()

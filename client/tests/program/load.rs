@@ -1,7 +1,5 @@
 //! The load generator, against servers that answer as no seenset-server does.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use std::{net::SocketAddr, ops::ControlFlow, time::Duration};
 
 use bytes::Bytes;

@@ -1,7 +1,5 @@
 //! Files of other programs, by way of the client and the program.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use std::{
     fs,
     io::{self, Read},
@@ -12,12 +10,10 @@ use seenset_client::{
     v1::{FileFormat, ImportFilterRequest},
 };
 
-#[path = "support/program.rs"]
-mod program;
-mod support;
-
-use program::{Run, run};
-use support::Service;
+use crate::{
+    run::{Run, run},
+    support::Service,
+};
 
 fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()

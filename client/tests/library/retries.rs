@@ -1,17 +1,14 @@
 //! What is repeated, and what comes of it: the answer that the first try earned.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod support;
-
 use std::{
     sync::atomic::Ordering::SeqCst,
     time::{Duration, Instant},
 };
 
 use seenset_client::{Client, Error, Options};
-use support::Service;
 use tonic::Code;
+
+use crate::support::Service;
 
 #[tokio::test]
 async fn what_is_safe_is_repeated_while_the_server_is_unavailable() {

@@ -1,0 +1,18 @@
+//! The program `seenset`, and what it is made of, against the real server and against services that
+//! fail on demand.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod bench;
+mod cli;
+mod compressed;
+mod crawler;
+mod exchange;
+mod load;
+mod matching;
+mod real;
+mod run;
+mod scaling;
+mod server;
+#[path = "../support/mod.rs"]
+mod support;
+mod whole_filters;
