@@ -9,12 +9,14 @@
 //!
 //! A filter's epoch never goes back: not when the clock does, and not over a restart, for snapshots
 //! and records hold epochs. It is read under the lock of what is stamped, so nobody finds stamps
-//! there that are younger than that. A server that starts with a clock that has been set back
-//! counts on from the latest epoch that it finds.
+//! there that are younger than that. A server that starts with a clock that has been set back goes
+//! on from the latest time that it finds: when the last snapshot was begun, which is told in the
+//! filter's own time, or the beginning of the latest epoch. So keys live longer by what has passed
+//! between that and the end of the server before, and by no more with each start.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use super::{
@@ -41,6 +43,8 @@ pub(super) struct Aging {
     clock: Clock,
     /// By how much the filter's time is ahead of the clock.
     ahead: Duration,
+    /// When the last snapshot was begun, by the filter's time; 0 if there is none.
+    stored: Duration,
     /// No less than that of any stamp.
     epoch: AtomicU64,
     /// The one at which all shards have been cleared.
@@ -53,6 +57,7 @@ impl Aging {
             spec,
             clock: clock.clone(),
             ahead: Duration::ZERO,
+            stored: Duration::ZERO,
             epoch: AtomicU64::new(0),
             cleared: AtomicU64::new(0),
         }
@@ -61,6 +66,19 @@ impl Aging {
     /// Looks at the clock. To be done before a call takes a lock.
     fn look(&self) {
         self.pass(self.spec.epoch(self.clock.now() + self.ahead));
+    }
+
+    /// The filter's time: that of the clock, if that is not behind.
+    fn time(&self) -> Duration {
+        let begun = self.spec.begin(self.epoch());
+        begun.max(self.clock.now() + self.ahead)
+    }
+
+    /// Notes that a snapshot was begun at a time of the filter.
+    pub fn note_stored(&mut self, time: SystemTime) {
+        self.stored = time
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
     }
 
     /// Notes that it is an epoch, or a later one.
@@ -81,13 +99,10 @@ impl Aging {
         self.pass(other.epoch());
     }
 
-    /// Has time go on from the latest epoch that was found, should the clock be behind that.
+    /// Has time go on from the latest that was found, should the clock be behind that.
     pub fn go_on(&mut self) {
-        let found = *self.epoch.get_mut();
-        let now = self.clock.now();
-        if self.spec.epoch(now) < found {
-            self.ahead = self.spec.begin(found).saturating_sub(now);
-        }
+        let found = self.spec.begin(*self.epoch.get_mut()).max(self.stored);
+        self.ahead = found.saturating_sub(self.clock.now());
     }
 
     /// For how many slices a key is there that was added within an age; for as long as the filter
@@ -219,6 +234,14 @@ impl GuardedFilter {
         let there = |shard: &Shard| aging.there(shard, slices);
         self.shape
             .contains_stamped(shards, first_shard, keys, there, tell);
+    }
+
+    /// What time it is; for a filter whose keys age, by its own time, which does not go back.
+    pub(super) fn time(&self) -> SystemTime {
+        let since_1970 = self.aging.as_ref().map(Aging::time);
+        // A clock that a test drives may tell any time.
+        let of_aging = since_1970.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time));
+        of_aging.unwrap_or_else(SystemTime::now)
     }
 
     /// Looks at the clock, before a call takes a lock.

@@ -114,6 +114,9 @@ impl GuardedFilter {
             other => other,
         })?;
         filter.set_name_before(name_before);
+        if let Some(aging) = &mut filter.aging {
+            aging.note_stored(store_time);
+        }
         filter.map_for(stored.shards().max(), path)?;
         for index in stored.shards() {
             // The shards of the spec, for which there is memory now.
@@ -312,7 +315,7 @@ impl GuardedFilter {
         stored: Option<LastStore>,
         mut addition: Option<&mut Addition<'_>>,
     ) -> Result<u64, StoreError> {
-        let (name, time) = (self.name(), SystemTime::now());
+        let (name, time) = (self.name(), self.time());
         let header = self.header(directory.new_number(), name, LastStore { version, time });
         let division = self.division();
         let shard_bytes = |shard| division.shape(shard).shard_bytes();

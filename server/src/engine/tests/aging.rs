@@ -1,7 +1,10 @@
 //! Filters whose keys age: what was added is there for as long as it is to be, and not for longer,
 //! whatever crashes and whichever way the clock goes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
 use super::{
     durability::{key, settings},
@@ -261,6 +264,35 @@ async fn a_clock_that_jumps_does_no_harm() {
     assert!(has(&engine, "e").await);
     hand.advance(SLICE * 5);
     assert!(!has(&engine, "e").await);
+}
+
+/// A machine may have no clock that goes on without power, and the system may set it later than the
+/// server starts: each time it is 1970. Time goes on from the last snapshot then, amid a slice.
+#[tokio::test]
+async fn time_goes_on_over_starts_with_a_clock_that_is_behind() {
+    let (mut disk, mut engine, clock, hand) = begun(false).await;
+    engine.add("urls", "a").await.unwrap();
+    engine.store("urls").await.unwrap();
+    let mut lived = Duration::ZERO;
+    for start_number in 0.. {
+        // A change, or there is nothing to be stored.
+        let other = format!("other {start_number}");
+        engine.add("urls", &other).await.unwrap();
+        hand.advance(SLICE * 2 / 5);
+        lived += SLICE * 2 / 5;
+        engine.store("urls").await.unwrap();
+        if !engine.query("urls", "a").await.unwrap() {
+            break;
+        }
+        assert!(lived < SLICE * (SLICES + 1), "{lived:?}");
+        hand.set(Duration::from_secs(1));
+        disk = disk.kill();
+        engine = start(&disk, &clock).await.unwrap();
+        let status = engine.get_filter("urls").await.unwrap();
+        let stored = status.last_store.unwrap().time;
+        assert_eq!(stored, SystemTime::UNIX_EPOCH + SLICE * 1000 + lived);
+    }
+    assert!(lived >= SLICE * SLICES, "{lived:?}");
 }
 
 /// A copy has the keys with their ages, and when it is merged the younger age stays.
