@@ -88,6 +88,8 @@ bugs! {
     CountedAgain,
     /// A start counts what is behind a gap of the log.
     GapPassedOver,
+    /// A start adds keys to whichever layer has room for them.
+    LayersNotReplayed,
 }
 
 impl Bug {
@@ -175,6 +177,9 @@ mod tests {
             CountedAgain => &[COUNTS],
             GapPassedOver => {
                 &["engine::recovery::order::tests::the_next_server_goes_on_behind_the_gap"]
+            }
+            LayersNotReplayed => {
+                &["engine::tests::scaling::log::what_was_seen_by_chance_is_seen_after_a_crash"]
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Callers who race for keys while filters are stored, made and deleted, and what they were told.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use seenset_history::{Call, Checker, Operation, now};
 
@@ -54,13 +56,19 @@ pub(super) async fn work(
 
 /// The same with an engine that has started.
 pub(super) async fn work_with(engine: &Engine, seed: u64, told: &mut Told) {
-    let spec = told.spec.get_or_insert_with(|| match seed % 4 {
+    let spec = told.spec.get_or_insert_with(|| match seed % 6 {
         0 => exact_in_layers(),
         1 => SpecRequest {
             layout: Layout::Guava,
             hash_function: Layout::Guava.hash_function(),
             ..exact()
         },
+        2 => of_kind(Kind::Counting),
+        3 => of_kind(Kind::Aging(Aging {
+            max_age: Duration::from_secs(30 * 24 * 3600),
+            slices: 4,
+            refresh: seed % 12 == 3,
+        })),
         _ => exact(),
     });
     if engine.create_filter("urls", spec.clone()).await.is_err() {
@@ -136,6 +144,10 @@ async fn race(engine: &Engine, seed: u64) -> (Vec<Call<u64>>, Vec<Request>) {
 /// it as a violation.
 pub(super) fn exact() -> SpecRequest {
     SpecRequest::new(1000, 1e-12)
+}
+
+fn of_kind(kind: Kind) -> SpecRequest {
+    SpecRequest { kind, ..exact() }
 }
 
 /// The same, which grows for few keys.

@@ -8,6 +8,7 @@ use crate::{
         guarded::{GuardedFilter, partitions::Partition},
     },
     filter::{hash::KeyHash, scaling::Added},
+    planted::Bug,
 };
 
 impl GuardedFilter {
@@ -24,6 +25,7 @@ impl GuardedFilter {
             return Ok(());
         }
         let layers = layered.layers();
+        let layer = layer.filter(|_| !Bug::LayersNotReplayed.is_planted());
         let layer = layer.and_then(|layer| usize::try_from(layer).ok());
         let Some(layer) = layer.filter(|&layer| layer < layers.layers().len()) else {
             return self.replay_in_any_layer(layered, version, hashes);

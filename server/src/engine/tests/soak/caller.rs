@@ -1,0 +1,227 @@
+//! One of several callers, and what they share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use parking_lot::Mutex;
+
+use super::{
+    super::*,
+    model::{Epochs, Model, SLICE},
+};
+use crate::store::simulated::{Chance, SimulatedDisk};
+
+const MOST_KEYS: u64 = 900;
+/// Saturated counters would not be counted down.
+const MOST_TIMES: u64 = 5;
+/// What is asked for in each query besides, and was never added.
+const STRANGERS: u64 = 100;
+
+/// How a round of calls ends that several callers make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// When all calls have been answered.
+    Quiet,
+    /// While others are under way, by a kill of the process.
+    Kill,
+    /// By a power cut.
+    Cut,
+}
+
+/// A round of calls.
+pub struct Round {
+    pub engine: Engine,
+    pub disk: SimulatedDisk,
+    pub hand: Hand,
+    pub end: End,
+    /// The number of calls, after which it ends.
+    pub last_call: u64,
+    calls: AtomicU64,
+    is_over: AtomicBool,
+    advancing: Mutex<()>,
+    /// What a crash has left.
+    pub left: Mutex<Option<SimulatedDisk>>,
+}
+
+impl Round {
+    pub fn new(engine: &Engine, disk: &SimulatedDisk, hand: &Hand, end: End, calls: u64) -> Self {
+        Self {
+            engine: engine.clone(),
+            disk: disk.clone(),
+            hand: hand.clone(),
+            end,
+            last_call: calls,
+            calls: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            advancing: Mutex::new(()),
+            left: Mutex::new(None),
+        }
+    }
+
+    fn epoch(&self) -> u64 {
+        self.hand.time().as_secs() / SLICE.as_secs()
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(SeqCst)
+    }
+
+    /// Whether an answer came before the crash. To be asked after it came.
+    fn is_certain(&self) -> bool {
+        self.end == End::Quiet || !self.is_over()
+    }
+
+    /// Counts a call that was answered; the last one ends the round.
+    fn count(&self, chance: &mut Chance) {
+        if self.calls.fetch_add(1, SeqCst) + 1 != self.last_call {
+            return;
+        }
+        self.is_over.store(true, SeqCst);
+        let left = match self.end {
+            End::Quiet => return,
+            End::Kill => self.disk.kill(),
+            End::Cut => self.disk.cut(chance),
+        };
+        *self.left.lock() = Some(left);
+    }
+
+    fn advance(&self) {
+        let _one = self.advancing.lock();
+        self.hand.advance(SLICE);
+    }
+}
+
+/// A caller. Its keys are its own, so that it knows what is to be there; their bits are everybody's.
+pub struct Caller {
+    number: u64,
+    kind: Kind,
+    keys: u64,
+    pub model: Model,
+    chance: Chance,
+    strangers: u64,
+    /// Keys that something was done with, and calls that a full filter refused.
+    pub done: u64,
+    pub refused: u64,
+}
+
+impl Caller {
+    pub fn new(number: u64, kind: Kind, keys: u64) -> Self {
+        Self {
+            number,
+            kind,
+            keys,
+            model: Model::new(kind, keys),
+            chance: Chance::new(7 + number),
+            strangers: 0,
+            done: 0,
+            refused: 0,
+        }
+    }
+
+    /// Makes calls until the round is over.
+    pub async fn go_on(mut self, round: Arc<Round>) -> Self {
+        while !round.is_over() {
+            match self.chance.below(1000) {
+                0..10 => {
+                    round.engine.store("urls").await.unwrap();
+                }
+                10..20 => round.advance(),
+                20..360 => self.query(&round).await,
+                360..610 if self.kind == Kind::Counting => self.remove(&round).await,
+                number => self.add(&round, number % 2 == 0).await,
+            }
+            round.count(&mut self.chance);
+        }
+        self
+    }
+
+    /// Keys that may have something done to them, each once.
+    fn pick(&mut self, may: impl Fn(&Self, u64) -> bool) -> Vec<u64> {
+        let most = 1 + self.chance.below(MOST_KEYS) as usize;
+        let first = self.chance.below(self.keys);
+        // Neighbours, with gaps.
+        let step = 1 + self.chance.below(9);
+        let keys = (0..most as u64 * 2).map(|place| (first + place * step) % self.keys);
+        keys.filter(|&key| may(self, key)).take(most).collect()
+    }
+
+    fn names(&mut self, keys: &[u64]) -> Vec<String> {
+        self.done += keys.len() as u64;
+        let name = |key| format!("https://example.com/{}/{key}", self.number);
+        keys.iter().map(name).collect()
+    }
+
+    async fn query(&mut self, round: &Round) {
+        let keys = self.pick(|_, _| true);
+        let mut names = self.names(&keys);
+        names.extend((0..STRANGERS).map(|stranger| {
+            let number = self.strangers + stranger;
+            format!("https://strange.example.com/{}/{number}", self.number)
+        }));
+        self.strangers += STRANGERS;
+        let begin = round.epoch();
+        let seen = round.engine.query_batch("urls", names).await.unwrap();
+        let end = round.epoch();
+        let is_certain = round.is_certain();
+        let (seen, strange) = seen.split_at(keys.len());
+        for (&key, &seen) in keys.iter().zip(seen) {
+            self.model.check(key, seen, Epochs { begin, end });
+            if is_certain {
+                self.model.told(key, seen);
+            }
+        }
+        strange
+            .iter()
+            .for_each(|&seen| self.model.note_absent(seen));
+    }
+
+    async fn remove(&mut self, round: &Round) {
+        let keys = self.pick(|caller, key| caller.model.known(key).least > 0);
+        let names = self.names(&keys);
+        let removed = round.engine.remove_batch("urls", names).await.unwrap();
+        assert!(removed.iter().all(|&removed| removed));
+        let is_certain = round.is_certain();
+        keys.iter()
+            .for_each(|&key| self.model.remove(key, is_certain));
+    }
+
+    async fn add(&mut self, round: &Round, asks: bool) {
+        let keys = self.pick(|caller, key| match caller.kind {
+            // Some are asked for alone.
+            Kind::Plain | Kind::Scaling(_) => key % 4 < 2,
+            Kind::Counting => caller.model.known(key).most < MOST_TIMES,
+            Kind::Aging(_) => true,
+        });
+        let names = self.names(&keys);
+        let begin = round.epoch();
+        let told = match asks {
+            true => {
+                let seen = round.engine.query_and_add_batch("urls", names).await;
+                seen.map(Some)
+            }
+            false => round.engine.add_batch("urls", names).await.map(|()| None),
+        };
+        let when = Epochs {
+            begin,
+            end: round.epoch(),
+        };
+        let is_certain = round.is_certain();
+        let told = match told {
+            Ok(told) => told,
+            Err(EngineError::FilterFull { .. }) => {
+                self.refused += 1;
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        for (place, &key) in keys.iter().enumerate() {
+            let seen = told.as_ref().map(|seen| seen[place]);
+            if let Some(seen) = seen {
+                self.model.check(key, seen, when);
+                if is_certain {
+                    self.model.told(key, seen);
+                }
+            }
+            self.model.add(key, seen, when, is_certain);
+        }
+    }
+}
