@@ -9,6 +9,7 @@ mod blocked;
 pub(crate) mod classic;
 mod fill;
 mod two_lines;
+pub(crate) mod uneven;
 
 use self::{fill::Fill, two_lines::Lines};
 use crate::{

@@ -17,7 +17,7 @@ use std::{fmt, str::FromStr};
 
 pub use self::file::{FilterReader, FilterWriter};
 use super::{ExchangeError, array, error::require, murmur::murmur3_x64_128};
-use crate::{hash::KeyHash, spec::MAX_HASH_COUNT};
+use crate::{hash::KeyHash, sizing::uneven::Uneven, spec::MAX_HASH_COUNT};
 
 /// The most words that Guava can have in an array: 16 GiB.
 pub const MAX_WORD_COUNT: u64 = i32::MAX as u64;
@@ -132,6 +132,15 @@ impl Shape {
         match self.strategy {
             Strategy::Mitz32 => self.bit_count().min(MITZ_32_BITS),
             Strategy::Mitz64 => self.bit_count(),
+        }
+    }
+
+    /// How often its bits are chosen, if that is not equally often.
+    pub(super) fn uneven(&self) -> Option<Uneven> {
+        match self.strategy {
+            Strategy::Mitz32 => Some(Uneven::new(MITZ_32_BITS, self.bit_count())),
+            // Of so many positions each is nearly as likely as any other.
+            Strategy::Mitz64 => None,
         }
     }
 

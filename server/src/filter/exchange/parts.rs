@@ -6,7 +6,11 @@
 use std::{ops::Range, slice};
 
 use super::{array, guava, redisbloom};
-use crate::{hash::KeyHash, sizing::classic, spec::FilterSpec};
+use crate::{
+    hash::KeyHash,
+    sizing::{classic, uneven::Uneven},
+    spec::FilterSpec,
+};
 
 /// All parts of an array.
 #[derive(Debug, Clone)]
@@ -70,9 +74,48 @@ impl Part {
         })
     }
 
+    /// The false-positive rate that is to be expected of this part alone after so many distinct
+    /// keys were added to it.
+    pub fn false_positive_rate(&self, keys: f64) -> f64 {
+        let (bits, hash_count) = (self.used_bits() as f64, self.hash_count());
+        let more = self
+            .uneven()
+            .map_or(1.0, |uneven| uneven.advantage(f64::from(hash_count) * keys));
+        let rate = classic::rate(bits, hash_count, keys) * more.powi(hash_count as i32);
+        rate.clamp(0.0, 1.0)
+    }
+
+    fn false_positive_rate_at_fill(&self, bits_set: u64) -> f64 {
+        let fill_ratio = self.fill_ratio(bits_set);
+        let hit = match self.uneven() {
+            Some(uneven) if fill_ratio < 1.0 => uneven.hit(uneven.draws_at(fill_ratio)),
+            _ => fill_ratio,
+        };
+        hit.powi(self.hash_count() as i32)
+    }
+
+    /// See [`Parts::keys_at_fill`].
+    fn keys_at_fill(&self, bits_set: u64) -> Option<f64> {
+        let fill_ratio = self.fill_ratio(bits_set);
+        let hash_count = self.hash_count();
+        (fill_ratio < 1.0).then(|| match self.uneven() {
+            Some(uneven) => uneven.draws_at(fill_ratio) / f64::from(hash_count),
+            None => classic::keys_at_fill(self.used_bits() as f64, hash_count, fill_ratio),
+        })
+    }
+
     /// The share of the bits that can be set that is, if so many are.
     fn fill_ratio(&self, bits_set: u64) -> f64 {
         (bits_set as f64 / self.used_bits() as f64).clamp(0.0, 1.0)
+    }
+
+    /// How often its bits are chosen, if that is not equally often.
+    fn uneven(&self) -> Option<Uneven> {
+        match &self.rule {
+            Rule::Guava(shape) => shape.uneven(),
+            // Of 64 bits of the hash each position is nearly as likely as any other.
+            Rule::RedisBloom(_) => None,
+        }
     }
 }
 
@@ -125,29 +168,15 @@ impl Parts {
 
     /// The false-positive rate that is to be expected when so many bits of each part are set.
     pub fn false_positive_rate_at_fill(&self, bits_set: &[u64]) -> f64 {
-        let rates = self.iter().zip(bits_set).map(|(part, &bits)| {
-            let fill = part.fill_ratio(bits);
-            fill.powi(part.hash_count() as i32)
-        });
-        either(rates)
+        let parts = self.iter().zip(bits_set);
+        either(parts.map(|(part, &bits)| part.false_positive_rate_at_fill(bits)))
     }
 
     /// The number of distinct keys that are to be expected when so many bits of each part are set;
     /// `None` when all bits of one are, for that says nothing of the number.
     pub fn keys_at_fill(&self, bits_set: &[u64]) -> Option<f64> {
-        let keys = self.iter().zip(bits_set).map(|(part, &bits)| {
-            let fill = part.fill_ratio(bits);
-            let bits = part.used_bits() as f64;
-            (fill < 1.0).then(|| classic::keys_at_fill(bits, part.hash_count(), fill))
-        });
-        keys.sum()
-    }
-
-    /// The false-positive rate that is to be expected after so many distinct keys were added to
-    /// the last part, the others being empty.
-    pub(crate) fn false_positive_rate(&self, keys: f64) -> f64 {
-        let part = &self.last;
-        classic::rate(part.used_bits() as f64, part.hash_count(), keys).clamp(0.0, 1.0)
+        let parts = self.iter().zip(bits_set);
+        parts.map(|(part, &bits)| part.keys_at_fill(bits)).sum()
     }
 }
 

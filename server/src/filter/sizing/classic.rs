@@ -11,7 +11,7 @@
 pub fn rate(bits: f64, hash_count: u32, keys: f64) -> f64 {
     let k = f64::from(hash_count);
     let draws = k * keys;
-    let fill = -(draws * (-1.0 / bits).ln_1p()).exp_m1();
+    let fill = fill(bits, draws);
     if fill <= 0.0 {
         return 0.0;
     }
@@ -19,6 +19,12 @@ pub fn rate(bits: f64, hash_count: u32, keys: f64) -> f64 {
     let empty = (-load).exp();
     let variance = (empty * (1.0 - (1.0 + load) * empty) / bits).max(0.0);
     fill.powi(hash_count as i32) * (1.0 + k * (k - 1.0) / 2.0 * variance / (fill * fill))
+}
+
+/// The share of `bits` bits that is to be expected to be set after one was chosen, any of them,
+/// so many times.
+pub fn fill(bits: f64, draws: f64) -> f64 {
+    -(draws * (-1.0 / bits).ln_1p()).exp_m1()
 }
 
 /// The number of keys after which the share `fill_ratio` of `bits` bits (one shard) is to be

@@ -17,7 +17,8 @@ use crate::{
 impl SpecRequest {
     /// A filter as Guava would size it, or of the bits that were asked for. Guava rounds the number
     /// of hashes, so that its own sizes may miss the rate by a little: by less than 2 % of it where
-    /// it is at most 0.1.
+    /// it is at most 0.1. The old strategy's miss it by more, the fewer positions there are for each
+    /// bit: see [`crate::sizing::uneven`].
     pub(super) fn resolve_guava(&self, strategy: Strategy) -> Result<FilterSpec, SpecError> {
         let own = self.false_positive_rate.map(|rate| {
             let shape = Shape::for_capacity(strategy, self.capacity, rate);
@@ -122,7 +123,8 @@ fn best_hash_count(bit_count: u64, capacity: u64) -> u32 {
 }
 
 fn rate_at(shape: Shape, capacity: u64) -> f64 {
-    bounded(Parts::of_guava(shape).false_positive_rate(capacity as f64))
+    let parts = Parts::of_guava(shape);
+    bounded(parts.last().false_positive_rate(capacity as f64))
 }
 
 /// A probability may round to 0 or 1, and a spec has neither.

@@ -10,14 +10,15 @@
     reason = "helpers of tests"
 )]
 
-use std::error::Error;
+use std::{error::Error, f64::consts::LN_2};
 
 use seenset_filter::{
     exchange::{
-        ExchangeError, MAX_PIECE_WORDS,
+        ExchangeError, MAX_PIECE_WORDS, Parts,
         guava::{FilterReader, FilterWriter, Shape, Strategy, hash},
     },
     hash::KeyHash,
+    spec::FilterSpec,
 };
 
 const MADE_BY_GUAVA: [(Strategy, &[u8]); 2] = [
@@ -158,6 +159,40 @@ fn positions_lie_in_the_array() {
             assert!(largest < reached && largest >= reached - reached / 100 - 1);
         }
     }
+}
+
+/// Of 2^31 positions three quarters as many bits: the first third of them is chosen as often as the
+/// two others together.
+#[test]
+fn bits_that_the_old_strategy_chooses_more_often_raise_the_rate() {
+    let bits: u64 = 3 << 29;
+    let [old, new] = [Strategy::Mitz32, Strategy::Mitz64].map(|strategy| {
+        let shape = Shape::new(strategy, 13, bits / 64).unwrap();
+        let positions = words(100_000, 5).into_iter().flat_map(|low| {
+            let high = low.rotate_left(31);
+            shape.positions(KeyHash { low, high })
+        });
+        let in_first_third = positions.filter(|(word, _)| (*word as u64) < bits / 64 / 3);
+        let share = in_first_third.count() as f64 / 1_300_000.0;
+        (
+            share,
+            Parts::of(&FilterSpec::of_guava(shape, None)).unwrap(),
+        )
+    });
+    assert!((old.0 - 1.0 / 2.0).abs() < 0.003, "{}", old.0);
+    assert!((new.0 - 1.0 / 3.0).abs() < 0.003, "{}", new.0);
+
+    // So many that half of the bits are set if they are chosen equally often.
+    let choices = bits as f64 * LN_2;
+    let rate = |parts: &Parts| parts.last().false_positive_rate(choices / 13.0);
+    let is = |found: f64, expected: f64| (found / expected - 1.0).abs() < 1e-6;
+    assert!(is(rate(&new.1), 0.5_f64.powi(13)));
+    let [first, others] = [1.5, 0.75].map(|times| 1.0 - (-LN_2 * times).exp());
+    assert!(is(rate(&old.1), f64::midpoint(first, others).powi(13)));
+    // The same is told by the bits that are set.
+    let set = [(bits as f64 * (first + 2.0 * others) / 3.0) as u64];
+    assert!(is(old.1.false_positive_rate_at_fill(&set), rate(&old.1)));
+    assert!(is(old.1.keys_at_fill(&set).unwrap(), choices / 13.0));
 }
 
 #[test]
