@@ -8,7 +8,7 @@
 //!
 //! Keys and secrets are fixed, so the outcome is too. It fails if a rate is above the one asked
 //! for where that is kept, or if predictions are off by more than chance: see `verdict.rs`. Takes
-//! a thread for each processor, and more than six minutes of their time together.
+//! a thread for each processor, and more than twelve minutes of their time together.
 
 #![allow(
     clippy::print_stdout,
@@ -17,6 +17,8 @@
 )]
 
 mod aging;
+mod array;
+mod chain;
 mod filter;
 #[path = "../../tests/growing/mod.rs"]
 mod growing;
@@ -60,8 +62,6 @@ const EFFORT: Effort = Effort {
     capacity: 10_000_000,
     probes: 10_000_000,
 };
-/// The part of the capacity that a filter has at first which grows.
-const INITIAL: u64 = 10;
 
 fn main() -> ExitCode {
     match run() {
@@ -140,10 +140,10 @@ fn measure_all() -> Outcome<Vec<Series>> {
 }
 
 fn measure(subject: Subject, rate: f64) -> Outcome<Series> {
-    let mut effort = EFFORT;
-    if subject == Subject::Scaling {
-        effort.capacity /= INITIAL;
-    }
+    let effort = Effort {
+        capacity: subject.capacity(EFFORT.capacity),
+        ..EFFORT
+    };
     let mut filter = subject.filter(effort.capacity, rate)?;
     Ok(Series::measure(subject, rate, effort, filter.as_mut()))
 }

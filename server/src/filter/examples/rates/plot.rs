@@ -18,7 +18,9 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// All in whole pixels, of which there are twice as many as a page is wide, or curves would have
 /// steps.
-const SIZE: (u32, u32) = (2520, 1720);
+const SIZE: (u32, u32) = (2520, 3352);
+/// The rows and columns of panels: one more than there are kinds, for the legend.
+const PANELS: (usize, usize) = (4, 3);
 /// The height of the title.
 const HEAD: u32 = 88;
 /// Rates lower than this cannot be measured with so many probes.
@@ -48,7 +50,7 @@ pub fn draw(all: &[Series]) -> Result<String, Box<dyn Error>> {
             (SIZE.0 as i32 / 2, 28),
             text(40, HPos::Center),
         ))?;
-        let areas = body.split_evenly((2, 3));
+        let areas = body.split_evenly(PANELS);
         for (subject, area) in Subject::ALL.into_iter().zip(&areas) {
             let own: Vec<_> = all
                 .iter()
@@ -93,9 +95,9 @@ fn panel(area: &Area<'_>, subject: Subject, own: &[&Series]) -> Result<(), Box<d
         .x_label_formatter(&|percent| fill(*percent))
         .y_label_formatter(&|rate| decade(*rate))
         .label_style(text(26, HPos::Center))
-        .x_desc(match subject {
-            Subject::Scaling => "keys added / initial capacity",
-            _ => "keys added / capacity",
+        .x_desc(match subject.grows() {
+            true => "keys added / initial capacity",
+            false => "keys added / capacity",
         })
         .y_desc("false-positive rate")
         .draw()?;
@@ -138,6 +140,12 @@ fn caption(subject: Subject) -> &'static str {
         Subject::Counting => "counting",
         Subject::Aging => "aging, 8 slices",
         Subject::Scaling => "scaling, growth 2",
+        Subject::ScalingBy4 => "scaling, growth 4",
+        Subject::OneLayer => "scaling, one layer",
+        Subject::Guava => "Guava",
+        Subject::GuavaMitz32 => "Guava, MITZ_32",
+        Subject::RedisBloom => "RedisBloom, one layer",
+        Subject::RedisBloomLayers => "RedisBloom, two layers",
     }
 }
 
@@ -211,11 +219,14 @@ fn legend(area: &Area<'_>, all: &[Series]) -> Result<(), Box<dyn Error>> {
 
 /// Says what is there to whoever cannot see it.
 fn describe(svg: &str) -> String {
-    let description = "Five panels, for plain blocked, plain classic, counting, aging and scaling \
-        filters. In each the false-positive rate grows with the keys added, for rates of 0.1, \
-        0.01, 0.001 and 0.0001 asked for; what is measured lies on the line that is predicted, \
-        and under the rate asked for up to the capacity, that of scaling filters up to 64 times \
-        the capacity at first.";
+    let captions = Subject::ALL.map(caption).join("; ");
+    let description = format!(
+        "A panel for each kind: {captions}. In each the false-positive rate grows with the keys \
+         added, for rates of 0.1, 0.01, 0.001 and 0.0001 asked for, and what is measured lies on \
+         the line that is predicted. It is under the rate asked for up to the capacity, that of \
+         filters that grow up to 64 times the capacity at first; of Guava and RedisBloom, which have \
+         sizes of their own, some are above it."
+    );
     svg.replacen(
         "<svg ",
         "<svg role=\"img\" aria-labelledby=\"title description\" ",

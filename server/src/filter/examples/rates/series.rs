@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::{filter::Filter, interval::interval, keys::hash_batches, subject::Subject};
 
-/// Keys that are looked up and never added are those from here on.
+/// Keys that are looked up and never added come so far behind the first that is added.
 const PROBES: u64 = 1 << 40;
 /// So many false positives are wanted where the rate is near the one asked for: chance changes
 /// their number by 1 %, and sizes are computed for a rate that is 4 % lower.
@@ -82,12 +82,15 @@ impl Series {
     /// Measures a filter, empty as yet.
     pub fn measure(subject: Subject, asked: f64, effort: Effort, filter: &mut dyn Filter) -> Self {
         let hasher = subject.hasher(asked);
-        let (mut added, mut probed) = (0, PROBES);
+        let first = subject.first_key(asked);
+        let (mut added, mut probed) = (0, first + PROBES);
         let mut points = Vec::new();
         for percent in subject.percents() {
             let keys = effort.capacity * percent / 100;
             filter.pass();
-            hash_batches(&hasher, added..keys, |hashes| filter.add(hashes));
+            hash_batches(&hasher, first + added..first + keys, |hashes| {
+                filter.add(hashes);
+            });
             added = keys;
 
             let by_keys = filter.rate_by_keys(keys);
@@ -114,12 +117,18 @@ impl Series {
 }
 
 impl Series {
-    /// The greatest rate that was measured as far as the one asked for is kept, as its part.
+    /// The greatest rate that was measured until the filter was full, as a part of the one asked
+    /// for.
     pub fn worst(&self) -> Option<f64> {
-        let kept = (self.points.iter())
-            .filter(|point| point.percent <= self.subject.kept_percent())
+        let until_full = (self.points.iter())
+            .filter(|point| point.percent <= self.subject.full_percent())
             .map(|point| point.measured() / self.asked);
-        kept.max_by(f64::total_cmp)
+        until_full.max_by(f64::total_cmp)
+    }
+
+    /// Whether the rate asked for is to be kept at a point.
+    pub fn keeps_rate_at(&self, point: &Point) -> bool {
+        self.subject.keeps_rate() && point.percent <= self.subject.full_percent()
     }
 }
 

@@ -1,16 +1,18 @@
 //! The kinds and layouts that are measured.
 
-use std::error::Error;
-
 use seenset_filter::{
+    exchange::redisbloom::Chain,
     hash::{HashFunction, KeyHasher, Secret},
-    scaling::{HORIZON, Layers, Scaling},
+    scaling::{HORIZON, OnFull, Scaling},
     shape::Shape,
-    spec::{Aging as Ages, Kind, Layout, SpecRequest},
+    spec::{Aging as Ages, FilterSpec, Kind, Layout, SpecRequest},
 };
 
 use crate::{
+    Outcome,
     aging::{Aging, SLICES},
+    array::Array,
+    chain,
     filter::Filter,
     growing::Growing,
     plain::Plain,
@@ -20,6 +22,12 @@ use crate::{
 const PERCENTS: [u64; 15] = [
     1, 2, 5, 10, 25, 50, 75, 100, 150, 200, 400, 800, 1600, 3200, 6400,
 ];
+/// The part of the capacity that a filter has at first which grows.
+const INITIAL: u64 = 10;
+/// How much more a filter has whose bits are not chosen equally often: that shows in large ones.
+const UNEVEN: u64 = 5;
+
+type Made = Outcome<Box<dyn Filter>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
@@ -28,15 +36,31 @@ pub enum Subject {
     Counting,
     Aging,
     Scaling,
+    /// The same, with layers that are four times as large as the one before.
+    ScalingBy4,
+    /// One that is full when it has its keys. It refuses others, and is the same filter up to there,
+    /// or takes them, which is what is measured.
+    OneLayer,
+    Guava,
+    GuavaMitz32,
+    RedisBloom,
+    /// The same, which has grown once.
+    RedisBloomLayers,
 }
 
 impl Subject {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 11] = [
         Self::Blocked,
         Self::Classic,
         Self::Counting,
         Self::Aging,
         Self::Scaling,
+        Self::ScalingBy4,
+        Self::OneLayer,
+        Self::Guava,
+        Self::GuavaMitz32,
+        Self::RedisBloom,
+        Self::RedisBloomLayers,
     ];
 
     pub fn name(self) -> &'static str {
@@ -46,25 +70,62 @@ impl Subject {
             Self::Counting => "counting",
             Self::Aging => "aging",
             Self::Scaling => "scaling",
+            Self::ScalingBy4 => "growth 4",
+            Self::OneLayer => "one layer",
+            Self::Guava => "guava",
+            Self::GuavaMitz32 => "guava-mitz-32",
+            Self::RedisBloom => "redisbloom",
+            Self::RedisBloomLayers => "redisbloom, two layers",
         }
     }
 
-    /// Up to which fill, in per cent of the capacity, the rate asked for is kept.
-    pub fn kept_percent(self) -> u64 {
+    /// Whether it gets layer upon layer.
+    pub fn grows(self) -> bool {
+        matches!(self, Self::Scaling | Self::ScalingBy4)
+    }
+
+    /// The capacity of its filters, at first if they grow, where others have `usual`.
+    pub fn capacity(self, usual: u64) -> u64 {
         match self {
-            Self::Scaling => 100 * HORIZON,
-            _ => 100,
+            Self::GuavaMitz32 => usual * UNEVEN,
+            _ if self.grows() => usual / INITIAL,
+            _ => usual,
         }
+    }
+
+    /// The fill up to which the filter is made to be used, in per cent of the capacity.
+    pub fn full_percent(self) -> u64 {
+        match self.grows() {
+            true => 100 * HORIZON,
+            false => 100,
+        }
+    }
+
+    /// Whether the rate asked for is kept up to there. Other programs have sizes of their own, and
+    /// some of those miss it.
+    pub fn keeps_rate(self) -> bool {
+        !matches!(
+            self,
+            Self::Guava | Self::GuavaMitz32 | Self::RedisBloom | Self::RedisBloomLayers
+        )
     }
 
     /// The fills that are measured, in per cent of the capacity: up to twice the capacity, or as
-    /// far as the rate is kept.
+    /// far as the filter grows.
     pub fn percents(self) -> impl Iterator<Item = u64> {
-        let last = self.kept_percent().max(200);
+        let last = self.full_percent().max(200);
         PERCENTS.into_iter().filter(move |&percent| percent <= last)
     }
 
-    /// What hashes the keys of a filter: the secret is that of no other.
+    fn hash_function(self) -> HashFunction {
+        match self {
+            Self::Guava | Self::GuavaMitz32 => Layout::Guava.hash_function(),
+            Self::RedisBloom | Self::RedisBloomLayers => Layout::RedisBloom.hash_function(),
+            _ => HashFunction::default(),
+        }
+    }
+
+    /// What hashes the keys of a filter: the secret is that of no other, if the hash has one.
     pub fn hasher(self, rate: f64) -> KeyHasher {
         let mut secret = [b' '; Secret::BYTES];
         let name = format!("{}/{rate}", self.name());
@@ -72,36 +133,72 @@ impl Subject {
             .iter_mut()
             .zip(name.bytes())
             .for_each(|(secret, byte)| *secret = byte);
-        KeyHasher::new(HashFunction::default(), &Secret::new(secret))
+        KeyHasher::new(self.hash_function(), &Secret::new(secret))
+    }
+
+    /// The first key of a filter. Where the hash has no secret, it is far from that of any other.
+    pub fn first_key(self, rate: f64) -> u64 {
+        if self.hash_function() == HashFunction::default() {
+            return 0;
+        }
+        let hasher = KeyHasher::new(HashFunction::default(), &Secret::new([b' '; Secret::BYTES]));
+        hasher
+            .hash(format!("{}/{rate}", self.name()).as_bytes())
+            .low
+            >> 1
     }
 
     /// An empty filter.
-    pub fn filter(self, capacity: u64, rate: f64) -> Result<Box<dyn Filter>, Box<dyn Error>> {
-        let shape = |kind, layout| {
+    pub fn filter(self, capacity: u64, rate: f64) -> Made {
+        let spec = |kind, layout| {
             let request = SpecRequest {
                 kind,
                 layout,
+                hash_function: self.hash_function(),
                 ..SpecRequest::new(capacity, rate)
             };
-            request.resolve().map(|spec| Shape::of(&spec))
+            request.resolve()
         };
-        Ok(match self {
-            Self::Blocked => Box::new(Plain::new(shape(Kind::Plain, Layout::Blocked)?)),
-            Self::Classic => Box::new(Plain::new(shape(Kind::Plain, Layout::Classic)?)),
-            Self::Counting => Box::new(Plain::new(shape(Kind::Counting, Layout::Blocked)?)),
+        let plain =
+            |kind, layout| -> Made { Ok(Box::new(Plain::new(Shape::of(&spec(kind, layout)?)))) };
+        let growing = |on_full: OnFull| -> Made {
+            Ok(Box::new(Growing::new(on_full.layers(capacity, rate)?)))
+        };
+        let scaling = |growth| {
+            growing(OnFull::Scale(Scaling {
+                growth,
+                ..Scaling::default()
+            }))
+        };
+        let array = |spec: &FilterSpec| -> Made {
+            let array = Array::new(spec).ok_or("the layout is of no other program")?;
+            Ok(Box::new(array))
+        };
+        let chain = |chain: Option<Chain>| {
+            let chain = chain.ok_or("RedisBloom has no such filter")?;
+            array(&FilterSpec::of_chain(&chain, None))
+        };
+        match self {
+            Self::Blocked => plain(Kind::Plain, Layout::Blocked),
+            Self::Classic => plain(Kind::Plain, Layout::Classic),
+            Self::Counting => plain(Kind::Counting, Layout::Blocked),
             Self::Aging => {
                 let ages = Ages {
                     max_age: std::time::Duration::from_secs(SLICES.into()),
                     slices: SLICES,
                     refresh: false,
                 };
-                let shape = shape(Kind::Aging(ages), Layout::Blocked)?;
-                Box::new(Aging::new(shape, capacity, &self.hasher(rate)))
+                let shape = Shape::of(&spec(Kind::Aging(ages), Layout::Blocked)?);
+                Ok(Box::new(Aging::new(shape, capacity, &self.hasher(rate))))
             }
-            Self::Scaling => {
-                let (layers, _) = Layers::plan(capacity, rate, &Scaling::default())?;
-                Box::new(Growing::new(layers))
-            }
-        })
+            Self::Scaling => scaling(2),
+            Self::ScalingBy4 => scaling(4),
+            Self::OneLayer => growing(OnFull::Degrade),
+            Self::Guava => array(&spec(Kind::Plain, Layout::Guava)?),
+            Self::GuavaMitz32 => array(&spec(Kind::Plain, Layout::GuavaMitz32)?),
+            Self::RedisBloom => chain(chain::single(capacity, rate)),
+            // The second layer is twice as large as the first.
+            Self::RedisBloomLayers => chain(chain::doubling(capacity / 3, rate, 2)),
+        }
     }
 }

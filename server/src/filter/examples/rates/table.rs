@@ -7,6 +7,9 @@ use crate::{
     subject::Subject,
 };
 
+/// Of filters that other programs have sized.
+const NOT_PROMISED: &str = "not promised";
+
 /// Every point.
 pub struct Points<'a>(pub &'a [Series]);
 
@@ -50,10 +53,12 @@ fn row(f: &mut fmt::Formatter<'_>, series: &Series, point: &Point) -> fmt::Resul
         let inside = yes(prediction.allows(found));
         write!(f, " {rate:.3e} | {low} to {high} | {inside} |")?;
     }
-    match percent <= series.subject.kept_percent() {
-        true => writeln!(f, " {} |", yes(measured <= asked)),
-        false => writeln!(f, " past capacity |"),
-    }
+    let kept = match series.keeps_rate_at(point) {
+        true => yes(measured <= asked),
+        false if series.subject.keeps_rate() => "past capacity",
+        false => NOT_PROMISED,
+    };
+    writeln!(f, " {kept} |")
 }
 
 fn yes(is_so: bool) -> &'static str {
@@ -94,11 +99,11 @@ impl fmt::Display for Summary<'_> {
             let all = points().count();
             let by_keys = inside(|point| &point.by_keys);
             let by_fill = inside(|point| &point.by_fill);
-            let kept = subject.kept_percent();
-            writeln!(
-                f,
-                " up to {kept} % | {by_keys} of {all} | {by_fill} of {all} |"
-            )?;
+            write!(f, " up to {} %", subject.full_percent())?;
+            if !subject.keeps_rate() {
+                write!(f, ", {NOT_PROMISED}")?;
+            }
+            writeln!(f, " | {by_keys} of {all} | {by_fill} of {all} |")?;
         }
         Ok(())
     }

@@ -42,8 +42,7 @@ impl Verdict {
                 |series: &'a Series| series.points.iter().map(move |point| (series, point));
             all.iter().flat_map(points)
         };
-        let is_kept =
-            |(series, point): &(&Series, &Point)| point.percent <= series.subject.kept_percent();
+        let is_kept = |(series, point): &(&Series, &Point)| series.keeps_rate_at(point);
         let is_above = |(series, point): &(&Series, &Point)| point.measured() > series.asked;
         Self {
             points: points().count(),
