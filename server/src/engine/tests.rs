@@ -43,6 +43,7 @@ mod exchange;
 mod failed_starts;
 mod generations;
 mod interval;
+mod kinds;
 mod log_length;
 mod merging;
 mod profile;

@@ -3,6 +3,7 @@
 
 pub mod program;
 pub mod raw;
+pub mod redisbloom;
 
 use std::path::Path;
 

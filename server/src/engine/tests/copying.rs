@@ -6,27 +6,30 @@ use futures_util::future::join_all;
 
 use super::{
     durability::{key, start},
+    kinds::{Sample, counts, keys},
     *,
 };
 use crate::store::simulated::{Chance, Fault, SimulatedDisk};
 
-fn keys(count: u64) -> Vec<String> {
-    (0..count).map(key).collect()
+/// A filter with the keys 0 to 19, each twice, and 20.
+async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
+    let engine = start(disk, Durability::Always).await.unwrap();
+    sample.make(&engine, "urls").await.unwrap();
+    engine.add_batch("urls", keys(0..20)).await.unwrap();
+    engine.store("urls").await.unwrap();
+    engine.add_batch("urls", keys(0..21)).await.unwrap();
+    engine
 }
 
-async fn filled(disk: &SimulatedDisk) -> Engine {
-    let engine = start(disk, Durability::Always).await.unwrap();
-    engine.create_filter("urls", small()).await.unwrap();
-    engine.add_batch("urls", keys(20)).await.unwrap();
-    engine.store("urls").await.unwrap();
-    engine.add("urls", &key(20)).await.unwrap();
-    engine
+/// How often each key of such a filter is there.
+fn all_of(sample: &Sample) -> Vec<u32> {
+    [vec![sample.times(2); 20], vec![1]].concat()
 }
 
 /// Whether each of so many keys is in a filter.
 async fn seen(engine: &Engine, filter: &str, count: u64) -> Vec<bool> {
     let mut seen = Vec::new();
-    for keys in keys(count).chunks(1000) {
+    for keys in keys(0..count).chunks(1000) {
         let asked = engine.query_batch(filter, keys.to_vec()).await;
         seen.extend(asked.unwrap());
     }
@@ -35,11 +38,17 @@ async fn seen(engine: &Engine, filter: &str, count: u64) -> Vec<bool> {
 
 #[tokio::test]
 async fn a_power_cut_at_any_call_leaves_all_of_the_copy_or_none() {
-    let mut chance = Chance::new(1);
+    for (seed, sample) in (0..).zip(Sample::all()) {
+        cut_power_at_any_call(&sample, seed).await;
+    }
+}
+
+async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
+    let mut chance = Chance::new(seed);
     let mut copies = Vec::new();
     for call in 0.. {
         let disk = SimulatedDisk::default();
-        let engine = filled(&disk).await;
+        let engine = filled(&disk, sample).await;
         let before = disk.calls();
         disk.fail(before + call, 1, Fault::PowerCut);
         let copied = engine.copy_filter("urls", "copy").await;
@@ -49,37 +58,47 @@ async fn a_power_cut_at_any_call_leaves_all_of_the_copy_or_none() {
             Err(_) => false,
         };
         drop(engine);
-        for cut in 0..8 {
-            let found = match cut % 2 {
-                0 => disk.cut(&mut chance),
-                _ => disk.kill().cut(&mut chance),
-            };
-            let case = format!("call {call}, cut {cut}");
-            let engine = start(&found, Durability::Always).await.unwrap();
-            assert_eq!(seen(&engine, "urls", 21).await, [true; 21], "{case}");
-            let there = engine.get_filter("copy").await.is_ok();
-            assert!(copied.is_err() || there, "{case}");
-            copies.push(there);
-            if there {
-                assert_eq!(seen(&engine, "copy", 21).await, [true; 21], "{case}");
-                let last = engine.query("copy", &key(21)).await.unwrap();
-                assert!(last || !added, "{case}");
-            } else {
-                engine.copy_filter("urls", "copy").await.unwrap();
-            }
+        let found = match (call + seed) % 2 {
+            0 => disk.cut(&mut chance),
+            _ => disk.kill().cut(&mut chance),
+        };
+        let case = format!("{sample}, call {call}");
+        let engine = start(&found, Durability::Always).await.unwrap();
+        let there = engine.get_filter("copy").await.is_ok();
+        assert!(copied.is_err() || there, "{case}");
+        copies.push(there);
+        if there {
+            let last = counts(&engine, "copy", 21..22).await[0];
+            assert!(last == 1 || last == 0 && !added, "{case}: {last}");
+        } else {
+            engine.copy_filter("urls", "copy").await.unwrap();
+        }
+        for name in ["urls", "copy"] {
+            let found = counts(&engine, name, 0..21).await;
+            assert_eq!(found, all_of(sample), "{case}: {name}");
         }
         if used <= call {
             break;
         }
     }
-    assert!(copies.contains(&true) && copies.contains(&false));
+    assert!(
+        copies.contains(&true) && copies.contains(&false),
+        "{sample}"
+    );
 }
 
 #[tokio::test]
 async fn a_disk_that_fails_leaves_no_copy_and_no_promise() {
+    for sample in Sample::all() {
+        fail_at_any_call(&sample).await;
+    }
+}
+
+async fn fail_at_any_call(sample: &Sample) {
     for call in 0.. {
+        let case = format!("{sample}, call {call}");
         let disk = SimulatedDisk::default();
-        let engine = filled(&disk).await;
+        let engine = filled(&disk, sample).await;
         let used_bytes = engine.inner.budget.used_bytes();
         let before = disk.calls();
         disk.fail(before + call, 1, Fault::Error(io::ErrorKind::Other));
@@ -88,15 +107,18 @@ async fn a_disk_that_fails_leaves_no_copy_and_no_promise() {
         disk.heal();
         if copied.is_err() {
             let unknown = engine.get_filter("copy").await;
-            assert!(matches!(unknown, Err(EngineError::UnknownFilter { .. })));
-            assert_eq!(engine.inner.budget.used_bytes(), used_bytes);
+            let is_unknown = matches!(unknown, Err(EngineError::UnknownFilter { .. }));
+            assert!(is_unknown, "{case}: {unknown:?}");
+            assert_eq!(engine.inner.budget.used_bytes(), used_bytes, "{case}");
             engine.copy_filter("urls", "copy").await.unwrap();
         }
         engine.add("copy", &key(21)).await.unwrap();
         drop(engine);
         let engine = start(&disk.kill(), Durability::Always).await.unwrap();
-        assert_eq!(seen(&engine, "copy", 22).await, [true; 22], "call {call}");
-        assert!(!engine.query("urls", &key(21)).await.unwrap());
+        for (name, last) in [("urls", 0), ("copy", 1)] {
+            let found = counts(&engine, name, 0..22).await;
+            assert_eq!(found, [all_of(sample), vec![last]].concat(), "{case}");
+        }
         if used <= call {
             break;
         }
@@ -115,7 +137,7 @@ async fn writers_go_on_while_a_filter_is_copied() {
         let disk = SimulatedDisk::default();
         let engine = start(&disk, INTERVAL).await.unwrap();
         engine.create_filter("urls", spec).await.unwrap();
-        engine.add_batch("urls", keys(1000)).await.unwrap();
+        engine.add_batch("urls", keys(0..1000)).await.unwrap();
         let writers = (0..4).map(|writer| {
             let engine = engine.clone();
             tokio::spawn(async move {
@@ -137,9 +159,9 @@ async fn writers_go_on_while_a_filter_is_copied() {
         assert!(before[..1000].iter().all(|&seen| seen));
         let added = before.iter().filter(|&&seen| seen).count() as u64;
         assert_eq!(copy.keys_added, added);
-        let told = engine.query_and_add_batch("copy", keys(1000)).await;
+        let told = engine.query_and_add_batch("copy", keys(0..1000)).await;
         assert!(told.unwrap().iter().all(|&seen| seen));
-        for keys in keys(3000).chunks(1000) {
+        for keys in keys(0..3000).chunks(1000) {
             engine.add_batch("copy", keys.to_vec()).await.unwrap();
         }
         drop(engine);
@@ -190,7 +212,7 @@ async fn a_copy_is_apart_from_what_it_was_copied_from() {
 #[tokio::test]
 async fn a_name_is_given_once() {
     let disk = SimulatedDisk::default();
-    let engine = filled(&disk).await;
+    let engine = filled(&disk, &Sample::plain()).await;
     engine.create_filter("other", small()).await.unwrap();
     let (first, second, created, renamed) = tokio::join!(
         engine.copy_filter("urls", "copy"),

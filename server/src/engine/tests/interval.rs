@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     durability::{cut_power, cuts, key, note, start},
+    kinds::{Sample, keys},
     *,
 };
 use crate::store::simulated::{Chance, SimulatedDisk};
@@ -35,17 +36,21 @@ fn a_power_cut_takes_no_more_than_the_interval_has() {
             .build()
             .unwrap();
         let engine = runtime.block_on(start(&disk, durability)).unwrap();
-        let large = SpecRequest::new(10_000, 1e-9);
-        runtime
-            .block_on(engine.create_filter("urls", large))
-            .unwrap();
+        // Each key goes to another of the filters.
+        let samples = Sample::all();
+        let name_of = |index: u64| format!("urls-{}", index % samples.len() as u64);
+        for (index, sample) in (0..).zip(&samples) {
+            let name = name_of(index);
+            runtime.block_on(sample.make(&engine, &name)).unwrap();
+        }
         disk.slow_down(sync_time);
         let (answered, mut lost) = (parking_lot::Mutex::new(Vec::new()), 0);
         let end = Instant::now() + 6 * INTERVAL;
         thread::scope(|scope| {
             scope.spawn(|| {
                 for index in 0.. {
-                    runtime.block_on(engine.add("urls", &key(index))).unwrap();
+                    let (name, key) = (name_of(index), key(index));
+                    runtime.block_on(engine.add(&*name, &key)).unwrap();
                     answered.lock().push(Instant::now());
                     if Instant::now() >= end {
                         break;
@@ -62,9 +67,12 @@ fn a_power_cut_takes_no_more_than_the_interval_has() {
                 let answered = answered.lock().clone();
                 let cut_at = Instant::now();
                 let found = disk.cut(&mut chance);
-                let keys: Vec<String> = (0..answered.len() as u64).map(key).collect();
                 let engine = runtime.block_on(start(&found, durability)).unwrap();
-                let seen: Vec<bool> = runtime.block_on(engine.query_batch("urls", keys)).unwrap();
+                let seen = |index| {
+                    let (name, key) = (name_of(index), key(index));
+                    runtime.block_on(engine.query(&*name, &key)).unwrap()
+                };
+                let seen: Vec<bool> = (0..answered.len() as u64).map(seen).collect();
                 let taken = answered.iter().zip(seen).filter(|(_, seen)| !seen);
                 let mut taken = taken.map(|(&answered, _)| answered);
                 let Some(first) = taken.next() else {
@@ -100,16 +108,17 @@ async fn work(disk: &SimulatedDisk, seed: u64) -> Told {
     let Ok(engine) = start(disk, Durability::Interval(SHORT)).await else {
         return told;
     };
-    let exact = SpecRequest::new(1000, 1e-12);
-    if engine.create_filter("urls", exact).await.is_err() {
+    let samples = Sample::all();
+    let sample = &samples[seed as usize % samples.len()];
+    if sample.make(&engine, "urls").await.is_err() {
         return told;
     }
     let mut chance = Chance::new(seed);
     let mut next = 0;
     for _ in 0..30 {
-        let keys = next..next + 1 + chance.below(4);
-        next = keys.end;
-        let names: Vec<String> = keys.clone().map(key).collect();
+        let range = next..next + 1 + chance.below(4);
+        next = range.end;
+        let names = keys(range.clone());
         let answer = if chance.one_in(2) {
             engine.add_batch("urls", names).await
         } else {
@@ -119,7 +128,7 @@ async fn work(disk: &SimulatedDisk, seed: u64) -> Told {
         if answer.is_err() {
             break;
         }
-        told.marked.push((keys, Instant::now()));
+        told.marked.push((range, Instant::now()));
         match chance.below(12) {
             0 => {
                 let marked = told.marked.len();
@@ -153,9 +162,9 @@ fn a_power_cut_at_any_call_takes_no_more_than_the_interval_has() {
                 Ok(engine) => engine,
                 Err(error) => panic!("{case}: {error}"),
             };
-            let is_lost = |(keys, _): &(Range<u64>, Instant)| {
-                let names: Vec<String> = keys.clone().map(key).collect();
-                let seen = runtime.block_on(engine.query_batch("urls", names));
+            let is_lost = |(range, _): &(Range<u64>, Instant)| {
+                let seen = engine.query_batch("urls", keys(range.clone()));
+                let seen = runtime.block_on(seen);
                 seen.unwrap().contains(&false)
             };
             let Some(first) = marked.iter().position(is_lost) else {

@@ -9,44 +9,18 @@ use futures_util::future::join_all;
 
 use super::{
     durability::{key, start},
+    kinds::{Sample, keys},
     *,
 };
 use crate::store::simulated::{Chance, Fault, SimulatedDisk};
 
-fn keys(range: Range<u64>) -> Vec<String> {
-    range.map(key).collect()
-}
-
-/// So exact that no false positive is to be expected.
-fn exact(kind: Kind) -> SpecRequest {
-    let capacity = match kind {
-        Kind::Scaling(_) => 100,
-        _ => 1000,
-    };
-    SpecRequest {
-        kind,
-        ..SpecRequest::new(capacity, 1e-9)
-    }
-}
-
-/// Some of which bits, counters, stamps and layers are merged.
-fn kinds() -> [Kind; 4] {
-    let aging = Kind::Aging(Aging {
-        max_age: std::time::Duration::from_secs(1_000_000),
-        slices: 8,
-        refresh: false,
-    });
-    let scaling = Kind::Scaling(OnFull::Scale(Scaling::default()));
-    [Kind::Plain, Kind::Counting, aging, scaling]
-}
-
 /// The filter `urls` with keys 0 to 29, and a copy of it from when it had 10, with 30 to 49 as
 /// well. Some of each are in a snapshot and some in the log.
-async fn filled(disk: &SimulatedDisk, kind: Kind) -> Engine {
+async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     let engine = start(disk, Durability::Always).await.unwrap();
-    engine.create_filter("urls", exact(kind)).await.unwrap();
+    sample.make(&engine, "urls").await.unwrap();
     engine.add_batch("urls", keys(0..10)).await.unwrap();
-    if let Kind::Scaling(_) = kind {
+    if engine.get_filter("urls").await.unwrap().layers.is_some() {
         // The second layer, which has room for what comes to both.
         engine.add_batch("urls", keys(1000..1150)).await.unwrap();
         let layers = engine.get_filter("urls").await.unwrap().layers;
@@ -77,23 +51,23 @@ async fn seen(engine: &Engine, filter: &str, range: Range<u64>) -> usize {
 /// that is found in what is being merged, or needs not be added for that reason, is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_cut_at_any_call_takes_nothing_that_was_told() {
-    for kind in kinds() {
-        cut_power_at_any_call(kind, true).await;
-        let [whole, nothing] = cut_power_at_any_call(kind, false).await;
+    for sample in Sample::growing_from(100) {
+        cut_power_at_any_call(&sample, true).await;
+        let [whole, nothing] = cut_power_at_any_call(&sample, false).await;
         assert!(
             whole > 0 && nothing > 0,
-            "{kind:?}: {whole} whole, {nothing} nothing"
+            "{sample}: {whole} whole, {nothing} nothing"
         );
     }
 }
 
 /// Tells how often all or nothing was found of a merge that was not answered.
-async fn cut_power_at_any_call(kind: Kind, others_write: bool) -> [u64; 2] {
+async fn cut_power_at_any_call(sample: &Sample, others_write: bool) -> [u64; 2] {
     let mut chance = Chance::new(1);
     let (mut whole, mut nothing) = (0, 0);
     for call in 0.. {
         let disk = SimulatedDisk::default();
-        let engine = filled(&disk, kind).await;
+        let engine = filled(&disk, sample).await;
         let before = disk.calls();
         disk.fail(before + call, 1, Fault::PowerCut);
         let merge = {
@@ -116,27 +90,26 @@ async fn cut_power_at_any_call(kind: Kind, others_write: bool) -> [u64; 2] {
         let merged = merge.await.unwrap();
         let used = disk.calls() - before;
         drop(engine);
-        for cut in 0..8 {
-            let found = match cut % 2 {
-                0 => disk.cut(&mut chance),
-                _ => disk.kill().cut(&mut chance),
-            };
-            let case = format!("{kind:?}, call {call}, cut {cut}");
-            let engine = start(&found, Durability::Always).await.unwrap();
-            assert_eq!(seen(&engine, "urls", 0..30).await, 30, "{case}");
-            assert_eq!(seen(&engine, "copy", 30..50).await, 20, "{case}");
-            assert_eq!(seen(&engine, "copy", 10..30).await, 0, "{case}");
-            for &index in &told {
-                let seen = engine.query("urls", &key(index)).await.unwrap();
-                assert!(seen, "{case}: {index} of {told:?}");
-            }
-            let taken = seen(&engine, "urls", 30..50).await;
-            assert!(merged.is_err() || taken == 20, "{case}: {taken}");
-            whole += u64::from(merged.is_err() && taken == 20);
-            nothing += u64::from(merged.is_err() && taken == 0);
-            engine.merge_filters("copy", "urls").await.unwrap();
-            assert_eq!(seen(&engine, "urls", 0..50).await, 50, "{case}");
+        let found = match call % 2 {
+            0 => disk.cut(&mut chance),
+            _ => disk.kill().cut(&mut chance),
+        };
+        let case = format!("{sample}, call {call}");
+        let engine = start(&found, Durability::Always).await.unwrap();
+        assert_eq!(seen(&engine, "urls", 0..30).await, 30, "{case}");
+        assert_eq!(seen(&engine, "copy", 30..50).await, 20, "{case}");
+        assert_eq!(seen(&engine, "copy", 10..30).await, 0, "{case}");
+        for &index in &told {
+            let seen = engine.query("urls", &key(index)).await.unwrap();
+            assert!(seen, "{case}: {index} of {told:?}");
         }
+        let taken = seen(&engine, "urls", 30..50).await;
+        assert!(merged.is_err() || taken == 20, "{case}: {taken}");
+        whole += u64::from(merged.is_err() && taken == 20);
+        nothing += u64::from(merged.is_err() && taken == 0);
+        engine.merge_filters("copy", "urls").await.unwrap();
+        assert_eq!(seen(&engine, "urls", 0..50).await, 50, "{case}");
+
         // How many calls writers make differs.
         if merged.is_ok() && used < call {
             break;
@@ -147,16 +120,16 @@ async fn cut_power_at_any_call(kind: Kind, others_write: bool) -> [u64; 2] {
 
 #[tokio::test]
 async fn a_disk_that_fails_leaves_what_can_be_merged_again() {
-    for kind in kinds() {
-        fail_at_any_call(kind).await;
+    for sample in Sample::growing_from(100) {
+        fail_at_any_call(&sample).await;
     }
 }
 
-async fn fail_at_any_call(kind: Kind) {
+async fn fail_at_any_call(sample: &Sample) {
     let mut refused = 0;
     for call in 0.. {
         let disk = SimulatedDisk::default();
-        let engine = filled(&disk, kind).await;
+        let engine = filled(&disk, sample).await;
         let before = disk.calls();
         disk.fail(before + call, 1, Fault::Error(io::ErrorKind::Other));
         let merged = engine.merge_filters("copy", "urls").await;
@@ -169,14 +142,26 @@ async fn fail_at_any_call(kind: Kind) {
         }
         engine.store("urls").await.unwrap();
         let found = start(&disk.kill(), Durability::Always).await.unwrap();
-        assert_eq!(seen(&found, "urls", 0..30).await, 30, "call {call}");
+        assert_eq!(
+            seen(&found, "urls", 0..30).await,
+            30,
+            "{sample}, call {call}"
+        );
         assert!(found.query("urls", &key(60)).await.unwrap());
         if merged.is_ok() {
-            assert_eq!(seen(&found, "urls", 30..50).await, 20, "call {call}");
+            assert_eq!(
+                seen(&found, "urls", 30..50).await,
+                20,
+                "{sample}, call {call}"
+            );
         }
         for engine in [&found, &engine] {
             engine.merge_filters("copy", "urls").await.unwrap();
-            assert_eq!(seen(engine, "urls", 0..50).await, 50, "call {call}");
+            assert_eq!(
+                seen(engine, "urls", 0..50).await,
+                50,
+                "{sample}, call {call}"
+            );
         }
         if used <= call {
             break;

@@ -4,6 +4,7 @@ use std::io;
 
 use super::{
     durability::{key, start},
+    kinds::{Sample, counts, keys},
     *,
 };
 use crate::store::{
@@ -11,14 +12,29 @@ use crate::store::{
     simulated::{Chance, Fault, SimulatedDisk},
 };
 
+/// The keys that are added before anything happens, each twice.
+const KEYS: u64 = 10;
+
 /// A filter with keys in a snapshot, in the log, and won by a request.
-async fn filled(disk: &SimulatedDisk) -> Engine {
+async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     let engine = start(disk, Durability::Always).await.unwrap();
-    engine.create_filter("urls", small()).await.unwrap();
-    engine.add("urls", &key(0)).await.unwrap();
+    sample.make(&engine, "urls").await.unwrap();
+    engine.add_batch("urls", keys(0..5)).await.unwrap();
     engine.store("urls").await.unwrap();
+    for range in [0..KEYS, 5..KEYS] {
+        engine.add_batch("urls", keys(range)).await.unwrap();
+    }
     assert!(!won(&engine, "urls").await);
     engine
+}
+
+/// How often each key is there: those that were added, the one that was won, and one that may have
+/// been added since.
+async fn found(engine: &Engine, filter: &str) -> [Vec<u32>; 3] {
+    let mut added = counts(engine, filter, 0..KEYS + 2).await;
+    let since = added.split_off(KEYS as usize + 1);
+    let won = added.split_off(KEYS as usize);
+    [added, won, since]
 }
 
 async fn won(engine: &Engine, filter: &str) -> bool {
@@ -28,7 +44,7 @@ async fn won(engine: &Engine, filter: &str) -> bool {
         request_id,
         max_age: None,
     };
-    engine.query_and_add(call, &key(1)).await.unwrap()
+    engine.query_and_add(call, &key(KEYS)).await.unwrap()
 }
 
 /// Which of the names is the filter's, if it is one alone.
@@ -53,55 +69,71 @@ fn check_files(disk: &SimulatedDisk, engine: &Engine, name: &str, case: &str) {
 
 #[tokio::test]
 async fn a_power_cut_at_any_call_leaves_the_filter_under_one_name() {
-    let mut chance = Chance::new(1);
+    for (seed, sample) in (0..).zip(Sample::all()) {
+        cut_power_at_any_call(&sample, seed).await;
+    }
+}
+
+async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
+    let mut chance = Chance::new(seed);
     let mut names = Vec::new();
     for call in 0.. {
         let disk = SimulatedDisk::default();
-        let engine = filled(&disk).await;
+        let engine = filled(&disk, sample).await;
         disk.fail(disk.calls() + call, 1, Fault::PowerCut);
         let renamed = engine.rename_filter("urls", "pages").await;
         drop(engine);
         let killed = disk.kill();
-        for cut in 0..12 {
-            let found = match cut % 3 {
-                0 => disk.cut(&mut chance),
-                // A start that was cut short in its turn.
-                1 => {
-                    let started = disk.cut(&mut chance);
-                    started.fail(chance.below(12), 1, Fault::PowerCut);
-                    let _ = start(&started, Durability::Always).await;
-                    started.cut(&mut chance)
-                }
-                _ => killed.cut(&mut chance),
-            };
-            let case = format!("call {call}, cut {cut}");
-            let engine = start(&found, Durability::Always).await.unwrap();
-            let name = name_of(&engine, ["urls", "pages"]).await;
-            let name = name.unwrap_or_else(|| panic!("{case}: none or both"));
-            assert!(renamed.is_err() || name == "pages", "{case}");
-            check_files(&found, &engine, name, &case);
-            let seen = engine.query(name, &key(0)).await;
-            assert!(matches!(seen, Ok(true)), "{case}: {seen:?}");
-            assert!(!won(&engine, name).await, "{case}");
-            // Whoever asks again gets what was asked for.
-            let again = engine.rename_filter("urls", "pages").await;
-            assert_eq!(again.unwrap().name.as_str(), "pages", "{case}");
-            names.push(name);
-        }
+        // Another one at each call, and with each sample.
+        let after = match (call + seed) % 3 {
+            0 => disk.cut(&mut chance),
+            // A start that was cut short in its turn.
+            1 => {
+                let started = disk.cut(&mut chance);
+                started.fail(chance.below(12), 1, Fault::PowerCut);
+                let _ = start(&started, Durability::Always).await;
+                started.cut(&mut chance)
+            }
+            _ => killed.cut(&mut chance),
+        };
+        let case = format!("{sample}, call {call}");
+        let engine = start(&after, Durability::Always).await.unwrap();
+        let name = name_of(&engine, ["urls", "pages"]).await;
+        let name = name.unwrap_or_else(|| panic!("{case}: none or both"));
+        assert!(renamed.is_err() || name == "pages", "{case}");
+        check_files(&after, &engine, name, &case);
+        assert!(!won(&engine, name).await, "{case}");
+        let [added, won, since] = found(&engine, name).await;
+        assert_eq!(added, [sample.times(2); KEYS as usize], "{case}");
+        assert_eq!((won, since), (vec![1], vec![0]), "{case}");
+        // Whoever asks again gets what was asked for.
+        let again = engine.rename_filter("urls", "pages").await;
+        assert_eq!(again.unwrap().name.as_str(), "pages", "{case}");
+        names.push(name);
         if renamed.is_ok() {
             break;
         }
     }
-    assert!(names.contains(&"urls") && names.contains(&"pages"));
+    assert!(
+        names.contains(&"urls") && names.contains(&"pages"),
+        "{sample}"
+    );
 }
 
 /// Whatever the disk makes of it, the filter goes on, and nothing that it takes is lost.
 #[tokio::test]
 async fn a_disk_that_fails_leaves_the_filter_in_use() {
+    for sample in Sample::all() {
+        fail_at_any_call(&sample).await;
+    }
+}
+
+async fn fail_at_any_call(sample: &Sample) {
     let (mut kept, mut in_doubt) = (0, 0);
     for call in 0.. {
+        let case = format!("{sample}, call {call}");
         let disk = SimulatedDisk::default();
-        let engine = filled(&disk).await;
+        let engine = filled(&disk, sample).await;
         let before = disk.calls();
         disk.fail(before + call, 1, Fault::Error(io::ErrorKind::Other));
         let renamed = engine.rename_filter("urls", "pages").await;
@@ -117,33 +149,33 @@ async fn a_disk_that_fails_leaves_the_filter_in_use() {
                 in_doubt += 1;
                 "urls"
             }
-            Err(error) => panic!("call {call}: {error}"),
+            Err(error) => panic!("{case}: {error}"),
         };
-        engine.add(name, &key(2)).await.unwrap();
-        for seed in 0..8 {
-            let found = disk.cut(&mut Chance::new(seed));
-            let engine = start(&found, Durability::Always).await.unwrap();
-            let found_name = name_of(&engine, ["urls", "pages"]).await.unwrap();
-            let may_differ = matches!(renamed, Err(EngineError::NotDurable(_)));
-            assert!(may_differ || found_name == name, "call {call}");
-            let keys: Vec<String> = (0..3).map(key).collect();
-            let seen = engine.query_batch(found_name, keys).await.unwrap();
-            assert_eq!(seen, [true; 3], "call {call}");
-        }
+        engine.add(name, &key(KEYS + 1)).await.unwrap();
+        let all = [vec![sample.times(2); KEYS as usize], vec![1], vec![1]];
+        let after = disk.cut(&mut Chance::new(call));
+        let restarted = start(&after, Durability::Always).await.unwrap();
+        let found_name = name_of(&restarted, ["urls", "pages"]).await.unwrap();
+        let may_differ = matches!(renamed, Err(EngineError::NotDurable(_)));
+        assert!(may_differ || found_name == name, "{case}");
+        assert_eq!(found(&restarted, found_name).await, all, "{case}");
         // The next one succeeds, and the filter is stored under the name.
         engine.rename_filter(name, "last").await.unwrap();
         engine.store("last").await.unwrap();
-        engine.add("last", &key(3)).await.unwrap();
+        engine.add("last", &key(KEYS + 1)).await.unwrap();
         drop(engine);
         let engine = start(&disk, Durability::Always).await.unwrap();
-        let keys: Vec<String> = (0..4).map(key).collect();
-        let seen = engine.query_batch("last", keys).await.unwrap();
-        assert_eq!(seen, [true; 4], "call {call}");
+        let [added, won, since] = found(&engine, "last").await;
+        assert_eq!([added, won], all[..2], "{case}");
+        assert_eq!(since, [sample.times(2)], "{case}");
         if used <= call {
             break;
         }
     }
-    assert!(kept > 0 && in_doubt > 0, "{kept} kept, {in_doubt} in doubt");
+    assert!(
+        kept > 0 && in_doubt > 0,
+        "{sample}: {kept} kept, {in_doubt} in doubt"
+    );
 }
 
 /// A name is of the filter that has it now, also where many change theirs at once.
@@ -183,7 +215,7 @@ async fn names_go_round() {
 #[tokio::test]
 async fn whoever_has_waited_looks_again() {
     let disk = SimulatedDisk::default();
-    let engine = filled(&disk).await;
+    let engine = filled(&disk, &Sample::plain()).await;
     let filter = engine.filter_named("urls".parse().unwrap()).unwrap();
     let turn = filter.turn().await;
     let (renamed, deleted, stored, ()) = tokio::join!(
@@ -204,7 +236,7 @@ async fn whoever_has_waited_looks_again() {
 #[tokio::test]
 async fn what_was_written_for_another_name_is_removed() {
     let disk = SimulatedDisk::default();
-    let engine = filled(&disk).await;
+    let engine = filled(&disk, &Sample::plain()).await;
     let is_stray = |file: &String| file.starts_with("pages.snapshot.");
     let has_stray = || {
         Disk::names(&disk)
@@ -222,7 +254,7 @@ async fn what_was_written_for_another_name_is_removed() {
         }
         assert!(renamed.is_err(), "call {call}");
     }
-    engine.add("urls", &key(2)).await.unwrap();
+    engine.add("urls", &key(KEYS + 1)).await.unwrap();
     engine.store("urls").await.unwrap();
     assert!(has_stray());
     drop(engine);

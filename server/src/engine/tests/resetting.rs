@@ -4,122 +4,148 @@ use std::io;
 
 use super::{
     durability::{key, start},
+    kinds::{Sample, counts, keys},
     *,
 };
 use crate::store::simulated::{Chance, Fault, SimulatedDisk};
 
-/// A filter with a key in a snapshot and one in the log.
-async fn filled(disk: &SimulatedDisk) -> Engine {
+/// A filter with the keys 0 to 9 in a snapshot and 10 to 19 in the log, each twice.
+async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     let engine = start(disk, Durability::Always).await.unwrap();
-    engine.create_filter("urls", small()).await.unwrap();
-    engine.add("urls", &key(0)).await.unwrap();
-    engine.store("urls").await.unwrap();
-    engine.add("urls", &key(1)).await.unwrap();
+    sample.make(&engine, "urls").await.unwrap();
+    for range in [0..10, 10..20] {
+        for _ in 0..2 {
+            engine.add_batch("urls", keys(range.clone())).await.unwrap();
+        }
+        if range.start == 0 {
+            engine.store("urls").await.unwrap();
+        }
+    }
     engine
 }
 
-/// Which of the first keys are seen.
-async fn seen(engine: &Engine) -> Vec<bool> {
-    let keys: Vec<String> = (0..3).map(key).collect();
-    engine.query_batch("urls", keys).await.unwrap()
+/// How often the keys of such a filter are there, if each is so as often as the others, and how
+/// often one that may have come since.
+async fn found(engine: &Engine) -> Result<[u32; 2], Vec<u32>> {
+    let times = counts(engine, "urls", 0..21).await;
+    match &*times {
+        [first, others @ .., last] if others.iter().all(|other| other == first) => {
+            Ok([*first, *last])
+        }
+        _ => Err(times),
+    }
 }
 
 #[tokio::test]
 async fn a_power_cut_at_any_call_leaves_all_keys_or_none() {
-    let mut chance = Chance::new(1);
+    for (seed, sample) in (0..).zip(Sample::all()) {
+        cut_power_at_any_call(&sample, seed).await;
+    }
+}
+
+async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
+    let mut chance = Chance::new(seed);
     let mut found_before = Vec::new();
     for call in 0.. {
         let disk = SimulatedDisk::default();
-        let engine = filled(&disk).await;
+        let engine = filled(&disk, sample).await;
         let before = disk.calls();
         disk.fail(before + call, 1, Fault::PowerCut);
         let reset = engine.reset_filter("urls").await;
         let used = disk.calls() - before;
-        let added = engine.add("urls", &key(2)).await;
+        let added = engine.add("urls", &key(20)).await;
         drop(engine);
-        for cut in 0..12 {
-            let found = match cut % 2 {
-                0 => disk.cut(&mut chance),
-                _ => disk.kill().cut(&mut chance),
-            };
-            let case = format!("call {call}, cut {cut}");
-            let engine = start(&found, Durability::Always).await.unwrap();
-            let keys = seen(&engine).await;
-            assert_eq!(keys[0], keys[1], "{case}");
-            assert!(reset.is_err() || !keys[0], "{case}");
-            assert!(added.is_err() || keys[2], "{case}");
-            found_before.push(keys[0]);
-            // It can be done again, and what comes after it stays.
-            engine.reset_filter("urls").await.unwrap();
-            engine.add("urls", &key(1)).await.unwrap();
-            drop(engine);
-            let engine = start(&found.cut(&mut chance), Durability::Always).await;
-            assert_eq!(seen(&engine.unwrap()).await, [false, true, false], "{case}");
-        }
+        let after = match (call + seed) % 2 {
+            0 => disk.cut(&mut chance),
+            _ => disk.kill().cut(&mut chance),
+        };
+        let case = format!("{sample}, call {call}");
+        let engine = start(&after, Durability::Always).await.unwrap();
+        let [keys, last] = found(&engine).await.expect(&case);
+        let is_before = keys == sample.times(2);
+        assert!(is_before || keys == 0, "{case}: {keys} times");
+        assert!(reset.is_err() || !is_before, "{case}");
+        assert!(last == 1 || last == 0 && added.is_err(), "{case}: {last}");
+        found_before.push(is_before);
+        // It can be done again, and what comes after it stays.
+        engine.reset_filter("urls").await.unwrap();
+        engine.add("urls", &key(20)).await.unwrap();
+        drop(engine);
+        let engine = start(&after.cut(&mut chance), Durability::Always).await;
+        assert_eq!(found(&engine.unwrap()).await, Ok([0, 1]), "{case}");
         if used <= call {
             break;
         }
     }
-    assert!(found_before.contains(&true) && found_before.contains(&false));
+    let both = found_before.contains(&true) && found_before.contains(&false);
+    assert!(both, "{sample}");
 }
 
 /// The last step may be done although it fails: what is added after that would be lost with the
 /// next crash, on whichever side.
 #[tokio::test]
 async fn a_filter_whose_reset_is_in_doubt_takes_no_keys() {
+    for sample in Sample::all() {
+        fail_at_any_call(&sample).await;
+    }
+}
+
+async fn fail_at_any_call(sample: &Sample) {
     let (mut kept, mut in_doubt) = (0, 0);
     for call in 0.. {
+        let case = format!("{sample}, call {call}");
         let disk = SimulatedDisk::default();
-        let engine = filled(&disk).await;
+        let engine = filled(&disk, sample).await;
         let before = disk.calls();
         disk.fail(before + call, 1, Fault::Error(io::ErrorKind::Other));
         let reset = engine.reset_filter("urls").await;
         let used = disk.calls() - before;
         disk.heal();
-        let added = engine.add("urls", &key(2)).await;
+        let added = engine.add("urls", &key(20)).await;
         match (&reset, &added) {
             (Err(EngineError::StorageFailed(_)), Ok(())) => kept += 1,
             (Err(EngineError::NotDurable(_)), Err(EngineError::StorageFailed(_))) => in_doubt += 1,
             (Ok(_), Ok(())) => {}
-            other => panic!("call {call}: {other:?}"),
+            other => panic!("{case}: {other:?}"),
         }
-        for seed in 0..8 {
-            let found = disk.cut(&mut Chance::new(seed));
-            let found = start(&found, Durability::Always).await.unwrap();
-            let keys = seen(&found).await;
-            assert!(reset.is_err() || !keys[0], "call {call}");
-            assert!(added.is_err() || keys[2], "call {call}");
-        }
+        let before = sample.times(2);
+        let after = disk.cut(&mut Chance::new(call));
+        let restarted = start(&after, Durability::Always).await.unwrap();
+        let [keys, last] = found(&restarted).await.expect(&case);
+        assert!(keys == 0 || keys == before && reset.is_err(), "{case}");
+        assert_eq!(last, u32::from(added.is_ok()), "{case}");
         // It is stored like those that have changed, and that settles it.
         let stored = engine.store_changed().await;
-        assert_eq!(stored.len(), 1, "call {call}");
-        engine.add("urls", &key(2)).await.unwrap();
-        for seed in 0..8 {
-            let found = disk.cut(&mut Chance::new(seed));
-            let found = start(&found, Durability::Always).await.unwrap();
-            let expected = [reset.is_err(), reset.is_err(), true];
-            assert_eq!(seen(&found).await, expected, "call {call}");
-        }
+        assert_eq!(stored.len(), 1, "{case}");
+        engine.add("urls", &key(20)).await.unwrap();
+        let last = sample.times(1 + u32::from(added.is_ok()));
+        let after = disk.cut(&mut Chance::new(call));
+        let restarted = start(&after, Durability::Always).await.unwrap();
+        let keys = if reset.is_err() { before } else { 0 };
+        assert_eq!(found(&restarted).await, Ok([keys, last]), "{case}");
         engine.reset_filter("urls").await.unwrap();
-        assert_eq!(seen(&engine).await, [false; 3]);
+        assert_eq!(found(&engine).await, Ok([0, 0]), "{case}");
         if used <= call {
             break;
         }
     }
-    assert!(kept > 0 && in_doubt > 0, "{kept} kept, {in_doubt} in doubt");
+    assert!(
+        kept > 0 && in_doubt > 0,
+        "{sample}: {kept} kept, {in_doubt} in doubt"
+    );
 }
 
 /// A request that has won a key before the reset must not win it from whoever has after it.
 #[tokio::test]
 async fn what_requests_have_won_is_forgotten_with_the_keys() {
     let disk = SimulatedDisk::default();
-    let engine = filled(&disk).await;
+    let engine = filled(&disk, &Sample::plain()).await;
     let call = |request_id| Call {
         filter: "urls",
         request_id,
         max_age: None,
     };
-    let mut name = key(7);
+    let mut name = key(27);
     for round in 0..2 {
         assert!(!engine.query_and_add(call("first"), &name).await.unwrap());
         engine.reset_filter("urls").await.unwrap();
@@ -129,7 +155,7 @@ async fn what_requests_have_won_is_forgotten_with_the_keys() {
         let found = start(&disk.kill(), Durability::Always).await.unwrap();
         assert!(found.query_and_add(call("first"), &name).await.unwrap());
         assert!(!found.query_and_add(call("second"), &name).await.unwrap());
-        name = key(8 + round);
+        name = key(28 + round);
     }
 }
 
@@ -176,7 +202,7 @@ async fn a_reset_keeps_all_but_the_keys() {
 #[tokio::test]
 async fn whoever_has_waited_finds_the_new_one() {
     let disk = SimulatedDisk::default();
-    let engine = filled(&disk).await;
+    let engine = filled(&disk, &Sample::plain()).await;
     let filter = engine.filter_named("urls".parse().unwrap()).unwrap();
     let turn = filter.turn().await;
     let (reset, stored, again, ()) = tokio::join!(
@@ -188,7 +214,7 @@ async fn whoever_has_waited_finds_the_new_one() {
     let (first, second) = (reset.unwrap().version, again.unwrap().version);
     assert!(first < second, "{first}, {second}");
     assert_eq!(stored.unwrap()[0].name.as_str(), "urls");
-    assert_eq!(seen(&engine).await, [false; 3]);
+    assert_eq!(found(&engine).await, Ok([0, 0]));
     // The one that was left behind is not stored any more.
     let turn = filter.turn().await;
     let stored = filter.store(&engine.inner.directory, &engine.inner.gate, turn);

@@ -1,18 +1,12 @@
 //! Filters that count and are merged: each key is counted as often as in both together.
 
-use super::*;
+use super::{super::kinds::counts, *};
 
-/// How often each of some keys can be removed, and is removed.
-async fn counts(engine: &Engine, filter: &str, range: Range<u64>) -> Vec<u32> {
-    let mut counts = Vec::new();
-    for index in range {
-        let mut count = 0;
-        while engine.remove(filter, &key(index)).await.unwrap() {
-            count += 1;
-        }
-        counts.push(count);
+fn spec() -> SpecRequest {
+    SpecRequest {
+        kind: Kind::Counting,
+        ..SpecRequest::new(1000, 1e-9)
     }
-    counts
 }
 
 /// Adds each of some keys so many times.
@@ -26,8 +20,7 @@ async fn add(engine: &Engine, filter: &str, range: Range<u64>, times: u32) {
 async fn counts_of_both_add_up() {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, Durability::Always).await.unwrap();
-    let spec = exact(Kind::Counting);
-    engine.create_filter("urls", spec).await.unwrap();
+    engine.create_filter("urls", spec()).await.unwrap();
     add(&engine, "urls", 0..10, 2).await;
     engine.copy_filter("urls", "copy").await.unwrap();
     add(&engine, "urls", 5..20, 1).await;
@@ -71,8 +64,7 @@ async fn counts_of_both_add_up() {
 async fn counters_that_come_to_their_end_are_told_of() {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, Durability::Always).await.unwrap();
-    let spec = exact(Kind::Counting);
-    engine.create_filter("urls", spec).await.unwrap();
+    engine.create_filter("urls", spec()).await.unwrap();
     add(&engine, "urls", 0..3, 4).await;
     engine.copy_filter("urls", "copy").await.unwrap();
     let mut saturated = Vec::new();
@@ -99,7 +91,7 @@ async fn a_power_cut_leaves_all_counts_of_a_merge_or_none() {
     let mut found = [0, 0];
     for call in 0.. {
         let disk = SimulatedDisk::default();
-        let engine = filled(&disk, Kind::Counting).await;
+        let engine = filled(&disk, &Sample::counting()).await;
         let before = disk.calls();
         disk.fail(before + call, 1, Fault::PowerCut);
         let merge = {
@@ -175,8 +167,8 @@ async fn counts_go_on_while_filters_are_merged() {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, INTERVAL).await.unwrap();
     let spec = SpecRequest {
-        kind: Kind::Counting,
-        ..SpecRequest::new(200_000, 1e-9)
+        capacity: 200_000,
+        ..spec()
     };
     engine.create_filter("urls", spec).await.unwrap();
     engine.copy_filter("urls", "copy").await.unwrap();

@@ -1,0 +1,129 @@
+//! A filter of each kind and each layout, for tests of what all of them go through.
+
+#[path = "../../../tests/common/redisbloom.rs"]
+mod redisbloom;
+
+use std::{fmt, io::Cursor, ops::Range, time::Duration};
+
+use super::{durability::key, *};
+
+/// What a filter is to be: small, and so exact that no false positive is to be expected.
+#[derive(Debug, Clone)]
+pub(super) enum Sample {
+    /// Made of a spec.
+    Made(SpecRequest),
+    /// Of RedisBloom, whose filters are imported.
+    RedisBloom,
+}
+
+impl Sample {
+    pub(super) fn plain() -> Self {
+        Self::of(Layout::Blocked)
+    }
+
+    pub(super) fn counting() -> Self {
+        Self::of_kind(Kind::Counting, 1000)
+    }
+
+    fn of(layout: Layout) -> Self {
+        Self::Made(SpecRequest {
+            layout,
+            hash_function: layout.hash_function(),
+            ..SpecRequest::new(1000, 1e-9)
+        })
+    }
+
+    fn of_kind(kind: Kind, capacity: u64) -> Self {
+        Self::Made(SpecRequest {
+            kind,
+            ..SpecRequest::new(capacity, 1e-9)
+        })
+    }
+
+    /// One of each kind, and of each layout. Some keys are enough for the one in layers to grow.
+    pub(super) fn all() -> [Self; 8] {
+        Self::growing_from(2)
+    }
+
+    /// The same, where the one in layers begins with so many keys.
+    pub(super) fn growing_from(capacity: u64) -> [Self; 8] {
+        let aging = Aging {
+            max_age: Duration::from_secs(1_000_000),
+            slices: 8,
+            refresh: false,
+        };
+        let scaling = Kind::Scaling(OnFull::Scale(Scaling::default()));
+        [
+            Self::plain(),
+            Self::of(Layout::Classic),
+            Self::of(Layout::Guava),
+            Self::of(Layout::GuavaMitz32),
+            Self::RedisBloom,
+            Self::counting(),
+            Self::of_kind(Kind::Aging(aging), 1000),
+            Self::of_kind(scaling, capacity),
+        ]
+    }
+
+    /// Makes a filter that is so.
+    pub(super) async fn make(&self, engine: &Engine, name: &str) -> Result<(), EngineError> {
+        match self {
+            Self::Made(request) => {
+                let made = engine.create_filter(name, request.clone()).await;
+                made.map(|_| ())
+            }
+            Self::RedisBloom => {
+                let dump = redisbloom::empty(256);
+                let import = Import {
+                    name: name.to_owned(),
+                    format: FileFormat::RedisBloom,
+                    file_bytes: dump.len() as u64,
+                    capacity: None,
+                };
+                let imported = engine.import_filter(import, Cursor::new(dump)).await;
+                imported.map(|_| ())
+            }
+        }
+    }
+
+    /// How often a key is there that was added so many times.
+    pub(super) fn times(&self, added: u32) -> u32 {
+        match self {
+            Self::Made(request) if request.kind == Kind::Counting => added,
+            _ => added.min(1),
+        }
+    }
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Made(request) => write!(f, "{}, {}", request.kind, request.layout),
+            Self::RedisBloom => Layout::RedisBloom.fmt(f),
+        }
+    }
+}
+
+/// Keys by their numbers.
+pub(super) fn keys(range: Range<u64>) -> Vec<String> {
+    range.map(key).collect()
+}
+
+/// How often each key is there: in a filter that counts as often as it can be removed, and it is;
+/// else once, if it is seen.
+pub(super) async fn counts(engine: &Engine, filter: &str, range: Range<u64>) -> Vec<u32> {
+    let keys = keys(range);
+    let mut times = vec![0; keys.len()];
+    let mut count = |found: Vec<bool>| {
+        let both = times.iter_mut().zip(&found);
+        both.for_each(|(times, &found)| *times += u32::from(found));
+        found.contains(&true)
+    };
+    let status = engine.get_filter(filter).await.unwrap();
+    if status.spec.kind == Kind::Counting {
+        while count(engine.remove_batch(filter, keys.clone()).await.unwrap()) {}
+    } else {
+        count(engine.query_batch(filter, keys).await.unwrap());
+    }
+    times
+}
