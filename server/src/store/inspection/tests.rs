@@ -1,30 +1,42 @@
 //! A damaged directory: all that is wrong is told, and what is not is saved.
 
+mod kinds;
+
 use std::{sync::Arc, time::SystemTime};
 
 use super::*;
 use crate::{
     filter::{
+        division::Division,
         hash::{HashFunction, KeyHash, Secret},
         profile::KeyProfile,
-        shape::Shape,
-        spec::{Layout, SpecRequest},
+        spec::{FilterSpec, Kind, Layout, SpecRequest},
     },
     store::{
-        Batch, LogWriter, Record, RecordHead, ShardState, SnapshotFiles, SnapshotHeader,
+        Batch, Counted, Direction, LogWriter, Record, RecordHead, ShardState, SnapshotFiles,
+        SnapshotHeader,
         simulated::{Chance, Fault, SimulatedDisk},
     },
 };
 
 const SEGMENT_BYTES: u64 = 4 << 10;
 const SECRET: [u8; 16] = *b"0123456789abcdef";
+/// When shards of keys that age were cleared.
+const EPOCH: u64 = 7;
 
 /// What is in a directory, as a start would read it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct Contents {
-    /// The shards of each filter.
-    filters: BTreeMap<FilterName, BTreeMap<usize, Vec<u64>>>,
+    filters: BTreeMap<FilterName, Stored>,
     records: Vec<Record>,
+}
+
+/// What is stored of a filter.
+#[derive(Debug, Clone, PartialEq)]
+struct Stored {
+    spec: FilterSpec,
+    version: u64,
+    shards: BTreeMap<usize, (ShardState, Vec<u64>)>,
 }
 
 /// Reads all of a directory as a start does, which ends with the first damage.
@@ -35,11 +47,17 @@ fn read(disk: &SimulatedDisk) -> Result<Contents, StoreError> {
         let reader = directory.read_filter(&name)?.unwrap();
         let mut shards = BTreeMap::new();
         for shard in reader.shards() {
-            let mut words = vec![0; Shape::of(&reader.header().spec).shard_words()];
-            reader.read_shard(shard, &mut words, &mut Err)?;
-            shards.insert(shard, words);
+            let mut words = vec![0; reader.division().shape(shard).shard_words()];
+            let state = reader.read_shard(shard, &mut words, &mut Err)?;
+            shards.insert(shard, (state, words));
         }
-        contents.filters.insert(name, shards);
+        let header = reader.header();
+        let stored = Stored {
+            spec: header.spec.clone(),
+            version: header.version,
+            shards,
+        };
+        contents.filters.insert(name, stored);
     }
     directory.log()?.read(
         |record| {
@@ -51,23 +69,30 @@ fn read(disk: &SimulatedDisk) -> Result<Contents, StoreError> {
     Ok(contents)
 }
 
+/// Stores some shards, all full of one word, which is the version as well.
 fn store(
     directory: &DataDirectory,
     header: &SnapshotHeader,
     files: &SnapshotFiles,
+    shards: &[usize],
     word: u64,
 ) -> SnapshotFiles {
     let header = SnapshotHeader {
         number: directory.new_number(),
+        version: word,
         ..header.clone()
     };
-    let written = directory.write_snapshot(&header, &[0], |_, words| {
+    let division = Division::of(&header.spec);
+    let written = directory.write_snapshot(&header, shards, |shard, words| {
         words.fill(word);
         Ok(ShardState {
             version: word,
             keys_added: 1,
-            bits_set: u64::from(word.count_ones()) * words.len() as u64,
-            cleared: 0,
+            bits_set: division.shape(shard).bits_set(words),
+            cleared: match header.spec.kind {
+                Kind::Aging(_) => EPOCH,
+                _ => 0,
+            },
         })
     });
     let files = files.with(&written.unwrap());
@@ -81,35 +106,49 @@ fn profile() -> Option<KeyProfile> {
     Some(KeyProfile::new(KeyProfile::NAME, true, &names).unwrap())
 }
 
+fn spec(key_profile: Option<KeyProfile>) -> FilterSpec {
+    let request = SpecRequest {
+        layout: Layout::Blocked,
+        bit_count: Some(1024),
+        false_positive_rate: None,
+        hash_function: HashFunction::Xxh3_128,
+        key_profile,
+        ..SpecRequest::new(1000, 0.5)
+    };
+    request.resolve().unwrap()
+}
+
 /// Two filters, one of which has a key profile and has been stored twice, and a log of three
 /// segments.
 fn example() -> SimulatedDisk {
+    example_of(spec(profile()))
+}
+
+/// The same with another spec of the one.
+fn example_of(urls: FilterSpec) -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     let directory = DataDirectory::on(Arc::new(disk.clone())).unwrap();
     let mut log = LogWriter::begin(Arc::new(disk.clone()), 1, SEGMENT_BYTES).unwrap();
-    for name in ["other", "urls"] {
-        let request = SpecRequest {
-            layout: Layout::Blocked,
-            bit_count: Some(1024),
-            false_positive_rate: None,
-            hash_function: HashFunction::Xxh3_128,
-            key_profile: profile().filter(|_| name == "urls"),
-            ..SpecRequest::new(1000, 0.5)
-        };
+    let mut filters = Vec::new();
+    for (name, spec) in [("other", spec(None)), ("urls", urls)] {
         let header = SnapshotHeader {
             filter: FilterId(directory.new_number()),
             number: 0,
             name: name.parse().unwrap(),
-            spec: request.resolve().unwrap(),
+            spec,
             secret: Secret::new(SECRET),
             version: 1,
             create_time: SystemTime::UNIX_EPOCH,
             store_time: SystemTime::UNIX_EPOCH,
         };
-        let files = store(&directory, &header, &SnapshotFiles::default(), 1);
+        // Of one in layers the first two, the second of which is in both files.
+        let shards = Division::of(&header.spec).shard_count().min(2);
+        let all: Vec<usize> = (0..shards).collect();
+        let files = store(&directory, &header, &SnapshotFiles::default(), &all, 1);
         if name == "urls" {
-            store(&directory, &header, &files, 3);
+            store(&directory, &header, &files, &all[shards - 1..], 3);
         }
+        filters.push((header.filter, header.spec.kind));
     }
     for version in 1..=90 {
         let mut batch = Batch::default();
@@ -117,8 +156,8 @@ fn example() -> SimulatedDisk {
             low: version,
             high: i,
         });
-        let head = RecordHead::added(FilterId(1 + version % 2), version);
-        batch.push(&head, 3, hashes);
+        let (filter, kind) = filters[version as usize % 2];
+        batch.push(&head(filter, kind, version), 3, hashes);
         if log.room_bytes() < batch.bytes() {
             log.go_on(SEGMENT_BYTES).unwrap();
         }
@@ -127,6 +166,42 @@ fn example() -> SimulatedDisk {
     }
     assert_eq!(log.sequence(), 3);
     disk
+}
+
+/// What the log is told of a call, of a filter of a kind.
+fn head(filter: FilterId, kind: Kind, version: u64) -> RecordHead {
+    let added = RecordHead::added(filter, version);
+    let direction = match version % 3 {
+        0 => Direction::Down,
+        _ => Direction::Up,
+    };
+    match kind {
+        Kind::Plain => added,
+        Kind::Counting => RecordHead {
+            counted: Some(Counted {
+                direction,
+                since: 0,
+            }),
+            ..added
+        },
+        Kind::Aging(_) => RecordHead {
+            epoch: Some(version),
+            ..added
+        },
+        Kind::Scaling(_) => RecordHead {
+            layer: Some(version / 50),
+            ..added
+        },
+    }
+}
+
+/// What a log that is written anew tells of a record: what was counted up was added, and of what was
+/// counted down nothing is known.
+fn told_anew(record: &Record) -> Option<Record> {
+    let mut record = record.clone();
+    let counted = record.head.counted.take();
+    let is_down = counted.is_some_and(|counted| counted.direction == Direction::Down);
+    (!is_down).then_some(record)
 }
 
 fn inspect(disk: &SimulatedDisk) -> Inspection {
@@ -188,33 +263,52 @@ fn check(damaged: &SimulatedDisk, whole: &Contents, most_lost: usize, what: &str
         assert_eq!(saved, started, "{what}");
         return salvaged;
     }
-    let is_new = |record: &Record| !whole.records.contains(record);
+    let records: Vec<Record> = match salvaged.log {
+        true => whole.records.iter().filter_map(told_anew).collect(),
+        false => whole.records.clone(),
+    };
+    let is_new = |record: &Record| !records.contains(record);
     assert!(!saved.records.iter().any(is_new), "{what}");
     let is_lost = |record: &&Record| !saved.records.contains(record);
-    let lost = whole.records.iter().filter(is_lost).count();
+    let lost = records.iter().filter(is_lost).count();
     assert!(lost == 0 || salvaged.log, "{what}");
     assert!(lost <= most_lost, "{what}: {lost} records are lost");
-    for (name, shards) in &whole.filters {
-        let Some(saved) = saved.filters.get(name) else {
-            assert!(salvaged.lost.contains(name), "{what}: {name}");
-            continue;
-        };
-        for (shard, words) in shards {
-            let found = saved
-                .get(shard)
-                .cloned()
-                .unwrap_or_else(|| vec![0; words.len()]);
-            let is_subset = found
-                .iter()
-                .zip(words)
-                .all(|(found, word)| found & !word == 0);
-            assert!(is_subset, "{what}: {name}");
-            if found != *words {
-                assert!(salvaged.filters.contains(name), "{what}: {name}");
-            }
+    for (name, whole) in &whole.filters {
+        match saved.filters.get(name) {
+            Some(saved) => check_filter(saved, whole, salvaged.filters.contains(name), what),
+            None => assert!(salvaged.lost.contains(name), "{what}: {name}"),
         }
     }
     salvaged
+}
+
+/// What was saved of a filter was there, and is all of it unless that is told.
+fn check_filter(saved: &Stored, whole: &Stored, is_salvaged: bool, what: &str) {
+    assert_eq!(saved.spec, whole.spec, "{what}");
+    let version = match whole.spec.kind {
+        // All of the log is to be added once more.
+        Kind::Plain | Kind::Aging(_) | Kind::Scaling(_) if is_salvaged => 0,
+        // Nothing is to be counted twice.
+        _ => whole.version,
+    };
+    assert_eq!(saved.version, version, "{what}");
+    for (shard, (state, words)) in &whole.shards {
+        let Some((found_state, found)) = saved.shards.get(shard) else {
+            assert!(is_salvaged, "{what}: shard {shard}");
+            continue;
+        };
+        let mut both = found.iter().zip(words);
+        let is_subset = both.all(|(found, word)| found & !word == 0);
+        assert!(is_subset, "{what}: shard {shard}");
+        assert!(found == words || is_salvaged, "{what}: shard {shard}");
+        assert_eq!(found_state.cleared, state.cleared, "{what}: shard {shard}");
+        // Which changes a shard holds is told by its version alone.
+        let may_be_older = whole.spec.kind != Kind::Counting;
+        assert!(
+            found_state.version == state.version || may_be_older && is_salvaged,
+            "{what}: shard {shard}"
+        );
+    }
 }
 
 #[test]
@@ -242,32 +336,38 @@ fn what_any_damage_leaves_is_saved() {
     let disk = example();
     let whole = read(&disk).unwrap();
     for file in disk.names().unwrap() {
-        let good = disk.contents(&file).unwrap();
         // Each of the first, where the headers are, and some of the others.
-        for bit in (0..good.len() * 8).filter(|bit| bit / 8 < 200 || bit % 97 == 0) {
-            let mut bytes = good.clone();
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            let what = format!("bit {bit} of {file}");
-            // A batch, or all of a segment.
-            let most_lost = match file.ends_with(".log") {
-                true if bit < 64 * 8 => whole.records.len() / 2,
-                is_log => usize::from(is_log),
-            };
-            check(&with(&disk, &file, &bytes), &whole, most_lost, &what);
-        }
-        for length in (0..good.len()).filter(|length| length % 41 == 0) {
-            let what = format!("{file} cut to {length} bytes");
-            let most_lost = whole.records.len() / 2;
-            check(
-                &with(&disk, &file, &good[..length]),
-                &whole,
-                most_lost,
-                &what,
-            );
-        }
+        let is_tried = |bit: usize| bit / 8 < 200 || bit.is_multiple_of(97);
+        try_damage(&disk, &whole, &file, is_tried);
         let damaged = disk.kill();
         damaged.remove(&file).unwrap();
         check(&damaged, &whole, 45, &format!("without {file}"));
+    }
+}
+
+/// Turns bits of a file, and cuts it off.
+fn try_damage(
+    disk: &SimulatedDisk,
+    whole: &Contents,
+    file: &str,
+    is_tried: impl Fn(usize) -> bool,
+) {
+    let good = disk.contents(file).unwrap();
+    let half = whole.records.len() / 2;
+    for bit in (0..good.len() * 8).filter(|&bit| is_tried(bit)) {
+        let mut bytes = good.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let what = format!("bit {bit} of {file}");
+        // A batch, or all of a segment.
+        let most_lost = match file.ends_with(".log") {
+            true if bit < 64 * 8 => half,
+            is_log => usize::from(is_log),
+        };
+        check(&with(disk, file, &bytes), whole, most_lost, &what);
+    }
+    for length in (0..good.len()).step_by(41) {
+        let what = format!("{file} cut to {length} bytes");
+        check(&with(disk, file, &good[..length]), whole, half, &what);
     }
 }
 
@@ -410,12 +510,12 @@ fn a_number_is_of_one_file_or_filter() {
     assert_eq!(salvaged.kept, ["MANIFEST.damaged".to_owned(), file]);
     assert!(is_whole(&inspect(&damaged)));
     let (saved, whole) = (read(&damaged).unwrap(), read(&disk).unwrap());
-    let shards = |contents: &Contents, name: &str| {
+    let stored = |contents: &Contents, name: &str| {
         let name: FilterName = name.parse().unwrap();
         contents.filters[&name].clone()
     };
-    assert_eq!(shards(&saved, "pages"), shards(&whole, "urls"));
-    assert_eq!(shards(&saved, "other"), shards(&whole, "other"));
+    assert_eq!(stored(&saved, "pages"), stored(&whole, "urls"));
+    assert_eq!(stored(&saved, "other"), stored(&whole, "other"));
 }
 
 /// Wherever the power is cut, what could be saved before can be saved yet.

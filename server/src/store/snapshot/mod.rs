@@ -36,4 +36,4 @@ fn checksum(bytes: &[u8]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -135,14 +135,32 @@ fn victim_of(
     kind: Kind,
     key_profile: Option<KeyProfile>,
 ) -> (SimulatedDisk, DataDirectory, String, Vec<u8>) {
-    let disk = SimulatedDisk::default();
-    let mut spec = header(&directory(&disk), Layout::Blocked, 1024).spec;
+    victim_with(&spec_of(kind, Layout::Blocked, key_profile))
+}
+
+fn spec_of(kind: Kind, layout: Layout, key_profile: Option<KeyProfile>) -> FilterSpec {
+    let mut spec = header(&directory(&SimulatedDisk::default()), layout, 1024).spec;
     spec.kind = kind;
     if let Kind::Scaling(_) = kind {
         spec = layers::spec(kind);
     }
     spec.key_profile = key_profile;
-    victim_with(&spec)
+    spec
+}
+
+/// Of each kind and each layout one, with a profile or without, whose shards are small.
+pub(in crate::store) fn specs() -> [FilterSpec; 9] {
+    [
+        spec_of(Kind::Plain, Layout::Blocked, None),
+        spec_of(Kind::Plain, Layout::Blocked, profile()),
+        spec_of(Kind::Plain, Layout::Classic, None),
+        arrays::guava(),
+        arrays::of_guava(Layout::GuavaMitz32),
+        arrays::chain(),
+        spec_of(Kind::Counting, Layout::Blocked, None),
+        spec_of(ages::kind(), Layout::Blocked, None),
+        spec_of(layers::kind(), Layout::Blocked, profile()),
+    ]
 }
 
 fn victim_with(spec: &FilterSpec) -> (SimulatedDisk, DataDirectory, String, Vec<u8>) {
@@ -176,16 +194,7 @@ fn refusal(directory: &DataDirectory, file: &str, what: &str) -> String {
 /// noticed and the error names the file.
 #[test]
 fn damage_anywhere_is_noticed() {
-    for (kind, key_profile) in [
-        (Kind::Plain, None),
-        (Kind::Plain, profile()),
-        (Kind::Counting, None),
-        (ages::kind(), None),
-        (layers::kind(), profile()),
-    ] {
-        damage_is_noticed(victim_of(kind, key_profile));
-    }
-    for spec in [arrays::guava(), arrays::chain()] {
+    for spec in specs() {
         damage_is_noticed(victim_with(&spec));
     }
 }

@@ -7,8 +7,12 @@ use crate::filter::{
 };
 
 pub fn guava() -> FilterSpec {
+    of_guava(Layout::Guava)
+}
+
+pub fn of_guava(layout: Layout) -> FilterSpec {
     let request = SpecRequest {
-        layout: Layout::Guava,
+        layout,
         hash_function: HashFunction::Murmur3X64_128,
         bit_count: Some(1024),
         hash_count: Some(7),
@@ -26,7 +30,7 @@ pub fn chain() -> FilterSpec {
 
 #[test]
 fn what_they_are_comes_back() {
-    for spec in [guava(), chain()] {
+    for spec in [guava(), of_guava(Layout::GuavaMitz32), chain()] {
         let (_, directory, _, good) = victim_with(&spec);
         assert_eq!(good[8], 6);
         let reader = directory.read_filter(&"urls".parse().unwrap()).unwrap();

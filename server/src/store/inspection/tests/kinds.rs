@@ -1,0 +1,46 @@
+//! Damage to filters of each kind and each layout, and to the log of what they have.
+
+use super::*;
+use crate::store::snapshot::tests::specs;
+
+#[test]
+fn what_any_damage_leaves_of_any_kind_is_saved() {
+    for spec in specs() {
+        let kind = spec.kind;
+        let disk = example_of(spec);
+        let whole = read(&disk).unwrap();
+        let files = disk.names().unwrap();
+        // The others, and a log that tells of no counts, ages or layers, are tried elsewhere.
+        let is_its = |file: &&String| {
+            let is_log = file.ends_with(".log");
+            file.starts_with("urls.") || is_log && kind != Kind::Plain
+        };
+        for file in files.iter().filter(is_its) {
+            let stride = if file.ends_with(".log") { 97 } else { 31 };
+            try_damage(&disk, &whole, file, |bit| bit.is_multiple_of(stride));
+        }
+    }
+}
+
+/// What is left of a shard has the state of all of it: which changes it holds, and up to when it was
+/// cleared.
+#[test]
+fn a_page_of_a_shard_is_lost_alone() {
+    let has_state = |spec: &FilterSpec| matches!(spec.kind, Kind::Counting | Kind::Aging(_));
+    for spec in specs().into_iter().filter(has_state) {
+        // Two pages of 64 KiB.
+        let bit_count = 1 << 18;
+        let disk = example_of(FilterSpec { bit_count, ..spec });
+        let whole = read(&disk).unwrap();
+        let files = disk.names().unwrap();
+        let file = files.iter().find(|name| name.starts_with("urls.")).unwrap();
+        let mut bytes = disk.contents(file).unwrap();
+        bytes[1000] ^= 1;
+        let damaged = with(&disk, file, &bytes);
+        check(&damaged, &whole, 0, "a page");
+        let saved = read(&damaged).unwrap();
+        let (_, words) = &saved.filters["urls"].shards[&0];
+        let lost = words.iter().filter(|&&word| word == 0).count();
+        assert_eq!(lost * 2, words.len());
+    }
+}
