@@ -186,6 +186,10 @@ fn replay(
         }
         keys += record.hashes.len() as u64;
         if let Some(counted) = head.counted {
+            // What was salvaged of a log is not counted, and is older. A key may have been removed since.
+            if let Some(before) = waiting.get_mut(&(head.filter, None)) {
+                before.add_to(filter)?;
+            }
             // Also if the record is of no account: a version is given once.
             filter.pass_version(head.version);
             let behind = || Order::behind(filter.stored_version());

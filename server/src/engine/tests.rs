@@ -51,6 +51,7 @@ mod rebuilding;
 mod renaming;
 mod requests;
 mod resetting;
+mod salvaging;
 mod scaling;
 mod soak;
 mod status;

@@ -6,7 +6,8 @@ use super::Inspection;
 use crate::{
     filter::spec::Kind,
     store::{
-        Batch, DataDirectory, Direction, FilterName, LogWriter, SnapshotHeader, StoreError,
+        Batch, DataDirectory, Direction, FilterId, FilterName, LogWriter, SnapshotHeader,
+        StoreError,
         manifest::{Manifest, NotWritten, StoredFilter},
     },
 };
@@ -47,6 +48,7 @@ impl Inspection {
             manifest.next_number += 1;
             manifest.next_number - 1
         };
+        let mut uncounted = BTreeSet::new();
         for (name, findings) in &self.filters {
             let Some(stored) = manifest.filters.get(name).cloned() else {
                 continue;
@@ -55,7 +57,10 @@ impl Inspection {
                 continue;
             }
             match rewrite(directory, name, &stored, || next(&mut manifest))? {
-                Some(number) => {
+                Some(Rewritten { number, is_newest }) => {
+                    if !is_newest {
+                        uncounted.insert(stored.id);
+                    }
                     let files = vec![number];
                     let stored = StoredFilter { files, ..stored };
                     manifest.filters.insert(name.clone(), stored);
@@ -67,8 +72,10 @@ impl Inspection {
                 }
             }
         }
-        if !self.log.damage.is_none() {
-            let first = rewrite_log(directory, segment_bytes)?;
+        let is_damaged = !self.log.damage.is_none();
+        if is_damaged || !uncounted.is_empty() {
+            let is_uncounted = |filter| is_damaged || uncounted.contains(&filter);
+            let first = rewrite_log(directory, segment_bytes, is_uncounted)?;
             let numbers = manifest
                 .filters
                 .values_mut()
@@ -105,18 +112,27 @@ impl Inspection {
     }
 }
 
-/// Writes what can be read of a filter to one file, and returns its number; `None` if nothing
-/// can be read.
+/// What came of writing a filter anew.
+struct Rewritten {
+    number: u64,
+    /// Whether it is known up to which version its keys are counted, if they are: the newest snapshot
+    /// says so.
+    is_newest: bool,
+}
+
+/// Writes what can be read of a filter to one file; `None` if nothing can be read.
 fn rewrite(
     directory: &DataDirectory,
     name: &FilterName,
     stored: &StoredFilter,
     new_number: impl FnOnce() -> u64,
-) -> Result<Option<u64>, StoreError> {
+) -> Result<Option<Rewritten>, StoreError> {
     let Some(reader) = directory.open_filter(name, stored, &mut |_| Ok(()))? else {
         return Ok(None);
     };
     let header = reader.header().clone();
+    let counts = header.spec.kind == Kind::Counting;
+    let is_newest = !counts || stored.files.last() == Some(&header.number);
     let header = SnapshotHeader {
         number: new_number(),
         // The newest that can be read may be from when it had another.
@@ -135,12 +151,19 @@ fn rewrite(
         // Damage is no error here, and nothing else is.
         Ok(read.unwrap_or_default())
     })?;
-    Ok(Some(written.number))
+    Ok(Some(Rewritten {
+        number: written.number,
+        is_newest,
+    }))
 }
 
 /// Writes what can be read of the log to segments of their own, and returns the number of the
-/// first.
-fn rewrite_log(directory: &DataDirectory, segment_bytes: u64) -> Result<u64, StoreError> {
+/// first. Of some filters it is then not told any more how keys were counted.
+fn rewrite_log(
+    directory: &DataDirectory,
+    segment_bytes: u64,
+    is_uncounted: impl Fn(FilterId) -> bool,
+) -> Result<u64, StoreError> {
     let log = directory.log()?;
     let first = log.last_number() + 1;
     let mut new = LogWriter::begin(directory.disk.clone(), first, segment_bytes)?;
@@ -148,9 +171,11 @@ fn rewrite_log(directory: &DataDirectory, segment_bytes: u64) -> Result<u64, Sto
     let mut batch = Batch::default();
     log.read(
         |mut record| {
-            // Counting again takes every record, in order. What was counted up is added, which
-            // may be done again; what was counted down stays, or others might be in its place.
-            let counted = record.head.counted.take();
+            // Counting again takes every record, in order, from a version on that is known. What was
+            // counted up is added, which may be done again; what was counted down stays, or others
+            // might be in its place.
+            let uncounted = is_uncounted(record.head.filter);
+            let counted = record.head.counted.take_if(|_| uncounted);
             if counted.is_some_and(|counted| counted.direction == Direction::Down) {
                 return Ok(());
             }
