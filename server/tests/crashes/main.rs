@@ -7,10 +7,10 @@
 //! test binary itself: [`a_client_of_the_crash_test`] is one when it is started by
 //! [`no_kill_makes_the_callers_disagree`], and nothing otherwise.
 //!
-//! `SEENSET_KILLS` is the number of kills, of all kinds of filters together, 40 if it is not set. `SEENSET_SEED` is the seed, one
-//! of the clock if it is not set, and is printed: it decides what is asked for, what is repeated
-//! and how, and when the kills come. A history that breaks a rule is kept, and the message says
-//! where.
+//! `SEENSET_KILLS` is the number of kills, of all kinds of filters together, 42 if it is not set.
+//! `SEENSET_SEED` is the seed, one of the clock if it is not set, and is printed: it decides what is
+//! asked for, what is repeated and how, and when the kills come. A history that breaks a rule is
+//! kept, and the message says where.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -35,9 +35,11 @@ use std::{
     time::Duration,
 };
 
-use common::program::Program;
+use common::{program::Program, redisbloom};
 use seenset_history::{Call, Checker, now};
-use seenset_proto::v1::{GetFilterRequest, QueryBatchRequest};
+use seenset_proto::v1::{
+    DeleteFilterRequest, FileFormat, GetFilterRequest, ImportFilterRequest, QueryBatchRequest,
+};
 use workload::Chance;
 
 /// The callers' processes.
@@ -46,19 +48,29 @@ const CLIENTS: u64 = 3;
 /// The flags of the server that are the same each time.
 const FLAGS: [&str; 2] = ["--store-interval", "0"];
 
-/// Those that make a filter of each kind, and one whose keys have bits in several shards, so large and so exact that no false positive is to be
-/// expected: a history would show it as a violation. The one that grows begins with few keys.
-const KINDS: [&str; 5] = [
+/// Those that make a filter of each kind, and of the layouts whose keys have bits in several shards, so
+/// large and so exact that no false positive is to be expected: a history would show it as a
+/// violation. The one that grows begins with few keys.
+const KINDS: [&str; 7] = [
     "--capacity=20000000 --false-positive-rate=0.000001",
     "--capacity=5000000 --false-positive-rate=0.000001 --kind=counting",
     "--capacity=5000000 --false-positive-rate=0.000001 --kind=aging --max-age=30days --refresh=true",
     "--capacity=2000 --false-positive-rate=0.000000001 --kind=scaling",
     "--capacity=5000000 --false-positive-rate=0.000001 --layout=guava",
+    "--capacity=5000000 --false-positive-rate=0.000001 --layout=guava-mitz-32",
+    REDISBLOOM,
 ];
+
+/// Those with which one of RedisBloom is used. No flag makes it: it is imported beforehand.
+const REDISBLOOM: &str = "--capacity=1000";
+/// The words of that one, which is for as many keys.
+const REDISBLOOM_WORDS: u64 = 1 << 20;
+/// What a message of its import has of it.
+const PIECE_BYTES: usize = 32 << 10;
 
 /// Of each kind of filter.
 fn kills() -> u64 {
-    setting("SEENSET_KILLS").unwrap_or(40) / KINDS.len() as u64
+    setting("SEENSET_KILLS").unwrap_or(42) / KINDS.len() as u64
 }
 
 fn setting(name: &str) -> Option<u64> {
@@ -136,9 +148,12 @@ async fn no_kill_makes_the_callers_disagree() {
 }
 
 async fn no_kill_of_a_server_with(kind: &str) {
-    let kind: Vec<&str> = kind.split(' ').collect();
     let dir = tempfile::tempdir().unwrap();
     let data_dir = dir.path().join("data");
+    if kind == REDISBLOOM {
+        import(&data_dir).await;
+    }
+    let kind: Vec<&str> = kind.split(' ').collect();
     let histories: Vec<_> = (0..CLIENTS)
         .map(|number| dir.path().join(format!("client-{number}.history")))
         .collect();
@@ -190,6 +205,29 @@ async fn no_kill_of_a_server_with(kind: &str) {
             panic!("{violations}\nthe histories are kept in {}", kept.display());
         }
     }
+}
+
+/// Has a filter of RedisBloom be the default one of a data directory.
+async fn import(data_dir: &Path) {
+    let program = Program::start(data_dir, &FLAGS);
+    let (_, mut filters) = program.connect().await;
+    let name = "default".to_owned();
+    let own = DeleteFilterRequest { name: name.clone() };
+    filters.delete_filter(own).await.unwrap();
+    let dump = redisbloom::empty(REDISBLOOM_WORDS);
+    let head = ImportFilterRequest {
+        name,
+        format: FileFormat::Redisbloom.into(),
+        size_bytes: dump.len() as u64,
+        ..ImportFilterRequest::default()
+    };
+    let pieces = dump.chunks(PIECE_BYTES).map(|piece| ImportFilterRequest {
+        data: piece.to_vec(),
+        ..ImportFilterRequest::default()
+    });
+    let messages: Vec<_> = [head].into_iter().chain(pieces).collect();
+    let messages = tokio_stream::iter(messages);
+    filters.import_filter(messages).await.unwrap();
 }
 
 /// What the server says of every key after all kills.
