@@ -7,11 +7,11 @@ import re
 import shutil
 import struct
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from support.kinds import KINDS, make
 from support.programs import Programs, run
 from support.server import SMALL, Server
 
@@ -31,11 +31,8 @@ def healthy(programs, contract, tmp_path_factory) -> Path:
     return data_dir
 
 
-OTHER_KINDS = {
-    "counted": lambda filters: {"counting": filters.Counting()},
-    "aged": lambda filters: {"aging": {"max_age": timedelta(days=30), "slices": 8}},
-    "grown": lambda filters: {"scaling": filters.Scaling()},
-}
+# All but that of the filters above.
+OTHER_KINDS = [kind for kind in KINDS if kind != "blocked"]
 KEYS = [str(number) for number in range(20_000)]
 
 
@@ -44,11 +41,9 @@ def family(programs, contract, tmp_path_factory) -> Path:
     """A data directory with a filter of each other kind; tests work on copies."""
     data_dir = tmp_path_factory.mktemp("family") / "data"
     with Server(programs.server, contract, data_dir, *SMALL) as server:
-        for name, kind in OTHER_KINDS.items():
-            spec = {"capacity": 5000 if name == "grown" else 120_000}
-            spec |= {"false_positive_rate": 0.01} | kind(contract.filters)
-            server.client.create_filter(name, **spec)
-            server.client.add_batch(KEYS, filter=name)
+        for kind in OTHER_KINDS:
+            make(server.client, kind, kind, capacity=120_000, rate=0.01)
+            server.client.add_batch(KEYS, filter=kind)
         assert server.stop() == 0
     return data_dir
 
@@ -165,7 +160,7 @@ def test_what_can_be_read_of_any_kind_is_salvaged(
     for other in OTHER_KINDS:
         seen = server.client.query_batch(KEYS, filter=other)
         # What a counting filter has stored is not counted again from the log.
-        if other != name or (log_has_it and name != "counted"):
+        if other != name or (log_has_it and name != "counting"):
             assert all(seen), other
         else:
             assert 0 < seen.count(False) < len(KEYS), "a page is lost, and no more"

@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from support.client import NOT_SERVING, SERVING, Client
+from support.kinds import KINDS, make
 from support.server import Server
 from support.volume import OPT_OUT, Volume
 
@@ -20,8 +21,7 @@ EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 DEDUP = "seenset.v1.DedupService"
 # Small segments, for what is kept for them is to be used up.
 FLAGS = (
-    "--capacity=2000000",
-    "--false-positive-rate=1e-9",
+    "--capacity=1000",
     "--store-interval=0",
     "--log-segment-size=1MiB",
     "--max-batch-keys=1000",
@@ -55,11 +55,24 @@ def keys(batch: int) -> list[str]:
     return [f"{batch}/{number}" for number in range(BATCH)]
 
 
+def kind_of(batch: int) -> str:
+    """The filter that a batch goes to, which is called as its kind is."""
+    return KINDS[batch % len(KINDS)]
+
+
+def add(client: Client, batch: int) -> None:
+    client.add_batch(keys(batch), filter=kind_of(batch))
+
+
+def seen(client: Client, batch: int) -> list[bool]:
+    return client.query_batch(keys(batch), filter=kind_of(batch))
+
+
 def add_until_refused(client: Client, first: int) -> int:
     """The number of the batch that is refused."""
     for batch in range(first, first + 1000):
         try:
-            client.add_batch(keys(batch))
+            add(client, batch)
         except grpc.RpcError as error:
             assert error.code() == EXHAUSTED, error
             assert "the server's disk is full" in error.details(), error
@@ -71,7 +84,7 @@ def await_room(client: Client, batch: int) -> None:
     deadline = time.monotonic() + 10
     while True:
         try:
-            return client.add_batch(keys(batch))
+            return add(client, batch)
         except grpc.RpcError as error:
             assert error.code() == EXHAUSTED, error
             assert time.monotonic() < deadline, "keys are still refused"
@@ -80,7 +93,7 @@ def await_room(client: Client, batch: int) -> None:
 
 def assert_seen(client: Client, batches: int) -> None:
     for batch in range(batches):
-        assert all(client.query_batch(keys(batch))), batch
+        assert all(seen(client, batch)), batch
 
 
 @pytest.mark.parametrize("durability", ["always", "interval"])
@@ -93,14 +106,16 @@ def test_a_full_disk_takes_no_keys_and_answers_queries(
         return start(*flags, data_dir=volume.path / "data")
 
     first = server()
-    first.client.add_batch(keys(0))
+    for kind in KINDS:
+        make(first.client, kind, kind, capacity=200_000, rate=1e-9)
+    add(first.client, 0)
     ballast = fill(volume)
     # What is kept for the log is there, and no more.
     refused = add_until_refused(first.client, 1)
     assert refused > 10
     assert first.client.health(DEDUP) == NOT_SERVING
     assert first.client.health() == SERVING
-    assert not any(first.client.query_batch(keys(refused)))
+    assert not any(seen(first.client, refused))
     assert_seen(first.client, refused)
     first.kill()
     # What the kill gave back.
@@ -111,7 +126,7 @@ def test_a_full_disk_takes_no_keys_and_answers_queries(
     # Whatever the last one left may be used.
     refused = add_until_refused(second.client, refused)
     assert_seen(second.client, refused)
-    assert not any(second.client.query_batch(keys(refused)))
+    assert not any(seen(second.client, refused))
     assert second.client.health(DEDUP) == NOT_SERVING
     second.kill()
     fill(volume)
@@ -124,7 +139,7 @@ def test_a_full_disk_takes_no_keys_and_answers_queries(
     ballast.unlink()
     await_room(third.client, refused)
     assert third.client.health(DEDUP) == SERVING
-    third.client.store("default")
+    third.client.store()
     await_room(third.client, refused + 1)
     third.kill()
     assert_seen(server().client, refused + 2)

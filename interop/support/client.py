@@ -11,6 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from .contract import Contract
 
 DEADLINE_SECONDS = 60
+# What a message of an import has of the file.
+PIECE_BYTES = 32 << 10
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -85,6 +87,13 @@ class Client:
         filters = self.contract.filters
         request = filters.CreateFilterRequest(name=name, spec=filters.FilterSpec(**spec))
         return self.call("CreateFilter", request).filter
+
+    def import_filter(self, name: str, format: int, file: bytes) -> Any:
+        message = self.contract.filters.ImportFilterRequest
+        head = message(name=name, format=format, size_bytes=len(file))
+        pieces = range(0, len(file), PIECE_BYTES)
+        messages = (message(data=file[first : first + PIECE_BYTES]) for first in pieces)
+        return self.call("ImportFilter", iter([head, *messages])).filter
 
     def get_filter(self, name: str = "") -> Any:
         return self.call("GetFilter", self.contract.filters.GetFilterRequest(name=name)).filter

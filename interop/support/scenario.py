@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 
 from .client import Client
+from .kinds import make
 from .ledger import Ledger, Stage
 from .programs import run
 from .server import Server
@@ -25,6 +26,7 @@ FLAGS = (
 )
 # Of a filter that no step changes: while a fault stands it answers.
 KEPT = "kept"
+SIZE = {"capacity": 1000, "rate": 1e-9}
 REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
 # What a second try is told where the first has been carried out, but not acknowledged.
 DONE_BEFORE = (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.NOT_FOUND)
@@ -35,10 +37,11 @@ def prepared_keys(filter: str) -> list[str]:
 
 
 def prepare(server: Server) -> None:
-    """What is there before a scenario: filters with keys in a snapshot, and keys in the log."""
+    """What is there before a scenario: filters with keys in a snapshot, and keys in the log. They
+    and those that are made are of several kinds."""
     client = server.client
-    for name in (KEPT, "old"):
-        client.create_filter(name, capacity=1000, false_positive_rate=1e-9)
+    make(client, KEPT, "counting", **SIZE)
+    make(client, "old", "redisbloom", **SIZE)
     for name in (KEPT, "old", "default"):
         keys = prepared_keys(name)
         client.add_batch(keys[:50], filter=name)
@@ -130,11 +133,10 @@ class Scenario:
         def store(filter: str) -> Callable[[Client], None]:
             return lambda client: client.store(filter)
 
-        def create(filter: str) -> Callable[[Client], None]:
+        def create(filter: str, kind: str) -> Callable[[Client], None]:
             def step(client: Client) -> None:
                 ledger.stage(filter, Stage.CREATING)
-                spec = {"capacity": 1000, "false_positive_rate": 1e-9}
-                if _unless_done_before(lambda: client.create_filter(filter, **spec)):
+                if _unless_done_before(lambda: make(client, filter, kind, **SIZE)):
                     ledger.stage(filter, Stage.THERE)
 
             return step
@@ -158,12 +160,14 @@ class Scenario:
         yield "a stream", stream
         yield "an add", add
         yield "a store", store("default")
-        yield "making a filter", create(made)
+        yield "making a filter", create(made, "scaling")
         if made in ledger.certain():
             yield "a batch for it", batch([f"{name}/made/{key}" for key in range(50)], made)
         yield "a store of all", store("")
         yield "removing a filter", delete("old")
-        yield "making another", create(brief)
+        yield "making another", create(brief, "aging")
+        if brief in ledger.certain():
+            yield "a batch for that", batch([f"{name}/brief/{key}" for key in range(50)], brief)
         yield "removing that", delete(brief)
         yield "a second call", single(f"{name}/second")
         yield "a second store", store("default")
