@@ -67,12 +67,12 @@ impl Engine {
         failed.map_or(Ok(reports), Err)
     }
 
-    /// Stores every filter that has changed since it was last stored. One that fails does
+    /// Stores every filter that has changed since it was last stored, or whose keys have aged. One that fails does
     /// not keep the others from being stored.
     pub async fn store_changed(&self) -> Vec<StoreOutcome> {
         let mut outcomes = Vec::new();
         for filter in self.inner.registry.list(None, usize::MAX) {
-            if !filter.has_changed() {
+            if !filter.is_due() {
                 continue;
             }
             let name = filter.name();

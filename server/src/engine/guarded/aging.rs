@@ -12,7 +12,8 @@
 //! there that are younger than that. A server that starts with a clock that has been set back goes
 //! on from the latest time that it finds: when the last snapshot was begun, which is told in the
 //! filter's own time, or the beginning of the latest epoch. So keys live longer by what has passed
-//! between that and the end of the server before, and by no more with each start.
+//! between that and the end of the server before. That a filter need not be stored for its keys is
+//! no reason to lose more of its time than a part of a slice: see [`Aging::has_gone_on_since`].
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -70,15 +71,20 @@ impl Aging {
 
     /// The filter's time: that of the clock, if that is not behind.
     fn time(&self) -> Duration {
+        self.look();
         let begun = self.spec.begin(self.epoch());
         begun.max(self.clock.now() + self.ahead)
     }
 
     /// Notes that a snapshot was begun at a time of the filter.
     pub fn note_stored(&mut self, time: SystemTime) {
-        self.stored = time
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
+        self.stored = since_1970(time);
+    }
+
+    /// Whether so much time has passed since a snapshot was begun that another is to tell of it.
+    fn has_gone_on_since(&self, stored: SystemTime) -> bool {
+        const SNAPSHOTS_A_SLICE: u32 = 8;
+        self.time().saturating_sub(since_1970(stored)) >= self.spec.slice() / SNAPSHOTS_A_SLICE
     }
 
     /// Notes that it is an epoch, or a later one.
@@ -242,6 +248,13 @@ impl GuardedFilter {
         // A clock that a test drives may tell any time.
         let of_aging = since_1970.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time));
         of_aging.unwrap_or_else(SystemTime::now)
+    }
+
+    /// Whether the keys have aged since a snapshot was begun, so that it is to be followed by
+    /// another although they have not changed.
+    pub(super) fn has_aged_since(&self, stored: SystemTime) -> bool {
+        let aging = self.aging.as_ref();
+        aging.is_some_and(|aging| aging.has_gone_on_since(stored))
     }
 
     /// Looks at the clock, before a call takes a lock.
@@ -411,4 +424,9 @@ impl GuardedFilter {
             aging.cleared.load(Ordering::Acquire) < aging.epoch()
         })
     }
+}
+
+fn since_1970(time: SystemTime) -> Duration {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default()
 }

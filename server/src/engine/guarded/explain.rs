@@ -15,7 +15,7 @@ pub struct Explanation {
     pub layer: Option<usize>,
     /// The shard that all bits of the key lie in, if they lie in one.
     pub shard: Option<usize>,
-    /// The block in the shard that they lie in, if the layout has blocks.
+    /// The block in the shard that they lie in, if the layout has blocks, and the key bits.
     pub block: Option<usize>,
     /// The lines of 64 bytes in the shard that its counters or stamps lie in, if it has such.
     pub lines: Vec<usize>,
@@ -50,6 +50,7 @@ impl GuardedFilter {
         self.look_at_clock();
         let shard = self.shape.shard(hash);
         let bits = self.shape.bits(hash);
+        let lines = self.shape.lines_of_cells(hash);
         let locked = self.shards.read(shard);
         let stamps = self.stamps(&locked);
         let is_set = |bit| self.shape.is_set(&locked.words, bit, stamps);
@@ -58,8 +59,8 @@ impl GuardedFilter {
             hash,
             layer: None,
             shard: Some(shard),
-            block: self.shape.block_of(hash),
-            lines: self.shape.lines_of_cells(hash),
+            block: self.shape.block_of(hash).filter(|_| lines.is_empty()),
+            lines,
             bits: bits.into_iter().map(|bit| (bit, is_set(bit))).collect(),
         }
     }

@@ -179,6 +179,13 @@ impl GuardedFilter {
         stored != Some(self.version.load(Ordering::Acquire)) || self.is_place_in_doubt()
     }
 
+    /// Whether another snapshot is due: there is something that the last one does not hold, or the
+    /// keys have aged since.
+    pub fn is_due(&self) -> bool {
+        let stored = *self.last_store.lock();
+        self.has_changed() || stored.is_some_and(|stored| self.has_aged_since(stored.time))
+    }
+
     /// Whether the last snapshot holds all changes of a version.
     pub fn is_stored(&self, version: u64) -> bool {
         let last = *self.last_store.lock();
@@ -256,8 +263,13 @@ impl GuardedFilter {
         let begun = Instant::now();
         let stored = *self.last_store.lock();
         let (version, log_from) = self.begin_snapshot(gate);
+        let holds_all = |stored: LastStore| {
+            stored.version == version
+                && !self.is_place_in_doubt()
+                && !self.has_aged_since(stored.time)
+        };
         let written_bytes = match stored {
-            Some(stored) if stored.version == version && !self.is_place_in_doubt() => 0,
+            Some(stored) if holds_all(stored) => 0,
             _ => self.write(directory, files, (version, log_from), stored, None)?,
         };
         let report = StoreReport {

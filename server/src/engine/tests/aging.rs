@@ -295,6 +295,24 @@ async fn time_goes_on_over_starts_with_a_clock_that_is_behind() {
     assert!(lived >= SLICE * SLICES, "{lived:?}");
 }
 
+/// The same where nothing is added any more, so that there is no change to be stored.
+#[tokio::test]
+async fn time_goes_on_over_starts_of_a_filter_that_is_only_asked() {
+    let (mut disk, mut engine, clock, hand) = begun(false).await;
+    engine.add("urls", "a").await.unwrap();
+    for _ in 0..(SLICES + 1) * 8 {
+        assert!(engine.query("urls", "a").await.unwrap());
+        hand.advance(SLICE / 8);
+        assert_eq!(engine.store_changed().await.len(), 1);
+        assert_eq!(engine.store_changed().await.len(), 0);
+        hand.set(Duration::from_secs(1));
+        disk = disk.kill();
+        engine = start(&disk, &clock).await.unwrap();
+        assert_eq!(engine.store_changed().await.len(), 0);
+    }
+    assert!(!engine.query("urls", "a").await.unwrap());
+}
+
 /// A copy has the keys with their ages, and when it is merged the younger age stays.
 #[tokio::test]
 async fn copies_and_unions_have_the_ages_of_their_keys() {

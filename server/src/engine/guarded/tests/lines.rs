@@ -40,6 +40,10 @@ fn they_take_keys_and_are_merged_with_their_like_alone() {
                 .all(|(index, &there)| there == (index < 500))
         );
     }
+    let explained = four.explain(b"any").lines;
+    assert!((1..=4).contains(&explained.len()));
+    assert_eq!(two.explain(b"any").lines.len(), 2);
+    assert_eq!(four.explain(b"any").block, None);
     let states = |filter: &GuardedFilter| filter.read_shard(0).unwrap().words.to_vec();
     assert_ne!(states(&two), states(&four));
     four.check_mergeable(&more_of_four).unwrap();
