@@ -154,7 +154,8 @@ fn first_seed() -> u64 {
     number("SEENSET_SEED").unwrap_or(0)
 }
 
-fn number(name: &str) -> Option<u64> {
+/// What a variable says.
+pub(super) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 

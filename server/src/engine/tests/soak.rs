@@ -2,20 +2,18 @@
 //! over any number of operations, stores, restarts, kills and power cuts amid them all.
 //!
 //! `SEENSET_SOAK_KEYS=100000000 cargo test --release -p seenset-server --lib -- --nocapture soak`
-//! does a hundred million with each kind.
+//! does a hundred million with each kind; `SEENSET_SEED` is another seed than 7.
 
 mod caller;
 mod model;
 mod subject;
-
-use std::env;
 
 use self::{
     caller::{Caller, End, Round},
     model::SLICE,
     subject::Subject,
 };
-use super::*;
+use super::{durability::number, *};
 use crate::store::simulated::{Chance, SimulatedDisk};
 
 /// The keys that there are.
@@ -43,11 +41,15 @@ async fn start(disk: &SimulatedDisk, clock: &Clock, durability: Durability) -> E
 async fn soak(subject: &Subject, operations: u64) {
     let (clock, hand) = Clock::by_hand();
     hand.set(SLICE * 1000);
-    let mut chance = Chance::new(7);
+    let seed = number("SEENSET_SEED").unwrap_or(7);
+    let mut chance = Chance::new(seed);
     let mut disk = subject::on_disk(&subject.spec);
     let mut durability = INTERVAL;
     let mut engine = start(&disk, &clock, durability).await;
-    let caller = |number| Caller::new(number, subject.spec.kind, KEYS / CALLERS);
+    let caller = |number| {
+        let chance = Chance::new(seed + 1 + number);
+        Caller::new(number, subject.spec.kind, KEYS / CALLERS, chance)
+    };
     let mut callers: Vec<Caller> = (0..CALLERS).map(caller).collect();
     let (mut crashes, mut stops, mut resets) = (0, 0, 0);
     let sum = |callers: &[Caller], of: fn(&Caller) -> u64| callers.iter().map(of).sum::<u64>();
@@ -109,7 +111,7 @@ async fn soak(subject: &Subject, operations: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_must_be_there_is_there_whatever_happens() {
-    let operations = env::var("SEENSET_SOAK_KEYS").map_or(OPERATIONS, |keys| keys.parse().unwrap());
+    let operations = number("SEENSET_SOAK_KEYS").unwrap_or(OPERATIONS);
     for subject in subject::all() {
         soak(&subject, operations).await;
     }

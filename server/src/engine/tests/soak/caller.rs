@@ -84,9 +84,10 @@ impl Round {
         *self.left.lock() = Some(left);
     }
 
-    fn advance(&self) {
+    /// Lets up to two slices pass.
+    fn advance(&self, chance: &mut Chance) {
         let _one = self.advancing.lock();
-        self.hand.advance(SLICE);
+        self.hand.advance(SLICE * (1 + chance.below(16) as u32) / 8);
     }
 }
 
@@ -104,13 +105,13 @@ pub struct Caller {
 }
 
 impl Caller {
-    pub fn new(number: u64, kind: Kind, keys: u64) -> Self {
+    pub fn new(number: u64, kind: Kind, keys: u64, chance: Chance) -> Self {
         Self {
             number,
             kind,
             keys,
             model: Model::new(kind, keys),
-            chance: Chance::new(7 + number),
+            chance,
             strangers: 0,
             done: 0,
             refused: 0,
@@ -124,7 +125,7 @@ impl Caller {
                 0..10 => {
                     round.engine.store("urls").await.unwrap();
                 }
-                10..20 => round.advance(),
+                10..20 => round.advance(&mut self.chance),
                 20..360 => self.query(&round).await,
                 360..610 if self.kind == Kind::Counting => self.remove(&round).await,
                 number => self.add(&round, number % 2 == 0).await,
