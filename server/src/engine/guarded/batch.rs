@@ -29,12 +29,10 @@ use crate::{
 
 /// The cache lines that are fetched at once, ahead of use: enough to cover the latency of
 /// memory, few enough for the buffers of one core.
-const fn burst_lines(to: Cache) -> usize {
-    match to {
-        Cache::First => 12,
-        Cache::Second => 32,
-    }
-}
+const BURST_LINES: usize = 32;
+/// The same where each key has a lock of its own, which waits for them: no more than the first cache
+/// takes without standing still.
+const BURST_LINES_A_LOCK_EACH: usize = 12;
 
 /// Lines of filters from this size on are fetched to the first cache
 /// (`docs/decisions/0024-second-cache.md`).
@@ -283,7 +281,11 @@ impl GuardedFilter {
             true => Cache::Second,
             false => Cache::First,
         };
-        let mut fetches = Fetches::new(self, &places, to);
+        let lines = match shares_locks {
+            true => BURST_LINES,
+            false => BURST_LINES_A_LOCK_EACH,
+        };
+        let mut fetches = Fetches::new(self, &places, to, lines);
         let mut visited = 0;
         for keys in places.chunk_by(|left, right| left.stripe == right.stripe) {
             visited += keys.len();
@@ -401,7 +403,8 @@ struct Fetches<'b> {
 }
 
 impl<'b> Fetches<'b> {
-    fn new(filter: &'b GuardedFilter, places: &'b [Place], to: Cache) -> Self {
+    /// Fetches so many lines at once.
+    fn new(filter: &'b GuardedFilter, places: &'b [Place], to: Cache, at_once: usize) -> Self {
         let mut lines = 0;
         match (places.first(), &filter.layered) {
             (Some(first), None) => filter.shape.visit_lines(first.hash, |_| lines += 1),
@@ -412,7 +415,7 @@ impl<'b> Fetches<'b> {
             filter,
             coming: places.iter(),
             to,
-            burst: (burst_lines(to) / lines.max(1)).max(1),
+            burst: (at_once / lines.max(1)).max(1),
             left: 0,
         };
         fetches.burst();
