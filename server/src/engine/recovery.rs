@@ -186,7 +186,8 @@ fn replay(
         }
         keys += record.hashes.len() as u64;
         if let Some(counted) = head.counted {
-            // What was salvaged of a log is not counted, and is older. A key may have been removed since.
+            // What was salvaged of a log is not counted, and is older. A key may have been removed
+            // since.
             if let Some(before) = waiting.get_mut(&(head.filter, None)) {
                 before.add_to(filter)?;
             }

@@ -67,8 +67,8 @@ impl Engine {
         failed.map_or(Ok(reports), Err)
     }
 
-    /// Stores every filter that has changed since it was last stored, or whose keys have aged. One that fails does
-    /// not keep the others from being stored.
+    /// Stores every filter that has changed since it was last stored, or whose keys have aged. One
+    /// that fails does not keep the others from being stored.
     pub async fn store_changed(&self) -> Vec<StoreOutcome> {
         let mut outcomes = Vec::new();
         for filter in self.inner.registry.list(None, usize::MAX) {

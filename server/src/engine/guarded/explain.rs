@@ -10,8 +10,8 @@ pub struct Explanation {
     pub canonical_key: Vec<u8>,
     /// Its hash, under the filter's secret if the hash function takes one.
     pub hash: KeyHash,
-    /// The layer that has the key, or else the one that it would come to, of a filter that is made of
-    /// some.
+    /// The layer that has the key, or else the one that it would come to, of a filter that is made
+    /// of layers.
     pub layer: Option<usize>,
     /// The shard that all bits of the key lie in, if they lie in one.
     pub shard: Option<usize>,

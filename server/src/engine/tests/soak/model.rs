@@ -87,7 +87,8 @@ impl Model {
         }
     }
 
-    /// Adds a key that was told to be seen, or not, or nothing of. `is_certain`: a crash has not taken it.
+    /// Adds a key that was told to be seen, or not, or nothing of. `is_certain`: a crash has not
+    /// taken it.
     pub fn add(&mut self, key: u64, told: Option<bool>, when: Epochs, is_certain: bool) {
         let known = &mut self.keys[key as usize];
         match (self.kind, told) {
