@@ -26,6 +26,11 @@ use crate::{
 /// at capacity under the asked one.
 pub const MARGIN: f64 = 0.96;
 
+/// After so many steps along a line a search that has not met its target halves instead.
+const MAX_SECANTS: u32 = 8;
+/// How fast the logarithm of a rate falls with that of the size, before two of them are known.
+const FIRST_SLOPE: f64 = 8.0;
+
 /// The false-positive rate that is to be expected of a filter of this shape after `keys`
 /// distinct keys were added.
 pub fn false_positive_rate(shape: &Shape, keys: f64) -> f64 {
@@ -92,15 +97,27 @@ pub(crate) fn smallest(
     rate: f64,
     hash_count: Option<u32>,
 ) -> Option<Shape> {
-    let mut best: Option<Shape> = None;
-    for hash_count in candidates(form, hash_count) {
-        // Most numbers are found by one look to do no better.
-        let most_bits = best.map_or(MAX_BIT_COUNT, |best| best.bit_count() - form.unit());
-        let shape = smallest_with(form, capacity, rate, hash_count, most_bits);
+    let candidates = || candidates(form, hash_count);
+    // That of the classic layout is near the best one. With its size known, most other numbers are
+    // found by one look to do no better.
+    let likely = -rate.log2();
+    let distance = |count: &u32| (f64::from(*count) - likely).abs();
+    let likely = candidates().min_by(|a, b| distance(a).total_cmp(&distance(b)))?;
+    let with = |hash_count, most_bits| smallest_with(form, capacity, rate, hash_count, most_bits);
+    let mut best: Option<Shape> = with(likely, MAX_BIT_COUNT);
+    for hash_count in candidates().filter(|&count| count != likely) {
+        // Of those that take as many bits, the fewest hashes.
+        let most_bits = best.map_or(MAX_BIT_COUNT, |best| match hash_count < best.hash_count() {
+            true => best.bit_count(),
+            false => best.bit_count() - form.unit(),
+        });
+        let shape = with(hash_count, most_bits);
         // Shards are equal, so one bit less may be none less.
-        let is_smaller =
-            |shape: &Shape| best.is_none_or(|best| shape.bit_count() < best.bit_count());
-        best = shape.filter(is_smaller).or(best);
+        let is_better = |shape: &Shape| {
+            let rank = |shape: &Shape| (shape.bit_count(), shape.hash_count());
+            best.is_none_or(|best| rank(shape) < rank(&best))
+        };
+        best = shape.filter(is_better).or(best);
     }
     best
 }
@@ -127,8 +144,7 @@ fn candidates(form: Form, hash_count: Option<u32>) -> impl Iterator<Item = u32> 
     })
 }
 
-/// The smallest shape with `hash_count` hashes and at most `most_bits` bits that keeps the rate. The
-/// rate falls as the bits grow, so a binary search finds it.
+/// The smallest shape with `hash_count` hashes and at most `most_bits` bits that keeps the rate.
 fn smallest_with(
     form: Form,
     capacity: u64,
@@ -138,26 +154,63 @@ fn smallest_with(
 ) -> Option<Shape> {
     let unit = form.unit();
     let shape = |units: u64| Shape::new(form, units * unit, hash_count);
-    let keeps = |units: u64| false_positive_rate(&shape(units), capacity as f64) <= rate * MARGIN;
-
     let most = most_bits / unit;
-    if most == 0 || !keeps(most) {
+    let keys = capacity as f64;
+    let target = rate * MARGIN;
+    let rate_at = |units: u64| false_positive_rate(&shape(units), keys);
+    if most == 0 || rate_at(most) > target {
         return None;
     }
-    let mut enough = 1;
-    while !keeps(enough) {
-        enough = (enough * 2).min(most);
-    }
-    let mut short = enough / 2;
-    while enough - short > 1 {
-        let middle = short + (enough - short) / 2;
-        if keeps(middle) {
-            enough = middle;
-        } else {
-            short = middle;
+    let guess = classic::bits(hash_count, keys, target) / unit as f64;
+    Some(shape(least(most, guess, target, rate_at)))
+}
+
+/// The least number up to `most` of which `rate` is at most `target`, as it is of `most`. It falls as
+/// numbers grow.
+///
+/// Rates are close to powers of sizes, so a line through two of them, in logarithms of both, meets the
+/// target next to the number in a few steps (secant method). From there the steps double until the
+/// number is between two of them, and then halve.
+fn least(most: u64, guess: f64, target: f64, rate: impl Fn(u64) -> f64) -> u64 {
+    // The rate of the one is too high, unless it is 0, and that of the other low enough.
+    let (mut short, mut enough) = (0, most);
+    let (mut next, mut last) = (guess, None);
+    let mut is_enough = true;
+    for _ in 0..MAX_SECANTS {
+        if enough - short <= 1 {
+            return enough;
+        }
+        let number = (next as u64).clamp(short + 1, enough - 1);
+        let excess = (rate(number) / target).max(f64::MIN_POSITIVE).ln();
+        is_enough = excess <= 0.0;
+        *(if is_enough { &mut enough } else { &mut short }) = number;
+        let here = ((number as f64).ln(), excess);
+        let (x, y) = last
+            .replace(here)
+            .unwrap_or((here.0 + 1.0, here.1 - FIRST_SLOPE));
+        let slope = (here.1 - y) / (here.0 - x);
+        next = (here.0 - excess / slope).exp();
+        // Not a number where the line is flat.
+        let leads_on = (next - number as f64).abs() >= 1.0;
+        if !leads_on || slope >= 0.0 {
+            break;
         }
     }
-    Some(shape(enough))
+    let mut step = 1;
+    while enough - short > 1 {
+        let middle = short + (enough - short) / 2;
+        let number = match is_enough {
+            true => middle.max(enough.saturating_sub(step)),
+            false => middle.min(short.saturating_add(step)),
+        };
+        *(if rate(number) <= target {
+            &mut enough
+        } else {
+            &mut short
+        }) = number;
+        step = step.saturating_mul(2);
+    }
+    enough
 }
 
 /// What of a filter a key has.
@@ -267,6 +320,71 @@ mod tests {
                     at(shape.bit_count() - unit) > rate * MARGIN,
                     "{form:?} at {rate}"
                 );
+            }
+        }
+    }
+
+    /// Whichever way leads there, it is the shape that looking at all of them would find.
+    #[test]
+    fn no_other_number_of_hashes_takes_fewer_bits() {
+        let halving = |form: Form, capacity: u64, rate: f64, hash_count: u32| {
+            let shape = |units: u64| Shape::new(form, units * form.unit(), hash_count);
+            let (mut short, mut enough) = (0, MAX_BIT_COUNT / form.unit());
+            while enough - short > 1 {
+                let middle = short + (enough - short) / 2;
+                let is_enough =
+                    false_positive_rate(&shape(middle), capacity as f64) <= rate * MARGIN;
+                *(if is_enough { &mut enough } else { &mut short }) = middle;
+            }
+            shape(enough)
+        };
+        for form in [
+            Form::Blocked,
+            Form::Classic,
+            Form::Counting(CellLines::Four),
+        ] {
+            for capacity in [1, 2, 77, 1000, 45_678, 3_000_000, 200_000_000_000] {
+                for rate in [0.9, 0.5, 0.1, 0.03, 0.01, 0.001, 1e-4, 1e-6, 1e-9, 1e-15] {
+                    let all = candidates(form, None);
+                    let all = all.map(|count| halving(form, capacity, rate, count));
+                    let rank = |shape: &Shape| (shape.bit_count(), shape.hash_count());
+                    let best = all.min_by_key(rank);
+                    let found = smallest(form, capacity, rate, None);
+                    let case = format!("{form:?}, {capacity} keys at {rate}");
+                    assert_eq!(found.as_ref().map(rank), best.as_ref().map(rank), "{case}");
+                }
+            }
+        }
+    }
+
+    /// A line through two rates does not always lead on.
+    #[test]
+    fn rates_that_do_not_fall_evenly_are_searched() {
+        type Rate = fn(u64) -> f64;
+        let rates: [(&str, Rate); 6] = [
+            ("a step", |n| f64::from(u8::from(n < 700_001))),
+            ("none", |_| 0.0),
+            ("the last alone", |n| f64::from(u8::from(n < 1_000_000))),
+            ("plateaus", |n| 1.0 / (n / 1000 + 1) as f64),
+            ("nearly flat", |n| {
+                0.01 + 1e-9 * (1_000_000 - n) as f64 - 1e-6
+            }),
+            ("steep", |n| (-(n as f64) / 1000.0).exp()),
+        ];
+        for (name, rate) in rates {
+            for guess in [
+                f64::NAN,
+                -1.0,
+                0.0,
+                1.0,
+                5000.0,
+                999_999.0,
+                1e30,
+                f64::INFINITY,
+            ] {
+                let expected = (1..=1_000_000).find(|&n| rate(n) <= 0.01);
+                let found = least(1_000_000, guess, 0.01, rate);
+                assert_eq!(Some(found), expected, "{name} from {guess}");
             }
         }
     }

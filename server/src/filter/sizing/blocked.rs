@@ -4,7 +4,7 @@
 //! Putze, Sanders and Singler (2007) average the rate of one block over that distribution;
 //! so do we, with the exact rate of this kind of block.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::OnceLock};
 
 use super::fill::{FULL, LANES};
 
@@ -33,25 +33,40 @@ pub fn rate(blocks: f64, hash_count: u32, keys: f64) -> f64 {
 /// in the filter do with ((1 - 1/B) + a(T)/B)^n, and the rate is the sum of these with
 /// alternating signs. Sets with the same a(T) are added up first; few values remain.
 fn rate_of_neighbours(blocks: f64, hash_count: u32, keys: f64) -> f64 {
-    let lanes = (1_u8 << hash_count) - 1;
-    let mut signs: BTreeMap<u64, f64> = BTreeMap::new();
-    for unset in 0..=lanes {
-        let miss = (0..LANES)
-            .map(|first| MISS.powi((unset & lanes.rotate_left(first)).count_ones() as i32))
-            .sum::<f64>()
-            / f64::from(LANES);
-        let sign = if unset.count_ones() % 2 == 0 {
-            1.0
-        } else {
-            -1.0
-        };
-        *signs.entry(miss.to_bits()).or_default() += sign;
-    }
-    signs
-        .into_iter()
-        .map(|(miss, sign)| sign * (keys * ((f64::from_bits(miss) - 1.0) / blocks).ln_1p()).exp())
+    let terms = terms(hash_count).iter();
+    terms
+        .map(|(hit, sign)| sign * (keys * (-hit / blocks).ln_1p()).exp())
         .sum::<f64>()
         .max(0.0)
+}
+
+/// The terms for `hash_count < 8`: the probability that a key of the block hits some of a set, and how
+/// many sets there are with that, each with its sign.
+fn terms(hash_count: u32) -> &'static [(f64, f64)] {
+    static TERMS: [OnceLock<Vec<(f64, f64)>>; LANES as usize] = [const { OnceLock::new() }; 8];
+    let compute = || {
+        let lanes = (1_u8 << hash_count) - 1;
+        let mut signs: BTreeMap<u64, f64> = BTreeMap::new();
+        for unset in 0..=lanes {
+            let of_key = |key: u32| (unset & lanes.rotate_left(key)).count_ones() as i32;
+            let misses = (0..LANES).map(|key| MISS.powi(of_key(key)));
+            let miss = misses.sum::<f64>() / f64::from(LANES);
+            *signs.entry(miss.to_bits()).or_default() += sign_of(unset.count_ones());
+        }
+        let signs = signs.into_iter();
+        signs
+            .map(|(miss, sign)| (1.0 - f64::from_bits(miss), sign))
+            .collect()
+    };
+    let terms = TERMS.get(hash_count as usize);
+    terms.map_or(&[], |terms| terms.get_or_init(compute))
+}
+
+fn sign_of(count: u32) -> f64 {
+    match count % 2 {
+        0 => 1.0,
+        _ => -1.0,
+    }
 }
 
 /// The rate for `k ≥ 8`, where every lane gets a bit a round and the lowest lanes one more.
@@ -74,8 +89,9 @@ fn rate_of_rounds(blocks: f64, hash_count: u32, keys: f64) -> f64 {
 /// keys set `draws` random bits of it.
 struct LaneRate {
     draws: u32,
-    /// By the number of bits: the weight of "these bits are all unset".
-    weights: Vec<f64>,
+    /// By the number of bits: the weight of "these bits are all unset", and the logarithm of the
+    /// probability that one draw leaves them so.
+    weights: Vec<(f64, f64)>,
 }
 
 impl LaneRate {
@@ -103,14 +119,21 @@ impl LaneRate {
                 choices *= -((count - unset) as f64) / (unset + 1) as f64;
             }
         }
-        Self { draws, weights }
+        let logarithm = |unset: usize| (-(unset as f64) / LANE_BITS).ln_1p();
+        let weights = weights.into_iter().enumerate();
+        Self {
+            draws,
+            weights: weights
+                .map(|(unset, weight)| (weight, logarithm(unset)))
+                .collect(),
+        }
     }
 
     fn at(&self, keys: f64) -> f64 {
         let draws = keys * f64::from(self.draws);
-        let terms = self.weights.iter().enumerate();
+        let terms = self.weights.iter();
         terms
-            .map(|(unset, weight)| weight * (draws * (-(unset as f64) / LANE_BITS).ln_1p()).exp())
+            .map(|(weight, missed)| weight * (draws * missed).exp())
             .sum::<f64>()
             .max(0.0)
     }

@@ -21,6 +21,12 @@ pub fn rate(bits: f64, hash_count: u32, keys: f64) -> f64 {
     fill.powi(hash_count as i32) * (1.0 + k * (k - 1.0) / 2.0 * variance / (fill * fill))
 }
 
+/// The bits that have about a rate with `hash_count` hashes after `keys` keys, where they are many.
+pub fn bits(hash_count: u32, keys: f64, rate: f64) -> f64 {
+    let k = f64::from(hash_count);
+    k * keys / -(-rate.powf(1.0 / k)).ln_1p()
+}
+
 /// The share of `bits` bits that is to be expected to be set after one was chosen, any of them,
 /// so many times.
 pub fn fill(bits: f64, draws: f64) -> f64 {
