@@ -8,7 +8,6 @@
 use std::{
     future::Future,
     io,
-    num::NonZero,
     pin::{Pin, pin},
     sync::Arc,
     thread,
@@ -22,7 +21,10 @@ use tokio::{
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use crate::connections::{Accepted, Connection, Connections};
+use crate::{
+    connections::{Accepted, Connection, Connections},
+    sync::cores,
+};
 
 /// The connections of one core, as they come; it ends when no more are accepted.
 pub type Incoming = Pin<Box<dyn Stream<Item = io::Result<Connection>> + Send>>;
@@ -49,7 +51,7 @@ impl Cores {
     ///
     /// What the system says, if it gives no more threads or files.
     pub fn start() -> io::Result<Self> {
-        Self::threads(thread::available_parallelism().map_or(1, NonZero::get))
+        Self::threads(cores())
     }
 
     fn threads(count: usize) -> io::Result<Self> {

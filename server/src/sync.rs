@@ -3,12 +3,21 @@
 
 pub(crate) use std::{sync::atomic, thread};
 
+use std::{num::NonZero, sync::OnceLock};
+
 pub(crate) use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard};
 pub(crate) use parking_lot::{
     Condvar, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard,
     RwLockWriteGuard,
 };
 pub(crate) use tokio::sync::Notify;
+
+/// The cores that the process may use. Asked for with each filter that is made or found, where the
+/// system takes several files to tell.
+pub(crate) fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
+}
 
 /// More than this many threads share what each would have of its own.
 pub(crate) const STRIPES: usize = 16;

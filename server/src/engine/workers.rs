@@ -1,11 +1,12 @@
 //! Where the work of a heavy batch is done: on a thread beside the one that serves calls, which
 //! it would keep for too long.
 
-use std::{num::NonZero, sync::Arc, thread};
+use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
 use super::EngineError;
+use crate::sync::cores;
 
 /// The most keys, and bytes of keys, that a batch may have to be answered at once. Either
 /// takes some tenths of a millisecond: many times what it costs to change the thread.
@@ -46,9 +47,8 @@ impl Weight {
 impl Workers {
     /// Workers for this machine.
     pub fn new() -> Self {
-        let threads = thread::available_parallelism().map_or(1, NonZero::get);
         Self {
-            free: Arc::new(Semaphore::new(threads)),
+            free: Arc::new(Semaphore::new(cores())),
         }
     }
 
@@ -77,14 +77,15 @@ impl Workers {
     /// Keeps all workers from taking work.
     #[cfg(test)]
     pub async fn take_all(&self) -> impl Drop {
-        let all = thread::available_parallelism().map_or(1, NonZero::get);
-        let all = self.free.clone().acquire_many_owned(all as u32);
+        let all = self.free.clone().acquire_many_owned(cores() as u32);
         all.await.unwrap()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[tokio::test]

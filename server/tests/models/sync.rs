@@ -12,8 +12,13 @@ pub const STRIPES: usize = 2;
 
 pub const REQUEST_LANES: usize = 2;
 
+/// The same on every machine.
+pub fn cores() -> usize {
+    1
+}
+
 pub mod thread {
-    use std::{io, num::NonZero, sync::Arc, time::Duration};
+    use std::{sync::Arc, time::Duration};
 
     use super::{Condvar, Mutex};
 
@@ -53,11 +58,6 @@ pub mod thread {
     /// Time does not pass in a model: whoever waits is woken, or waits for ever.
     pub fn park_timeout(_: Duration) {
         park();
-    }
-
-    /// The same on every machine.
-    pub fn available_parallelism() -> io::Result<NonZero<usize>> {
-        Ok(NonZero::<usize>::MIN)
     }
 }
 

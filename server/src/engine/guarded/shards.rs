@@ -6,10 +6,7 @@
 //! So there are no more locks than keep the cores from waiting for each other, and a batch
 //! takes each of them for many keys.
 
-use std::{
-    num::NonZero,
-    ops::{Deref, DerefMut},
-};
+use std::ops::{Deref, DerefMut};
 
 use crossbeam_utils::CachePadded;
 
@@ -18,7 +15,7 @@ use crate::{
     store::ShardState,
     sync::{
         MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        thread,
+        cores,
     },
 };
 
@@ -29,8 +26,7 @@ const STRIPES_A_CORE: usize = 128;
 
 /// How many of so many neighbours one lock is to guard: a power of two.
 pub fn stripe_width(count: usize) -> usize {
-    let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    width(count, STRIPES_A_CORE * cores)
+    width(count, STRIPES_A_CORE * cores())
 }
 
 /// The same, for no more than so many locks.

@@ -1,7 +1,11 @@
 //! How full lanes get with the keys, and how many keys made them as full.
 
+use crate::spec::MAX_HASH_COUNT;
+
 /// The lanes that the bits of a key are dealt to.
 pub const LANES: u32 = 8;
+/// How many numbers of bits a key may draw in a lane, none among them.
+pub const DRAWS: usize = (MAX_HASH_COUNT / LANES + 2) as usize;
 /// The keys of a place past which it is full for all purposes: a bit is unset with a probability
 /// under 1e-60.
 pub const FULL: f64 = 10_000.0;

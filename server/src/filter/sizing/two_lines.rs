@@ -6,11 +6,15 @@
 //! hits a given one of its cells with a probability of 1/32, as one does that has both: it goes to one
 //! of them, and there to one of 16.
 
-use std::{collections::BTreeMap, sync::OnceLock};
+use std::{
+    array,
+    collections::BTreeMap,
+    sync::{LazyLock, OnceLock},
+};
 
 use super::{
     blocked::weights_of_binomial,
-    fill::{FULL, LANES},
+    fill::{DRAWS, FULL, LANES},
 };
 use crate::cells::CellLines;
 
@@ -117,7 +121,7 @@ fn terms(hash_count: u32) -> &'static [Term] {
 /// mean of a function grows with that by its mixed second difference.
 fn rate_of_rounds(lines: Lines, hash_count: u32, keys: f64) -> f64 {
     let (rounds, more) = (hash_count / LANES, hash_count % LANES);
-    let (full, fuller) = (LaneRate::new(rounds), LaneRate::new(rounds + 1));
+    let (full, fuller) = (LaneRate::of(rounds), LaneRate::of(rounds + 1));
     let chance = lines.chance();
     let deviation = (keys * chance * (1.0 - chance)).sqrt();
     // Where the distribution is smooth, a part of its counts stands for all.
@@ -159,6 +163,17 @@ struct LaneRate {
 }
 
 impl LaneRate {
+    /// That of so many draws: no key draws more cells of a lane than [`DRAWS`] allows for.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "there is one for each number of draws"
+    )]
+    fn of(draws: u32) -> &'static Self {
+        static RATES: LazyLock<[LaneRate; DRAWS]> =
+            LazyLock::new(|| array::from_fn(|draws| LaneRate::new(draws as u32)));
+        &RATES[draws as usize]
+    }
+
     /// Inclusion and exclusion over the unset ones among the distinct cells looked up. How many of the
     /// draws are distinct, and in which line, follows from drawing them one after the other.
     #[expect(

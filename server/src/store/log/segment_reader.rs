@@ -14,6 +14,9 @@ use crate::{
     store::{Disk, DiskFile, OnDamage, StoreError},
 };
 
+/// How much of a segment is read at once where batches are looked for.
+const MAX_PIECE_BYTES: u64 = 1 << 20;
+
 /// What is known of the end of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
@@ -305,7 +308,8 @@ impl<'a> SegmentReader<'a> {
         mut visit: impl FnMut(u64, BatchHeader) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<Option<u64>, StoreError> {
         let mut last = None;
-        let mut piece = vec![0; 1 << 20];
+        let rest = self.bytes.saturating_sub(self.at);
+        let mut piece = vec![0; rest.min(MAX_PIECE_BYTES) as usize];
         let mut batch = Vec::new();
         let mut at = self.at;
         // Of all bytes that look like a batch, checksums are computed of so many: enough for
