@@ -55,6 +55,11 @@ pub struct Config {
     #[arg(long, env = "SEENSET_LISTEN", value_name = "ADDRESS", value_parser = values::address, default_value_t = Config::default().listen)]
     pub listen: SocketAddr,
 
+    /// Address and port to serve metrics on, for Prometheus, at /metrics [default: none are served]
+    #[arg(long, env = "SEENSET_METRICS_LISTEN", value_name = "ADDRESS", value_parser = values::address)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics_listen: Option<SocketAddr>,
+
     /// Directory of the snapshots and the log. Made if it does not exist; one server at a time works in it
     #[arg(
         long,
@@ -229,6 +234,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9090)),
+            metrics_listen: None,
             data_dir: "./seenset-data".into(),
             capacity: 100_000_000,
             false_positive_rate: None,

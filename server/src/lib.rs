@@ -8,7 +8,7 @@
 //! * [`grpc`]: the rpcs; uses `engine` alone
 //!
 //! Beside them stand [`config`] (the one place that reads arguments, the environment and
-//! the configuration file), [`telemetry`] (logs), [`signals`], [`connections`], [`cores`] (the
+//! the configuration file), [`telemetry`] (logs and metrics), [`signals`], [`connections`], [`cores`] (the
 //! threads that serve them) and `http2` (how they do), and [`server`], which puts it all
 //! together; `planted` has bugs that tests switch on, and [`verify`] looks at the data directory
 //! of a server that does not run.

@@ -26,6 +26,7 @@ use crate::{
     grpc::{self, Calls, Drain, Health, Services},
     http2,
     store::{DataDirectory, FilterName, StoreError},
+    telemetry::{metrics, scrape},
 };
 
 /// How often a start that takes long says how far it has come.
@@ -54,16 +55,20 @@ pub struct Server {
     sampling: Option<JoinHandle<()>>,
     /// Tells in health when keys are refused.
     watching: Option<JoinHandle<()>>,
+    /// Where metrics are served, and by what.
+    metrics: Option<(SocketAddr, JoinHandle<()>)>,
 }
 
 /// Why a server did not start, or did not end well.
 #[derive(Debug, Error)]
 pub enum ServerError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; {}", listen_hint(source))]
+    #[error("cannot listen on {address}: {source}; {}{flag}", listen_hint(source))]
     Listen {
         /// The address of the configuration.
         address: SocketAddr,
+        /// What sets it.
+        flag: &'static str,
         /// What the system said.
         source: io::Error,
     },
@@ -101,15 +106,11 @@ pub enum ServerError {
 /// [`ServerError`], in one line that says what to do.
 pub async fn bind(config: Config) -> Result<Server, ServerError> {
     let directory = DataDirectory::open(&config.data_dir)?;
-    let listen_error = |source| ServerError::Listen {
-        address: config.listen,
-        source,
+    let (connections, address) = listen("--listen", config.listen, config.max_connections).await?;
+    let metrics = match config.metrics_listen {
+        None => None,
+        Some(address) => Some(listen("--metrics-listen", address, scrape::MAX_CONNECTIONS).await?),
     };
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .map_err(listen_error)?;
-    let connections = Connections::new(listener, config.max_connections);
-    let address = connections.local_addr().map_err(listen_error)?;
 
     let limits = Limits {
         max_key_bytes: config.max_key_bytes,
@@ -132,6 +133,8 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         let _ = drain.wait_for(|drain| *drain >= Drain::Begun).await;
     };
     let serving = serve(&cores, &rpcs.services, &connections, end);
+    let metrics =
+        metrics.map(|(connections, address)| (address, serve_metrics(connections, engine.clone())));
     Ok(Server {
         config,
         address,
@@ -146,7 +149,40 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         clearing: None,
         sampling: None,
         watching: None,
+        metrics,
     })
+}
+
+/// Listens on an address that a flag sets, for so many connections at once.
+async fn listen(
+    flag: &'static str,
+    address: SocketAddr,
+    max_connections: usize,
+) -> Result<(Connections, SocketAddr), ServerError> {
+    let error = |source| ServerError::Listen {
+        address,
+        flag,
+        source,
+    };
+    let listener = TcpListener::bind(address).await.map_err(error)?;
+    let connections = Connections::new(listener, max_connections);
+    let address = connections.local_addr().map_err(error)?;
+    Ok((connections, address))
+}
+
+/// Serves metrics until aborted.
+fn serve_metrics(connections: Connections, engine: Engine) -> JoinHandle<()> {
+    let metrics = move || {
+        let engine = engine.clone();
+        async move {
+            let filters = engine
+                .all_filters()
+                .await
+                .map_err(|error| error.to_string())?;
+            metrics::text(&filters).map_err(|error| error.to_string())
+        }
+    };
+    tokio::spawn(scrape::serve(connections, metrics))
 }
 
 /// Serves until `end` completes; then no more connections are accepted, and those that are
@@ -166,6 +202,11 @@ impl Server {
     /// configuration says 0.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address that metrics are served on, if they are.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(|(address, _)| *address)
     }
 
     /// Restores every filter of the data directory, makes the default one if there is none,
@@ -251,6 +292,9 @@ impl Server {
         }
         self.health.serving().await;
         self.watching = Some(self.watch_read_only());
+        if let Some(address) = self.metrics_addr() {
+            tracing::info!(%address, "metrics are served at /metrics");
+        }
         tracing::info!(
             address = %self.address,
             data_dir = %self.config.data_dir.display(),
@@ -339,6 +383,8 @@ impl Server {
         let outcomes = self.engine.store_changed().await;
         draining_serving.abort();
         self.log_usage().await;
+        let metrics = self.metrics.map(|(_, serving)| serving);
+        metrics.iter().for_each(JoinHandle::abort);
         // What serves holds the engine, and with it the lock of the data directory; so do these.
         self.cores.stop().await;
         // What has been waited for must not be waited for again.
@@ -347,7 +393,7 @@ impl Server {
             // It says that it was aborted, here and below.
             let _ = task.await;
         }
-        let tasks = [self.storing, self.clearing, self.sampling];
+        let tasks = [self.storing, self.clearing, self.sampling, metrics];
         for task in tasks.into_iter().flatten() {
             let _ = task.await;
         }
@@ -362,10 +408,10 @@ impl Server {
 
     /// Leaves in the log what the filters were asked while the server ran.
     async fn log_usage(&self) {
-        let Ok(page) = self.engine.list_filters(i32::MAX, "").await else {
+        let Ok(filters) = self.engine.all_filters().await else {
             return;
         };
-        for filter in page.filters {
+        for filter in filters {
             tracing::info!(
                 filter = %filter.name,
                 queries = filter.usage.queries,
@@ -379,14 +425,14 @@ impl Server {
     }
 }
 
-/// What to do about an address that cannot be listened on.
+/// What to do about an address that cannot be listened on, but for the flag.
 fn listen_hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "stop what uses the port, or choose another --listen",
+        io::ErrorKind::AddrInUse => "stop what uses the port, or choose another ",
         io::ErrorKind::AddrNotAvailable => {
-            "the machine does not have this address: choose another --listen"
+            "the machine does not have this address: choose another "
         }
-        _ => "choose another --listen",
+        _ => "choose another ",
     }
 }
 

@@ -120,6 +120,15 @@ fn what_is_in_the_way_exits_with_1() {
     let other = other.to_str().unwrap();
     let second = run(&[&quiet[..], &[&first.address, "--data-dir", other]].concat());
     assert_refused(&second, 1, &format!("cannot listen on {}", first.address));
+    let metrics = [
+        "127.0.0.1:0",
+        "--data-dir",
+        other,
+        "--metrics-listen",
+        &first.address,
+    ];
+    let metrics = run(&[&quiet[..], &metrics].concat());
+    assert_refused(&metrics, 1, "or choose another --metrics-listen");
     let nowhere = run(&[&quiet[..], &["127.0.0.1:0", "--data-dir", "/proc/nowhere"]].concat());
     assert_refused(&nowhere, 1, "/proc/nowhere");
     let over = ["127.0.0.1:0", "--data-dir", other, "--max-memory", "1MiB"];

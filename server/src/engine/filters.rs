@@ -109,6 +109,20 @@ impl Engine {
         .await
     }
 
+    /// All filters in the order of their names. Their rates are not measured.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Recovering`].
+    pub async fn all_filters(&self) -> Result<Vec<FilterStatus>, EngineError> {
+        self.inner.check_recovered()?;
+        self.blocking(move |inner| {
+            let filters = inner.registry.list(None, usize::MAX);
+            Ok(filters.iter().map(|filter| inner.status(filter)).collect())
+        })
+        .await
+    }
+
     /// What a filter makes of a key, as its memory is now: it waits for no log.
     ///
     /// # Errors

@@ -1,7 +1,9 @@
-//! Logs: to standard error, as text or as JSON.
+//! Logs, to standard error, as text or as JSON; and [`metrics`], for whoever [fetches](scrape) them.
 
 #[cfg(test)]
 pub(crate) mod logged;
+pub mod metrics;
+pub mod scrape;
 
 use std::io::{self, IsTerminal};
 

@@ -15,6 +15,7 @@ mod exchange;
 mod filters;
 mod keys;
 mod lifecycle;
+mod metrics;
 mod operations;
 mod profiles;
 mod retries;

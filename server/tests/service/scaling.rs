@@ -13,7 +13,7 @@ use crate::common::{config, dedup, filters, spec, start, stop};
 
 const CAPACITY: u64 = 2000;
 
-fn scaling(on_full: OnFull, growth: u32, max_memory_bytes: u64) -> FilterSpec {
+pub fn scaling(on_full: OnFull, growth: u32, max_memory_bytes: u64) -> FilterSpec {
     FilterSpec {
         kind: Some(Kind::Scaling(Scaling {
             growth,
@@ -25,7 +25,7 @@ fn scaling(on_full: OnFull, growth: u32, max_memory_bytes: u64) -> FilterSpec {
     }
 }
 
-async fn create(
+pub async fn create(
     filters: &mut FilterServiceClient<Channel>,
     name: &str,
     spec: FilterSpec,
@@ -38,7 +38,7 @@ async fn create(
     Ok(created.filter.unwrap())
 }
 
-async fn get(filters: &mut FilterServiceClient<Channel>, name: &str) -> Filter {
+pub async fn get(filters: &mut FilterServiceClient<Channel>, name: &str) -> Filter {
     let request = GetFilterRequest {
         name: name.to_owned(),
     };
@@ -51,11 +51,11 @@ fn batch(number: u64, size: usize) -> Vec<String> {
     (0..size).map(|key| format!("{number}/{key}")).collect()
 }
 
-fn thousand(number: u64) -> Vec<String> {
+pub fn thousand(number: u64) -> Vec<String> {
     batch(number, 1000)
 }
 
-async fn query_and_add(
+pub async fn query_and_add(
     dedup: &mut DedupServiceClient<Channel>,
     filter: &str,
     keys: Vec<String>,

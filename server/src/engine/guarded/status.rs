@@ -73,6 +73,11 @@ pub struct LayersStatus {
 }
 
 impl FilterStatus {
+    /// The keys for which the rate holds, with all layers that it may come to have.
+    pub fn max_capacity(&self) -> u64 {
+        most_keys(&self.spec)
+    }
+
     /// Whether the filter has come to its capacity, or is past it.
     pub fn is_full(&self) -> bool {
         match self.spec.kind {

@@ -1,0 +1,110 @@
+//! Metrics: what the filters are like now, as Prometheus reads it.
+//!
+//! They are made when somebody asks for them, of what `ListFilters` tells as well: nothing is
+//! counted for them while keys come.
+
+use std::{fmt, sync::atomic::AtomicU64};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, prometheus_text},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use crate::engine::FilterStatus;
+
+/// The media type of [`text`].
+pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A metric: its name, what it says, and its value of a filter.
+type Metric<T> = (&'static str, &'static str, fn(&FilterStatus) -> T);
+
+/// What may rise and fall.
+const GAUGES: [Metric<f64>; 8] = [
+    (
+        "false_positive_rate",
+        "Share of keys never added that are reported as seen, at capacity, as it was asked for",
+        |filter| filter.spec.false_positive_rate,
+    ),
+    (
+        "predicted_false_positive_rate",
+        "The same, as it is to be expected now",
+        |filter| filter.predicted_false_positive_rate,
+    ),
+    ("fill_ratio", "Share of bits that are set", |filter| {
+        filter.fill_ratio
+    }),
+    (
+        "capacity_keys",
+        "Distinct keys for which the rate holds, with all layers that there may come to be",
+        |filter| filter.max_capacity() as f64,
+    ),
+    (
+        "keys_added",
+        "Keys added that were new, without those that were removed",
+        |filter| filter.keys_added as f64,
+    ),
+    (
+        "is_full",
+        "1 if the filter has come to its capacity, or is past it",
+        |filter| f64::from(u8::from(filter.is_full())),
+    ),
+    (
+        "memory_bytes",
+        "Memory that the filter takes once all of it has been touched",
+        |filter| filter.memory_bytes as f64,
+    ),
+    (
+        "version",
+        "Advances with each call that changed the filter",
+        |filter| filter.version as f64,
+    ),
+];
+
+/// What grows from the start of the server on. The format adds `_total` to their names.
+const COUNTERS: [Metric<u64>; 2] = [
+    (
+        "queries",
+        "Keys looked up since the server started",
+        |filter| filter.usage.queries,
+    ),
+    ("hits", "Those of them that had been seen", |filter| {
+        filter.usage.hits
+    }),
+];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    filter: String,
+}
+
+/// The metrics of filters, in the text format of Prometheus.
+///
+/// # Errors
+///
+/// None, for memory takes what is written to it.
+pub fn text(filters: &[FilterStatus]) -> Result<String, fmt::Error> {
+    let labels = |filter: &FilterStatus| Labels {
+        filter: filter.name.to_string(),
+    };
+    let mut registry = Registry::with_prefix("seenset_filter");
+    for (name, help, value) in GAUGES {
+        let gauges = Family::<Labels, Gauge<f64, AtomicU64>>::default();
+        for filter in filters {
+            gauges.get_or_create(&labels(filter)).set(value(filter));
+        }
+        registry.register(name, help, gauges);
+    }
+    for (name, help, value) in COUNTERS {
+        let counters = Family::<Labels, Counter>::default();
+        for filter in filters {
+            counters
+                .get_or_create(&labels(filter))
+                .inc_by(value(filter));
+        }
+        registry.register(name, help, counters);
+    }
+    let mut text = String::new();
+    prometheus_text::encode(&mut text, &registry)?;
+    Ok(text)
+}
