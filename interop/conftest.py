@@ -38,13 +38,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         pytest.exit(str(missing), returncode=1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Has one process run what needs the site, which takes half a minute to read."""
-    for item in items:
-        if "site" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("site"))
-
-
 PROGRAMS = pytest.StashKey[Programs]()
 
 
