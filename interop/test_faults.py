@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -202,14 +201,9 @@ def test_a_call_that_fails(laboratory: Laboratory, stop: bool) -> None:
 
 def not_as_expected(server: Server, expected: dict[str, int]) -> list[str]:
     """What health says that it should not, for longer than a moment."""
-    deadline = time.monotonic() + 5
-    while True:
-        found = {service: server.client.health(service) for service in expected}
-        if found == expected:
-            return []
-        if time.monotonic() > deadline:
-            return [f"health says {found}, not {expected}"]
-        time.sleep(0.05)
+    settled = server.client.settled_health
+    found = {service: settled(status, service) for service, status in expected.items()}
+    return [] if found == expected else [f"health says {found}, not {expected}"]
 
 
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])

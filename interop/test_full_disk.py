@@ -113,7 +113,7 @@ def test_a_full_disk_takes_no_keys_and_answers_queries(
     # What is kept for the log is there, and no more.
     refused = add_until_refused(first.client, 1)
     assert refused > 10
-    assert first.client.health(DEDUP) == NOT_SERVING
+    assert first.client.settled_health(NOT_SERVING, DEDUP) == NOT_SERVING
     assert first.client.health() == SERVING
     assert not any(seen(first.client, refused))
     assert_seen(first.client, refused)
@@ -127,7 +127,7 @@ def test_a_full_disk_takes_no_keys_and_answers_queries(
     refused = add_until_refused(second.client, refused)
     assert_seen(second.client, refused)
     assert not any(seen(second.client, refused))
-    assert second.client.health(DEDUP) == NOT_SERVING
+    assert second.client.settled_health(NOT_SERVING, DEDUP) == NOT_SERVING
     second.kill()
     fill(volume)
 
@@ -135,10 +135,10 @@ def test_a_full_disk_takes_no_keys_and_answers_queries(
     third = server()
     assert_seen(third.client, refused)
     assert add_until_refused(third.client, refused) == refused
-    assert third.client.health(DEDUP) == NOT_SERVING
+    assert third.client.settled_health(NOT_SERVING, DEDUP) == NOT_SERVING
     ballast.unlink()
     await_room(third.client, refused)
-    assert third.client.health(DEDUP) == SERVING
+    assert third.client.settled_health(SERVING, DEDUP) == SERVING
     third.client.store()
     await_room(third.client, refused + 1)
     third.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -112,6 +113,14 @@ class Client:
         request = health_pb2.HealthCheckRequest(service=service)
         # Waits for the connection as well: right after a start there may be none yet.
         return stub.Check(request, timeout=self.deadline, wait_for_ready=True).status
+
+    def settled_health(self, expected: int, service: str = "") -> int:
+        """What health says when it says what is expected, or after some seconds: what a call has
+        been told, health tells a moment later."""
+        deadline = time.monotonic() + 5
+        while (found := self.health(service)) != expected and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return found
 
     def watch_health(self, service: str = "") -> Any:
         """The statuses as they change, as a stream that can be cancelled."""
