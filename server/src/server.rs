@@ -5,15 +5,17 @@
 //! the filters and lets calls in. [`Server::shutdown`] lets the calls in flight finish and
 //! stores what has changed.
 
+mod error;
+
 use std::{
     future::{self, Future},
-    io,
     net::SocketAddr,
     time::{Duration, Instant},
 };
 
-use thiserror::Error;
 use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
+
+pub use self::error::ServerError;
 
 use crate::{
     config::{Config, DurabilityMode, MAX_MESSAGE_BYTES, MemoryLimit},
@@ -25,7 +27,7 @@ use crate::{
     },
     grpc::{self, Calls, Drain, Health, Services},
     http2,
-    store::{DataDirectory, FilterName, StoreError},
+    store::{DataDirectory, FilterName},
     telemetry::{metrics, scrape},
 };
 
@@ -57,45 +59,6 @@ pub struct Server {
     watching: Option<JoinHandle<()>>,
     /// Where metrics are served, and by what.
     metrics: Option<(SocketAddr, JoinHandle<()>)>,
-}
-
-/// Why a server did not start, or did not end well.
-#[derive(Debug, Error)]
-pub enum ServerError {
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; {}{flag}", listen_hint(source))]
-    Listen {
-        /// The address of the configuration.
-        address: SocketAddr,
-        /// What sets it.
-        flag: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The data directory cannot be used.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The filters cannot be restored, or the default one cannot be made.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The system does not say how much memory there is.
-    #[error("cannot tell how much memory the machine has: {0}; give --max-memory in bytes")]
-    Memory(#[from] sysinfo::Error),
-    /// The descriptors of the contract do not decode.
-    #[error("cannot serve reflection: {0}")]
-    Reflection(#[from] tonic_reflection::server::Error),
-    /// The system gives no threads to serve calls on.
-    #[error("cannot start the threads that serve calls: {0}")]
-    Cores(#[source] io::Error),
-    /// The system lets nobody wait for signals.
-    #[error("cannot wait for signals: {0}")]
-    Signals(#[source] io::Error),
-    /// Nothing accepts connections any more.
-    #[error("the server stopped serving: {0}; start it again")]
-    Serving(String),
-    /// The last snapshot was not written.
-    #[error("not everything was stored at the end: {0}")]
-    LastStore(String),
 }
 
 /// Opens the data directory, listens, and serves: until [`Server::recover`] is done, with
@@ -422,17 +385,6 @@ impl Server {
                 "filter used"
             );
         }
-    }
-}
-
-/// What to do about an address that cannot be listened on, but for the flag.
-fn listen_hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "stop what uses the port, or choose another ",
-        io::ErrorKind::AddrNotAvailable => {
-            "the machine does not have this address: choose another "
-        }
-        _ => "choose another ",
     }
 }
 

@@ -5,7 +5,7 @@ pub mod program;
 pub mod raw;
 pub mod redisbloom;
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use seenset_proto::v1::{
     FilterSpec, dedup_service_client::DedupServiceClient,
@@ -16,6 +16,9 @@ use seenset_server::{
     server::{self, Server},
 };
 use tonic::transport::Channel;
+
+/// Longer than any stop of a test takes: calls in flight have five seconds.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The configuration of a test: a free port, a small default filter, no snapshot that was
 /// not asked for.
@@ -39,7 +42,9 @@ pub async fn start(config: Config) -> Server {
 
 /// Stops a server as SIGTERM does.
 pub async fn stop(server: Server) {
-    server.shutdown(std::future::pending()).await.unwrap();
+    let stopped = server.shutdown(std::future::pending());
+    let stopped = tokio::time::timeout(STOP_TIMEOUT, stopped).await;
+    stopped.expect("a server that stops").unwrap();
 }
 
 /// A connection of its own.

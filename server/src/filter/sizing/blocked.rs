@@ -5,12 +5,11 @@
 //! so do we, with the exact rate of this kind of block.
 
 use std::{
-    array,
     collections::BTreeMap,
     sync::{LazyLock, OnceLock},
 };
 
-use super::fill::{DRAWS, FULL, LANES};
+use super::fill::{ByDraws, FULL, LANES};
 
 /// The bits of a lane.
 pub const LANE_BITS: f64 = 64.0;
@@ -77,8 +76,8 @@ fn sign_of(count: u32) -> f64 {
 /// Given the keys of a block its lanes are independent, and their rates multiply.
 fn rate_of_rounds(blocks: f64, hash_count: u32, keys: f64) -> f64 {
     let (rounds, more) = (hash_count / LANES, hash_count % LANES);
-    let full = LaneRate::of(rounds);
-    let fuller = LaneRate::of(rounds + 1);
+    let full = RATES.of(rounds);
+    let fuller = RATES.of(rounds + 1);
     mean_over_binomial(keys, 1.0 / blocks, |keys| {
         let rest = full.at(keys).powi((LANES - more) as i32);
         if more == 0 {
@@ -88,6 +87,8 @@ fn rate_of_rounds(blocks: f64, hash_count: u32, keys: f64) -> f64 {
         }
     })
 }
+
+static RATES: LazyLock<ByDraws<LaneRate>> = LazyLock::new(|| ByDraws::new(LaneRate::new));
 
 /// The probability that `draws` random bits of a lane are all set, after each of so many
 /// keys set `draws` random bits of it.
@@ -99,17 +100,6 @@ struct LaneRate {
 }
 
 impl LaneRate {
-    /// That of so many draws: no key draws more bits of a lane than [`DRAWS`] allows for.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "there is one for each number of draws"
-    )]
-    fn of(draws: u32) -> &'static Self {
-        static RATES: LazyLock<[LaneRate; DRAWS]> =
-            LazyLock::new(|| array::from_fn(|draws| LaneRate::new(draws as u32)));
-        &RATES[draws as usize]
-    }
-
     /// Inclusion and exclusion over the unset ones among the distinct bits looked up. How
     /// many of the `draws` are distinct follows from drawing them one after the other.
     #[expect(

@@ -1,14 +1,34 @@
 //! How full lanes get with the keys, and how many keys made them as full.
 
+use std::array;
+
 use crate::spec::MAX_HASH_COUNT;
 
 /// The lanes that the bits of a key are dealt to.
 pub const LANES: u32 = 8;
 /// How many numbers of bits a key may draw in a lane, none among them.
-pub const DRAWS: usize = (MAX_HASH_COUNT / LANES + 2) as usize;
+const DRAWS: usize = (MAX_HASH_COUNT / LANES + 2) as usize;
 /// The keys of a place past which it is full for all purposes: a bit is unset with a probability
 /// under 1e-60.
 pub const FULL: f64 = 10_000.0;
+
+/// What is computed once for each number of bits that a key may draw in a lane.
+pub struct ByDraws<T>([T; DRAWS]);
+
+impl<T> ByDraws<T> {
+    pub fn new(compute: impl Fn(u32) -> T) -> Self {
+        Self(array::from_fn(|draws| compute(draws as u32)))
+    }
+
+    /// That of so many draws: at most one more than a key of [`MAX_HASH_COUNT`] has in each lane.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "there is one for each number of draws"
+    )]
+    pub fn of(&self, draws: u32) -> &T {
+        &self.0[draws as usize]
+    }
+}
 
 /// Lanes of so many bits each, in as many places, of which a key has one.
 pub struct Fill {

@@ -7,14 +7,13 @@
 //! of them, and there to one of 16.
 
 use std::{
-    array,
     collections::BTreeMap,
     sync::{LazyLock, OnceLock},
 };
 
 use super::{
     blocked::weights_of_binomial,
-    fill::{DRAWS, FULL, LANES},
+    fill::{ByDraws, FULL, LANES},
 };
 use crate::cells::CellLines;
 
@@ -121,7 +120,7 @@ fn terms(hash_count: u32) -> &'static [Term] {
 /// mean of a function grows with that by its mixed second difference.
 fn rate_of_rounds(lines: Lines, hash_count: u32, keys: f64) -> f64 {
     let (rounds, more) = (hash_count / LANES, hash_count % LANES);
-    let (full, fuller) = (LaneRate::of(rounds), LaneRate::of(rounds + 1));
+    let (full, fuller) = (RATES.of(rounds), RATES.of(rounds + 1));
     let chance = lines.chance();
     let deviation = (keys * chance * (1.0 - chance)).sqrt();
     // Where the distribution is smooth, a part of its counts stands for all.
@@ -154,6 +153,8 @@ fn rate_of_rounds(lines: Lines, hash_count: u32, keys: f64) -> f64 {
     mean.max(0.0)
 }
 
+static RATES: LazyLock<ByDraws<LaneRate>> = LazyLock::new(|| ByDraws::new(LaneRate::new));
+
 /// The probability that `draws` random cells of a lane are all set, after each key of its two lines has
 /// set as many random cells of it.
 struct LaneRate {
@@ -163,17 +164,6 @@ struct LaneRate {
 }
 
 impl LaneRate {
-    /// That of so many draws: no key draws more cells of a lane than [`DRAWS`] allows for.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "there is one for each number of draws"
-    )]
-    fn of(draws: u32) -> &'static Self {
-        static RATES: LazyLock<[LaneRate; DRAWS]> =
-            LazyLock::new(|| array::from_fn(|draws| LaneRate::new(draws as u32)));
-        &RATES[draws as usize]
-    }
-
     /// Inclusion and exclusion over the unset ones among the distinct cells looked up. How many of the
     /// draws are distinct, and in which line, follows from drawing them one after the other.
     #[expect(
