@@ -53,7 +53,7 @@ pub fn run(chosen: impl Fn(&str) -> bool) {
         .map(|(mode, dir)| Contender::new(mode, Process::seenset(dir.path(), FILTER_MIB, mode)))
         .collect();
     for contender in &mut contenders {
-        contender.turn(SCENARIOS[0].1, Keys::New, 3 * TURN);
+        contender.fill();
         contender.store().join().unwrap();
     }
     for (name, load) in SCENARIOS {
@@ -66,6 +66,11 @@ pub fn run(chosen: impl Fn(&str) -> bool) {
 fn compare(name: &str, load: Load, contenders: &mut [Contender], dir: &Path) {
     let mut rows: Vec<Row> = contenders.iter().map(|it| Row::new(it.name)).collect();
     let mut syncs = Vec::new();
+    for contender in &mut *contenders {
+        if contender.make_room() {
+            contender.store().join().unwrap();
+        }
+    }
     for round in 1..=ROUNDS {
         for (contender, row) in contenders.iter_mut().zip(&mut rows) {
             row.add(contender.turn(load, Keys::New, TURN));

@@ -99,15 +99,13 @@ fn main() {
             Process::seenset(dir.path(), FILTER_MIB, "snapshot"),
         ),
     ];
-    // All memory touched, as that of a server at work is, and keys to ask for again.
-    for contender in &mut contenders {
-        contender.turn(SCENARIOS[0].1, Keys::New, 3 * TURN);
-    }
+    contenders.iter_mut().for_each(Contender::fill);
     let chosen = |name: &str| {
         arguments.is_empty() || arguments.iter().any(|argument| name.contains(argument))
     };
     for (name, load, keys) in SCENARIOS {
         if chosen(name) {
+            contenders[1].make_room();
             run(name, load, keys, &mut contenders);
         }
     }
@@ -159,6 +157,7 @@ fn store(seenset: &mut Contender) {
     let (mut alone, mut storing) = (Row::new("alone"), Row::new("while storing"));
     let mut seconds = Vec::new();
     for _ in 0..ROUNDS {
+        seenset.make_room();
         alone.add(seenset.turn(load, keys, 2 * TURN));
         let store = seenset.store();
         let turn = seenset.turn_until(load, keys, STORE_TIMEOUT, || store.is_finished());
