@@ -1,7 +1,7 @@
 //! What threads meet at, under names of this crate's own: the models in `tests/models/` compile
 //! the same files with other locks and atomic numbers in the place of these, and try all orders.
 
-pub(crate) use std::{sync::atomic, thread};
+pub(crate) use std::{sync::atomic, thread, time::Instant};
 
 use std::{num::NonZero, sync::OnceLock};
 
@@ -21,6 +21,10 @@ pub(crate) fn cores() -> usize {
 
 /// More than this many threads share what each would have of its own.
 pub(crate) const STRIPES: usize = 16;
+
+/// How many versions a thread takes at once that meets others: so many calls share the price of
+/// a line that another core has written. Fewer in tests, in which callers then meet more often.
+pub(crate) const LEASE: u64 = if cfg!(test) { 4 } else { 64 };
 
 /// Requests are dealt to these by their ids, so that few contend.
 pub(crate) const REQUEST_LANES: usize = 64;

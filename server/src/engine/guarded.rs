@@ -2,20 +2,23 @@
 //!
 //! # One winner
 //!
-//! All bits of a key lie in one shard (but where `guarded/array.rs` says otherwise). Whether a key is new is found out, and its bits are
-//! set, under the exclusive lock of that shard; so of all threads that add one key, the first to
-//! hold the lock finds bits unset, and every other finds them set.
+//! All bits of a key lie in one shard (but where `guarded/array.rs` says otherwise). Whether a key
+//! is new is found out, and its bits are set, under the exclusive lock of that shard; so of all
+//! threads that add one key, the first to hold the lock finds bits unset, and every other finds
+//! them set.
 //!
 //! # Versions
 //!
-//! Each call that changes anything gets a version, one more than the call before, when it finds
-//! the first bit to set (in a filter that counts, under each lock: `guarded/counting.rs`). A shard keeps the greatest version of the calls that changed it,
-//! noted under its lock together with the bits. From this follows:
+//! Each call that changes anything gets a version of its own (`engine/versions.rs`) when it finds
+//! the first bit to set (in a filter that counts, one more than the last, under each lock:
+//! `guarded/counting.rs`). A shard keeps the greatest version of the calls that changed it, noted
+//! under its lock together with the bits. From this follows:
 //!
 //! * Whoever finds a key in a shard rests on no later version than the shard's. So an answer
 //!   stands once all calls up to that version are on stable storage.
 //! * A snapshot is begun at a version V that no call has under way any more (the engine lets
-//!   none begin meanwhile), and then copies the shards. It holds every change up to V. A change
+//!   none begin meanwhile) and none gets from then on, nor an earlier one; and then copies the
+//!   shards. It holds every change up to V. A change
 //!   that it does not hold is of a call that begins later, and leaves its shard with a version
 //!   greater than V. So "what changed since V" is the list of shards with a greater version.
 
@@ -43,14 +46,10 @@ mod union;
 
 use std::{
     iter, slice,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, SystemTime},
 };
 
-use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 pub use self::{
@@ -72,6 +71,7 @@ use super::{
     journal::{FilterLog, Room},
     region::{self, Cache, Prefetcher},
     requests::Turn,
+    versions::Versions,
 };
 use crate::{
     filter::{
@@ -107,9 +107,7 @@ pub struct GuardedFilter {
     layered: Option<Layered>,
     /// Of a filter of another program.
     array: Option<Array>,
-    /// That of the last call that changed anything. Each such call writes it: not in the line of
-    /// what all read.
-    version: CachePadded<AtomicU64>,
+    versions: Arc<Versions>,
     counters: Counters,
     history: Mutex<History>,
     last_measurement: LastMeasurement,
@@ -230,7 +228,7 @@ impl GuardedFilter {
             counting,
             aging,
             layered,
-            version: AtomicU64::new(0).into(),
+            versions: Arc::default(),
             counters: Counters::default(),
             history: Mutex::default(),
             last_measurement: LastMeasurement::default(),
@@ -411,11 +409,17 @@ impl GuardedFilter {
         }
     }
 
+    /// Has this thread hold versions for calls of its own to come, as it does when it meets others.
+    #[cfg(test)]
+    pub fn lease_versions(&self) {
+        super::versions::tests::lease(&self.versions);
+    }
+
     /// The version of a call that is about to change something. To be asked for once, under the
     /// lock of what it changes first: see the module's argument.
     #[inline]
     fn next_version(&self) -> u64 {
-        self.version.fetch_add(1, Ordering::AcqRel) + 1
+        self.versions.next()
     }
 }
 

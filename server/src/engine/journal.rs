@@ -28,7 +28,7 @@ use self::{
     failure::Failure, lanes::Lanes, progress::Progress, sleeper::Sleeper, trackers::Trackers,
     writer::Writer,
 };
-use super::{EngineError, requests::Remembered};
+use super::{EngineError, requests::Remembered, versions::Versions};
 use crate::{
     filter::hash::KeyHash,
     store::{FilterId, LogWriter, RecordHead, StoreError},
@@ -133,12 +133,12 @@ impl Journal {
         })
     }
 
-    /// The log of a filter that has a version, all of which is stored or in the log already.
-    pub fn filter(&self, filter: FilterId, version: u64) -> FilterLog {
+    /// The log of a filter, all changes of which are stored or in the log already.
+    pub fn filter(&self, filter: FilterId, versions: &Arc<Versions>) -> FilterLog {
         FilterLog {
             shared: self.shared.clone(),
             filter,
-            progress: self.shared.trackers.lock().begin(filter, version),
+            progress: self.shared.trackers.lock().begin(filter, versions),
         }
     }
 
@@ -455,4 +455,4 @@ impl Shared {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -32,6 +32,7 @@ mod resetting;
 mod sampling;
 mod storing;
 mod unsettled;
+mod versions;
 mod workers;
 
 use std::sync::{

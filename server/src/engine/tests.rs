@@ -55,6 +55,7 @@ mod salvaging;
 mod scaling;
 mod soak;
 mod status;
+mod versions;
 mod workload;
 
 #[tokio::test]

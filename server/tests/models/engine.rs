@@ -14,6 +14,8 @@ pub mod shards;
 pub mod sleeper;
 #[path = "../../src/engine/journal/trackers.rs"]
 pub mod trackers;
+#[path = "../../src/engine/versions.rs"]
+pub mod versions;
 
 #[derive(Debug)]
 pub enum EngineError {

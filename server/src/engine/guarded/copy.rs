@@ -1,14 +1,12 @@
 //! A filter that begins with all that another has.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    thread,
-    time::SystemTime,
-};
+use std::{sync::Arc, thread, time::SystemTime};
 
 use super::GuardedFilter;
 use crate::{
-    engine::{EngineError, Full, budget::MemoryBudget, gate::Gate, journal::Journal},
+    engine::{
+        EngineError, Full, budget::MemoryBudget, gate::Gate, journal::Journal, versions::Versions,
+    },
     store::{FilterId, FilterName},
 };
 
@@ -36,8 +34,9 @@ impl GuardedFilter {
     ) -> Result<Self, EngineError> {
         let (spec, now) = (self.spec.clone(), SystemTime::now());
         let mut copy = Self::new(id, name, spec, self.secret, now, budget, &self.clock)?;
-        // Between calls: of each up to this version all is there to be copied.
-        let mut latest = gate.between_calls(|| self.version.load(Ordering::Acquire));
+        // Between calls: of each that has ended all is there to be copied, and none has a greater
+        // version.
+        let mut latest = gate.between_calls(|| self.versions.latest());
         // Of the new memory each page is made when it is first written to: not under the lock.
         let (division, mut words) = (self.division(), Vec::new());
         let numbers = self.shard_numbers();
@@ -84,7 +83,7 @@ impl GuardedFilter {
             let logged = log.flush(latest);
             logged.map_err(|error| EngineError::StorageFailed(error.into()))?;
         }
-        *copy.version.get_mut() = latest;
+        copy.versions = Versions::behind(latest);
         if let Some(journal) = journal {
             copy.set_log(journal);
         }

@@ -10,9 +10,10 @@
 //! # Once, and in order
 //!
 //! What adds bits may be done again, in any order. To count is not so, and what the log holds is
-//! done again after a crash. So here a version is given out under each lock that a call takes to
-//! change something: in every shard versions grow, a shard's version tells exactly which changes
-//! it holds, and each version has one record, whose keys lie behind one lock.
+//! done again after a crash. So here, if there is a log, a version is given out under each lock
+//! that a call takes to change something: in every shard versions grow, a shard's version tells
+//! exactly which changes it holds, and each version has one record, whose keys lie behind one
+//! lock. Without a log a call has one version, as elsewhere.
 
 mod tally;
 
@@ -123,7 +124,7 @@ impl Counting {
                 state.keys_added = state.keys_added.saturating_sub(keys).min(state.bits_set);
             }
         }
-        state.version = version;
+        state.version = state.version.max(version);
         self.add_saturated(change.saturated.into());
     }
 }
@@ -215,6 +216,6 @@ impl GuardedFilter {
 
     /// Has the filter give out no version again that an earlier process has given out.
     pub fn pass_version(&self, version: u64) {
-        self.version.fetch_max(version, Ordering::AcqRel);
+        self.versions.pass(version);
     }
 }

@@ -1,7 +1,7 @@
 //! The bits of a filter of another program as its file has them: one array of words.
 
 use super::{GuardedFilter, array::Array};
-use crate::engine::journal::Journal;
+use crate::engine::{journal::Journal, versions::Versions};
 
 /// The version of what an import brings.
 const IMPORTED: u64 = 1;
@@ -45,7 +45,7 @@ impl GuardedFilter {
             state.version = IMPORTED;
             keys_before = upto as u64;
         }
-        *self.version.get_mut() = IMPORTED;
+        self.versions = Versions::behind(IMPORTED);
         if let Some(journal) = journal {
             self.set_log(journal);
         }

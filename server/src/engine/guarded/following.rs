@@ -8,10 +8,7 @@
 //! Both have one secret, and hash alike: what requests have won of the other one can be handed over
 //! as it is.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::SystemTime,
-};
+use std::{sync::Arc, time::SystemTime};
 
 use super::{
     Change, GuardedFilter,
@@ -27,6 +24,7 @@ use crate::{
         gate::Gate,
         journal::FilterLog,
         requests::{Requests, Turn},
+        versions::Versions,
     },
     filter::spec::{FilterSpec, Kind},
     store::{DataDirectory, FilterId, FilterName, Renamed, RequestId, StoreError},
@@ -50,7 +48,7 @@ impl GuardedFilter {
         let mut heir = Self::new(id, name, spec, secret, create_time, budget, clock)?;
         heir.rebuilds = Some(self.id);
         // It goes on from there, for whoever watches the name.
-        *heir.version.get_mut() = self.version.load(Ordering::Acquire) + 1;
+        heir.versions = Versions::behind(self.versions.latest() + 1);
         Ok(heir)
     }
 
@@ -184,7 +182,7 @@ impl GuardedFilter {
         if matches!(*its_turn.presence, Presence::Deleted) {
             return Ok(None);
         }
-        let version = self.version.load(Ordering::Acquire);
+        let version = self.versions.settle();
         self.store_unlogged(directory, turn, version)?;
         let taken = self.rename_stored(&other.name(), directory, turn);
         if let Err(StoreError::InDoubt(_)) = &taken {

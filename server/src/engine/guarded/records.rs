@@ -15,10 +15,9 @@ use crate::{
 impl GuardedFilter {
     /// Has what is added from now on go to a log. To be called before anything is.
     pub fn set_log(&mut self, journal: &Journal) {
-        let version = *self.version.get_mut();
-        self.log = Some(journal.filter(self.id, version));
+        self.log = Some(journal.filter(self.id, &self.versions));
         if let Some(counting) = &mut self.counting {
-            counting.since = version;
+            counting.since = self.versions.latest();
         }
     }
 

@@ -11,7 +11,7 @@ use super::{
     snapshots::{Presence, Turn},
 };
 use crate::{
-    engine::{EngineError, gate::Gate, journal::Journal},
+    engine::{EngineError, gate::Gate, journal::Journal, versions::Versions},
     store::{DataDirectory, FilterId, StoreError},
 };
 
@@ -29,7 +29,7 @@ impl GuardedFilter {
         let mut empty = emptied?;
         empty.follow(self);
         // It has changed, for whoever watches the name.
-        *empty.version.get_mut() = self.version.load(Ordering::Acquire) + 1;
+        empty.versions = Versions::behind(self.versions.latest() + 1);
         if let Some(journal) = journal {
             empty.set_log(journal);
         }

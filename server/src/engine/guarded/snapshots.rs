@@ -7,7 +7,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -15,7 +15,10 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{GuardedFilter, union::Addition};
 use crate::{
-    engine::{Clock, EngineError, Full, budget::MemoryBudget, gate::Gate, journal::FilterLog},
+    engine::{
+        Clock, EngineError, Full, budget::MemoryBudget, gate::Gate, journal::FilterLog,
+        versions::Versions,
+    },
     planted::Bug,
     store::{
         DataDirectory, FilterName, FilterReader, ShardState, SnapshotFiles, SnapshotHeader,
@@ -148,7 +151,8 @@ impl GuardedFilter {
         let shards = filter.shard_numbers();
         let shards = shards.filter_map(|shard| Some(filter.read_shard(shard)?.state.version));
         let latest = shards.max();
-        *filter.version.get_mut() = version.max(latest.unwrap_or_default());
+        let latest = version.max(latest.unwrap_or_default());
+        filter.versions = Versions::behind(latest);
         *filter.last_store.get_mut() = Some(LastStore {
             version,
             time: store_time,
@@ -176,7 +180,7 @@ impl GuardedFilter {
     /// Whether there is anything that the last snapshot does not hold, or it is in doubt.
     pub fn has_changed(&self) -> bool {
         let stored = self.last_store.lock().map(|last| last.version);
-        stored != Some(self.version.load(Ordering::Acquire)) || self.is_place_in_doubt()
+        stored != Some(self.versions.latest()) || self.is_place_in_doubt()
     }
 
     /// Whether another snapshot is due: there is something that the last one does not hold, or the
@@ -286,7 +290,7 @@ impl GuardedFilter {
     /// changes are.
     pub(super) fn begin_snapshot(&self, gate: &Gate) -> (u64, u64) {
         // See the module's argument above.
-        let version = || self.version.load(Ordering::Acquire);
+        let version = || self.versions.settle();
         // What is in the segments before this one is in the filter, and so in the snapshot; and what
         // comes after the version is in none of them.
         let segment = || self.log.as_ref().map_or(0, FilterLog::segment);

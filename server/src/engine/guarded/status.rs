@@ -1,9 +1,6 @@
 //! What a filter tells of itself.
 
-use std::{
-    sync::atomic::Ordering,
-    time::{Instant, SystemTime},
-};
+use std::time::{Instant, SystemTime};
 
 use super::{Growth, GuardedFilter, LastStore, counting::Counting, shards::Shard};
 use crate::{
@@ -146,7 +143,7 @@ impl GuardedFilter {
             layers: self.layers_status(),
             rebuilt_as: None,
             rebuilds: None,
-            version: self.version.load(Ordering::Acquire),
+            version: self.versions.settle(),
             create_time: self.create_time,
             last_store,
             usage: self.counters.usage(),

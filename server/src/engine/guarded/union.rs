@@ -237,7 +237,7 @@ impl GuardedFilter {
         };
         let stored = *self.last_store.lock();
         let segment = || self.log.as_ref().map_or(0, FilterLog::segment);
-        let begin = gate.between_calls(|| (self.next_version(), segment()));
+        let begin = gate.between_calls(|| (self.versions.next_settled(), segment()));
         let (version, _) = begin;
         if let (Some(log), Some(mut room)) = (&self.log, room) {
             let counted = self.counting.as_ref();

@@ -2,19 +2,32 @@
 
 mod progress;
 
+use std::{io, time::Instant};
+
 use futures_util::FutureExt;
 
 use super::*;
-use crate::store::{Disk, LogEnd, LogReader, RequestId, Segment, simulated::SimulatedDisk};
+use crate::{
+    engine::versions::tests::lease,
+    store::{
+        Disk, LogEnd, LogReader, RequestId, Segment,
+        simulated::{Fault, SimulatedDisk},
+    },
+};
 
 const SEGMENT_BYTES: u64 = 4 << 10;
 
-fn start(disk: &SimulatedDisk) -> Journal {
+/// The log of a new disk, in segments of so many bytes.
+pub fn start_with(disk: &SimulatedDisk, segment_bytes: u64) -> Journal {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let segment = Segment::create(&*disk, 1, SEGMENT_BYTES).unwrap();
+    let segment = Segment::create(&*disk, 1, segment_bytes).unwrap();
     let log = LogWriter::new(disk, LogEnd::default(), segment);
     let is_read_only = watch::Sender::new(false);
-    Journal::start(log, Durability::Always, SEGMENT_BYTES, is_read_only).unwrap()
+    Journal::start(log, Durability::Always, segment_bytes, is_read_only).unwrap()
+}
+
+fn start(disk: &SimulatedDisk) -> Journal {
+    start_with(disk, SEGMENT_BYTES)
 }
 
 async fn append(journal: &Journal, log: &FilterLog, version: u64) {
@@ -34,8 +47,8 @@ async fn progress_waits_for_every_version() {
     let disk = SimulatedDisk::default();
     let journal = start(&disk);
     let (log, other) = (
-        journal.filter(FilterId(1), 4),
-        journal.filter(FilterId(2), 0),
+        journal.filter(FilterId(1), &Versions::behind(4)),
+        journal.filter(FilterId(2), &Versions::behind(0)),
     );
     assert!(log.has_reached(4) && !log.has_reached(5));
     append(&journal, &log, 5).await;
@@ -66,12 +79,70 @@ async fn progress_waits_for_every_version() {
     assert_eq!(versions, [(1, 5), (1, 6), (1, 7), (1, 8), (2, 1)]);
 }
 
+/// Nor do versions hold anybody up that a thread has taken and not used, or others have taken back.
+#[tokio::test]
+async fn progress_does_not_wait_for_what_nobody_uses() {
+    for is_settled in [false, true] {
+        let disk = SimulatedDisk::default();
+        let journal = start(&disk);
+        let versions = Versions::behind(0);
+        let log = journal.filter(FilterId(1), &versions);
+        let first = lease(&versions);
+        for before in 1..first {
+            append(&journal, &log, before).await;
+        }
+        let other = thread::scope(|scope| scope.spawn(|| versions.next()).join().unwrap());
+        assert!(first + 1 < other);
+        append(&journal, &log, other).await;
+        log.reached(first).now_or_never();
+        if is_settled {
+            versions.settle();
+        }
+        append(&journal, &log, first).await;
+        let reached = tokio::time::timeout(Duration::from_secs(10), log.reached(other));
+        reached.await.unwrap().unwrap();
+        log.flush(other).unwrap();
+    }
+}
+
+/// While nothing can be written, what is not used is no reason to doubt what is in the log.
+#[tokio::test]
+async fn what_nobody_uses_is_in_no_doubt() {
+    let disk = SimulatedDisk::default();
+    let journal = start(&disk);
+    let versions = Versions::behind(0);
+    let log = journal.filter(FilterId(1), &versions);
+    let first = lease(&versions);
+    let other = thread::scope(|scope| scope.spawn(|| versions.next()).join().unwrap());
+    assert!(first + 1 < other);
+    let keys = other as usize;
+    let mut room = journal.reserve(keys, keys).await.unwrap();
+    disk.fail(disk.calls(), u64::MAX, Fault::Error(io::ErrorKind::Other));
+    for version in (1..=first).chain([other]) {
+        let hash = KeyHash {
+            low: version,
+            high: version,
+        };
+        let head = RecordHead::added(FilterId(1), version);
+        log.append(&mut room, &head, 1, std::iter::once(hash));
+    }
+    log.reached(other).await.unwrap_err();
+    let is_certain = |low| log.is_certain(other, std::iter::once(KeyHash { low, high: low }));
+    let begun = Instant::now();
+    // The thread has to have seen all of them.
+    while !is_certain(u64::MAX) {
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!is_certain(first) && !is_certain(other));
+}
+
 /// Threads hand over at the same time: nothing is lost on the way, and everybody is woken.
 #[test]
 fn nothing_is_lost_between_threads() {
     let disk = SimulatedDisk::default();
     let journal = start(&disk);
-    let log = journal.filter(FilterId(1), 0);
+    let log = journal.filter(FilterId(1), &Versions::behind(0));
     let next = AtomicU64::new(1);
     thread::scope(|scope| {
         for _ in 0..8 {
@@ -176,7 +247,7 @@ fn no_more_room_is_given_back_than_was_reserved() {
 async fn nobody_waits_for_a_filter_that_is_no_more() {
     let disk = SimulatedDisk::default();
     let journal = start(&disk);
-    let log = journal.filter(FilterId(1), 0);
+    let log = journal.filter(FilterId(1), &Versions::behind(0));
     let (waiting, ending) = (log.reached(1), async { log.end() });
     let both = async { tokio::join!(waiting, ending) };
     let (waited, ()) = tokio::time::timeout(Duration::from_secs(10), both)

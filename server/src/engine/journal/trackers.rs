@@ -1,12 +1,12 @@
 //! Which versions of each filter are in the log.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
 use super::{lanes::End, progress::Progress};
-use crate::store::FilterId;
+use crate::{engine::versions::Versions, store::FilterId};
 
 /// The progress of all filters.
 #[derive(Debug, Default)]
@@ -16,39 +16,56 @@ pub struct Trackers(HashMap<FilterId, Tracker>);
 #[derive(Debug)]
 struct Tracker {
     progress: Arc<Progress>,
-    versions: Versions,
+    versions: Arc<Versions>,
+    written: Written,
 }
 
 /// A set of versions: all up to one, and some behind that.
 #[derive(Debug, Clone)]
-struct Versions {
+struct Written {
     all_to: u64,
-    ahead: BTreeSet<u64>,
+    /// The first and the last of each range of them.
+    ahead: BTreeMap<u64, u64>,
 }
 
-impl Versions {
-    fn insert(&mut self, version: u64) {
-        if version != self.all_to + 1 {
-            self.ahead.insert(version);
+impl Written {
+    fn insert(&mut self, first: u64, last: u64) {
+        if first != self.all_to + 1 {
+            self.ahead.insert(first, last);
             return;
         }
-        self.all_to = version;
-        while self.ahead.first() == Some(&(self.all_to + 1)) {
-            self.ahead.pop_first();
-            self.all_to += 1;
+        self.all_to = last;
+        while let Some(next) = self.ahead.first_entry()
+            && *next.key() == self.all_to + 1
+        {
+            self.all_to = next.remove();
+        }
+    }
+}
+
+impl Tracker {
+    /// Notes versions as written, each from the first to the last of a range.
+    fn note(&mut self, versions: impl Iterator<Item = (u64, u64)>) {
+        let before = self.written.all_to;
+        versions.for_each(|(first, last)| self.written.insert(first, last));
+        if self.written.all_to > before {
+            self.progress.move_to(self.written.all_to);
         }
     }
 }
 
 impl Trackers {
-    /// Follows a filter that has a version.
-    pub fn begin(&mut self, filter: FilterId, version: u64) -> Arc<Progress> {
-        let progress = Arc::new(Progress::new(version));
+    /// Follows a filter from the version on that it has.
+    pub fn begin(&mut self, filter: FilterId, versions: &Arc<Versions>) -> Arc<Progress> {
+        let all_to = versions.settle();
+        versions.keep_unused();
+        let progress = Arc::new(Progress::new(all_to));
         let tracker = Tracker {
             progress: progress.clone(),
-            versions: Versions {
-                all_to: version,
-                ahead: BTreeSet::new(),
+            versions: versions.clone(),
+            written: Written {
+                all_to,
+                ahead: BTreeMap::new(),
             },
         };
         self.0.insert(filter, tracker);
@@ -64,17 +81,29 @@ impl Trackers {
 
     /// Notes what has been written, and tells those who wait for it.
     pub fn note(&mut self, ends: &[End]) {
+        self.each(ends, |tracker, ends| {
+            tracker.note(ends.iter().map(|end| (end.version, end.version)));
+        });
+    }
+
+    /// Notes as written what no call will use of the versions of filters of which some others have
+    /// just been handed over: whoever waits for one behind those would wait for ever. Whoever
+    /// leases versions hands the first of them over, and so this is called with that or has been
+    /// called since.
+    pub fn note_unused(&mut self, ends: &[End]) {
+        self.each(ends, |tracker, _| {
+            let unused = tracker.versions.take_unused().into_iter();
+            tracker.note(unused.map(|range| (range.start, range.end - 1)));
+        });
+    }
+
+    /// Calls `visit` with the filter of some ends after the other, each with those ends.
+    fn each(&mut self, ends: &[End], mut visit: impl FnMut(&mut Tracker, &[End])) {
         for ends in ends.chunk_by(|left, right| left.filter == right.filter) {
             let filter = ends.first().map(|end| end.filter);
             // One that has been deleted has none.
-            let Some(tracker) = filter.and_then(|filter| self.0.get_mut(&filter)) else {
-                continue;
-            };
-            let before = tracker.versions.all_to;
-            ends.iter()
-                .for_each(|end| tracker.versions.insert(end.version));
-            if tracker.versions.all_to > before {
-                tracker.progress.move_to(tracker.versions.all_to);
+            if let Some(tracker) = filter.and_then(|filter| self.0.get_mut(&filter)) {
+                visit(tracker, ends);
             }
         }
     }
@@ -87,18 +116,18 @@ impl Trackers {
 
     /// Up to which version of each filter all would have been written if these had been.
     pub fn after(&self, ends: &[End]) -> HashMap<FilterId, u64> {
-        let mut after: HashMap<FilterId, Versions> = HashMap::new();
+        let mut after: HashMap<FilterId, Written> = HashMap::new();
         for (filter, tracker) in &self.0 {
-            after.insert(*filter, tracker.versions.clone());
+            after.insert(*filter, tracker.written.clone());
         }
         for end in ends {
-            if let Some(versions) = after.get_mut(&end.filter) {
-                versions.insert(end.version);
+            if let Some(written) = after.get_mut(&end.filter) {
+                written.insert(end.version, end.version);
             }
         }
         let after = after.into_iter();
         after
-            .map(|(filter, versions)| (filter, versions.all_to))
+            .map(|(filter, written)| (filter, written.all_to))
             .collect()
     }
 

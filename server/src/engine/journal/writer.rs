@@ -119,7 +119,7 @@ impl Writer {
             // it would otherwise interrupt them for each call.
             thread::yield_now();
             self.flushes.append(&mut self.shared.flushes.lock());
-            self.shared.lanes.take(&mut self.filled, &mut self.ends);
+            self.take();
             let done = self.commit(is_stopping);
             self.tell(done.as_ref().err());
             self.answer_flushes();
@@ -127,6 +127,18 @@ impl Writer {
                 return;
             }
             self.sleep(done.is_err());
+        }
+    }
+
+    /// Takes what has been handed over.
+    fn take(&mut self) {
+        let before = self.ends.len();
+        self.shared.lanes.take(&mut self.filled, &mut self.ends);
+        let taken = self.ends.get(before..).unwrap_or_default();
+        // Now, and not when it is written: what is used meanwhile comes with the next turn, and who
+        // waits for this one would wait for that as well.
+        if !taken.is_empty() {
+            self.shared.trackers.lock().note_unused(taken);
         }
     }
 

@@ -123,7 +123,13 @@ fn with_an_answer_that_does_not_wait_it_would_be_too() {
 }
 
 #[test]
-#[should_panic(expected = "lost with version 1")]
+#[should_panic(expected = "deadlock")]
+fn with_versions_that_nobody_uses_or_tells_of_answers_do_not_come() {
+    two_calls(Some(Fault::UnusedNotTold));
+}
+
+#[test]
+#[should_panic(expected = "lost with version")]
 fn without_the_gate_a_snapshot_loses_a_key() {
     snapshot(2, 1, Some(Fault::NoGate));
 }

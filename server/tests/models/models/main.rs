@@ -11,6 +11,7 @@
 mod calls;
 mod filter;
 mod turns;
+mod versions;
 
 use std::{
     future::Future,

@@ -29,12 +29,14 @@ pub struct Tally<'a, 'b> {
     groups: Vec<Group>,
     /// The most keys of a group: those of a record.
     max_group_keys: usize,
+    /// Whether there is a log, which has a record for each group.
+    is_logged: bool,
     /// Whether what is counted next has a version already: it is behind the same lock as the last
-    /// group, and there is room for it there.
+    /// group, if that matters.
     has_version: bool,
 }
 
-/// What a call has counted under one lock, as one version of the filter.
+/// What a call has counted as one version of the filter: under one lock, if there is a log.
 struct Group {
     version: u64,
     /// Where its keys begin among those that the call has counted.
@@ -61,6 +63,7 @@ impl<'a, 'b> Tally<'a, 'b> {
             keeps_hashes: log.is_some() || turn.is_some(),
             groups: Vec::new(),
             max_group_keys: log.map_or(usize::MAX, FilterLog::hashes_of_a_record),
+            is_logged: log.is_some(),
             has_version: false,
             turn,
         }
@@ -68,7 +71,7 @@ impl<'a, 'b> Tally<'a, 'b> {
 
     /// To be called before a lock is taken for more keys.
     pub fn begin_lock(&mut self) {
-        self.has_version = false;
+        self.has_version &= !self.is_logged;
     }
 
     /// The version of what is counted next, under the lock that is held.
@@ -80,7 +83,7 @@ impl<'a, 'b> Tally<'a, 'b> {
                 last.version
             }
             _ => {
-                let version = self.filter.next_version();
+                let version = self.filter.versions.next_in_order();
                 let begin = counted;
                 self.groups.push(Group { version, begin });
                 self.has_version = true;
