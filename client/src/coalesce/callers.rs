@@ -51,6 +51,7 @@ impl Callers {
         Answer {
             seats: Arc::clone(&self.seats),
             place,
+            is_told: false,
         }
     }
 
@@ -124,6 +125,8 @@ impl Drop for Callers {
 pub(super) struct Answer {
     seats: Arc<Seats>,
     place: usize,
+    /// Whether it has been told, and has no call left to give up.
+    is_told: bool,
 }
 
 impl Future for Answer {
@@ -131,25 +134,31 @@ impl Future for Answer {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let waker = context.waker();
-        let mut seats = self.seats.lock();
-        match seats.get_mut(self.place) {
-            Some(Seat::Waiting(Some(same))) if same.will_wake(waker) => Poll::Pending,
+        let answer = self.get_mut();
+        let mut seats = answer.seats.lock();
+        let told = match seats.get_mut(answer.place) {
+            Some(Seat::Waiting(Some(same))) if same.will_wake(waker) => return Poll::Pending,
             Some(Seat::Waiting(waiting)) => {
                 let before = waiting.replace(waker.clone());
                 // It may be the last that knows of a task.
                 drop(seats);
                 drop(before);
-                Poll::Pending
+                return Poll::Pending;
             }
-            Some(Seat::Told(Ok(seen))) => Poll::Ready(Ok(*seen)),
-            Some(Seat::Told(Err(error))) => Poll::Ready(Err(Error::clone(error))),
-            Some(Seat::Left) | None => Poll::Ready(Err(Error::StreamClosed)),
-        }
+            Some(Seat::Told(Ok(seen))) => Ok(*seen),
+            Some(Seat::Told(Err(error))) => Err(Error::clone(error)),
+            Some(Seat::Left) | None => Err(Error::StreamClosed),
+        };
+        answer.is_told = true;
+        Poll::Ready(told)
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
+        if self.is_told {
+            return;
+        }
         let mut seats = self.seats.lock();
         if let Some(seat @ Seat::Waiting(_)) = seats.get_mut(self.place) {
             let waker = std::mem::replace(seat, Seat::Left);
