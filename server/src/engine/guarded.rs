@@ -10,17 +10,17 @@
 //! # Versions
 //!
 //! Each call that changes anything gets a version of its own (`engine/versions.rs`) when it finds
-//! the first bit to set (in a filter that counts, one more than the last, under each lock:
-//! `guarded/counting.rs`). A shard keeps the greatest version of the calls that changed it, noted
+//! the first bit to set (in a filter that counts, if there is a log, one more than the last under
+//! each lock: `guarded/counting.rs`). A shard keeps the greatest version of the calls that changed it, noted
 //! under its lock together with the bits. From this follows:
 //!
 //! * Whoever finds a key in a shard rests on no later version than the shard's. So an answer
 //!   stands once all calls up to that version are on stable storage.
 //! * A snapshot is begun at a version V that no call has under way any more (the engine lets
 //!   none begin meanwhile) and none gets from then on, nor an earlier one; and then copies the
-//!   shards. It holds every change up to V. A change
-//!   that it does not hold is of a call that begins later, and leaves its shard with a version
-//!   greater than V. So "what changed since V" is the list of shards with a greater version.
+//!   shards. It holds every change up to V. A change that it does not hold is of a call that
+//!   begins later, and leaves its shard with a version greater than V. So "what changed since V"
+//!   is the list of shards with a greater version.
 
 mod aging;
 mod array;

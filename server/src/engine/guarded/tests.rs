@@ -12,10 +12,11 @@ mod coming;
 mod lines;
 mod new_keys;
 mod status;
+mod versions;
 
 use super::*;
 use crate::{
-    engine::{counters::Usage, gate::Gate, journal},
+    engine::{counters::Usage, gate::Gate},
     filter::spec::{Layout, SpecRequest},
     store::{
         DataDirectory, Direction, Disk,
@@ -111,72 +112,6 @@ fn every_way_to_ask_agrees() {
             }
         );
     }
-}
-
-/// The version advances once for a call or batch, and only if that changed anything.
-#[test]
-fn versions_count_changes() {
-    let filter = filter(Layout::Blocked, 1000);
-    let version = || filter.status().version;
-    filter
-        .add_batch(&vec!["a", "b", "c"], Change::default())
-        .unwrap();
-    assert_eq!(version(), 1);
-    filter
-        .add_batch(&vec!["a", "b", "c"], Change::default())
-        .unwrap();
-    filter.query_and_add(b"a", Change::default()).unwrap();
-    filter.query(b"zz", None);
-    assert_eq!(version(), 1);
-    filter.query_and_add(b"d", Change::default()).unwrap();
-    filter.add(b"e", Change::default()).unwrap();
-    assert_eq!(version(), 3);
-}
-
-/// Also where a thread holds some that it has not used.
-#[test]
-fn each_change_advances_the_version_that_is_told() {
-    let filter = filter(Layout::Blocked, 1000);
-    for index in 0..10 {
-        filter.lease_versions();
-        let before = filter.status().version;
-        let added = filter.add(key(index).as_bytes(), Change::default());
-        added.unwrap();
-        let version = filter.status().version;
-        assert!(version > before, "{index}: {version}, {before} before");
-    }
-}
-
-/// Nor is what a thread holds of a change behind a merge, or behind the last step of a rebuild.
-#[test]
-fn what_is_held_is_of_no_change_behind_what_is_stored() {
-    let directory = DataDirectory::on(Arc::new(SimulatedDisk::default())).unwrap();
-    let (gate, budget) = (Gate::new(), MemoryBudget::new(1 << 30));
-    let name = |name: &str| name.parse::<FilterName>().unwrap();
-    let filter = filter(Layout::Blocked, 1000);
-    store(&filter, &directory);
-    let copied = filter.copy(FilterId(2), name("copy"), &budget, &gate, None);
-    let copy = copied.unwrap();
-    copy.add(b"a", Change::default()).unwrap();
-    let stored = copy.stored(&directory, &gate, block_on(copy.turn()));
-    let stored = stored.unwrap().unwrap();
-    filter.lease_versions();
-    let turn = block_on(filter.turn());
-    let merged = filter.merge(&stored, &directory, &gate, None, turn);
-    assert!(merged.unwrap() && !filter.has_changed());
-    filter.add(b"b", Change::default()).unwrap();
-    assert!(filter.has_changed());
-
-    let (spec, now) = (filter.spec().clone(), SystemTime::now());
-    let heir = filter.heir(FilterId(3), name("new"), spec, now, &budget);
-    let heir = heir.unwrap();
-    store(&heir, &directory);
-    heir.lease_versions();
-    let [mut its_turn, mut turn] = [&filter, &heir].map(|filter| block_on(filter.turn()));
-    let taken = heir.take_place_of(&filter, &mut its_turn, &directory, &mut turn);
-    assert!(taken.unwrap().is_some() && !heir.has_changed());
-    heir.add(b"b", Change::default()).unwrap();
-    assert!(heir.has_changed());
 }
 
 /// Threads race with single calls and with batches in opposite orders: for each key, one
@@ -536,65 +471,4 @@ fn a_shard_that_is_empty_again_is_stored_as_such() {
     }
     restored.replay_counted(3, Direction::Up, &[hash]);
     assert!(restored.query(b"a", None).value);
-}
-
-/// As many versions as there is room for in the log, and an answer rests on removals too.
-#[test]
-fn a_filter_that_counts_gives_versions_to_each_lock() {
-    let counting = SpecRequest {
-        kind: Kind::Counting,
-        ..SpecRequest::new(2_000_000, 1e-9)
-    };
-    let journal = journal::tests::start_with(&SimulatedDisk::default(), 1 << 20);
-    let mut filter = filter_of(&counting);
-    filter.set_log(&journal);
-    let change = |filter: &GuardedFilter, keys: usize| Change {
-        room: Some(block_on(journal.reserve(keys, filter.records_of_a_call(keys))).unwrap()),
-        ..Change::default()
-    };
-    let stripes = filter.shards.stripes().len();
-    assert!(stripes > 4);
-    for count in 1..4 * stripes {
-        let keys: Vec<String> = (0..count).map(|i| format!("{count} {i}")).collect();
-        let before = filter.status().version;
-        let added = filter.add_batch(&keys, change(&filter, count));
-        let versions = filter.status().version - before;
-        let most = filter.records_of_a_call(count);
-        assert!(
-            (1..=most as u64).contains(&versions),
-            "{versions} of {most}"
-        );
-        let of_keys = keys.iter().map(|key| {
-            let shard = filter.shape.shard(filter.hash(key.as_bytes()));
-            filter.shards.stripe_of(shard)
-        });
-        assert_eq!(versions as usize, of_keys.collect::<HashSet<_>>().len());
-        assert_eq!(added.unwrap().rests_on, before + versions);
-
-        let removed = filter.remove_batch(&keys, change(&filter, count)).unwrap();
-        assert!(removed.value.iter().all(|&removed| removed));
-        let Answer { value, rests_on } = filter.query_batch(&keys, None);
-        assert!(value.iter().all(|&seen| !seen));
-        assert_eq!(rests_on, removed.rests_on);
-        let last = filter.query(keys[0].as_bytes(), None);
-        assert!(!last.value && last.rests_on > before + versions);
-    }
-}
-
-#[test]
-fn a_filter_that_counts_without_a_log_gives_each_call_a_version() {
-    let filter = filter_of(&SpecRequest {
-        kind: Kind::Counting,
-        ..SpecRequest::new(2_000_000, 1e-9)
-    });
-    let keys: Vec<String> = (0..100).map(key).collect();
-    for version in [1, 3] {
-        let added = filter.add_batch(&keys, Change::default()).unwrap();
-        assert_eq!(
-            (added.rests_on, filter.status().version),
-            (version, version)
-        );
-        let removed = filter.remove_batch(&keys, Change::default()).unwrap();
-        assert_eq!(removed.rests_on, version + 1);
-    }
 }

@@ -2,8 +2,8 @@
 //!
 //! A filter gives its changes versions, and each comes to the log once, or is known to be of no
 //! change. The [`Progress`] of a filter is the version up to which *all* have been written (and
-//! synced, as is demanded). An answer that rests on a version waits until progress is there: whatever it
-//! has seen or changed is then as durable as it is to be.
+//! synced, as is demanded). An answer that rests on a version waits until progress is there:
+//! whatever it has seen or changed is then as durable as it is to be.
 //!
 //! # Who wakes whom
 //!
