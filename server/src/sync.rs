@@ -5,7 +5,7 @@ pub(crate) use std::{sync::atomic, thread, time::Instant};
 
 use std::{num::NonZero, sync::OnceLock};
 
-pub(crate) use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard};
+pub(crate) use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 pub(crate) use parking_lot::{
     Condvar, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard,
     RwLockWriteGuard,

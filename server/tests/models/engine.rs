@@ -8,6 +8,8 @@ pub mod lanes;
 pub mod progress;
 #[path = "../../src/engine/requests.rs"]
 pub mod requests;
+#[path = "../../src/engine/guarded/layered/room.rs"]
+pub mod room;
 #[path = "../../src/engine/guarded/shards.rs"]
 pub mod shards;
 #[path = "../../src/engine/journal/sleeper.rs"]

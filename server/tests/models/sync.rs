@@ -225,6 +225,7 @@ impl Notify {
 pub struct ShardedLock<T>(loom::sync::RwLock<T>);
 
 pub type ShardedLockReadGuard<'a, T> = loom::sync::RwLockReadGuard<'a, T>;
+pub type ShardedLockWriteGuard<'a, T> = loom::sync::RwLockWriteGuard<'a, T>;
 
 impl<T> ShardedLock<T> {
     pub fn new(value: T) -> Self {
@@ -235,7 +236,7 @@ impl<T> ShardedLock<T> {
         self.0.read()
     }
 
-    pub fn write(&self) -> LockResult<loom::sync::RwLockWriteGuard<'_, T>> {
+    pub fn write(&self) -> LockResult<ShardedLockWriteGuard<'_, T>> {
         self.0.write()
     }
 }

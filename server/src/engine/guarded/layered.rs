@@ -5,7 +5,7 @@
 //! A call adds all of its keys or none, and a filter that may take no more of them must not find
 //! that out amid a call. So a call claims the bits that its keys may set before it sets one: of what
 //! every partition can take for certain, as if all its keys lay in one. Calls that claim run side by
-//! side, as `room` is open to them.
+//! side ([`Room`]).
 //!
 //! One that finds too little left has the filter to itself for a moment. It counts what is left
 //! in each partition and how many of its keys are new there, and has another layer come if that is
@@ -15,20 +15,16 @@
 
 pub(super) mod new_keys;
 mod replay;
+mod room;
 
-use std::{
-    collections::BTreeMap,
-    io, iter, slice,
-    sync::{
-        Arc, PoisonError,
-        atomic::{AtomicI64, Ordering},
-    },
-};
+use std::{collections::BTreeMap, io, iter, slice, sync::Arc};
 
-use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
-use self::new_keys::NewKeys;
+use self::{
+    new_keys::NewKeys,
+    room::{Alone, Room},
+};
 use super::{
     Answer, Change, GuardedFilter,
     batch::{Place, answer_again, set},
@@ -40,7 +36,6 @@ use crate::{
         hash::KeyHash,
         scaling::{Added, Layers, OnFull},
     },
-    sync::ShardedLock,
 };
 
 /// Another layer comes when a partition has less left than this part of the newest.
@@ -54,10 +49,8 @@ pub(super) struct Layered {
     budget: Arc<MemoryBudget>,
     /// The most bits that a key sets, in any layer.
     pub key_bits: u64,
-    /// Held for reading by calls that have claimed what they need.
-    room: ShardedLock<()>,
-    /// The bits that every partition can take for certain, less what calls have claimed.
-    left: CachePadded<AtomicI64>,
+    /// Of every partition.
+    room: Room,
     told: Mutex<Told>,
 }
 
@@ -104,11 +97,10 @@ impl Layered {
             on_full,
             budget: budget.clone(),
             key_bits: key_bits.max().unwrap_or_default().into(),
-            room: ShardedLock::new(()),
-            left: AtomicI64::new(0).into(),
+            room: Room::new(),
             told: Mutex::default(),
         };
-        layered.note_left();
+        layered.note_left(&layered.room.alone());
         Ok(layered)
     }
 
@@ -150,26 +142,10 @@ impl Layered {
         self.partitions.map_next(&self.budget, bound)
     }
 
-    /// Claims so many bits of each partition, if they are left.
-    #[inline]
-    fn claim(&self, bits: i64) -> bool {
-        let has_room = self.left.fetch_sub(bits, Ordering::AcqRel) >= bits;
-        if !has_room {
-            self.give_back(bits);
-        }
-        has_room
-    }
-
-    #[inline]
-    fn give_back(&self, bits: i64) {
-        self.left.fetch_add(bits, Ordering::AcqRel);
-    }
-
-    /// Notes what is left, while no call has claimed any of it.
-    fn note_left(&self) {
+    /// Counts what is left.
+    fn note_left(&self, alone: &Alone<'_>) {
         let least = self.partitions.left().map(|(_, left)| left).min();
-        let least = i64::try_from(least.unwrap_or_default()).unwrap_or(i64::MAX);
-        self.left.store(least, Ordering::Release);
+        alone.note(least.unwrap_or_default());
     }
 
     /// Sees to it that each partition can take so many keys more, while no call has claimed any of
@@ -210,16 +186,16 @@ impl Layered {
 
     /// Does something that changes what is left, while no call has claimed any of it.
     pub fn alone<R>(&self, act: impl FnOnce() -> R) -> R {
-        let _alone = self.room.write().unwrap_or_else(PoisonError::into_inner);
+        let alone = self.room.alone();
         let result = act();
-        self.note_left();
+        self.note_left(&alone);
         result
     }
 
     /// Counts what the shards hold, after it has come there by other ways than keys.
     pub fn count(&mut self) {
         self.partitions.count();
-        self.note_left();
+        self.note_left(&self.room.alone());
     }
 }
 
@@ -256,21 +232,16 @@ impl GuardedFilter {
             return Ok(self.insert_in_layers(layered, places, change).answer);
         }
         let most = (places.len() as u64).saturating_mul(layered.key_bits);
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        {
-            let _shared = layered.room.read().unwrap_or_else(PoisonError::into_inner);
-            if layered.claim(most) {
-                let Outcome { answer, most_bits } = self.insert_in_layers(layered, places, change);
-                let unused = most.saturating_sub_unsigned(most_bits).max(0);
-                layered.give_back(unused);
-                return Ok(answer);
-            }
+        if let Some(claim) = layered.room.claim(most) {
+            let Outcome { answer, most_bits } = self.insert_in_layers(layered, places, change);
+            claim.end(most_bits);
+            return Ok(answer);
         }
         if self.new_keys(layered, &places).is_empty() {
             // What is there stays there.
             return Ok(self.insert_in_layers(layered, places, change).answer);
         }
-        let _alone = layered.room.write().unwrap_or_else(PoisonError::into_inner);
+        let alone = layered.room.alone();
         let needed = self.new_keys(layered, &places);
         let mapped = layered.partitions.mapped();
         let made = layered.make_room(&needed);
@@ -280,7 +251,7 @@ impl GuardedFilter {
             return Err(EngineError::FilterFull { name, why });
         }
         let Outcome { answer, .. } = self.insert_in_layers(layered, places, change);
-        layered.note_left();
+        layered.note_left(&alone);
         Ok(answer)
     }
 

@@ -10,6 +10,7 @@
 
 mod calls;
 mod filter;
+mod room;
 mod turns;
 mod versions;
 

@@ -82,7 +82,7 @@ impl GuardedFilter {
                 .layers()
                 .insert_each(&mut stripe.write(), first, keys, tell);
         });
-        layered.note_left();
+        layered.note_left(&layered.room.alone());
         Ok(())
     }
 }

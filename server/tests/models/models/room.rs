@@ -1,0 +1,90 @@
+//! Room that calls claim, while another counts what is left.
+
+use std::sync::Arc;
+
+use loom::{
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+use seenset_models::engine::{counters::set_stripe, room::Room};
+
+use super::model;
+
+/// What there is room for.
+const ALL: u64 = 9;
+
+/// A filter of one partition.
+struct Filter {
+    room: Room,
+    bits_set: AtomicU64,
+}
+
+impl Filter {
+    fn new() -> Self {
+        let room = Room::new();
+        room.alone().note(ALL);
+        let bits_set = AtomicU64::new(0);
+        Self { room, bits_set }
+    }
+
+    /// Claims two bits and sets one of them, or none, or is refused.
+    fn call(&self, bits: u64) -> bool {
+        let Some(claim) = self.room.claim(2) else {
+            return false;
+        };
+        self.bits_set.fetch_add(bits, Ordering::Relaxed);
+        claim.end(bits);
+        true
+    }
+
+    fn count(&self) -> u64 {
+        let alone = self.room.alone();
+        let left = ALL.checked_sub(self.bits_set.load(Ordering::Relaxed));
+        alone.note(left.expect("more is set than there was room for"));
+        left.unwrap()
+    }
+}
+
+/// No more is claimed than is left, from whichever thread, and whoever counts at the same time.
+#[test]
+fn no_room_is_given_twice() {
+    for stripes in [[0, 0], [0, 1]] {
+        model(3, move || {
+            let filter = Arc::new(Filter::new());
+            let callers = stripes.map(|stripe| {
+                let filter = filter.clone();
+                thread::spawn(move || {
+                    set_stripe(stripe);
+                    while filter.call(1) {}
+                })
+            });
+            filter.count();
+            for caller in callers {
+                caller.join().unwrap();
+            }
+            assert!(filter.count() < ALL);
+        });
+    }
+}
+
+/// What a thread keeps is there for all when it is counted, and what is not used is not lost.
+#[test]
+fn what_is_not_used_is_found() {
+    for stripes in [[0, 0], [0, 1]] {
+        model(3, move || {
+            let filter = Arc::new(Filter::new());
+            let callers = stripes.map(|stripe| {
+                let filter = filter.clone();
+                thread::spawn(move || {
+                    set_stripe(stripe);
+                    (0..2).for_each(|_| assert!(filter.call(0)));
+                })
+            });
+            for caller in callers {
+                caller.join().unwrap();
+            }
+            assert_eq!(filter.count(), ALL);
+            assert!(filter.room.claim(ALL).is_some());
+        });
+    }
+}
