@@ -77,7 +77,7 @@ fn what_is_not_used_is_found() {
                 let filter = filter.clone();
                 thread::spawn(move || {
                     set_stripe(stripe);
-                    (0..2).for_each(|_| assert!(filter.call(0)));
+                    (0..3).for_each(|_| assert!(filter.call(0)));
                 })
             });
             for caller in callers {

@@ -83,7 +83,11 @@ impl<'a, 'b> Tally<'a, 'b> {
                 last.version
             }
             _ => {
-                let version = self.filter.versions.next_in_order();
+                let versions = &self.filter.versions;
+                let version = match self.is_logged {
+                    true => versions.next_in_order(),
+                    false => versions.next(),
+                };
                 let begin = counted;
                 self.groups.push(Group { version, begin });
                 self.has_version = true;

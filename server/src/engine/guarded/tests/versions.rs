@@ -26,14 +26,19 @@ fn versions_count_changes() {
 /// Also where a thread holds some that it has not used.
 #[test]
 fn each_change_advances_the_version_that_is_told() {
-    let filter = filter(Layout::Blocked, 1000);
-    for index in 0..10 {
-        filter.lease_versions();
-        let before = filter.status().version;
-        let added = filter.add(key(index).as_bytes(), Change::default());
-        added.unwrap();
-        let version = filter.status().version;
-        assert!(version > before, "{index}: {version}, {before} before");
+    for kind in [Kind::Plain, Kind::Counting] {
+        let filter = filter_of(&SpecRequest {
+            kind,
+            ..SpecRequest::new(1000, 0.01)
+        });
+        for index in 0..10 {
+            filter.lease_versions();
+            let before = filter.status().version;
+            let added = filter.add(key(index).as_bytes(), Change::default());
+            added.unwrap();
+            let version = filter.status().version;
+            assert!(version > before, "{index}: {version}, {before} before");
+        }
     }
 }
 
