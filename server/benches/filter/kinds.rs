@@ -10,16 +10,17 @@ use crate::{
     turns::{print, turns},
 };
 
+/// Of the filters whose keys age: no slice begins while they are measured.
+pub const AGING: Aging = Aging {
+    max_age: Duration::from_secs(10_000 * 24 * 3600),
+    slices: 8,
+    refresh: false,
+};
+
 /// Holds each kind against a plain filter of so many MiB.
 pub fn compare(mib: usize, new: Keys, absent: Keys) {
     println!("\nplain of {mib} MiB and kinds with as many bits, half of them set; ns a key");
-    let aging = Aging {
-        // No slice begins meanwhile.
-        max_age: Duration::from_secs(10_000 * 24 * 3600),
-        slices: 8,
-        refresh: false,
-    };
-    let filters = [Kind::Plain, Kind::Counting, Kind::Aging(aging)]
+    let filters = [Kind::Plain, Kind::Counting, Kind::Aging(AGING)]
         .map(|kind| (kind.name().as_str(), Ours::of(kind, mib)));
     let contend = |what, keys, ask: fn(&Ours, Keys) -> usize| {
         let mut contenders = filters.each_ref().map(|(name, filter)| {

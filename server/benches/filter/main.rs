@@ -1,7 +1,8 @@
 //! What a key costs in memory: `cargo bench -p seenset-server --bench filter [-- MIB... [huge]]`;
 //! what it costs in filters of other kinds: `-- kinds [MIB...]`, and in layers: `-- scaling [MIB...]`;
-//! what huge pages are worth: `-- pages [MIB...]`; and batches, with a lock for each of their keys
-//! and with one for several: `-- batches [MIB...]`.
+//! what a call for each key costs in filters of all kinds: `-- singles [MIB...]`; what huge pages
+//! are worth: `-- pages [MIB...]`; and batches, with a lock for each of their keys and with one for
+//! several: `-- batches [MIB...]`.
 //!
 //! Filters of 1 MiB, 64 MiB, 1 GiB and 4 GiB (or those given), half of their bits set, keys of
 //! 60 bytes. seenset's engine, one call for each key and in batches of 1,000, against the
@@ -35,6 +36,7 @@ mod memory;
 mod ours;
 mod pages;
 mod scaling;
+mod singles;
 mod turns;
 mod two_threads;
 
@@ -81,6 +83,7 @@ fn main() {
         let compare: Box<dyn Fn(usize)> = match &*arg {
             "kinds" => Box::new(|mib| kinds::compare(mib, &new, &absent)),
             "scaling" => Box::new(|mib| scaling::compare(mib, &new, &absent)),
+            "singles" => Box::new(|mib| singles::compare(mib, &new, &of_two())),
             "pages" => Box::new(|mib| pages::compare(mib, &new, &absent)),
             "batches" => Box::new(|mib| batch_sizes::compare(mib, &of_two())),
             _ => return None,

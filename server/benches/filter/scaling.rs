@@ -22,15 +22,11 @@ const USED: f64 = 0.6;
 /// Holds four layers against a plain filter of so many MiB. `seen` are added before, in equal
 /// distances among other keys, and `new` are not.
 pub fn compare(mib: usize, new: Keys, seen: Keys) {
-    let bits = (mib as u64) << 23;
-    let capacity = (bits as f64 / 9.99) as u64;
+    let capacity = capacity(mib);
     let plain = Filter::new(SpecRequest::new(capacity, RATE));
-    let layered = Filter::new(SpecRequest {
-        kind: Kind::Scaling(OnFull::Scale(Scaling::default())),
-        ..SpecRequest::new(capacity / GROWN, RATE)
-    });
+    let layered = Filter::layered(capacity);
     let used = (capacity as f64 * USED) as usize;
-    let mut others = (0_u64..).map(|number| format!("other/{number}"));
+    let mut others = others();
     let chunks = seen.len() * 10 / BATCH;
     for (index, keys) in seen.chunks(BATCH / 10).enumerate() {
         let share = used * (index + 1) / chunks - used * index / chunks;
@@ -69,13 +65,48 @@ pub fn compare(mib: usize, new: Keys, seen: Keys) {
     contend("add, new", new, Filter::add);
 }
 
+/// That of a plain filter of so many MiB.
+fn capacity(mib: usize) -> u64 {
+    let bits = (mib as u64) << 23;
+    (bits as f64 / 9.99) as u64
+}
+
+/// Keys that nobody asks for.
+fn others() -> impl Iterator<Item = String> {
+    (0_u64..).map(|number| format!("other/{number}"))
+}
+
 /// A filter in an engine of its own.
-struct Filter {
+pub struct Filter {
     engine: Engine,
     _dir: tempfile::TempDir,
 }
 
 impl Filter {
+    /// Four layers for as many keys as a plain filter of so many MiB, used as they are when
+    /// measuring begins.
+    pub fn four_layers(mib: usize) -> Self {
+        let capacity = capacity(mib);
+        let filter = Self::layered(capacity);
+        let mut others = others().take((capacity as f64 * USED) as usize);
+        loop {
+            let batch: Vec<String> = others.by_ref().take(BATCH).collect();
+            if batch.is_empty() {
+                break;
+            }
+            filter.fill(batch);
+        }
+        filter
+    }
+
+    /// One that has so many keys when four layers are full.
+    fn layered(capacity: u64) -> Self {
+        Self::new(SpecRequest {
+            kind: Kind::Scaling(OnFull::Scale(Scaling::default())),
+            ..SpecRequest::new(capacity / GROWN, RATE)
+        })
+    }
+
     fn new(spec: SpecRequest) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let engine = engine(DataDirectory::open(dir.path()).unwrap());
@@ -98,6 +129,13 @@ impl Filter {
 
     fn fill(&self, keys: Vec<String>) {
         now(self.engine.add_batch("", keys));
+    }
+
+    /// A call for each key.
+    pub fn add_each(&self, keys: Keys) -> usize {
+        keys.iter()
+            .filter(|key| now(self.engine.query_and_add("", key)))
+            .count()
     }
 
     fn add(&self, keys: Keys) -> usize {
