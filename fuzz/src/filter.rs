@@ -28,7 +28,7 @@ pub struct Filter {
     name: u8,
     is_classic: bool,
     is_trusted: bool,
-    /// Small ones are fast to try. One in 1024 has more than one shard, of some MiB each; not
+    /// Small ones are fast to try. One in 1024 has many shards, and some MiB in all; not
     /// for the values that a fuzzer likes best.
     bits: u16,
     hash_count: u8,

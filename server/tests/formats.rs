@@ -14,6 +14,7 @@
 //! | `snapshot-6` | 6, 5, 4, 3 and 2 | 2 | 3, likewise |
 //! | `snapshot-7` | 7, 6, 5, 3 and 2 | 2 | 3, likewise |
 //! | `log-4` | 7, 6, 5, 3 and 2 | 2 | 4, likewise |
+//! | `snapshot-8` | 8, 7, 6, 5, 3 and 2 | 2 | 4, likewise |
 //!
 //! In each are the filters `default` and `classic` for 100 keys, and `https://example.com/1` to
 //! `/50` in both. Those from 41 on were added by requests of the id `again` where there is a log.
@@ -22,7 +23,8 @@
 //! remembers its keys for a century; from `snapshot-5` on a sixth, `grown`, which was made for ten;
 //! from `snapshot-6` on `java`, of Guava's layout, and `redis`, of a dump that RedisBloom has made.
 //! From `snapshot-7` on keys have their counters and stamps in two lines, and before that in four;
-//! from `log-4` on the log tells the layers of keys.
+//! from `log-4` on the log tells the layers of keys; from `snapshot-8` on there is `sharded`, in two
+//! shards where its bits need one.
 //!
 //! When a format is raised: `SEENSET_KEEP_FORMAT=new cargo test -p seenset-server --test formats`
 //! keeps the present one in `formats/new`, to be given its name.
@@ -52,6 +54,9 @@ const URLS: &str = "urls";
 const COUNTED: &str = "counted";
 /// The filter whose keys age, likewise.
 const AGED: &str = "aged";
+
+/// The filter in more shards than it needs, likewise.
+const SHARDED: &str = "sharded";
 
 /// The filter that has grown, likewise.
 const GROWN: &str = "grown";
@@ -214,6 +219,19 @@ async fn check_aged(engine: &Engine) {
     assert_eq!(unseen, [false; 10]);
 }
 
+/// The filter in two shards: all keys are there, and none other.
+async fn check_sharded(engine: &Engine) {
+    let status = engine.get_filter(SHARDED).await.unwrap();
+    assert_eq!((status.spec.shard_count, status.keys_added), (2, 50));
+    let seen = engine.query_batch(SHARDED, keys(1..=50)).await.unwrap();
+    assert_eq!(seen, [true; 50]);
+    let unseen = engine
+        .query_batch(SHARDED, keys(1001..=1010))
+        .await
+        .unwrap();
+    assert_eq!(unseen, [false; 10]);
+}
+
 fn grows() -> Kind {
     Kind::Scaling(OnFull::Scale(Scaling {
         growth: 2,
@@ -295,6 +313,9 @@ async fn check_filters(format: &Path) {
         if has(format, AGED) {
             check_aged(&engine).await;
         }
+        if has(format, SHARDED) {
+            check_sharded(&engine).await;
+        }
         if has(format, GROWN) {
             check_grown(&engine).await;
         }
@@ -302,8 +323,8 @@ async fn check_filters(format: &Path) {
             check_foreign(&engine).await;
         }
         engine.store("").await.unwrap();
-        // Where a key has its counters or stamps stays as it is.
-        for filter in [COUNTED, AGED] {
+        // Where a key has its counters or stamps, and in which shard, stays as it is.
+        for filter in [COUNTED, AGED, SHARDED] {
             let of = |dir: &Path| newest_format(dir, filter);
             assert_eq!(of(dir.path()), of(format), "{filter}");
         }
@@ -366,6 +387,11 @@ async fn the_present_format_is_one_of_these() {
         kind: grows(),
         ..SpecRequest::new(10, 1e-9)
     };
+    let sharded = SpecRequest {
+        bit_count: Some(1 << 18),
+        false_positive_rate: None,
+        ..SpecRequest::new(100, 0.5)
+    };
     let guava = SpecRequest {
         layout: Layout::Guava,
         hash_function: Layout::Guava.hash_function(),
@@ -376,6 +402,7 @@ async fn the_present_format_is_one_of_these() {
         (URLS, with_profile),
         (COUNTED, counting),
         (AGED, aging),
+        (SHARDED, sharded),
         (GROWN, scaling),
         (JAVA, guava),
     ];

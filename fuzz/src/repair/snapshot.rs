@@ -37,7 +37,7 @@ pub fn repair(repairs: Repairs, bytes: &mut [u8]) {
 
 /// Whether the header has what came with format 3.
 fn has_kind(bytes: &[u8]) -> bool {
-    [3_u32, 4, 5, 6, 7]
+    [3_u32, 4, 5, 6, 7, 8]
         .map(u32::to_le_bytes)
         .contains(&word(bytes, 8))
 }

@@ -19,41 +19,28 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use crate::filter::shape::Shape;
 
-/// What shards begin at multiples of: the smallest page there is. Of a layer, in which they may be
-/// small and many, a cache line.
-const PAGE_BYTES: usize = 4096;
+/// What shards begin at multiples of: a cache line. They may be small and many, so in pages of their
+/// own they would take up to a quarter more.
 const LINE_BYTES: usize = 64;
 
 /// The address space that a filter of this shape takes, in bytes.
 pub fn region_bytes(shape: &Shape) -> u64 {
-    stride(shape, PAGE_BYTES) as u64 * shape.shard_count() as u64
+    stride(shape) as u64 * shape.shard_count() as u64
 }
 
-fn stride(shape: &Shape, alignment: usize) -> usize {
-    (shape.shard_words() * size_of::<u64>()).next_multiple_of(alignment)
+fn stride(shape: &Shape) -> usize {
+    (shape.shard_words() * size_of::<u64>()).next_multiple_of(LINE_BYTES)
 }
 
-/// Reserves the memory of a filter, all zeros, and returns its shards with a way to fetch
-/// their lines ahead of use.
+/// Reserves the memory of a filter or of a layer, all zeros, and returns its shards with a way to
+/// fetch their lines ahead of use. They lie one behind the other, and where they are of blocks or
+/// lines take no more than their bits do.
 ///
 /// # Errors
 ///
 /// What the system says, if it has not as much address space left.
 pub fn reserve(shape: &Shape) -> io::Result<(Vec<ShardWords>, Prefetcher)> {
-    reserve_aligned(shape, PAGE_BYTES)
-}
-
-/// [`reserve`] for a layer, whose shards lie one behind the other: it takes no more than its bits do.
-///
-/// # Errors
-///
-/// As [`reserve`].
-pub fn reserve_layer(shape: &Shape) -> io::Result<(Vec<ShardWords>, Prefetcher)> {
-    reserve_aligned(shape, LINE_BYTES)
-}
-
-fn reserve_aligned(shape: &Shape, alignment: usize) -> io::Result<(Vec<ShardWords>, Prefetcher)> {
-    let (stride, words) = (stride(shape, alignment), shape.shard_words());
+    let (stride, words) = (stride(shape), shape.shard_words());
     let length = (stride as u64).checked_mul(shape.shard_count() as u64);
     let length = length.and_then(|length| usize::try_from(length).ok());
     let length = length.ok_or(io::ErrorKind::OutOfMemory)?;
@@ -140,7 +127,7 @@ impl Prefetcher {
         self.fetch_at(shard * self.stride + word * size_of::<u64>(), to);
     }
 
-    /// The same for a line of a [layer](reserve_layer), by its index among all of them.
+    /// The same for a line, by its index among all of them.
     #[inline]
     pub fn fetch_line(&self, line: usize, to: Cache) {
         self.fetch_at(line * LINE_BYTES, to);
@@ -213,11 +200,12 @@ mod tests {
     #[test]
     fn shards_are_zero_aligned_and_apart() {
         for layout in Layout::OWN {
-            let (mut shards, prefetcher) = reserve(&shape(layout, 100_000_001)).unwrap();
-            assert_eq!(shards.len(), 3);
+            let shape = shape(layout, 100_000_001);
+            let (mut shards, prefetcher) = reserve(&shape).unwrap();
+            assert_eq!(shards.len(), 256);
             for (index, shard) in shards.iter_mut().enumerate() {
                 assert!(shard.iter().all(|&word| word == 0));
-                assert_eq!(shard.as_ptr() as usize % PAGE_BYTES, 0);
+                assert_eq!(shard.as_ptr() as usize % LINE_BYTES, 0);
                 shard.fill(index as u64 + 1);
                 prefetcher.fetch(index, shard.len() - 1, Cache::Second);
             }
@@ -227,23 +215,17 @@ mod tests {
             // The memory outlives the mapping's other owners.
             let last = shards.pop().unwrap();
             drop((shards, prefetcher));
-            assert_eq!(last[0], 3);
+            assert_eq!(last[0], 256);
         }
     }
 
     #[test]
-    fn shards_of_a_layer_lie_one_behind_the_other() {
+    fn shards_of_blocks_lie_one_behind_the_other() {
         let shape = shape(Layout::Blocked, 100_000_001);
-        let (mut shards, _) = reserve_layer(&shape).unwrap();
+        let (shards, _) = reserve(&shape).unwrap();
         let begin = |shard: &ShardWords| shard.as_ptr() as u64;
         assert_eq!(begin(&shards[1]) - begin(&shards[0]), shape.shard_bytes());
-        assert_eq!(begin(&shards[0]) % LINE_BYTES as u64, 0);
-        for (index, shard) in shards.iter_mut().enumerate() {
-            shard.fill(index as u64 + 1);
-        }
-        for (index, shard) in shards.iter().enumerate() {
-            assert!(shard.iter().all(|&word| word == index as u64 + 1));
-        }
+        assert_eq!(region_bytes(&shape), shape.bit_count() / 8);
     }
 
     #[test]

@@ -350,7 +350,7 @@ async fn a_snapshot_past_the_budget_is_named() {
     );
     let message = engine.recover(None).await.unwrap_err().to_string();
     assert!(
-        message.contains("large.snapshot.0000000000000002 holds a filter of 4096 bytes")
+        message.contains("large.snapshot.0000000000000002 holds a filter of 1280 bytes")
             && message.contains("raise --max-memory"),
         "{message}"
     );

@@ -3,8 +3,9 @@
 //! All bits of a key lie in one shard, so that one lock, the shard's, makes "was it there?
 //! now it is" one step. Shards are equal in size, at most 4 MiB: small enough to copy under
 //! a lock in well under a millisecond, large enough that a filter of hundreds of GiB has
-//! few enough of them to list. Filters of other programs are divided as well, but their keys have
-//! bits in several shards ([`Parts`](crate::exchange::Parts)).
+//! few enough of them to list. A filter that fits into few of these has more, smaller ones, so that
+//! cores need not wait for each other. Filters of other programs are divided as well, but their keys
+//! have bits in several shards ([`Parts`](crate::exchange::Parts)), and so there are few.
 
 mod each;
 mod form;
@@ -26,6 +27,11 @@ use crate::{
 /// The most bytes that a shard may have.
 pub const MAX_SHARD_BYTES: u64 = 4 << 20;
 pub(crate) const MAX_SHARD_BITS: u64 = MAX_SHARD_BYTES * 8;
+/// The fewest bytes that a shard may have where there are several.
+pub const MIN_SHARD_BYTES: u64 = 16 << 10;
+/// A filter has so many shards or more, if these are not too small
+/// (`docs/decisions/0026-small-filters.md`).
+const SHARDS: u64 = 256;
 
 /// The division of a filter's bits, and the bits of each key in them. Where it is one of
 /// counters or stamps, a bit is set when its counter is above 0, or when it has a stamp.
@@ -41,18 +47,22 @@ impl Shape {
     /// The shape of a filter with at least `bit_count` bits, which must be at least 1 and
     /// at most [`crate::spec::MAX_BIT_COUNT`].
     pub(crate) fn new(form: Form, bit_count: u64, hash_count: u32) -> Self {
-        let max_shard_bits = MAX_SHARD_BITS / form.cell_bits();
-        let shard_count = bit_count.div_ceil(max_shard_bits).max(1);
-        let shard_bits = bit_count
-            .div_ceil(shard_count)
-            .max(1)
-            .next_multiple_of(form.unit());
-        Self {
+        let fewest = fewest_shards(form, bit_count);
+        let shard_count = match form {
+            // Whoever adds a key has the locks of all shards that it has bits in.
+            Form::Array => fewest,
+            Form::Blocked | Form::Classic | Form::Counting(_) | Form::Aging(_) => {
+                // What is rounded up may be enough for more.
+                let unit = powers_of_two(form, bit_count) * form.unit();
+                powers_of_two(form, bit_count.next_multiple_of(unit)).max(fewest)
+            }
+        };
+        Self::divided(
             form,
-            hash_count,
             shard_count,
-            shard_bits,
-        }
+            bit_count.div_ceil(shard_count),
+            hash_count,
+        )
     }
 
     /// So many shards of at least so many bits each: at least 1 and 1, together at most
@@ -71,7 +81,20 @@ impl Shape {
         if let Some(layers) = &spec.layers {
             return *layers.layer_of(0).shape();
         }
-        Self::new(spec.form(), spec.bit_count, spec.hash_count)
+        let bits = spec.bit_count.div_ceil(spec.shard_count);
+        Self::divided(spec.form(), spec.shard_count, bits, spec.hash_count)
+    }
+
+    /// Whether there are no more shards than so many bits need. Until format 8 of snapshots all
+    /// filters were like that.
+    pub fn is_in_fewest_shards(&self) -> bool {
+        self.shard_count == fewest_shards(self.form, self.bit_count())
+    }
+
+    /// Whether shards are neither larger nor smaller than they may be.
+    pub fn has_good_shards(&self) -> bool {
+        let is_small = self.shard_bytes() < MIN_SHARD_BYTES && self.shard_count > 1;
+        self.shard_bytes() <= MAX_SHARD_BYTES && !is_small
     }
 
     /// The number of bits in all shards together: what was asked for, rounded up.
@@ -478,6 +501,19 @@ impl Shape {
             Form::Classic => classic::insert(words, hash, count, self.shard_bits),
         }
     }
+}
+
+/// The least number of shards for so many bits.
+pub(crate) fn fewest_shards(form: Form, bit_count: u64) -> u64 {
+    bit_count.div_ceil(MAX_SHARD_BITS / form.cell_bits()).max(1)
+}
+
+/// The greatest power of two, up to [`SHARDS`], of shards that are not too small. Where the number
+/// changes, bits are a multiple of both, so that more of them never come to be fewer when they are
+/// rounded up.
+fn powers_of_two(form: Form, bit_count: u64) -> u64 {
+    let least = MIN_SHARD_BYTES * 8 / form.cell_bits();
+    1 << (bit_count / least).clamp(1, SHARDS).ilog2()
 }
 pub(crate) fn as_blocks(words: &[u64]) -> &[Block] {
     words.as_chunks().0

@@ -38,8 +38,8 @@ pub fn false_positive_rate(shape: &Shape, keys: f64) -> f64 {
         Division::Blocks(blocks) => blocked::rate(blocks, shape.hash_count(), keys),
         Division::Lines(lines) => two_lines::rate(lines, shape.hash_count(), keys),
         Division::Whole => {
-            let keys = keys / shape.shard_count() as f64;
-            classic::rate(shape.shard_bits() as f64, shape.hash_count(), keys)
+            let (shards, bits) = (shape.shard_count() as f64, shape.shard_bits() as f64);
+            classic::rate(shards, bits, shape.hash_count(), keys / shards)
         }
     };
     rate.clamp(0.0, 1.0)
@@ -56,7 +56,10 @@ pub fn false_positive_rate_at_fill(shape: &Shape, fill_ratio: f64) -> f64 {
     }
     match fill(shape) {
         Some(fill) => false_positive_rate(shape, fill.keys_at(fill_ratio)),
-        None => fill_ratio.powi(shape.hash_count() as i32),
+        None => {
+            let (shards, bits) = (shape.shard_count() as f64, shape.shard_bits() as f64);
+            classic::rate_at_fill(shards, bits, shape.hash_count(), fill_ratio).min(1.0)
+        }
     }
 }
 

@@ -358,6 +358,7 @@ impl SpecRequest {
             kind: self.kind,
             key_profile: self.key_profile.clone(),
             cell_lines: CellLines::default(),
+            shard_count: shape.shard_count() as u64,
             layers: None,
             chain: None,
         })
@@ -380,6 +381,7 @@ impl SpecRequest {
             kind: self.kind,
             key_profile: self.key_profile.clone(),
             cell_lines: CellLines::default(),
+            shard_count: first.shard_count() as u64,
             layers: Some(layers.into()),
             chain: None,
         })
@@ -461,6 +463,8 @@ pub struct FilterSpec {
     pub key_profile: Option<KeyProfile>,
     /// Where the counters or stamps of a key are, if it has such.
     pub cell_lines: CellLines,
+    /// Into how many shards the bits are divided, at least 1; of a filter in layers, those of the first.
+    pub shard_count: u64,
     /// Of a filter of the kind scaling: all layers that it may come to have. Its size in bits and the
     /// number that each key sets are those of the first.
     pub layers: Option<Arc<Layers>>,
@@ -485,7 +489,10 @@ impl FilterSpec {
     /// update that sizes filters differently.
     pub fn answers(&self, request: &SpecRequest) -> bool {
         let rounded = request.bit_count.map(|bits| match self.layout.strategy() {
-            None => Shape::new(request.form(), bits, self.hash_count).bit_count(),
+            None => {
+                let bits = bits.div_ceil(self.shard_count);
+                Shape::divided(self.form(), self.shard_count, bits, self.hash_count).bit_count()
+            }
             Some(_) => bits.next_multiple_of(64),
         });
         self.capacity == request.capacity
@@ -505,8 +512,8 @@ impl FilterSpec {
 
 impl From<FilterSpec> for SpecRequest {
     /// The request that names every field but those that are computed of layers, and resolves to
-    /// the same spec again: but for the lines of cells of a filter of the past, which no request can
-    /// name, and whose bits may not keep the rate in those of now.
+    /// the same spec again: but for the lines of cells and the number of shards of a filter of the
+    /// past, which no request can name, and whose bits may not keep the rate in those of now.
     fn from(spec: FilterSpec) -> Self {
         let is_whole = spec.layers.is_none();
         Self {

@@ -225,7 +225,7 @@ impl Partitions {
             memory: Mutex::default(),
             layers,
         };
-        let first = region::reserve_layer(partitions.layers.layer_of(0).shape())?;
+        let first = region::reserve(partitions.layers.layer_of(0).shape())?;
         partitions.hand_out(first);
         Ok(partitions)
     }
@@ -284,7 +284,7 @@ impl Partitions {
         })?;
         let needed_bytes = next.memory_bytes();
         let memory = budget.reserve(needed_bytes).map_err(Full::OverBudget)?;
-        let layer = region::reserve_layer(next.shape());
+        let layer = region::reserve(next.shape());
         let layer = layer.map_err(|_| Full::OutOfMemory { needed_bytes })?;
         self.memory.lock().push(memory);
         self.hand_out(layer);

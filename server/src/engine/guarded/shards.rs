@@ -216,19 +216,26 @@ mod tests {
     fn every_shard_has_a_place_behind_few_locks() {
         let request = SpecRequest {
             layout: Layout::Blocked,
-            bit_count: Some(70 << 25),
+            bit_count: Some(300 << 25),
             false_positive_rate: None,
             ..SpecRequest::new(1000, 0.5)
         };
         let shape = Shape::of(&request.resolve().unwrap());
-        for (stripes, expected) in [(1, 1), (7, 5), (35, 35), (64, 35), (70, 70), (1000, 70)] {
+        for (stripes, expected) in [
+            (1, 1),
+            (7, 5),
+            (150, 150),
+            (256, 150),
+            (300, 300),
+            (1000, 300),
+        ] {
             let (words, _) = region::reserve(&shape).unwrap();
-            let mut shards = Shards::striped(words, width(70, stripes));
+            let mut shards = Shards::striped(words, width(300, stripes));
             assert_eq!(shards.stripes().len(), expected);
-            for shard in 0..70 {
+            for shard in 0..300 {
                 shards.get_mut(shard).state.version = shard as u64;
             }
-            for shard in 0..70 {
+            for shard in 0..300 {
                 assert_eq!(shards.read(shard).state.version, shard as u64);
                 assert_eq!(shards.write(shard).state.version, shard as u64);
             }

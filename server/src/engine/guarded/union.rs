@@ -179,6 +179,10 @@ impl GuardedFilter {
                 own.cell_lines != other.cell_lines,
             ),
             (
+                "number of shards (one was made before format 8 of snapshots)",
+                own.shard_count != other.shard_count,
+            ),
+            (
                 "layers",
                 own.chain != other.chain || own.layers != other.layers,
             ),

@@ -265,7 +265,8 @@ async fn keys_are_there_as_often_as_they_were_added_after_power_cuts() {
 /// Shards are copied one after the other, while calls go on that change several of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_store_copies_amid_calls_is_counted_once() {
-    const KEYS: u64 = 2000;
+    const KEYS: u64 = 400;
+    const BATCH: usize = 200;
     let disk = SimulatedDisk::default();
     let engine = start(&disk, INTERVAL).await.unwrap();
     let large = SpecRequest {
@@ -288,11 +289,11 @@ async fn what_a_store_copies_amid_calls_is_counted_once() {
             let mut times = 0;
             while times < 20 || chance.below(4) > 0 {
                 let first = caller * KEYS;
-                let keys: Vec<String> = (first..first + 1000).map(key).collect();
+                let keys: Vec<String> = (first..first + KEYS / 2).map(key).collect();
                 engine.add_batch("urls", keys.clone()).await.unwrap();
                 let removed = engine.remove_batch("urls", keys).await.unwrap();
-                assert_eq!(removed, [true; 1000]);
-                let keys: Vec<String> = (first + 1000..first + KEYS).map(key).collect();
+                assert_eq!(removed, [true; BATCH]);
+                let keys: Vec<String> = (first + KEYS / 2..first + KEYS).map(key).collect();
                 engine.query_and_add_batch("urls", keys).await.unwrap();
                 times += 1;
             }
@@ -307,9 +308,9 @@ async fn what_a_store_copies_amid_calls_is_counted_once() {
     for caller in 0..2 {
         let first = caller * KEYS;
         let keys: Vec<String> = (first..first + KEYS).map(key).collect();
-        let expected: Vec<bool> = (0..KEYS).map(|index| index >= 1000).collect();
+        let expected: Vec<bool> = (0..KEYS).map(|index| index >= KEYS / 2).collect();
         for batch in 0..2 {
-            let range = batch * 1000..(batch + 1) * 1000;
+            let range = batch * BATCH..(batch + 1) * BATCH;
             let (keys, expected) = (keys[range.clone()].to_vec(), &expected[range]);
             assert_eq!(
                 engine.query_batch("urls", keys.clone()).await.unwrap(),
@@ -438,7 +439,11 @@ async fn a_batch_that_is_repeated_after_a_power_cut_counts_once() {
 async fn what_may_be_removed_is_not_told_while_the_log_fails() {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, Durability::Always).await.unwrap();
-    engine.create_filter("urls", exact()).await.unwrap();
+    let one_shard = SpecRequest {
+        capacity: 100,
+        ..exact()
+    };
+    engine.create_filter("urls", one_shard).await.unwrap();
     engine.add_batch("urls", vec!["a", "b"]).await.unwrap();
     let broken = Fault::Error(std::io::ErrorKind::Other);
     disk.fail(disk.calls(), u64::MAX, broken);
@@ -505,7 +510,7 @@ async fn what_is_salvaged_is_counted_once() {
     let engine = start(&found, Durability::Always).await.unwrap();
     let removed = engine.remove_batch("urls", stored.clone()).await.unwrap();
     let left = removed.iter().filter(|&&removed| removed).count();
-    assert!((10..90).contains(&left), "{left} of 100 keys are left");
+    assert!((50..100).contains(&left), "{left} of 100 keys are left");
     let removed = engine.remove_batch("urls", logged.clone()).await.unwrap();
     assert!(removed[..50].iter().all(|&removed| !removed));
     assert!(removed[50..].iter().all(|&removed| removed));

@@ -22,7 +22,7 @@ impl Sample {
     }
 
     pub(super) fn counting() -> Self {
-        Self::of_kind(Kind::Counting, 1000)
+        Self::of_kind(Kind::Counting, 300)
     }
 
     fn of(layout: Layout) -> Self {

@@ -81,7 +81,7 @@ impl Part {
         let more = self
             .uneven()
             .map_or(1.0, |uneven| uneven.advantage(f64::from(hash_count) * keys));
-        let rate = classic::rate(bits, hash_count, keys) * more.powi(hash_count as i32);
+        let rate = classic::rate(1.0, bits, hash_count, keys) * more.powi(hash_count as i32);
         rate.clamp(0.0, 1.0)
     }
 

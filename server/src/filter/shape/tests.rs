@@ -15,7 +15,7 @@ fn many_keys_at_once_are_as_one_after_the_other() {
     for layout in Layout::OWN {
         for hash_count in [1, 5, 8, 13, 64] {
             // Of five shards, those from the second on.
-            let shape = Shape::new(layout.into(), 5 * MAX_SHARD_BITS, hash_count);
+            let shape = Shape::divided(layout.into(), 5, MAX_SHARD_BITS, hash_count);
             let seed = KeyHash { low: 3, high: 5 };
             let keys: Vec<(usize, KeyHash)> = (0..500)
                 .map(|number| {
@@ -50,32 +50,51 @@ fn many_keys_at_once_are_as_one_after_the_other() {
     }
 }
 
+/// Of every form, whatever the number of bits: no shard is too large or, beside others, too small,
+/// more bits do not come to be fewer, and asking for what came out gives the same again.
 #[test]
 fn bits_are_divided_evenly_and_never_short() {
-    for layout in [Layout::Blocked, Layout::Classic] {
-        for bit_count in [
+    for form in FORMS.into_iter().chain([Form::Array]) {
+        let least = MIN_SHARD_BYTES * 8 / form.cell_bits();
+        let steps = (0..14).map(|step| least << step);
+        let around = |bits: u64| [-513_i64, -1, 0, 1, 513].map(|by| bits.saturating_add_signed(by));
+        let uneven = [
             1,
             63,
             64,
             511,
-            513,
-            MAX_SHARD_BITS,
-            MAX_SHARD_BITS + 1,
-            1 << 33,
-        ] {
-            let shape = Shape::new(layout.into(), bit_count, 8);
-            assert!(shape.bit_count() >= bit_count);
-            assert!(shape.shard_bits() <= MAX_SHARD_BITS);
-            assert_eq!(shape.shard_words() as u64 * 64, shape.shard_bits());
-            // Asking for what came out gives the same again.
-            assert_eq!(Shape::new(layout.into(), shape.bit_count(), 8), shape);
+            3 * least - 7,
+            100 * least + 9,
+            1000 * least + 5,
+        ];
+        let mut sizes: Vec<u64> = steps.flat_map(around).chain(uneven).collect();
+        sizes.sort_unstable();
+        let mut last = 0;
+        for bit_count in sizes {
+            let shape = Shape::new(form, bit_count, 8);
+            assert!(shape.bit_count() >= bit_count && shape.bit_count() >= last);
+            assert!(shape.has_good_shards() || form == Form::Array, "{shape:?}");
+            assert_eq!(shape.shard_words() as u64 * 8, shape.shard_bytes());
+            assert_eq!(Shape::new(form, shape.bit_count(), 8), shape);
+            last = shape.bit_count();
         }
     }
-    assert_eq!(Shape::new(Form::Blocked, 1 << 33, 8).bit_count(), 1 << 33);
-    assert_eq!(
-        Shape::new(Form::Classic, MAX_SHARD_BITS, 8).shard_count(),
-        1
-    );
+}
+
+#[test]
+fn there_are_many_shards_where_they_are_not_too_small() {
+    let shards = |form, bits| Shape::new(form, bits, 8).shard_count();
+    let bits = |mib: u64| mib << 23;
+    let blocked = [1, 4, 64, 1024, 1025].map(|mib| shards(Form::Blocked, bits(mib)));
+    assert_eq!(blocked, [64, 256, 256, 256, 257]);
+    assert_eq!(shards(Form::Classic, bits(1)), 64);
+    // Of four bits each.
+    assert_eq!(shards(Form::Counting(CellLines::Two), bits(1)), 256);
+    assert_eq!(shards(Form::Blocked, MIN_SHARD_BYTES * 16 - 512 * 2), 1);
+    assert_eq!(shards(Form::Blocked, MIN_SHARD_BYTES * 16), 2);
+    assert_eq!(shards(Form::Array, bits(64)), 16);
+    let is_in_fewest = |mib| Shape::new(Form::Blocked, bits(mib), 8).is_in_fewest_shards();
+    assert_eq!([64, 1020, 1024].map(is_in_fewest), [false, false, true]);
 }
 
 #[test]
@@ -106,7 +125,7 @@ fn the_bits_of_a_key_are_those_that_insert_sets() {
 
 #[test]
 fn keys_spread_over_shards_and_blocks() {
-    let shape = Shape::new(Form::Blocked, 3 * MAX_SHARD_BITS, 8);
+    let shape = Shape::divided(Form::Blocked, 3, MAX_SHARD_BITS, 8);
     let seed = KeyHash { low: 1, high: 1 };
     let mut shards = [0_u32; 3];
     let mut halves = [0_u32; 2];

@@ -1,24 +1,43 @@
 //! The rate of the classic layout.
 
-/// The false-positive rate of `bits` bits (one shard) with `hash_count` hashes after
-/// `keys` keys.
+/// The false-positive rate of `shards` times `bits` bits with `hash_count` hashes after `keys` keys
+/// for each of them.
 ///
 /// Bloom (1970): a bit is still unset with probability (1 - 1/m)^(k·n), and a false
 /// positive finds k bits set. The number of set bits varies around its mean, which in a
 /// filter of few bits raises the rate noticeably; the second factor adds that, to second
 /// order. (P. Bose et al., "On the False-Positive Rate of Bloom Filters", 2008, prove that
-/// the first factor alone is too low.)
-pub fn rate(bits: f64, hash_count: u32, keys: f64) -> f64 {
+/// the first factor alone is too low.) Of several shards some get more keys than others, by the
+/// binomial distribution, and so more bits.
+pub fn rate(shards: f64, bits: f64, hash_count: u32, keys: f64) -> f64 {
     let k = f64::from(hash_count);
     let draws = k * keys;
     let fill = fill(bits, draws);
     if fill <= 0.0 {
         return 0.0;
     }
-    let load = draws / bits;
+    let [of_bits, of_keys] = variances(bits, k, draws / bits);
+    all_set(fill, k, of_bits + of_keys * (1.0 - 1.0 / shards))
+}
+
+/// The same of filters of which the share `fill_ratio` of all bits is set, between 0 and 1: it is
+/// known of all shards together, and not of each.
+pub fn rate_at_fill(shards: f64, bits: f64, hash_count: u32, fill_ratio: f64) -> f64 {
+    let k = f64::from(hash_count);
+    let variances: f64 = variances(bits, k, -(-fill_ratio).ln_1p()).iter().sum();
+    all_set(fill_ratio, k, variances * (1.0 - 1.0 / shards))
+}
+
+/// How much the fill of a shard varies: by where its bits are, and by how many keys it has.
+fn variances(bits: f64, k: f64, load: f64) -> [f64; 2] {
     let empty = (-load).exp();
-    let variance = (empty * (1.0 - (1.0 + load) * empty) / bits).max(0.0);
-    fill.powi(hash_count as i32) * (1.0 + k * (k - 1.0) / 2.0 * variance / (fill * fill))
+    let of_bits = empty * (1.0 - (1.0 + load) * empty);
+    [of_bits.max(0.0) / bits, load * k * empty * empty / bits]
+}
+
+/// How likely k bits of a shard are all set whose fill varies.
+fn all_set(fill: f64, k: f64, variance: f64) -> f64 {
+    fill.powi(k as i32) * (1.0 + k * (k - 1.0) / 2.0 * variance / (fill * fill))
 }
 
 /// The bits that have about a rate with `hash_count` hashes after `keys` keys, where they are many.
@@ -47,12 +66,30 @@ mod tests {
     #[test]
     fn agrees_with_the_textbook_on_large_filters() {
         // m/n = 10, k = 7: 0.00819 in every table of Bloom filter rates.
-        assert!((rate(1e9, 7, 1e8) - 0.008_19).abs() < 1e-5);
-        assert!((rate(1e9, 1, 1e8) - 0.0952).abs() < 1e-4);
+        assert!((rate(1.0, 1e9, 7, 1e8) - 0.008_19).abs() < 1e-5);
+        assert!((rate(1.0, 1e9, 1, 1e8) - 0.0952).abs() < 1e-4);
+    }
+
+    /// Against each number of keys that a shard may have, by the Poisson distribution, which the
+    /// binomial one comes to for many shards.
+    #[test]
+    fn shards_with_more_keys_than_others_do_worse() {
+        let (bits, hash_count, mean) = (4000.0, 7, 400.0_f64);
+        let (mut chance, mut expected) = ((-mean).exp(), 0.0);
+        for keys in 1..800 {
+            chance *= mean / f64::from(keys);
+            expected += chance * rate(1.0, bits, hash_count, keys.into());
+        }
+        let of_many = rate(1e6, bits, hash_count, mean);
+        assert!(expected > 1.02 * rate(1.0, bits, hash_count, mean));
+        assert!(
+            (of_many / expected - 1.0).abs() < 0.005,
+            "{of_many}, {expected}"
+        );
     }
 
     #[test]
     fn a_filter_of_few_bits_does_worse() {
-        assert!(rate(100.0, 7, 10.0) > 1.05 * rate(1e6, 7, 1e5));
+        assert!(rate(1.0, 100.0, 7, 10.0) > 1.05 * rate(1.0, 1e6, 7, 1e5));
     }
 }

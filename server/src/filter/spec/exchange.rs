@@ -12,6 +12,7 @@ use crate::{
         redisbloom::{Chain, Layer},
     },
     hash::HashFunction,
+    shape::{Form, fewest_shards},
 };
 
 impl SpecRequest {
@@ -88,6 +89,7 @@ impl FilterSpec {
             kind: Kind::Plain,
             key_profile: None,
             cell_lines: CellLines::default(),
+            shard_count: fewest_shards(Form::Array, shape.bit_count()),
             layers: None,
             chain: None,
         }
@@ -100,16 +102,18 @@ impl FilterSpec {
         let capacities = layers.iter().map(Layer::capacity);
         let capacity = capacity.unwrap_or_else(|| capacities.fold(0, u64::saturating_add).max(1));
         let rates = layers.iter().map(Layer::false_positive_rate);
+        let bit_count = layers.iter().map(Layer::word_count).sum::<u64>() * 64;
         Self {
             capacity,
             false_positive_rate: bounded(either(rates)),
-            bit_count: layers.iter().map(Layer::word_count).sum::<u64>() * 64,
+            bit_count,
             hash_count: layers.last().map_or(1, Layer::hash_count),
             layout: Layout::RedisBloom,
             hash_function: HashFunction::Murmur2_64A,
             kind: Kind::Plain,
             key_profile: None,
             cell_lines: CellLines::default(),
+            shard_count: fewest_shards(Form::Array, bit_count),
             layers: None,
             chain: Some(chain.emptied().into()),
         }

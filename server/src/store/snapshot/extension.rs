@@ -109,7 +109,9 @@ pub(super) fn decode(bytes: &[u8], spec: &mut FilterSpec, path: &Path) -> Result
     }
     let mut left = covered;
     if let Kind::Scaling(on_full) = spec.kind {
-        spec.layers = Some(decode_layers(&mut left, on_full, path)?.into());
+        let layers = decode_layers(&mut left, on_full, path)?;
+        spec.shard_count = layers.layer_of(0).shape().shard_count() as u64;
+        spec.layers = Some(layers.into());
         if left.is_empty() {
             return Ok(());
         }

@@ -19,9 +19,11 @@ use crate::{
 };
 
 const MAGIC: [u8; 8] = *b"SEENSNAP";
-/// The newest format, of counters and stamps in two lines. Others are written in the oldest that has
-/// all that they have, so that servers of the past read what they know all of.
-pub const FORMAT: u32 = 7;
+/// The newest format, of filters in more shards than their bits need. Others are written in the
+/// oldest that has all that they have, so that servers of the past read what they know all of.
+pub const FORMAT: u32 = 8;
+/// Of counters and stamps in two lines.
+const FORMAT_OF_LINES: u32 = 7;
 const FORMAT_OF_OTHER_PROGRAMS: u32 = 6;
 const FORMAT_OF_LAYERS: u32 = 5;
 const FORMAT_OF_AGING: u32 = 4;
@@ -79,15 +81,16 @@ impl SnapshotHeader {
         extension_bytes: u64,
     ) -> [u8; Self::BYTES] {
         let lines = lines_code(&self.spec);
+        let division = Division::of(&self.spec);
         let format = match (self.spec.kind, extension_bytes) {
-            _ if lines > 0 => FORMAT,
+            _ if self.spec.layers.is_none() && !division.shape(0).is_in_fewest_shards() => FORMAT,
+            _ if lines > 0 => FORMAT_OF_LINES,
             _ if !Layout::OWN.contains(&self.spec.layout) => FORMAT_OF_OTHER_PROGRAMS,
             (Kind::Plain, 0) => FORMAT_OF_PLAIN,
             (Kind::Plain | Kind::Counting, _) => FORMAT_OF_KINDS,
             (Kind::Aging(_), _) => FORMAT_OF_AGING,
             (Kind::Scaling(_), _) => FORMAT_OF_LAYERS,
         };
-        let division = Division::of(&self.spec);
         let mut to = Writer::default();
         to.put(&MAGIC);
         to.put(&format.to_le_bytes());
@@ -217,8 +220,18 @@ impl SnapshotHeader {
             1 | FORMAT_OF_PLAIN => Kind::Plain,
             _ => Self::kind(bytes, path)?,
         };
-        let (spec, secret) = from.spec(kind)?;
+        let (mut spec, secret) = from.spec(kind)?;
         let (shard_count, shard_bits) = (from.u64(), from.u64());
+        if !matches!(kind, Kind::Scaling(_)) {
+            let are_some = (1..=spec.bit_count).contains(&shard_count);
+            from.require(
+                "shard count",
+                are_some,
+                "at least 1, and no more than bits",
+                &shard_count,
+            )?;
+            spec.shard_count = shard_count;
+        }
         let name = from.text::<{ FilterName::MAX_BYTES }>();
         let name = name
             .parse()
@@ -279,10 +292,22 @@ impl Decoded {
         }
         let division = Division::of(spec);
         let first = division.shape(0);
-        let bit_count = match Layout::OWN.contains(&spec.layout) {
+        let is_own = Layout::OWN.contains(&spec.layout);
+        let bit_count = match is_own {
             true => first.bit_count(),
             false => from.bits_of_parts(spec)?,
         };
+        let holds = match (&spec.layers, is_own) {
+            (Some(_), _) => true,
+            (None, true) => first.has_good_shards(),
+            (None, false) => first.is_in_fewest_shards(),
+        };
+        from.require(
+            "shard count",
+            holds,
+            "one, or shards of 16 KiB to 4 MiB",
+            &self.shard_count,
+        )?;
         for (what, expected, found) in [
             ("bit_count", bit_count, spec.bit_count),
             (
@@ -413,6 +438,7 @@ impl Reader<'_> {
             kind,
             key_profile: None,
             cell_lines: CellLines::default(),
+            shard_count: 1,
             layers: None,
             chain: None,
         };
@@ -438,8 +464,8 @@ impl Reader<'_> {
         let lines = u32::from_le_bytes(self.take());
         match (kind.has_cells(), lines) {
             (false, 0) => Ok(CellLines::default()),
-            (true, 0) if format < FORMAT => Ok(CellLines::Four),
-            (true, TWO_LINES) if format >= FORMAT => Ok(CellLines::Two),
+            (true, 0) if format < FORMAT_OF_LINES => Ok(CellLines::Four),
+            (true, TWO_LINES) if format >= FORMAT_OF_LINES => Ok(CellLines::Two),
             _ => Err(self.damaged(
                 "lines of a key",
                 "2 from format 7 on where there are counters or stamps, else 0",

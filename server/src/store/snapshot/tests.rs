@@ -4,6 +4,7 @@ mod ages;
 mod arrays;
 mod layers;
 mod lines;
+mod shards;
 
 use std::{io, sync::Arc, time::SystemTime};
 
@@ -12,7 +13,7 @@ use crate::{
     filter::{
         hash::{HashFunction, Secret},
         profile::KeyProfile,
-        shape::Shape,
+        shape::{MAX_SHARD_BYTES, Shape},
         spec::{FilterSpec, Kind, Layout, SpecRequest},
     },
     store::{
@@ -26,7 +27,9 @@ fn directory(disk: &SimulatedDisk) -> DataDirectory {
     DataDirectory::on(Arc::new(disk.clone())).unwrap()
 }
 
+/// Of a filter in no more shards than its bits need.
 fn header(directory: &DataDirectory, layout: Layout, bit_count: u64) -> SnapshotHeader {
+    let shard_count = bit_count.div_ceil(MAX_SHARD_BYTES * 8);
     let request = SpecRequest {
         layout,
         bit_count: Some(bit_count),
@@ -34,11 +37,16 @@ fn header(directory: &DataDirectory, layout: Layout, bit_count: u64) -> Snapshot
         hash_function: HashFunction::Xxh3_128,
         ..SpecRequest::new(1000, 0.5)
     };
+    let spec = request.resolve().unwrap();
     SnapshotHeader {
         filter: FilterId(directory.new_number()),
         number: 0,
         name: "urls".parse().unwrap(),
-        spec: request.resolve().unwrap(),
+        spec: FilterSpec {
+            shard_count,
+            bit_count: spec.bit_count.next_multiple_of(shard_count * 512),
+            ..spec
+        },
         secret: Secret::new([7; 16]),
         version: 42,
         create_time: SystemTime::UNIX_EPOCH,
@@ -236,7 +244,7 @@ fn well_formed_nonsense_is_refused_by_name() {
     // Offsets are those of docs/format.md.
     let table = 384 + 128;
     let cases: &[(usize, &[u8], &str)] = &[
-        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 7"),
+        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 8"),
         (16, &much.to_le_bytes(), "expected 18446744073709551615"),
         (24, &much.to_le_bytes(), "version: expected at most"),
         (48, &0_u64.to_le_bytes(), "capacity: expected at least 1"),
@@ -251,7 +259,7 @@ fn well_formed_nonsense_is_refused_by_name() {
         (72, &65_u32.to_le_bytes(), "hash_count: expected 1 to 64"),
         (76, &9_u32.to_le_bytes(), "layout: expected 1 to 5, found 9"),
         (80, b"md5\0", "hash function: expected a known one"),
-        (128, &2_u64.to_le_bytes(), "shard count: expected 1"),
+        (128, &2_u64.to_le_bytes(), "shard count: expected one"),
         (136, &8_u64.to_le_bytes(), "bits per shard: expected 1024"),
         (144, b"../x", "filter name: expected a filter name"),
         (144, b"urlz", "expected urls, after the file, found urlz"),
@@ -394,10 +402,10 @@ fn another_profile_in_one_of_the_files_is_refused() {
 #[test]
 fn a_newer_format_is_named() {
     let (disk, directory, file, mut bytes) = victim(None);
-    bytes[8..12].copy_from_slice(&8_u32.to_le_bytes());
+    bytes[8..12].copy_from_slice(&9_u32.to_le_bytes());
     disk.put(&file, &bytes);
     let error = read(&directory, "urls").unwrap_err();
-    error.assert_is_of_newer_format(&disk.path().join(&file), 7);
+    error.assert_is_of_newer_format(&disk.path().join(&file), 8);
 }
 
 /// Files, and pages in them, that are whole but belong elsewhere.

@@ -46,8 +46,10 @@ pub fn all() -> Vec<Subject> {
             refresh,
         })
     };
+    // As filters of the past are.
     let in_four_lines = |kind| FilterSpec {
         cell_lines: CellLines::Four,
+        shard_count: 1,
         ..of(KEYS, kind, Layout::Blocked)
     };
     let in_layers = |capacity, on_full| of(capacity, Kind::Scaling(on_full), Layout::Blocked);

@@ -1,0 +1,67 @@
+//! Into how many shards the bits of a filter are divided.
+
+use super::*;
+
+const FORMAT_AT: usize = 8;
+const SHARDS_AT: usize = 128;
+
+/// Of 64 MiB.
+fn spec(layout: Layout) -> FilterSpec {
+    let request = SpecRequest {
+        layout,
+        bit_count: Some(64 << 23),
+        false_positive_rate: None,
+        ..SpecRequest::new(1000, 0.5)
+    };
+    request.resolve().unwrap()
+}
+
+/// A filter of the past stays what it is, byte for byte, for keys are where they were.
+#[test]
+fn more_shards_than_bits_need_make_a_format() {
+    for layout in Layout::OWN {
+        let many = spec(layout);
+        assert_eq!(many.shard_count, 256);
+        let few = FilterSpec {
+            shard_count: 16,
+            ..many.clone()
+        };
+        for (spec, format) in [(many, 8), (few, 2)] {
+            let (_, directory, file, bytes) = victim_with(&spec);
+            assert_eq!(bytes[FORMAT_AT], format, "{file}");
+            let reader = directory.read_filter(&"urls".parse().unwrap());
+            assert_eq!(reader.unwrap().unwrap().header().spec, spec);
+            let stored = read(&directory, "urls").unwrap().unwrap();
+            assert_eq!(stored.len() as u64, spec.shard_count);
+            assert_eq!(stored.iter().sum::<u64>(), 1, "the first alone is stored");
+        }
+    }
+}
+
+/// No number of them that a file tells makes shards of no size, or more of them than any filter has.
+#[test]
+fn shards_of_other_sizes_are_refused() {
+    let (disk, directory, file, good) = victim_with(&spec(Layout::Blocked));
+    for (count, expected) in [
+        (0, "shard count: expected at least 1"),
+        (u64::MAX, "shard count: expected at least 1"),
+        (
+            15,
+            "shard count: expected one, or shards of 16 KiB to 4 MiB",
+        ),
+        (
+            8192,
+            "shard count: expected one, or shards of 16 KiB to 4 MiB",
+        ),
+        (512, "bits per shard: expected 1048576, found 2097152"),
+        (255, "bit_count: expected 536993280, found 536870912"),
+    ] {
+        let mut bytes = good.clone();
+        bytes[SHARDS_AT..][..8].copy_from_slice(&u64::to_le_bytes(count));
+        let sum = checksum(&bytes[..376]).to_le_bytes();
+        bytes[376..][..8].copy_from_slice(&sum);
+        disk.put(&file, &bytes);
+        let message = refusal(&directory, &file, expected);
+        assert!(message.contains(expected), "{message}, not {expected}");
+    }
+}
