@@ -65,7 +65,8 @@ async fn counters_that_come_to_their_end_are_told_of() {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, Durability::Always).await.unwrap();
     engine.create_filter("urls", spec()).await.unwrap();
-    add(&engine, "urls", 0..3, 4).await;
+    // One alone: two may share a counter by chance.
+    add(&engine, "urls", 0..1, 4).await;
     engine.copy_filter("urls", "copy").await.unwrap();
     let mut saturated = Vec::new();
     for _ in 0..3 {
@@ -79,7 +80,7 @@ async fn counters_that_come_to_their_end_are_told_of() {
         let status = engine.get_filter("urls").await.unwrap();
         assert_eq!(status.saturated_counters, saturated[2]);
         assert!(!engine.remove("urls", &key(0)).await.unwrap());
-        assert_eq!(seen(engine, "urls", 0..3).await, 3);
+        assert_eq!(seen(engine, "urls", 0..1).await, 1);
     }
 }
 
