@@ -17,15 +17,15 @@ pub fn rate(shards: f64, bits: f64, hash_count: u32, keys: f64) -> f64 {
         return 0.0;
     }
     let [of_bits, of_keys] = variances(bits, k, draws / bits);
-    all_set(fill, k, of_bits + of_keys * (1.0 - 1.0 / shards))
+    all_set(fill, hash_count, of_bits + of_keys * (1.0 - 1.0 / shards))
 }
 
 /// The same of filters of which the share `fill_ratio` of all bits is set, between 0 and 1: it is
 /// known of all shards together, and not of each.
 pub fn rate_at_fill(shards: f64, bits: f64, hash_count: u32, fill_ratio: f64) -> f64 {
-    let k = f64::from(hash_count);
-    let variances: f64 = variances(bits, k, -(-fill_ratio).ln_1p()).iter().sum();
-    all_set(fill_ratio, k, variances * (1.0 - 1.0 / shards))
+    let load = -(-fill_ratio).ln_1p();
+    let variances: f64 = variances(bits, hash_count.into(), load).iter().sum();
+    all_set(fill_ratio, hash_count, variances * (1.0 - 1.0 / shards))
 }
 
 /// How much the fill of a shard varies: by where its bits are, and by how many keys it has.
@@ -35,9 +35,10 @@ fn variances(bits: f64, k: f64, load: f64) -> [f64; 2] {
     [of_bits.max(0.0) / bits, load * k * empty * empty / bits]
 }
 
-/// How likely k bits of a shard are all set whose fill varies.
-fn all_set(fill: f64, k: f64, variance: f64) -> f64 {
-    fill.powi(k as i32) * (1.0 + k * (k - 1.0) / 2.0 * variance / (fill * fill))
+/// How likely as many bits of a shard as a key has are all set, where the fill varies.
+fn all_set(fill: f64, hash_count: u32, variance: f64) -> f64 {
+    let k = f64::from(hash_count);
+    fill.powi(hash_count as i32) * (1.0 + k * (k - 1.0) / 2.0 * variance / (fill * fill))
 }
 
 /// The bits that have about a rate with `hash_count` hashes after `keys` keys, where they are many.

@@ -101,6 +101,29 @@ fn a_resolved_spec_resolves_to_itself() {
     }
 }
 
+/// One of the past has fewer shards, and its bits were rounded up to be divided among those.
+#[test]
+fn a_filter_in_fewer_shards_answers_the_request_that_it_was_made_for() {
+    let request = SpecRequest {
+        bit_count: Some(100_000_001),
+        false_positive_rate: None,
+        ..SpecRequest::new(1000, 0.5)
+    };
+    let now = request.resolve().unwrap();
+    let past = FilterSpec {
+        shard_count: 3,
+        bit_count: 100_001_280,
+        ..now.clone()
+    };
+    assert_ne!(now.bit_count, past.bit_count);
+    assert!(now.answers(&request) && past.answers(&request));
+    let other = SpecRequest {
+        bit_count: Some(100_001_281),
+        ..request
+    };
+    assert!(!past.answers(&other));
+}
+
 #[test]
 fn another_request_is_not_the_same_spec() {
     let spec = request().resolve().unwrap();
