@@ -11,6 +11,7 @@ use std::{
 mod coming;
 mod lines;
 mod new_keys;
+mod shards;
 mod status;
 mod versions;
 
