@@ -18,10 +18,8 @@ fn they_take_keys_and_are_merged_with_their_like_alone() {
         let keys: Vec<String> = (0..500).map(key).collect();
         let seen = filter.query_and_add_batch(&keys, Change::default());
         assert_eq!(seen.unwrap().value, [false; 500]);
-        let all = |range: std::ops::Range<usize>, there| {
-            range
-                .into_iter()
-                .all(|index| filter.query(key(index).as_bytes(), None).value == there)
+        let all = |mut range: std::ops::Range<usize>, there| {
+            range.all(|index| filter.query(key(index).as_bytes(), None).value == there)
         };
         assert!(all(0..500, true) && all(500..1000, false));
     }
