@@ -10,7 +10,6 @@ use std::{
     ffi::OsString,
     fs,
     net::{Ipv4Addr, SocketAddr},
-    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
@@ -36,12 +35,6 @@ pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// [`seenset_proto::codec::MAX_FIELDS`].
 const MAX_BATCH_KEYS: usize = 1_000_000;
 const _: () = assert!(MAX_BATCH_KEYS + 2 <= seenset_proto::codec::MAX_FIELDS);
-
-/// The smallest and the largest segment of the log, and what it must have for each key that a
-/// batch may have: what a call adds must have room in one, twice for good measure, with the
-/// smaller batches of the log that come with it.
-const LOG_SEGMENT_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 30;
-const LOG_SEGMENT_BYTES_PER_KEY: u64 = 64;
 
 /// The most connections that can be allowed: past the ports that one client has.
 const MAX_CONNECTIONS: usize = 1_000_000;
@@ -408,19 +401,19 @@ impl Config {
         within("max_batch_keys", self.max_batch_keys, MAX_BATCH_KEYS)?;
         within("max_connections", self.max_connections, MAX_CONNECTIONS)?;
         let size = self.log_segment_size;
-        let [least, most] =
-            [LOG_SEGMENT_BYTES.start(), LOG_SEGMENT_BYTES.end()].map(|&end| Size::from_bytes(end));
-        if !LOG_SEGMENT_BYTES.contains(&size.bytes()) {
+        let all = Settings::ALL_SEGMENT_BYTES;
+        if !all.contains(&size.bytes()) {
+            let [least, most] = [all.start(), all.end()].map(|&end| Size::from_bytes(end));
             return Err(format!(
                 "log_segment_size is {size}; it must be {least} to {most}"
             ));
         }
-        let needed = LOG_SEGMENT_BYTES_PER_KEY * self.max_batch_keys as u64;
+        let keys = self.max_batch_keys;
+        let needed = Settings::segment_bytes_for(keys);
         if size.bytes() < needed {
-            let keys = self.max_batch_keys;
             return Err(format!(
                 "log_segment_size is {size}; for batches of {keys} keys (max_batch_keys) it must \
-                 be at least {needed}"
+                 be at least {needed} on this machine"
             ));
         }
         if self.capacity > i64::MAX as u64 {

@@ -329,9 +329,9 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
             "log_segment_size is 2048MiB; it must be 1MiB to 1024MiB",
         ),
         (
-            &["--log-segment-size", "6MiB"],
-            "log_segment_size is 6MiB; for batches of 100000 keys (max_batch_keys) it must be at \
-             least 6400000",
+            &["--log-segment-size", "3MiB"],
+            "log_segment_size is 3MiB; for batches of 100000 keys (max_batch_keys) it must be at \
+             least",
         ),
         (&["--log-format", "xml"], "it must be text or json"),
         (
@@ -357,6 +357,19 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
             "{message:?} does not say {expected:?}"
         );
         assert!(!message.contains('\n'), "{message:?} is more than one line");
+    }
+}
+
+#[test]
+fn a_segment_may_be_as_small_as_is_said() {
+    for keys in ["30000", "1000000"] {
+        let with = |size: &str| load(&["--max-batch-keys", keys, "--log-segment-size", size]);
+        let message = with("1MiB").expect_err("too small").to_string();
+        let needed = message.split_once("at least ").expect("a number").1;
+        let needed: u64 = needed.split(' ').next().unwrap().parse().unwrap();
+        assert!(needed > 32 * keys.parse::<u64>().unwrap());
+        with(&(needed - 1).to_string()).expect_err("too small");
+        with(&needed.to_string()).unwrap();
     }
 }
 

@@ -31,7 +31,7 @@ use self::{
 use super::{EngineError, requests::Remembered, versions::Versions};
 use crate::{
     filter::hash::KeyHash,
-    store::{FilterId, LogWriter, RecordHead, StoreError},
+    store::{Batch, FilterId, LogWriter, RecordHead, Segment, StoreError},
 };
 
 /// What must have happened to a change before the answer to it leaves.
@@ -240,6 +240,19 @@ impl Journal {
         let [first, second] = records;
         let room = self.reserve(2 * keys, first + second).await?;
         Ok(room.split(self.shared.lanes.needed_bytes(keys, first)))
+    }
+
+    /// The bytes of segments, of `least` or more, in which two filters that a call changes find
+    /// room: for so many keys and, beside those that are full, so many records in each.
+    ///
+    /// There is room in the next segment at least, and behind what is written to either of the two as
+    /// much may be left as a batch has.
+    pub fn segment_bytes_for(least: u64, keys: usize, records: usize) -> u64 {
+        // Nowhere are records smaller, and so more.
+        let lanes = Lanes::new(least);
+        let records = records + keys / lanes.hashes_of_a_record();
+        let needed = lanes.needed_bytes(2 * keys, 2 * records);
+        (Segment::OVERHEAD_BYTES + 2 * Batch::MAX_BYTES + needed).max(least)
     }
 
     /// How many wait for room.

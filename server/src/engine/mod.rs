@@ -35,9 +35,12 @@ mod unsettled;
 mod versions;
 mod workers;
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    ops::RangeInclusive,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::sync::{Mutex, Semaphore, watch};
@@ -132,6 +135,16 @@ impl Settings {
     /// The room that is kept for a segment where nothing else is said: many times what is
     /// written at once, and little beside a filter.
     pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+    /// The smallest and the largest that can be asked for.
+    pub const ALL_SEGMENT_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 30;
+
+    /// The smallest for batches of so many keys, on this machine: a call must find room for all that
+    /// it may add, or it would wait for ever.
+    pub fn segment_bytes_for(max_batch_keys: usize) -> u64 {
+        let least = *Self::ALL_SEGMENT_BYTES.start();
+        Journal::segment_bytes_for(least, max_batch_keys, GuardedFilter::most_records())
+    }
 }
 
 impl Engine {

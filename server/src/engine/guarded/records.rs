@@ -1,13 +1,13 @@
 //! What is logged of a call, and remembered of its request.
 
-use super::{GuardedFilter, counting::Action};
+use super::{GuardedFilter, counting::Action, shards::Shards};
 use crate::{
     engine::{
         EngineError,
         journal::{FilterLog, Journal, Room},
         requests::{Requests, Turn},
     },
-    filter::hash::KeyHash,
+    filter::{hash::KeyHash, scaling::MAX_LAYERS},
     planted::Bug,
     store::{RecordHead, RequestId},
 };
@@ -102,6 +102,11 @@ impl GuardedFilter {
         let record = self.log.as_ref().map(FilterLog::hashes_of_a_record);
         let full = record.map_or(0, |hashes| keys / hashes);
         keys.min(self.shards.stripes().len() + full)
+    }
+
+    /// No filter brings more of them to the log in one call, beside those that are full.
+    pub fn most_records() -> usize {
+        Shards::most_stripes().max(MAX_LAYERS)
     }
 
     /// What is logged of a version, beside the hashes.

@@ -26,7 +26,7 @@ const STRIPES_A_CORE: usize = 128;
 
 /// How many of so many neighbours one lock is to guard: a power of two.
 pub fn stripe_width(count: usize) -> usize {
-    width(count, STRIPES_A_CORE * cores())
+    width(count, Shards::most_stripes())
 }
 
 /// The same, for no more than so many locks.
@@ -132,6 +132,11 @@ impl Shards {
     pub fn new(words: Vec<ShardWords>) -> Self {
         let width = stripe_width(words.len());
         Self::striped(words, width)
+    }
+
+    /// No filter has more locks.
+    pub fn most_stripes() -> usize {
+        STRIPES_A_CORE * cores()
     }
 
     /// Puts so many shards behind each lock.

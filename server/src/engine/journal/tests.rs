@@ -2,7 +2,7 @@
 
 mod progress;
 
-use std::{io, time::Instant};
+use std::{io, iter, time::Instant};
 
 use futures_util::FutureExt;
 
@@ -37,7 +37,7 @@ async fn append(journal: &Journal, log: &FilterLog, version: u64) {
         high: version,
     };
     let head = RecordHead::added(log.filter, version);
-    log.append(&mut room, &head, 1, std::iter::once(hash));
+    log.append(&mut room, &head, 1, iter::once(hash));
 }
 
 /// A version whose call has not handed it over yet holds up those behind it, and nobody who
@@ -124,10 +124,10 @@ async fn what_nobody_uses_is_in_no_doubt() {
             high: version,
         };
         let head = RecordHead::added(FilterId(1), version);
-        log.append(&mut room, &head, 1, std::iter::once(hash));
+        log.append(&mut room, &head, 1, iter::once(hash));
     }
     log.reached(other).await.unwrap_err();
-    let is_certain = |low| log.is_certain(other, std::iter::once(KeyHash { low, high: low }));
+    let is_certain = |low| log.is_certain(other, iter::once(KeyHash { low, high: low }));
     let begun = Instant::now();
     // The thread has to have seen all of them.
     while !is_certain(u64::MAX) {
@@ -232,7 +232,7 @@ fn no_more_room_is_given_back_than_was_reserved() {
     let mut reserved = lanes.reserve(1, 1).unwrap();
     for version in 1..=10 {
         let head = RecordHead::added(FilterId(1), version);
-        lanes.append(&mut reserved, &head, 1, std::iter::once(KeyHash::default()));
+        lanes.append(&mut reserved, &head, 1, iter::once(KeyHash::default()));
     }
     drop(reserved);
     let (mut filled, mut ends) = (Vec::new(), Vec::new());
@@ -254,4 +254,32 @@ async fn nobody_waits_for_a_filter_that_is_no_more() {
         .await
         .unwrap();
     waited.unwrap();
+}
+
+/// A call waits for room that others give back, but for none that there never is: however much is
+/// left of the segment that is written to.
+#[tokio::test]
+async fn segments_have_room_for_every_call() {
+    const LEAST: u64 = 64 << 10;
+    for (keys, records) in [(1, 1), (2_000, 1), (20_000, 256), (1_000, 8_192)] {
+        let records = usize::min(keys, records);
+        let segment_bytes = Journal::segment_bytes_for(LEAST, keys, records);
+        let disk = SimulatedDisk::default();
+        let journal = start_with(&disk, segment_bytes);
+        let log = journal.filter(FilterId(1), &Versions::behind(0));
+        let most = records + keys / Lanes::new(segment_bytes).hashes_of_a_record();
+        // Past the end of a segment, in steps that come to all there is of one.
+        for version in 1..=20 {
+            let rooms = journal.reserve_for_both(keys, [most; 2]);
+            let rooms = tokio::time::timeout(Duration::from_secs(10), rooms).await;
+            let [mut room, _] = rooms.expect("there is room").unwrap();
+            let hashes = segment_bytes as usize / 16 / 8;
+            let count = keys.min(hashes);
+            let hash = KeyHash { low: 1, high: 2 };
+            let head = RecordHead::added(log.filter, version);
+            log.append(&mut room, &head, count, iter::repeat_n(hash, count));
+            drop(room);
+            log.reached(version).await.unwrap();
+        }
+    }
 }
