@@ -250,7 +250,9 @@ impl Journal {
     pub fn segment_bytes_for(least: u64, keys: usize, records: usize) -> u64 {
         // Nowhere are records smaller, and so more.
         let lanes = Lanes::new(least);
-        let records = records + keys / lanes.hashes_of_a_record();
+        let full = keys / lanes.hashes_of_a_record();
+        // No more than there are keys, but for the two that are kept ready for a key that ages.
+        let records = (records + full).min(keys.max(2));
         let needed = lanes.needed_bytes(2 * keys, 2 * records);
         (Segment::OVERHEAD_BYTES + 2 * Batch::MAX_BYTES + needed).max(least)
     }
