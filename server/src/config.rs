@@ -401,7 +401,7 @@ impl Config {
         within("max_batch_keys", self.max_batch_keys, MAX_BATCH_KEYS)?;
         within("max_connections", self.max_connections, MAX_CONNECTIONS)?;
         let size = self.log_segment_size;
-        let all = Settings::ALL_SEGMENT_BYTES;
+        let all = Settings::SEGMENT_SIZES;
         if !all.contains(&size.bytes()) {
             let [least, most] = [all.start(), all.end()].map(|&end| Size::from_bytes(end));
             return Err(format!(

@@ -137,12 +137,12 @@ impl Settings {
     pub const SEGMENT_BYTES: u64 = 64 << 20;
 
     /// The smallest and the largest that can be asked for.
-    pub const ALL_SEGMENT_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 30;
+    pub const SEGMENT_SIZES: RangeInclusive<u64> = 1 << 20..=1 << 30;
 
     /// The smallest for batches of so many keys, on this machine: a call must find room for all that
     /// it may add, or it would wait for ever.
     pub fn segment_bytes_for(max_batch_keys: usize) -> u64 {
-        let least = *Self::ALL_SEGMENT_BYTES.start();
+        let least = *Self::SEGMENT_SIZES.start();
         Journal::segment_bytes_for(least, max_batch_keys, GuardedFilter::most_records())
     }
 }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::{checksum, header::Hex};
+use super::{checksum, fields::Hex};
 use crate::{
     filter::{
         exchange::redisbloom::{Chain, Layer},

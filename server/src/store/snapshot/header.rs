@@ -5,7 +5,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{checksum, extension};
+use super::{
+    checksum, extension,
+    fields::{Hex, Reader, Writer, padded},
+};
 use crate::{
     filter::{
         cells::CellLines,
@@ -328,68 +331,7 @@ impl Decoded {
     }
 }
 
-/// Fills a header from its first byte on.
-struct Writer {
-    bytes: [u8; SnapshotHeader::BYTES],
-    length: usize,
-}
-
-impl Default for Writer {
-    fn default() -> Self {
-        Self {
-            bytes: [0; SnapshotHeader::BYTES],
-            length: 0,
-        }
-    }
-}
-
-impl Writer {
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the fields are fixed, and fit: every snapshot has all of them"
-    )]
-    fn put(&mut self, value: &[u8]) {
-        self.bytes[self.length..][..value.len()].copy_from_slice(value);
-        self.length += value.len();
-    }
-
-    /// Leaves what is not used at zero, and ends the header with its checksum.
-    fn finish(mut self) -> [u8; SnapshotHeader::BYTES] {
-        let (covered, end) = self.bytes.split_at_mut(SnapshotHeader::BYTES - 8);
-        end.copy_from_slice(&checksum(covered).to_le_bytes());
-        self.bytes
-    }
-}
-
-/// Takes a header apart from its first byte on.
-struct Reader<'a> {
-    bytes: &'a [u8],
-    path: &'a Path,
-}
-
 impl Reader<'_> {
-    /// The next `N` bytes. The fields of a header are fixed and fit, so there are as many.
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        match self.bytes.split_first_chunk() {
-            Some((first, rest)) => {
-                self.bytes = rest;
-                *first
-            }
-            None => [0; N],
-        }
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.take())
-    }
-
-    /// Text that was padded with zeros.
-    fn text<const N: usize>(&mut self) -> String {
-        let bytes: [u8; N] = self.take();
-        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(N);
-        String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
-    }
-
     fn spec(&mut self, kind: Kind) -> Result<(FilterSpec, Secret), StoreError> {
         let capacity = self.u64();
         let false_positive_rate = f64::from_le_bytes(self.take());
@@ -487,48 +429,6 @@ impl Reader<'_> {
         self.expect("hash_count", &parts.last().hash_count(), &spec.hash_count)?;
         Ok(parts.last().words().end * 64)
     }
-
-    fn expect<T: ToString + ?Sized>(
-        &self,
-        what: &str,
-        expected: &T,
-        found: &T,
-    ) -> Result<(), StoreError> {
-        let (expected, found) = (expected.to_string(), found.to_string());
-        self.require(what, expected == found, &expected, &found)
-    }
-
-    fn require(
-        &self,
-        what: &str,
-        holds: bool,
-        expected: &str,
-        found: &impl ToString,
-    ) -> Result<(), StoreError> {
-        if holds {
-            Ok(())
-        } else {
-            Err(self.damaged(what, expected, &found.to_string()))
-        }
-    }
-
-    fn damaged(&self, what: &str, expected: &str, found: &str) -> StoreError {
-        StoreError::Damaged {
-            path: self.path.into(),
-            what: what.into(),
-            expected: expected.into(),
-            found: found.into(),
-        }
-    }
-}
-
-/// A checksum as people compare them.
-pub(super) struct Hex(pub u64);
-
-impl std::fmt::Display for Hex {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
 }
 
 fn kind_code(kind: KindName) -> u32 {
@@ -556,12 +456,6 @@ fn layout_code(layout: Layout) -> u32 {
         Layout::GuavaMitz32 => 4,
         Layout::RedisBloom => 5,
     }
-}
-
-fn padded<const N: usize>(text: &str) -> [u8; N] {
-    let mut bytes = [0; N];
-    bytes[..text.len()].copy_from_slice(text.as_bytes());
-    bytes
 }
 
 fn nanoseconds(time: SystemTime) -> u64 {

@@ -1,8 +1,8 @@
-//! Snapshots: files that each hold shards of one filter, of format 2 or 3 (see `docs/format.md`).
+//! Snapshots: files that each hold shards of one filter, in formats that `docs/format.md` tells.
 //!
 //! ```text
 //! header    384 bytes: what the filter is, and a checksum of that
-//! extension what else it is, if it has a key profile, and a checksum of that: format 3
+//! extension what else it is, a key profile or layers, and a checksum of that: from format 3 on
 //! shards    the bits of those shards that have any, one after the other
 //! table     for each shard its state and the checksums of its pages, and a checksum of them all
 //! ```
@@ -16,6 +16,7 @@
 //! well, in which a file holds all shards.
 
 mod extension;
+mod fields;
 mod files;
 mod header;
 mod pages;

@@ -8,7 +8,8 @@ use std::{
 
 use super::{
     ShardState, SnapshotFiles, SnapshotHeader, extension,
-    header::{Decoded, Hex},
+    fields::Hex,
+    header::Decoded,
     pages::Pages,
     table::{self, Row, Table},
 };

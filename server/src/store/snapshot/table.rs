@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{checksum, header::Hex, pages::Pages};
+use super::{checksum, fields::Hex, pages::Pages};
 use crate::{
     filter::division::Division,
     store::{MAX_NUMBER, StoreError},

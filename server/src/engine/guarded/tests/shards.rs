@@ -1,8 +1,27 @@
-//! Filters that were made when small ones were in as few shards as their bits need.
+//! The shards of small filters, and their locks.
 
 use super::*;
 
-/// A key is in another shard of the other, although both are of one spec and secret.
+/// For each lock there may be one: what the start asks of the segments of the log rests on that.
+#[test]
+fn no_filter_brings_more_records_than_is_said() {
+    let of = |kind, capacity| {
+        let request = SpecRequest {
+            kind,
+            ..SpecRequest::new(capacity, 0.01)
+        };
+        filter_with(request.resolve().unwrap())
+    };
+    let most = GuardedFilter::most_records();
+    let counting = of(Kind::Counting, 10_000_000);
+    assert!(counting.shards.stripes().len() >= 128);
+    for filter in [counting, of(Kind::Plain, 1), of(Kind::Counting, 1)] {
+        assert!(filter.records_of_a_call(1_000_000) <= most);
+    }
+}
+
+/// Filters that were made before small ones had many shards have fewer. A key is in another shard
+/// there, although both are of one spec and secret.
 #[test]
 fn they_take_keys_and_are_merged_with_their_like_alone() {
     let of = |shard_count| {
