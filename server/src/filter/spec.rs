@@ -1,21 +1,25 @@
 //! What a filter is made for: the request, and the spec it resolves to.
 
 mod aging;
+mod error;
 mod exchange;
+mod kind;
 mod layout;
 
-use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use thiserror::Error;
-
-pub use self::{aging::Aging, layout::Layout};
+pub use self::{
+    aging::Aging,
+    error::SpecError,
+    kind::{Kind, KindName},
+    layout::Layout,
+};
 pub use crate::hash::HashFunction;
 use crate::{
-    aging::MAX_SLICES,
     cells::CellLines,
     exchange::redisbloom::Chain,
-    profile::{KeyProfile, ProfileError},
-    scaling::{Layers, OnFull, ScalingError},
+    profile::KeyProfile,
+    scaling::{Layers, OnFull},
     shape::{Form, Shape},
     sizing,
 };
@@ -25,255 +29,6 @@ pub const MAX_HASH_COUNT: u32 = 64;
 /// The most bits that a filter may have: 128 TiB, past any machine, and far from where
 /// arithmetic on bits could overflow.
 pub const MAX_BIT_COUNT: u64 = 1 << 50;
-
-/// What a filter can do besides to tell what it has seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Kind {
-    /// Nothing: what it has seen it has seen.
-    #[default]
-    Plain,
-    /// Keys can be removed: see [`crate::counting`].
-    Counting,
-    /// Keys are forgotten after a time: see [`crate::aging`].
-    Aging(Aging),
-    /// It knows when it is full, and grows then or does what else it was told: see
-    /// [`crate::scaling`].
-    Scaling(OnFull),
-}
-
-impl Kind {
-    /// Whether there is more than a bit for each bit.
-    pub fn has_cells(self) -> bool {
-        match self {
-            Self::Counting | Self::Aging(_) => true,
-            Self::Plain | Self::Scaling(_) => false,
-        }
-    }
-
-    /// The name that flags and logs use.
-    pub const fn name(self) -> KindName {
-        match self {
-            Self::Plain => KindName::Plain,
-            Self::Counting => KindName::Counting,
-            Self::Aging(_) => KindName::Aging,
-            Self::Scaling(_) => KindName::Scaling,
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.name().fmt(f)?;
-        match self {
-            Self::Plain | Self::Counting => Ok(()),
-            Self::Aging(aging) => {
-                let refresh = if aging.refresh { ", refresh" } else { "" };
-                let (max_age, slices) = (aging.max_age, aging.slices);
-                write!(f, " (max_age {max_age:?}, {slices} slices{refresh})")
-            }
-            Self::Scaling(OnFull::Scale(scaling)) => {
-                write!(f, " (growth {}", scaling.growth)?;
-                if let Some(bytes) = scaling.max_memory_bytes {
-                    write!(f, ", at most {bytes} bytes")?;
-                }
-                f.write_str(")")
-            }
-            Self::Scaling(on_full) => write!(f, " (on_full {})", on_full.name()),
-        }
-    }
-}
-
-/// What a kind is called, without what it is told besides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum KindName {
-    /// [`Kind::Plain`].
-    #[default]
-    Plain,
-    /// [`Kind::Counting`].
-    Counting,
-    /// [`Kind::Aging`].
-    Aging,
-    /// [`Kind::Scaling`].
-    Scaling,
-}
-
-impl KindName {
-    /// Every kind there is.
-    pub const ALL: [Self; 4] = [Self::Plain, Self::Counting, Self::Aging, Self::Scaling];
-
-    /// As flags and logs have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Counting => "counting",
-            Self::Aging => "aging",
-            Self::Scaling => "scaling",
-        }
-    }
-}
-
-impl fmt::Display for KindName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for KindName {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.as_str() == name)
-            .ok_or_else(|| {
-                format!(
-                    "there is no kind of filter named {name:?}: use plain, counting, aging or scaling"
-                )
-            })
-    }
-}
-
-/// Why a spec was refused. Field names are those of the contract's `FilterSpec`.
-#[derive(Debug, Clone, PartialEq, Error)]
-pub enum SpecError {
-    /// No capacity was given.
-    #[error("capacity is 0; it must be at least 1: the number of keys the filter is for")]
-    Capacity,
-    /// The rate is no probability that a filter could have.
-    #[error(
-        "false_positive_rate is {value}; it must be above 0 and below 1 (or be left out \
-         where bit_count is given)"
-    )]
-    FalsePositiveRate {
-        /// What was asked for.
-        value: f64,
-    },
-    /// Too many bits for each key.
-    #[error("hash_count is {value}; it must be 1 to {MAX_HASH_COUNT}, or be left out")]
-    HashCount {
-        /// What was asked for.
-        value: u32,
-    },
-    /// No bits, or too many.
-    #[error("bit_count is {value}; it must be 1 to {MAX_BIT_COUNT}, or be left out")]
-    BitCount {
-        /// What was asked for.
-        value: u64,
-    },
-    /// The bits given cannot keep the rate given.
-    #[error(
-        "bit_count {bit_count} gives a rate of {reached:.3e} at capacity, and \
-         false_positive_rate is {asked:.3e}: give more bits, or leave one of the two out"
-    )]
-    RateOutOfReach {
-        /// The bits asked for.
-        bit_count: u64,
-        /// The rate asked for.
-        asked: f64,
-        /// The rate that so many bits give at capacity.
-        reached: f64,
-    },
-    /// The kind has no such layout.
-    #[error(
-        "layout is {layout}; a filter of the kind {kind} has the layout blocked, where all that \
-         is known of a key lies together"
-    )]
-    LayoutOfKind {
-        /// The kind asked for.
-        kind: KindName,
-        /// The layout asked for.
-        layout: Layout,
-    },
-    /// The layout has another hash.
-    #[error(
-        "hash_function is {function}, and a filter of the layout {layout} has {}: leave \
-         hash_function out",
-        layout.hash_function()
-    )]
-    HashFunctionOfLayout {
-        /// The hash function asked for.
-        function: HashFunction,
-        /// The layout asked for.
-        layout: Layout,
-    },
-    /// Only a dump has what makes such a filter.
-    #[error(
-        "layout is redisbloom, which no new filter can have: import a dump of RedisBloom, or make \
-         a filter of another layout"
-    )]
-    ImportedLayout,
-    /// No filter of the other program is so.
-    #[error("with the layout {layout}, {reason}")]
-    Exchange {
-        /// The layout asked for.
-        layout: Layout,
-        /// What is wrong, with the field, its value and the limit.
-        reason: String,
-    },
-    /// No age, or one that is too short for its slices, or too long.
-    #[error(
-        "aging.max_age is {value:?}; it must be {least:?} (a second for each slice) to {most:?}: \
-         for how long a key is remembered"
-    )]
-    MaxAge {
-        /// The age asked for.
-        value: Duration,
-        /// The shortest.
-        least: Duration,
-        /// The longest.
-        most: Duration,
-    },
-    /// Ages where the kind has none.
-    #[error(
-        "max_age, slices and refresh say how keys age, and kind is {kind}: make it aging, or leave \
-         them out"
-    )]
-    AgesOfKind {
-        /// The kind asked for.
-        kind: KindName,
-    },
-    /// Layers where the kind has none.
-    #[error(
-        "growth, on_full and a bound on the memory of one filter say what becomes of a filter that \
-         is full, and kind is {kind}: make it scaling, or leave them out"
-    )]
-    LayersOfKind {
-        /// The kind asked for.
-        kind: KindName,
-    },
-    /// No slices, or too many.
-    #[error(
-        "aging.slices is {value}; it must be 1 to {MAX_SLICES}, or be left out for {}",
-        Aging::DEFAULT_SLICES
-    )]
-    Slices {
-        /// What was asked for.
-        value: u32,
-    },
-    /// Bits where they are computed for each layer.
-    #[error(
-        "bit_count and hash_count are those of each layer of a filter of the kind scaling, and \
-         computed: leave them out, and give capacity and false_positive_rate"
-    )]
-    BitsOfLayers,
-    /// It cannot grow so.
-    #[error(transparent)]
-    Scaling(#[from] ScalingError),
-    /// No such profile.
-    #[error("key_profile.{0}")]
-    KeyProfile(#[from] ProfileError),
-    /// No filter of a possible size keeps the rate.
-    #[error(
-        "capacity {capacity} with false_positive_rate {false_positive_rate:e} needs more \
-         than {MAX_BIT_COUNT} bits: lower the capacity or raise the rate"
-    )]
-    Unreachable {
-        /// The capacity asked for.
-        capacity: u64,
-        /// The rate asked for.
-        false_positive_rate: f64,
-    },
-}
 
 /// What is asked of a filter: `capacity` with `false_positive_rate`, or `capacity` with
 /// `bit_count`. What is `None` is computed.

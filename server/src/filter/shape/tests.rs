@@ -1,7 +1,11 @@
 //! Which bits of which shard are a key's.
 
 use super::*;
-use crate::spec::Layout;
+use crate::{
+    blocked::{BLOCK_BITS, LANES},
+    cells::LINE_CELLS,
+    spec::Layout,
+};
 
 const FORMS: [Form; 4] = [
     Form::Blocked,

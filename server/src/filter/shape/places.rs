@@ -1,0 +1,165 @@
+//! Where in its shard a key is: the block or the lines, and the bits in them.
+
+use super::{Form, Shape};
+use crate::{
+    blocked::{self, BLOCK_BITS, Block, LANES},
+    cells::{self, CellLines, LINE_CELLS, Line, Values},
+    classic,
+    hash::{KeyHash, choose},
+};
+
+impl Shape {
+    /// Calls `visit` with the index of a word in each cache line that a key's bits lie in,
+    /// so that the caller can fetch them ahead of use.
+    #[inline]
+    pub fn visit_lines(&self, hash: KeyHash, mut visit: impl FnMut(usize)) {
+        match self.form {
+            Form::Blocked => visit(self.block(hash) * LANES),
+            Form::Counting(lines) | Form::Aging(lines) => match lines {
+                CellLines::Two => {
+                    for line in self.two_lines(hash) {
+                        visit(line * LANES);
+                    }
+                }
+                CellLines::Four => {
+                    for line in self.four_lines(hash) {
+                        visit(line * LANES);
+                    }
+                }
+            },
+            Form::Classic => {
+                for (word, _) in classic::positions(hash, self.hash_count, self.shard_bits) {
+                    visit(word);
+                }
+            }
+            Form::Array => {}
+        }
+    }
+
+    /// The indices of a key's bits in its shard, in their order; one that two of its values meet
+    /// at stands there once. Where there are cells in the place of bits, those of these; in a block
+    /// they are counted as its bits are.
+    pub fn bits(&self, hash: KeyHash) -> Vec<u64> {
+        let mut bits: Vec<u64> = match self.form {
+            Form::Counting(CellLines::Two) | Form::Aging(CellLines::Two) => {
+                let lines = self.two_lines(hash);
+                let places = cells::places(lines.len(), hash, self.hash_count);
+                let line = |place: cells::Place| lines.get(place.line).copied().unwrap_or_default();
+                let bit = |place| line(place) as u64 * LINE_CELLS + place.cell();
+                places.map(bit).collect()
+            }
+            Form::Blocked | Form::Counting(CellLines::Four) | Form::Aging(CellLines::Four) => {
+                let block = blocked::bits(hash, self.hash_count);
+                let first = self.block(hash) as u64 * BLOCK_BITS;
+                let in_block = |bit: &u64| {
+                    let lane = block.get((bit / 64) as usize);
+                    lane.is_some_and(|lane| lane >> (bit % 64) & 1 == 1)
+                };
+                let set = (0..BLOCK_BITS).filter(in_block);
+                set.map(|bit| first + bit).collect()
+            }
+            Form::Classic | Form::Array => {
+                classic::positions(hash, self.hash_count, self.shard_bits)
+                    .map(|(word, mask)| word as u64 * 64 + u64::from(mask.trailing_zeros()))
+                    .collect()
+            }
+        };
+        bits.sort_unstable();
+        bits.dedup();
+        bits
+    }
+
+    /// Whether a bit of a shard is set, given the shard's [words](Self::shard_words). Where there
+    /// are stamps, it must have one of some.
+    pub fn is_set(&self, words: &[u64], bit: u64, stamps: Values) -> bool {
+        let cell = match self.form {
+            Form::Blocked | Form::Classic | Form::Array => {
+                let word = words.get((bit / 64) as usize);
+                return word.is_some_and(|word| word >> (bit % 64) & 1 == 1);
+            }
+            Form::Counting(CellLines::Two) | Form::Aging(CellLines::Two) => bit,
+            Form::Counting(CellLines::Four) | Form::Aging(CellLines::Four) => {
+                // Of four lines, each has 16 cells of every lane.
+                let (block, lane, bit) = (bit / BLOCK_BITS, bit / 64 % 8, bit % 64);
+                block * BLOCK_BITS + bit / 16 * LINE_CELLS + lane * 16 + bit % 16
+            }
+        };
+        cells::get(words, cell).is_some_and(|value| stamps.has(value))
+    }
+
+    /// The index of the block in its shard that all bits of a key lie in, if there are blocks.
+    pub fn block_of(&self, hash: KeyHash) -> Option<usize> {
+        self.form.has_blocks().then(|| self.block(hash))
+    }
+
+    /// The indices in its shard of the lines of 64 bytes that the counters or stamps of a key lie in;
+    /// none where it has bits.
+    pub fn lines_of_cells(&self, hash: KeyHash) -> Vec<usize> {
+        let mut lines = Vec::new();
+        if let Form::Counting(_) | Form::Aging(_) = self.form {
+            self.visit_lines(hash, |word| lines.push(word / LANES));
+        }
+        lines
+    }
+
+    /// The index of a key's block in its shard. What the choice of the shard leaves of the
+    /// high half chooses the block, so that all blocks of all shards are equally likely.
+    #[inline]
+    pub(super) fn block(&self, hash: KeyHash) -> usize {
+        let (_, rest) = choose(hash.high, self.shard_count);
+        choose(rest, self.shard_bits / BLOCK_BITS).0 as usize
+    }
+
+    /// The indices of the two lines of a key in its shard. The first is chosen as a block is, and what
+    /// that leaves chooses how far behind it the second is, counting past the last line back to the
+    /// first. A shard has four lines at least.
+    #[inline]
+    pub(super) fn two_lines(&self, hash: KeyHash) -> [usize; 2] {
+        let (_, rest) = choose(hash.high, self.shard_count);
+        let lines = self.shard_bits / LINE_CELLS;
+        let (first, rest) = choose(rest, lines);
+        let (further, _) = choose(rest, CellLines::REACH.min(lines - 1));
+        let second = first + 1 + further;
+        let second = if second < lines {
+            second
+        } else {
+            second - lines
+        };
+        [first as usize, second as usize]
+    }
+
+    #[inline]
+    pub(super) fn four_lines(&self, hash: KeyHash) -> [usize; 4] {
+        let first = 4 * self.block(hash);
+        [first, first + 1, first + 2, first + 3]
+    }
+
+    /// [`Self::two_lines`] in a shard that has them, and so every shard.
+    #[inline(always)]
+    pub(super) fn two_lines_mut<'a>(
+        &self,
+        words: &'a mut [u64],
+        hash: KeyHash,
+    ) -> Option<[&'a mut Line; 2]> {
+        let lines = as_blocks_mut(words);
+        lines.get_disjoint_mut(self.two_lines(hash)).ok()
+    }
+
+    #[inline(always)]
+    pub(super) fn four_lines_mut<'a>(
+        &self,
+        words: &'a mut [u64],
+        hash: KeyHash,
+    ) -> Option<[&'a mut Line; 4]> {
+        let blocks = as_blocks_mut(words).as_chunks_mut::<4>().0;
+        Some(blocks.get_mut(self.block(hash))?.each_mut())
+    }
+}
+
+pub(crate) fn as_blocks(words: &[u64]) -> &[Block] {
+    words.as_chunks().0
+}
+
+pub(crate) fn as_blocks_mut(words: &mut [u64]) -> &mut [Block] {
+    words.as_chunks_mut().0
+}

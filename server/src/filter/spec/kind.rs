@@ -1,0 +1,113 @@
+//! What a filter can do besides to tell what it has seen.
+
+use std::{fmt, str::FromStr};
+
+use super::Aging;
+use crate::scaling::OnFull;
+
+/// What a filter can do besides to tell what it has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Kind {
+    /// Nothing: what it has seen it has seen.
+    #[default]
+    Plain,
+    /// Keys can be removed: see [`crate::counting`].
+    Counting,
+    /// Keys are forgotten after a time: see [`crate::aging`].
+    Aging(Aging),
+    /// It knows when it is full, and grows then or does what else it was told: see
+    /// [`crate::scaling`].
+    Scaling(OnFull),
+}
+
+impl Kind {
+    /// Whether there is more than a bit for each bit.
+    pub fn has_cells(self) -> bool {
+        match self {
+            Self::Counting | Self::Aging(_) => true,
+            Self::Plain | Self::Scaling(_) => false,
+        }
+    }
+
+    /// The name that flags and logs use.
+    pub const fn name(self) -> KindName {
+        match self {
+            Self::Plain => KindName::Plain,
+            Self::Counting => KindName::Counting,
+            Self::Aging(_) => KindName::Aging,
+            Self::Scaling(_) => KindName::Scaling,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name().fmt(f)?;
+        match self {
+            Self::Plain | Self::Counting => Ok(()),
+            Self::Aging(aging) => {
+                let refresh = if aging.refresh { ", refresh" } else { "" };
+                let (max_age, slices) = (aging.max_age, aging.slices);
+                write!(f, " (max_age {max_age:?}, {slices} slices{refresh})")
+            }
+            Self::Scaling(OnFull::Scale(scaling)) => {
+                write!(f, " (growth {}", scaling.growth)?;
+                if let Some(bytes) = scaling.max_memory_bytes {
+                    write!(f, ", at most {bytes} bytes")?;
+                }
+                f.write_str(")")
+            }
+            Self::Scaling(on_full) => write!(f, " (on_full {})", on_full.name()),
+        }
+    }
+}
+
+/// What a kind is called, without what it is told besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum KindName {
+    /// [`Kind::Plain`].
+    #[default]
+    Plain,
+    /// [`Kind::Counting`].
+    Counting,
+    /// [`Kind::Aging`].
+    Aging,
+    /// [`Kind::Scaling`].
+    Scaling,
+}
+
+impl KindName {
+    /// Every kind there is.
+    pub const ALL: [Self; 4] = [Self::Plain, Self::Counting, Self::Aging, Self::Scaling];
+
+    /// As flags and logs have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Counting => "counting",
+            Self::Aging => "aging",
+            Self::Scaling => "scaling",
+        }
+    }
+}
+
+impl fmt::Display for KindName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for KindName {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == name)
+            .ok_or_else(|| {
+                format!(
+                    "there is no kind of filter named {name:?}: use plain, counting, aging or scaling"
+                )
+            })
+    }
+}
