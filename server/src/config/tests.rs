@@ -1,7 +1,7 @@
 //! Every good and bad value, and which source wins. What needs an environment of its own is
 //! tested on the program, in `tests/program.rs`.
 
-use std::time::Duration;
+use std::{ffi::OsString, fs, time::Duration};
 
 use super::*;
 use crate::filter::{
