@@ -3,7 +3,14 @@
 
 pub(crate) use std::{sync::atomic, thread, time::Instant};
 
-use std::{num::NonZero, sync::OnceLock};
+use std::{
+    cell::Cell,
+    num::NonZero,
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 pub(crate) use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 pub(crate) use parking_lot::{
@@ -19,8 +26,20 @@ pub(crate) fn cores() -> usize {
     *CORES.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// More than this many threads share what each would have of its own.
-pub(crate) const STRIPES: usize = 16;
+/// How many threads have each something of its own: those that serve calls, one for each core, and
+/// as many that work for them.
+pub(crate) fn stripes() -> usize {
+    (2 * cores()).max(16)
+}
+
+/// One for each thread, from 0 on.
+pub(crate) fn number_of_this_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    NUMBER.get()
+}
 
 /// How many versions a thread takes at once that meets others: so many calls share the price of
 /// a line that another core has written. Fewer in tests, in which callers then meet more often.

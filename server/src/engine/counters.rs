@@ -1,17 +1,11 @@
 //! Counters that every call adds to, at next to no cost.
 //!
 //! One shared word would travel between the cores with each call. Each thread therefore
-//! adds to one of several stripes, each in a cache line of its own, and reading sums them.
+//! adds to numbers of its own, and reading sums them.
 
-use std::{
-    cell::Cell,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crossbeam_utils::CachePadded;
-
-/// More than this many threads share stripes, correctly and somewhat slower.
-const STRIPES: usize = 16;
+use super::striped::Striped;
 
 /// What has been asked of a filter since the server started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,51 +18,34 @@ pub struct Usage {
 
 /// Counts the [`Usage`] of one filter.
 #[derive(Debug, Default)]
-pub struct Counters {
-    stripes: [CachePadded<Stripe>; STRIPES],
-}
+pub struct Counters(Striped<Counts>);
 
 #[derive(Debug, Default)]
-struct Stripe {
+struct Counts {
     queries: AtomicU64,
     hits: AtomicU64,
 }
 
 impl Counters {
     /// Adds what one call or batch asked. To be called once for each.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "there are `STRIPES`, and each thread has one of them"
-    )]
     #[inline]
     pub fn count(&self, queries: usize, hits: usize) {
-        let stripe = &self.stripes[stripe_of_this_thread()];
-        stripe.queries.fetch_add(queries as u64, Relaxed);
-        stripe.hits.fetch_add(hits as u64, Relaxed);
+        let counts = self.0.own();
+        counts.queries.fetch_add(queries as u64, Relaxed);
+        counts.hits.fetch_add(hits as u64, Relaxed);
     }
 
     /// The sum over all threads.
     pub fn usage(&self) -> Usage {
-        let sum = |field: fn(&Stripe) -> &AtomicU64| {
-            self.stripes
-                .iter()
-                .map(|stripe| field(stripe).load(Relaxed))
-                .sum()
+        let sum = |field: fn(&Counts) -> &AtomicU64| {
+            let numbers = self.0.iter().map(field);
+            numbers.map(|number| number.load(Relaxed)).sum()
         };
         Usage {
-            queries: sum(|stripe| &stripe.queries),
-            hits: sum(|stripe| &stripe.hits),
+            queries: sum(|counts| &counts.queries),
+            hits: sum(|counts| &counts.hits),
         }
     }
-}
-
-/// A number for this thread: others have it too only where there are many.
-pub fn stripe_of_this_thread() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static STRIPE: Cell<usize> = Cell::new(NEXT.fetch_add(1, Relaxed) % STRIPES);
-    }
-    STRIPE.get()
 }
 
 #[cfg(test)]
@@ -78,12 +55,13 @@ mod tests {
     #[test]
     fn nothing_is_lost_between_threads() {
         let counters = Counters::default();
+        let threads = counters.0.count() + 3;
         std::thread::scope(|scope| {
-            for _ in 0..STRIPES + 3 {
+            for _ in 0..threads {
                 scope.spawn(|| (0..1000).for_each(|_| counters.count(2, 1)));
             }
         });
-        let calls = 1000 * (STRIPES as u64 + 3);
+        let calls = 1000 * threads as u64;
         assert_eq!(
             counters.usage(),
             Usage {

@@ -31,6 +31,7 @@ mod requests;
 mod resetting;
 mod sampling;
 mod storing;
+mod striped;
 mod unsettled;
 mod versions;
 mod workers;

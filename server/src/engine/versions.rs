@@ -17,9 +17,9 @@ use std::{mem, ops::Range, sync::Arc, time::Duration};
 use crossbeam_utils::CachePadded;
 
 use crate::{
-    engine::counters::stripe_of_this_thread,
+    engine::striped::Striped,
     sync::{
-        Instant, LEASE, Mutex, STRIPES,
+        Instant, LEASE, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_micros(if cfg!(test) { 1000 } else { 16 }
 pub struct Versions {
     /// Not in the line of what all read.
     given: CachePadded<Given>,
-    stripes: [CachePadded<Stripe>; STRIPES],
+    stripes: Striped<Stripe>,
     unused: Mutex<Unused>,
 }
 
@@ -100,7 +100,7 @@ impl Versions {
     /// A version for a call of this thread.
     #[inline]
     pub fn next(&self) -> u64 {
-        let stripe = self.stripe();
+        let stripe = self.stripes.own();
         if stripe.leases.load(Ordering::Relaxed) {
             return self.next_leased(stripe);
         }
@@ -190,20 +190,12 @@ impl Versions {
             return;
         }
         self.given.are_leased.store(false, Ordering::Relaxed);
-        for stripe in &self.stripes {
+        for stripe in self.stripes.iter() {
             let versions = mem::take(&mut stripe.lease.lock().versions);
             if unused.is_kept && !versions.is_empty() {
                 unused.versions.push(versions);
             }
         }
-    }
-
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "a remainder of the number of stripes"
-    )]
-    fn stripe(&self) -> &Stripe {
-        &self.stripes[stripe_of_this_thread() % STRIPES]
     }
 }
 

@@ -14,6 +14,8 @@ pub mod room;
 pub mod shards;
 #[path = "../../src/engine/journal/sleeper.rs"]
 pub mod sleeper;
+#[path = "../../src/engine/striped.rs"]
+pub mod striped;
 #[path = "../../src/engine/journal/trackers.rs"]
 pub mod trackers;
 #[path = "../../src/engine/versions.rs"]
@@ -44,22 +46,5 @@ pub mod region {
         fn deref_mut(&mut self) -> &mut [u64] {
             &mut self.0
         }
-    }
-}
-
-pub mod counters {
-    use std::cell::Cell;
-
-    loom::thread_local! {
-        static STRIPE: Cell<usize> = Cell::new(0);
-    }
-
-    /// Chooses that of the thread.
-    pub fn set_stripe(stripe: usize) {
-        STRIPE.with(|own| own.set(stripe));
-    }
-
-    pub fn stripe_of_this_thread() -> usize {
-        STRIPE.with(Cell::get)
     }
 }

@@ -1,6 +1,7 @@
 //! The server's `sync`, as loom has it.
 
 use std::{
+    cell::Cell,
     ops::{Deref, DerefMut},
     sync::LockResult,
     time::Duration,
@@ -9,7 +10,22 @@ use std::{
 pub use loom::sync::atomic;
 
 /// Enough for threads that share one and threads that do not.
-pub const STRIPES: usize = 2;
+pub fn stripes() -> usize {
+    2
+}
+
+loom::thread_local! {
+    static STRIPE: Cell<usize> = Cell::new(0);
+}
+
+/// Chooses what of two the thread has for its own.
+pub fn set_stripe(stripe: usize) {
+    STRIPE.with(|own| own.set(stripe));
+}
+
+pub fn number_of_this_thread() -> usize {
+    STRIPE.with(Cell::get)
+}
 
 pub const REQUEST_LANES: usize = 2;
 

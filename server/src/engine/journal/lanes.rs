@@ -17,12 +17,12 @@ use std::{iter, mem};
 use crossbeam_utils::CachePadded;
 
 use crate::{
-    engine::counters::stripe_of_this_thread,
+    engine::striped::Striped,
     filter::hash::KeyHash,
     planted::Bug,
     store::{Batch, FilterId, RecordHead},
     sync::{
-        Mutex, Notify, STRIPES,
+        Mutex, Notify,
         atomic::{AtomicI64, AtomicUsize, Ordering},
     },
 };
@@ -33,7 +33,7 @@ const MAX_SPENT: usize = 128;
 /// All lanes.
 #[derive(Debug)]
 pub struct Lanes {
-    lanes: [CachePadded<Mutex<Lane>>; STRIPES],
+    lanes: Striped<Mutex<Lane>>,
     /// The room that no lane has taken. Less than none where more has been promised than a new
     /// segment has, after one was given up.
     free_bytes: AtomicI64,
@@ -74,7 +74,7 @@ pub struct End {
 #[derive(Debug)]
 pub struct Room<'a> {
     lanes: &'a Lanes,
-    lane: usize,
+    lane: &'a Mutex<Lane>,
     bytes: u64,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Room<'a> {
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.lanes.lane(self.lane).lock().room_bytes += self.bytes;
+        self.lane.lock().room_bytes += self.bytes;
         self.lanes.tell_of_more_room();
     }
 }
@@ -109,7 +109,7 @@ impl Lanes {
     /// Lanes to segments of so many bytes.
     pub fn new(segment_bytes: u64) -> Self {
         Self {
-            lanes: Default::default(),
+            lanes: Striped::default(),
             free_bytes: AtomicI64::new(0),
             waiting: CachePadded::new(AtomicUsize::new(0)),
             more_room: Notify::default(),
@@ -168,7 +168,7 @@ impl Lanes {
 
     /// Takes from all lanes what their calls have not used.
     fn collect(&self) {
-        for lane in &self.lanes {
+        for lane in self.lanes.iter() {
             let bytes = mem::take(&mut lane.lock().room_bytes);
             // No more than was added.
             self.add_room(bytes as i64);
@@ -176,8 +176,8 @@ impl Lanes {
     }
 
     fn reserve_bytes(&self, bytes: u64) -> Option<Room<'_>> {
-        let index = stripe_of_this_thread() % STRIPES;
-        let mut lane = self.lane(index).lock();
+        let own = self.lanes.own();
+        let mut lane = own.lock();
         if lane.room_bytes < bytes {
             let missing = bytes - lane.room_bytes;
             lane.room_bytes += match self.take_room(missing) {
@@ -188,7 +188,7 @@ impl Lanes {
         lane.room_bytes -= bytes;
         Some(Room {
             lanes: self,
-            lane: index,
+            lane: own,
             bytes,
         })
     }
@@ -231,7 +231,7 @@ impl Lanes {
         room: &mut Room<'_>,
         parts: impl Iterator<Item = (RecordHead, usize, H)>,
     ) {
-        let mut lane = self.lane(room.lane).lock();
+        let mut lane = room.lane.lock();
         let mut end = None;
         for (head, count, hashes) in parts {
             self.push(&mut lane, room, &head, count, hashes);
@@ -299,7 +299,7 @@ impl Lanes {
 
     /// Takes all that has been handed over.
     pub fn take(&self, filled: &mut impl Extend<Filled>, ends: &mut Vec<End>) {
-        for lane in &self.lanes {
+        for lane in self.lanes.iter() {
             let mut lane = lane.lock();
             filled.extend(lane.filled.drain(..));
             ends.append(&mut lane.ends);
@@ -316,15 +316,7 @@ impl Lanes {
 
     /// Whether nothing has been handed over.
     pub fn is_empty(&self) -> bool {
-        let is_empty = |lane: &CachePadded<Mutex<Lane>>| lane.lock().filled.is_empty();
-        self.lanes.iter().all(is_empty)
-    }
-
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "remainders of `STRIPES` alone are handed out"
-    )]
-    fn lane(&self, index: usize) -> &Mutex<Lane> {
-        &self.lanes[index]
+        let mut lanes = self.lanes.iter();
+        lanes.all(|lane| lane.lock().filled.is_empty())
     }
 }

@@ -19,12 +19,10 @@ use std::{
     task::{Poll, Waker},
 };
 
-use crossbeam_utils::CachePadded;
-
 use crate::{
-    engine::counters::stripe_of_this_thread,
+    engine::striped::Striped,
     sync::{
-        Mutex, STRIPES,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -34,7 +32,7 @@ use crate::{
 pub struct Progress {
     version: AtomicU64,
     /// Those who wait: each in the queue of its thread.
-    pub(super) queues: [CachePadded<Mutex<Queue>>; STRIPES],
+    pub(super) queues: Striped<Mutex<Queue>>,
 }
 
 #[derive(Debug, Default)]
@@ -101,7 +99,7 @@ impl Progress {
     /// Tells those who wait for a version, or an earlier one, that it is reached.
     pub fn move_to(&self, version: u64) {
         self.version.store(version, Ordering::Release);
-        for queue in &self.queues {
+        for queue in self.queues.iter() {
             let first = queue.lock().pop_to(version);
             first.into_iter().for_each(Waker::wake);
         }
@@ -109,22 +107,18 @@ impl Progress {
 
     /// Has all who wait look again.
     pub fn wake_all(&self) {
-        for queue in &self.queues {
+        for queue in self.queues.iter() {
             let all = std::mem::take(&mut queue.lock().wakers);
             all.into_values().for_each(Waker::wake);
         }
     }
 
     /// One who does not wait yet.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "a remainder of the number of queues"
-    )]
     pub(super) fn waiter(&self, version: u64) -> Waiter<'_> {
         Waiter {
             progress: self,
             version,
-            queue: &self.queues[stripe_of_this_thread() % STRIPES],
+            queue: self.queues.own(),
             number: None,
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use loom::thread::{self, JoinHandle};
-use seenset_models::{engine::counters::set_stripe, filter::hash::KeyHash};
+use seenset_models::{filter::hash::KeyHash, sync::set_stripe};
 
 use super::{
     filter::{Fault, Filter, Key},

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use loom::future::block_on;
 use seenset_models::{
     engine::{
-        counters::set_stripe, gate::Gate, lanes::Lanes, progress::Progress, region::ShardWords,
-        shards::Shards, sleeper::Sleeper, trackers::Trackers, versions::Versions,
+        gate::Gate, lanes::Lanes, progress::Progress, region::ShardWords, shards::Shards,
+        sleeper::Sleeper, trackers::Trackers, versions::Versions,
     },
     filter::{hash::KeyHash, shape::Shape, spec::SpecRequest},
     store::{FilterId, Record, RecordHead},
-    sync::thread::current,
+    sync::{set_stripe, thread::current},
 };
 
 use super::reached;

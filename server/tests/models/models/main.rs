@@ -31,10 +31,10 @@ use loom::{
     thread,
 };
 use seenset_models::{
-    engine::{counters::set_stripe, lanes::Lanes, progress::Progress, sleeper::Sleeper},
+    engine::{lanes::Lanes, progress::Progress, sleeper::Sleeper},
     filter::hash::KeyHash,
     store::{FilterId, RecordHead},
-    sync::thread::current,
+    sync::{set_stripe, thread::current},
 };
 
 /// Tries all orders with up to so many interruptions of a thread that could go on: with more there

@@ -6,7 +6,7 @@ use loom::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
 };
-use seenset_models::engine::{counters::set_stripe, room::Room};
+use seenset_models::{engine::room::Room, sync::set_stripe};
 
 use super::model;
 

@@ -6,7 +6,7 @@ use loom::{
     sync::atomic::{AtomicU64, Ordering},
     thread::{self, JoinHandle},
 };
-use seenset_models::engine::{counters::set_stripe, versions::Versions};
+use seenset_models::{engine::versions::Versions, sync::set_stripe};
 
 use super::model;
 

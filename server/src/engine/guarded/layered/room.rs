@@ -10,9 +10,9 @@ use std::sync::PoisonError;
 use crossbeam_utils::CachePadded;
 
 use crate::{
-    engine::counters::stripe_of_this_thread,
+    engine::striped::Striped,
     sync::{
-        STRIPES, ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard,
+        ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -31,7 +31,7 @@ pub struct Room {
     /// What neither calls nor threads have. Not in the line of what all read.
     left: CachePadded<AtomicU64>,
     /// What threads keep.
-    kept: [CachePadded<AtomicU64>; STRIPES],
+    kept: Striped<AtomicU64>,
 }
 
 /// Bits that are a call's, until it is dropped.
@@ -55,7 +55,7 @@ impl Room {
         Self {
             calls: ShardedLock::new(()),
             left: CachePadded::new(AtomicU64::new(0)),
-            kept: std::array::from_fn(|_| CachePadded::new(AtomicU64::new(0))),
+            kept: Striped::default(),
         }
     }
 
@@ -64,11 +64,11 @@ impl Room {
     #[inline]
     pub fn claim(&self, bits: u64) -> Option<Claim<'_>> {
         let _calls = self.calls.read().unwrap_or_else(PoisonError::into_inner);
-        let kept = self.kept();
+        let kept = self.kept.own();
         let is_there = take(kept, |kept| (kept >= bits).then_some(bits)).is_some();
         if !is_there {
             // Of several threads that keep theirs in one place each takes its own.
-            let taken = take(&self.left, |left| portion(left, bits))?;
+            let taken = take(&self.left, |left| self.portion(left, bits))?;
             kept.fetch_add(taken - bits, Ordering::Relaxed);
         }
         let claim = Claim { kept, bits, _calls };
@@ -81,12 +81,11 @@ impl Room {
         Alone { room: self, _alone }
     }
 
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "a remainder of the number of stripes"
-    )]
-    fn kept(&self) -> &AtomicU64 {
-        &self.kept[stripe_of_this_thread() % STRIPES]
+    /// What a call takes that needs so many bits: more, if much is left.
+    fn portion(&self, left: u64, bits: u64) -> Option<u64> {
+        let rest = left.checked_sub(bits)?;
+        let most = bits.saturating_mul(CALLS - 1);
+        Some(bits + most.min(rest / (KEPT_PART * self.kept.count() as u64)))
     }
 }
 
@@ -102,18 +101,11 @@ impl Claim<'_> {
 impl Alone<'_> {
     /// Notes what has been counted.
     pub fn note(&self, left: u64) {
-        for kept in &self.room.kept {
+        for kept in self.room.kept.iter() {
             kept.store(0, Ordering::Relaxed);
         }
         self.room.left.store(left, Ordering::Relaxed);
     }
-}
-
-/// What a call takes that needs so many bits: more, if much is left.
-fn portion(left: u64, bits: u64) -> Option<u64> {
-    let rest = left.checked_sub(bits)?;
-    let most = bits.saturating_mul(CALLS - 1);
-    Some(bits + most.min(rest / (KEPT_PART * STRIPES as u64)))
 }
 
 /// Takes from a number what is to be taken of its value, if anything.

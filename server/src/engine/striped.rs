@@ -1,0 +1,66 @@
+//! What each thread has one of, so that it need not take a line from another core with each call.
+//!
+//! There are as many as threads that serve calls at one time, and a few for those beside them; where
+//! threads share one, all stays right, and is somewhat slower.
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::{number_of_this_thread, stripes};
+
+/// One of something for each thread, each in a cache line of its own.
+#[derive(Debug)]
+pub struct Striped<T>(Box<[CachePadded<T>]>);
+
+impl<T: Default> Default for Striped<T> {
+    fn default() -> Self {
+        // So that a mask finds a thread's own.
+        let count = stripes().next_power_of_two();
+        Self((0..count).map(|_| CachePadded::default()).collect())
+    }
+}
+
+impl<T> Striped<T> {
+    /// That of this thread.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a mask of one less than the number, a power of two"
+    )]
+    #[inline]
+    pub fn own(&self) -> &T {
+        &self.0[number_of_this_thread() & (self.0.len() - 1)]
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|stripe| &**stripe)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, ptr, thread};
+
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_its_own_and_others_have_others() {
+        let striped = Striped::<u64>::default();
+        let own = || {
+            let own = striped.own();
+            assert!(ptr::eq(own, striped.own()));
+            ptr::from_ref(own).addr()
+        };
+        let own: HashSet<usize> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..striped.count()).map(|_| scope.spawn(own)).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        // Threads of other tests have numbers in between.
+        assert!(own.len() > striped.count() / 2, "{}", own.len());
+        assert_eq!(striped.iter().count(), striped.count());
+    }
+}
