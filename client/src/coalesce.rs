@@ -3,14 +3,15 @@
 //! A worker that asks for one URL at a time is the simplest, and the slowest: each call costs
 //! both sides many times what its key costs in a batch. So the callers of one process leave
 //! their keys in a [queue], as the bytes that go over the wire, and a [task](gatherer) sends what
-//! has come together as soon as there is room for one more batch in flight. Nobody waits for a
-//! batch to fill: a caller alone is sent at once, and the more there are, the more go together.
+//! has come together as soon as there is [room](flight) for one more batch in flight. Nobody waits
+//! for a batch to fill: a caller alone is sent at once, and the more there are, the more go together.
 
 mod callers;
+mod flight;
 mod gatherer;
 mod queue;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, future::poll_fn, pin::Pin, sync::Arc, task::Poll};
 
 use self::{
     gatherer::Gatherer,
@@ -85,7 +86,19 @@ impl Coalescing {
         if key.len() > ENOUGH_BYTES {
             return self.client.query_and_add(key).await;
         }
-        self.entrance.0.join(key)?.await
+        let mut answer = None;
+        poll_fn(|context| match &mut answer {
+            None => match self.entrance.0.join(key, context.waker()) {
+                // There is none yet, or it wakes this task.
+                Ok(joined) => {
+                    answer = Some(joined);
+                    Poll::Pending
+                }
+                Err(error) => Poll::Ready(Err(error)),
+            },
+            Some(answer) => Pin::new(answer).poll(context),
+        })
+        .await
     }
 }
 

@@ -4,6 +4,7 @@
 //! share one list of [seats](Seat), and their keys lie one behind the other.
 
 use std::{
+    mem,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
@@ -24,7 +25,7 @@ pub(super) struct Callers {
 /// What one caller waits for.
 enum Seat {
     /// An answer, and to be woken by it.
-    Waiting(Option<Waker>),
+    Waiting(Waker),
     Told(Result<bool, Box<Error>>),
     /// Nothing any more: the call was cancelled.
     Left,
@@ -40,11 +41,11 @@ impl Seats {
 }
 
 impl Callers {
-    /// Takes one more.
-    pub fn join(&mut self, key: &str) -> Answer {
+    /// Takes one more, who is woken when there is an answer.
+    pub fn join(&mut self, key: &str, waker: &Waker) -> Answer {
         let mut seats = self.seats.lock();
         let place = seats.len();
-        seats.push(Seat::Waiting(None));
+        seats.push(Seat::Waiting(waker.clone()));
         drop(seats);
         self.keys.push(key);
         self.places.push(place);
@@ -101,10 +102,10 @@ impl Callers {
         let mut seats = self.seats.lock();
         for (place, answer) in self.places.drain(..).zip(answers) {
             if let Some(seat) = seats.get_mut(place)
-                && let Seat::Waiting(waker) = seat
+                && let Seat::Waiting(_) = seat
+                && let Seat::Waiting(waker) = mem::replace(seat, Seat::Told(answer))
             {
-                wakers.extend(waker.take());
-                *seat = Seat::Told(answer);
+                wakers.push(waker);
             }
         }
         // Who wakes on another thread looks at the seats at once.
@@ -137,9 +138,9 @@ impl Future for Answer {
         let answer = self.get_mut();
         let mut seats = answer.seats.lock();
         let told = match seats.get_mut(answer.place) {
-            Some(Seat::Waiting(Some(same))) if same.will_wake(waker) => return Poll::Pending,
+            Some(Seat::Waiting(same)) if same.will_wake(waker) => return Poll::Pending,
             Some(Seat::Waiting(waiting)) => {
-                let before = waiting.replace(waker.clone());
+                let before = mem::replace(waiting, waker.clone());
                 // It may be the last that knows of a task.
                 drop(seats);
                 drop(before);
@@ -161,7 +162,7 @@ impl Drop for Answer {
         }
         let mut seats = self.seats.lock();
         if let Some(seat @ Seat::Waiting(_)) = seats.get_mut(self.place) {
-            let waker = std::mem::replace(seat, Seat::Left);
+            let waker = mem::replace(seat, Seat::Left);
             // As above.
             drop(seats);
             drop(waker);

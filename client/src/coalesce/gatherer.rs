@@ -1,13 +1,14 @@
 //! The task that sends what callers leave, batch by batch.
 
-use std::sync::Arc;
+use std::{future::pending, sync::Arc, time::Instant};
 
-use tokio::task::yield_now;
+use tokio::{task::yield_now, time::sleep_until};
 use tonic::Code;
 
 use super::{
     callers::Callers,
-    queue::{Queue, Waiting},
+    flight::{Flight, WINDOW},
+    queue::Queue,
 };
 use crate::{
     client::Client,
@@ -15,18 +16,13 @@ use crate::{
     stream::{Answered, BatchReceiver, BatchSender, Broken},
 };
 
-/// The batches in flight: one that the server answers, one on the way there, and one on the way
-/// back.
-const WINDOW: usize = 3;
-
 /// The task.
 pub(super) struct Gatherer {
     client: Client,
     queue: Arc<Queue>,
     sender: BatchSender<Callers>,
     receiver: BatchReceiver<Callers>,
-    /// The batches in flight.
-    in_flight: usize,
+    flight: Flight,
 }
 
 impl Drop for Gatherer {
@@ -45,44 +41,48 @@ impl Gatherer {
             queue,
             sender,
             receiver,
-            in_flight: 0,
+            flight: Flight::default(),
         }
     }
 
     pub async fn run(mut self) {
-        while !(self.in_flight == 0 && self.queue.has_ended()) {
+        while !(self.flight.is_empty() && self.queue.has_ended()) {
             let mut has_ended = false;
-            while !has_ended && self.has_room() && self.queue.waiting() != Waiting::Nobody {
+            while !has_ended && !self.queue.is_empty() && self.flight.has_room() {
                 self.gather().await;
                 has_ended = !self.send().await;
             }
+            let is_waiting = !self.queue.is_empty();
+            let due = (is_waiting && !has_ended)
+                .then(|| self.flight.due())
+                .flatten();
             tokio::select! {
                 // First, so that more come together.
                 biased;
-                answer = self.receiver.recv(), if self.in_flight > 0 || has_ended => match answer {
-                    Some(Ok(Answered { tag, seen })) => {
-                        self.in_flight -= 1;
-                        tag.tell(seen);
+                answer = self.receiver.recv(), if has_ended || !self.flight.is_empty() => {
+                    match answer {
+                        Some(Ok(Answered { tag, seen })) => {
+                            self.flight.arrive();
+                            tag.tell(seen);
+                        }
+                        Some(Err(broken)) => self.begin_again(broken),
+                        None => return,
                     }
-                    Some(Err(broken)) => self.begin_again(broken),
-                    None => return,
-                },
-                () = self.queue.news(), if self.has_room() => {}
+                }
+                () = self.queue.news(), if !is_waiting => {}
+                () = wait_until(due) => {}
             }
         }
-    }
-
-    fn has_room(&self) -> bool {
-        self.in_flight < WINDOW
     }
 
     /// Lets more come to a small batch, as long as any do: those that were answered together wake
     /// one after the other. Nobody who does not come at once is waited for.
     async fn gather(&mut self) {
-        let mut before = Waiting::Nobody;
-        loop {
-            let waiting = self.queue.waiting();
-            if waiting == Waiting::Enough || waiting == before {
+        let mut before = 0;
+        let mut enough = None;
+        while let Some(waiting) = self.queue.next_keys() {
+            let enough = *enough.get_or_insert_with(|| self.flight.enough(waiting));
+            if waiting >= enough || waiting == before {
                 return;
             }
             before = waiting;
@@ -100,9 +100,10 @@ impl Gatherer {
             return true;
         }
         let keys = callers.keys().clone();
+        let count = keys.len();
         match self.sender.send_or_return(keys, callers).await {
             Ok(()) => {
-                self.in_flight += 1;
+                self.flight.depart(count);
                 true
             }
             Err((Error::StreamClosed, callers)) => {
@@ -119,7 +120,7 @@ impl Gatherer {
     /// Opens another stream, and deals with what the one before has left.
     fn begin_again(&mut self, Broken { error, unanswered }: Broken<Callers>) {
         (self.sender, self.receiver) = self.client.stream(WINDOW);
-        self.in_flight = 0;
+        self.flight = Flight::default();
         let mut unanswered = unanswered.into_iter();
         if is_refusal(&error) {
             // That was the first; those after it were not looked at.
@@ -130,6 +131,13 @@ impl Gatherer {
         } else {
             unanswered.for_each(|callers| callers.fail(&error));
         }
+    }
+}
+
+async fn wait_until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due.into()).await,
+        None => pending().await,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     sync::{Mutex, MutexGuard, PoisonError},
+    task::Waker,
 };
 
 use tokio::sync::Notify;
@@ -11,10 +12,7 @@ use super::callers::{Answer, Callers};
 use crate::error::Error;
 
 /// The most keys of a batch.
-const MAX_KEYS: usize = 1024;
-/// A batch of as many keys need not wait for more: larger ones cost a little less for each key,
-/// but leave the server without work while they fill.
-const ENOUGH_KEYS: usize = 128;
+pub(super) const MAX_KEYS: usize = 1024;
 /// A batch takes no more keys once it has so many bytes of them, and none that is longer.
 pub(super) const ENOUGH_BYTES: usize = 256 << 10;
 
@@ -33,27 +31,18 @@ struct Batches {
     closed: bool,
 }
 
-/// How much there is to send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waiting {
-    Nobody,
-    /// So many, and there is room for more with them.
-    Few(usize),
-    Enough,
-}
-
 impl Queue {
-    /// Leaves a key to be sent.
-    pub fn join(&self, key: &str) -> Result<Answer, Error> {
+    /// Leaves a key to be sent, for one who is woken when there is an answer.
+    pub fn join(&self, key: &str, waker: &Waker) -> Result<Answer, Error> {
         let mut batches = self.lock();
         if batches.closed {
             return Err(Error::StreamClosed);
         }
         if let Some(last) = batches.waiting.back_mut().filter(|last| !is_full(last)) {
-            return Ok(last.join(key));
+            return Ok(last.join(key, waker));
         }
         let mut first = Callers::default();
-        let answer = first.join(key);
+        let answer = first.join(key, waker);
         batches.waiting.push_back(first);
         drop(batches);
         self.news.notify_one();
@@ -66,12 +55,16 @@ impl Queue {
         self.news.notified().await;
     }
 
-    pub fn waiting(&self) -> Waiting {
-        match self.lock().waiting.front() {
-            None => Waiting::Nobody,
-            Some(first) if is_enough(first) => Waiting::Enough,
-            Some(first) => Waiting::Few(first.keys().len()),
-        }
+    /// Whether nobody waits to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.lock().waiting.is_empty()
+    }
+
+    /// The keys of the batch that is to be sent next; `None` if it takes no more.
+    pub fn next_keys(&self) -> Option<usize> {
+        let batches = self.lock();
+        let next = batches.waiting.front().filter(|next| !is_full(next));
+        next.map(|next| next.keys().len())
     }
 
     /// Takes a batch to be sent.
@@ -102,10 +95,6 @@ impl Queue {
     fn lock(&self) -> MutexGuard<'_, Batches> {
         self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn is_enough(callers: &Callers) -> bool {
-    callers.keys().len() >= ENOUGH_KEYS || callers.keys().encoded_bytes() >= ENOUGH_BYTES
 }
 
 fn is_full(callers: &Callers) -> bool {

@@ -175,18 +175,24 @@ async fn callers_are_told_when_the_server_does_not_come_back() {
 #[tokio::test]
 async fn a_call_that_is_given_up_before_it_is_sent_marks_nothing() {
     let service = Service::start().await;
-    // No batch is answered before there are four, and only three are in flight.
-    service.state.hold.store(4, SeqCst);
+    // No batch is answered before there are more than can be in flight.
+    service.state.hold.store(17, SeqCst);
     let client = service.client().await.coalescing();
     let mut callers = JoinSet::new();
-    for key in ["first", "second", "third"] {
+    for batch in 1..=16 {
         let client = client.clone();
-        callers.spawn(async move { client.query_and_add(key).await.unwrap() });
-        sleep(Duration::from_millis(20)).await;
+        callers.spawn(async move { client.query_and_add(&format!("{batch}")).await.unwrap() });
+        // Two at once, and each of the others though none of these is answered.
+        let sent = async {
+            while service.state.most_held.load(SeqCst) < batch {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(Duration::from_secs(10), sent).await.expect("sent");
     }
     let given_up = client.query_and_add("given up");
     assert!(timeout(Duration::from_millis(20), given_up).await.is_err());
-    assert_eq!(callers.join_all().await, [false; 3]);
+    assert_eq!(callers.join_all().await, [false; 16]);
     assert!(!client.query_and_add("after it").await.unwrap());
     assert!(!service.state.contains("", "given up"));
 }

@@ -294,7 +294,7 @@ async fn answer_stream(
     let mut held = Vec::new();
     loop {
         // A pause in what comes is taken for "this is all that will come for now".
-        let next = tokio::time::timeout(Duration::from_millis(100), messages.next()).await;
+        let next = tokio::time::timeout(Duration::from_millis(400), messages.next()).await;
         if let Ok(Some(Ok(message))) = &next {
             held.push(message.clone());
             state.most_held.fetch_max(held.len(), SeqCst);
