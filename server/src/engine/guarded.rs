@@ -356,6 +356,8 @@ impl GuardedFilter {
         }
         self.look_at_clock();
         let index = self.shape.shard(hash);
+        // So that the lock, which another core may have had last, comes while memory does.
+        self.fetch(hash, Cache::First);
         let shard = self.shards.read(index);
         let value = match &self.aging {
             None => self.shape.contains(&shard.words, hash),
@@ -385,6 +387,8 @@ impl GuardedFilter {
         let Change { room, mut turn, .. } = change;
         let bit_by_bit = Bug::BitByBit.is_planted();
         let bit_by_bit = bit_by_bit.then(|| self.insert_bit_by_bit(hash));
+        // As in `contains`.
+        self.fetch(hash, Cache::First);
         let mut shard = self.shards.write(self.shape.shard(hash));
         let bits_added = bit_by_bit.unwrap_or_else(|| self.shape.insert(&mut shard.words, hash));
         if bits_added == 0 {
