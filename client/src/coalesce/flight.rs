@@ -1,9 +1,8 @@
 //! The batches in flight: whether one more may go, and how many keys it should have.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::time::Instant;
 
 use super::queue::MAX_KEYS;
 

@@ -1,8 +1,11 @@
 //! The task that sends what callers leave, batch by batch.
 
-use std::{future::pending, sync::Arc, time::Instant};
+use std::{future::pending, sync::Arc};
 
-use tokio::{task::yield_now, time::sleep_until};
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep_until},
+};
 use tonic::Code;
 
 use super::{
@@ -136,7 +139,7 @@ impl Gatherer {
 
 async fn wait_until(due: Option<Instant>) {
     match due {
-        Some(due) => sleep_until(due.into()).await,
+        Some(due) => sleep_until(due).await,
         None => pending().await,
     }
 }
