@@ -23,8 +23,13 @@ macro_rules! files_help {
         "
 What files may be:
   Plain, gzip or zstd, by their first bytes and whatever their names, standard input as
-  well; what was compressed in several pieces is read as one. FILE:LINE counts lines as
-  they were before. What is written is plain.
+  well; what was compressed in several pieces is read as one, and NULs after a piece are
+  skipped. FILE:LINE counts lines as they were before. What is written is plain.
+  Text is UTF-8. A byte order mark of UTF-8 at the beginning of a line is not part of the key,
+  and is written as it came. A file with the mark of UTF-16 or UTF-32 ends the run with exit
+  code 1 before any of its lines is taken: convert it first, as with iconv -f UTF-16 -t UTF-8.
+  NULs and Ctrl-Z behind the last line are padding, and are skipped. A line with a NUL anywhere
+  else is bad.
   A zstd frame that asks for a window of more than 128 MiB (zstd --long=27) is refused. A
   file that is cut short or damaged ends the run with exit code 1, and the message names the
   line up to which everything is done. A checksum stands behind what it is for: if nothing
@@ -40,10 +45,10 @@ mod spec;
 const LINES_HELP: &str = concat!(
     "\
 How lines become keys:
-  A line ends with LF or CRLF, and the key is the line without its ending. The last line
-  may lack the ending.
+  A line ends with LF or CRLF, and the key is the line without its ending; spaces and a CR
+  elsewhere are part of it. The last line may lack the ending.
   Empty lines are no keys: they are left out, and counted.
-  Lines longer than --max-key-bytes and lines that are not UTF-8 are bad: they are left
+  Lines longer than --max-key-bytes and lines that are not UTF-8 text are bad: they are left
   out, counted, and reported on standard error as FILE:LINE: reason (the first 10). The
   run goes on, and the exit code at its end is 1.
   If the connection breaks, what was in flight is sent again and answered as it would have

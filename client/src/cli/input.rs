@@ -10,7 +10,7 @@ mod raw;
 mod window;
 
 use std::{
-    io::{self, ErrorKind, Read},
+    io::{self, BufRead, ErrorKind, Read},
     mem,
 };
 
@@ -124,10 +124,17 @@ fn start<R: Read>(mut raw: Raw<R>) -> io::Result<State<R>> {
     }
 }
 
-/// What comes after a piece of compressed data.
+/// What comes after a piece of compressed data: padding of NULs, as tapes have it, another piece, or
+/// the end.
 fn go_on<R: Read>(mut raw: Raw<R>) -> io::Result<State<R>> {
-    if raw.peek(1)?.is_empty() {
+    let ahead = raw.peek(1)?;
+    if ahead.is_empty() {
         return Ok(State::Ended);
+    }
+    let nuls = ahead.iter().take_while(|byte| **byte == 0).count();
+    if nuls > 0 {
+        raw.consume(nuls);
+        return Ok(State::Between(raw));
     }
     match Format::of(&mut raw)? {
         Some(format) => decoder(format, raw),

@@ -5,6 +5,8 @@
 //! message that is sent. Memory is bounded by the limits: of a line that is too long, the
 //! rest is skipped as it comes.
 
+mod encoding;
+
 use std::{
     io::{self, ErrorKind, Read},
     ops::Range,
@@ -14,6 +16,7 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 
+pub(super) use self::encoding::mark_bytes;
 use crate::KeyBatch;
 
 /// How much one read asks for: more than a pipe holds, so that a full one is emptied.
@@ -92,6 +95,10 @@ pub(super) struct LineReader<R> {
     /// The last read gave less than it might have: the next may have to wait.
     drained: bool,
     ended: bool,
+    /// The encoding of the file is known.
+    begun: bool,
+    /// There was a NUL in what was read: from then on each line is searched for one.
+    has_nuls: bool,
     /// What the last read ended with, until the lines before it are given away.
     failure: Option<io::Error>,
     /// What the last batch held: the next one most likely needs as much.
@@ -118,6 +125,8 @@ impl<R: Read> LineReader<R> {
             skipping: false,
             drained: false,
             ended: false,
+            begun: false,
+            has_nuls: false,
             failure: None,
             room: Room::default(),
         }
@@ -133,6 +142,9 @@ impl<R: Read> LineReader<R> {
     /// once, so that the lines of a slow pipe are not held back; so do, before an error, the
     /// lines before it.
     pub(super) fn next_batch(&mut self, observer: &impl Observer) -> io::Result<Option<Batch>> {
+        if !self.begun {
+            self.begin()?;
+        }
         let mut draft = Draft::with_room(&self.room);
         loop {
             let full = self.take_lines(&mut draft, observer);
@@ -163,6 +175,25 @@ impl<R: Read> LineReader<R> {
         }
     }
 
+    /// Reads as much as tells the encoding, and refuses a file that has the mark of another one than
+    /// UTF-8.
+    fn begin(&mut self) -> io::Result<()> {
+        while encoding::needs_more(&self.buffer) && !self.ended && self.failure.is_none() {
+            self.fill();
+        }
+        self.begun = true;
+        match encoding::other_encoding(&self.buffer) {
+            None => Ok(()),
+            Some(name) => Err(io::Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "the text is {name}, and lines must be UTF-8: convert it first, as with \
+                     iconv -f {name} -t UTF-8"
+                ),
+            )),
+        }
+    }
+
     /// Takes the complete lines of the buffer into `draft`; true if that is full.
     #[expect(
         clippy::indexing_slicing,
@@ -184,10 +215,12 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    /// Takes what is left at the end of the file: a line without its ending.
+    /// Takes what is left at the end of the file, but for padding: a line without its ending.
+    #[expect(clippy::indexing_slicing, reason = "`taken` lies in the buffer")]
     fn take_last_line(&mut self, draft: &mut Draft, observer: &impl Observer) {
-        if self.skipping || draft.taken < self.buffer.len() {
-            self.take_line(draft, self.buffer.len(), observer);
+        let line = encoding::without_padding(&self.buffer[draft.taken..]);
+        if self.skipping || !line.is_empty() {
+            self.take_line(draft, draft.taken + line.len(), observer);
         }
     }
 
@@ -205,13 +238,15 @@ impl<R: Read> LineReader<R> {
             self.skipping = false;
             return;
         }
-        let bytes = &self.buffer[line.clone()];
-        let key = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-        let key = key.strip_suffix(b"\r").unwrap_or(key);
+        let key = encoding::text(&self.buffer[line.clone()]);
         if key.is_empty() && !self.limits.with_empty_lines {
             observer.empty();
         } else if key.len() > self.limits.max_line_bytes {
             observer.bad(&self.position, &self.limits.too_long());
+        } else if let Some(at) = self.nul_in(key) {
+            let at = at + 1;
+            let reason = format!("NUL at byte {at}: binary, or UTF-16 without a mark");
+            observer.bad(&self.position, &reason);
         } else {
             match simdutf8::compat::from_utf8(key) {
                 Ok(key) => {
@@ -226,11 +261,21 @@ impl<R: Read> LineReader<R> {
         }
     }
 
+    /// Where a line has a NUL.
+    fn nul_in(&self, line: &[u8]) -> Option<usize> {
+        self.has_nuls.then(|| memchr(0, line)).flatten()
+    }
+
     /// Drops the unfinished line at the end of the buffer once it is too long whatever
-    /// follows: even if the next byte were the LF of a CRLF.
+    /// follows: even if the next byte were the LF of a CRLF. NULs at its end may be the padding of
+    /// the file: of these one is kept, which makes the line bad if it goes on.
+    #[expect(clippy::indexing_slicing, reason = "`taken` lies in the buffer")]
     fn skip_overlong(&mut self, draft: &Draft, observer: &impl Observer) {
-        let unfinished = self.buffer.len() - draft.taken;
-        if !self.skipping && unfinished > self.limits.max_line_bytes + 1 {
+        let unfinished = &self.buffer[draft.taken..];
+        let line = encoding::without_nuls(unfinished).len();
+        if !self.skipping
+            && line - mark_bytes(unfinished).min(line) > self.limits.max_line_bytes + 1
+        {
             self.skipping = true;
             let position = Position {
                 line: self.position.line + 1,
@@ -238,10 +283,12 @@ impl<R: Read> LineReader<R> {
             };
             observer.bad(&position, &self.limits.too_long());
         }
-        if self.skipping {
-            self.buffer.truncate(draft.taken);
-            self.scanned = draft.taken;
-        }
+        let kept = match self.skipping {
+            true => 0,
+            false => line + 1,
+        };
+        self.buffer.truncate(draft.taken + kept);
+        self.scanned = self.buffer.len();
     }
 
     #[expect(
@@ -260,6 +307,7 @@ impl<R: Read> LineReader<R> {
         match result {
             Ok(read) => {
                 self.buffer.truncate(old + read);
+                self.has_nuls |= memchr(0, &self.buffer[old..]).is_some();
                 self.drained = read < READ_BYTES;
                 self.ended = read == 0;
             }

@@ -8,7 +8,7 @@ use std::{borrow::Cow, collections::HashMap, ops::Range};
 use bytes::Bytes;
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::lines::{BATCH_BYTES, Batch};
+use super::lines::{BATCH_BYTES, Batch, mark_bytes};
 use crate::KeyBatch;
 
 /// How words are asked about.
@@ -53,6 +53,8 @@ impl Words {
         let mut places = Vec::new();
         let mut long_words = 0;
         for (line, (text, range)) in lines.iter().zip(&batch.lines).enumerate() {
+            let bytes = batch.bytes.get(range.clone()).unwrap_or_default();
+            let text_start = range.start + mark_bytes(bytes);
             for (at, word) in text.unicode_word_indices() {
                 let key = match asking.ignore_case {
                     true => in_lower_case(word),
@@ -65,7 +67,7 @@ impl Words {
                 places.push(Place {
                     line: line as u32,
                     word: questions.number_of(key, asking.batch_keys),
-                    start: (range.start + at) as u32,
+                    start: (text_start + at) as u32,
                     bytes: word.len() as u32,
                 });
             }

@@ -15,4 +15,5 @@ mod scaling;
 mod server;
 #[path = "../support/mod.rs"]
 mod support;
+mod text;
 mod whole_filters;

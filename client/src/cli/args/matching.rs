@@ -29,7 +29,7 @@ What may be wrong:
 
 Lines:
   A line ends with LF or CRLF. Lines longer than --max-line-bytes and lines that are not
-  UTF-8 are bad: they are left out, counted, and reported on standard error as FILE:LINE:
+  UTF-8 text are bad: they are left out, counted, and reported on standard error as FILE:LINE:
   reason (the first 10). The run goes on, and the exit code at its end is 1. Whether any
   line matches does not change the exit code.
 ",

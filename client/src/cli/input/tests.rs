@@ -186,10 +186,19 @@ fn what_is_damaged_is_told_or_does_not_matter() {
 fn what_follows_is_no_part_of_it() {
     let content = lines(10);
     let expected = "what follows the compressed data is neither gzip nor zstd";
-    for rest in [&b"a\n"[..], b"\0", b"\x1f\x8b", b"\x28"] {
+    for rest in [&b"a\n"[..], b"\0a", b"\x1f\x8b", b"\x28"] {
         check(&[&zstd(&content), rest].concat(), &content, Some(expected));
         check(&[&gzip(&content), rest].concat(), &content, Some(expected));
     }
+}
+
+#[test]
+fn padding_between_and_after_pieces_is_skipped() {
+    let content = lines(10);
+    let padding = vec![0; 3000];
+    let pieces = [&gzip(&content)[..], b"\0", &zstd(&content), &padding];
+    check(&pieces.concat(), &[&content[..], &content].concat(), None);
+    check(&[&gzip(b"")[..], &padding].concat(), b"", None);
 }
 
 #[test]
@@ -241,6 +250,7 @@ fn what_has_come_is_given_before_more_is_waited_for() {
         frame,
         &gzip(&content),
         &zstd(&content),
+        &[&gzip(&content)[..], b"\0\0"].concat(),
     ] {
         for step in [100, usize::MAX] {
             let end = || panic!("more was waited for");

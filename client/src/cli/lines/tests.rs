@@ -183,6 +183,114 @@ fn a_line_that_is_not_utf8_is_bad_and_the_next_is_not() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_a_key_and_stays_in_its_line() {
+    let marked = "\u{feff}12345678\n\u{feff}\r\nx\u{feff}\n\u{feff}b";
+    check(
+        marked.as_bytes(),
+        &[
+            "\u{feff}12345678\n".as_bytes(),
+            "x\u{feff}\n".as_bytes(),
+            "\u{feff}b".as_bytes(),
+        ],
+        &["12345678", "x\u{feff}", "b"],
+        1,
+        &[],
+        4,
+    );
+    check("\u{feff}".as_bytes(), &[], &[], 1, &[], 1);
+    let bad = "f:1: longer than 8 bytes (--max-key-bytes)";
+    check("\u{feff}123456789".as_bytes(), &[], &[], 0, &[bad], 1);
+    // A part of the mark is none.
+    let bad = "f:1: not UTF-8 from byte 1 on";
+    check(b"\xef\xbb\na", &[b"a"], &["a"], 0, &[bad], 2);
+}
+
+#[test]
+fn other_encodings_are_refused_before_a_line_is_taken() {
+    let utf16 = |text: &str| text.encode_utf16().collect::<Vec<u16>>();
+    let little: Vec<u8> = utf16("\u{feff}a\nb\n")
+        .into_iter()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let big: Vec<u8> = utf16("\u{feff}a\nb\n")
+        .into_iter()
+        .flat_map(u16::to_be_bytes)
+        .collect();
+    for (input, name) in [
+        (&little[..], "UTF-16"),
+        (&big[..], "UTF-16"),
+        (b"\xff\xfe", "UTF-16"),
+        (b"\xff\xfe\0\0a\0\0\0\n\0\0\0", "UTF-32"),
+        (b"\0\0\xfe\xff\0\0\0a", "UTF-32"),
+    ] {
+        for step in [1, 2, 3, 1000] {
+            let mut reader = LineReader::new("f", Pieces { input, step }, LIMITS);
+            let error = reader.next_batch(&Seen::default()).unwrap_err();
+            let expected = format!(
+                "the text is {name}, and lines must be UTF-8: convert it first, as with iconv -f \
+                 {name} -t UTF-8"
+            );
+            assert_eq!(error.to_string(), expected);
+            assert_eq!(reader.position().line, 0);
+        }
+    }
+    // Without a mark, each line has a NUL.
+    let bad = [
+        "f:1: NUL at byte 2: binary, or UTF-16 without a mark",
+        "f:2: NUL at byte 1: binary, or UTF-16 without a mark",
+    ];
+    check(&little[2..8], &[], &[], 0, &bad, 2);
+    let bad = "f:1: not UTF-8 from byte 1 on";
+    check(b"\xff\xfdx\na\n", &[b"a\n"], &["a"], 0, &[bad], 2);
+}
+
+#[test]
+fn padding_at_the_end_is_no_line_and_nuls_elsewhere_make_a_line_bad() {
+    let kilobyte = [0; 1024];
+    for padding in [&b"\x1a"[..], b"\0", b"\x1a\x1a\0", &kilobyte] {
+        let padded = |text: &[u8]| [text, padding].concat();
+        check(&padded(b"a\r\n"), &[b"a\r\n"], &["a"], 0, &[], 1);
+        check(&padded(b"a\nb"), &[b"a\n", b"b"], &["a", "b"], 0, &[], 2);
+        check(&padded(b""), &[], &[], 0, &[], 0);
+    }
+    // It is bounded in memory, and no line that is too long.
+    let padded = io::Read::chain(&b"12345678"[..], io::repeat(0).take(1 << 28));
+    let mut reader = LineReader::new("f", padded, LIMITS);
+    let batch = reader.next_batch(&Seen::default()).unwrap().unwrap();
+    assert_eq!(batch.keys, KeyBatch::from(["12345678"]));
+    assert!(reader.next_batch(&Seen::default()).unwrap().is_none());
+    assert!(reader.buffer.capacity() <= 4 * READ_BYTES);
+
+    let bad = |line: u64, byte: u64| {
+        format!("f:{line}: NUL at byte {byte}: binary, or UTF-16 without a mark")
+    };
+    check(
+        b"a\nb\0\0\0c\nd\x1ae\n\0\n",
+        &[b"a\n", b"d\x1ae\n"],
+        &["a", "d\u{1a}e"],
+        0,
+        &[&bad(2, 2), &bad(4, 1)],
+        4,
+    );
+}
+
+#[test]
+fn the_beginning_of_a_slow_pipe_is_not_held_back() {
+    struct Waiting;
+    impl Read for Waiting {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            panic!("more was waited for");
+        }
+    }
+    for first in [&b"a\n"[..], "\u{feff}a\n".as_bytes(), b"\xff\xfda\na\n"] {
+        let input = io::Read::chain(first, Waiting);
+        let mut reader = LineReader::new("f", input, LIMITS);
+        let batch = reader.next_batch(&Seen::default()).unwrap().unwrap();
+        assert_eq!(batch.keys, KeyBatch::from(["a"]));
+    }
+}
+
+#[test]
 fn batches_are_bounded_by_keys_and_by_bytes() {
     let input = "12345678\n".repeat(100);
     let limits = Limits {

@@ -83,6 +83,13 @@ fn each_word_is_asked_about_once_and_found_wherever_it_is() {
 }
 
 #[test]
+fn a_byte_order_mark_hides_no_word_and_moves_none() {
+    let text = "\u{feff}spam b\n\u{feff}c spam\n";
+    assert_eq!(questions(&words_of(text, ASKING)), ["spam", "b", "c"]);
+    assert_eq!(found(text, ASKING, &["spam"]).1, "spam\nspam\n");
+}
+
+#[test]
 fn case_counts_unless_it_is_ignored() {
     let text = "Spam SPAM spam ÄRGER\n";
     assert_eq!(found(text, ASKING, &["spam", "ärger"]).1, "spam\n");
