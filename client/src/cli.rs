@@ -19,30 +19,51 @@ mod plan;
 mod report;
 mod service;
 mod source;
+mod streams;
 mod words;
 mod writer;
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use clap::Parser;
 
+#[cfg(unix)]
+pub use self::streams::inspect as before_main;
 use self::{
     args::{Args, Command},
     failure::Failure,
 };
 
-/// Runs the program with the arguments of the process.
+/// Runs the program with the arguments of the process. On Unix, [`before_main`] is called before.
 pub fn main() -> ExitCode {
-    let args = Args::parse();
-    let outcome = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(Failure::from)
-        .and_then(|runtime| runtime.block_on(run(args)));
+    let outcome = match Args::try_parse() {
+        Ok(args) => start(args),
+        Err(error) if error.use_stderr() => error.exit(),
+        Err(help) => print(&help),
+    };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// Prints the help or the version.
+fn print(help: &clap::Error) -> Result<(), Failure> {
+    streams::check_stdout()?;
+    help.print()?;
+    Ok(io::stdout().flush()?)
+}
+
+fn start(args: Args) -> Result<(), Failure> {
+    streams::check_stdout()?;
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::from)
+        .and_then(|runtime| runtime.block_on(run(args)))
 }
 
 async fn run(Args { global, command }: Args) -> Result<(), Failure> {

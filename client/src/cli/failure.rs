@@ -2,10 +2,11 @@
 
 use std::{
     io::{self, ErrorKind},
+    path::Path,
     process::ExitCode,
 };
 
-use super::{interrupt, output::note};
+use super::{interrupt, output::note, streams::is_stdin};
 use crate::Error;
 
 /// The outcome of a command that did not succeed.
@@ -28,6 +29,15 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// A file that can't be opened.
+    pub(super) fn cannot_open(file: &Path, error: &io::Error) -> Self {
+        let name = match is_stdin(file) {
+            true => Path::new("stdin"),
+            false => file,
+        };
+        Self::Failed(format!("cannot open {}: {error}", name.display()))
+    }
+
     /// Says what happened, and gives the exit code.
     pub(super) fn report(self) -> ExitCode {
         let (code, message) = match self {

@@ -1,5 +1,6 @@
 //! `filter create|get|list|rename|copy|merge|import|export|reset|rebuild|delete`.
 
+mod destination;
 mod exchange;
 mod layers;
 mod rebuild;
@@ -67,13 +68,13 @@ pub(super) async fn run(global: &Global, command: FilterCommand) -> Result<(), F
         }
         FilterCommand::Export { name, file } => {
             let client = client.with_deadline(global.long_timeout());
-            let bytes = exchange::export(&client, &name, &file).await?;
-            // Standard output may be the file.
-            if file.as_os_str() != "-" {
-                output.line(
-                    || format!("exported\t{name}\t{bytes} bytes"),
-                    || json!({"name": name, "file": file, "bytes": bytes}),
-                )?;
+            let exported = exchange::export(&client, &name, &file).await?;
+            let bytes = exported.bytes;
+            let text = || format!("exported\t{name}\t{bytes} bytes");
+            let json = || json!({"name": name, "file": file, "bytes": bytes});
+            match exported.to_stdout {
+                true => output.note(text, json),
+                false => output.line(text, json)?,
             }
         }
         FilterCommand::Reset { name } => {

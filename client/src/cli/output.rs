@@ -34,6 +34,15 @@ impl Output {
         Ok(())
     }
 
+    /// Writes one result to standard error, in the chosen format: where standard output has what
+    /// was asked for.
+    pub(super) fn note(&self, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) {
+        match self.format {
+            OutputFormat::Text => note(&text()),
+            OutputFormat::Json => note(&json().to_string()),
+        }
+    }
+
     /// Makes sure that all of it is written.
     pub(super) fn finish(mut self) -> Result<(), Failure> {
         Ok(self.stdout.flush()?)

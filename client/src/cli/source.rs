@@ -6,11 +6,12 @@
 use std::{
     fs::{self, File},
     io::{self, Read},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     thread,
 };
 
+use same_file::Handle;
 use tokio::sync::mpsc;
 
 use super::{
@@ -18,6 +19,7 @@ use super::{
     input::Input,
     lines::{Batch, Limits, LineReader},
     report::Report,
+    streams::{self, Outputs, is_stdin},
 };
 
 /// Batches read ahead of what is sent: enough to bridge a slow read.
@@ -48,24 +50,30 @@ pub(super) fn spawn(
     Ok(receiver)
 }
 
-/// Finds a name that was mistyped before a run of hours starts, not in its midst. The
-/// total size, if all are regular files.
-fn check(files: &[PathBuf]) -> Result<Option<u64>, Failure> {
+/// Finds a name that was mistyped before a run of hours starts, not in its midst, and an input that
+/// is the output. The total size, if all are regular files.
+pub(super) fn check(files: &[PathBuf]) -> Result<Option<u64>, Failure> {
+    let outputs = Outputs::new();
     let mut total = Some(0);
     for file in files {
-        if is_stdin(file) {
-            total = None;
-            continue;
-        }
-        let metadata = fs::metadata(file).map_err(|error| cannot_open(file, &error))?;
+        let metadata = match is_stdin(file) {
+            true => Handle::stdin().and_then(|stdin| stdin.as_file().metadata()),
+            false => fs::metadata(file),
+        };
+        let metadata = metadata.map_err(|error| Failure::cannot_open(file, &error))?;
         if metadata.is_dir() {
-            return Err(cannot_open(
-                file,
-                &io::Error::from(io::ErrorKind::IsADirectory),
-            ));
+            let error = io::Error::from(io::ErrorKind::IsADirectory);
+            return Err(Failure::cannot_open(file, &error));
         }
-        total = total.filter(|_| metadata.is_file());
+        outputs.refuse(file, &metadata, || match is_stdin(file) {
+            true => Handle::stdin(),
+            false => Handle::from_path(file),
+        })?;
+        total = total.filter(|_| metadata.is_file() && !is_stdin(file));
         total = total.map(|total| total + metadata.len());
+    }
+    if files.iter().any(|file| is_stdin(file)) {
+        streams::check_stdin("lines")?;
     }
     Ok(total)
 }
@@ -80,7 +88,7 @@ fn read_all(
         let (name, input): (_, Box<dyn Read>) = if is_stdin(file) {
             ("stdin".into(), Box::new(io::stdin().lock()))
         } else {
-            let input = File::open(file).map_err(|error| cannot_open(file, &error))?;
+            let input = File::open(file).map_err(|error| Failure::cannot_open(file, &error))?;
             (file.to_string_lossy(), Box::new(input))
         };
         let input = Input::new(Watched { input, report });
@@ -117,12 +125,4 @@ impl Read for Watched<'_> {
         self.report.read(read);
         Ok(read)
     }
-}
-
-fn is_stdin(file: &Path) -> bool {
-    file.as_os_str() == "-"
-}
-
-fn cannot_open(file: &Path, error: &io::Error) -> Failure {
-    Failure::Failed(format!("cannot open {}: {error}", file.display()))
 }

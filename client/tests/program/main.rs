@@ -13,6 +13,7 @@ mod real;
 mod run;
 mod scaling;
 mod server;
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod text;

@@ -92,7 +92,7 @@ async fn a_filter_is_rebuilt_from_files() {
     };
     let hint = "seenset filter delete pages.rebuild";
     failed(&["-n5000", &bad], &["1 bad", "bad lines are no keys", hint]);
-    failed(&["-n5000", "nowhere"], &["nowhere", hint]);
+    failed(&["-n5000", "nowhere"], &["cannot open nowhere"]);
     let shown = json(&server, &["filter", "get", "pages"]);
     assert_eq!(
         (&shown["rebuilt_as"], &shown["capacity"]),
@@ -153,13 +153,13 @@ async fn a_filter_is_rebuilt_from_files() {
         ],
     );
     let whole = file("whole", "one\ntwo\n");
-    let broken = &["filter", "rebuild", "counted", &whole, "nowhere"];
+    let broken = &["filter", "rebuild", "counted", &whole, &bad];
     assert_eq!(seenset(&server, broken).status.code(), Some(1));
-    json(&server, &["query-and-add", "--filter=counted", "three"]);
-    let all = file("all", "one\ntwo\nthree\n");
+    json(&server, &["query-and-add", "--filter=counted", "four"]);
+    let all = file("all", "one\ntwo\nthree\nfour\n");
     let done = &["filter", "rebuild", "counted", &all];
     assert!(seenset(&server, done).status.success());
-    for key in ["one", "two", "three"] {
+    for key in ["one", "two", "three", "four"] {
         json(&server, &["remove", "--filter=counted", key]);
         assert_eq!(seen("counted", key), Some(false), "{key}");
     }

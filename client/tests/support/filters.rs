@@ -170,17 +170,25 @@ impl FilterService for Fake {
         }))
     }
 
-    /// A filter of the name; what the file is does not matter.
+    /// A filter of the name, with the length that was announced as its version, and that which came
+    /// as its memory; what the file is does not matter.
     async fn import_filter(
         &self,
         request: Request<Streaming<v1::ImportFilterRequest>>,
     ) -> Result<Response<v1::ImportFilterResponse>, Status> {
         let mut messages = request.into_inner();
         let first = messages.message().await?.unwrap_or_default();
-        while messages.message().await?.is_some() {}
+        let mut bytes = first.data.len();
+        while let Some(next) = messages.message().await? {
+            bytes += next.data.len();
+        }
         self.0.run(&[], || ()).await?;
         Ok(Response::new(v1::ImportFilterResponse {
-            filter: Some(filter(first.name)),
+            filter: Some(v1::Filter {
+                version: first.size_bytes,
+                memory_bytes: bytes as u64,
+                ..filter(first.name)
+            }),
         }))
     }
 

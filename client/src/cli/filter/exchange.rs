@@ -2,17 +2,21 @@
 
 use std::{
     fs::File,
-    io::{self, Write, stdout},
+    io::{self, Seek},
     path::Path,
 };
 
-use tempfile::NamedTempFile;
+use same_file::Handle;
+use tokio::task::block_in_place;
 
+use super::destination::Destination;
 use crate::{
     Client,
     cli::{
         args::{FormatArg, Import},
         failure::Failure,
+        interrupt::interrupted,
+        streams::{self, Outputs, is_stdin},
     },
     v1,
 };
@@ -24,14 +28,7 @@ pub(super) async fn import(client: &Client, arguments: &Import) -> Result<v1::Fi
         format,
         capacity,
     } = arguments;
-    let unreadable = |error| Failure::Failed(format!("cannot read {}: {error}", path.display()));
-    let file = File::open(path).map_err(unreadable)?;
-    let metadata = file.metadata().map_err(unreadable)?;
-    // The server is told the length before it has seen all of it.
-    if !metadata.is_file() {
-        let text = format!("{} is no file of a known length", path.display());
-        return Err(Failure::Usage(text));
-    }
+    let (file, size_bytes) = block_in_place(|| open(path))?;
     let format = match format {
         FormatArg::Guava => v1::FileFormat::Guava,
         FormatArg::Redisbloom => v1::FileFormat::Redisbloom,
@@ -39,45 +36,77 @@ pub(super) async fn import(client: &Client, arguments: &Import) -> Result<v1::Fi
     let import = v1::ImportFilterRequest {
         name: name.clone(),
         format: format.into(),
-        size_bytes: metadata.len(),
+        size_bytes,
         capacity: capacity.unwrap_or_default(),
         data: Vec::new(),
     };
     Ok(client.import_filter(import, file).await?)
 }
 
-/// Writes a filter to a file, and returns its length. A file that is there is replaced when all of the
-/// filter has come.
-pub(super) async fn export(client: &Client, name: &str, path: &Path) -> Result<u64, Failure> {
-    if path.as_os_str() == "-" {
-        return write(client, name, &mut stdout().lock()).await;
+/// The file to import, and its length, of which the server is told before it has seen all of it. What
+/// has none, as a pipe, is copied to a temporary file first.
+fn open(path: &Path) -> Result<(File, u64), Failure> {
+    let unreadable = |error: io::Error| {
+        let path = path.display();
+        Failure::Failed(format!("cannot read {path}: {error}"))
+    };
+    if is_stdin(path) {
+        let metadata = Handle::stdin().and_then(|stdin| stdin.as_file().metadata());
+        let metadata = metadata.map_err(unreadable)?;
+        Outputs::new().refuse(path, &metadata, Handle::stdin)?;
+        streams::check_stdin("a filter")?;
+        return spooled(io::stdin().lock()).map_err(unreadable);
     }
-    let unwritable = |error| Failure::Failed(format!("cannot write {}: {error}", path.display()));
-    let mut file = file_beside(path).map_err(unwritable)?;
-    let bytes = write(client, name, &mut file).await?;
-    file.as_file().sync_all().map_err(unwritable)?;
-    file.persist(path)
-        .map_err(|error| unwritable(error.error))?;
-    Ok(bytes)
+    let file = File::open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return spooled(file).map_err(unreadable);
+    }
+    Outputs::new().refuse(path, &metadata, || Handle::from_path(path))?;
+    Ok((file, metadata.len()))
 }
 
-/// A file of a name of its own that is removed if it does not get another.
-fn file_beside(path: &Path) -> io::Result<NamedTempFile> {
-    let directory = path.parent().filter(|parent| *parent != Path::new(""));
-    let mut file = tempfile::Builder::new();
-    file.prefix(".seenset-").suffix(".partial");
-    // Less what the user's mask takes, as of any file.
-    #[cfg(unix)]
-    file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    file.tempfile_in(directory.unwrap_or(Path::new(".")))
+/// A copy in a temporary file, which is removed with its last user, and its length.
+fn spooled(mut from: impl io::Read) -> io::Result<(File, u64)> {
+    let mut file = tempfile::tempfile()?;
+    let size_bytes = io::copy(&mut from, &mut file)?;
+    file.rewind()?;
+    Ok((file, size_bytes))
 }
 
-async fn write(client: &Client, name: &str, to: &mut impl Write) -> Result<u64, Failure> {
-    let (mut export, mut bytes) = (client.export_filter(name).await?, 0);
-    while let Some(data) = export.next().await? {
-        to.write_all(&data)?;
+/// The result of an export.
+pub(super) struct Exported {
+    pub(super) bytes: u64,
+    /// The filter went to standard output, where nothing else may go.
+    pub(super) to_stdout: bool,
+}
+
+/// Writes a filter to a file.
+pub(super) async fn export(client: &Client, name: &str, path: &Path) -> Result<Exported, Failure> {
+    let unwritable = |error: io::Error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
+        _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
+    };
+    let mut destination = block_in_place(|| Destination::open(path)).map_err(unwritable)?;
+    let mut signal = interrupted();
+    let mut export = client.export_filter(name).await?;
+    let mut bytes = 0;
+    loop {
+        let piece = tokio::select! {
+            piece = export.next() => piece?,
+            _ = &mut signal => {
+                let text = format!("interrupted after {bytes} bytes");
+                return Err(Failure::Interrupted(text));
+            }
+        };
+        let Some(data) = piece else { break };
+        if bytes == 0 {
+            destination.begin().map_err(unwritable)?;
+        }
         bytes += data.len() as u64;
+        block_in_place(|| destination.write(&data)).map_err(unwritable)?;
     }
-    to.flush()?;
-    Ok(bytes)
+    let to_stdout = destination.is_stdout();
+    block_in_place(|| destination.finish()).map_err(unwritable)?;
+    Ok(Exported { bytes, to_stdout })
 }

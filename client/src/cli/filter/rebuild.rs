@@ -10,6 +10,7 @@ use crate::{
         failure::Failure,
         load::{self, Adding},
         report::{Kind, Report, Summary},
+        source,
     },
     v1,
 };
@@ -23,6 +24,8 @@ pub(super) async fn run(client: &Client, args: Rebuild) -> Result<(Summary, v1::
         load,
     } = args;
     change.check()?;
+    // Before there is a filter to be given up.
+    source::check(&load.files)?;
     let new_name = new_name.unwrap_or_else(|| format!("{name}.rebuild"));
     let current = client.get_filter(&name).await?.spec.unwrap_or_default();
     let spec = change.is_any().then(|| changed(&current, &change));
