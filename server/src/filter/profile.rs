@@ -3,13 +3,15 @@
 //!
 //! Its rules are part of every filter that has it. A filter knows hashes alone, so were a rule to
 //! change, the keys of all such filters would be forgotten: another rule is another name. The
-//! table in `profile/tests.rs` holds them, and the crate `url` to what it did when they were made.
+//! table in `profile/tests.rs` holds them, and the crate `url` to what it did when they were made;
+//! `profile/standard/tests.rs` compares rule 1 with another implementation of the standard.
 //!
 //! What is done to a key, in this order:
 //!
 //! 1. It is parsed and written as the URL standard says (<https://url.spec.whatwg.org/>): the
 //!    scheme and the host in lower case, a host of other letters in its ASCII form (IDNA), no
-//!    default port, no dot segments, and what must be percent-encoded is.
+//!    default port, no dot segments, and what must be percent-encoded is. That includes `^` in a
+//!    path, since the standard's change of March 2025.
 //! 2. The fragment is removed.
 //! 3. Percent-encoded letters, digits, `-`, `.`, `_` and `~` are decoded, and the hexadecimal
 //!    digits of what remains are in upper case (RFC 3986, 6.2.2). A `%` that no two of them follow
@@ -19,14 +21,18 @@
 //!    one name staying in their order. If none is left the `?` goes too.
 //!
 //! A key that is no absolute URL with a host stays as it is, byte for byte: a path, a host without
-//! a scheme, `mailto:`, `data:`, and any text that does not parse. So does a `file:` URL, which
-//! names another file on each machine, and what is longer than any real URL: 64 KiB, or 512 bytes
+//! a scheme, `mailto:`, `data:`, and any text that does not parse. So does a URL whose host begins a
+//! label with `xn--` and is no result of IDNA (the standard accepts such a host since 2026), a
+//! `file:` URL, which names another file on each machine, and what is longer than any real URL: 64 KiB, or 512 bytes
 //! of user, host and port. What comes out, put in again, stays as it is.
 
 use std::{borrow::Cow, fmt};
 
 use thiserror::Error;
-use url::{Position, Url};
+
+use self::standard::StandardUrl;
+
+mod standard;
 
 /// The most parameters that a profile may drop.
 pub const MAX_DROP_PARAMETERS: usize = 64;
@@ -35,10 +41,6 @@ pub const MAX_DROP_PARAMETER_BYTES: usize = 64;
 
 /// The longest key that is looked at: one takes a millisecond at most.
 const MAX_URL_BYTES: usize = 64 << 10;
-/// The longest user, host and port. A name in the domain name system has no more than 253 bytes;
-/// beyond, turning a host into ASCII takes a time that grows with the square of its length.
-const MAX_AUTHORITY_BYTES: usize = 512;
-
 /// What is shown of a name that is refused.
 const MAX_SHOWN_CHARS: usize = 100;
 
@@ -144,19 +146,20 @@ impl KeyProfile {
     }
 
     fn canonical_url(&self, key: &str) -> Option<String> {
-        if key.len() > MAX_URL_BYTES || authority_bytes(key) > MAX_AUTHORITY_BYTES {
+        if key.len() > MAX_URL_BYTES {
             return None;
         }
-        let url = Url::parse(key).ok()?;
-        if url.scheme() == "file" || url.host_str().is_none_or(str::is_empty) {
-            return None;
-        }
-        let changes_query = self.sort_query || !self.drop_parameters.is_empty();
-        let Some(query) = url.query().filter(|_| changes_query) else {
-            return Some(normalised(&url[..Position::AfterQuery]));
+        let url = StandardUrl::parse(key)?;
+        let mut canonical = normalised(&url.page);
+        let Some(query) = url.query else {
+            return Some(canonical);
         };
-        let mut canonical = normalised(&url[..Position::AfterPath]);
-        let query = normalised(query);
+        let query = normalised(&query);
+        if !self.sort_query && self.drop_parameters.is_empty() {
+            canonical.push('?');
+            canonical.push_str(&query);
+            return Some(canonical);
+        }
         let parts = query.split('&');
         let mut parts: Vec<&str> = parts
             .filter(|part| !part.is_empty() && !self.drops(name(part)))
@@ -194,15 +197,6 @@ impl fmt::Display for KeyProfile {
         }
         Ok(())
     }
-}
-
-/// The length of what stands where a URL has its user, host and port.
-fn authority_bytes(key: &str) -> usize {
-    let behind = key.split_once(':').map_or("", |(_, behind)| behind);
-    // The standard takes back slashes for slashes, and leaves out tabs and line ends.
-    let authority = behind.trim_start_matches(['/', '\\', '\t', '\n', '\r']);
-    let end = authority.find(['/', '\\', '?', '#']);
-    end.unwrap_or(authority.len())
 }
 
 /// A part of a URL with its percent-encoding as it is in a canonical one.

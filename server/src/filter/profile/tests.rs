@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::*;
+use super::{standard::MAX_AUTHORITY_BYTES, *};
 
 fn profile(sort_query: bool, drop_parameters: &[&str]) -> KeyProfile {
     let names: Vec<String> = drop_parameters.iter().copied().map(str::to_owned).collect();
@@ -86,6 +86,15 @@ const PLAIN: &[(&str, &str)] = &[
     ("https://example.com/a/.", "https://example.com/a/"),
     ("https://example.com/a/...", "https://example.com/a/..."),
     ("https://example.com//a///b", "https://example.com//a///b"),
+    // The segments that are drives in a `file:` URL.
+    ("https://example.com/c:/../x", "https://example.com/x"),
+    ("https://example.com/C|/../x", "https://example.com/x"),
+    ("https://example.com/a/c:/..", "https://example.com/a/"),
+    ("https://example.com/c:/%2e%2e/x", "https://example.com/x"),
+    ("https://example.com/c:/./x", "https://example.com/c:/x"),
+    ("ws://example.com\\c:\\..\\x", "ws://example.com/x"),
+    ("foo://host/c:/../x", "foo://host/x"),
+    ("foo://host/c:\\../x", "foo://host/c:\\../x"),
     (
         "https://example.com/a?b=/../c",
         "https://example.com/a?b=/../c",
@@ -120,8 +129,9 @@ const PLAIN: &[(&str, &str)] = &[
     ("https://example.com/%é", "https://example.com/%25%C3%A9"),
     (
         "https://example.com/\"<>`{}|^[]'!$&()*+,;=:@",
-        "https://example.com/%22%3C%3E%60%7B%7D|^[]'!$&()*+,;=:@",
+        "https://example.com/%22%3C%3E%60%7B%7D|%5E[]'!$&()*+,;=:@",
     ),
+    ("https://example.com/a%5eb^", "https://example.com/a%5Eb%5E"),
     (
         "https://example.com/?\"<>`{}|^[]'!$&()*+,;=:@/?",
         "https://example.com/?%22%3C%3E`{}|^[]%27!$&()*+,;=:@/?",
@@ -189,6 +199,10 @@ const UNTOUCHED: &[&str] = &[
     "file://HOST/C:/../%7e",
     "foo:/a/../%7e",
     "foo:///a/../%7e",
+    "foo://host:443\\a",
+    "foo://host\\a",
+    "https://xn--a.example/%7e",
+    "https://xn--zn7c.com/%7e",
 ];
 
 #[test]
