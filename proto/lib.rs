@@ -3,10 +3,13 @@
 //!
 //! The `.proto` files are the documentation of the contract; nothing is added here but
 //! the [`codec`] that the generated code encodes and decodes with, and the form that messages
-//! with many keys have in the server ([`batch`]).
+//! with many keys have in the server ([`batch`]), and how durations and sizes are written where
+//! both programs take them (`units`).
 
 pub mod batch;
 pub mod codec;
+#[cfg(feature = "units")]
+pub mod units;
 
 /// Package `seenset.v1`.
 #[allow(

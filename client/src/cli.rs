@@ -28,8 +28,6 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser;
-
 #[cfg(unix)]
 pub use self::streams::inspect as before_main;
 use self::{
@@ -39,7 +37,7 @@ use self::{
 
 /// Runs the program with the arguments of the process. On Unix, [`before_main`] is called before.
 pub fn main() -> ExitCode {
-    let outcome = match Args::try_parse() {
+    let outcome = match Args::read() {
         Ok(args) => start(args),
         Err(error) if error.use_stderr() => error.exit(),
         Err(help) => print(&help),

@@ -2,7 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Parser, Subcommand, ValueEnum, value_parser};
+use clap::{
+    CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, parser::ValueSource,
+    value_parser,
+};
+use seenset_proto::units;
 
 pub(super) use bench::Bench;
 pub(super) use matching::Match;
@@ -60,6 +64,12 @@ How lines become keys:
 
 /// Asks and operates seenset, the networked deduplication service.
 ///
+/// A duration is written as 90 (seconds), 500ms, 5min or 12h; a size as 12GiB, 64MB or a number of
+/// bytes. Each option of all commands has an environment variable, which its help names. The variables
+/// of seenset-server do no harm here, nor these there.
+///
+/// Nothing is done while standard output is closed, or if an input is the output as well.
+///
 /// Exit codes: 0 done, 1 failed, 2 wrong usage, 130 ended by a signal, 141 if nobody reads
 /// what `dedup` writes.
 #[derive(Debug, Parser)]
@@ -69,6 +79,20 @@ pub(super) struct Args {
     pub(super) global: Global,
     #[command(subcommand)]
     pub(super) command: Command,
+}
+
+impl Args {
+    /// Reads the arguments of the process and its environment.
+    pub(super) fn read() -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches()?;
+        let mut args = Self::from_arg_matches(&matches)?;
+        // It would fill a filter that is in use, which only a flag can mean.
+        let is_variable = matches.value_source("filter") == Some(ValueSource::EnvVariable);
+        if is_variable && matches!(args.command, Command::Bench(_)) {
+            args.global.filter = None;
+        }
+        Ok(args)
+    }
 }
 
 /// The arguments of every command.
@@ -86,18 +110,27 @@ pub(super) struct Global {
     pub(super) server: String,
 
     /// The filter that the keys go to [default: the one named default; of `store`: all; of
-    /// `bench`: one of its own].
-    #[arg(long, global = true, value_name = "NAME")]
+    /// `bench`, which does not read the variable: one of its own].
+    #[arg(long, global = true, env = "SEENSET_FILTER", value_name = "NAME")]
     pub(super) filter: Option<String>,
 
-    /// How results are printed. json: one object a line.
-    #[arg(long, global = true, value_enum, default_value_t)]
+    /// How results and summaries are printed. json: one object a line. The lines that `dedup` and
+    /// `match` write are as they came; their summary is the last line of standard error. Failures
+    /// are told as text.
+    #[arg(
+        long,
+        global = true,
+        env = "SEENSET_OUTPUT",
+        value_enum,
+        default_value_t
+    )]
     pub(super) output: OutputFormat,
 
-    /// The time that one call may take, retries included, for instance 500ms or 2min
+    /// The time that one call may take, retries included: 5 (seconds), 500ms or 2min
     /// [default: 10s; of `store`, `filter copy`, `filter merge`, `filter rebuild`, `filter import`
     /// and `filter export`: 10min].
-    #[arg(long, global = true, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, global = true, env = "SEENSET_TIMEOUT", value_name = "DURATION",
+          value_parser = units::nonzero_duration)]
     timeout: Option<Duration>,
 }
 
@@ -218,7 +251,7 @@ pub(super) struct AgedKeys {
 pub(super) struct Age {
     /// In an aging filter, how old a key may be that counts as seen: 12h, 30days [default: as old
     /// as the filter remembers it].
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     max_age: Option<Duration>,
 }
 
@@ -242,8 +275,8 @@ pub(super) struct Explain {
 /// The arguments of `load`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Load {
-    /// The files to read; `-` is standard input.
-    #[arg(required = true, value_name = "FILE")]
+    /// The files to read; `-`, or none, is standard input.
+    #[arg(value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) lines: Lines,
@@ -339,7 +372,9 @@ pub(super) enum FilterCommand {
         /// The filter's name.
         name: String,
         /// The file to write; `-` is standard output. One that is there is replaced when all of
-        /// the filter has come.
+        /// the filter has come, and keeps its mode and owner; links are followed. What cannot be
+        /// replaced is written to: a device, a pipe, /dev/fd/N, a file with several names or in a
+        /// directory where no file can be made. If that is not all written, the exit code is not 0.
         file: PathBuf,
     },
     /// Have a filter forget all its keys, in one step. Its spec stays.
@@ -373,8 +408,12 @@ pub(super) struct Rebuild {
     pub(super) new_name: Option<String>,
     #[command(flatten)]
     pub(super) change: SpecChange,
+    /// The files to read; `-` is standard input.
+    // Not by default: the filter would forget all its keys if there is nothing to read.
+    #[arg(required = true, value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
     #[command(flatten)]
-    pub(super) load: Load,
+    pub(super) lines: Lines,
 }
 
 /// The arguments of `filter import`.
@@ -382,7 +421,8 @@ pub(super) struct Rebuild {
 pub(super) struct Import {
     /// The name that the filter is to have.
     pub(super) name: String,
-    /// The file to read.
+    /// The file to read; `-` is standard input. What is no regular file is copied to a temporary
+    /// one first, in TMPDIR.
     pub(super) file: PathBuf,
     /// Whose file it is.
     #[arg(long, value_enum)]
@@ -414,8 +454,6 @@ pub(super) struct Health {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -6,6 +6,7 @@ mod bench;
 mod cli;
 mod compressed;
 mod crawler;
+mod environment;
 mod exchange;
 mod load;
 mod matching;

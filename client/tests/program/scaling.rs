@@ -121,8 +121,14 @@ async fn what_does_not_go_together_is_wrong_usage() {
         ("--kind=scaling --max-age=1h", "are for --kind aging"),
         ("--kind=scaling --growth=1", "1 is not in 2..=16"),
         ("--kind=scaling --growth=17", "17 is not in 2..=16"),
-        ("--kind=scaling --max-memory=0", "write a size as 12GiB"),
-        ("--kind=scaling --max-memory=80%", "write a size as 12GiB"),
+        (
+            "--kind=scaling --max-memory=0",
+            "write a size as 64MiB, 12GiB",
+        ),
+        (
+            "--kind=scaling --max-memory=80%",
+            "write a size as 64MiB, 12GiB",
+        ),
     ] {
         for command in ["plan -n1000", "filter create f -n1000"] {
             let refused = run(&service, &words(&format!("{command} {flags}")));

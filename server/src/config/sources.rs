@@ -187,8 +187,13 @@ fn refuse_unknown(variables: impl IntoIterator<Item = OsString>) -> Result<(), C
     let known: Vec<&str> = command
         .get_arguments()
         .filter_map(|argument| argument.get_env()?.to_str())
-        // What the command line program reads.
-        .chain(["SEENSET_SERVER"])
+        // What the command line reads: both programs may share an environment.
+        .chain([
+            "SEENSET_SERVER",
+            "SEENSET_FILTER",
+            "SEENSET_OUTPUT",
+            "SEENSET_TIMEOUT",
+        ])
         .collect();
     for name in variables {
         let Some(name) = name.to_str().filter(|name| name.starts_with("SEENSET_")) else {

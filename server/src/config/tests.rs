@@ -276,7 +276,7 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
         ),
         (
             &["--kind=scaling", "--max-filter-memory=80%"],
-            "write a size as 64MiB or a number of bytes",
+            "write a size as 64MiB, 12GiB or a number of bytes",
         ),
         (
             &["--kind=scaling", "--bit-count=1024"],
@@ -300,13 +300,16 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
         ),
         (
             &["--store-interval", "soon"],
-            "write a time as 90s, 5m or 1h",
+            "write a duration as 90 (seconds), 500ms, 5min or 12h",
         ),
         (
             &["--drain-timeout", "99999999999"],
-            "it must be at most 1000days",
+            "it must be at most 36500days",
         ),
-        (&["--max-memory", "0"], "write a size as 80%, 12GiB"),
+        (
+            &["--max-memory", "0"],
+            "write a size as 64MiB, 12GiB or a number of bytes, or a share as 80%",
+        ),
         (&["--max-memory", "101%"], "1% to 100%"),
         (
             &["--max-key-bytes", "0"],
@@ -318,7 +321,7 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
         ),
         (
             &["--log-segment-size", "many"],
-            "write a size as 64MiB or a number of bytes",
+            "write a size as 64MiB, 12GiB or a number of bytes",
         ),
         (
             &["--log-segment-size", "1048575"],
@@ -445,6 +448,9 @@ fn misspelt_variables_are_refused_and_those_of_others_are_not() {
         "SEENSET_CAPACITY",
         "SEENSET_CONFIG",
         "SEENSET_SERVER",
+        "SEENSET_FILTER",
+        "SEENSET_OUTPUT",
+        "SEENSET_TIMEOUT",
         "SEENSET_PORT_9090_TCP",
         "SEENSET_SERVICE_HOST",
         "HOME",

@@ -2,6 +2,8 @@
 
 use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
+use seenset_proto::units;
+
 /// An address to listen on.
 pub fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse()
@@ -45,17 +47,7 @@ impl FromStr for Period {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Past any use, and far from where clocks overflow.
-        const MOST: Duration = Duration::from_secs(1000 * 24 * 60 * 60);
-        let duration = match text.parse() {
-            Ok(seconds) => Duration::from_secs(seconds),
-            Err(_) => humantime::parse_duration(text)
-                .map_err(|error| format!("{error}; write a time as 90s, 5m or 1h"))?,
-        };
-        if duration > MOST {
-            return Err("it must be at most 1000days".to_owned());
-        }
-        Ok(Self(duration))
+        units::duration(text).map(Self)
     }
 }
 
@@ -131,10 +123,9 @@ impl FromStr for MemoryLimit {
                 _ => Err("a share must be 1% to 100%".to_owned()),
             };
         }
-        match text.parse::<bytesize::ByteSize>() {
-            Ok(size) if size.as_u64() > 0 => Ok(Self::Bytes(size.as_u64())),
-            _ => Err("write a size as 80%, 12GiB or a number of bytes".to_owned()),
-        }
+        units::nonzero_size(text)
+            .map(Self::Bytes)
+            .map_err(|error| format!("{error}, or a share as 80%"))
     }
 }
 
@@ -167,9 +158,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let size = text.parse::<bytesize::ByteSize>();
-        size.map(|size| Self(size.as_u64()))
-            .map_err(|_| "write a size as 64MiB or a number of bytes".to_owned())
+        units::size(text).map(Self)
     }
 }
 

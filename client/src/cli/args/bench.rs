@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{ValueEnum, value_parser};
+use seenset_proto::units;
 
 use crate::{
     MAX_MESSAGE_BYTES,
@@ -61,12 +62,12 @@ pub(in crate::cli) struct Bench {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub(in crate::cli) seen: f64,
     /// How long to measure, for instance 30s or 5min.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = some_time)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = units::nonzero_duration)]
     pub(in crate::cli) duration: Duration,
     /// How long to load the server, with new keys, before measuring; 0s for not at all. The
     /// memory of a new filter comes from the system then, which takes longer than adding to it.
     #[arg(long, value_name = "DURATION", default_value = "1s",
-          value_parser = humantime::parse_duration)]
+          value_parser = units::duration)]
     pub(in crate::cli) warmup: Duration,
     /// The number of keys that the filter of the command's own is made for, at a
     /// false-positive rate of 0.001: the memory that the server needs [default: 100000000,
@@ -137,13 +138,5 @@ fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err("not a number from 0 to 1".to_owned()),
-    }
-}
-
-fn some_time(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("no time".to_owned()),
-        Ok(duration) => Ok(duration),
-        Err(error) => Err(error.to_string()),
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bytesize::ByteSize;
 use clap::{ValueEnum, value_parser};
+use seenset_proto::units;
 
 use crate::cli::failure::Failure;
 
@@ -62,7 +62,7 @@ pub(in crate::cli) struct SpecChange {
 pub(in crate::cli) struct AgingArgs {
     /// For how long an aging filter remembers a key: 12h, 30days. It is forgotten within one
     /// slice after that.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration,
+    #[arg(long, value_name = "DURATION", value_parser = units::duration,
           required_if_eq("kind", "aging"))]
     pub(in crate::cli) max_age: Option<Duration>,
     /// The number of equal parts of --max-age, 1 to 13 [default: 8].
@@ -82,18 +82,11 @@ pub(in crate::cli) struct ScalingArgs {
     pub(in crate::cli) growth: Option<u32>,
     /// The most memory that all layers of a scaling filter may take together: 12GiB, or a number of
     /// bytes [default: what the server has].
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = units::nonzero_size)]
     pub(in crate::cli) max_memory: Option<u64>,
     /// What becomes of new keys when a scaling filter is full [default: scale].
     #[arg(long, value_enum)]
     pub(in crate::cli) on_full: Option<OnFullArg>,
-}
-
-fn size(text: &str) -> Result<u64, &'static str> {
-    match text.parse::<ByteSize>() {
-        Ok(size) if size.as_u64() > 0 => Ok(size.as_u64()),
-        _ => Err("write a size as 12GiB or a number of bytes, above 0"),
-    }
 }
 
 /// What keys become before they are hashed.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::{
     Client, Error,
     cli::{
-        args::{Rebuild, Spec, SpecChange},
+        args::{Load, Rebuild, Spec, SpecChange},
         failure::Failure,
         load::{self, Adding},
         report::{Kind, Report, Summary},
@@ -21,8 +21,10 @@ pub(super) async fn run(client: &Client, args: Rebuild) -> Result<(Summary, v1::
         name,
         new_name,
         change,
-        load,
+        files,
+        lines,
     } = args;
+    let load = Load { files, lines };
     change.check()?;
     // Before there is a filter to be given up.
     source::check(&load.files)?;
