@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import select
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from support.programs import Programs, environment, run
+from support.programs import DEADLINE_SECONDS, Programs, environment, run
 from support.server import Server
 
 
@@ -182,3 +183,26 @@ def test_usage_errors(seenset: Seenset) -> None:
 
 def test_a_missing_file_is_named(seenset: Seenset, tmp_path: Path) -> None:
     assert str(tmp_path / "none") in seenset("dedup", tmp_path / "none", code=1)
+
+
+@pytest.mark.parametrize("command", [["load"], ["load", "-"], ["dedup"], ["match"]])
+def test_a_command_says_that_it_waits_for_a_terminal(
+    programs: Programs, server: Server, command: list[str]
+) -> None:
+    keyboard, terminal = pty.openpty()
+    with subprocess.Popen(
+        [programs.cli, *command],
+        env=environment(SEENSET_SERVER=server.address),
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said == "seenset: reading lines from the terminal, up to Ctrl-D\n"
+        os.write(keyboard, b"typed\n\x04")
+        assert process.wait(timeout=DEADLINE_SECONDS) == 0
+    os.close(keyboard)
+    os.close(terminal)
+    assert server.client.query_batch(["typed"]) == [command[0] != "match"]

@@ -136,5 +136,7 @@ class Server:
             except queue.Empty:
                 raise AssertionError(f"the server does not serve: {self.log}") from None
             assert entry is not None, f"the server ended: {self.log}"
-            if "address" in entry:
+            if entry.get("message", "").startswith("metrics are served"):
+                self.metrics_address: str = entry["address"]
+            elif "address" in entry:
                 return entry["address"]
