@@ -1,7 +1,6 @@
 //! The calls that an operator makes: filters, snapshots and health.
 
 use seenset_proto::v1::{self, filter_service_client::FilterServiceClient};
-use tonic::transport::Channel;
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
@@ -10,7 +9,8 @@ use crate::{
     batch::MAX_MESSAGE_BYTES,
     client::{Client, timed},
     error::Error,
-    retry::Repeat,
+    retry::{Attempt, Repeat},
+    sent::WatchedChannel,
 };
 
 /// How many filters one page asks for: the most that the contract gives.
@@ -29,10 +29,14 @@ impl Client {
     pub async fn store(&self, name: &str) -> Result<Vec<v1::StoredFilter>, Error> {
         let response = self
             .call("Store", Repeat::UnlessSent)
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let filter = name.to_owned();
-                let mut dedup = self.dedup();
-                async move { dedup.store(timed(v1::StoreRequest { filter }, left)).await }
+                let mut dedup = self.dedup(&attempt);
+                async move {
+                    dedup
+                        .store(timed(v1::StoreRequest { filter }, attempt.left))
+                        .await
+                }
             })
             .await?;
         Ok(response.filters)
@@ -51,13 +55,13 @@ impl Client {
     ) -> Result<v1::Filter, Error> {
         let response = self
             .call("CreateFilter", Repeat::UnlessSent)
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let request = v1::CreateFilterRequest {
                     name: name.to_owned(),
                     spec: Some(spec.clone()),
                 };
-                let mut filters = self.filters();
-                async move { filters.create_filter(timed(request, left)).await }
+                let mut filters = self.filters(&attempt);
+                async move { filters.create_filter(timed(request, attempt.left)).await }
             })
             .await?;
         present("CreateFilter", response.filter)
@@ -71,11 +75,11 @@ impl Client {
     pub async fn get_filter(&self, name: &str) -> Result<v1::Filter, Error> {
         let response = self
             .call("GetFilter", Repeat::Safe)
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let name = name.to_owned();
-                let mut filters = self.filters();
+                let mut filters = self.filters(&attempt);
                 async move {
-                    let request = timed(v1::GetFilterRequest { name }, left);
+                    let request = timed(v1::GetFilterRequest { name }, attempt.left);
                     filters.get_filter(request).await
                 }
             })
@@ -95,13 +99,13 @@ impl Client {
         let mut page_token = String::new();
         loop {
             let page = call
-                .run(&self.options, |left| {
+                .run(&self.options, |attempt| {
                     let request = v1::ListFiltersRequest {
                         page_size: PAGE_SIZE,
                         page_token: page_token.clone(),
                     };
-                    let mut filters = self.filters();
-                    async move { filters.list_filters(timed(request, left)).await }
+                    let mut filters = self.filters(&attempt);
+                    async move { filters.list_filters(timed(request, attempt.left)).await }
                 })
                 .await?;
             all.extend(page.filters);
@@ -119,11 +123,11 @@ impl Client {
     /// See [`Client`].
     pub async fn delete_filter(&self, name: &str) -> Result<(), Error> {
         self.call("DeleteFilter", Repeat::UnlessSent)
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let name = name.to_owned();
-                let mut filters = self.filters();
+                let mut filters = self.filters(&attempt);
                 async move {
-                    let request = timed(v1::DeleteFilterRequest { name }, left);
+                    let request = timed(v1::DeleteFilterRequest { name }, attempt.left);
                     filters.delete_filter(request).await
                 }
             })
@@ -139,13 +143,13 @@ impl Client {
     pub async fn rename_filter(&self, name: &str, new_name: &str) -> Result<v1::Filter, Error> {
         let response = self
             .call("RenameFilter", Repeat::UnlessSent)
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let request = v1::RenameFilterRequest {
                     name: name.to_owned(),
                     new_name: new_name.to_owned(),
                 };
-                let mut filters = self.filters();
-                async move { filters.rename_filter(timed(request, left)).await }
+                let mut filters = self.filters(&attempt);
+                async move { filters.rename_filter(timed(request, attempt.left)).await }
             })
             .await?;
         present("RenameFilter", response.filter)
@@ -161,13 +165,13 @@ impl Client {
     pub async fn copy_filter(&self, name: &str, new_name: &str) -> Result<v1::Filter, Error> {
         let response = self
             .call("CopyFilter", Repeat::UnlessSent)
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let request = v1::CopyFilterRequest {
                     name: name.to_owned(),
                     new_name: new_name.to_owned(),
                 };
-                let mut filters = self.filters();
-                async move { filters.copy_filter(timed(request, left)).await }
+                let mut filters = self.filters(&attempt);
+                async move { filters.copy_filter(timed(request, attempt.left)).await }
             })
             .await?;
         present("CopyFilter", response.filter)
@@ -186,13 +190,13 @@ impl Client {
         let response = self
             // Where keys are counted, a second time they would be counted again.
             .call("MergeFilters", Repeat::UnlessSent)
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let request = v1::MergeFiltersRequest {
                     source: source.to_owned(),
                     target: target.to_owned(),
                 };
-                let mut filters = self.filters();
-                async move { filters.merge_filters(timed(request, left)).await }
+                let mut filters = self.filters(&attempt);
+                async move { filters.merge_filters(timed(request, attempt.left)).await }
             })
             .await?;
         present("MergeFilters", response.filter)
@@ -206,11 +210,11 @@ impl Client {
     pub async fn reset_filter(&self, name: &str) -> Result<v1::Filter, Error> {
         let response = self
             .call("ResetFilter", Repeat::UnlessSent)
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let name = name.to_owned();
-                let mut filters = self.filters();
+                let mut filters = self.filters(&attempt);
                 async move {
-                    let request = timed(v1::ResetFilterRequest { name }, left);
+                    let request = timed(v1::ResetFilterRequest { name }, attempt.left);
                     filters.reset_filter(request).await
                 }
             })
@@ -233,14 +237,14 @@ impl Client {
     ) -> Result<v1::Filter, Error> {
         let response = self
             .call("StartRebuild", Repeat::Safe)
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let request = v1::StartRebuildRequest {
                     name: name.to_owned(),
                     new_name: new_name.to_owned(),
                     spec: spec.clone(),
                 };
-                let mut filters = self.filters();
-                async move { filters.start_rebuild(timed(request, left)).await }
+                let mut filters = self.filters(&attempt);
+                async move { filters.start_rebuild(timed(request, attempt.left)).await }
             })
             .await?;
         present("StartRebuild", response.filter)
@@ -255,13 +259,13 @@ impl Client {
     pub async fn finish_rebuild(&self, name: &str, new_name: &str) -> Result<v1::Filter, Error> {
         let response = self
             .call("FinishRebuild", Repeat::Safe)
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let request = v1::FinishRebuildRequest {
                     name: name.to_owned(),
                     new_name: new_name.to_owned(),
                 };
-                let mut filters = self.filters();
-                async move { filters.finish_rebuild(timed(request, left)).await }
+                let mut filters = self.filters(&attempt);
+                async move { filters.finish_rebuild(timed(request, attempt.left)).await }
             })
             .await?;
         present("FinishRebuild", response.filter)
@@ -275,13 +279,13 @@ impl Client {
     /// See [`Client`].
     pub async fn explain(&self, key: &str) -> Result<v1::ExplainResponse, Error> {
         self.call("Explain", Repeat::Safe)
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let request = v1::ExplainRequest {
                     filter: self.filter.to_string(),
                     key: key.to_owned(),
                 };
-                let mut filters = self.filters();
-                async move { filters.explain(timed(request, left)).await }
+                let mut filters = self.filters(&attempt);
+                async move { filters.explain(timed(request, attempt.left)).await }
             })
             .await
     }
@@ -296,11 +300,11 @@ impl Client {
     pub async fn is_serving(&self, service: &str) -> Result<bool, Error> {
         let response = self
             .call("Check", Repeat::Safe)
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let service = service.to_owned();
-                let mut health = HealthClient::new(self.channel.clone());
+                let mut health = HealthClient::new(self.watched(&attempt));
                 async move {
-                    let request = timed(HealthCheckRequest { service }, left);
+                    let request = timed(HealthCheckRequest { service }, attempt.left);
                     health.check(request).await
                 }
             })
@@ -308,8 +312,8 @@ impl Client {
         Ok(response.status() == ServingStatus::Serving)
     }
 
-    pub(crate) fn filters(&self) -> FilterServiceClient<Channel> {
-        FilterServiceClient::new(self.channel.clone())
+    pub(crate) fn filters(&self, attempt: &Attempt) -> FilterServiceClient<WatchedChannel> {
+        FilterServiceClient::new(self.watched(attempt))
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }

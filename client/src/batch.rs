@@ -15,7 +15,7 @@ use tonic::{
     codec::{Codec, EncodeBuf, Encoder},
 };
 
-use crate::error::Error;
+use crate::{error::Error, sent::Sent};
 
 /// The most bytes that a message of the contract may have, in either direction.
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
@@ -91,6 +91,12 @@ impl KeyBatch {
         self.encoded.len()
     }
 
+    /// The keys as they stand in the message.
+    #[cfg(feature = "cli")]
+    pub(crate) fn encoded(&self) -> &[u8] {
+        &self.encoded
+    }
+
     /// The keys, in their order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         let mut left = self.encoded.as_slice();
@@ -128,7 +134,10 @@ impl KeyBatch {
                 limit_bytes: MAX_MESSAGE_BYTES,
             });
         }
-        Ok(Message(self.encoded.into()))
+        Ok(Message {
+            bytes: self.encoded.into(),
+            sent: Sent::default(),
+        })
     }
 }
 
@@ -208,7 +217,21 @@ impl<K: AsRef<str>> From<&Vec<K>> for KeyBatch {
 
 /// An encoded batch request. Cloning it copies nothing.
 #[derive(Debug, Clone)]
-pub(crate) struct Message(pub(crate) Bytes);
+pub(crate) struct Message {
+    pub(crate) bytes: Bytes,
+    /// Whether it was sent.
+    pub(crate) sent: Sent,
+}
+
+impl Message {
+    /// The same, to be sent in another attempt.
+    pub(crate) fn again(&self) -> Self {
+        Self {
+            bytes: self.bytes.clone(),
+            sent: Sent::default(),
+        }
+    }
+}
 
 /// Sends a [`Message`] as it is, and decodes `U`.
 pub(crate) struct MessageCodec<U>(PhantomData<U>);
@@ -241,9 +264,12 @@ impl Encoder for MessageEncoder {
     type Item = Message;
     type Error = Status;
 
-    fn encode(&mut self, Message(bytes): Message, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buf.reserve(bytes.len());
-        buf.put_slice(&bytes);
+    fn encode(&mut self, message: Message, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        if !message.sent.note() {
+            return Err(Status::cancelled("the attempt is over"));
+        }
+        buf.reserve(message.bytes.len());
+        buf.put_slice(&message.bytes);
         Ok(())
     }
 }
@@ -270,7 +296,7 @@ mod tests {
             let batch = KeyBatch::from(&keys);
             assert_eq!(batch.len(), keys.len());
             assert!(batch.iter().eq(&keys));
-            let Message(bytes) = batch.into_message(filter, request_id, max_age).unwrap();
+            let Message { bytes, .. } = batch.into_message(filter, request_id, max_age).unwrap();
             let request = v1::QueryAndAddBatchRequest {
                 filter: filter.to_owned(),
                 keys: keys.clone(),

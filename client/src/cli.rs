@@ -4,6 +4,7 @@
 
 mod args;
 mod bench;
+mod checkpoint;
 mod dedup;
 mod explain;
 mod failure;

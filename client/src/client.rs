@@ -3,7 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use seenset_proto::v1::{self, dedup_service_client::DedupServiceClient};
-use tonic::{Request, Status, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
+use tonic::{
+    Request, Status,
+    body::Body,
+    client::{Grpc, GrpcService},
+    codegen::http::uri::PathAndQuery,
+    transport::Channel,
+};
 use uuid::Uuid;
 
 use crate::{
@@ -12,7 +18,8 @@ use crate::{
     endpoint,
     error::Error,
     options::Options,
-    retry::{Call, Repeat},
+    retry::{Attempt, Call, Repeat},
+    sent::WatchedChannel,
 };
 
 /// A connection to a server, and the filter that its keys go to.
@@ -106,14 +113,14 @@ impl Client {
     pub async fn query(&self, key: &str) -> Result<bool, Error> {
         let call = self.call("Query", Repeat::Safe);
         let response = call
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let request = v1::QueryRequest {
                     filter: self.filter.to_string(),
                     key: key.to_owned(),
                     max_age: self.max_age,
                 };
-                let mut dedup = self.dedup();
-                async move { dedup.query(timed(request, left)).await }
+                let mut dedup = self.dedup(&attempt);
+                async move { dedup.query(timed(request, attempt.left)).await }
             })
             .await?;
         present(call.name, response.seen)
@@ -129,14 +136,14 @@ impl Client {
         // A counting filter would count the key once more.
         let request_id = request_id();
         self.call("Add", Repeat::Safe)
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let request = v1::AddRequest {
                     filter: self.filter.to_string(),
                     key: key.to_owned(),
                     request_id: request_id.clone(),
                 };
-                let mut dedup = self.dedup();
-                async move { dedup.add(timed(request, left)).await }
+                let mut dedup = self.dedup(&attempt);
+                async move { dedup.add(timed(request, attempt.left)).await }
             })
             .await?;
         Ok(())
@@ -153,15 +160,15 @@ impl Client {
         let call = self.call("QueryAndAdd", Repeat::Safe);
         let request_id = request_id();
         let response = call
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let request = v1::QueryAndAddRequest {
                     filter: self.filter.to_string(),
                     key: key.to_owned(),
                     request_id: request_id.clone(),
                     max_age: self.max_age,
                 };
-                let mut dedup = self.dedup();
-                async move { dedup.query_and_add(timed(request, left)).await }
+                let mut dedup = self.dedup(&attempt);
+                async move { dedup.query_and_add(timed(request, attempt.left)).await }
             })
             .await?;
         present(call.name, response.seen)
@@ -178,14 +185,14 @@ impl Client {
         let call = self.call("Remove", Repeat::Safe);
         let request_id = request_id();
         let response = call
-            .run(&self.options, |left| {
+            .run(&self.options, |attempt| {
                 let request = v1::RemoveRequest {
                     filter: self.filter.to_string(),
                     key: key.to_owned(),
                     request_id: request_id.clone(),
                 };
-                let mut dedup = self.dedup();
-                async move { dedup.remove(timed(request, left)).await }
+                let mut dedup = self.dedup(&attempt);
+                async move { dedup.remove(timed(request, attempt.left)).await }
             })
             .await?;
         present(call.name, response.removed)
@@ -227,11 +234,29 @@ impl Client {
     ///
     /// As for [`query_and_add`](Self::query_and_add).
     pub async fn query_and_add_batch(&self, keys: impl Into<KeyBatch>) -> Result<Vec<bool>, Error> {
+        self.query_and_add_batch_as(&request_id(), keys).await
+    }
+
+    /// [`query_and_add_batch`](Self::query_and_add_batch) as the request of this id, for a caller
+    /// that may have to repeat it in another process: the call that repeats it, with the same keys
+    /// or some of them, gets the first answers.
+    ///
+    /// An id of at most 128 bytes is the name of one call. For how long it is remembered,
+    /// `retry_age` and `retry_keys` of a filter say.
+    ///
+    /// # Errors
+    ///
+    /// As for [`query_and_add`](Self::query_and_add).
+    pub async fn query_and_add_batch_as(
+        &self,
+        request_id: &str,
+        keys: impl Into<KeyBatch>,
+    ) -> Result<Vec<bool>, Error> {
         let keys = keys.into();
         let expected = keys.len();
         let path = "/seenset.v1.DedupService/QueryAndAddBatch";
         let call = self.call("QueryAndAddBatch", Repeat::Safe);
-        let message = self.message_with_id(keys)?;
+        let message = self.message_as(request_id, keys)?;
         let response: v1::QueryAndAddBatchResponse = self.run_batch(&call, path, message).await?;
         one_for_each(call.name, expected, response.seen)
     }
@@ -260,13 +285,13 @@ impl Client {
     where
         R: prost::Message + prost::Name + Default + 'static,
     {
-        call.run(&self.options, |left| {
+        call.run(&self.options, |attempt| {
             let message = message.clone();
             async move {
-                let mut grpc = self.ready().await?;
+                let mut grpc = ready(self.watched(&attempt)).await?;
                 let path = PathAndQuery::from_static(path);
                 let codec = MessageCodec::<R>::default();
-                grpc.unary(timed(message, left), path, codec).await
+                grpc.unary(timed(message, attempt.left), path, codec).await
             }
         })
         .await
@@ -277,19 +302,13 @@ impl Client {
     }
 
     /// A message that the server knows again.
-    pub(crate) fn message_with_id(&self, keys: KeyBatch) -> Result<Message, Error> {
-        keys.into_message(&self.filter, &request_id(), self.max_age)
+    fn message_with_id(&self, keys: KeyBatch) -> Result<Message, Error> {
+        self.message_as(&request_id(), keys)
     }
 
-    /// The connection, for messages that are encoded already.
-    pub(crate) async fn ready(&self) -> Result<Grpc<Channel>, Status> {
-        let mut grpc = Grpc::new(self.channel.clone())
-            .max_decoding_message_size(MAX_MESSAGE_BYTES)
-            .max_encoding_message_size(MAX_MESSAGE_BYTES);
-        grpc.ready()
-            .await
-            .map_err(|error| Status::from_error(error.into()))?;
-        Ok(grpc)
+    /// A message that the server knows by this id.
+    pub(crate) fn message_as(&self, request_id: &str, keys: KeyBatch) -> Result<Message, Error> {
+        keys.into_message(&self.filter, request_id, self.max_age)
     }
 
     pub(crate) fn call(&self, name: &'static str, repeat: Repeat) -> Call {
@@ -301,15 +320,34 @@ impl Client {
         }
     }
 
-    pub(crate) fn dedup(&self) -> DedupServiceClient<Channel> {
-        DedupServiceClient::new(self.channel.clone())
+    pub(crate) fn dedup(&self, attempt: &Attempt) -> DedupServiceClient<WatchedChannel> {
+        DedupServiceClient::new(self.watched(attempt))
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }
+
+    /// The connection, for one attempt of a call.
+    pub(crate) fn watched(&self, attempt: &Attempt) -> WatchedChannel {
+        WatchedChannel::new(self.channel.clone(), attempt.sent.clone())
+    }
+}
+
+/// A connection, for messages that are encoded already.
+pub(crate) async fn ready<T>(channel: T) -> Result<Grpc<T>, Status>
+where
+    T: GrpcService<Body>,
+{
+    let mut grpc = Grpc::new(channel)
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    grpc.ready()
+        .await
+        .map_err(|error| Status::from_error(error.into()))?;
+    Ok(grpc)
 }
 
 /// A name for one call, by which the server knows it should it come again.
-fn request_id() -> String {
+pub(crate) fn request_id() -> String {
     Uuid::new_v4().simple().to_string()
 }
 

@@ -12,7 +12,7 @@ use crate::{
     budget::Budget,
     error::Error,
     options::Options,
-    retry::{Call, Repeat},
+    retry::{Attempt, Call, Repeat},
 };
 
 /// The port of a server whose address names none.
@@ -73,7 +73,7 @@ pub(crate) async fn connect(
         endpoint: name(uri),
         budget: Arc::clone(budget),
     };
-    let connected = call.run(options, |_| async {
+    let connected = call.run(options, |_: Attempt| async {
         match endpoint.connect().await {
             Ok(channel) => Ok(Response::new(channel)),
             Err(error) => Err(Status::from_error(error.into())),

@@ -43,7 +43,10 @@ pub enum Error {
         status: Box<Status>,
     },
     /// The connection broke before the answer came.
-    #[error("the connection to {endpoint} broke during {call}: {reason}; it may have been applied")]
+    #[error(
+        "the connection to {endpoint} broke during {call}: {reason}; {}",
+        doubt(*.may_be_applied)
+    )]
     Broken {
         /// The rpc.
         call: &'static str,
@@ -51,12 +54,17 @@ pub enum Error {
         endpoint: Arc<str>,
         /// The innermost cause.
         reason: String,
+        /// Whether the call, in any attempt, was sent and not refused.
+        may_be_applied: bool,
         /// All of it.
         #[source]
         status: Box<Status>,
     },
     /// The answer did not come in time.
-    #[error("no answer to {call} from {endpoint} within {deadline:?}; it may have been applied")]
+    #[error(
+        "no answer to {call} from {endpoint} within {deadline:?}; {}",
+        doubt(*.may_be_applied)
+    )]
     Deadline {
         /// The rpc.
         call: &'static str,
@@ -64,6 +72,8 @@ pub enum Error {
         endpoint: Arc<str>,
         /// How long was waited, all attempts together.
         deadline: Duration,
+        /// Whether the call, in any attempt, was sent and not refused.
+        may_be_applied: bool,
     },
     /// The answer does not fit the question: a server of another kind, or a fault in it.
     #[error("{call} sent {expected} keys and got {actual} answers: this is no seenset-server")]
@@ -124,31 +134,37 @@ impl Error {
             | Self::Incomplete { .. }
             | Self::File { .. }
             | Self::StreamClosed => true,
-            Self::Broken { .. } | Self::Deadline { .. } | Self::Mismatch { .. } => false,
-            // A call that is refused for what it asks changes nothing, by contract. The
-            // other codes tell of trouble on the way, at any point of it.
-            Self::Refused { code, .. } => matches!(
-                code,
-                Code::InvalidArgument
-                    | Code::NotFound
-                    | Code::AlreadyExists
-                    | Code::PermissionDenied
-                    | Code::ResourceExhausted
-                    | Code::FailedPrecondition
-                    | Code::Unimplemented
-                    | Code::Unauthenticated
-            ),
+            Self::Broken { may_be_applied, .. } | Self::Deadline { may_be_applied, .. } => {
+                !may_be_applied
+            }
+            Self::Mismatch { .. } => false,
+            Self::Refused { status, .. } => is_unapplied(status),
         }
     }
 
-    /// The same for a call of which an attempt before may have been applied: that the last one was
-    /// not sent, or was refused, says nothing of that one.
+    /// The error of a call that failed like this and that, in an attempt before, may have been
+    /// applied: the last attempt says nothing of the one before.
     pub(crate) fn after_a_break(self, endpoint: &Arc<str>, call: &'static str) -> Self {
         if !self.changed_nothing() {
             return self;
         }
         let (reason, status) = match self {
-            Self::Connect { reason, status, .. } => (reason, status),
+            Self::Broken { reason, status, .. } | Self::Connect { reason, status, .. } => {
+                (reason, status)
+            }
+            Self::Deadline {
+                call,
+                endpoint,
+                deadline,
+                ..
+            } => {
+                return Self::Deadline {
+                    call,
+                    endpoint,
+                    deadline,
+                    may_be_applied: true,
+                };
+            }
             Self::Refused { code, status, .. } => {
                 let message = status.message();
                 (
@@ -162,16 +178,30 @@ impl Error {
             call,
             endpoint: Arc::clone(endpoint),
             reason,
+            may_be_applied: true,
             status,
         }
     }
 
-    /// Sorts a status that ended a call.
+    /// The error of a call that was not sent, and ended with another that failed like this.
+    pub(crate) fn of_an_unsent_call(&self) -> Self {
+        let mut error = self.clone();
+        match &mut error {
+            Self::Broken { may_be_applied, .. } | Self::Deadline { may_be_applied, .. } => {
+                *may_be_applied = false;
+            }
+            _ => {}
+        }
+        error
+    }
+
+    /// Sorts a status that ended a call, of which is known whether it was `sent`.
     pub(crate) fn from_status(
         call: &'static str,
         endpoint: &Arc<str>,
         deadline: Duration,
         status: Status,
+        sent: bool,
     ) -> Self {
         let endpoint = Arc::clone(endpoint);
         match Cause::of(&status) {
@@ -184,12 +214,14 @@ impl Error {
                 call,
                 endpoint,
                 reason: innermost(&status),
+                may_be_applied: sent,
                 status: Box::new(status),
             },
             Cause::Expired => Self::Deadline {
                 call,
                 endpoint,
                 deadline,
+                may_be_applied: sent && !is_unapplied(&status),
             },
             Cause::Answered => Self::Refused {
                 call,
@@ -198,6 +230,37 @@ impl Error {
             },
         }
     }
+}
+
+/// What errors say of a call that was not answered.
+fn doubt(may_be_applied: bool) -> &'static str {
+    match may_be_applied {
+        true => "it may have been applied",
+        false => "it was not sent, or not taken",
+    }
+}
+
+/// The trailer of a status that refuses a call before it changes anything.
+const APPLIED: &str = "seenset-applied";
+
+/// Whether a status with which a server answered is that of a call that changed nothing.
+pub(crate) fn is_unapplied(status: &Status) -> bool {
+    if status.metadata().get(APPLIED).is_some_and(|it| it == "no") {
+        return true;
+    }
+    // A call that is refused for what it asks changes nothing, by contract. The other codes tell of
+    // trouble on the way, at any point of it.
+    matches!(
+        status.code(),
+        Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::PermissionDenied
+            | Code::ResourceExhausted
+            | Code::FailedPrecondition
+            | Code::Unimplemented
+            | Code::Unauthenticated
+    )
 }
 
 /// Where a status comes from.

@@ -3,7 +3,6 @@
 use std::{
     io::{self, Read},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use seenset_proto::v1::{self, ExportFilterResponse, ImportFilterRequest};
@@ -17,7 +16,8 @@ use tonic::{Status, Streaming};
 use crate::{
     client::{Client, timed},
     error::Error,
-    retry::{Call, Repeat},
+    retry::{Attempt, Call, Repeat},
+    sent::Sent,
 };
 
 /// What a message of an import has of the file.
@@ -42,7 +42,7 @@ impl Client {
         file: impl Read + Send + 'static,
     ) -> Result<v1::Filter, Error> {
         const NAME: &str = "ImportFilter";
-        let (call, deadline) = self.begin(NAME);
+        let (call, deadline, attempt) = self.begin(NAME);
         let (sender, receiver) = mpsc::channel(AHEAD);
         let unreadable = Arc::new(Mutex::new(None));
         let failed = unreadable.clone();
@@ -52,8 +52,8 @@ impl Client {
                 *failed = Some(error.to_string());
             }
         });
-        let request = timed(ReceiverStream::new(receiver), left(deadline));
-        let mut filters = self.filters();
+        let request = timed(ReceiverStream::new(receiver), attempt.left);
+        let mut filters = self.filters(&attempt);
         let imported = timeout_at(deadline, filters.import_filter(request)).await;
         let unreadable = unreadable
             .lock()
@@ -63,7 +63,7 @@ impl Client {
         if let Some(reason) = unreadable {
             return Err(Error::File { reason });
         }
-        let response = self.answered(&call, imported)?;
+        let response = self.answered(&call, imported, &attempt)?;
         response.into_inner().filter.ok_or(Error::Mismatch {
             call: NAME,
             expected: 1,
@@ -78,36 +78,42 @@ impl Client {
     ///
     /// See [`Client`]; a filter of another layout is `FAILED_PRECONDITION`.
     pub async fn export_filter(&self, name: &str) -> Result<Export, Error> {
-        let (call, deadline) = self.begin("ExportFilter");
+        let (call, deadline, attempt) = self.begin("ExportFilter");
         let name = name.to_owned();
-        let request = timed(v1::ExportFilterRequest { name }, left(deadline));
-        let mut filters = self.filters();
+        let request = timed(v1::ExportFilterRequest { name }, attempt.left);
+        let mut filters = self.filters(&attempt);
         let exported = timeout_at(deadline, filters.export_filter(request)).await;
-        let pieces = self.answered(&call, exported)?.into_inner();
+        let pieces = self.answered(&call, exported, &attempt)?.into_inner();
         Ok(Export {
             client: self.clone(),
             call,
             deadline,
+            attempt,
             pieces,
             size_bytes: None,
             taken_bytes: 0,
         })
     }
 
-    fn begin(&self, name: &'static str) -> (Call, Instant) {
+    fn begin(&self, name: &'static str) -> (Call, Instant, Attempt) {
         let deadline = self.options.deadline_from_now();
-        (self.call(name, Repeat::UnlessSent), deadline)
+        let attempt = Attempt {
+            left: deadline.saturating_duration_since(Instant::now()),
+            sent: Sent::default(),
+        };
+        (self.call(name, Repeat::UnlessSent), deadline, attempt)
     }
 
     fn answered<T>(
         &self,
         call: &Call,
         answer: Result<Result<T, Status>, tokio::time::error::Elapsed>,
+        attempt: &Attempt,
     ) -> Result<T, Error> {
         match answer {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(status)) => Err(call.failed(&self.options, status)),
-            Err(_) => Err(call.expired(&self.options)),
+            Ok(Err(status)) => Err(call.failed(&self.options, status, attempt.sent.close())),
+            Err(_) => Err(call.expired(&self.options, attempt.sent.close())),
         }
     }
 }
@@ -118,6 +124,7 @@ pub struct Export {
     client: Client,
     call: Call,
     deadline: Instant,
+    attempt: Attempt,
     pieces: Streaming<ExportFilterResponse>,
     /// As the first message says.
     size_bytes: Option<u64>,
@@ -133,7 +140,7 @@ impl Export {
     /// behind it. What was taken is of no use then.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let piece = timeout_at(self.deadline, self.pieces.message()).await;
-        let piece = self.client.answered(&self.call, piece)?;
+        let piece = self.client.answered(&self.call, piece, &self.attempt)?;
         let (data, first) = match piece {
             None => (None, 0),
             Some(ExportFilterResponse { size_bytes, data }) => (Some(data), size_bytes),
@@ -148,10 +155,6 @@ impl Export {
         }
         Ok(data)
     }
-}
-
-fn left(deadline: Instant) -> Duration {
-    deadline.saturating_duration_since(Instant::now())
 }
 
 /// Sends a file, a piece in each message, until nobody wants more.

@@ -57,6 +57,7 @@ mod exchange;
 pub mod load;
 mod options;
 mod retry;
+mod sent;
 mod stream;
 
 pub use seenset_proto as proto;

@@ -9,7 +9,8 @@ use tokio::time::Instant;
 /// that the header of a call can tell.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How long a [`Client`](crate::Client) waits and how often it tries.
+/// How long a [`Client`](crate::Client) waits, and the pauses between its attempts. The number of
+/// attempts has no limit: time decides.
 ///
 /// What is safe to repeat is decided by the call, not here: see the
 /// [crate documentation](crate#retries).
@@ -21,11 +22,10 @@ pub struct Options {
     pub deadline: Duration,
     /// The time that one attempt to connect may take. Default 5 s.
     pub connect_timeout: Duration,
-    /// The most attempts for one call, the first included; 0 counts as 1. Default 6.
-    pub attempts: usize,
     /// The pause before the second attempt; it doubles with each one after. A random
     /// share of up to as much again is added, so that clients that failed together do
-    /// not come back together. Default 50 ms.
+    /// not come back together. The last attempt is made this long before the deadline.
+    /// Default 50 ms.
     pub first_pause: Duration,
     /// Where the pause stops growing (before the random share). Default 2 s.
     pub longest_pause: Duration,
@@ -41,7 +41,6 @@ impl Default for Options {
         Self {
             deadline: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
-            attempts: 6,
             first_pause: Duration::from_millis(50),
             longest_pause: Duration::from_secs(2),
             retries_per_second: 100,
@@ -55,12 +54,12 @@ impl Options {
         Instant::now() + self.deadline.min(LONGEST_DEADLINE)
     }
 
-    /// The pauses between the attempts of one call; they end with the attempts.
+    /// The pauses between the attempts of one call, without end.
     pub(crate) fn pauses(&self) -> ExponentialBackoff {
         ExponentialBuilder::default()
             .with_min_delay(self.first_pause)
             .with_max_delay(self.longest_pause)
-            .with_max_times(self.attempts.saturating_sub(1))
+            .without_max_times()
             .with_jitter()
             .build()
     }
@@ -71,32 +70,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_up_to_the_cap_and_end_with_the_attempts() {
+    fn pauses_grow_up_to_the_cap_and_do_not_end() {
         let options = Options {
-            attempts: 8,
             first_pause: Duration::from_millis(10),
             longest_pause: Duration::from_millis(100),
             ..Options::default()
         };
-        let pauses: Vec<_> = options.pauses().collect();
-        assert_eq!(pauses.len(), 7);
+        let pauses: Vec<_> = options.pauses().take(1000).collect();
+        assert_eq!(pauses.len(), 1000);
         for (index, pause) in pauses.iter().enumerate() {
-            let base = Duration::from_millis((10 << index).min(100));
+            let base = Duration::from_millis((10 << index.min(10)).min(100));
             assert!(
                 (base..=base * 2).contains(pause),
                 "pause {index} is {pause:?}"
             );
-        }
-    }
-
-    #[test]
-    fn no_attempts_or_one_have_no_pause() {
-        for attempts in [0, 1] {
-            let options = Options {
-                attempts,
-                ..Options::default()
-            };
-            assert_eq!(options.pauses().count(), 0);
         }
     }
 }

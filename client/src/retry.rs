@@ -13,8 +13,9 @@ use tonic::{Code, Response, Status};
 
 use crate::{
     budget::Budget,
-    error::{Cause, Error},
+    error::{Cause, Error, is_unapplied},
     options::Options,
+    sent::Sent,
 };
 
 /// What may be done twice.
@@ -28,14 +29,32 @@ pub(crate) enum Repeat {
 
 impl Repeat {
     /// Whether an attempt that ended with `status` is worth another, and safe.
-    fn allows(self, status: &Status) -> bool {
-        match Cause::of(status) {
-            Cause::NeverConnected => true,
-            Cause::Broke => self == Self::Safe,
-            Cause::Answered => self == Self::Safe && status.code() == Code::Unavailable,
+    fn allows(self, status: &Status, sent: bool) -> bool {
+        let is_temporary = match Cause::of(status) {
+            Cause::NeverConnected | Cause::Broke => true,
+            Cause::Answered => status.code() == Code::Unavailable,
             Cause::Expired => false,
-        }
+        };
+        is_temporary && (self == Self::Safe || !may_be_applied(status, sent))
     }
+}
+
+/// Whether an attempt that ended with `status` may have changed something.
+pub(crate) fn may_be_applied(status: &Status, sent: bool) -> bool {
+    match Cause::of(status) {
+        Cause::NeverConnected => false,
+        Cause::Broke => sent,
+        Cause::Expired | Cause::Answered => sent && !is_unapplied(status),
+    }
+}
+
+/// One attempt of a call.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    /// The time left, for the server.
+    pub(crate) left: Duration,
+    /// Where the attempt notes that its request is sent.
+    pub(crate) sent: Sent,
 }
 
 /// One rpc to one server, for errors and for the decision to repeat.
@@ -47,56 +66,94 @@ pub(crate) struct Call {
     pub(crate) budget: Arc<Budget>,
 }
 
-/// The pauses between the attempts of one call, which end with the last attempt.
+/// The pauses between the attempts of one call, and the outcome of those attempts.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     pauses: ExponentialBackoff,
-    /// Whether an attempt reached the server, perhaps, and was not answered.
+    /// Whether an attempt was sent, perhaps taken, and not answered.
     may_be_applied: bool,
+    /// The end of the last attempt.
+    failure: Option<Status>,
 }
 
 impl Pauses {
-    /// The pauses after an answer on a stream, on which others are yet to be answered.
+    /// Starts again with the shortest pause, for the next call on a stream.
     pub(crate) fn begin_again(&mut self, options: &Options, may_be_applied: bool) {
         *self = Self {
             pauses: options.pauses(),
             may_be_applied,
+            failure: None,
         };
     }
 
-    /// How long to wait before the call is repeated after an attempt that ended with `status`;
-    /// `None` if it is not to be, as of the deadline among others: past that, what failed says
-    /// more than that time ran out.
+    /// The time to wait before the attempt that follows one that ended with `status`, or the error
+    /// of the call if no other may follow.
+    ///
+    /// The last attempt is made shortly before the deadline, however long the pauses have become.
     pub(crate) fn next(
         &mut self,
         call: &Call,
+        options: &Options,
+        status: Status,
+        sent: bool,
+        deadline: Instant,
+    ) -> Result<Duration, Error> {
+        let wait = self.wait(call, options, &status, sent, deadline);
+        let Some(wait) = wait else {
+            return Err(self.error(call, options, status, sent));
+        };
+        self.may_be_applied |= may_be_applied(&status, sent);
+        self.failure = Some(status);
+        Ok(wait)
+    }
+
+    fn wait(
+        &mut self,
+        call: &Call,
+        options: &Options,
         status: &Status,
+        sent: bool,
         deadline: Instant,
     ) -> Option<Duration> {
-        let pause = call.repeat.allows(status).then(|| self.pauses.next())??;
-        let left = deadline.saturating_duration_since(Instant::now() + pause);
-        let turn = (!left.is_zero()).then(|| call.budget.take(left))??;
-        self.may_be_applied |= Cause::of(status) != Cause::NeverConnected;
-        Some(pause + turn)
+        let pause = call
+            .repeat
+            .allows(status, sent)
+            .then(|| self.pauses.next())??;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let most = left.checked_sub(options.first_pause)?;
+        if most.is_zero() {
+            return None;
+        }
+        let pause = pause.min(most);
+        Some(pause + call.budget.take(left - pause)?)
     }
 
     /// The error of a call whose last attempt ended with `status`.
-    pub(crate) fn error(&self, call: &Call, options: &Options, status: Status) -> Error {
-        let error = call.failed(options, status);
+    fn error(&self, call: &Call, options: &Options, status: Status, sent: bool) -> Error {
+        let error = call.failed(options, status, sent);
         match self.may_be_applied {
             true => error.after_a_break(&call.endpoint, call.name),
             false => error,
         }
     }
+
+    /// The error of a call whose last attempt was not answered in time. If nothing was sent, the
+    /// failure of the attempt before says more.
+    pub(crate) fn expired(&mut self, call: &Call, options: &Options, sent: bool) -> Error {
+        match self.failure.take() {
+            Some(status) if !sent => self.error(call, options, status, false),
+            _ => call.expired(options, sent || self.may_be_applied),
+        }
+    }
 }
 
 impl Call {
-    /// Runs `attempt` until it succeeds, must not be repeated, or `options` end it. It is
-    /// told how much time is left, so that it can tell the server.
+    /// Runs `attempt` until it succeeds, must not be repeated, or the deadline of `options` is
+    /// over.
     pub(crate) async fn run<T, F>(
         &self,
         options: &Options,
-        mut attempt: impl FnMut(Duration) -> F,
+        mut attempt: impl FnMut(Attempt) -> F,
     ) -> Result<T, Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -104,21 +161,22 @@ impl Call {
         let deadline = options.deadline_from_now();
         let mut pauses = self.pauses(options);
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let sent = Sent::default();
+            let attempt = attempt(Attempt {
+                left: deadline.saturating_duration_since(Instant::now()),
+                sent: sent.clone(),
+            });
             // tonic's own timer starts when the connection is there and stops at the
             // response headers: neither connecting nor a slow body would be covered.
-            let status = match timeout_at(deadline, attempt(left)).await {
+            let status = match timeout_at(deadline, attempt).await {
                 Ok(Ok(response)) => {
                     self.budget.note_answer();
                     return Ok(response.into_inner());
                 }
                 Ok(Err(status)) => status,
-                Err(_) => return Err(self.expired(options)),
+                Err(_) => return Err(pauses.expired(self, options, sent.close())),
             };
-            match pauses.next(self, &status, deadline) {
-                Some(pause) => sleep(pause).await,
-                None => return Err(pauses.error(self, options, status)),
-            }
+            sleep(pauses.next(self, options, status, sent.close(), deadline)?).await;
         }
     }
 
@@ -126,11 +184,12 @@ impl Call {
         Pauses {
             pauses: options.pauses(),
             may_be_applied: false,
+            failure: None,
         }
     }
 
-    pub(crate) fn failed(&self, options: &Options, status: Status) -> Error {
-        Error::from_status(self.name, &self.endpoint, options.deadline, status)
+    pub(crate) fn failed(&self, options: &Options, status: Status, sent: bool) -> Error {
+        Error::from_status(self.name, &self.endpoint, options.deadline, status, sent)
     }
 
     #[cfg(feature = "cli")]
@@ -139,15 +198,17 @@ impl Call {
             call: self.name,
             endpoint: Arc::clone(&self.endpoint),
             reason: reason.to_owned(),
+            may_be_applied: true,
             status: Box::new(Status::unavailable(reason)),
         }
     }
 
-    pub(crate) fn expired(&self, options: &Options) -> Error {
+    pub(crate) fn expired(&self, options: &Options, may_be_applied: bool) -> Error {
         Error::Deadline {
             call: self.name,
             endpoint: Arc::clone(&self.endpoint),
             deadline: options.deadline,
+            may_be_applied,
         }
     }
 }
@@ -168,13 +229,22 @@ mod tests {
         Status::from_error(Box::new(io::Error::from(io::ErrorKind::ConnectionReset)))
     }
 
+    fn recovering() -> Status {
+        let mut status = Status::unavailable("recovering");
+        status
+            .metadata_mut()
+            .insert("seenset-applied", "no".parse().unwrap());
+        status
+    }
+
     #[test]
     fn only_what_is_safe_is_repeated() {
         let expired = Status::from_error(Box::new(TimeoutExpired(())));
         for (status, safe, unless_sent) in [
             (never_connected(), true, true),
             (broke(), true, false),
-            (Status::unavailable("recovering"), true, false),
+            (Status::unavailable("the disk fails"), true, false),
+            (recovering(), true, true),
             (Status::invalid_argument("key is empty"), false, false),
             // A filter that is full stays so.
             (Status::resource_exhausted("is full"), false, false),
@@ -183,84 +253,88 @@ mod tests {
             (Status::cancelled("Timeout expired"), false, false),
             (expired, false, false),
         ] {
-            assert_eq!(Repeat::Safe.allows(&status), safe, "{status:?}");
-            assert_eq!(
-                Repeat::UnlessSent.allows(&status),
-                unless_sent,
-                "{status:?}"
-            );
+            assert_eq!(Repeat::Safe.allows(&status, true), safe, "{status:?}");
+            let repeated = Repeat::UnlessSent.allows(&status, true);
+            assert_eq!(repeated, unless_sent, "{status:?}");
+            // What was not sent is safe whatever it does.
+            let repeated = Repeat::UnlessSent.allows(&status, false);
+            assert_eq!(repeated, safe, "{status:?}");
         }
     }
 
-    async fn attempts(repeat: Repeat, options: Options, status: fn() -> Status) -> (u32, Error) {
-        let made = Cell::new(0);
-        let call = Call {
+    fn call(repeat: Repeat) -> Call {
+        Call {
             name: "Test",
             repeat,
             endpoint: "http://test".into(),
-            budget: Arc::new(Budget::new(options.retries_per_second)),
+            budget: Arc::new(Budget::new(1000)),
+        }
+    }
+
+    /// The attempts that were made, and the error. All are sent, and end with one status after the
+    /// other and the last again and again.
+    async fn attempts(
+        repeat: Repeat,
+        options: Options,
+        statuses: &[fn() -> Status],
+    ) -> (usize, Error) {
+        let made = Cell::new(0);
+        let attempt = |attempt: Attempt| {
+            let status = statuses[made.get().min(statuses.len() - 1)]();
+            made.set(made.get() + 1);
+            attempt.sent.note();
+            async move { Err(status) }
         };
-        let result: Result<(), _> = call
-            .run(&options, |_| {
-                made.set(made.get() + 1);
-                async move { Err(status()) }
-            })
-            .await;
+        let result = call(repeat).run::<(), _>(&options, attempt).await;
         (made.get(), result.unwrap_err())
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn attempts_end_with_their_number() {
-        let options = Options {
-            attempts: 4,
+    fn of_seconds(seconds: u64) -> Options {
+        Options {
+            deadline: Duration::from_secs(seconds),
             ..Options::default()
-        };
-        let (made, error) = attempts(Repeat::Safe, options, || Status::unavailable("no")).await;
-        assert_eq!(made, 4);
-        assert_eq!(error.code(), Some(Code::Unavailable));
-
-        let (made, error) = attempts(Repeat::UnlessSent, options, broke).await;
-        assert_eq!(made, 1);
-        assert!(matches!(error, Error::Broken { .. }), "{error:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn attempts_end_with_the_deadline_and_say_what_failed() {
-        let options = Options {
-            attempts: 1000,
-            deadline: Duration::from_secs(3),
-            ..Options::default()
-        };
-        let before = Instant::now();
-        let (made, error) = attempts(Repeat::UnlessSent, options, never_connected).await;
-        assert!((3..20).contains(&made), "{made} attempts");
-        assert!(before.elapsed() <= options.deadline);
-        assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+    async fn what_may_be_applied_is_not_repeated() {
+        let (made, error) = attempts(Repeat::UnlessSent, of_seconds(10), &[broke]).await;
+        assert_eq!(made, 1);
+        assert!(matches!(error, Error::Broken { .. }), "{error:?}");
+        assert!(error.to_string().ends_with("it may have been applied"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_decides_and_the_last_attempt_is_made_just_before_it_is_over() {
+        for seconds in [1, 7, 60, 3600] {
+            for status in [never_connected, broke, recovering] {
+                let options = of_seconds(seconds);
+                let before = Instant::now();
+                let (made, error) = attempts(Repeat::Safe, options, &[status]).await;
+                let took = before.elapsed();
+                assert!(took <= options.deadline, "{took:?}");
+                let least = options.deadline - options.first_pause - Duration::from_millis(10);
+                assert!(took >= least, "{took:?} of {seconds} s");
+                // Pauses of 2 s, and up to as long again.
+                assert!(made as u64 >= seconds / 4, "{made} in {seconds} s");
+                assert!(made as u64 <= 8 + seconds / 2, "{made} in {seconds} s");
+                // Only one of these was sent and perhaps taken.
+                let changed_nothing = Cause::of(&status()) != Cause::Broke;
+                assert_eq!(error.changed_nothing(), changed_nothing, "{error:?}");
+                let says_so = error.to_string().contains("may have been applied");
+                assert_eq!(says_so, !changed_nothing, "{error}");
+            }
+        }
     }
 
     /// The server may have applied the first one: that the second was not sent, or was refused,
     /// is no comfort.
     #[tokio::test(start_paused = true)]
     async fn what_follows_a_break_does_not_hide_it() {
-        for last in [never_connected, || Status::resource_exhausted("full")] {
-            let made = Cell::new(0);
-            let options = Options {
-                attempts: 3,
-                ..Options::default()
-            };
-            let call = Call {
-                name: "Test",
-                repeat: Repeat::Safe,
-                endpoint: "http://test".into(),
-                budget: Arc::new(Budget::new(1000)),
-            };
-            let attempt = |_| {
-                made.set(made.get() + 1);
-                let status = if made.get() == 1 { broke() } else { last() };
-                async move { Err(status) }
-            };
-            let error = call.run::<(), _>(&options, attempt).await.unwrap_err();
-            assert!(made.get() > 1);
+        let full: fn() -> Status = || Status::resource_exhausted("full");
+        for last in [never_connected, recovering, full] {
+            let (made, error) = attempts(Repeat::Safe, of_seconds(3), &[broke, last]).await;
+            assert!(made > 1);
             assert!(matches!(error, Error::Broken { .. }), "{error:?}");
             assert!(!error.changed_nothing());
         }
@@ -268,17 +342,42 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_hangs_ends_with_the_deadline() {
-        let call = Call {
-            name: "Test",
-            repeat: Repeat::Safe,
-            endpoint: "http://test".into(),
-            budget: Arc::new(Budget::new(1)),
+        for sent in [true, false] {
+            let before = Instant::now();
+            let hanging = |attempt: Attempt| {
+                if sent {
+                    attempt.sent.note();
+                }
+                std::future::pending()
+            };
+            let call = call(Repeat::Safe);
+            let result = call.run::<(), _>(&Options::default(), hanging).await;
+            let error = result.unwrap_err();
+            assert!(matches!(error, Error::Deadline { .. }), "{error:?}");
+            assert_eq!(error.changed_nothing(), !sent);
+            assert_eq!(before.elapsed(), Options::default().deadline);
+        }
+    }
+
+    /// The deadline ends an attempt that waits for a connection: the error says what the attempts
+    /// before came to.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_was_refused_and_then_hangs_was_refused() {
+        let made = Cell::new(0);
+        let attempt = |_| {
+            made.set(made.get() + 1);
+            let is_first = made.get() == 1;
+            async move {
+                match is_first {
+                    true => Err(never_connected()),
+                    false => std::future::pending().await,
+                }
+            }
         };
-        let before = Instant::now();
-        let result: Result<(), _> = call
-            .run(&Options::default(), |_| std::future::pending())
-            .await;
-        assert!(matches!(result, Err(Error::Deadline { .. })), "{result:?}");
-        assert_eq!(before.elapsed(), Options::default().deadline);
+        let call = call(Repeat::UnlessSent);
+        let result = call.run::<(), _>(&Options::default(), attempt).await;
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+        assert!(error.changed_nothing());
     }
 }

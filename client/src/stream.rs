@@ -11,7 +11,11 @@ use std::{fmt, sync::Arc};
 use tokio::sync::{Semaphore, mpsc};
 
 use self::driver::{Driver, Outbound, Outcome, Pending, lock};
-use crate::{batch::KeyBatch, client::Client, error::Error};
+use crate::{
+    batch::KeyBatch,
+    client::{Client, request_id},
+    error::Error,
+};
 
 impl Client {
     /// Opens a stream on which up to `window` batches are in flight (at least 1): sent,
@@ -90,18 +94,35 @@ impl<T> BatchSender<T> {
     /// [`Error::StreamClosed`] if the stream has ended: the receiving half knows why.
     /// The batch was not sent then.
     pub async fn send(&mut self, keys: impl Into<KeyBatch>, tag: T) -> Result<(), Error> {
-        let sent = self.send_or_return(keys.into(), tag).await;
+        self.send_as(&request_id(), keys, tag).await
+    }
+
+    /// [`send`](Self::send) as the request of this id, for a caller that may have to repeat the
+    /// batch in another process: see
+    /// [`query_and_add_batch_as`](Client::query_and_add_batch_as).
+    ///
+    /// # Errors
+    ///
+    /// As for [`send`](Self::send).
+    pub async fn send_as(
+        &mut self,
+        request_id: &str,
+        keys: impl Into<KeyBatch>,
+        tag: T,
+    ) -> Result<(), Error> {
+        let sent = self.send_or_return(request_id, keys.into(), tag).await;
         sent.map_err(|(error, _)| error)
     }
 
     /// The same, but gives the tag back with an error.
     pub(crate) async fn send_or_return(
         &mut self,
+        request_id: &str,
         keys: KeyBatch,
         tag: T,
     ) -> Result<(), (Error, T)> {
         let count = keys.len();
-        let message = match self.client.message_with_id(keys) {
+        let message = match self.client.message_as(request_id, keys) {
             Ok(message) => message,
             Err(error) => return Err((error, tag)),
         };
@@ -112,6 +133,7 @@ impl<T> BatchSender<T> {
             tag,
             count,
             message: message.clone(),
+            doubtful: false,
             permit,
         };
         // The driver sends what it finds here when it opens the call.
@@ -164,9 +186,11 @@ pub struct Broken<T> {
     #[source]
     pub error: Error,
     /// The tags of the batches that had been given to the stream and were not answered,
-    /// in order. Unless the error [changed nothing](Error::changed_nothing), their keys
-    /// may be marked. If the server refused a batch, it is the first of these.
+    /// in order. If the server refused a batch, it is the first of these.
     pub unanswered: Vec<T>,
+    /// How many of the first of these may be applied: they were sent, and not refused. The others
+    /// changed nothing.
+    pub doubtful: usize,
 }
 
 impl<T> fmt::Debug for Broken<T> {
@@ -174,6 +198,7 @@ impl<T> fmt::Debug for Broken<T> {
         f.debug_struct("Broken")
             .field("error", &self.error)
             .field("unanswered", &self.unanswered.len())
+            .field("doubtful", &self.doubtful)
             .finish()
     }
 }

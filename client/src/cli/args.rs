@@ -1,12 +1,13 @@
 //! The arguments, and their help: the user's documentation of each command.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, pin::pin, time::Duration};
 
 use clap::{
     CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, parser::ValueSource,
     value_parser,
 };
 use seenset_proto::units;
+use tokio::time::timeout;
 
 pub(super) use bench::Bench;
 pub(super) use matching::Match;
@@ -18,8 +19,16 @@ pub(super) use spec::{
 use super::{
     failure::Failure,
     lines::{BATCH_BYTES, Limits},
+    output::note,
 };
 use crate::{Client, Options};
+
+/// The default time for a call of a command that runs for long: a server that starts again is waited
+/// for.
+pub(super) const RUN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a connection is waited for without a word.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// What files may be; part of the help of all commands that read them.
 macro_rules! files_help {
@@ -126,9 +135,11 @@ pub(super) struct Global {
     )]
     pub(super) output: OutputFormat,
 
-    /// The time that one call may take, retries included: 5 (seconds), 500ms or 2min
-    /// [default: 10s; of `store`, `filter copy`, `filter merge`, `filter rebuild`, `filter import`
-    /// and `filter export`: 10min].
+    /// The time that one call may take: 5 (seconds), 500ms or 2min. Until it is over, a server that
+    /// cannot be reached, restores its filters or breaks the connection is waited for, and asked
+    /// again where that is safe [default: 10s; of `health`: 3s; of `load`, `dedup` and `match`: 1min;
+    /// of `store`, `filter copy`, `filter merge`, `filter rebuild`, `filter import` and `filter
+    /// export`: 10min].
     #[arg(long, global = true, env = "SEENSET_TIMEOUT", value_name = "DURATION",
           value_parser = units::nonzero_duration)]
     timeout: Option<Duration>,
@@ -137,7 +148,31 @@ pub(super) struct Global {
 impl Global {
     /// Connects to the server, for the keys of the chosen filter.
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
-        let client = Client::connect_with(&self.server, self.options()).await?;
+        self.connect_with(self.options()).await
+    }
+
+    /// Connects for calls that may take `timeout` each, unless the user says something else.
+    pub(super) async fn connect_for(&self, timeout: Duration) -> Result<Client, Failure> {
+        self.connect_with(Options {
+            deadline: self.timeout.unwrap_or(timeout),
+            ..self.options()
+        })
+        .await
+    }
+
+    async fn connect_with(&self, options: Options) -> Result<Client, Failure> {
+        let mut connecting = pin!(Client::connect_with(&self.server, options));
+        let client = match timeout(QUIET, &mut connecting).await {
+            Ok(client) => client?,
+            Err(_) => {
+                let waits = humantime::format_duration(options.deadline);
+                note(&format!(
+                    "seenset: no connection to {} yet; waits up to {waits}",
+                    self.server
+                ));
+                connecting.await?
+            }
+        };
         Ok(client.filter(self.filter.as_deref().unwrap_or_default()))
     }
 
@@ -256,6 +291,12 @@ pub(super) struct Age {
 }
 
 impl Age {
+    /// As the user may write it.
+    pub(super) fn text(self) -> Option<String> {
+        let age = self.max_age.map(humantime::format_duration);
+        age.map(|age| age.to_string())
+    }
+
     /// The client, for keys of this age.
     pub(super) fn of(&self, client: Client) -> Client {
         match self.max_age {
@@ -288,6 +329,10 @@ pub(super) struct Dedup {
     /// The files to read; `-`, or none, is standard input.
     #[arg(value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
+    /// Save checkpoints in this file, and continue from it if it is there: run the same command
+    /// again until it is gone. The files must be regular ones, and the output is appended to (>>).
+    #[arg(long = "continue", value_name = "FILE")]
+    pub(super) continue_from: Option<PathBuf>,
     #[command(flatten)]
     pub(super) lines: Lines,
     #[command(flatten)]
@@ -319,6 +364,7 @@ impl Lines {
             with_empty_lines: false,
             batch_lines: self.batch_keys as usize,
             batch_bytes: BATCH_BYTES,
+            whole_batches: false,
         }
     }
 }

@@ -5,33 +5,40 @@
 //! answered and written before the run ends, whatever ends it, and where that is not
 //! possible the error says which lines are concerned.
 
+mod continuation;
+
 use std::{
     io::{self, ErrorKind, IsTerminal},
     sync::Arc,
 };
 
-use tokio::sync::mpsc;
-
+use self::continuation::Run;
 use super::{
-    args::{Dedup, Global},
+    args::{Dedup, Global, RUN_TIMEOUT},
     failure::Failure,
     interrupt::interrupted,
-    lines::{Batch, Position},
+    lines::{Batch, Limits},
     report::{Kind, Report},
-    source,
+    source::{self, Batches},
     writer::Writer,
 };
 use crate::{Answered, BatchReceiver, BatchSender, Broken};
 
 pub(super) async fn run(global: &Global, args: Dedup) -> Result<(), Failure> {
-    let client = args.age.of(global.connect().await?);
+    let client = args.age.of(global.connect_for(RUN_TIMEOUT).await?);
+    let run = Run::begin(&client, global, &args).await?;
     // Lines and a progress bar on one terminal would write over each other.
     let report = Arc::new(Report::new(Kind::Dedup, io::stdout().is_terminal()));
-    let batches = source::spawn(args.files, args.lines.limits(), Arc::clone(&report))?;
-    let writer = Writer::spawn()?;
+    let limits = Limits {
+        // As they have to be when the files are read again.
+        whole_batches: run.is_repeatable(),
+        ..args.lines.limits()
+    };
+    let batches = source::spawn_from(run.from(), args.files, limits, Arc::clone(&report))?;
+    let writer = Writer::spawn(run.clone())?;
     let (sender, receiver) = client.stream(args.lines.window as usize);
 
-    let end = pump(batches, sender, receiver, &writer, &report).await;
+    let end = pump(feed(batches, sender, &run), receiver, &writer, &report).await;
     let written = tokio::task::block_in_place(|| writer.finish());
     let summary = report.finish();
     let done = match &written.end {
@@ -39,23 +46,44 @@ pub(super) async fn run(global: &Global, args: Dedup) -> Result<(), Failure> {
         None => "No line is written".to_owned(),
     };
     if let Err(error) = written.result {
+        let hint = run.interrupt(None, false);
         return Err(match error.kind() {
             ErrorKind::BrokenPipe => Failure::Unread,
-            _ => Failure::Failed(format!(
-                "cannot write the output: {error}\n{done}; lines after it that were sent \
-                 are marked as seen without having been written."
-            )),
+            _ => followed_by(
+                hint,
+                Failure::Failed(format!(
+                    "cannot write the output: {error}\n{done}; lines after it that were sent are \
+                     marked as seen without having been written."
+                )),
+            ),
         });
     }
     summary.note(global.output);
-    match end {
-        End::Input | End::Output if summary.bad == 0 => Ok(()),
-        End::Input | End::Output => Err(Failure::Reported),
-        End::Unfed(failure) => Err(failure.after(&format!("{done}; no line after it is marked."))),
-        End::Signal => Err(Failure::Interrupted(format!(
-            "interrupted. {done}; no line after it is marked."
-        ))),
-        End::Broken(broken) => Err(broken_failure(broken, &done)),
+    let failure = match &end {
+        End::Input | End::Output => {
+            run.complete()?;
+            return match summary.bad {
+                0 => Ok(()),
+                _ => Err(Failure::Reported),
+            };
+        }
+        End::Unfed(failure) => failure
+            .clone()
+            .after(&format!("{done}; no line after it is marked.")),
+        End::Signal => {
+            Failure::Interrupted(format!("interrupted. {done}; no line after it is marked."))
+        }
+        End::Broken(broken) => broken_failure(broken, &done, &run),
+    };
+    let sent = end.last_doubtful().map(|batch| batch.progress);
+    Err(followed_by(run.interrupt(sent, true), failure))
+}
+
+/// A failure, and how to continue.
+fn followed_by(hint: Option<String>, failure: Failure) -> Failure {
+    match hint {
+        Some(hint) => failure.after(&hint),
+        None => failure,
     }
 }
 
@@ -73,17 +101,26 @@ enum End {
     Broken(Broken<Batch>),
 }
 
+impl End {
+    /// The last batch that may be applied and was not answered.
+    fn last_doubtful(&self) -> Option<&Batch> {
+        match self {
+            Self::Broken(broken) => broken.unanswered.iter().take(broken.doubtful).last(),
+            _ => None,
+        }
+    }
+}
+
 /// Moves batches from the reader to the server and their answers to the writer, until
 /// all that was sent is answered.
 async fn pump(
-    batches: mpsc::Receiver<Result<Batch, Failure>>,
-    sender: BatchSender<Batch>,
+    feed: impl Future<Output = Result<(), Failure>>,
     mut receiver: BatchReceiver<Batch>,
     writer: &Writer,
     report: &Report,
 ) -> End {
     // Dropping the future closes the stream, which ends once all is answered.
-    let mut feed = Some(Box::pin(feed(batches, sender)));
+    let mut feed = Some(Box::pin(feed));
     let mut signal = interrupted();
     let mut end = End::Input;
     loop {
@@ -126,26 +163,33 @@ async fn pump(
 /// Sends batches as long as there are any. If the stream has ended, its receiver tells
 /// why, and that replaces the failure from here.
 async fn feed(
-    mut batches: mpsc::Receiver<Result<Batch, Failure>>,
+    mut batches: Batches,
     mut sender: BatchSender<Batch>,
+    run: &Run,
 ) -> Result<(), Failure> {
     while let Some(batch) = batches.recv().await {
         let mut batch = batch?;
         let keys = std::mem::take(&mut batch.keys);
-        sender.send(keys, batch).await?;
+        let request_id = run.request_id(&batch);
+        sender.send_as(&request_id, keys, batch).await?;
     }
     Ok(())
 }
 
-fn broken_failure(Broken { error, unanswered }: Broken<Batch>, done: &str) -> Failure {
-    let last: Option<&Position> = unanswered.last().map(|batch| &batch.end);
-    let marked = match last {
-        _ if error.changed_nothing() => "no line after it is marked".to_owned(),
-        Some(last) => format!(
-            "lines after it, up to {last}, were in flight and may be marked as seen \
-             without having been written"
-        ),
-        None => "no line after it was sent".to_owned(),
+fn broken_failure(broken: &Broken<Batch>, done: &str, run: &Run) -> Failure {
+    let mut doubtful = broken.unanswered.iter().take(broken.doubtful);
+    let marked = match (doubtful.next(), doubtful.last()) {
+        (None, _) => "no line after it is marked".to_owned(),
+        (Some(first), last) => {
+            let last = last.unwrap_or(first);
+            format!(
+                "lines after it, up to {}, were in flight and may be marked as seen without having \
+                 been written: they were sent as the requests {} to {}",
+                last.end,
+                run.request_id(first),
+                run.request_id(last)
+            )
+        }
     };
-    Failure::Failed(format!("{error}\n{done}; {marked}."))
+    Failure::Failed(format!("{}\n{done}; {marked}.", broken.error))
 }

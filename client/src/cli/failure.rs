@@ -10,7 +10,7 @@ use super::{interrupt, output::note, streams::is_stdin};
 use crate::Error;
 
 /// The outcome of a command that did not succeed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Failure {
     /// The arguments can't be meant: exit code 2.
     Usage(String),

@@ -15,8 +15,9 @@ use std::{
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
+use serde::{Deserialize, Serialize};
 
-pub(super) use self::encoding::mark_bytes;
+pub(super) use self::encoding::{mark_bytes, text};
 use crate::KeyBatch;
 
 /// How much one read asks for: more than a pipe holds, so that a full one is emptied.
@@ -36,6 +37,8 @@ pub(super) struct Limits {
     pub(super) with_empty_lines: bool,
     pub(super) batch_lines: usize,
     pub(super) batch_bytes: usize,
+    /// Waits for full batches: which lines are in one does not depend on how the file is read.
+    pub(super) whole_batches: bool,
 }
 
 /// A line of a file. Lines are counted from 1; line 0 is "before the first".
@@ -62,6 +65,22 @@ pub(super) struct Batch {
     pub(super) keys: KeyBatch,
     /// The last line of the file that this batch covers.
     pub(super) end: Position,
+    /// How far all files are read with this batch.
+    pub(super) progress: Progress,
+}
+
+/// How far a run has read its files, after a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Progress {
+    /// The number of the file, from 0.
+    pub(super) file: usize,
+    /// The last line of it.
+    pub(super) line: u64,
+    /// The batches up to here.
+    pub(super) batches: u64,
+    /// The hash of all keys up to here.
+    pub(super) keys_hash: u64,
 }
 
 impl Batch {
@@ -103,6 +122,8 @@ pub(super) struct LineReader<R> {
     failure: Option<io::Error>,
     /// What the last batch held: the next one most likely needs as much.
     room: Room,
+    /// The line with which a batch ends, full or not.
+    cut_at: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -129,7 +150,20 @@ impl<R: Read> LineReader<R> {
             has_nuls: false,
             failure: None,
             room: Room::default(),
+            cut_at: None,
         }
+    }
+
+    /// Ends the batch with this line, full or not, and then the input: [`next_batch`] returns
+    /// `None` until another line is set, or none.
+    ///
+    /// [`next_batch`]: Self::next_batch
+    pub(super) fn cut_at(&mut self, line: Option<u64>) {
+        self.cut_at = line;
+    }
+
+    fn is_cut(&self) -> bool {
+        self.cut_at.is_some_and(|line| self.position.line >= line)
     }
 
     /// The last line that was given away or left out.
@@ -151,7 +185,8 @@ impl<R: Read> LineReader<R> {
             if self.ended && !full {
                 self.take_last_line(&mut draft, observer);
             }
-            let is_all = full || self.drained || self.ended || self.failure.is_some();
+            let drained = self.drained && !self.limits.whole_batches;
+            let is_all = full || drained || self.ended || self.failure.is_some();
             if is_all && !draft.lines.is_empty() {
                 return Ok(Some(self.cut(draft)));
             }
@@ -160,6 +195,9 @@ impl<R: Read> LineReader<R> {
                 self.buffer.advance(draft.taken);
                 self.scanned -= draft.taken;
                 draft.taken = 0;
+            }
+            if self.is_cut() {
+                return Ok(None);
             }
             if full {
                 continue;
@@ -201,9 +239,7 @@ impl<R: Read> LineReader<R> {
     )]
     fn take_lines(&mut self, draft: &mut Draft, observer: &impl Observer) -> bool {
         loop {
-            if draft.lines.len() >= self.limits.batch_lines
-                || draft.taken >= self.limits.batch_bytes
-            {
+            if self.limits.are_met(draft) || self.is_cut() {
                 return true;
             }
             let Some(offset) = memchr(b'\n', &self.buffer[self.scanned..]) else {
@@ -238,7 +274,7 @@ impl<R: Read> LineReader<R> {
             self.skipping = false;
             return;
         }
-        let key = encoding::text(&self.buffer[line.clone()]);
+        let key = text(&self.buffer[line.clone()]);
         if key.is_empty() && !self.limits.with_empty_lines {
             observer.empty();
         } else if key.len() > self.limits.max_line_bytes {
@@ -329,6 +365,7 @@ impl<R: Read> LineReader<R> {
             lines: draft.lines,
             keys: draft.keys,
             end: self.position.clone(),
+            progress: Progress::default(),
         }
     }
 }
@@ -351,6 +388,14 @@ impl Draft {
 }
 
 impl Limits {
+    /// Whether a batch is full. What is left out between its lines counts only where it would take
+    /// memory: how much of it there is depends on how the file is read.
+    fn are_met(&self, draft: &Draft) -> bool {
+        draft.lines.len() >= self.batch_lines
+            || draft.keys.encoded_bytes() >= self.batch_bytes
+            || draft.taken >= self.batch_bytes.saturating_mul(4)
+    }
+
     fn too_long(&self) -> String {
         let Self {
             max_line_bytes,

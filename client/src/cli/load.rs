@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 
 use super::{
-    args::{Global, Load},
+    args::{Global, Load, RUN_TIMEOUT},
     failure::Failure,
     interrupt::interrupted,
     lines::{Batch, Position},
@@ -17,7 +17,7 @@ use super::{
 use crate::{Client, Error};
 
 pub(super) async fn run(global: &Global, args: Load) -> Result<(), Failure> {
-    let client = global.connect().await?;
+    let client = global.connect_for(RUN_TIMEOUT).await?;
     let report = Arc::new(Report::new(Kind::Load, false));
     let outcome = load(&client, args, Adding::Always, &report).await;
     let summary = report.finish();

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::{sync::mpsc, task};
 
 use super::{
-    args::{Global, Match},
+    args::{Global, Match, RUN_TIMEOUT},
     failure::Failure,
     interrupt::interrupted,
     lines::{Batch, Position},
@@ -28,11 +28,11 @@ use super::{
 use crate::{Client, Error};
 
 pub(super) async fn run(global: &Global, args: Match) -> Result<(), Failure> {
-    let client = global.connect().await?;
+    let client = global.connect_for(RUN_TIMEOUT).await?;
     let report = Arc::new(Report::new(Kind::Match, io::stdout().is_terminal()));
     let files = args.files.clone();
     let batches = source::spawn(files, args.limits(), Arc::clone(&report))?;
-    let writer = Writer::spawn()?;
+    let writer = Writer::spawn(())?;
 
     let end = pump(batches, &client, &args, &writer, &report).await;
     let written = task::block_in_place(|| writer.finish());

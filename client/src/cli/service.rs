@@ -6,6 +6,9 @@ use serde_json::json;
 
 use super::{args::Global, failure::Failure, output::Output};
 
+/// A health check is asked for a state, not for patience.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
+
 pub(super) async fn store(global: &Global) -> Result<(), Failure> {
     let client = global.connect().await?.with_deadline(global.long_timeout());
     let name = global.filter.as_deref().unwrap_or_default();
@@ -37,7 +40,11 @@ pub(super) async fn store(global: &Global) -> Result<(), Failure> {
 }
 
 pub(super) async fn health(global: &Global, service: &str) -> Result<(), Failure> {
-    let serving = global.connect().await?.is_serving(service).await?;
+    let serving = global
+        .connect_for(HEALTH_TIMEOUT)
+        .await?
+        .is_serving(service)
+        .await?;
     let mut output = Output::new(global.output);
     output.line(
         || if serving { "serving" } else { "not serving" }.to_owned(),

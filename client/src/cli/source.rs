@@ -13,11 +13,12 @@ use std::{
 
 use same_file::Handle;
 use tokio::sync::mpsc;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     failure::Failure,
     input::Input,
-    lines::{Batch, Limits, LineReader},
+    lines::{Batch, Limits, LineReader, Observer, Position, Progress},
     report::Report,
     streams::{self, Outputs, is_stdin},
 };
@@ -25,13 +26,37 @@ use super::{
 /// Batches read ahead of what is sent: enough to bridge a slow read.
 const READ_AHEAD: usize = 4;
 
-/// Starts to read `files`, or standard input if there is none. The last item is the
-/// failure, if reading ended with one.
+/// The batches of files, in their order. The last item is the failure, if reading ended with one.
+pub(super) type Batches = mpsc::Receiver<Result<Batch, Failure>>;
+
+/// Starts to read `files`, or standard input if there is none.
 pub(super) fn spawn(
+    files: Vec<PathBuf>,
+    limits: Limits,
+    report: Arc<Report>,
+) -> Result<Batches, Failure> {
+    start(files, limits, report, None)
+}
+
+/// Starts to read `files` behind what another run has read of them, and keeps track of the
+/// [`Progress`].
+///
+/// It fails if the keys up to there are not the same. No batch has come then.
+pub(super) fn spawn_from(
+    from: Progress,
+    files: Vec<PathBuf>,
+    limits: Limits,
+    report: Arc<Report>,
+) -> Result<Batches, Failure> {
+    start(files, limits, report, Some(Tracker::new(from)))
+}
+
+fn start(
     mut files: Vec<PathBuf>,
     limits: Limits,
     report: Arc<Report>,
-) -> Result<mpsc::Receiver<Result<Batch, Failure>>, Failure> {
+    mut tracker: Option<Tracker>,
+) -> Result<Batches, Failure> {
     if files.is_empty() {
         files.push("-".into());
     }
@@ -41,7 +66,7 @@ pub(super) fn spawn(
     thread::Builder::new()
         .name("reader".to_owned())
         .spawn(move || {
-            if let Err(failure) = read_all(&files, limits, &report, &sender) {
+            if let Err(failure) = read_all(&files, limits, &report, &sender, tracker.as_mut()) {
                 // If nobody listens any more the run is over, for another reason.
                 let _ = sender.blocking_send(Err(failure));
             }
@@ -83,8 +108,9 @@ fn read_all(
     limits: Limits,
     report: &Report,
     sender: &mpsc::Sender<Result<Batch, Failure>>,
+    mut tracker: Option<&mut Tracker>,
 ) -> Result<(), Failure> {
-    for file in files {
+    for (number, file) in files.iter().enumerate() {
         let (name, input): (_, Box<dyn Read>) = if is_stdin(file) {
             ("stdin".into(), Box::new(io::stdin().lock()))
         } else {
@@ -93,24 +119,95 @@ fn read_all(
         };
         let input = Input::new(Watched { input, report });
         let mut reader = LineReader::new(&name, input, limits);
+        if let Some(tracker) = &mut tracker {
+            tracker.skip(&mut reader, number)?;
+        }
         loop {
             match reader.next_batch(report) {
-                Ok(Some(batch)) => {
+                Ok(Some(mut batch)) => {
+                    if let Some(tracker) = &mut tracker {
+                        batch.progress = tracker.after(&batch, number);
+                    }
                     if sender.blocking_send(Ok(batch)).is_err() {
                         return Ok(());
                     }
                 }
                 Ok(None) => break,
-                Err(error) => {
-                    return Err(Failure::Failed(format!(
-                        "cannot read on after {}: {error}",
-                        reader.position()
-                    )));
-                }
+                Err(error) => return Err(cannot_read_on(&reader, &error)),
             }
         }
     }
     Ok(())
+}
+
+fn cannot_read_on<R: Read>(reader: &LineReader<R>, error: &io::Error) -> Failure {
+    let position = reader.position();
+    Failure::Failed(format!("cannot read on after {position}: {error}"))
+}
+
+/// Follows how far files are read.
+struct Tracker {
+    hasher: Xxh3,
+    progress: Progress,
+    /// Where another run has come to. Nothing before is given away.
+    from: Progress,
+}
+
+impl Tracker {
+    fn new(from: Progress) -> Self {
+        Self {
+            hasher: Xxh3::new(),
+            progress: from,
+            from,
+        }
+    }
+
+    /// Skips what the other run has read of a file.
+    fn skip<R: Read>(&mut self, reader: &mut LineReader<R>, file: usize) -> Result<(), Failure> {
+        let from = self.from;
+        if from.batches == 0 || file > from.file {
+            return Ok(());
+        }
+        let is_last = file == from.file;
+        reader.cut_at(is_last.then_some(from.line));
+        while let Some(batch) = reader
+            .next_batch(&Unobserved)
+            .map_err(|error| cannot_read_on(reader, &error))?
+        {
+            self.hasher.update(batch.keys.encoded());
+        }
+        reader.cut_at(None);
+        let is_same = reader.position().line == from.line && self.hasher.digest() == from.keys_hash;
+        if is_last && !is_same {
+            return Err(Failure::Failed(format!(
+                "cannot continue: the lines up to {}:{} are not those that were read before; \
+                 nothing was sent",
+                reader.position().file,
+                from.line
+            )));
+        }
+        Ok(())
+    }
+
+    fn after(&mut self, batch: &Batch, file: usize) -> Progress {
+        self.hasher.update(batch.keys.encoded());
+        self.progress = Progress {
+            file,
+            line: batch.end.line,
+            batches: self.progress.batches + 1,
+            keys_hash: self.hasher.digest(),
+        };
+        self.progress
+    }
+}
+
+/// Takes no notice of lines that are no keys: another run has counted them.
+struct Unobserved;
+
+impl Observer for Unobserved {
+    fn empty(&self) {}
+
+    fn bad(&self, _: &Position, _: &str) {}
 }
 
 /// Tells how much is read, before it is decompressed: that goes with the sizes of files.

@@ -19,6 +19,25 @@ const WRITE_BYTES: usize = 256 * 1024;
 /// Batches that wait to be written.
 const QUEUE: usize = 4;
 
+/// The most batches that are written before they are flushed.
+const FLUSH_BATCHES: usize = 64;
+
+/// Follows what is written.
+pub(super) trait Follow: Send {
+    /// The lines of a batch are about to be flushed.
+    fn written(&mut self, batch: &Batch);
+    /// All of that is flushed: so many bytes since the start.
+    fn flushed(&mut self, bytes: u64) -> io::Result<()>;
+}
+
+impl Follow for () {
+    fn written(&mut self, _: &Batch) {}
+
+    fn flushed(&mut self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The writing thread, and the way to it.
 pub(super) struct Writer {
     /// The lines that these still name are written.
@@ -35,13 +54,15 @@ pub(super) struct Written {
 
 impl Writer {
     /// Starts to write to standard output.
-    pub(super) fn spawn() -> Result<Self, Failure> {
+    pub(super) fn spawn(mut follow: impl Follow + 'static) -> Result<Self, Failure> {
         let (batches, receiver) = mpsc::channel(QUEUE);
         let thread = thread::Builder::new()
             .name("writer".to_owned())
             .spawn(move || {
                 let mut end = None;
-                (write_all(receiver, &mut io::stdout().lock(), &mut end), end)
+                let mut output = io::stdout().lock();
+                let result = write_all(receiver, &mut output, &mut follow, &mut end);
+                (result, end)
             })
             .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
         Ok(Self { batches, thread })
@@ -63,12 +84,18 @@ impl Writer {
 fn write_all(
     mut batches: mpsc::Receiver<Batch>,
     output: &mut impl Write,
+    follow: &mut impl Follow,
     end: &mut Option<Position>,
 ) -> io::Result<()> {
     let mut output = BufWriter::with_capacity(WRITE_BYTES, output);
+    let mut bytes = 0;
     while let Some(mut batch) = batches.blocking_recv() {
-        loop {
-            write_lines(&mut output, &batch)?;
+        for written in 1.. {
+            bytes += write_lines(&mut output, &batch)?;
+            follow.written(&batch);
+            if written == FLUSH_BATCHES {
+                break;
+            }
             match batches.try_recv() {
                 Ok(next) => batch = next,
                 Err(_) => break,
@@ -76,37 +103,43 @@ fn write_all(
         }
         output.flush()?;
         *end = Some(batch.end);
+        follow.flushed(bytes)?;
     }
     Ok(())
 }
 
-/// Writes the lines of a batch as they came, those that touch in one piece.
+/// Writes the lines of a batch as they came, those that touch in one piece, and returns the bytes
+/// that this takes.
 #[expect(
     clippy::indexing_slicing,
     reason = "the lines of a batch are ranges of its bytes"
 )]
-fn write_lines(output: &mut impl Write, batch: &Batch) -> io::Result<()> {
+fn write_lines(output: &mut impl Write, batch: &Batch) -> io::Result<u64> {
+    let mut bytes = 0;
     let mut run: Range<usize> = 0..0;
     for line in &batch.lines {
         if line.start != run.end {
-            output.write_all(&batch.bytes[run])?;
+            output.write_all(&batch.bytes[run.clone()])?;
+            bytes += run.len();
             run = line.start..line.start;
         }
         run.end = line.end;
     }
     let last = &batch.bytes[run];
     output.write_all(last)?;
+    bytes += last.len();
     // Only the last line of a file can lack its ending, and then it is the last here.
     if !last.is_empty() && !last.ends_with(b"\n") {
         output.write_all(b"\n")?;
+        bytes += 1;
     }
-    Ok(())
+    Ok(bytes as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::KeyBatch;
+    use crate::{KeyBatch, cli::lines::Progress};
 
     fn batch(bytes: &'static [u8]) -> Batch {
         let mut lines = Vec::new();
@@ -123,6 +156,7 @@ mod tests {
                 file: "f".into(),
                 line: 1,
             },
+            progress: Progress::default(),
         }
     }
 
@@ -130,7 +164,8 @@ mod tests {
         let mut output = Vec::new();
         let mut batch = batch(bytes);
         batch.keep(kept);
-        write_lines(&mut output, &batch).unwrap();
+        let bytes = write_lines(&mut output, &batch).unwrap();
+        assert_eq!(bytes, output.len() as u64);
         String::from_utf8(output).unwrap()
     }
 

@@ -14,7 +14,7 @@ use super::{
     queue::Queue,
 };
 use crate::{
-    client::Client,
+    client::{Client, request_id},
     error::Error,
     stream::{Answered, BatchReceiver, BatchSender, Broken},
 };
@@ -104,7 +104,11 @@ impl Gatherer {
         }
         let keys = callers.keys().clone();
         let count = keys.len();
-        match self.sender.send_or_return(keys, callers).await {
+        match self
+            .sender
+            .send_or_return(&request_id(), keys, callers)
+            .await
+        {
             Ok(()) => {
                 self.flight.depart(count);
                 true
@@ -121,7 +125,12 @@ impl Gatherer {
     }
 
     /// Opens another stream, and deals with what the one before has left.
-    fn begin_again(&mut self, Broken { error, unanswered }: Broken<Callers>) {
+    fn begin_again(&mut self, broken: Broken<Callers>) {
+        let Broken {
+            error,
+            unanswered,
+            doubtful,
+        } = broken;
         (self.sender, self.receiver) = self.client.stream(WINDOW);
         self.flight = Flight::default();
         let mut unanswered = unanswered.into_iter();
@@ -132,7 +141,10 @@ impl Gatherer {
             }
             self.queue.put_back(unanswered);
         } else {
-            unanswered.for_each(|callers| callers.fail(&error));
+            let unsent = error.of_an_unsent_call();
+            for (index, callers) in unanswered.enumerate() {
+                callers.fail(if index < doubtful { &error } else { &unsent });
+            }
         }
     }
 }

@@ -30,7 +30,7 @@ impl Connection {
         connected.map_err(|error| {
             let endpoint: Arc<str> = endpoint::name(uri);
             let status = Status::from_error(Box::new(ConnectError(Box::new(error))));
-            Error::from_status("Connect", &endpoint, options.deadline, status)
+            Error::from_status("Connect", &endpoint, options.deadline, status, false)
         })
     }
 

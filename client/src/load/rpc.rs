@@ -105,7 +105,7 @@ impl Rpc {
             self.check(&head.headers)?;
         } else if head.status != StatusCode::OK {
             let status = Status::unknown(format!("the answer is HTTP status {}", head.status));
-            return Err(self.call.failed(&self.options, status));
+            return Err(self.call.failed(&self.options, status, true));
         }
         Ok(body)
     }
@@ -144,7 +144,7 @@ impl Rpc {
 
     /// No answer has come for as long as the options allow.
     pub fn expired(&self) -> Error {
-        self.call.expired(&self.options)
+        self.call.expired(&self.options, true)
     }
 
     fn check(&self, headers: &HeaderMap) -> Result<(), Error> {
@@ -157,14 +157,14 @@ impl Rpc {
         }
         match Status::from_header_map(headers) {
             Some(status) if status.code() == Code::Ok => Ok(()),
-            Some(status) => Err(self.call.failed(&self.options, status)),
+            Some(status) => Err(self.call.failed(&self.options, status, true)),
             None => Err(self.call.broken("the answer ended without a status")),
         }
     }
 
     fn broken(&self, error: h2::Error) -> Error {
         let status = Status::from_error(Box::new(error));
-        self.call.failed(&self.options, status)
+        self.call.failed(&self.options, status, true)
     }
 
     fn unfit(&self, unfit: Unfit) -> Error {

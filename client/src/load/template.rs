@@ -3,10 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::answer::PREFIX_BYTES;
-use crate::{
-    batch::{KeyBatch, Message},
-    error::Error,
-};
+use crate::{batch::KeyBatch, error::Error};
 
 /// The digits of a number in a key.
 const DIGITS: usize = 8;
@@ -43,7 +40,7 @@ impl Template {
         push_number(&mut key, 0);
         let keys: KeyBatch = std::iter::repeat_n(&key, count).collect();
         let end = PREFIX_BYTES + keys.encoded_bytes();
-        let Message(message) = keys.into_message(filter, "", None)?;
+        let message = keys.into_message(filter, "", None)?.bytes;
         let mut frame = BytesMut::with_capacity(PREFIX_BYTES + message.len());
         frame.put_u8(0);
         // A message has at most 16 MiB.

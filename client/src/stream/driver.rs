@@ -18,9 +18,9 @@ use tonic::{Request, Response, Status, Streaming, codegen::http::uri::PathAndQue
 use super::{Answered, Broken};
 use crate::{
     batch::{Message, MessageCodec},
-    client::{Client, one_for_each},
-    error::{Cause, Error},
-    retry::{Call, Pauses, Repeat},
+    client::{Client, one_for_each, ready},
+    error::Error,
+    retry::{Call, Pauses, Repeat, may_be_applied},
 };
 
 const CALL: &str = "QueryAndAddStream";
@@ -31,6 +31,8 @@ pub(super) struct Pending<T> {
     pub(super) count: usize,
     /// Kept until it is answered: it may have to be sent again.
     pub(super) message: Message,
+    /// Whether it may be applied by a call that broke.
+    pub(super) doubtful: bool,
     pub(super) permit: OwnedSemaphorePermit,
 }
 
@@ -59,9 +61,6 @@ pub(super) struct Driver<T> {
     deadline: Instant,
     /// Those before the stream is opened again. They begin anew with each answer.
     pauses: Pauses,
-    /// How many of the first that have no answer were sent before a break: they may be applied,
-    /// whatever becomes of them afterwards.
-    doubtful: usize,
 }
 
 /// How a call ended.
@@ -93,7 +92,6 @@ impl<T> Driver<T> {
             coming,
             answers,
             unanswered: VecDeque::new(),
-            doubtful: 0,
         }
     }
 
@@ -110,16 +108,22 @@ impl<T> Driver<T> {
                 End::Broke(status) => status,
             };
             self.take_all();
-            if Cause::of(&status) != Cause::NeverConnected {
-                self.doubtful = self.unanswered.len();
-            }
             // One that had nothing to do is opened again when there is something.
-            if self.unanswered.is_empty() {
+            let Some(first) = self.unanswered.front() else {
                 continue;
+            };
+            let sent = first.message.sent.close();
+            let options = &self.client.options;
+            for pending in &mut self.unanswered {
+                pending.doubtful |= may_be_applied(&status, pending.message.sent.close());
+                pending.message = pending.message.again();
             }
-            let Some(pause) = self.pauses.next(&self.call, &status, self.deadline) else {
-                let error = self.pauses.error(&self.call, &self.client.options, status);
-                return self.fail(error);
+            let next = self
+                .pauses
+                .next(&self.call, options, status, sent, self.deadline);
+            let pause = match next {
+                Ok(pause) => pause,
+                Err(error) => return self.fail(error),
             };
             tokio::select! {
                 () = sleep(pause) => {}
@@ -142,7 +146,7 @@ impl<T> Driver<T> {
         is_there
     }
 
-    /// Takes all that has no answer, and has what comes be left until the call is open.
+    /// Takes all that has no answer. What comes is not sent until the call is open again.
     fn take_all(&mut self) {
         let mut outbound = lock(&self.outbound);
         *outbound = None;
@@ -192,9 +196,7 @@ impl<T> Driver<T> {
                         return end;
                     }
                 }
-                () = sleep_until(self.deadline) => {
-                    return End::Failed(self.call.expired(&self.client.options));
-                }
+                () = sleep_until(self.deadline) => return End::Failed(self.expired()),
                 () = self.answers.closed() => return End::Done,
             }
         }
@@ -217,9 +219,8 @@ impl<T> Driver<T> {
             return Ok(());
         };
         self.call.budget.note_answer();
-        self.doubtful = self.doubtful.saturating_sub(1);
-        self.pauses
-            .begin_again(&self.client.options, self.doubtful > 0);
+        let doubtful = self.unanswered.front().is_some_and(|next| next.doubtful);
+        self.pauses.begin_again(&self.client.options, doubtful);
         self.deadline = self.client.options.deadline_from_now();
         let answered = Answered {
             tag: first.tag,
@@ -229,15 +230,32 @@ impl<T> Driver<T> {
         told.map_err(|_| End::Done)
     }
 
-    /// Ends both halves: the sender can send no more, and the receiver is told why.
+    /// The error of the first batch, which was not answered in time.
+    fn expired(&mut self) -> Error {
+        let first = self.unanswered.front();
+        let sent = first.is_some_and(|first| first.message.sent.close());
+        self.pauses.expired(&self.call, &self.client.options, sent)
+    }
+
+    /// Ends both halves: the sender can send no more, and the receiver gets the error.
     fn fail(mut self, error: Error) {
         self.window.close();
         self.coming.close();
         self.take_all();
+        // They are sent in order, so these are the first.
+        let doubtful = self
+            .unanswered
+            .iter()
+            .filter(|pending| pending.doubtful || pending.message.sent.close());
+        let doubtful = doubtful.count();
         let unanswered = self.unanswered.into_iter().map(|pending| pending.tag);
-        let unanswered = unanswered.collect();
+        let broken = Broken {
+            error,
+            unanswered: unanswered.collect(),
+            doubtful,
+        };
         // That nobody listens any more is no error: both halves may be gone.
-        let _ = self.answers.send((Err(Broken { error, unanswered }), None));
+        let _ = self.answers.send((Err(broken), None));
     }
 }
 
@@ -255,7 +273,7 @@ impl Responses {
     fn open(client: &Client, messages: mpsc::UnboundedReceiver<Message>) -> Self {
         let client = client.clone();
         Self::Opening(Box::pin(async move {
-            let mut grpc = client.ready().await?;
+            let mut grpc = ready(client.channel).await?;
             let path = PathAndQuery::from_static("/seenset.v1.DedupService/QueryAndAddStream");
             // No timeout for the server: it would end the stream as a whole.
             let request = Request::new(UnboundedReceiverStream::new(messages));

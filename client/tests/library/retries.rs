@@ -136,7 +136,7 @@ async fn a_server_that_is_not_there_is_named() {
     let mut service = Service::start().await;
     service.close().await;
     let options = Options {
-        attempts: 3,
+        deadline: Duration::from_millis(500),
         first_pause: Duration::from_millis(10),
         ..Options::default()
     };

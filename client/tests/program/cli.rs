@@ -211,11 +211,18 @@ async fn a_server_that_is_gone_names_the_lines_concerned() {
         let last = written + batches * 1000;
         let lines = format!(
             "{done} after it, up to {file}:{last}, were in flight and may be marked as seen \
-             without having been written."
+             without having been written: they were sent as the requests "
         );
         outcome.stderr.contains(&lines)
     });
     assert!(in_flight, "{}", outcome.stderr);
+    assert!(
+        outcome
+            .stderr
+            .contains("\nTo continue, save the next line as a file"),
+        "{}",
+        outcome.stderr
+    );
     assert!(
         outcome.stderr.contains("no answer to QueryAndAddStream"),
         "{}",

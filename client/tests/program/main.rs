@@ -5,6 +5,7 @@
 mod bench;
 mod cli;
 mod compressed;
+mod continuing;
 mod crawler;
 mod environment;
 mod exchange;

@@ -224,7 +224,17 @@ impl FilterService for Fake {
 
 fn filter(name: String) -> v1::Filter {
     v1::Filter {
+        // Filters of other names were made at another time.
+        create_time: Some(prost_types::Timestamp {
+            seconds: name.len() as i64,
+            nanos: 0,
+        }),
         name,
+        retry_keys: 1 << 20,
+        retry_age: Some(prost_types::Duration {
+            seconds: 600,
+            nanos: 0,
+        }),
         ..v1::Filter::default()
     }
 }

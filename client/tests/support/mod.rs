@@ -50,6 +50,8 @@ pub struct State {
     pub lose_reply: AtomicUsize,
     /// The call of this number, counted from 1, is such a one.
     pub lose_reply_of_call: AtomicUsize,
+    /// All calls from this number on are such ones, counted from 1.
+    pub lose_reply_from_call: AtomicUsize,
     /// So many calls are never answered.
     pub hang: AtomicUsize,
     /// Nor are any from this number on, counted from 1.
@@ -77,6 +79,15 @@ impl State {
 
     pub fn len(&self) -> usize {
         self.seen.lock().unwrap().len()
+    }
+
+    /// Forgets which requests have won which keys.
+    pub fn forget_requests(&self) {
+        self.seen
+            .lock()
+            .unwrap()
+            .values_mut()
+            .for_each(String::clear);
     }
 
     fn query(&self, filter: &str, keys: &[String]) -> Vec<bool> {
@@ -132,7 +143,9 @@ impl State {
             return Err(Status::resource_exhausted("the log: no room"));
         }
         let answer = apply();
-        if take(&self.lose_reply) || call == self.lose_reply_of_call.load(SeqCst) {
+        let lost_from = self.lose_reply_from_call.load(SeqCst);
+        let is_lost = lost_from > 0 && call >= lost_from;
+        if is_lost || take(&self.lose_reply) || call == self.lose_reply_of_call.load(SeqCst) {
             self.cut();
             std::future::pending::<()>().await;
         }
@@ -376,7 +389,6 @@ impl Service {
             deadline: Duration::from_secs(5),
             first_pause: Duration::from_millis(20),
             longest_pause: Duration::from_millis(200),
-            attempts: 10,
             ..Options::default()
         };
         Client::connect_with(&self.address.to_string(), options)

@@ -10,6 +10,8 @@ use tokio::sync::watch;
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 use tonic::Status;
 
+use super::status::unapplied;
+
 /// What the paths of our own services begin with.
 const OUR_PATHS: &str = "/seenset.";
 
@@ -102,7 +104,7 @@ impl Lane {
         // Before the question whether it is welcome: so a call that is let in is waited for.
         let token = tracker.token();
         if tracker.is_closed() {
-            return Err(Status::unavailable(
+            return Err(unapplied(
                 "the server is stopping, and the call was not carried out; try again",
             ));
         }

@@ -17,7 +17,10 @@ use tokio::{
 };
 use tonic::Status;
 
-use super::{Drain, status::status};
+use super::{
+    Drain,
+    status::{status, unapplied},
+};
 use crate::engine::{Engine, FileFormat, FilterStatus, Import};
 
 /// How long nothing may come. The name of the filter and its memory are kept meanwhile.
@@ -121,11 +124,8 @@ struct Messages<S> {
 impl<S: Stream<Item = Result<ImportFilterRequest, Status>> + Unpin> Messages<S> {
     /// The next message; `None` at the end of the request.
     async fn next(&mut self) -> Result<Option<ImportFilterRequest>, Status> {
-        let stopping = || {
-            Status::unavailable(
-                "the server is stopping, and the filter was not imported; try again",
-            )
-        };
+        let stopping =
+            || unapplied("the server is stopping, and the filter was not imported; try again");
         tokio::select! {
             biased;
             _ = self.drain.wait_for(|drain| *drain >= Drain::Begun) => Err(stopping()),

@@ -1,14 +1,29 @@
 //! The one place where outcomes of the engine become status codes.
 
-use tonic::{Code, Status};
+use tonic::{Code, Status, metadata::MetadataValue};
 
 use crate::engine::EngineError;
+
+/// UNAVAILABLE, of a call that has changed nothing: clients may repeat it whatever it does.
+pub fn unapplied(message: impl Into<String>) -> Status {
+    let mut status = Status::unavailable(message);
+    let no = MetadataValue::from_static("no");
+    status.metadata_mut().insert("seenset-applied", no);
+    status
+}
 
 /// The status that tells a caller of an error.
 ///
 /// Messages of bad requests name the field, the value and the limit. Those of failures name
 /// no internals: they are logged here, within the span of the call.
 pub fn status(error: EngineError) -> Status {
+    let is_unapplied = matches!(
+        error,
+        EngineError::Recovering
+            | EngineError::Stopping
+            | EngineError::FilterReplaced
+            | EngineError::StorageFailed(_)
+    );
     let (code, message) = match error {
         EngineError::Name { .. }
         | EngineError::Spec(_)
@@ -52,11 +67,17 @@ pub fn status(error: EngineError) -> Status {
     match message {
         Some(message) => {
             tracing::error!(%error, ?code, "call failed");
-            Status::new(code, message)
+            match is_unapplied {
+                true => unapplied(message),
+                false => Status::new(code, message),
+            }
         }
         None => {
             tracing::debug!(%error, ?code, "call refused");
-            Status::new(code, error.to_string())
+            match is_unapplied {
+                true => unapplied(error.to_string()),
+                false => Status::new(code, error.to_string()),
+            }
         }
     }
 }
@@ -95,6 +116,21 @@ mod tests {
             let status = status(error);
             assert_eq!(status.code(), code, "{status}");
             assert!(!status.message().contains("secret"), "{status}");
+        }
+    }
+
+    #[test]
+    fn what_changed_nothing_says_so() {
+        for (error, expected) in [
+            (EngineError::Recovering, true),
+            (EngineError::Stopping, true),
+            (EngineError::StorageFailed("x".into()), true),
+            (EngineError::NotDurable("x".into()), false),
+        ] {
+            let status = status(error);
+            assert_eq!(status.code(), Code::Unavailable);
+            let says_so = status.metadata().get("seenset-applied");
+            assert_eq!(says_so.is_some_and(|it| it == "no"), expected, "{status}");
         }
     }
 }

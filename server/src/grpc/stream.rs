@@ -22,7 +22,12 @@ use seenset_proto::{
 use tokio::{sync::watch, task, time::timeout};
 use tonic::{Status, codegen::StdError};
 
-use super::{DRAIN_SILENCE, Drain, convert, messages::Messages, response, status::status};
+use super::{
+    DRAIN_SILENCE, Drain, convert,
+    messages::Messages,
+    response,
+    status::{status, unapplied},
+};
 use crate::engine::{Engine, Unsettled};
 
 /// What a client may send on one stream before the server has taken it: sixteen batches of a
@@ -227,7 +232,7 @@ where
 }
 
 fn stopping() -> Status {
-    Status::unavailable("the server is stopping: every batch that it took has been answered")
+    unapplied("the server is stopping: every batch that it took has been answered")
 }
 
 /// Begins to answer a batch.

@@ -80,6 +80,7 @@ impl Match {
             with_empty_lines: true,
             batch_lines: 1000,
             batch_bytes: BATCH_BYTES,
+            whole_batches: false,
         }
     }
 

@@ -42,6 +42,7 @@ const LIMITS: Limits = Limits {
     with_empty_lines: false,
     batch_lines: 3,
     batch_bytes: 64,
+    whole_batches: false,
 };
 
 struct Outcome {

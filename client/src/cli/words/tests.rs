@@ -23,6 +23,7 @@ const ASKING: Asking = Asking {
 
 fn words_of(text: &str, asking: Asking) -> Words {
     let limits = Limits {
+        whole_batches: false,
         max_line_bytes: 1000,
         max_line_argument: "--max-line-bytes",
         with_empty_lines: true,

@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-use super::super::stream;
+use super::super::{status::unapplied, stream};
 
 /// What all large messages together may take, as they are on the wire. Decoded, keys of a few
 /// bytes take several times as much.
@@ -70,7 +70,7 @@ impl Room {
             Err(_) => {
                 let _waiting = self.waiting.try_acquire().map_err(busy)?;
                 let taken = self.units.acquire_many_owned(units).await;
-                taken.map_err(|_| Status::unavailable("the server is stopping"))
+                taken.map_err(|_| unapplied("the server is stopping"))
             }
         }
     }
