@@ -20,13 +20,13 @@
 //!
 //! # Retries
 //!
-//! A call is repeated, with growing pauses, within its deadline and a budget of all calls
-//! (see [`Options`]), where that is safe:
+//! A call is repeated, with growing pauses, until its deadline is over and within a budget of all
+//! calls (see [`Options`]), where that is safe:
 //!
 //! | calls | repeated when |
 //! |---|---|
 //! | queries, adds, `query_and_add` in all its forms, showing filters, health | the server was UNAVAILABLE, the connection broke, or none was made |
-//! | store, making, changing and deleting filters | no connection was made, so that the call can't have been sent |
+//! | store, making, changing and deleting filters | the call was not sent, or the server was UNAVAILABLE and has changed nothing (it restores its filters, stops, or cannot write) |
 //!
 //! An import and an export are never repeated.
 //!
@@ -34,8 +34,10 @@
 //! "seen", and nobody would crawl them. So each carries an id (`request_id`), each batch of
 //! a stream as well, and the server tells a call that it knows what it told the first time,
 //! for as long as it remembers that (its `--retry-age` and `--retry-keys`). A call that still
-//! ends with [`Error::Broken`] or [`Error::Deadline`] may have marked its keys: what to make
-//! of it is the caller's decision.
+//! ends with [`Error::Broken`] or [`Error::Deadline`] may have marked its keys, if the error says
+//! `may_be_applied`: what to make of it is the caller's decision. A caller that has to find its
+//! answers again in another process gives its own ids:
+//! [`Client::query_and_add_batch_as`] and [`BatchSender::send_as`].
 //!
 //! # Layers
 //!

@@ -43,6 +43,7 @@ class Server:
         data_dir: Path,
         *flags: str,
         wrapper: Sequence[Path | str] = (),
+        listen: str = "127.0.0.1:0",
     ) -> None:
         self.data_dir = data_dir
         self.contract = contract
@@ -51,7 +52,7 @@ class Server:
             [
                 *map(str, wrapper),
                 str(program),
-                "--listen=127.0.0.1:0",
+                f"--listen={listen}",
                 "--log-format=json",
                 f"--data-dir={data_dir}",
                 *flags,

@@ -64,9 +64,11 @@ How lines become keys:
   Lines longer than --max-key-bytes and lines that are not UTF-8 text are bad: they are left
   out, counted, and reported on standard error as FILE:LINE: reason (the first 10). The
   run goes on, and the exit code at its end is 1.
-  If the connection breaks, what was in flight is sent again and answered as it would have
-  been the first time. If the server refuses a batch or does not come back in time, the run
-  ends with exit code 1 and names the file and line up to which everything is done.
+  If the connection breaks or the server restores its filters, what was in flight is sent
+  again until --timeout is over, and answered as it would have been the first time. If the
+  server refuses a batch or does not come back in time, the run ends with exit code 1 and
+  names the file and line up to which everything is done. A run of dedup with --continue
+  goes on from there, with the first answers, when the same command is run again.
 ",
     files_help!()
 );

@@ -31,6 +31,10 @@ pub(super) async fn run(global: &Global, args: Load) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How to go on after a run that ended early.
+const AGAIN: &str = "Run it again: adding twice does no harm, but in a counting filter, where each \
+                     time counts.";
+
 /// How lines are added.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Adding {
@@ -60,7 +64,7 @@ pub(super) async fn load(
             _ = &mut signal => {
                 let done = done(end.as_ref());
                 return Err(Failure::Interrupted(format!(
-                    "interrupted: {done}. Adding twice does no harm: run it again."
+                    "interrupted: {done}. {AGAIN}"
                 )));
             }
         };
@@ -72,8 +76,7 @@ pub(super) async fn load(
         if let Err(error) = result {
             let done = done(end.as_ref());
             return Err(Failure::Failed(format!(
-                "{error}\nThis was for the lines up to {}; {done}. Adding twice does no harm: \
-                 run it again.",
+                "{error}\nThis was for the lines up to {}; {done}. {AGAIN}",
                 batch.end
             )));
         }
