@@ -267,7 +267,7 @@ async fn what_cannot_be_measured_is_said_and_leaves_nothing_behind() {
         (&["--key-bytes=15"], 2, "--key-bytes"),
         (&["--seen=2"], 2, "not a number from 0 to 1"),
         (&["--seen=NaN"], 2, "not a number from 0 to 1"),
-        (&["--duration=0s"], 2, "no time"),
+        (&["--duration=0s"], 2, "it must be above 0"),
         (&["--capacity=0"], 2, "--capacity"),
         (
             &["--capacity=5", "--filter=default"],
