@@ -8,6 +8,8 @@ use super::{Repairs, long, put, seal};
 
 const HEADER_BYTES: usize = 384;
 const PAGE_BYTES: usize = 64 << 10;
+const BLOCK_BYTES: usize = 4 << 10;
+const MAX_SHARD_BYTES: usize = 4 << 20;
 
 /// Repairs a snapshot of any format.
 pub fn repair(repairs: Repairs, bytes: &mut [u8]) {
@@ -37,7 +39,7 @@ pub fn repair(repairs: Repairs, bytes: &mut [u8]) {
 
 /// Whether the header has what came with format 3.
 fn has_kind(bytes: &[u8]) -> bool {
-    [3_u32, 4, 5, 6, 7, 8]
+    [3_u32, 4, 5, 6, 7, 8, 9]
         .map(u32::to_le_bytes)
         .contains(&word(bytes, 8))
 }
@@ -145,19 +147,47 @@ fn rows(repairs: Repairs, bytes: &mut [u8], extension: &Range<usize>, table: &Ra
         // The slice at which it was cleared.
         Cells::Stamps => 40,
     };
+    let has_blocks = word(shards, 8) == 9_u32.to_le_bytes();
     let mut left = shards.get(extension.end..).unwrap_or_default();
     let mut row = 0;
     while let (Some(shard), Some(bits)) = (long(rows, row), long(rows, row + 24)) {
         let mut end = row + row_bytes;
         if bits > 0 {
-            let Some((words, rest)) = left.split_at_checked(shard_bytes(shard)) else {
+            let length = shard_bytes(shard);
+            if length > MAX_SHARD_BYTES {
                 return;
-            };
-            left = rest;
-            if repairs.contents {
-                put(rows, row + 24, cells.set(words));
             }
-            for (page, bytes) in (0..).zip(words.chunks(PAGE_BYTES)) {
+            let pages = length.div_ceil(PAGE_BYTES);
+            let mut blocks = vec![u16::MAX; pages];
+            if has_blocks {
+                for blocks in blocks.chunks_mut(4) {
+                    let Some(number) = long(rows, end) else { return };
+                    for (blocks, bits) in blocks.iter_mut().zip(number.to_le_bytes().as_chunks().0) {
+                        *blocks = u16::from_le_bytes(*bits);
+                    }
+                    end += 8;
+                }
+            }
+            let mut words = vec![0; length];
+            for (page, &blocks) in words.chunks_mut(PAGE_BYTES).zip(&blocks) {
+                for (index, block) in page.chunks_mut(BLOCK_BYTES).enumerate() {
+                    if blocks >> index & 1 == 0 {
+                        continue;
+                    }
+                    let Some((stored, rest)) = left.split_at_checked(block.len()) else {
+                        return;
+                    };
+                    block.copy_from_slice(stored);
+                    left = rest;
+                }
+            }
+            if repairs.contents {
+                put(rows, row + 24, cells.set(&words));
+            }
+            for ((page, bytes), blocks) in (0..).zip(words.chunks(PAGE_BYTES)).zip(blocks) {
+                if blocks == 0 {
+                    continue;
+                }
                 if repairs.checksums {
                     let place = [filter, number, shard, page].map(u64::to_le_bytes);
                     let checksum = xxh3_64_with_seed(bytes, xxh3_64(place.as_flattened()));

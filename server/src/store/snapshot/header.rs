@@ -22,9 +22,11 @@ use crate::{
 };
 
 const MAGIC: [u8; 8] = *b"SEENSNAP";
-/// The newest format, of filters in more shards than their bits need. Others are written in the
+/// The newest format, of files without the blocks that are all zeros. Others are written in the
 /// oldest that has all that they have, so that servers of the past read what they know all of.
-pub const FORMAT: u32 = 8;
+pub const FORMAT: u32 = 9;
+/// Of filters in more shards than their bits need.
+const FORMAT_OF_SHARDS: u32 = 8;
 /// Of counters and stamps in two lines.
 const FORMAT_OF_LINES: u32 = 7;
 const FORMAT_OF_OTHER_PROGRAMS: u32 = 6;
@@ -76,17 +78,21 @@ impl SnapshotHeader {
     pub(super) const BYTES: usize = 384;
 
     /// Encodes the header of a snapshot file that is `file_bytes` long, with its table and its
-    /// extension.
+    /// extension, and in which blocks of zeros may be left out.
     pub(super) fn encode(
         &self,
         file_bytes: u64,
         table_bytes: u64,
         extension_bytes: u64,
+        has_blocks: bool,
     ) -> [u8; Self::BYTES] {
         let lines = lines_code(&self.spec);
         let division = Division::of(&self.spec);
         let format = match (self.spec.kind, extension_bytes) {
-            _ if self.spec.layers.is_none() && !division.shape(0).is_in_fewest_shards() => FORMAT,
+            _ if has_blocks => FORMAT,
+            _ if self.spec.layers.is_none() && !division.shape(0).is_in_fewest_shards() => {
+                FORMAT_OF_SHARDS
+            }
             _ if lines > 0 => FORMAT_OF_LINES,
             _ if !Layout::OWN.contains(&self.spec.layout) => FORMAT_OF_OTHER_PROGRAMS,
             (Kind::Plain, 0) => FORMAT_OF_PLAIN,
@@ -286,6 +292,11 @@ pub(super) struct Decoded {
 }
 
 impl Decoded {
+    /// Whether the table says which blocks are stored.
+    pub fn has_blocks(&self) -> bool {
+        self.format >= FORMAT
+    }
+
     /// Verifies that the shards are those of the spec, all of which is known.
     pub fn check_division(&self, path: &Path) -> Result<(), StoreError> {
         let from = Reader { bytes: &[], path };

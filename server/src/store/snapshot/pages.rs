@@ -1,8 +1,94 @@
 //! Pages: what a shard is divided into in a file, each with a checksum of its own.
+//!
+//! A page is divided into blocks of [`BLOCK_BYTES`]. Those that are all zeros need not be stored: so
+//! a filter that holds few keys takes little room on the disk.
+
+use std::ops::Range;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::{planted::Bug, store::FilterId};
+
+/// The length of a block; the last one of a page may be shorter.
+pub(super) const BLOCK_BYTES: usize = 4 << 10;
+
+/// One page of a shard, as a file has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Page {
+    /// The blocks that are stored.
+    pub blocks: Blocks,
+    /// The checksum of the whole page, blocks of zeros included. 0 if no block is stored.
+    pub checksum: u64,
+}
+
+/// The blocks of a page that are stored; the others are zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blocks {
+    /// All of them.
+    All,
+    /// Some of them, or none: bit `i` is block `i`.
+    Some(u16),
+}
+
+impl Blocks {
+    /// The blocks of a page that are not all zeros.
+    pub fn of(page: &[u8]) -> Self {
+        let blocks = page.chunks(BLOCK_BYTES).enumerate();
+        let held = blocks.filter(|(_, block)| block.iter().any(|&byte| byte != 0));
+        Self::from_bits(page.len(), held.map(|(index, _)| 1_u16 << index).sum())
+    }
+
+    /// The blocks of a page of some length, by their bits. Bits of blocks that the page does not
+    /// have count for nothing.
+    pub fn from_bits(page_bytes: usize, bits: u16) -> Self {
+        let all = Self::bits_of_all(page_bytes);
+        match bits & all == all {
+            true => Self::All,
+            false => Self::Some(bits & all),
+        }
+    }
+
+    /// The bits of all blocks of a page of some length.
+    pub fn bits_of_all(page_bytes: usize) -> u16 {
+        let count = page_bytes.div_ceil(BLOCK_BYTES);
+        u16::MAX >> (16 - count.clamp(1, 16))
+    }
+
+    /// The bits of the blocks of a page of some length.
+    pub fn bits(self, page_bytes: usize) -> u16 {
+        match self {
+            Self::All => Self::bits_of_all(page_bytes),
+            Self::Some(bits) => bits,
+        }
+    }
+
+    /// Whether no block is stored.
+    pub fn is_empty(self) -> bool {
+        self == Self::Some(0)
+    }
+
+    /// The parts of a page of some length, one after the other, and whether each is stored.
+    pub fn parts(self, page_bytes: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
+        let (length, bits) = match self {
+            Self::All => (page_bytes.max(1), 1),
+            Self::Some(bits) => (BLOCK_BYTES, bits),
+        };
+        (0..page_bytes)
+            .step_by(length)
+            .zip(0_u32..)
+            .map(move |(at, index)| {
+                let is_stored = bits.checked_shr(index).unwrap_or(0) & 1 == 1;
+                (at..page_bytes.min(at + length), is_stored)
+            })
+    }
+
+    /// The bytes of a page of some length that are stored.
+    pub fn stored_bytes(self, page_bytes: usize) -> usize {
+        let parts = self.parts(page_bytes);
+        let stored = parts.filter(|(_, is_stored)| *is_stored);
+        stored.map(|(part, _)| part.len()).sum()
+    }
+}
 
 /// How the shards of a file are divided into pages.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +121,20 @@ impl Pages {
         shard_bytes.div_ceil(self.bytes)
     }
 
+    /// The lengths of the pages of a shard.
+    pub fn lengths(&self, shard_bytes: usize) -> impl Iterator<Item = usize> {
+        let page_bytes = self.bytes;
+        let pages = (0..shard_bytes).step_by(page_bytes.max(1));
+        pages.map(move |at| page_bytes.min(shard_bytes - at))
+    }
+
+    /// The bytes of a shard that are stored in its pages.
+    pub fn stored_bytes(&self, shard_bytes: usize, pages: &[Page]) -> u64 {
+        let lengths = self.lengths(shard_bytes).zip(pages);
+        let stored = lengths.map(|(length, page)| page.blocks.stored_bytes(length));
+        stored.sum::<usize>() as u64
+    }
+
     /// The checksum of a page of a shard.
     pub fn checksum(&self, shard: usize, page: usize, bytes: &[u8]) -> u64 {
         let salt = self.salt.filter(|_| !Bug::PageNotSalted.is_planted());
@@ -43,5 +143,28 @@ impl Pages {
         };
         let place = [filter, number, shard as u64, page as u64].map(u64::to_le);
         xxh3_64_with_seed(bytes, xxh3_64(bytemuck::bytes_of(&place)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_zeros_are_not_stored() {
+        let mut page = vec![0; 3 * BLOCK_BYTES + 64];
+        let blocks = |page: &[u8]| Blocks::of(page);
+        assert!(blocks(&page).is_empty());
+        page[2 * BLOCK_BYTES] = 1;
+        page[3 * BLOCK_BYTES + 63] = 1;
+        assert_eq!(blocks(&page), Blocks::Some(0b1100));
+        assert_eq!(blocks(&page).stored_bytes(page.len()), BLOCK_BYTES + 64);
+        page.iter_mut()
+            .step_by(BLOCK_BYTES)
+            .for_each(|byte| *byte = 1);
+        assert_eq!(blocks(&page), Blocks::All);
+        assert_eq!(blocks(&page).stored_bytes(page.len()), page.len());
+        assert_eq!(blocks(&page).bits(page.len()), 0b1111);
+        assert_eq!(Blocks::from_bits(16 * BLOCK_BYTES, u16::MAX), Blocks::All);
     }
 }

@@ -10,8 +10,8 @@ use super::{
     ShardState, SnapshotFiles, SnapshotHeader, extension,
     fields::Hex,
     header::Decoded,
-    pages::Pages,
-    table::{self, Row, Table},
+    pages::{Blocks, Pages},
+    table::{self, Layout, Row, Table},
 };
 use crate::{
     filter::{division::Division, spec::Kind},
@@ -218,7 +218,7 @@ impl FilterReader {
                     at,
                 };
                 // An older copy counts no more.
-                if stored.checksums.is_empty() {
+                if stored.pages.is_empty() {
                     shards.remove(&stored.shard);
                     emptied.insert(stored.shard, stored.state);
                 } else {
@@ -275,6 +275,14 @@ impl FilterReader {
         self.shards.keys().copied()
     }
 
+    /// The states of the shards that hold any bits.
+    pub fn states(&self) -> impl Iterator<Item = (usize, ShardState)> {
+        self.shards.iter().filter_map(|(&shard, place)| {
+            let row = self.snapshots.get(place.snapshot)?.rows.get(place.row)?;
+            Some((shard, row.state))
+        })
+    }
+
     /// Whether a shard holds any bits.
     pub fn holds(&self, shard: usize) -> bool {
         self.shards.contains_key(&shard)
@@ -316,6 +324,8 @@ impl SnapshotReader {
     fn open(path: PathBuf, file: Box<dyn DiskFile>) -> Result<Self, StoreError> {
         let failed = |error| StoreError::io("read", &path, error);
         let bytes = file.bytes().map_err(failed)?;
+        let decoded = decode_header(&*file, bytes, &path)?;
+        let has_blocks = decoded.has_blocks();
         let Decoded {
             header,
             format,
@@ -323,7 +333,7 @@ impl SnapshotReader {
             table_bytes,
             extension_bytes,
             ..
-        } = decode_header(&*file, bytes, &path)?;
+        } = decoded;
         expect_length(&path, "", file_bytes, bytes, |a, b| a == b)?;
         let header_bytes = SnapshotHeader::BYTES as u64 + extension_bytes;
 
@@ -343,11 +353,14 @@ impl SnapshotReader {
         };
         let mut table = vec![0; table_bytes as usize];
         file.read_exact_at(&mut table, table_at).map_err(failed)?;
-        let ages = matches!(header.spec.kind, Kind::Aging(_));
+        let layout = Layout {
+            ages: matches!(header.spec.kind, Kind::Aging(_)),
+            has_blocks,
+        };
         let table = Table {
             bytes: &table,
             division: &division,
-            ages,
+            layout,
             pages,
             path: &path,
         };
@@ -355,8 +368,10 @@ impl SnapshotReader {
             1 => table.decode_format1()?,
             _ => table.decode()?,
         };
-        let stored = rows.iter().filter(|row| !row.checksums.is_empty());
-        let stored_bytes = stored.map(|row| division.shape(row.shard).shard_bytes());
+        let stored_bytes = rows.iter().map(|row| {
+            let shard_bytes = division.shape(row.shard).shard_bytes();
+            pages.stored_bytes(shard_bytes as usize, &row.pages)
+        });
         let expected = with_table + stored_bytes.sum::<u64>();
         expect_length(&path, "", expected, bytes, |a, b| a == b)?;
         Ok(Self {
@@ -390,11 +405,25 @@ impl SnapshotReader {
         let mut next = self.shards_at;
         self.rows.iter().map(move |row| {
             let at = next;
-            if !row.checksums.is_empty() {
-                next += self.division.shape(row.shard).shard_bytes();
-            }
+            let shard_bytes = self.division.shape(row.shard).shard_bytes();
+            next += self.pages.stored_bytes(shard_bytes as usize, &row.pages);
             (row, at)
         })
+    }
+
+    /// Reads a page, of which some blocks are stored from a place in the file on.
+    fn read_page(&self, blocks: Blocks, page: &mut [u8], mut at: u64) -> io::Result<()> {
+        for (part, is_stored) in blocks.parts(page.len()) {
+            let part = page.get_mut(part).unwrap_or_default();
+            if is_stored {
+                self.file.read_exact_at(part, at)?;
+                at += part.len() as u64;
+            } else if part.iter().any(|&byte| byte != 0) {
+                // Memory that holds zeros already stays untouched, and so takes no page.
+                part.fill(0);
+            }
+        }
+        Ok(())
     }
 
     /// Reads and verifies a shard. What is damaged is 0 then.
@@ -416,10 +445,14 @@ impl SnapshotReader {
         let mut is_whole = true;
         let mut page_at = at;
         let pages = bytes.chunks_mut(self.pages.bytes).enumerate();
-        for ((page, bytes), &stored) in pages.zip(&row.checksums) {
-            let read = self.file.read_exact_at(bytes, page_at);
-            page_at += bytes.len() as u64;
-            let computed = read.map(|()| self.pages.checksum(shard, page, bytes));
+        for ((page, bytes), stored) in pages.zip(&row.pages) {
+            let read = self.read_page(stored.blocks, bytes, page_at);
+            page_at += stored.blocks.stored_bytes(bytes.len()) as u64;
+            let computed = read.map(|()| match stored.blocks.is_empty() {
+                true => 0,
+                false => self.pages.checksum(shard, page, bytes),
+            });
+            let stored = stored.checksum;
             let error = match computed {
                 Ok(computed) if computed == stored || Bug::PageNotVerified.is_planted() => continue,
                 Ok(computed) => {
@@ -433,9 +466,10 @@ impl SnapshotReader {
             bytes.fill(0);
             is_whole = false;
         }
-        words
-            .iter_mut()
-            .for_each(|word| *word = u64::from_le(*word));
+        if cfg!(target_endian = "big") {
+            let words = words.iter_mut();
+            words.for_each(|word| *word = u64::from_le(*word));
+        }
         let bits_set = self.division.shape(shard).bits_set(words);
         let expected = row.state.bits_set;
         if is_whole && bits_set != expected {

@@ -4,7 +4,11 @@ use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{checksum, fields::Hex, pages::Pages};
+use super::{
+    checksum,
+    fields::Hex,
+    pages::{Blocks, Page, Pages},
+};
 use crate::{
     filter::division::Division,
     store::{MAX_NUMBER, StoreError},
@@ -28,12 +32,14 @@ pub struct ShardState {
 pub(super) struct Row {
     pub shard: usize,
     pub state: ShardState,
-    /// Those of its pages; none if no bit is set, for then it is not stored.
-    pub checksums: Vec<u64>,
+    /// Its pages; none if no bit is set, for then it is not stored.
+    pub pages: Vec<Page>,
 }
 
-/// A row from format 2 on, before the checksums of its pages. All numbers are little-endian. In
-/// a filter whose keys age, `cleared` stands between the two.
+/// A row from format 2 on, before its pages. All numbers are little-endian. In a filter whose keys
+/// age, `cleared` stands between the two. In a file with [`blocks`](Layout::has_blocks) the bits of
+/// the stored blocks follow, 16 for each page, four pages in each number; then the checksums of the
+/// pages that have any.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Encoded {
@@ -59,23 +65,50 @@ pub(super) fn format1_bytes(shard_count: usize) -> u64 {
     shard_count as u64 * size_of::<Encoded1>() as u64 + 8
 }
 
-/// Encodes a table, of a filter whose keys age or not.
-pub(super) fn encode(rows: &[Row], ages: bool) -> Vec<u8> {
+/// How the rows of a table are laid out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout {
+    /// Whether each has the epoch at which the shard was cleared.
+    pub ages: bool,
+    /// Whether each says which blocks of its pages are stored; else all are.
+    pub has_blocks: bool,
+}
+
+/// The pages whose blocks one number of a row tells.
+const PAGES_A_NUMBER: usize = 4;
+
+/// Encodes a table of shards whose pages are so long.
+pub(super) fn encode(rows: &[Row], division: &Division, pages: Pages, layout: Layout) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for Row {
-        shard,
-        state,
-        checksums,
-    } in rows
-    {
+    for row in rows {
+        let state = &row.state;
         let fields = [
-            *shard as u64,
+            row.shard as u64,
             state.version,
             state.keys_added,
             state.bits_set,
         ];
-        let cleared = ages.then_some(&state.cleared);
-        for field in fields.iter().chain(cleared).chain(checksums) {
+        let cleared = layout.ages.then_some(state.cleared);
+        let lengths = pages.lengths(division.shape(row.shard).shard_bytes() as usize);
+        let blocks = row.pages.iter().zip(lengths);
+        let blocks: Vec<u16> = match layout.has_blocks {
+            true => blocks
+                .map(|(page, length)| page.blocks.bits(length))
+                .collect(),
+            false => Vec::new(),
+        };
+        let blocks = blocks.chunks(PAGES_A_NUMBER).map(|blocks| {
+            let bits = blocks.iter().rev();
+            bits.fold(0, |number, &bits| number << 16 | u64::from(bits))
+        });
+        let stored = row.pages.iter().filter(|page| !page.blocks.is_empty());
+        let checksums = stored.map(|page| page.checksum);
+        for field in fields
+            .into_iter()
+            .chain(cleared)
+            .chain(blocks)
+            .chain(checksums)
+        {
             bytes.extend(field.to_le_bytes());
         }
     }
@@ -88,8 +121,7 @@ pub(super) struct Table<'a> {
     pub bytes: &'a [u8],
     /// The shards of the filter.
     pub division: &'a Division,
-    /// Whether the filter's keys age.
-    pub ages: bool,
+    pub layout: Layout,
     pub pages: Pages,
     pub path: &'a Path,
 }
@@ -101,7 +133,7 @@ impl Table<'_> {
         let mut rows: Vec<Row> = Vec::new();
         while let Some((encoded, rest)) = left.split_at_checked(size_of::<Encoded>()) {
             let encoded: Encoded = bytemuck::pod_read_unaligned(encoded);
-            let (cleared, rest) = match self.ages {
+            let (cleared, rest) = match self.layout.ages {
                 true => match rest.split_first_chunk() {
                     Some((cleared, rest)) => (u64::from_le_bytes(*cleared), rest),
                     None => break,
@@ -125,20 +157,13 @@ impl Table<'_> {
             }
             let shard = shard as usize;
             self.check(shard, state)?;
-            let pages = match state.bits_set {
-                0 => 0,
-                _ => self
-                    .pages
-                    .count(self.division.shape(shard).shard_bytes() as usize),
-            };
-            let Some((checksums, rest)) = rest.split_at_checked(8 * pages) else {
+            let Some((pages, rest)) = self.pages_of(shard, state, rest)? else {
                 break;
             };
-            let checksums = checksums.as_chunks().0.iter().copied();
             rows.push(Row {
                 shard,
                 state,
-                checksums: checksums.map(u64::from_le_bytes).collect(),
+                pages,
             });
             left = rest;
         }
@@ -147,6 +172,64 @@ impl Table<'_> {
         }
         let found = format!("{} bytes more", left.len());
         Err(self.damaged("shard table", "whole rows".to_owned(), found))
+    }
+
+    /// Decodes the pages of a row, and returns them with what follows; `None` if the row is cut off.
+    fn pages_of<'b>(
+        &self,
+        shard: usize,
+        state: ShardState,
+        bytes: &'b [u8],
+    ) -> Result<Option<(Vec<Page>, &'b [u8])>, StoreError> {
+        if state.bits_set == 0 {
+            return Ok(Some((Vec::new(), bytes)));
+        }
+        let shard_bytes = self.division.shape(shard).shard_bytes() as usize;
+        let count = self.pages.count(shard_bytes);
+        let numbers = match self.layout.has_blocks {
+            true => count.div_ceil(PAGES_A_NUMBER),
+            false => 0,
+        };
+        let Some((bits, bytes)) = bytes.split_at_checked(8 * numbers) else {
+            return Ok(None);
+        };
+        let mut bits = bits
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|bits| u16::from_le_bytes(*bits));
+        let mut pages = Vec::with_capacity(count);
+        for length in self.pages.lengths(shard_bytes) {
+            let bits = bits.next().unwrap_or(u16::MAX);
+            let known = Blocks::bits_of_all(length);
+            if self.layout.has_blocks && bits & !known != 0 {
+                let what = format!("blocks of page {} of shard {shard}", pages.len());
+                return Err(self.damaged(
+                    &what,
+                    format!("some of {known:#x}"),
+                    format!("{bits:#x}"),
+                ));
+            }
+            pages.push(Page {
+                blocks: Blocks::from_bits(length, bits),
+                checksum: 0,
+            });
+        }
+        let left_over = bits.next().is_some_and(|bits| bits != 0);
+        let stored = pages.iter_mut().filter(|page| !page.blocks.is_empty());
+        let mut bytes = bytes;
+        for page in stored {
+            let Some((checksum, rest)) = bytes.split_first_chunk() else {
+                return Ok(None);
+            };
+            page.checksum = u64::from_le_bytes(*checksum);
+            bytes = rest;
+        }
+        if left_over {
+            let what = format!("blocks of shard {shard}");
+            return Err(self.damaged(&what, format!("{count} pages"), "more".to_owned()));
+        }
+        Ok(Some((pages, bytes)))
     }
 
     /// Decodes and verifies a table of format 1.
@@ -175,7 +258,10 @@ impl Table<'_> {
                 stored.push(Row {
                     shard,
                     state,
-                    checksums: vec![u64::from_le(row.checksum)],
+                    pages: vec![Page {
+                        blocks: Blocks::All,
+                        checksum: u64::from_le(row.checksum),
+                    }],
                 });
             }
         }
@@ -205,7 +291,7 @@ impl Table<'_> {
         } = state;
         let most = self.division.shape(shard).shard_bits();
         // A new key has set a bit at least, which may have been forgotten with it.
-        if (keys_added > bits_set && !self.ages) || bits_set > most {
+        if (keys_added > bits_set && !self.layout.ages) || bits_set > most {
             let what = format!("counts of shard {shard}");
             let expected = format!("at most {most} set bits, and no more keys than those");
             let found = format!("{bits_set} bits, {keys_added} keys");

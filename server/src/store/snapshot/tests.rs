@@ -2,6 +2,7 @@
 
 mod ages;
 mod arrays;
+mod blocks;
 mod layers;
 mod lines;
 mod shards;
@@ -244,7 +245,7 @@ fn well_formed_nonsense_is_refused_by_name() {
     // Offsets are those of docs/format.md.
     let table = 384 + 128;
     let cases: &[(usize, &[u8], &str)] = &[
-        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 8"),
+        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 9"),
         (16, &much.to_le_bytes(), "expected 18446744073709551615"),
         (24, &much.to_le_bytes(), "version: expected at most"),
         (48, &0_u64.to_le_bytes(), "capacity: expected at least 1"),
@@ -402,10 +403,10 @@ fn another_profile_in_one_of_the_files_is_refused() {
 #[test]
 fn a_newer_format_is_named() {
     let (disk, directory, file, mut bytes) = victim(None);
-    bytes[8..12].copy_from_slice(&9_u32.to_le_bytes());
+    bytes[8..12].copy_from_slice(&10_u32.to_le_bytes());
     disk.put(&file, &bytes);
     let error = read(&directory, "urls").unwrap_err();
-    error.assert_is_of_newer_format(&disk.path().join(&file), 8);
+    error.assert_is_of_newer_format(&disk.path().join(&file), 9);
 }
 
 /// Files, and pages in them, that are whole but belong elsewhere.
@@ -472,7 +473,7 @@ fn a_huge_claim_allocates_nothing() {
     let mut header = header(&directory, Layout::Blocked, 1024);
     header.spec.bit_count = 1 << 50;
     for table_bytes in [1 << 60, u64::MAX, 0] {
-        disk.put(&file, &header.encode(384, table_bytes, 0));
+        disk.put(&file, &header.encode(384, table_bytes, 0, false));
         refusal(&directory, &file, "a huge claim");
     }
 }

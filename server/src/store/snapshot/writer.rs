@@ -1,11 +1,11 @@
 //! Writes a snapshot while the filter is in use.
 
-use std::{io, thread};
+use std::{borrow::Cow, io, thread};
 
 use super::{
     ShardState, SnapshotHeader, extension,
-    pages::Pages,
-    table::{self, Row},
+    pages::{Blocks, Page, Pages},
+    table::{self, Layout, Row},
 };
 use crate::{
     filter::{division::Division, spec::Kind},
@@ -115,19 +115,20 @@ fn write(
     for &shard in shards {
         words.resize(division.shape(shard).shard_words(), 0);
         let state = copy_shard(shard, &mut words).map_err(Unwritten::Uncopied)?;
-        let mut checksums = Vec::new();
+        let mut stored_pages = Vec::new();
         if state.bits_set > 0 {
             // Nothing to do where the machine is little-endian like the file.
             words.iter_mut().for_each(|word| *word = word.to_le());
             let stored: &[u8] = bytemuck::cast_slice(&words);
-            checksums = write_shard(file, shard, stored, at, pages)?;
-            at += stored.len() as u64;
-            unsynced_bytes += stored.len() as u64;
+            stored_pages = write_shard(file, shard, stored, at, pages)?;
+            let stored_bytes = pages.stored_bytes(stored.len(), &stored_pages);
+            at += stored_bytes;
+            unsynced_bytes += stored_bytes;
         }
         rows.push(Row {
             shard,
             state,
-            checksums,
+            pages: stored_pages,
         });
         if unsynced_bytes >= WINDOW_BYTES {
             file.sync()?;
@@ -136,13 +137,23 @@ fn write(
         }
     }
 
-    let table = table::encode(&rows, matches!(header.spec.kind, Kind::Aging(_)));
+    let mut all = rows.iter().flat_map(|row| &row.pages);
+    let layout = Layout {
+        ages: matches!(header.spec.kind, Kind::Aging(_)),
+        has_blocks: all.any(|page| page.blocks != Blocks::All),
+    };
+    let table = table::encode(&rows, &division, pages, layout);
     let bytes = at + table.len() as u64;
     file.write_all_at(&table, at)?;
     if !extension.is_empty() {
         file.write_all_at(&extension, SnapshotHeader::BYTES as u64)?;
     }
-    let header = header.encode(bytes, table.len() as u64, extension_bytes);
+    let header = header.encode(
+        bytes,
+        table.len() as u64,
+        extension_bytes,
+        layout.has_blocks,
+    );
     file.write_all_at(&header, 0)?;
     if !Bug::SnapshotNotSynced.is_planted() {
         file.sync()?;
@@ -151,24 +162,42 @@ fn write(
     Ok(bytes)
 }
 
-/// Writes the bytes of a shard and returns the checksums of its pages. In pieces, between which
-/// other threads come first: the system does not interrupt a call of its own everywhere, and
+/// Writes the blocks of a shard that are not all zeros, and returns its pages. In pieces, between
+/// which other threads come first: the kernel does not interrupt a call of its own everywhere, and
 /// one for some MiB may take longer than all the calls of a client that wait for this core.
 fn write_shard(
     file: &dyn DiskFile,
     shard: usize,
-    stored: &[u8],
+    bytes: &[u8],
     mut at: u64,
     pages: Pages,
-) -> io::Result<Vec<u64>> {
-    let mut checksums = Vec::with_capacity(stored.len().div_ceil(pages.bytes));
-    for piece in stored.chunks(PIECE_PAGES * pages.bytes) {
-        for bytes in piece.chunks(pages.bytes) {
-            checksums.push(pages.checksum(shard, checksums.len(), bytes));
+) -> io::Result<Vec<Page>> {
+    let mut written = Vec::with_capacity(pages.count(bytes.len()));
+    for piece in bytes.chunks(PIECE_PAGES * pages.bytes) {
+        let mut stored = Cow::Borrowed(piece);
+        for (index, page) in piece.chunks(pages.bytes).enumerate() {
+            let blocks = Blocks::of(page);
+            if blocks != Blocks::All && matches!(stored, Cow::Borrowed(_)) {
+                let before = piece.get(..index * pages.bytes).unwrap_or_default();
+                stored = Cow::Owned(before.to_vec());
+            }
+            if let Cow::Owned(stored) = &mut stored {
+                let parts = blocks.parts(page.len());
+                let parts =
+                    parts.filter_map(|(part, is_stored)| page.get(part).filter(|_| is_stored));
+                parts.for_each(|part| stored.extend_from_slice(part));
+            }
+            let checksum = match blocks.is_empty() {
+                true => 0,
+                false => pages.checksum(shard, written.len(), page),
+            };
+            written.push(Page { blocks, checksum });
         }
-        file.write_all_at(piece, at)?;
-        at += piece.len() as u64;
+        if !stored.is_empty() {
+            file.write_all_at(&stored, at)?;
+            at += stored.len() as u64;
+        }
         thread::yield_now();
     }
-    Ok(checksums)
+    Ok(written)
 }
