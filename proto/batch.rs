@@ -4,7 +4,7 @@
 //! its own, several times what all else costs that is done for it. Here the message is kept as
 //! the bytes that came, and the keys are parts of it. On the wire nothing differs: all batch
 //! requests of the contract have the filter in field 1, the keys in field 2, the request's id in
-//! field 3 and the greatest age in field 4, and all their responses the answers in field 1.
+//! field 3 and the greatest age in field 4, and all their responses the answers in field 1 and, where keys are added, a warning in field 2.
 
 use std::ops::RangeInclusive;
 
@@ -14,15 +14,16 @@ use prost::{
     encoding::{self, DecodeContext, WireType, WireType::LengthDelimited},
 };
 
-use crate::codec::Decode;
+use crate::{codec::Decode, v1::CapacityWarning};
 
 /// Field numbers of the requests.
 const FILTER: u32 = 1;
 const KEYS: u32 = 2;
 const REQUEST_ID: u32 = 3;
 const MAX_AGE: u32 = 4;
-/// Field number of the responses.
+/// Field numbers of the responses.
 const SEEN: u32 = 1;
+const CAPACITY_WARNING: u32 = 2;
 
 /// Field number and wire type of a key, one byte.
 const KEY_TAG: u8 = (KEYS as u8) << 3 | LengthDelimited as u8;
@@ -288,10 +289,12 @@ impl Decode for BatchRequest {
 
 /// `QueryBatchResponse`, `QueryAndAddBatchResponse` and `QueryAndAddStreamResponse`, and
 /// `RemoveBatchResponse`, which says `removed` in the place of `seen`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct BatchResponse {
     /// Whether each key had been seen, in the order of the keys.
     pub seen: Vec<bool>,
+    /// The warning for those who add keys.
+    pub capacity_warning: Option<CapacityWarning>,
 }
 
 impl Message for BatchResponse {
@@ -301,6 +304,9 @@ impl Message for BatchResponse {
             encoding::encode_varint(self.seen.len() as u64, buf);
             // A bool is a byte of 0 or 1, in memory as on the wire.
             buf.put_slice(bytemuck::cast_slice(&self.seen));
+        }
+        if let Some(warning) = &self.capacity_warning {
+            encoding::message::encode(CAPACITY_WARNING, warning, buf);
         }
     }
 
@@ -313,19 +319,28 @@ impl Message for BatchResponse {
     ) -> Result<(), DecodeError> {
         match tag {
             SEEN => encoding::bool::merge_repeated(wire_type, &mut self.seen, buf, context),
+            CAPACITY_WARNING => {
+                let warning = self.capacity_warning.get_or_insert_default();
+                encoding::message::merge(wire_type, warning, buf, context)
+            }
             _ => encoding::skip_field(wire_type, tag, buf, context),
         }
     }
 
     fn encoded_len(&self) -> usize {
-        match self.seen.len() {
+        let seen = match self.seen.len() {
             0 => 0,
             count => encoding::key_len(SEEN) + encoding::encoded_len_varint(count as u64) + count,
-        }
+        };
+        let warning = self.capacity_warning.as_ref();
+        seen + warning.map_or(0, |warning| {
+            encoding::message::encoded_len(CAPACITY_WARNING, warning)
+        })
     }
 
     fn clear(&mut self) {
         self.seen.clear();
+        self.capacity_warning = None;
     }
 }
 
@@ -417,11 +432,26 @@ mod tests {
     fn a_response_is_what_prost_writes() {
         for count in [0, 1, 127, 128, 70_000] {
             let seen: Vec<bool> = (0..count).map(|i| i % 3 == 0).collect();
-            let expected = QueryAndAddBatchResponse { seen: seen.clone() };
-            let response = BatchResponse { seen };
-            assert_eq!(response.encode_to_vec(), expected.encode_to_vec());
-            let decoded = <BatchResponse as Message>::decode(&expected.encode_to_vec()[..]);
-            assert_eq!(decoded.unwrap(), response);
+            let warning = CapacityWarning {
+                keys: 900,
+                capacity: 1000,
+                false_positive_rate: 0.01,
+                predicted_false_positive_rate: 0.007,
+            };
+            for capacity_warning in [None, Some(warning)] {
+                let expected = QueryAndAddBatchResponse {
+                    seen: seen.clone(),
+                    capacity_warning,
+                };
+                let response = BatchResponse {
+                    seen: seen.clone(),
+                    capacity_warning,
+                };
+                assert_eq!(response.encode_to_vec(), expected.encode_to_vec());
+                assert_eq!(response.encoded_len(), expected.encoded_len());
+                let decoded = <BatchResponse as Message>::decode(&expected.encode_to_vec()[..]);
+                assert_eq!(decoded.unwrap(), response);
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::{
     batch::{KeyBatch, MAX_MESSAGE_BYTES, Message, MessageCodec},
     budget::Budget,
+    capacity::{CapacityWarning, CapacityWarnings},
     endpoint,
     error::Error,
     options::Options,
@@ -36,6 +37,7 @@ pub struct Client {
     endpoint: Arc<str>,
     pub(crate) filter: Arc<str>,
     max_age: Option<prost_types::Duration>,
+    pub(crate) capacity_warnings: CapacityWarnings,
 }
 
 impl Client {
@@ -65,6 +67,7 @@ impl Client {
             endpoint: endpoint::name(&uri),
             filter: "".into(),
             max_age: None,
+            capacity_warnings: CapacityWarnings::default(),
         })
     }
 
@@ -103,6 +106,13 @@ impl Client {
             options,
             ..self.clone()
         }
+    }
+
+    /// The filters that are nearly at their capacity, or past it, as far as answers to batches and
+    /// streams of this connection have said so. Past its capacity a filter that does not grow calls
+    /// more and more new keys seen. Each warning also goes to the log (`tracing`), once.
+    pub fn capacity_warnings(&self) -> Vec<CapacityWarning> {
+        self.capacity_warnings.all()
     }
 
     /// Whether `key` has been seen. Changes nothing.
@@ -223,7 +233,9 @@ impl Client {
         let path = "/seenset.v1.DedupService/AddBatch";
         let call = self.call("AddBatch", Repeat::Safe);
         let message = self.message_with_id(keys.into())?;
-        let _: v1::AddBatchResponse = self.run_batch(&call, path, message).await?;
+        let response: v1::AddBatchResponse = self.run_batch(&call, path, message).await?;
+        self.capacity_warnings
+            .note(&self.filter, response.capacity_warning);
         Ok(())
     }
 
@@ -258,6 +270,8 @@ impl Client {
         let call = self.call("QueryAndAddBatch", Repeat::Safe);
         let message = self.message_as(request_id, keys)?;
         let response: v1::QueryAndAddBatchResponse = self.run_batch(&call, path, message).await?;
+        self.capacity_warnings
+            .note(&self.filter, response.capacity_warning);
         one_for_each(call.name, expected, response.seen)
     }
 

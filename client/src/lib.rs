@@ -48,6 +48,7 @@
 mod admin;
 mod batch;
 mod budget;
+mod capacity;
 #[cfg(feature = "cli")]
 pub mod cli;
 mod client;
@@ -66,6 +67,7 @@ pub use seenset_proto as proto;
 pub use seenset_proto::v1;
 
 pub use batch::{KeyBatch, MAX_MESSAGE_BYTES};
+pub use capacity::CapacityWarning;
 pub use client::Client;
 pub use coalesce::Coalescing;
 pub use error::Error;

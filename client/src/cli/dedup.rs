@@ -40,7 +40,7 @@ pub(super) async fn run(global: &Global, args: Dedup) -> Result<(), Failure> {
 
     let end = pump(feed(batches, sender, &run), receiver, &writer, &report).await;
     let written = tokio::task::block_in_place(|| writer.finish());
-    let summary = report.finish();
+    let summary = report.finish(&client);
     let done = match &written.end {
         Some(end) => format!("Every line up to {end} is answered, and written if new"),
         None => "No line is written".to_owned(),

@@ -20,7 +20,7 @@ pub(super) async fn run(global: &Global, args: Load) -> Result<(), Failure> {
     let client = global.connect_for(RUN_TIMEOUT).await?;
     let report = Arc::new(Report::new(Kind::Load, false));
     let outcome = load(&client, args, Adding::Always, &report).await;
-    let summary = report.finish();
+    let summary = report.finish(&client);
     outcome?;
     let mut output = Output::new(global.output);
     output.line(|| summary.text(), || summary.json())?;

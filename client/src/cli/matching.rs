@@ -36,7 +36,7 @@ pub(super) async fn run(global: &Global, args: Match) -> Result<(), Failure> {
 
     let end = pump(batches, &client, &args, &writer, &report).await;
     let written = task::block_in_place(|| writer.finish());
-    let summary = report.finish();
+    let summary = report.finish(&client);
     written.result?;
     if end.is_ok() && args.count {
         let count = match args.invert_match {

@@ -13,6 +13,7 @@ use super::{
     lines::{Observer, Position},
     output::note,
 };
+use crate::{CapacityWarning, Client};
 
 /// How many bad lines are named; the others are counted.
 const BAD_LINES_NAMED: u64 = 10;
@@ -109,10 +110,14 @@ impl Report {
         self.long_words.fetch_add(count, Relaxed);
     }
 
-    /// Removes the progress bar and stops the clock.
-    pub(super) fn finish(&self) -> Summary {
+    /// Removes the progress bar and stops the clock. The summary has the warnings that came to the
+    /// client.
+    pub(super) fn finish(&self, client: &Client) -> Summary {
         self.bar.finish_and_clear();
-        let summary = self.summary();
+        let summary = Summary {
+            warnings: client.capacity_warnings(),
+            ..self.summary()
+        };
         if summary.bad > BAD_LINES_NAMED {
             let more = summary.bad - BAD_LINES_NAMED;
             note(&format!("… and {more} more bad lines"));
@@ -129,6 +134,7 @@ impl Report {
             bad: self.bad.load(Relaxed),
             long_words: self.long_words.load(Relaxed),
             elapsed: self.started.elapsed(),
+            warnings: Vec::new(),
         }
     }
 }
@@ -147,7 +153,7 @@ impl Observer for Report {
 }
 
 /// The numbers of a run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Summary {
     kind: Kind,
     /// Lines that were answered in one way.
@@ -162,6 +168,8 @@ pub(super) struct Summary {
     long_words: u64,
     /// How long the run took.
     elapsed: Duration,
+    /// The filters that are nearly full, or past that.
+    warnings: Vec<CapacityWarning>,
 }
 
 impl Summary {
@@ -178,13 +186,17 @@ impl Summary {
             .counts()
             .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
             .collect();
-        format!(
+        let mut text = format!(
             "{} lines: {}; {:.3} seconds, {:.0} lines per second",
             self.lines(),
             counts.join(", "),
             self.elapsed.as_secs_f64(),
             self.lines_per_second()
-        )
+        );
+        for warning in &self.warnings {
+            text += &format!("\nwarning: {warning}");
+        }
+        text
     }
 
     pub(super) fn json(&self) -> Value {
@@ -198,6 +210,10 @@ impl Summary {
                 self.counts()
                     .map(|(name, count)| (name.into(), count.into())),
             );
+            if !self.warnings.is_empty() {
+                let warnings = self.warnings.iter().map(warning_json).collect();
+                fields.insert("capacity_warnings".to_owned(), warnings);
+            }
         }
         json
     }
@@ -223,4 +239,15 @@ impl Summary {
         };
         self.answers().chain(rest)
     }
+}
+
+/// A warning as an object.
+pub(super) fn warning_json(warning: &CapacityWarning) -> Value {
+    json!({
+        "filter": warning.filter,
+        "keys": warning.keys,
+        "capacity": warning.capacity,
+        "false_positive_rate": warning.false_positive_rate,
+        "predicted_false_positive_rate": warning.predicted_false_positive_rate,
+    })
 }

@@ -1,5 +1,5 @@
 //! What an answer looks like, byte by byte: all answers to requests of as many keys do alike,
-//! but for the answers themselves.
+//! but for the answers themselves, and a warning that may follow them.
 
 use seenset_proto::v1::{QueryAndAddBatchResponse, QueryAndAddResponse};
 
@@ -10,7 +10,7 @@ pub(super) const PREFIX_BYTES: usize = 5;
 
 /// The form of the answers to one kind of request.
 pub(super) struct Form {
-    /// The bytes before the answers.
+    /// The bytes of the message before the answers.
     head: Vec<u8>,
     /// The answers, a byte for each key.
     keys: usize,
@@ -34,50 +34,74 @@ impl Form {
             }
             Calls::Batch { .. } | Calls::Stream { .. } => {
                 let seen = vec![false; keys];
-                QueryAndAddBatchResponse { seen }.encode_to_vec()
+                let response = QueryAndAddBatchResponse {
+                    seen,
+                    capacity_warning: None,
+                };
+                response.encode_to_vec()
             }
         };
-        // Not compressed, then the length, which fits: there is no longer request.
-        let mut head = vec![0];
-        head.extend((message.len() as u32).to_be_bytes());
-        head.extend(message);
+        let mut head = message;
         head.truncate(head.len().saturating_sub(keys));
         Self { head, keys }
     }
 
     /// The bytes before the answers.
     pub fn head_bytes(&self) -> usize {
-        self.head.len()
+        PREFIX_BYTES + self.head.len()
     }
 
-    /// The bytes of an answer.
-    pub fn bytes(&self) -> usize {
-        self.head.len() + self.keys
-    }
-
-    /// The answers at the front of what has been received; none if they have not all come.
-    pub fn read<'a>(&self, received: &'a [u8]) -> Result<Option<&'a [u8]>, Unfit> {
-        if self.head.iter().zip(received).any(|(a, b)| a != b) {
-            return Err(Unfit { answers: 0 });
+    /// The answer at the front of what has been received; none if it has not come whole.
+    pub fn read<'a>(&self, received: &'a [u8]) -> Result<Option<Answer<'a>>, Unfit> {
+        let unfit = |answers| Err(Unfit { answers });
+        if received.first().is_some_and(|&compressed| compressed != 0) {
+            return unfit(0);
         }
-        Ok(received.get(self.head.len()..self.bytes()))
+        let Some((prefix, rest)) = received.split_at_checked(PREFIX_BYTES) else {
+            return Ok(None);
+        };
+        let length = prefix
+            .last_chunk()
+            .map_or(0, |length| u32::from_be_bytes(*length)) as usize;
+        if length < self.head.len() + self.keys || self.head.iter().zip(rest).any(|(a, b)| a != b) {
+            return unfit(0);
+        }
+        // What follows the answers is a warning.
+        let seen = rest.get(..length).and_then(|message| {
+            let seen = message.get(self.head.len()..)?;
+            seen.get(..self.keys)
+        });
+        let bytes = PREFIX_BYTES + length;
+        Ok(seen.map(|seen| Answer { seen, bytes }))
     }
 
     /// The answers, if nothing else was received.
     pub fn read_all<'a>(&self, received: &'a [u8]) -> Result<&'a [u8], Unfit> {
         match self.read(received)? {
-            Some(answers) if received.len() == self.bytes() => Ok(answers),
+            Some(Answer { seen, bytes }) if received.len() == bytes => Ok(seen),
             _ => Err(Unfit {
-                answers: received.len().saturating_sub(self.head.len()),
+                answers: received
+                    .len()
+                    .saturating_sub(PREFIX_BYTES + self.head.len()),
             }),
         }
     }
+}
+
+/// The answer to one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Answer<'a> {
+    /// Whether each key was seen, a byte for each.
+    pub seen: &'a [u8],
+    /// The length of the whole answer.
+    pub bytes: usize,
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::{BufMut, BytesMut};
     use prost::Message;
+    use seenset_proto::v1::CapacityWarning;
 
     use super::*;
 
@@ -95,17 +119,31 @@ mod tests {
             let form = Form::new(Calls::Batch { keys });
             let seen: Vec<bool> = (0..keys).map(|key| key % 3 == 0).collect();
             let expected: Vec<u8> = seen.iter().copied().map(u8::from).collect();
-            let mut received = frame(&QueryAndAddBatchResponse { seen });
-            assert_eq!(received.len(), form.bytes());
+            let mut response = QueryAndAddBatchResponse {
+                seen,
+                capacity_warning: None,
+            };
+            let mut received = frame(&response);
             assert_eq!(form.read_all(&received), Ok(&*expected));
             for part in [0, 1, 6, received.len() - 1] {
                 assert_eq!(form.read(&received[..part]), Ok(None), "{part} of {keys}");
                 assert!(form.read_all(&received[..part]).is_err());
             }
+            let whole = Answer {
+                seen: &expected,
+                bytes: received.len(),
+            };
             received.put_u8(0);
-            assert_eq!(form.read(&received), Ok(Some(&*expected)));
+            assert_eq!(form.read(&received), Ok(Some(whole)));
             let answers = keys + 1;
             assert_eq!(form.read_all(&received), Err(Unfit { answers }));
+
+            response.capacity_warning = Some(CapacityWarning {
+                keys: 9,
+                capacity: 10,
+                ..CapacityWarning::default()
+            });
+            assert_eq!(form.read_all(&frame(&response)), Ok(&*expected));
         }
         let single = frame(&QueryAndAddResponse { seen: Some(true) });
         assert_eq!(Form::new(Calls::Single).read_all(&single), Ok(&[1][..]));
@@ -115,7 +153,10 @@ mod tests {
     fn what_is_no_answer_is_told_at_once() {
         let form = Form::new(Calls::Batch { keys: 3 });
         let seen = vec![true; 2];
-        let short = frame(&QueryAndAddBatchResponse { seen });
+        let short = frame(&QueryAndAddBatchResponse {
+            seen,
+            capacity_warning: None,
+        });
         assert_eq!(form.read(&short), Err(Unfit { answers: 0 }));
         assert_eq!(form.read(b"<html>"), Err(Unfit { answers: 0 }));
         assert_eq!(form.read(&[1]), Err(Unfit { answers: 0 }), "compressed");

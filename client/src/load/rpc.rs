@@ -15,7 +15,7 @@ use tonic::{
 
 use super::{
     Calls,
-    answer::{Form, Unfit},
+    answer::{Answer, Form, Unfit},
     connection::Connection,
 };
 use crate::{
@@ -78,10 +78,10 @@ impl Rpc {
         while self.receive(&mut body, &mut received).await? {
             self.read(&received)?;
         }
-        self.form
-            .read_all(&received)
-            .map_err(|unfit| self.unfit(unfit))?;
+        let seen = self.form.read_all(&received);
+        let seen = seen.map_err(|unfit| self.unfit(unfit))?.len();
         received.advance(self.form.head_bytes());
+        received.truncate(seen);
         Ok(received)
     }
 
@@ -126,14 +126,9 @@ impl Rpc {
         Ok(false)
     }
 
-    /// The answers at the front of what has been received, if they have all come.
-    pub fn read<'a>(&self, received: &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
+    /// The answer at the front of what has been received, if all of it has come.
+    pub fn read<'a>(&self, received: &'a [u8]) -> Result<Option<Answer<'a>>, Error> {
         self.form.read(received).map_err(|unfit| self.unfit(unfit))
-    }
-
-    /// The bytes of an answer.
-    pub fn answer_bytes(&self) -> usize {
-        self.form.bytes()
     }
 
     /// The server has ended a stream before all was answered, or answers what was not asked.

@@ -11,6 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use h2::SendStream;
 
 use super::{
+    answer::Answer,
     connection::Connection,
     numbers::{Batch, Numbers},
     outcome::Outcome,
@@ -77,12 +78,12 @@ impl Run {
             if !self.rpc.receive(&mut body, &mut received).await? {
                 return Err(self.rpc.out_of_step());
             }
-            while let Some(answers) = self.rpc.read(&received)? {
+            while let Some(Answer { seen, bytes }) = self.rpc.read(&received)? {
                 let Some(sent) = under_way.pop_front() else {
                     return Err(self.rpc.out_of_step());
                 };
-                self.answered(sent, answers);
-                received.advance(self.rpc.answer_bytes());
+                self.answered(sent, seen);
+                received.advance(bytes);
             }
             self.fill(&mut under_way, window, &mut send);
         }

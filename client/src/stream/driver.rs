@@ -212,6 +212,12 @@ impl<T> Driver<T> {
             End::Broke(Status::from_error(Box::new(error)))
         };
         let response = response.map_err(End::Broke)?.ok_or_else(ended)?;
+        let Client {
+            capacity_warnings,
+            filter,
+            ..
+        } = &self.client;
+        capacity_warnings.note(filter, response.capacity_warning);
         let expected = self.unanswered.front().map_or(0, |first| first.count);
         let seen = one_for_each(CALL, expected, response.seen).map_err(End::Failed)?;
         // One to nothing has no answers for any key.

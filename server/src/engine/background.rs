@@ -1,7 +1,7 @@
 //! Work that is to give way to calls: on a thread of its own, which gets less of a core than
 //! those that serve them, where there is no core to spare.
 
-use std::thread;
+use std::{io, thread};
 
 use tokio::sync::oneshot;
 
@@ -22,8 +22,7 @@ pub async fn run<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
 ) -> Result<T, EngineError> {
     let (done, result) = oneshot::channel();
-    let begun = thread::Builder::new().name(name.to_owned()).spawn(move || {
-        give_way();
+    let begun = spawn(name, move || {
         // An error says that nobody wants to know any more.
         let _ = done.send(work());
     });
@@ -31,6 +30,20 @@ pub async fn run<T: Send + 'static>(
     result
         .await
         .map_err(|error| EngineError::internal("a thread of the engine ended early", error))?
+}
+
+/// Starts work that nobody waits for.
+///
+/// # Errors
+///
+/// The kernel's error if it gives no thread.
+pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new().name(name.to_owned());
+    let begun = thread.spawn(move || {
+        give_way();
+        work();
+    });
+    begun.map(drop)
 }
 
 /// Makes this thread nicer. Elsewhere it would be the whole process.

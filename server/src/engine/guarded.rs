@@ -30,6 +30,7 @@ mod copy;
 mod counting;
 mod exchange;
 mod explain;
+mod fill;
 mod following;
 mod growth;
 mod layered;
@@ -55,21 +56,22 @@ use parking_lot::Mutex;
 pub use self::{
     counting::Action,
     explain::Explanation,
+    fill::CapacityWarning,
     growth::Growth,
     snapshots::{LastStore, StoreReport, Turn as StoreTurn},
     status::{FilterStatus, LayersStatus, Outlook},
 };
 
 use self::{
-    aging::Aging, array::Array, counting::Counting, growth::History, layered::Layered,
-    measurement::LastMeasurement, names::Names, shards::Shards, snapshots::Turns,
+    aging::Aging, array::Array, counting::Counting, fill::FillWatch, growth::History,
+    layered::Layered, measurement::LastMeasurement, names::Names, shards::Shards, snapshots::Turns,
 };
 use super::{
     Clock, EngineError,
     budget::{MemoryBudget, Reservation},
     counters::Counters,
     journal::{FilterLog, Room},
-    region::{self, Cache, Prefetcher},
+    region::{self, Cache, PageSize, Prefetcher, Region},
     requests::Turn,
     versions::Versions,
 };
@@ -98,6 +100,8 @@ pub struct GuardedFilter {
     shards: Shards,
     /// The way to their lines.
     prefetcher: Option<Prefetcher>,
+    /// The pages that they lie on.
+    page_size: Option<PageSize>,
     clock: Clock,
     /// Of a filter that counts.
     counting: Option<Counting>,
@@ -109,6 +113,7 @@ pub struct GuardedFilter {
     array: Option<Array>,
     versions: Arc<Versions>,
     counters: Counters,
+    fill: FillWatch,
     history: Mutex<History>,
     last_measurement: LastMeasurement,
     /// Shared with the one that it is in the place of, until that is gone.
@@ -205,12 +210,17 @@ impl GuardedFilter {
             }
             _ => None,
         };
-        let (shards, prefetcher) = match layered {
+        let (shards, prefetcher, page_size) = match layered {
             None => {
-                let (words, prefetcher) = region::reserve(&shape).map_err(out_of_memory)?;
-                (Shards::new(words), Some(prefetcher))
+                let region = region::reserve(&shape).map_err(out_of_memory)?;
+                let Region {
+                    shards,
+                    prefetcher,
+                    page_size,
+                } = region;
+                (Shards::new(shards), Some(prefetcher), Some(page_size))
             }
-            Some(_) => (Shards::new(Vec::new()), None),
+            Some(_) => (Shards::new(Vec::new()), None, None),
         };
         Ok(Self {
             id,
@@ -224,12 +234,14 @@ impl GuardedFilter {
             create_time,
             shards,
             prefetcher,
+            page_size,
             clock: clock.clone(),
             counting,
             aging,
             layered,
             versions: Arc::default(),
             counters: Counters::default(),
+            fill: FillWatch::default(),
             history: Mutex::default(),
             last_measurement: LastMeasurement::default(),
             memory,
@@ -294,6 +306,7 @@ impl GuardedFilter {
         let hash = self.hash(key);
         let seen = self.act(hash, Action::QueryAndAdd, change)?;
         self.counters.count(1, usize::from(seen.value));
+        self.note_new(usize::from(!seen.value));
         Ok(seen)
     }
 
@@ -304,6 +317,7 @@ impl GuardedFilter {
     /// [`EngineError::FilterFull`].
     pub fn add(&self, key: &[u8], change: Change<'_>) -> Result<Answer<()>, EngineError> {
         let added = self.act(self.hash(key), Action::Add, change)?;
+        self.note_new(usize::from(!added.value));
         Ok(added.map(|_| ()))
     }
 

@@ -54,7 +54,8 @@ pub use error::{EngineError, Full};
 pub use exchange::{Export, FileFormat, Import};
 pub use filters::{Creation, Page};
 pub use guarded::{
-    Explanation, FilterStatus, Growth, LastStore, LayersStatus, Outlook, StoreReport,
+    CapacityWarning, Explanation, FilterStatus, Growth, LastStore, LayersStatus, Outlook,
+    StoreReport,
 };
 pub use journal::Durability;
 pub use limits::Limits;
@@ -239,6 +240,12 @@ impl Engine {
     /// than one batch of each thread. A recovery under way ends early.
     pub fn close(&self) {
         self.inner.gate.close();
+    }
+
+    /// The warning for those who add keys to a filter, if it is nearly at its capacity or past it.
+    pub fn capacity_warning(&self, filter: &str) -> Option<Arc<CapacityWarning>> {
+        let found = self.inner.find(filter, GuardedFilter::capacity_warning);
+        found.unwrap_or_default()
     }
 
     fn filter_named(&self, name: FilterName) -> Result<Arc<GuardedFilter>, EngineError> {

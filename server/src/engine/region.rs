@@ -1,12 +1,15 @@
 //! The memory of a filter: one anonymous mapping, divided into shards.
 //!
-//! The system hands pages of zeros out when they are first written, so a new filter of any
+//! The kernel hands pages of zeros out when they are first written, so a new filter of any
 //! size costs neither time nor resident memory. One mapping for all shards, and not one for
-//! each, keeps a filter of hundreds of GiB to one entry in the system's table of mappings.
+//! each, keeps a filter of hundreds of GiB to one entry in the kernel's table of mappings.
+//! [`PageSize`] decides whether its pages are small or huge.
 //!
 //! This is the one file of the server with `unsafe` in it. What makes it sound is said at
 //! each use; all of it rests on shards being disjoint and being handed out once.
 #![allow(unsafe_code)]
+
+mod page_size;
 
 use std::{
     io,
@@ -16,6 +19,8 @@ use std::{
 };
 
 use memmap2::{MmapOptions, MmapRaw};
+
+pub use self::page_size::PageSize;
 
 use crate::filter::shape::Shape;
 
@@ -32,14 +37,24 @@ fn stride(shape: &Shape) -> usize {
     (shape.shard_words() * size_of::<u64>()).next_multiple_of(LINE_BYTES)
 }
 
-/// Reserves the memory of a filter or of a layer, all zeros, and returns its shards with a way to
-/// fetch their lines ahead of use. They lie one behind the other, and where they are of blocks or
-/// lines take no more than their bits do.
+/// The memory of a filter or of a layer.
+#[derive(Debug)]
+pub struct Region {
+    /// The shards, all zeros. They lie one after the other. Those of blocks or lines take no more
+    /// memory than their bits do.
+    pub shards: Vec<ShardWords>,
+    /// Fetches their lines ahead of use.
+    pub prefetcher: Prefetcher,
+    /// Moves them to huge pages.
+    pub page_size: PageSize,
+}
+
+/// Reserves the memory of a filter or of a layer.
 ///
 /// # Errors
 ///
-/// What the system says, if it has not as much address space left.
-pub fn reserve(shape: &Shape) -> io::Result<(Vec<ShardWords>, Prefetcher)> {
+/// The kernel's error if the process has not as much address space left.
+pub fn reserve(shape: &Shape) -> io::Result<Region> {
     let (stride, words) = (stride(shape), shape.shard_words());
     let length = (stride as u64).checked_mul(shape.shard_count() as u64);
     let length = length.and_then(|length| usize::try_from(length).ok());
@@ -48,11 +63,6 @@ pub fn reserve(shape: &Shape) -> io::Result<(Vec<ShardWords>, Prefetcher)> {
         .len(length)
         .no_reserve_swap()
         .map_anon()?;
-    // A key lies anywhere in the filter, so beyond the caches every access would also look up
-    // a small page, which costs as much as the access. Where the system has no huge pages, or
-    // gives none, it stays with small ones.
-    #[cfg(target_os = "linux")]
-    let _ = mapping.advise(memmap2::Advice::HugePage);
     let mapping = Arc::new(MmapRaw::from(mapping));
     let shards = (0..shape.shard_count())
         .map(|index| ShardWords {
@@ -64,7 +74,39 @@ pub fn reserve(shape: &Shape) -> io::Result<(Vec<ShardWords>, Prefetcher)> {
         })
         .collect();
     let start = mapping.as_mut_ptr().addr();
-    Ok((shards, Prefetcher { start, stride }))
+    Ok(Region {
+        shards,
+        prefetcher: Prefetcher { start, stride },
+        page_size: PageSize::small(mapping, shape),
+    })
+}
+
+/// The advice `MADV_COLLAPSE`, which `libc` does not name for every C library.
+#[cfg(target_os = "linux")]
+const MADV_COLLAPSE: libc::c_int = 25;
+
+/// Moves a part of a mapping to huge pages, whatever it holds, while other threads use it: Linux
+/// 6.1 and later. The part is one huge page, or several, at a multiple of their size.
+///
+/// # Errors
+///
+/// The kernel's error: `EINVAL` if it cannot, `EAGAIN` or `ENOMEM` if it has no huge page left.
+#[cfg(target_os = "linux")]
+fn collapse(mapping: &MmapRaw, offset: usize, bytes: usize) -> io::Result<()> {
+    let end = offset.checked_add(bytes);
+    if end.is_none_or(|end| end > mapping.len()) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: the part lies inside of the mapping, which lives until the call returns. The call
+    // changes where the bytes lie in physical memory, and neither the bytes nor their addresses.
+    let result = unsafe {
+        let start = mapping.as_mut_ptr().add(offset);
+        libc::madvise(start.cast(), bytes, MADV_COLLAPSE)
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The words of one shard: the only way to them.
@@ -201,7 +243,11 @@ mod tests {
     fn shards_are_zero_aligned_and_apart() {
         for layout in Layout::OWN {
             let shape = shape(layout, 100_000_001);
-            let (mut shards, prefetcher) = reserve(&shape).unwrap();
+            let Region {
+                mut shards,
+                prefetcher,
+                page_size,
+            } = reserve(&shape).unwrap();
             assert_eq!(shards.len(), 256);
             for (index, shard) in shards.iter_mut().enumerate() {
                 assert!(shard.iter().all(|&word| word == 0));
@@ -214,7 +260,7 @@ mod tests {
             }
             // The memory outlives the mapping's other owners.
             let last = shards.pop().unwrap();
-            drop((shards, prefetcher));
+            drop((shards, prefetcher, page_size));
             assert_eq!(last[0], 256);
         }
     }
@@ -222,7 +268,7 @@ mod tests {
     #[test]
     fn shards_of_blocks_lie_one_behind_the_other() {
         let shape = shape(Layout::Blocked, 100_000_001);
-        let (shards, _) = reserve(&shape).unwrap();
+        let Region { shards, .. } = reserve(&shape).unwrap();
         let begin = |shard: &ShardWords| shard.as_ptr() as u64;
         assert_eq!(begin(&shards[1]) - begin(&shards[0]), shape.shard_bytes());
         assert_eq!(region_bytes(&shape), shape.bit_count() / 8);
@@ -230,7 +276,7 @@ mod tests {
 
     #[test]
     fn terabytes_are_reserved_at_once() {
-        let (shards, _) = reserve(&shape(Layout::Blocked, 1 << 43)).unwrap();
-        assert_eq!(shards.len(), 1 << 18);
+        let region = reserve(&shape(Layout::Blocked, 1 << 43)).unwrap();
+        assert_eq!(region.shards.len(), 1 << 18);
     }
 }

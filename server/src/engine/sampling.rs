@@ -18,10 +18,7 @@ impl Engine {
             let now = Instant::now().into_std();
             let sampled = self.blocking(move |inner| {
                 let filters = inner.registry.list(None, usize::MAX);
-                for filter in filters {
-                    filter.sample(now);
-                    filter.tell_of_rate();
-                }
+                filters.iter().for_each(|filter| filter.sample(now));
                 Ok(())
             });
             if let Err(error) = sampled.await {

@@ -38,6 +38,17 @@ pub fn call<'a>(
     })
 }
 
+/// The warning in the answer to a batch that adds keys to a filter.
+pub fn capacity_warning(engine: &Engine, filter: &str) -> Option<v1::CapacityWarning> {
+    let warning = engine.capacity_warning(filter)?;
+    Some(v1::CapacityWarning {
+        keys: warning.keys,
+        capacity: warning.capacity,
+        false_positive_rate: warning.false_positive_rate,
+        predicted_false_positive_rate: warning.predicted_false_positive_rate,
+    })
+}
+
 /// An age that a call asks for.
 pub fn max_age(age: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
     age.map(|age| span(age, "max_age")).transpose()

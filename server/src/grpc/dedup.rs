@@ -116,6 +116,7 @@ async fn query_batch(core: Arc<Core>, request: BatchRequest) -> Result<BatchResp
     let seen = core.engine.query_batch(call, request.keys).await;
     Ok(BatchResponse {
         seen: seen.map_err(status)?,
+        capacity_warning: None,
     })
 }
 
@@ -123,7 +124,9 @@ async fn add_batch(core: Arc<Core>, request: BatchRequest) -> Result<AddBatchRes
     let call = convert::call(&request.filter, &request.request_id, None)?;
     let added = core.engine.add_batch(call, request.keys).await;
     added.map_err(status)?;
-    Ok(AddBatchResponse {})
+    Ok(AddBatchResponse {
+        capacity_warning: convert::capacity_warning(&core.engine, &request.filter),
+    })
 }
 
 async fn query_and_add_batch(
@@ -134,6 +137,7 @@ async fn query_and_add_batch(
     let seen = core.engine.query_and_add_batch(call, request.keys).await;
     Ok(BatchResponse {
         seen: seen.map_err(status)?,
+        capacity_warning: convert::capacity_warning(&core.engine, &request.filter),
     })
 }
 
@@ -142,6 +146,7 @@ async fn remove_batch(core: Arc<Core>, request: BatchRequest) -> Result<BatchRes
     let removed = core.engine.remove_batch(call, request.keys).await;
     Ok(BatchResponse {
         seen: removed.map_err(status)?,
+        capacity_warning: None,
     })
 }
 

@@ -18,6 +18,7 @@ use http_body::{Body, Frame};
 use seenset_proto::{
     batch::{BatchRequest, BatchResponse},
     codec,
+    v1::CapacityWarning,
 };
 use tokio::{sync::watch, task, time::timeout};
 use tonic::{Status, codegen::StdError};
@@ -115,7 +116,13 @@ struct Session<B> {
     /// `None` when no more are taken.
     batches: Option<Batches<B>>,
     /// In the order of their batches. An error is the last one.
-    waiting: VecDeque<Result<Unsettled<Vec<bool>>, Status>>,
+    waiting: VecDeque<Result<Begun, Status>>,
+}
+
+/// A batch whose keys are added, and the answer to it.
+struct Begun {
+    seen: Unsettled<Vec<bool>>,
+    capacity_warning: Option<CapacityWarning>,
 }
 
 impl<B> Session<B>
@@ -128,13 +135,13 @@ where
             let (first, batches) = (self.waiting.front(), &mut self.batches);
             let batch = match (first, batches) {
                 (Some(Err(_)), _) | (None, None) => break,
-                (Some(Ok(first)), _) if first.is_settled() => break,
+                (Some(Ok(first)), _) if first.seen.is_settled() => break,
                 (Some(Ok(first)), Some(batches)) if self.waiting.len() < MAX_WAITING => {
                     tokio::select! {
                         biased;
                         batch = batches.next() => batch,
                         // Well or badly: which of the two is told below.
-                        _ = first.settled() => break,
+                        _ = first.seen.settled() => break,
                     }
                 }
                 (Some(Ok(_)), _) => break,
@@ -157,17 +164,23 @@ where
             }
         }
         let answer = match self.waiting.pop_front()? {
-            Ok(answer) => answer.settle().await.map_err(status),
+            Ok(begun) => {
+                let seen = begun.seen.settle().await.map_err(status);
+                seen.map(|seen| BatchResponse {
+                    seen,
+                    capacity_warning: begun.capacity_warning,
+                })
+            }
             Err(status) => Err(status),
         };
         if answer.is_err() {
             self.batches = None;
             self.waiting.clear();
         }
-        Some(answer.map(|seen| BatchResponse { seen }))
+        Some(answer)
     }
 
-    fn push(&mut self, answer: Result<Unsettled<Vec<bool>>, Status>) {
+    fn push(&mut self, answer: Result<Begun, Status>) {
         if answer.is_err() {
             self.batches = None;
         }
@@ -236,10 +249,13 @@ fn stopping() -> Status {
 }
 
 /// Begins to answer a batch.
-async fn begin(engine: &Engine, batch: BatchRequest) -> Result<Unsettled<Vec<bool>>, Status> {
+async fn begin(engine: &Engine, batch: BatchRequest) -> Result<Begun, Status> {
     let call = convert::call(&batch.filter, &batch.request_id, batch.max_age)?;
-    let begun = engine.begin_query_and_add_batch(call, batch.keys).await;
-    begun.map_err(status)
+    let seen = engine.begin_query_and_add_batch(call, batch.keys).await;
+    Ok(Begun {
+        seen: seen.map_err(status)?,
+        capacity_warning: convert::capacity_warning(engine, &batch.filter),
+    })
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub(super) async fn run(client: &Client, args: Rebuild) -> Result<(Summary, v1::
     };
     let report = Arc::new(Report::new(Kind::Load, false));
     let loaded = load::load(&client.filter(&new_name), load, adding, &report).await;
-    let summary = report.finish();
+    let summary = report.finish(client);
     loaded.map_err(|failure| failure.map(go_on))?;
     if summary.bad > 0 {
         let reason = format!("{}: bad lines are no keys.", summary.text());

@@ -93,7 +93,9 @@ impl GuardedFilter {
         change: Change<'_>,
     ) -> Result<Answer<Vec<bool>>, EngineError> {
         let seen = self.act_on_batch(keys, Action::QueryAndAdd, change)?;
-        self.counters.count(seen.value.len(), trues(&seen.value));
+        let hits = trues(&seen.value);
+        self.counters.count(seen.value.len(), hits);
+        self.note_new(seen.value.len() - hits);
         Ok(seen)
     }
 
@@ -108,6 +110,7 @@ impl GuardedFilter {
         change: Change<'_>,
     ) -> Result<Answer<()>, EngineError> {
         let added = self.act_on_batch(keys, Action::Add, change)?;
+        self.note_new(added.value.len() - trues(&added.value));
         Ok(added.map(|_| ()))
     }
 
@@ -318,6 +321,7 @@ impl GuardedFilter {
         hashes: &[KeyHash],
     ) -> Result<(), EngineError> {
         self.pass_version(version);
+        self.note_new(hashes.len());
         if let Some(aging) = &self.aging {
             self.replay_stamped(aging, version, epoch.unwrap_or_default(), hashes);
             return Ok(());

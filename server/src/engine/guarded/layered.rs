@@ -59,8 +59,6 @@ pub(super) struct Layered {
 struct Told {
     /// That keys are refused, since another layer came.
     is_full: bool,
-    /// The rate of a filter that degrades.
-    rate: f64,
 }
 
 /// What is done with keys for which there is no room.
@@ -261,37 +259,14 @@ impl GuardedFilter {
         let layers = layered.partitions.mapped();
         if layers > mapped {
             told.is_full = false;
+            // The new layer begins on small pages.
+            self.counters.look_after(1);
             let memory_bytes = self.memory_bytes();
             tracing::info!(filter = %self.name(), layers, memory_bytes, "the filter has grown");
         }
         if let Some(why) = refused.filter(|_| !told.is_full) {
             told.is_full = true;
             tracing::warn!(filter = %self.name(), %why, "the filter is full, and refuses new keys");
-        }
-    }
-
-    /// Tells the log when a filter that goes on when it is full has a greater rate than it was made
-    /// for, and again when that has doubled. To be called once a minute.
-    pub fn tell_of_rate(&self) {
-        let Some(layered) = self.layered.as_ref().filter(|layered| !layered.refuses()) else {
-            return;
-        };
-        let status = self.status();
-        let (asked, rate) = (
-            self.spec.false_positive_rate,
-            status.predicted_false_positive_rate,
-        );
-        let mut told = layered.told.lock();
-        if rate > asked.max(2.0 * told.rate) {
-            told.rate = rate;
-            tracing::warn!(
-                filter = %self.name(),
-                keys_added = status.keys_added,
-                asked,
-                rate,
-                "the filter is full and takes keys on: more of the keys that were never added are \
-                 seen than was asked for"
-            );
         }
     }
 

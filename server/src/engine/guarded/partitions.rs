@@ -20,7 +20,7 @@ use crate::{
     engine::{
         budget::{MemoryBudget, Reservation},
         error::Full,
-        region::{self, Cache, Prefetcher, ShardWords},
+        region::{self, Cache, PageSize, Prefetcher, Region},
     },
     filter::{
         hash::KeyHash,
@@ -199,6 +199,8 @@ pub struct Partitions {
     mapped: AtomicUsize,
     /// The way to their lines.
     prefetchers: Box<[OnceLock<Prefetcher>]>,
+    /// The pages that each lies on.
+    page_sizes: Box<[OnceLock<PageSize>]>,
     /// What the budget counts of them, but for the first.
     memory: Mutex<Vec<Reservation>>,
 }
@@ -222,6 +224,7 @@ impl Partitions {
             log2_width: width.trailing_zeros(),
             mapped: AtomicUsize::new(0),
             prefetchers: layers.layers().iter().map(|_| OnceLock::new()).collect(),
+            page_sizes: layers.layers().iter().map(|_| OnceLock::new()).collect(),
             memory: Mutex::default(),
             layers,
         };
@@ -292,13 +295,16 @@ impl Partitions {
     }
 
     /// Gives each partition its shards of the next layer.
-    fn hand_out(&self, (words, prefetcher): (Vec<ShardWords>, Prefetcher)) {
+    fn hand_out(&self, region: Region) {
         let number = self.mapped();
         let shards = self.layers.layers().get(number).map_or(0, Layer::shards);
         if let Some(place) = self.prefetchers.get(number) {
-            let _ = place.set(prefetcher);
+            let _ = place.set(region.prefetcher);
         }
-        let mut words = words.into_iter();
+        if let Some(place) = self.page_sizes.get(number) {
+            let _ = place.set(region.page_size);
+        }
+        let mut words = region.shards.into_iter();
         for stripe in &self.stripes {
             for partition in &mut *stripe.write() {
                 let own = words.by_ref().take(shards);
@@ -361,6 +367,25 @@ impl Partitions {
             }
         });
         fills
+    }
+
+    /// Moves the layers that have become dense to huge pages, and returns the least number of keys
+    /// that make another one dense; `None` if all are on huge pages.
+    pub fn look_at_pages(&self) -> Option<u64> {
+        let page_sizes = || self.page_sizes.iter().map_while(OnceLock::get);
+        page_sizes().filter_map(PageSize::dense_keys).next()?;
+        for (page_size, fill) in page_sizes().zip(self.fills()) {
+            page_size.look(fill.bits_set);
+        }
+        page_sizes().filter_map(PageSize::dense_keys).min()
+    }
+
+    /// Puts a layer that holds no keys yet on huge pages, if the bits that are about to be set make
+    /// it dense.
+    pub fn expect(&self, layer: usize, bits: u64) {
+        if let Some(page_size) = self.page_sizes.get(layer).and_then(OnceLock::get) {
+            page_size.expect(bits);
+        }
     }
 
     /// Calls `visit` for each partition.

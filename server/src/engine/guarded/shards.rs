@@ -234,7 +234,7 @@ mod tests {
             (300, 300),
             (1000, 300),
         ] {
-            let (words, _) = region::reserve(&shape).unwrap();
+            let words = region::reserve(&shape).unwrap().shards;
             let mut shards = Shards::striped(words, width(300, stripes));
             assert_eq!(shards.stripes().len(), expected);
             for shard in 0..300 {

@@ -121,6 +121,7 @@ impl GuardedFilter {
             aging.note_stored(store_time);
         }
         filter.map_for(stored.shards().max(), path)?;
+        filter.prepare_pages(stored.states());
         for index in stored.shards() {
             // The shards of the spec, for which there is memory now.
             let shape = filter.shape;

@@ -116,6 +116,7 @@ impl GuardedFilter {
             fill_ratio,
             rate,
             estimated_keys,
+            ..
         } = self.content();
         let missing = most_keys(&self.spec).saturating_sub(keys_added);
         let outlook = |growth: Growth| Outlook {
@@ -150,11 +151,12 @@ impl GuardedFilter {
         }
     }
 
-    /// Notes how many keys there are now, so that the status tells how fast they come. To be
-    /// called when the filter can be reached, and then once a minute.
+    /// Notes the number of keys, from which the status computes how fast keys come, and looks at
+    /// the fill. To be called when the filter can be reached, and then once a minute.
     pub fn sample(&self, now: Instant) {
-        let keys_added = self.content().keys_added;
-        self.history.lock().note(now, keys_added);
+        let content = self.content();
+        self.history.lock().note(now, content.keys_added);
+        self.look_at(&content);
     }
 
     /// The memory that the budget counts.
@@ -177,7 +179,7 @@ impl GuardedFilter {
     }
 
     /// What all shards hold.
-    fn content(&self) -> Content {
+    pub(super) fn content(&self) -> Content {
         let (mut keys_added, mut bits_set) = (0, 0);
         let mut count = |shard: &Shard| {
             keys_added += shard.state.keys_added;
@@ -192,6 +194,7 @@ impl GuardedFilter {
                 let bits = self.bits_of_parts(array, bits_set);
                 return Content {
                     keys_added,
+                    bits_set,
                     fill_ratio,
                     rate: array.parts().false_positive_rate_at_fill(&bits),
                     estimated_keys: array.parts().keys_at_fill(&bits),
@@ -199,6 +202,7 @@ impl GuardedFilter {
             }
             return Content {
                 keys_added,
+                bits_set,
                 fill_ratio,
                 rate: sizing::false_positive_rate_at_fill(&self.shape, fill_ratio),
                 estimated_keys: sizing::keys_at_fill(&self.shape, fill_ratio),
@@ -212,6 +216,7 @@ impl GuardedFilter {
         let bits = bits.map(|(fill, layer)| fill.partitions * layer.partition_bytes() * 8);
         Content {
             keys_added,
+            bits_set,
             fill_ratio: bits_set as f64 / bits.sum::<u64>() as f64,
             rate: layers.false_positive_rate_at_fill(fills.iter().copied()),
             estimated_keys: layers.keys_at_fill(fills),
@@ -220,17 +225,18 @@ impl GuardedFilter {
 }
 
 /// What the shards of a filter hold.
-struct Content {
-    keys_added: u64,
-    fill_ratio: f64,
-    /// The false-positive rate that is to be expected.
-    rate: f64,
-    /// The number of distinct keys that is to be expected.
-    estimated_keys: Option<f64>,
+pub(super) struct Content {
+    pub keys_added: u64,
+    pub bits_set: u64,
+    pub fill_ratio: f64,
+    /// The false-positive rate to expect.
+    pub rate: f64,
+    /// The number of distinct keys that such a fill lets expect.
+    pub estimated_keys: Option<f64>,
 }
 
 /// The keys that a filter is for, with all layers that it may come to have.
-fn most_keys(spec: &FilterSpec) -> u64 {
+pub(super) fn most_keys(spec: &FilterSpec) -> u64 {
     let layers = spec.layers.as_ref();
     layers.map_or(spec.capacity, |layers| layers.capacity())
 }

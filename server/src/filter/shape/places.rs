@@ -9,6 +9,16 @@ use crate::{
 };
 
 impl Shape {
+    /// The number of cache lines that a key's bits lie in, at most.
+    pub fn lines_of_a_key(&self) -> usize {
+        match self.form {
+            Form::Blocked => 1,
+            Form::Counting(CellLines::Two) | Form::Aging(CellLines::Two) => 2,
+            Form::Counting(CellLines::Four) | Form::Aging(CellLines::Four) => 4,
+            Form::Classic | Form::Array => self.hash_count as usize,
+        }
+    }
+
     /// Calls `visit` with the index of a word in each cache line that a key's bits lie in,
     /// so that the caller can fetch them ahead of use.
     #[inline]

@@ -57,7 +57,10 @@ async fn gives_way(keys: usize, batches: usize) {
         if std::mem::take(&mut first) {
             seen.iter_mut().take(1).for_each(|seen| *seen = false);
         }
-        let answer = QueryAndAddStreamResponse { seen };
+        let answer = QueryAndAddStreamResponse {
+            seen,
+            capacity_warning: None,
+        };
         framed(&answer.encode_to_vec()).collect::<Vec<u8>>()
     };
     let a_turn = TURN_BYTES.div_ceil(batch.len() + BATCH_BYTES);

@@ -10,7 +10,11 @@ use futures_util::FutureExt;
 use super::*;
 use crate::{
     filter::{
-        canary::Measurement, hash::HashFunction, profile::KeyProfile, scaling::OnFull, spec::Aging,
+        canary::Measurement,
+        hash::HashFunction,
+        profile::KeyProfile,
+        scaling::{OnFull, Scaling},
+        spec::Aging,
     },
     telemetry::logged::lines,
 };
@@ -225,31 +229,69 @@ fn keys_that_are_removed_do_not_fill_it() {
     assert!((148..=152).contains(&status.estimated_keys.unwrap()));
 }
 
-/// Once when it is above the rate asked for, and again when that has doubled.
+/// Once at 80 % of the capacity, once at all of it, and again when the rate has doubled.
 #[test]
-fn one_that_degrades_tells_the_log_of_its_rate() {
+fn filters_that_can_be_overfull_warn_as_keys_come() {
+    let kinds = [
+        Kind::Plain,
+        Kind::Counting,
+        Kind::Aging(Aging {
+            max_age: HOUR * 24 * 36_500,
+            slices: 1,
+            refresh: false,
+        }),
+        Kind::Scaling(OnFull::Degrade),
+    ];
+    for kind in kinds {
+        let filter = filter_of(&SpecRequest {
+            kind,
+            ..SpecRequest::new(10_000, 0.01)
+        });
+        let mut added = 0;
+        let mut lines_up_to = |keys: usize| {
+            let more: Vec<String> = (added..keys).map(key).collect();
+            added = keys;
+            lines(|| {
+                for batch in more.chunks(100) {
+                    let batch = batch.to_vec();
+                    filter
+                        .query_and_add_batch(&batch, Change::default())
+                        .unwrap();
+                }
+            })
+        };
+        assert_eq!(lines_up_to(7_800), [""; 0], "{kind:?}");
+        assert_eq!(filter.capacity_warning(), None);
+        // Of several that are due together there is one.
+        for (keys, percent) in [(8_300, "at 80 %"), (10_500, "at 100 %"), (40_000, "at ")] {
+            let told = lines_up_to(keys);
+            assert!(!told.is_empty(), "{kind:?}: nothing at {keys}");
+            for part in ["WARN", "filter=urls", "capacity=10000", percent] {
+                assert!(told[0].contains(part), "{kind:?}: {part}: {told:?}");
+            }
+        }
+        let warning = filter.capacity_warning().unwrap();
+        assert_eq!(warning.capacity, 10_000);
+        assert!(warning.keys > 30_000, "{kind:?}: {warning:?}");
+        assert!(warning.predicted_false_positive_rate > 0.1, "{warning:?}");
+    }
+}
+
+#[test]
+fn a_filter_that_grows_has_nothing_to_warn_of() {
     let filter = filter_of(&SpecRequest {
-        kind: Kind::Scaling(OnFull::Degrade),
+        kind: Kind::Scaling(OnFull::Scale(Scaling::default())),
         ..SpecRequest::new(10_000, 0.01)
     });
-    let mut added = 0;
-    let mut told_at = |keys: usize| {
-        let more: Vec<String> = (added..keys).map(key).collect();
-        added = keys;
-        filter.add_batch(&more, Change::default()).unwrap();
-        lines(|| {
-            filter.tell_of_rate();
-            filter.tell_of_rate();
-        })
-    };
-    assert_eq!(told_at(9_000), [""; 0]);
-    for keys in [14_000, 40_000] {
-        let told = told_at(keys);
-        assert_eq!(told.len(), 1, "{told:?}");
-        let rate = filter.status().predicted_false_positive_rate;
-        for part in ["WARN", "filter=urls", "asked=0.01", &format!("rate={rate}")] {
-            assert!(told[0].contains(part), "{part}: {told:?}");
+    let more: Vec<String> = (0..40_000).map(key).collect();
+    let told = lines(|| {
+        for batch in more.chunks(1000) {
+            let batch = batch.to_vec();
+            filter
+                .query_and_add_batch(&batch, Change::default())
+                .unwrap();
         }
-    }
-    assert_eq!(told_at(40_500), [""; 0]);
+    });
+    assert!(told.iter().all(|line| !line.contains("WARN")), "{told:?}");
+    assert_eq!(filter.capacity_warning(), None);
 }
