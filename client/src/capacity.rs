@@ -24,6 +24,29 @@ pub struct CapacityWarning {
 }
 
 impl CapacityWarning {
+    /// The share of the capacity from which on a server warns, in percent.
+    #[cfg(feature = "cli")]
+    const PERCENT: u64 = 80;
+
+    /// The warning about a filter as the server shows it, if there is one. Its keys do not age.
+    #[cfg(feature = "cli")]
+    pub(crate) fn of(filter: &v1::Filter) -> Option<Self> {
+        let spec = filter.spec.as_ref()?;
+        let layers = filter.layers.as_ref();
+        let warning = Self {
+            filter: filter.name.clone(),
+            keys: filter.keys_added,
+            capacity: layers.map_or(spec.capacity, |layers| layers.max_capacity),
+            false_positive_rate: spec.false_positive_rate,
+            predicted_false_positive_rate: filter.predicted_false_positive_rate,
+        };
+        (warning.percent() >= Self::PERCENT).then_some(warning)
+    }
+
+    fn percent(&self) -> u64 {
+        self.keys.saturating_mul(100) / self.capacity.max(1)
+    }
+
     /// Whether the filter is at its capacity, or past it.
     pub fn is_full(&self) -> bool {
         self.keys >= self.capacity
@@ -32,7 +55,7 @@ impl CapacityWarning {
 
 impl fmt::Display for CapacityWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = self.keys.saturating_mul(100) / self.capacity.max(1);
+        let percent = self.percent();
         write!(
             f,
             "the filter {} is at {percent} % of its capacity: {} keys, made for {}; it calls {:.3} % \

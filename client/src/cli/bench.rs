@@ -21,7 +21,7 @@ use super::{
     output::Output,
 };
 use crate::{
-    Options,
+    CapacityWarning, Options,
     load::{Generator, Load, Outcome},
 };
 
@@ -41,6 +41,8 @@ pub(super) async fn run(global: &Global, args: Bench) -> Result<(), Failure> {
         ended_by_signal: false,
     };
     let loaded = task::spawn_blocking(|| bench.load()).await;
+    // Nothing is lost if it cannot be shown.
+    let filled = client.get_filter(target.name()).await.ok();
     let removed = target.remove(&client).await;
     let loaded = loaded.unwrap_or_else(|error| match error.try_into_panic() {
         Ok(panicked) => panic::resume_unwind(panicked),
@@ -53,6 +55,7 @@ pub(super) async fn run(global: &Global, args: Bench) -> Result<(), Failure> {
             target: &target,
             warmup_keys: loaded.warmup_keys,
             outcome,
+            warning: filled.as_ref().and_then(CapacityWarning::of),
         };
         let mut output = Output::new(global.output);
         output.line(|| measured.text(), || measured.json())?;

@@ -235,7 +235,9 @@ impl DedupService for Fake {
         self.0
             .run(&keys, || self.0.mark(&filter, &keys, ""))
             .await?;
-        Ok(Response::new(v1::AddBatchResponse {}))
+        Ok(Response::new(v1::AddBatchResponse {
+            capacity_warning: None,
+        }))
     }
 
     async fn query_and_add_batch(
@@ -250,7 +252,10 @@ impl DedupService for Fake {
         } = request.into_inner();
         let apply = || self.0.mark(&filter, &keys, &request_id);
         let seen = self.0.run(&keys, apply).await?;
-        Ok(Response::new(v1::QueryAndAddBatchResponse { seen }))
+        Ok(Response::new(v1::QueryAndAddBatchResponse {
+            seen,
+            capacity_warning: None,
+        }))
     }
 
     async fn remove(
@@ -319,12 +324,18 @@ async fn answer_stream(
             let apply = || state.mark(&message.filter, &message.keys, &message.request_id);
             let answer = state.run(&message.keys, apply).await;
             let ended = answer.is_err();
-            let response = answer.map(|seen| v1::QueryAndAddStreamResponse { seen });
+            let response = answer.map(|seen| v1::QueryAndAddStreamResponse {
+                seen,
+                capacity_warning: None,
+            });
             if answers.send(response).is_err() || ended {
                 return;
             }
             if take(&state.unasked) {
-                let response = v1::QueryAndAddStreamResponse { seen: vec![true] };
+                let response = v1::QueryAndAddStreamResponse {
+                    seen: vec![true],
+                    capacity_warning: None,
+                };
                 let _ = answers.send(Ok(response));
             }
         }

@@ -8,7 +8,8 @@ use super::{
     units::{count, rate, time},
 };
 use crate::{
-    cli::args::Bench,
+    CapacityWarning,
+    cli::{args::Bench, report::warning_json},
     load::{Calls, Load, Outcome},
 };
 
@@ -28,6 +29,8 @@ pub(super) struct Measured<'a> {
     /// The new keys of the warm-up, which count for nothing but the capacity.
     pub(super) warmup_keys: u64,
     pub(super) outcome: &'a Outcome,
+    /// The warning about the filter, if it is nearly full, or past that.
+    pub(super) warning: Option<CapacityWarning>,
 }
 
 impl Measured<'_> {
@@ -96,11 +99,10 @@ impl Measured<'_> {
         let mut lines = Vec::new();
         if outcome.new_keys > 0 {
             lines.push(format!(
-                "false positives: {} of {} new keys ({}){}",
+                "false positives: {} of {} new keys ({})",
                 count(outcome.false_positives),
                 count(outcome.new_keys),
                 share(outcome.false_positives, outcome.new_keys),
-                self.past_capacity(),
             ));
         }
         if outcome.seen_keys > 0 {
@@ -113,20 +115,12 @@ impl Measured<'_> {
         if lines.is_empty() {
             lines.push("nothing was answered".to_owned());
         }
+        lines.extend(
+            self.warning
+                .iter()
+                .map(|warning| format!("warning: {warning}")),
+        );
         lines.join("\n")
-    }
-
-    /// Why there may be more false positives than the filter was made for.
-    fn past_capacity(&self) -> String {
-        let added = self.warmup_keys + self.outcome.new_keys;
-        match self.target.own_capacity() {
-            Some(capacity) if added > capacity => format!(
-                ";\n  more than 0.001 are to be expected: {} keys went to a filter for {}",
-                count(added),
-                count(capacity)
-            ),
-            _ => String::new(),
-        }
     }
 
     /// All figures, as one object.
@@ -162,6 +156,12 @@ impl Measured<'_> {
             "latency_histogram": histogram::json(latency),
         });
         if let Some(all) = all.as_object_mut() {
+            if let Some(warning) = &self.warning {
+                all.insert(
+                    "capacity_warnings".to_owned(),
+                    vec![warning_json(warning)].into(),
+                );
+            }
             for (quantile, _, name) in QUANTILES {
                 all.insert(
                     name.to_owned(),

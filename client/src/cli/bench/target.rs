@@ -80,14 +80,6 @@ impl Target {
         }
     }
 
-    /// The capacity of an own filter.
-    pub(super) fn own_capacity(&self) -> Option<u64> {
-        match self {
-            Self::Own { capacity, .. } => Some(*capacity),
-            Self::Named(_) => None,
-        }
-    }
-
     /// A line on it.
     pub(super) fn text(&self) -> String {
         match self {

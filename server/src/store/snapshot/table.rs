@@ -116,6 +116,9 @@ pub(super) fn encode(rows: &[Row], division: &Division, pages: Pages, layout: La
     bytes
 }
 
+/// The pages of a row, and the bytes that follow it.
+type PagesOfRow<'b> = (Vec<Page>, &'b [u8]);
+
 /// A table, of which no more is known than its bytes.
 pub(super) struct Table<'a> {
     pub bytes: &'a [u8],
@@ -180,7 +183,7 @@ impl Table<'_> {
         shard: usize,
         state: ShardState,
         bytes: &'b [u8],
-    ) -> Result<Option<(Vec<Page>, &'b [u8])>, StoreError> {
+    ) -> Result<Option<PagesOfRow<'b>>, StoreError> {
         if state.bits_set == 0 {
             return Ok(Some((Vec::new(), bytes)));
         }
