@@ -37,7 +37,10 @@ mod tests {
     #[test]
     fn files_say_where_generated_code_goes() {
         let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
-        let ours = set.file.iter().filter(|file| file.package() == "seenset.v1");
+        let ours = set
+            .file
+            .iter()
+            .filter(|file| file.package() == "seenset.v1");
         let options: Vec<_> = ours.map(|file| file.options.clone().unwrap()).collect();
         assert_eq!(options.len(), 2);
         for options in options {

@@ -102,6 +102,7 @@ fn again(filter: &str) -> Call<'_> {
         filter,
         request_id: "again",
         max_age: None,
+        deadline: None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Calls for many keys.
 
+use std::sync::Arc;
+
 use tokio::runtime::Handle;
 
 use super::{
@@ -147,18 +149,31 @@ impl Engine {
         inner.find(call.filter, |_| ())?;
         let (inner, runtime) = (inner.clone(), Handle::current());
         let [filter, request_id] = [call.filter, call.request_id].map(str::to_owned);
-        let max_age = call.max_age;
+        let Call {
+            max_age, deadline, ..
+        } = call;
+        // Gone with this future, which is dropped when the caller cancels the call.
+        let caller = Arc::new(());
+        let waiting = Arc::downgrade(&caller);
         let work = move || {
             let call = Call {
                 filter: &filter,
                 request_id: &request_id,
                 max_age,
+                deadline,
             };
+            // Asked again before anything is changed; queries are dropped only here.
+            call.check_deadline()?;
+            if waiting.strong_count() == 0 {
+                return Err(EngineError::Cancelled);
+            }
             let answer = |rooms: Rooms<'_>| answer(&inner, call, &keys, rooms);
             let answer = runtime.block_on(inner.with_room(&filter, may_add, answer))?;
             Ok((answer, keys))
         };
-        self.inner.workers.run(work).await
+        let done = self.inner.workers.run(work).await;
+        drop(caller);
+        done
     }
 }
 

@@ -2,6 +2,10 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use tokio::time::Instant;
+
+use super::EngineError;
+
 /// Which filter a call is for, and what its caller calls it.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
@@ -12,15 +16,33 @@ pub struct Call<'a> {
     /// How old a key may be that counts as seen, of a filter whose keys age; as old as the filter
     /// remembers it if not given.
     pub max_age: Option<Duration>,
+    /// When the caller stops waiting; a call that has not begun by then is dropped.
+    pub deadline: Option<Instant>,
+}
+
+impl Call<'_> {
+    /// Refuses a call whose deadline is over. Reads the clock only for a call that has one.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::DeadlineOver`].
+    #[inline]
+    pub(super) fn check_deadline(&self) -> Result<(), EngineError> {
+        match self.deadline {
+            Some(deadline) if Instant::now() >= deadline => Err(EngineError::DeadlineOver),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl<'a> From<&'a str> for Call<'a> {
-    /// A call without an id.
+    /// A call without an id or a deadline.
     fn from(filter: &'a str) -> Self {
         Self {
             filter,
             request_id: "",
             max_age: None,
+            deadline: None,
         }
     }
 }

@@ -71,6 +71,15 @@ pub enum EngineError {
     /// The server has stored what there was for the last time.
     #[error("the server is stopping and takes no more keys")]
     Stopping,
+    /// A call whose caller had stopped waiting before it began.
+    #[error(
+        "the deadline of the call (grpc-timeout) passed before it began, and it has changed nothing; \
+         repeat it with a longer one"
+    )]
+    DeadlineOver,
+    /// A call whose caller went away before it began.
+    #[error("the call was cancelled before it began, and it has changed nothing")]
+    Cancelled,
     /// No filter has the name.
     #[error("there is no filter named \"{name}\": create it, or correct the name")]
     UnknownFilter {

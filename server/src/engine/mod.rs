@@ -312,6 +312,9 @@ impl Inner {
         follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
     ) -> Result<Unsettled<T>, EngineError> {
         let _pass = self.gate.pass()?;
+        // The call may have waited for a worker or for room in the log, and a caller that is told
+        // that its deadline is over believes that nothing was added.
+        call.check_deadline()?;
         self.find_entry(call.filter, |entry| {
             let filter = &*entry.filter;
             filter.check_age(call.max_age)?;

@@ -36,6 +36,7 @@ fn small() -> SpecRequest {
 mod aging;
 mod copying;
 mod counting;
+mod deadlines;
 mod deletion;
 mod disk_errors;
 mod durability;

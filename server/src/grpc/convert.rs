@@ -3,6 +3,7 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use seenset_proto::{batch, v1};
+use tokio::time::Instant;
 use tonic::Status;
 
 use crate::engine::{
@@ -30,11 +31,13 @@ pub fn call<'a>(
     filter: &'a str,
     request_id: &'a str,
     max_age: Option<prost_types::Duration>,
+    deadline: Option<Instant>,
 ) -> Result<Call<'a>, Status> {
     Ok(Call {
         filter,
         request_id,
         max_age: self::max_age(max_age)?,
+        deadline,
     })
 }
 

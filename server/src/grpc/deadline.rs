@@ -15,6 +15,9 @@ use tonic::{
     codegen::http::{HeaderMap, HeaderName},
 };
 
+use super::status::status;
+use crate::engine::EngineError;
+
 const HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// The most digits that a timeout may have.
@@ -40,32 +43,77 @@ impl Deadline {
         }
     }
 
-    /// Waits until it is over.
+    /// The time at which the caller stops waiting.
+    pub fn at(&self) -> Option<Instant> {
+        self.at
+    }
+
+    /// Waits until the deadline is over, of a call that may have changed something.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        ready!(self.poll_over(cx));
+        Poll::Ready(in_doubt())
+    }
+
+    /// The same of a call that has not begun.
+    pub fn poll_before(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        ready!(self.poll_over(cx));
+        Poll::Ready(status(EngineError::DeadlineOver))
+    }
+
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(at) = self.at else {
             return Poll::Pending;
         };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
-        ready!(timer.as_mut().poll(cx));
-        Poll::Ready(Status::deadline_exceeded(
-            "the time that the caller gave is over, and whether the call was carried out is not \
-             known; repeat it, with the same request_id if it has one",
-        ))
+        timer.as_mut().poll(cx)
     }
 
-    /// Carries out a call for no longer.
+    /// Waits for what a call needs before it begins, for no longer than its caller does.
+    ///
+    /// # Errors
+    ///
+    /// DEADLINE_EXCEEDED, of a call that has changed nothing.
+    pub async fn limit_before<T>(&mut self, waiting: impl Future<Output = T>) -> Result<T, Status> {
+        let mut waiting = pin!(waiting);
+        poll_fn(|cx| match waiting.as_mut().poll(cx) {
+            Poll::Ready(value) => Poll::Ready(Ok(value)),
+            Poll::Pending => self.poll_before(cx).map(Err),
+        })
+        .await
+    }
+
+    /// Carries out a call for no longer than its caller waits. Once the deadline is over the call
+    /// is not polled again: what it has waited for does not begin any more.
     ///
     /// # Errors
     ///
     /// DEADLINE_EXCEEDED.
     pub async fn limit<T>(mut self, call: impl Future<Output = T>) -> Result<T, Status> {
         let mut call = pin!(call);
-        poll_fn(|cx| match call.as_mut().poll(cx) {
-            Poll::Ready(value) => Poll::Ready(Ok(value)),
-            Poll::Pending => self.poll(cx).map(Err),
+        let mut has_begun = false;
+        poll_fn(|cx| {
+            if self.at.is_some_and(|at| Instant::now() >= at) {
+                return Poll::Ready(Err(match has_begun {
+                    true => in_doubt(),
+                    false => status(EngineError::DeadlineOver),
+                }));
+            }
+            has_begun = true;
+            match call.as_mut().poll(cx) {
+                Poll::Ready(value) => Poll::Ready(Ok(value)),
+                Poll::Pending => self.poll(cx).map(Err),
+            }
         })
         .await
     }
+}
+
+/// The status of a call whose deadline passed after it had begun.
+fn in_doubt() -> Status {
+    Status::deadline_exceeded(
+        "the time that the caller gave is over, and whether the call was carried out is not \
+         known; repeat it, with the same request_id if it has one",
+    )
 }
 
 fn parse(value: &[u8]) -> Option<Duration> {
@@ -123,13 +171,7 @@ mod tests {
             let value = value.map(|value| (HEADER, HeaderValue::from_static(value)));
             Deadline::of(&value.into_iter().collect())
         };
-        for value in [
-            None,
-            Some("0S"),
-            Some("1S"),
-            Some("99999999H"),
-            Some("soon"),
-        ] {
+        for value in [None, Some("1S"), Some("99999999H"), Some("soon")] {
             let answer = within(value).limit(future::ready(7)).await;
             assert_eq!(answer.unwrap(), 7, "{value:?}");
         }
@@ -140,5 +182,34 @@ mod tests {
         let error = second.limit(future::pending::<()>()).await.unwrap_err();
         assert_eq!(error.code(), Code::DeadlineExceeded);
         assert_eq!(begun.elapsed(), Duration::from_secs(1));
+    }
+    /// The call is not polled, neither for the first time nor when what it has waited for is there.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_does_nothing_after_its_deadline() {
+        let within = |value| {
+            Deadline::of(
+                &[(HEADER, HeaderValue::from_static(value))]
+                    .into_iter()
+                    .collect(),
+            )
+        };
+        let error = within("0S").limit(async { panic!("it is polled") }).await;
+        let error: Status = error.map(|(): ()| ()).unwrap_err();
+        assert_eq!(error.code(), Code::DeadlineExceeded);
+        assert!(error.message().contains("changed nothing"), "{error}");
+
+        let second = within("1S");
+        let (turn, waiting) = tokio::sync::oneshot::channel();
+        let call = second.limit(async {
+            waiting.await.unwrap();
+            panic!("it goes on")
+        });
+        let mut call = pin!(call);
+        assert!(futures_util::poll!(call.as_mut()).is_pending());
+        tokio::time::advance(Duration::from_secs(2)).await;
+        turn.send(()).unwrap();
+        let error: Status = call.await.map(|(): ()| ()).unwrap_err();
+        assert_eq!(error.code(), Code::DeadlineExceeded);
+        assert!(error.message().contains("not known"), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use hyper::body::Incoming;
 use prost::Message;
 use seenset_proto::{
@@ -15,6 +15,7 @@ use seenset_proto::{
     codec::{self, Decode},
     v1::{AddBatchResponse, StoreRequest, StoreResponse, dedup_service_server::SERVICE_NAME},
 };
+use tokio::time::Instant;
 use tonic::{Status, codegen::http::Request};
 
 use super::{
@@ -73,7 +74,12 @@ pub fn answer(core: &Arc<Core>, method: Method, request: Request<Incoming>) -> A
         Method::AddBatch => unary(core, messages, deadline, add_batch),
         Method::QueryAndAddBatch => unary(core, messages, deadline, query_and_add_batch),
         Method::QueryAndAddStream => {
-            let answers = Answers::new(core.engine.clone(), messages, core.draining.clone());
+            let answers = Answers::new(
+                core.engine.clone(),
+                messages,
+                deadline,
+                core.draining.clone(),
+            );
             Answer::Now(success(Content::Stream(answers)))
         }
         Method::RemoveBatch => unary(core, messages, deadline, remove_batch),
@@ -86,33 +92,55 @@ fn unary<Q, A, F>(
     core: &Arc<Core>,
     messages: Messages,
     deadline: Deadline,
-    answer: fn(Arc<Core>, Q) -> F,
+    answer: fn(Arc<Core>, Q, Option<Instant>) -> F,
 ) -> Answer
 where
     Q: Decode + Send + 'static,
     A: Message + 'static,
     F: Future<Output = Result<A, Status>> + Send + 'static,
 {
-    let core = core.clone();
-    let answer = async move {
-        // Kept to the end, with the memory of the message.
-        let mut message = Only::new(messages);
-        let request = codec::decode(poll_fn(|cx| message.poll(cx)).await?)?;
-        let answer = answer(core, request).await?;
-        let mut bytes = BytesMut::new();
-        response::append(&answer, &mut bytes);
-        Ok(bytes.freeze())
-    };
+    let answered = answer_one(core.clone(), messages, deadline, answer);
     Answer::Boxed(Box::pin(async move {
-        match deadline.limit(answer).await.flatten() {
+        match answered.await {
             Ok(message) => success(Content::Message(message)),
             Err(status) => failure(status),
         }
     }))
 }
 
-async fn query_batch(core: Arc<Core>, request: BatchRequest) -> Result<BatchResponse, Status> {
-    let call = convert::call(&request.filter, &request.request_id, request.max_age)?;
+async fn answer_one<Q, A, F>(
+    core: Arc<Core>,
+    messages: Messages,
+    mut deadline: Deadline,
+    answer: fn(Arc<Core>, Q, Option<Instant>) -> F,
+) -> Result<Bytes, Status>
+where
+    Q: Decode,
+    A: Message,
+    F: Future<Output = Result<A, Status>>,
+{
+    // Kept to the end, with the memory of the message.
+    let mut message = Only::new(messages);
+    let arrived = deadline.limit_before(poll_fn(|cx| message.poll(cx)));
+    let request = codec::decode(arrived.await??)?;
+    let at = deadline.at();
+    let answer = deadline.limit(answer(core, request, at)).await??;
+    let mut bytes = BytesMut::new();
+    response::append(&answer, &mut bytes);
+    Ok(bytes.freeze())
+}
+
+async fn query_batch(
+    core: Arc<Core>,
+    request: BatchRequest,
+    deadline: Option<Instant>,
+) -> Result<BatchResponse, Status> {
+    let call = convert::call(
+        &request.filter,
+        &request.request_id,
+        request.max_age,
+        deadline,
+    )?;
     let seen = core.engine.query_batch(call, request.keys).await;
     Ok(BatchResponse {
         seen: seen.map_err(status)?,
@@ -120,8 +148,12 @@ async fn query_batch(core: Arc<Core>, request: BatchRequest) -> Result<BatchResp
     })
 }
 
-async fn add_batch(core: Arc<Core>, request: BatchRequest) -> Result<AddBatchResponse, Status> {
-    let call = convert::call(&request.filter, &request.request_id, None)?;
+async fn add_batch(
+    core: Arc<Core>,
+    request: BatchRequest,
+    deadline: Option<Instant>,
+) -> Result<AddBatchResponse, Status> {
+    let call = convert::call(&request.filter, &request.request_id, None, deadline)?;
     let added = core.engine.add_batch(call, request.keys).await;
     added.map_err(status)?;
     Ok(AddBatchResponse {
@@ -132,8 +164,14 @@ async fn add_batch(core: Arc<Core>, request: BatchRequest) -> Result<AddBatchRes
 async fn query_and_add_batch(
     core: Arc<Core>,
     request: BatchRequest,
+    deadline: Option<Instant>,
 ) -> Result<BatchResponse, Status> {
-    let call = convert::call(&request.filter, &request.request_id, request.max_age)?;
+    let call = convert::call(
+        &request.filter,
+        &request.request_id,
+        request.max_age,
+        deadline,
+    )?;
     let seen = core.engine.query_and_add_batch(call, request.keys).await;
     Ok(BatchResponse {
         seen: seen.map_err(status)?,
@@ -141,8 +179,12 @@ async fn query_and_add_batch(
     })
 }
 
-async fn remove_batch(core: Arc<Core>, request: BatchRequest) -> Result<BatchResponse, Status> {
-    let call = convert::call(&request.filter, &request.request_id, None)?;
+async fn remove_batch(
+    core: Arc<Core>,
+    request: BatchRequest,
+    deadline: Option<Instant>,
+) -> Result<BatchResponse, Status> {
+    let call = convert::call(&request.filter, &request.request_id, None, deadline)?;
     let removed = core.engine.remove_batch(call, request.keys).await;
     Ok(BatchResponse {
         seen: removed.map_err(status)?,
@@ -150,7 +192,11 @@ async fn remove_batch(core: Arc<Core>, request: BatchRequest) -> Result<BatchRes
     })
 }
 
-async fn store(core: Arc<Core>, request: StoreRequest) -> Result<StoreResponse, Status> {
+async fn store(
+    core: Arc<Core>,
+    request: StoreRequest,
+    _: Option<Instant>,
+) -> Result<StoreResponse, Status> {
     let reports = core.engine.store(&request.filter).await.map_err(status)?;
     for report in &reports {
         tracing::info!(

@@ -20,6 +20,7 @@ use seenset_proto::{
     codec,
     v1::{AddRequest, QueryAndAddRequest, QueryRequest, RemoveRequest},
 };
+use tokio::time::Instant;
 use tonic::{
     Status,
     codegen::{StdError, http::Response},
@@ -57,10 +58,11 @@ pub struct OneKey {
     /// Empty for [`Method::Query`].
     request_id: String,
     max_age: Option<Duration>,
+    deadline: Option<Instant>,
 }
 
 impl OneKey {
-    fn decode(method: Method, message: Bytes) -> Result<Self, Status> {
+    fn decode(method: Method, message: Bytes, deadline: Option<Instant>) -> Result<Self, Status> {
         let (filter, key, request_id, max_age) = match method {
             Method::Query => {
                 let request: QueryRequest = codec::decode(message)?;
@@ -106,6 +108,7 @@ impl OneKey {
             key,
             request_id,
             max_age: convert::max_age(max_age)?,
+            deadline,
         })
     }
 
@@ -114,6 +117,7 @@ impl OneKey {
             filter: &self.filter,
             request_id: &self.request_id,
             max_age: self.max_age,
+            deadline: self.deadline,
         }
     }
 
@@ -225,7 +229,8 @@ where
                 });
             }
             let message = ready!(self.message.poll(cx));
-            let call = message.and_then(|message| OneKey::decode(self.method, message));
+            let (method, deadline) = (self.method, self.deadline.at());
+            let call = message.and_then(|message| OneKey::decode(method, message, deadline));
             match call.map(|call| self.begin(call)) {
                 Ok(None) => {}
                 Ok(Some(response)) => return Poll::Ready(response),
@@ -244,6 +249,7 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Content>> {
         match self.poll_response(cx) {
             Poll::Ready(response) => Poll::Ready(response),
+            Poll::Pending if self.waiting.is_none() => self.deadline.poll_before(cx).map(failure),
             Poll::Pending => self.deadline.poll(cx).map(failure),
         }
     }
@@ -403,6 +409,16 @@ mod tests {
         assert!(!ended.is_empty());
         let is_late = |status: &Status| status.code() == Code::DeadlineExceeded;
         assert!(ended.iter().all(is_late), "{ended:?}");
+
+        // One that is answered when its answer is taken changes nothing if that is too late.
+        let other = tempfile::tempdir().unwrap();
+        let late = testing::core(other.path(), Durability::Snapshot).await;
+        let late = Server(late, server.1.clone());
+        let (in_time, too_late) = (late.begin("in time").await, late.begin("late").await);
+        assert_eq!(taken(in_time).await, seen(false));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(taken(too_late).await, (None, Code::DeadlineExceeded));
+        assert!(!late.has("late").await);
 
         // Whatever it is that it waits for.
         let Server(core, headers) = server;

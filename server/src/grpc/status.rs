@@ -36,6 +36,8 @@ pub fn status(error: EngineError) -> Status {
         | EngineError::Import(_)
         | EngineError::LongImport { .. }
         | EngineError::MaxAge { .. } => (Code::InvalidArgument, None),
+        EngineError::DeadlineOver => (Code::DeadlineExceeded, None),
+        EngineError::Cancelled => (Code::Cancelled, None),
         EngineError::UnknownFilter { .. } => (Code::NotFound, None),
         EngineError::NotCounting { .. }
         | EngineError::NotAging { .. }

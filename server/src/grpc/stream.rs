@@ -8,7 +8,7 @@
 use std::{
     collections::VecDeque,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -20,11 +20,16 @@ use seenset_proto::{
     codec,
     v1::CapacityWarning,
 };
-use tokio::{sync::watch, task, time::timeout};
+use tokio::{
+    sync::watch,
+    task,
+    time::{Instant, timeout},
+};
 use tonic::{Status, codegen::StdError};
 
 use super::{
     DRAIN_SILENCE, Drain, convert,
+    deadline::Deadline,
     messages::Messages,
     response,
     status::{status, unapplied},
@@ -58,11 +63,19 @@ pub struct Answers {
     encoded: BytesMut,
     /// What comes after them.
     end: Option<Frame<Bytes>>,
+    /// That of the whole stream.
+    deadline: Deadline,
 }
 
 impl Answers {
-    /// Answers batches until they end, one is refused, or the server drains and no more come.
-    pub fn new<B>(engine: Engine, batches: Messages<B>, mut drain: watch::Receiver<Drain>) -> Self
+    /// Answers batches until they end, one is refused, the deadline is over, or the server drains
+    /// and no more come.
+    pub fn new<B>(
+        engine: Engine,
+        batches: Messages<B>,
+        deadline: Deadline,
+        mut drain: watch::Receiver<Drain>,
+    ) -> Self
     where
         B: Body<Data = Bytes, Error: Into<StdError>> + Send + Unpin + 'static,
     {
@@ -70,6 +83,7 @@ impl Answers {
         drain.mark_changed();
         let session = Session {
             engine,
+            deadline: deadline.at(),
             batches: Some(Batches {
                 batches,
                 drain,
@@ -86,6 +100,7 @@ impl Answers {
             answers: Box::pin(answers),
             encoded: BytesMut::new(),
             end: None,
+            deadline,
         }
     }
 
@@ -97,7 +112,10 @@ impl Answers {
                 Poll::Ready(Some(Ok(answer))) => response::append(&answer, &mut self.encoded),
                 Poll::Ready(Some(Err(status))) => self.end = Some(response::failed(&status)),
                 Poll::Ready(None) => self.end = Some(response::succeeded()),
-                Poll::Pending if self.encoded.is_empty() => return Poll::Pending,
+                Poll::Pending if self.encoded.is_empty() => {
+                    let over = ready!(self.deadline.poll(cx));
+                    self.end = Some(response::failed(&over));
+                }
                 Poll::Pending => break,
             }
         }
@@ -113,6 +131,7 @@ impl Answers {
 
 struct Session<B> {
     engine: Engine,
+    deadline: Option<Instant>,
     /// `None` when no more are taken.
     batches: Option<Batches<B>>,
     /// In the order of their batches. An error is the last one.
@@ -152,7 +171,7 @@ where
             };
             match batch {
                 Ok(Some(batch)) => {
-                    let begun = begin(&self.engine, batch).await;
+                    let begun = begin(&self.engine, batch, self.deadline).await;
                     if let Some(Batches { batches, .. }) = &mut self.batches {
                         // Now, for a client that reads no answers is asked for no more.
                         batches.dealt_with();
@@ -249,8 +268,12 @@ fn stopping() -> Status {
 }
 
 /// Begins to answer a batch.
-async fn begin(engine: &Engine, batch: BatchRequest) -> Result<Begun, Status> {
-    let call = convert::call(&batch.filter, &batch.request_id, batch.max_age)?;
+async fn begin(
+    engine: &Engine,
+    batch: BatchRequest,
+    deadline: Option<Instant>,
+) -> Result<Begun, Status> {
+    let call = convert::call(&batch.filter, &batch.request_id, batch.max_age, deadline)?;
     let seen = engine.begin_query_and_add_batch(call, batch.keys).await;
     Ok(Begun {
         seen: seen.map_err(status)?,

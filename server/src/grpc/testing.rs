@@ -11,6 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
+use tokio::sync::mpsc;
 use tonic::service::Routes;
 
 use super::{
@@ -89,5 +90,22 @@ impl Body for Silent {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Pending
+    }
+}
+
+/// A body whose pieces arrive when they are sent.
+pub struct Arriving(pub mpsc::UnboundedReceiver<Bytes>);
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0
+            .poll_recv(cx)
+            .map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
     }
 }

@@ -185,6 +185,7 @@ async fn a_copy_is_apart_from_what_it_was_copied_from() {
         filter,
         request_id: "first",
         max_age: None,
+        deadline: None,
     };
     assert!(!engine.query_and_add(won("urls"), "a").await.unwrap());
     for _ in 0..16 {

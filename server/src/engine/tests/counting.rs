@@ -31,6 +31,7 @@ fn named<'a>(request_id: &'a str) -> engine::Call<'a> {
         filter: "urls",
         request_id,
         max_age: None,
+        deadline: None,
     }
 }
 

@@ -365,6 +365,7 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
         filter: "urls",
         request_id: "1",
         max_age: None,
+        deadline: None,
     };
     let error = engine.query_and_add(first, "first").await.unwrap_err();
     assert!(matches!(error, EngineError::NotDurable(_)), "{error}");

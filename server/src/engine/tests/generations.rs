@@ -176,5 +176,6 @@ fn request(key: &str) -> Call<'_> {
         filter: NAME,
         request_id: key,
         max_age: None,
+        deadline: None,
     }
 }

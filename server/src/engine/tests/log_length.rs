@@ -113,6 +113,7 @@ async fn remembered_requests_do_not_have_the_filters_stored() {
             filter: "urls",
             request_id: &id,
             max_age: None,
+            deadline: None,
         };
         engine.query_and_add(call, &key(number)).await.unwrap();
     }

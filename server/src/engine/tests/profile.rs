@@ -87,6 +87,7 @@ async fn a_request_that_is_repeated_may_write_its_keys_in_another_way() {
         filter: "",
         request_id: "again",
         max_age: None,
+        deadline: None,
     };
     assert!(!engine.query_and_add(call, WAYS[0]).await.unwrap());
     assert!(!engine.query_and_add(call, WAYS[1]).await.unwrap());

@@ -28,6 +28,7 @@ fn named<'a>(filter: &'a str, request_id: &'a str) -> Call<'a> {
         filter,
         request_id,
         max_age: None,
+        deadline: None,
     }
 }
 

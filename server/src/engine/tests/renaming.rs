@@ -43,6 +43,7 @@ async fn won(engine: &Engine, filter: &str) -> bool {
         filter,
         request_id,
         max_age: None,
+        deadline: None,
     };
     engine.query_and_add(call, &key(KEYS)).await.unwrap()
 }

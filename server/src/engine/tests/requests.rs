@@ -16,6 +16,7 @@ fn call<'a>(request_id: &'a str) -> Call<'a> {
         filter: "urls",
         request_id,
         max_age: None,
+        deadline: None,
     }
 }
 
@@ -92,6 +93,7 @@ async fn an_id_that_comes_with_other_keys_is_a_call_for_those() {
         filter: "other",
         request_id: "1",
         max_age: None,
+        deadline: None,
     };
     assert!(!engine.query_and_add(other, "a").await.unwrap());
     assert!(!engine.query_and_add(other, "a").await.unwrap());

@@ -144,6 +144,7 @@ async fn what_requests_have_won_is_forgotten_with_the_keys() {
         filter: "urls",
         request_id,
         max_age: None,
+        deadline: None,
     };
     let mut name = key(27);
     for round in 0..2 {

@@ -457,6 +457,7 @@ async fn a_repeated_request_gets_its_answer_though_the_filter_has_grown_or_is_fu
             filter: "urls",
             request_id: "first",
             max_age: None,
+            deadline: None,
         };
         let told = engine
             .query_and_add_batch(call, keys(0..400))

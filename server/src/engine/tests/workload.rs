@@ -171,6 +171,7 @@ async fn call(
         filter,
         request_id,
         max_age: None,
+        deadline: None,
     };
     let begin = now();
     let answer = match (operation, &*names) {

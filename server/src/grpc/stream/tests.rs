@@ -5,13 +5,15 @@ use std::{future::poll_fn, sync::Arc};
 use futures_util::poll;
 use prost::Message as _;
 use seenset_proto::v1::{QueryAndAddStreamRequest, QueryAndAddStreamResponse};
+use tokio::{sync::mpsc, time::advance};
+use tonic::{Code, codegen::http::HeaderMap};
 
 use super::*;
 use crate::{
     engine::Durability,
     grpc::{
         messages::Room,
-        testing::{Arrived, engine},
+        testing::{Arrived, Arriving, engine},
     },
 };
 
@@ -19,6 +21,10 @@ use crate::{
 fn framed(message: &[u8]) -> impl Iterator<Item = u8> {
     let length = (message.len() as u32).to_be_bytes();
     [0].into_iter().chain(length).chain(message.to_vec())
+}
+
+fn no_deadline() -> Deadline {
+    Deadline::of(&HeaderMap::new())
 }
 
 fn frame(answers: &mut Answers) -> impl Future<Output = Frame<Bytes>> {
@@ -48,7 +54,7 @@ async fn gives_way(keys: usize, batches: usize) {
     let messages = Messages::new(Arrived::new([arrived]), &Arc::new(Room::new(usize::MAX)));
     let (_drain, draining) = watch::channel(Drain::No);
     let engine = engine(dir.path(), Durability::Snapshot).await;
-    let mut answers = Answers::new(engine, messages, draining);
+    let mut answers = Answers::new(engine, messages, no_deadline(), draining);
 
     let mut first = true;
     let mut answer = || {
@@ -96,7 +102,42 @@ async fn an_answered_batch_has_no_room() {
     let dir = tempfile::tempdir().unwrap();
     let (_drain, draining) = watch::channel(Drain::No);
     let engine = engine(dir.path(), Durability::Snapshot).await;
-    let mut answers = Answers::new(engine, messages, draining);
+    let mut answers = Answers::new(engine, messages, no_deadline(), draining);
     assert!(frame(&mut answers).await.is_data());
     assert!(room.is_free());
+}
+
+/// What comes after the deadline adds nothing, and the stream ends without waiting for more.
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_with_its_deadline() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = engine(dir.path(), Durability::Snapshot).await;
+    for sends_late in [false, true] {
+        let (client, arriving) = mpsc::unbounded_channel();
+        let messages = Messages::new(Arriving(arriving), &Arc::new(Room::new(usize::MAX)));
+        let (_drain, draining) = watch::channel(Drain::No);
+        let second = [("grpc-timeout".parse().unwrap(), "1S".parse().unwrap())];
+        let deadline = Deadline::of(&HeaderMap::from_iter(second));
+        let mut answers = Answers::new(engine.clone(), messages, deadline, draining);
+        let send = |key: &str| {
+            let batch = QueryAndAddStreamRequest {
+                keys: vec![key.to_owned()],
+                ..Default::default()
+            };
+            let message = framed(&batch.encode_to_vec()).collect();
+            client.send(message).unwrap();
+        };
+        send(&format!("in time {sends_late}"));
+        assert!(frame(&mut answers).await.is_data());
+        assert!(poll!(frame(&mut answers)).is_pending());
+        if sends_late {
+            advance(Duration::from_secs(2)).await;
+            send("late");
+        }
+        let trailers = frame(&mut answers).await.into_trailers().unwrap();
+        let status = Status::from_header_map(&trailers).unwrap();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    }
+    assert!(engine.query("", "in time true").await.unwrap());
+    assert!(!engine.query("", "late").await.unwrap());
 }

@@ -1,0 +1,127 @@
+//! Calls whose callers have stopped waiting before they begin: they are dropped whole.
+
+use std::{sync::mpsc, time::Duration};
+
+use tokio::{
+    runtime::Builder,
+    time::{Instant, advance},
+};
+
+use super::*;
+
+/// More than a batch that is answered at once has.
+const HEAVY: usize = 3000;
+
+fn counting() -> SpecRequest {
+    SpecRequest {
+        kind: Kind::Counting,
+        ..SpecRequest::new(10_000, 1e-9)
+    }
+}
+
+async fn start(path: &std::path::Path, durability: Durability) -> Engine {
+    let limits = Limits {
+        max_key_bytes: 10,
+        max_batch_keys: HEAVY,
+    };
+    let engine = Engine::new(
+        DataDirectory::open(path).unwrap(),
+        Settings {
+            limits,
+            max_memory_bytes: 1 << 30,
+            durability,
+            segment_bytes: Settings::SEGMENT_BYTES,
+            requests: RequestLimits::default(),
+        },
+    );
+    engine.recover(Some(counting())).await.unwrap();
+    engine
+}
+
+fn call(deadline: Instant) -> Call<'static> {
+    Call {
+        deadline: Some(deadline),
+        ..Call::from("")
+    }
+}
+
+fn is_over<T: std::fmt::Debug>(result: Result<T, EngineError>) {
+    assert!(
+        matches!(result, Err(EngineError::DeadlineOver)),
+        "{result:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_call_after_its_deadline_changes_nothing() {
+    for durability in [Durability::Snapshot, INTERVAL] {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = start(dir.path(), durability).await;
+        engine.add("", "there").await.unwrap();
+        let late = call(Instant::now());
+        is_over(engine.add(late, "a").await);
+        is_over(engine.query_and_add(late, "a").await);
+        is_over(engine.remove(late, "there").await);
+        is_over(engine.add_batch(late, vec!["a", "b"]).await);
+        is_over(engine.query_and_add_batch(late, vec!["a", "b"]).await);
+        is_over(engine.remove_batch(late, vec!["there"]).await);
+        is_over(engine.add_batch(late, vec!["a"; HEAVY]).await);
+        is_over(engine.query_batch(late, vec!["a"; HEAVY]).await);
+        if let Some(at_once) = engine.at_once() {
+            is_over(at_once.add(late, "a"));
+            is_over(at_once.query_and_add(late, "a"));
+            is_over(at_once.remove(late, "there"));
+        }
+        let seen = engine.query_batch("", vec!["a", "b", "there"]).await;
+        assert_eq!(seen.unwrap(), [false, false, true], "{durability:?}");
+
+        // One that has time left is carried out.
+        let in_time = call(Instant::now() + Duration::from_secs(3600));
+        assert!(!engine.query_and_add(in_time, "a").await.unwrap());
+        assert_eq!(
+            engine.remove_batch(in_time, vec!["a"]).await.unwrap(),
+            [true]
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_deadline_passes_in_a_queue_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = start(dir.path(), Durability::Snapshot).await;
+    let all_busy = engine.inner.workers.take_all().await;
+    let call = call(Instant::now() + Duration::from_secs(1));
+    let mut batch = Box::pin(engine.add_batch(call, vec!["a"; HEAVY]));
+    assert!(batch.as_mut().now_or_never().is_none());
+    advance(Duration::from_secs(2)).await;
+    drop(all_busy);
+    is_over(batch.await);
+    assert!(!engine.query("", "a").await.unwrap());
+}
+
+/// A batch whose caller goes away waits for a thread in vain.
+#[test]
+fn a_cancelled_call_that_has_not_begun_changes_nothing() {
+    let one_thread = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    one_thread.block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = start(dir.path(), Durability::Snapshot).await;
+        let (go_on, wait) = mpsc::channel();
+        let busy = tokio::task::spawn_blocking(move || wait.recv());
+        let mut cancelled = Box::pin(engine.add_batch("", vec!["a"; HEAVY]));
+        let mut waiting = Box::pin(engine.add_batch("", vec!["b"; HEAVY]));
+        // Both are in the queue of the thread now.
+        assert!(cancelled.as_mut().now_or_never().is_none());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(cancelled);
+        go_on.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        waiting.await.unwrap();
+        let seen = engine.query_batch("", vec!["a", "b"]).await.unwrap();
+        assert_eq!(seen, [false, true]);
+    });
+}
