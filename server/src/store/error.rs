@@ -7,6 +7,8 @@ use std::{
 
 use thiserror::Error;
 
+use super::disk::FailedCall;
+
 /// What is done when damage is found: the reading ends with the error that it returns, or goes
 /// on behind the damage. `&mut Err` reads all or nothing.
 pub type OnDamage<'a> = &'a mut dyn FnMut(StoreError) -> Result<(), StoreError>;
@@ -146,6 +148,9 @@ fn hint(error: &io::Error) -> &'static str {
     use io::ErrorKind::{
         NotADirectory, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
     };
+    if let Some(advice) = FailedCall::advice(error) {
+        return advice;
+    }
     match error.kind() {
         PermissionDenied | ReadOnlyFilesystem => {
             "; make it writable for the user that runs the server, or choose another --data-dir"

@@ -4,13 +4,14 @@
 //! simulated disk can stand in for the system's: one that loses what was not synced, and fails
 //! where a test wants it to.
 
+mod failed_call;
 #[cfg(any(test, fuzzing))]
 pub mod simulated;
 mod system;
 
 use std::{fmt::Debug, io, path::Path};
 
-pub use self::system::SystemDisk;
+pub use self::{failed_call::FailedCall, system::SystemDisk};
 use crate::planted::Bug;
 
 /// A directory of files, and nothing else.

@@ -12,7 +12,7 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::{Disk, DiskFile, uninterrupted};
+use super::{Disk, DiskFile, FailedCall, uninterrupted};
 use crate::store::{StoreError, names};
 
 const LOCK_FILE: &str = "LOCK";
@@ -83,6 +83,7 @@ impl Disk for SystemDisk {
                 .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
                 .collect()
         })
+        .map_err(FailedCall::named("readdir"))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
@@ -104,10 +105,11 @@ impl Disk for SystemDisk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         uninterrupted(|| fs::rename(self.path.join(from), self.path.join(to)))
+            .map_err(FailedCall::named("rename"))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        uninterrupted(|| fs::remove_file(self.path.join(name)))
+        uninterrupted(|| fs::remove_file(self.path.join(name))).map_err(FailedCall::named("unlink"))
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -117,11 +119,12 @@ impl Disk for SystemDisk {
 
 impl DiskFile for File {
     fn bytes(&self) -> io::Result<u64> {
-        Ok(uninterrupted(|| self.metadata())?.len())
+        let metadata = uninterrupted(|| self.metadata());
+        Ok(metadata.map_err(FailedCall::named("fstat"))?.len())
     }
 
     fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize> {
-        FileExt::read_at(self, to, at)
+        FileExt::read_at(self, to, at).map_err(FailedCall::named("pread"))
     }
 
     fn write_at(&self, from: &[u8], at: u64) -> io::Result<usize> {
@@ -135,6 +138,7 @@ impl DiskFile for File {
             }
             done => done,
         }
+        .map_err(FailedCall::named("pwrite"))
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
@@ -146,7 +150,7 @@ impl DiskFile for File {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
                 done => Ok(done.map(|()| true)?),
             };
-            if uninterrupted(reserve)? {
+            if uninterrupted(reserve).map_err(FailedCall::named("fallocate"))? {
                 return Ok(());
             }
         }
@@ -163,7 +167,8 @@ impl DiskFile for File {
     fn sync(&self) -> io::Result<()> {
         // The length counts as data.
         #[cfg(target_os = "linux")]
-        return uninterrupted(|| Ok(rustix::fs::fdatasync(self)?));
+        return uninterrupted(|| Ok(rustix::fs::fdatasync(self)?))
+            .map_err(FailedCall::named("fdatasync"));
         // Elsewhere the library knows which call it takes.
         #[cfg(not(target_os = "linux"))]
         self.sync_data()
@@ -198,19 +203,21 @@ fn set_bypass(file: &File, bypass: bool) -> bool {
 fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
     uninterrupted(|| Ok(rustix::fs::openat(CWD, path, flags, mode)?.into()))
+        .map_err(FailedCall::named("open"))
 }
 
 /// Puts the names in a directory on stable storage.
 fn sync_names(directory: &Path) -> io::Result<()> {
     let directory = open(directory, OFlags::RDONLY)?;
     #[cfg(target_os = "linux")]
-    return uninterrupted(|| Ok(rustix::fs::fsync(&directory)?));
+    return uninterrupted(|| Ok(rustix::fs::fsync(&directory)?)).map_err(FailedCall::sync_names);
     #[cfg(not(target_os = "linux"))]
     directory.sync_all()
 }
 
 fn set_length(file: &File, bytes: u64) -> io::Result<()> {
     uninterrupted(|| Ok(rustix::fs::ftruncate(file, bytes)?))
+        .map_err(FailedCall::named("ftruncate"))
 }
 
 /// Makes a directory and those above it, and puts each new name on stable storage: what is
@@ -220,7 +227,7 @@ fn make(path: &Path) -> io::Result<()> {
         .ancestors()
         .take_while(|ancestor| !ancestor.as_os_str().is_empty() && !ancestor.exists())
         .collect();
-    fs::create_dir_all(path)?;
+    fs::create_dir_all(path).map_err(FailedCall::named("mkdir"))?;
     for directory in new {
         let parent = directory
             .parent()
@@ -251,6 +258,7 @@ fn try_lock(file: &File, directory: &Path, path: &Path) -> Result<(), StoreError
         Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(error)) => Err(error),
     });
+    let is_locked = is_locked.map_err(FailedCall::lock);
     if is_locked.map_err(|error| StoreError::io("lock", path, error))? {
         return Ok(());
     }
