@@ -3,18 +3,17 @@
 //! [`Config`] is the one struct behind all four. `sources.rs` and `main.rs` are the only
 //! ones that read arguments and the environment.
 
+mod address;
 mod default_filter;
 mod sources;
 mod values;
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-};
+use std::{net::Ipv4Addr, path::PathBuf};
 
 use clap::{ArgAction, Args};
 use serde::{Deserialize, Serialize};
 
+pub use self::address::Address;
 pub use self::sources::{Command, ConfigError, Verify};
 pub use self::values::{DurabilityMode, LogFormat, MemoryLimit, Period, Size};
 use crate::engine::{Durability, RequestLimits, Settings};
@@ -40,14 +39,23 @@ const MAX_CONNECTIONS: usize = 1_000_000;
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Address and port to listen on. Port 0 takes a free one, and the log says which
-    #[arg(long, env = "SEENSET_LISTEN", value_name = "ADDRESS", value_parser = values::address, default_value_t = Config::default().listen)]
-    pub listen: SocketAddr,
+    /// Where to listen: an address and a port ([::]:9090 is every address), a host name and a port
+    /// (all its addresses), or unix:/PATH (a socket for the user and the group of the server).
+    /// Several with commas, or one after the other. Port 0 takes a free one, and the log says which
+    #[arg(long, env = "SEENSET_LISTEN", value_name = "ADDRESS", value_delimiter = ',', default_values_t = Config::default().listen)]
+    #[serde(with = "address")]
+    pub listen: Vec<Address>,
 
-    /// Address and port to serve metrics on, for Prometheus, at /metrics [default: none are served]
-    #[arg(long, env = "SEENSET_METRICS_LISTEN", value_name = "ADDRESS", value_parser = values::address)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metrics_listen: Option<SocketAddr>,
+    /// Where to serve metrics, for Prometheus, at /metrics; written as --listen is [default: none
+    /// are served]
+    #[arg(
+        long,
+        env = "SEENSET_METRICS_LISTEN",
+        value_name = "ADDRESS",
+        value_delimiter = ','
+    )]
+    #[serde(with = "address", skip_serializing_if = "Vec::is_empty")]
+    pub metrics_listen: Vec<Address>,
 
     /// Directory of the snapshots and the log. Made if it does not exist; one server at a time works in it
     #[arg(
@@ -222,8 +230,8 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9090)),
-            metrics_listen: None,
+            listen: vec![Address::Socket((Ipv4Addr::LOCALHOST, 9090).into())],
+            metrics_listen: Vec::new(),
             data_dir: "./seenset-data".into(),
             capacity: 100_000_000,
             false_positive_rate: None,
@@ -285,6 +293,9 @@ impl Config {
                 Err(format!("{name} is {value}; it must be 1 to {most}"))
             }
         };
+        if self.listen.is_empty() {
+            return Err("listen is an empty list; it must have at least one address".to_owned());
+        }
         within("max_key_bytes", self.max_key_bytes, MAX_MESSAGE_BYTES / 2)?;
         within("max_batch_keys", self.max_batch_keys, MAX_BATCH_KEYS)?;
         within("max_connections", self.max_connections, MAX_CONNECTIONS)?;

@@ -6,7 +6,6 @@
 
 use std::{
     io,
-    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -17,10 +16,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     time::sleep,
 };
+
+use crate::listeners::{Listeners, OpenStream, Stream};
 
 /// File descriptors that are left for everything but connections.
 const OTHER_FILES: usize = 64;
@@ -36,19 +36,19 @@ const SILENCE: Duration = Duration::from_secs(60);
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
 
-/// Accepts connections. Cheap to clone; clones accept from the same port, within one limit,
-/// and dropping the last closes it.
+/// Accepts connections. Cheap to clone; clones accept from the same sockets, within one limit,
+/// and dropping the last closes them.
 #[derive(Debug, Clone)]
 pub struct Connections {
-    listener: Arc<TcpListener>,
+    listeners: Arc<Listeners>,
     room: Arc<Semaphore>,
     limit: usize,
 }
 
 impl Connections {
-    /// Accepts from a port, at most `limit` connections at once: fewer, if the system does
+    /// Accepts from some sockets, at most `limit` connections at once: fewer, if the system does
     /// not allow the process as many files.
-    pub fn new(listener: TcpListener, limit: usize) -> Self {
+    pub fn new(listeners: Listeners, limit: usize) -> Self {
         let allowed = allow_files(limit.saturating_add(OTHER_FILES)).saturating_sub(OTHER_FILES);
         if allowed < limit {
             tracing::warn!(
@@ -59,26 +59,22 @@ impl Connections {
         }
         let limit = allowed.clamp(1, limit);
         Self {
-            listener: Arc::new(listener),
+            listeners: Arc::new(listeners),
             room: Arc::new(Semaphore::new(limit)),
             limit,
         }
     }
 
-    /// The address that is listened on.
-    ///
-    /// # Errors
-    ///
-    /// What the system says.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// The sockets that connections come from.
+    pub fn listeners(&self) -> &Listeners {
+        &self.listeners
     }
 
     /// The next connection. Cancel safe: none is lost.
     pub async fn accept(&self) -> Accepted {
         loop {
-            let stream = match self.listener.accept().await {
-                Ok((stream, _)) => stream,
+            let stream = match self.listeners.accept().await {
+                Ok(stream) => stream,
                 // The client was faster to go than the server to accept.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
@@ -94,23 +90,25 @@ impl Connections {
                 );
                 continue;
             };
-            // Answers are small and somebody waits for each of them.
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "answers on a connection may be delayed");
+            if let Stream::Tcp(stream) = &stream {
+                set_options(stream);
             }
-            let keepalive = TcpKeepalive::new()
-                .with_time(SILENCE)
-                .with_interval(PROBE_INTERVAL)
-                .with_retries(PROBES);
-            if let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&keepalive) {
-                tracing::debug!(%error, "a connection may outlive its client");
-            }
-            // It is served by another thread, whose runtime must know of it and this one not.
-            match stream.into_std() {
-                Ok(stream) => return Accepted { stream, place },
-                Err(error) => tracing::warn!(%error, "a connection is lost"),
-            }
+            return Accepted { stream, place };
         }
+    }
+}
+
+fn set_options(stream: &std::net::TcpStream) {
+    // Answers are small and somebody waits for each of them.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "answers on a connection may be delayed");
+    }
+    let keepalive = TcpKeepalive::new()
+        .with_time(SILENCE)
+        .with_interval(PROBE_INTERVAL)
+        .with_retries(PROBES);
+    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
+        tracing::debug!(%error, "a connection may outlive its client");
     }
 }
 
@@ -141,7 +139,7 @@ fn allow_files(wanted: usize) -> usize {
 /// A connection that nobody serves yet, and its place among those that are allowed.
 #[derive(Debug)]
 pub struct Accepted {
-    stream: std::net::TcpStream,
+    stream: Stream,
     place: OwnedSemaphorePermit,
 }
 
@@ -154,7 +152,7 @@ impl Accepted {
     /// What the system says, if it can watch no more connections.
     pub fn open(self, seat: Arc<()>) -> io::Result<Connection> {
         Ok(Connection {
-            stream: TcpStream::from_std(self.stream)?,
+            stream: self.stream.open()?,
             _place: self.place,
             _seat: seat,
         })
@@ -164,7 +162,7 @@ impl Accepted {
 /// A connection that is served.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: OpenStream,
     _place: OwnedSemaphorePermit,
     _seat: Arc<()>,
 }

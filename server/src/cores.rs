@@ -169,18 +169,20 @@ fn deal(tables: &[Table], accepted: Accepted) {
 mod tests {
     use std::future;
 
-    use tokio::{
-        io::AsyncReadExt,
-        net::{TcpListener, TcpStream},
-    };
+    use tokio::{io::AsyncReadExt, net::TcpStream};
 
     use super::*;
+    use crate::listeners::Listeners;
+
+    async fn connections(limit: usize) -> Connections {
+        let address = "127.0.0.1:0".parse().unwrap();
+        Connections::new(Listeners::bind(&[address]).await.unwrap(), limit)
+    }
 
     #[tokio::test]
     async fn connections_are_dealt_evenly_and_end_with_the_cores() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let connections = Connections::new(listener, 10);
-        let address = connections.local_addr().unwrap();
+        let connections = connections(10).await;
+        let address = connections.listeners().addresses().next().unwrap();
         let cores = Cores::threads(3).unwrap();
         let (served, mut serving) = mpsc::unbounded_channel();
         let (end, ended) = oneshot::channel::<()>();
@@ -227,10 +229,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_ends_is_told_of() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let cores = Cores::threads(2).unwrap();
         let server = |_| future::ready(());
-        let serving = cores.serve(Connections::new(listener, 1), server, future::pending());
+        let serving = cores.serve(connections(1).await, server, future::pending());
         let error = serving.await.unwrap().unwrap_err();
         assert_eq!(error, "no more connections are accepted");
     }

@@ -8,8 +8,8 @@
 //! * [`grpc`]: the rpcs; uses `engine` alone
 //!
 //! Beside them stand [`config`] (the one place that reads arguments, the environment and
-//! the configuration file), [`telemetry`] (logs and metrics), [`signals`], [`connections`], [`cores`] (the
-//! threads that serve them) and `http2` (how they do), and [`server`], which puts it all
+//! the configuration file), [`telemetry`] (logs and metrics), [`signals`], [`listeners`] (the sockets),
+//! [`connections`], [`cores`] (the threads that serve them) and `http2` (how they do), and [`server`], which puts it all
 //! together; `planted` has bugs that tests switch on, and [`verify`] looks at the data directory
 //! of a server that does not run.
 
@@ -25,6 +25,7 @@ pub mod engine;
 pub mod exit;
 pub mod grpc;
 mod http2;
+pub mod listeners;
 mod planted;
 pub mod server;
 pub mod signals;

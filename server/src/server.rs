@@ -9,16 +9,16 @@ mod error;
 
 use std::{
     future::{self, Future},
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     time::{Duration, Instant},
 };
 
-use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
+use tokio::{task::JoinHandle, time::timeout};
 
 pub use self::error::ServerError;
 
 use crate::{
-    config::{Config, DurabilityMode, MAX_MESSAGE_BYTES, MemoryLimit},
+    config::{Address, Config, DurabilityMode, MAX_MESSAGE_BYTES, MemoryLimit},
     connections::Connections,
     cores::Cores,
     engine::{
@@ -27,6 +27,7 @@ use crate::{
     },
     grpc::{self, Calls, Drain, Health, Services},
     http2,
+    listeners::{ListenError, Listeners},
     store::{DataDirectory, FilterName},
     telemetry::{metrics, scrape},
 };
@@ -42,7 +43,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Server {
     config: Config,
-    address: SocketAddr,
     engine: Engine,
     health: Health,
     calls: Calls,
@@ -57,8 +57,8 @@ pub struct Server {
     sampling: Option<JoinHandle<()>>,
     /// Tells in health when keys are refused.
     watching: Option<JoinHandle<()>>,
-    /// Where metrics are served, and by what.
-    metrics: Option<(SocketAddr, JoinHandle<()>)>,
+    /// The sockets that metrics are served on, and what serves them.
+    metrics: Option<(Connections, JoinHandle<()>)>,
 }
 
 /// Opens the data directory, listens, and serves: until [`Server::recover`] is done, with
@@ -69,10 +69,10 @@ pub struct Server {
 /// [`ServerError`], in one line that says what to do.
 pub async fn bind(config: Config) -> Result<Server, ServerError> {
     let directory = DataDirectory::open(&config.data_dir)?;
-    let (connections, address) = listen("--listen", config.listen, config.max_connections).await?;
-    let metrics = match config.metrics_listen {
-        None => None,
-        Some(address) => Some(listen("--metrics-listen", address, scrape::MAX_CONNECTIONS).await?),
+    let connections = listen("--listen", &config.listen, config.max_connections).await?;
+    let metrics = match &*config.metrics_listen {
+        [] => None,
+        addresses => Some(listen("--metrics-listen", addresses, scrape::MAX_CONNECTIONS).await?),
     };
 
     let limits = Limits {
@@ -96,11 +96,12 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         let _ = drain.wait_for(|drain| *drain >= Drain::Begun).await;
     };
     let serving = serve(&cores, &rpcs.services, &connections, end);
-    let metrics =
-        metrics.map(|(connections, address)| (address, serve_metrics(connections, engine.clone())));
+    let metrics = metrics.map(|connections| {
+        let serving = serve_metrics(connections.clone(), engine.clone());
+        (connections, serving)
+    });
     Ok(Server {
         config,
-        address,
         engine,
         health: rpcs.health,
         calls: rpcs.calls,
@@ -116,21 +117,19 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
     })
 }
 
-/// Listens on an address that a flag sets, for so many connections at once.
+/// Listens on the addresses that a flag sets, for so many connections at once.
 async fn listen(
     flag: &'static str,
-    address: SocketAddr,
+    addresses: &[Address],
     max_connections: usize,
-) -> Result<(Connections, SocketAddr), ServerError> {
-    let error = |source| ServerError::Listen {
+) -> Result<Connections, ServerError> {
+    let listeners = Listeners::bind(addresses).await;
+    let listeners = listeners.map_err(|ListenError { address, source }| ServerError::Listen {
         address,
         flag,
         source,
-    };
-    let listener = TcpListener::bind(address).await.map_err(error)?;
-    let connections = Connections::new(listener, max_connections);
-    let address = connections.local_addr().map_err(error)?;
-    Ok((connections, address))
+    })?;
+    Ok(Connections::new(listeners, max_connections))
 }
 
 /// Serves metrics until aborted.
@@ -161,15 +160,17 @@ fn serve(
 }
 
 impl Server {
-    /// The address that the server listens on, with the port that the system chose if the
-    /// configuration says 0.
+    /// The first address that the server listens on, with the port that the system chose if the
+    /// configuration says 0; `0.0.0.0:0` if it listens on Unix sockets alone.
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        let first = self.connections.listeners().addresses().next();
+        first.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
     }
 
-    /// The address that metrics are served on, if they are.
+    /// The first address that metrics are served on, if they are.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
-        self.metrics.as_ref().map(|(address, _)| *address)
+        let (connections, _) = self.metrics.as_ref()?;
+        connections.listeners().addresses().next()
     }
 
     /// Restores every filter of the data directory, makes the default one if there is none,
@@ -255,11 +256,12 @@ impl Server {
         }
         self.health.serving().await;
         self.watching = Some(self.watch_read_only());
-        if let Some(address) = self.metrics_addr() {
+        if let Some((connections, _)) = &self.metrics {
+            let address = connections.listeners();
             tracing::info!(%address, "metrics are served at /metrics");
         }
         tracing::info!(
-            address = %self.address,
+            address = %self.connections.listeners(),
             data_dir = %self.config.data_dir.display(),
             filters_restored = restored.len(),
             replayed_keys,

@@ -26,7 +26,7 @@ const BRIEF: [&str; 3] = ["--duration=200ms", "--warmup=0s", "--capacity=1000000
 
 async fn start(directory: &TempDir, max_batch_keys: usize) -> Server {
     let mut server = bind(Config {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
         data_dir: directory.path().to_owned(),
         capacity: 1_000_000,
         false_positive_rate: Some(1e-9),

@@ -1,7 +1,6 @@
 //! The real server, and the program that asks it.
 
 use std::{
-    net::SocketAddr,
     path::Path,
     process::{Command, Output},
     time::{Duration, Instant},
@@ -16,7 +15,7 @@ use serde_json::Value;
 
 pub async fn start(data_dir: &Path) -> Server {
     let config = Config {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
         data_dir: data_dir.to_owned(),
         capacity: 1_000_000,
         false_positive_rate: Some(1e-9),

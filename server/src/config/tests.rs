@@ -76,7 +76,7 @@ fn good_values() {
         "--log-filter",
         "warn,seenset_server=trace",
     ]);
-    assert_eq!(config.listen.to_string(), "[::1]:0");
+    assert_eq!(texts(&config.listen), ["[::1]:0"]);
     assert_eq!(
         config.store_interval.nonzero(),
         Some(Duration::from_secs(90))
@@ -89,6 +89,52 @@ fn good_values() {
         (Layout::Classic, Some(3))
     );
     assert_eq!(config.log_format, LogFormat::Json);
+}
+
+fn texts(addresses: &[Address]) -> Vec<String> {
+    addresses.iter().map(Address::to_string).collect()
+}
+
+#[test]
+fn several_addresses_are_listened_on() {
+    let all = ["127.0.0.1:1", "localhost:2", "unix:/run/seenset.sock"];
+    let one_by_one = all.map(|address| ["--listen", address]).concat();
+    assert_eq!(texts(&config(&one_by_one).listen), all);
+    assert_eq!(texts(&config(&["--listen", &all.join(",")]).listen), all);
+    let in_file = with_file(&format!("listen = {all:?}"), &[]).unwrap();
+    assert_eq!(texts(&in_file.listen), all);
+    // Flags stand in the place of what is in the file, not beside it.
+    let over_file = with_file(&format!("listen = {all:?}"), &["--listen", all[1]]).unwrap();
+    assert_eq!(texts(&over_file.listen), [all[1]]);
+    let alone = format!("listen = {:?}\nmetrics_listen = {:?}", all[2], all[1]);
+    let alone = with_file(&alone, &[]).unwrap();
+    assert_eq!(texts(&alone.listen), [all[2]]);
+    assert_eq!(texts(&alone.metrics_listen), [all[1]]);
+    assert_eq!(config(&[]).metrics_listen, []);
+
+    for (file, expected) in [
+        ("listen = []", "it must have at least one address"),
+        (
+            "listen = [\"127.0.0.1:1\", \"a\"]",
+            "\"a\": write 127.0.0.1:9090",
+        ),
+        ("listen = 9090", "an address in quotes, or a list of them"),
+    ] {
+        let error = with_file(file, &[]).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    for listen in [&all[..], &all[..1]] {
+        let listen = listen.join(",");
+        let printed = load(&["--print-config", "--listen", &listen]).unwrap();
+        let Command::Print(text) = printed else {
+            panic!("nothing was printed");
+        };
+        assert_eq!(
+            texts(&with_file(&text, &[]).unwrap().listen).join(","),
+            listen
+        );
+    }
 }
 
 #[test]
@@ -193,7 +239,7 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
     for (arguments, expected) in [
         (
             &["--listen", "nowhere"][..],
-            "'nowhere' for '--listen <ADDRESS>': write an address and a port, as 127.0.0.1:9090",
+            "'nowhere' for '--listen <ADDRESS>': write 127.0.0.1:9090, [::]:9090 (all addresses)",
         ),
         (&["--capacity", "-1"], "'-1'"),
         (

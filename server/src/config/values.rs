@@ -1,14 +1,8 @@
 //! Settings that are written as text: times, sizes, forms.
 
-use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use seenset_proto::units;
-
-/// An address to listen on.
-pub fn address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse()
-        .map_err(|_| "write an address and a port, as 127.0.0.1:9090 or [::1]:9090")
-}
 
 /// A number of keys or bits.
 pub fn whole(text: &str) -> Result<u64, &'static str> {

@@ -1,6 +1,6 @@
 //! What ends a server, in one line that says what to do.
 
-use std::{io, net::SocketAddr};
+use std::io;
 
 use thiserror::Error;
 
@@ -10,10 +10,13 @@ use crate::{engine::EngineError, store::StoreError};
 #[derive(Debug, Error)]
 pub enum ServerError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; {}{flag}", listen_hint(source))]
+    #[error(
+        "cannot listen on {address}: {source}; {}{flag}",
+        listen_hint(address, source)
+    )]
     Listen {
         /// The address of the configuration.
-        address: SocketAddr,
+        address: String,
         /// What sets it.
         flag: &'static str,
         /// What the system said.
@@ -46,8 +49,19 @@ pub enum ServerError {
 }
 
 /// What to do about an address that cannot be listened on, but for the flag.
-fn listen_hint(error: &io::Error) -> &'static str {
+fn listen_hint(address: &str, error: &io::Error) -> &'static str {
+    let is_socket = address.starts_with("unix:");
     match error.kind() {
+        io::ErrorKind::AddrInUse if is_socket => {
+            "stop the server that listens there, or choose another "
+        }
+        io::ErrorKind::AlreadyExists if is_socket => {
+            "a file that is no socket is in its place: move it, or choose another "
+        }
+        io::ErrorKind::NotFound if is_socket => "make its directory, or choose another ",
+        io::ErrorKind::PermissionDenied if is_socket => {
+            "make its directory writable for the user that runs the server, or choose another "
+        }
         io::ErrorKind::AddrInUse => "stop what uses the port, or choose another ",
         io::ErrorKind::AddrNotAvailable => {
             "the machine does not have this address: choose another "

@@ -24,7 +24,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// not asked for.
 pub fn config(data_dir: &Path) -> Config {
     Config {
-        listen: "127.0.0.1:0".parse().unwrap(),
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
         data_dir: data_dir.to_owned(),
         capacity: 1_000_000,
         store_interval: Period::from_secs(0),

@@ -18,7 +18,7 @@ use crate::{
 
 fn with_metrics(dir: &std::path::Path) -> Config {
     Config {
-        metrics_listen: Some("127.0.0.1:0".parse().unwrap()),
+        metrics_listen: vec!["127.0.0.1:0".parse().unwrap()],
         ..config(dir)
     }
 }
