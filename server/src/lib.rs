@@ -18,6 +18,7 @@ compile_error!("seenset-server needs a 64-bit target: a filter may be larger tha
 
 pub use seenset_filter as filter;
 
+mod cgroup;
 pub mod config;
 pub mod connections;
 pub mod cores;

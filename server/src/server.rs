@@ -10,6 +10,7 @@ mod error;
 use std::{
     future::{self, Future},
     net::{Ipv4Addr, SocketAddr},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -18,6 +19,7 @@ use tokio::{task::JoinHandle, time::timeout};
 pub use self::error::ServerError;
 
 use crate::{
+    cgroup,
     config::{Address, Config, DurabilityMode, MAX_MESSAGE_BYTES, MemoryLimit},
     connections::Connections,
     cores::Cores,
@@ -468,18 +470,29 @@ fn log_outcomes(outcomes: &[StoreOutcome]) -> Option<String> {
     first
 }
 
-/// The memory budget in bytes. The machine is asked only where a share of it is configured;
-/// a container's limit counts as the machine's memory.
+/// The memory budget in bytes: a share of what the process may have, which is the memory of the
+/// machine or the limit of a cgroup that it is in.
 fn memory_budget(limit: MemoryLimit) -> Result<u64, ServerError> {
-    if let MemoryLimit::Bytes(bytes) = limit {
-        return Ok(bytes);
+    let cgroup = cgroup::memory_limit(Path::new("/"));
+    match limit {
+        MemoryLimit::Bytes(bytes) => {
+            if let Some(cgroup) = cgroup.filter(|&cgroup| bytes > cgroup) {
+                tracing::warn!(
+                    max_memory = bytes,
+                    cgroup,
+                    "--max-memory is above the memory limit of the process's cgroup: the kernel \
+                     will kill the server before it has as much"
+                );
+            }
+            Ok(bytes)
+        }
+        MemoryLimit::Percent(_) => {
+            let mut system = sysinfo::System::new()?;
+            system.refresh_memory();
+            let machine = system.total_memory();
+            Ok(limit.bytes(cgroup.map_or(machine, |cgroup| cgroup.min(machine))))
+        }
     }
-    let mut system = sysinfo::System::new()?;
-    system.refresh_memory();
-    let container = system
-        .cgroup_limits()
-        .map_or(u64::MAX, |limits| limits.total_memory);
-    Ok(limit.bytes(system.total_memory().min(container)))
 }
 
 #[cfg(test)]
