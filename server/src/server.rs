@@ -317,11 +317,12 @@ impl Server {
         // a server that answers health checks, so that whoever watches it sees NOT_SERVING and
         // not silence, and refuses all else.
         let draining = async {
-            self.calls.drain().await;
+            let all_ended = self.calls.drain().await;
             // For the last answers to leave.
             if !self.serving.is_finished() {
                 let _ = timeout(CLOSE_TIMEOUT, &mut self.serving).await;
             }
+            all_ended
         };
         let draining_serving = serve(
             &self.cores,
@@ -332,7 +333,7 @@ impl Server {
         let drain_timeout = self.config.drain_timeout.get();
         let drain = async {
             tokio::select! {
-                drained = timeout(drain_timeout, draining) => drained.is_ok(),
+                drained = timeout(drain_timeout, draining) => drained.unwrap_or(false),
                 () = hurry => false,
             }
         };

@@ -23,6 +23,7 @@ use super::{
     deadline::Deadline,
     messages::{self, Messages, Only},
     one_key::{self, OneKeyCall},
+    request_body::RequestBody,
     response::{self, Content, failure, success},
     services::{Answer, Core},
     status::status,
@@ -67,7 +68,12 @@ pub fn answer(core: &Arc<Core>, method: Method, request: Request<Incoming>) -> A
         return Answer::Now(failure(status));
     }
     let deadline = Deadline::of(request.headers());
-    let messages = Messages::new(request.into_body(), &core.room);
+    let body = request.into_body();
+    let body = match method {
+        Method::QueryAndAddStream => RequestBody::of_stream(body),
+        _ => RequestBody::new(body, &core.lane),
+    };
+    let messages = Messages::new(body, &core.room);
     match method {
         Method::OneKey(method) => Answer::OneKey(OneKeyCall::new(core, method, messages, deadline)),
         Method::QueryBatch => unary(core, messages, deadline, query_batch),
@@ -78,7 +84,7 @@ pub fn answer(core: &Arc<Core>, method: Method, request: Request<Incoming>) -> A
                 core.engine.clone(),
                 messages,
                 deadline,
-                core.draining.clone(),
+                core.lane.drain_state(),
             );
             Answer::Now(success(Content::Stream(answers)))
         }

@@ -29,7 +29,6 @@ use std::{
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Body;
-use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 use tonic::{
     Status,
@@ -41,6 +40,7 @@ use tonic::{
 
 pub use self::room::Room;
 use self::room::{Share, Taking};
+use super::request_body::RequestBody;
 
 /// What a message is preceded by.
 const HEADER_BYTES: usize = 5;
@@ -60,7 +60,7 @@ const ACCEPTED: &str = "grpc-accept-encoding";
 const IDENTITY: &str = "identity";
 
 /// The messages of a call.
-pub struct Messages<B = Incoming> {
+pub struct Messages<B = RequestBody> {
     body: B,
     /// What has come and has not been looked at.
     frame: Bytes,
@@ -277,7 +277,7 @@ where
 }
 
 /// The only message of a call. Holds its memory.
-pub struct Only<B = Incoming> {
+pub struct Only<B = RequestBody> {
     messages: Messages<B>,
     message: Option<Bytes>,
 }

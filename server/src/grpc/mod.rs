@@ -6,11 +6,13 @@ mod deadline;
 mod dedup;
 mod export;
 mod filters;
+mod head;
 mod health;
 mod import;
 mod malformed;
 mod messages;
 mod one_key;
+mod request_body;
 mod response;
 mod services;
 mod status;
@@ -36,6 +38,10 @@ use crate::engine::Engine;
 /// How long a stream may be silent while the server drains. A client at work sends its next
 /// batch sooner; waiting for one that is not would use up the whole drain timeout.
 const DRAIN_SILENCE: Duration = Duration::from_secs(1);
+
+/// How long a request may still take to arrive when a stop has begun. A call that has not arrived
+/// has not begun, and is not worth the whole drain timeout.
+const ARRIVAL_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What the services tell the rest of the server, and are told by it.
 #[derive(Debug)]

@@ -15,7 +15,6 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body::Body;
-use hyper::body::Incoming;
 use seenset_proto::{
     codec,
     v1::{AddRequest, QueryAndAddRequest, QueryRequest, RemoveRequest},
@@ -30,6 +29,7 @@ use super::{
     convert,
     deadline::Deadline,
     messages::{Messages, Only},
+    request_body::RequestBody,
     response::{Content, failure, success},
     services::Core,
     status::status,
@@ -173,7 +173,7 @@ impl Reply {
 }
 
 /// A call for one key, up to the head of its response.
-pub struct OneKeyCall<B = Incoming> {
+pub struct OneKeyCall<B = RequestBody> {
     core: Arc<Core>,
     method: Method,
     deadline: Deadline,

@@ -118,11 +118,15 @@ impl HttpBody for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(self.content.poll(cx));
-        if frame.is_none() {
-            self.token = None;
+        let Self { content, token } = &mut *self;
+        let frame = content.poll(cx);
+        match (&frame, &mut *token) {
+            (Poll::Ready(None), token) => *token = None,
+            (Poll::Ready(Some(_)), Some(token)) => token.sending(),
+            (Poll::Pending, Some(token)) => token.working(),
+            (_, None) => {}
         }
-        Poll::Ready(frame)
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -11,7 +11,6 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use hyper::{body::Incoming, service::Service};
-use tokio::sync::watch;
 use tonic::{
     body::Body,
     codegen::{
@@ -23,11 +22,12 @@ use tonic::{
 use tracing::Span;
 
 use super::{
-    calls::{Calls, Drain, Lane, Token},
+    calls::{Calls, Lane, Token},
     deadline::Deadline,
-    dedup, malformed,
+    dedup, head, malformed,
     messages::Room,
     one_key::OneKeyCall,
+    request_body::RequestBody,
     response::{Content, ResponseBody, failure},
 };
 use crate::engine::{AtOnce, Engine};
@@ -61,7 +61,6 @@ impl Services {
             at_once: self.engine.at_once().map(Arc::new),
             room: Arc::new(self.room.clone()),
             lane: self.calls.lane(),
-            draining: self.calls.drain_state(),
             rest: self.rest.clone(),
         }))
     }
@@ -78,8 +77,7 @@ pub struct Core {
     /// The same without a log, if there is none.
     pub at_once: Option<Arc<AtOnce>>,
     pub room: Arc<Room>,
-    pub draining: watch::Receiver<Drain>,
-    lane: Lane,
+    pub lane: Lane,
     rest: Routes,
 }
 
@@ -87,7 +85,15 @@ impl Core {
     /// Answers a call by way of tonic.
     fn route(&self, request: Request<Incoming>) -> BoxFuture<'static, Response<Content>> {
         let deadline = Deadline::of(request.headers());
-        let answer = self.rest.clone().call(request.map(Body::new));
+        // The one call that takes its messages as they come; reflection and health are not waited
+        // for.
+        let is_stream = request.uri().path().ends_with("/ImportFilter");
+        let answer = self.rest.clone().call(request.map(|body| {
+            Body::new(match is_stream {
+                true => RequestBody::of_stream(body),
+                false => RequestBody::new(body, &self.lane),
+            })
+        }));
         Box::pin(async move {
             match deadline.limit(answer).await {
                 Ok(Ok(response)) => malformed::correct_response(response).map(Content::Routed),
@@ -107,15 +113,18 @@ impl Service<Request<Incoming>> for CoreServices {
         let path = request.uri().path();
         // It costs nothing where the log filter leaves it out.
         let span = tracing::debug_span!("call", method = path);
-        let (token, answer) = match core.lane.admit(path) {
-            Ok(token) => {
-                let answer = match dedup::Method::of(path) {
-                    Some(method) => dedup::answer(core, method, request),
-                    None => Answer::Boxed(core.route(request)),
-                };
-                (token, answer)
-            }
-            Err(refused) => (None, Answer::Now(failure(refused))),
+        let (token, answer) = match head::refusal(&request) {
+            Some(refused) => (None, Answer::Now(refused)),
+            None => match core.lane.admit(path) {
+                Ok(token) => {
+                    let answer = match dedup::Method::of(path) {
+                        Some(method) => dedup::answer(core, method, request),
+                        None => Answer::Boxed(core.route(request)),
+                    };
+                    (token, answer)
+                }
+                Err(refused) => (None, Answer::Now(failure(refused))),
+            },
         };
         Call {
             answer,
@@ -154,7 +163,10 @@ impl Future for Call {
             Answer::Boxed(response) => ready!(response.as_mut().poll(cx)),
             Answer::Now(response) => mem::replace(response, Response::new(Content::Over)),
         };
-        let token = token.take();
+        let mut token = token.take();
+        if let Some(token) = &mut token {
+            token.sending();
+        }
         Poll::Ready(Ok(response.map(|content| ResponseBody::new(content, token))))
     }
 }

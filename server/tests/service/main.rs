@@ -8,6 +8,7 @@
 
 mod aging;
 mod bad_input;
+mod cancelling;
 #[path = "../common/mod.rs"]
 mod common;
 mod counting;
@@ -16,10 +17,12 @@ mod filters;
 mod keys;
 mod lifecycle;
 mod metrics;
+mod not_grpc;
 mod operations;
 mod profiles;
 mod retries;
 mod scaling;
+mod stopping;
 
 fn key(text: &str) -> String {
     text.to_owned()
