@@ -28,10 +28,16 @@ impl Call<'_> {
     /// [`EngineError::DeadlineOver`].
     #[inline]
     pub(super) fn check_deadline(&self) -> Result<(), EngineError> {
-        match self.deadline {
-            Some(deadline) if Instant::now() >= deadline => Err(EngineError::DeadlineOver),
-            _ => Ok(()),
-        }
+        check_deadline(self.deadline)
+    }
+}
+
+/// As [`Call::check_deadline`].
+#[inline]
+pub(super) fn check_deadline(deadline: Option<Instant>) -> Result<(), EngineError> {
+    match deadline {
+        Some(deadline) if Instant::now() >= deadline => Err(EngineError::DeadlineOver),
+        _ => Ok(()),
     }
 }
 

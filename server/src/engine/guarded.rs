@@ -52,6 +52,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 pub use self::{
     counting::Action,
@@ -137,6 +138,9 @@ pub struct Change<'a> {
     pub turn: Option<Turn<'a>>,
     /// How old a key may be that counts as seen, where keys age.
     pub max_age: Option<Duration>,
+    /// When the caller stops waiting, of a batch: its keys are hashed before any bit is set, which
+    /// may take long.
+    pub deadline: Option<Instant>,
 }
 
 /// What a filter says.

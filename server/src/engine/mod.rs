@@ -329,6 +329,7 @@ impl Inner {
                 room: rooms.own.map(|(_, room)| room),
                 turn,
                 max_age: call.max_age,
+                deadline: call.deadline,
             };
             let answer = change(filter, change_of_call)?;
             Ok(unsettled(filter, answer))

@@ -373,6 +373,7 @@ impl Inner {
                 room,
                 turn,
                 max_age,
+                deadline: call.deadline,
             },
         )?;
         let (room, turn) = (heirs, heirs_turn);
@@ -383,6 +384,8 @@ impl Inner {
                 room,
                 turn,
                 max_age,
+                // What the one filter has, the other gets.
+                deadline: None,
             },
         );
         let waits_for: Option<(FilterLog, u64)> = new.waits_for(rests_on);

@@ -289,6 +289,7 @@ impl GuardedFilter {
             room,
             mut turn,
             max_age,
+            ..
         } = change;
         let slices = aging.slices(max_age);
         let renews = action == Action::Add || aging.spec.refresh;

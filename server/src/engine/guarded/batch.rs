@@ -18,6 +18,7 @@ use super::{
 use crate::{
     engine::{
         EngineError, Keys,
+        call::check_deadline,
         region::{Cache, fetch_to_write},
         requests::Turn,
     },
@@ -120,16 +121,17 @@ impl GuardedFilter {
         action: Action,
         change: Change<'_>,
     ) -> Result<Answer<Vec<bool>>, EngineError> {
-        let places = || self.places(keys);
+        let places = self.places(keys);
+        check_deadline(change.deadline)?;
         Ok(
             match (&self.counting, &self.aging, &self.layered, &self.array) {
-                (Some(counting), ..) => self.count_places(counting, places(), action, change),
-                (_, Some(aging), ..) => self.stamp_places(aging, places(), action, change),
+                (Some(counting), ..) => self.count_places(counting, places, action, change),
+                (_, Some(aging), ..) => self.stamp_places(aging, places, action, change),
                 (_, _, Some(layered), _) => {
-                    return self.add_to_layers(layered, places(), change, WhenFull::Refuse);
+                    return self.add_to_layers(layered, places, change, WhenFull::Refuse);
                 }
-                (.., Some(array)) => self.insert_all_in_array(array, &places(), change),
-                (None, None, None, None) => self.insert_places(places(), change),
+                (.., Some(array)) => self.insert_all_in_array(array, &places, change),
+                (None, None, None, None) => self.insert_places(places, change),
             },
         )
     }

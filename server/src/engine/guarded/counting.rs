@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use self::tally::Tally;
 use super::{Answer, Change, GuardedFilter, batch::Place, shards::Shard};
 use crate::{
-    engine::{EngineError, Keys},
+    engine::{EngineError, Keys, call::check_deadline},
     filter::{
         counting::{self, Step, Stepper},
         hash::KeyHash,
@@ -141,7 +141,9 @@ impl GuardedFilter {
         change: Change<'_>,
     ) -> Result<Answer<Vec<bool>>, EngineError> {
         let counting = self.counting()?;
-        Ok(self.count_places(counting, self.places(keys), Action::Remove, change))
+        let places = self.places(keys);
+        check_deadline(change.deadline)?;
+        Ok(self.count_places(counting, places, Action::Remove, change))
     }
 
     pub(super) fn counting(&self) -> Result<&Counting, EngineError> {

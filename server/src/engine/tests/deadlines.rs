@@ -85,6 +85,61 @@ async fn a_call_after_its_deadline_changes_nothing() {
     }
 }
 
+/// Of any kind of filter, when all keys have been hashed.
+#[tokio::test]
+async fn a_batch_whose_deadline_passes_before_its_first_bit_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = start(dir.path(), Durability::Snapshot).await;
+    let aging = Kind::Aging(Aging {
+        max_age: Duration::from_secs(3600),
+        slices: 8,
+        refresh: false,
+    });
+    let guava = SpecRequest {
+        layout: Layout::Guava,
+        hash_function: Layout::Guava.hash_function(),
+        ..small()
+    };
+    let of_kind = |kind| SpecRequest { kind, ..small() };
+    for (name, spec) in [
+        ("plain", small()),
+        ("counting", of_kind(Kind::Counting)),
+        ("aging", of_kind(aging)),
+        ("scaling", of_kind(Kind::Scaling(OnFull::Reject))),
+        ("guava", guava),
+    ] {
+        engine.create_filter(name, spec).await.unwrap();
+        let keys = vec!["a", "b"];
+        let late = || Change {
+            deadline: Some(Instant::now()),
+            ..Change::default()
+        };
+        let inner = &engine.inner;
+        is_over(
+            inner
+                .find(name, |filter| filter.add_batch(&keys, late()))
+                .unwrap(),
+        );
+        is_over(
+            inner
+                .find(name, |filter| filter.query_and_add_batch(&keys, late()))
+                .unwrap(),
+        );
+        if name == "counting" {
+            engine.add_batch(name, vec!["c"]).await.unwrap();
+            let keys = vec!["c"];
+            is_over(
+                inner
+                    .find(name, |filter| filter.remove_batch(&keys, late()))
+                    .unwrap(),
+            );
+            assert!(engine.query(name, "c").await.unwrap());
+        }
+        let seen = engine.query_batch(name, vec!["a", "b"]).await.unwrap();
+        assert_eq!(seen, [false, false], "{name}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_deadline_passes_in_a_queue_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
