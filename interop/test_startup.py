@@ -207,3 +207,29 @@ def test_the_log_of_a_start(programs: Programs, data_dir: Path, form: str) -> No
         server.kill()
         server.wait(timeout=60)
         server.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("fsync:error=EINVAL", ("fsync of the directory", "ext4 or XFS")),
+        ("flock:error=ENOLCK", ("flock", "LOCK", "has no locks")),
+        ("flock:error=EOPNOTSUPP", ("flock", "LOCK", "has no locks")),
+        ("fdatasync:error=EINVAL", ("fdatasync", "MANIFEST", "does not support this call")),
+        # Not a matter of the file system's kind.
+        ("fsync:error=EIO", ("fsync of the directory", "Input/output error")),
+    ],
+)
+def test_a_file_system_that_cannot_do_what_is_needed(
+    programs: Programs, data_dir: Path, fault: str, words: tuple[str, ...]
+) -> None:
+    """As CIFS, FUSE or NFS may be: the line names the call, the file and what to do."""
+    result = run(
+        *(programs.strace, "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null"),
+        *("-e", f"trace={fault.split(':')[0]}", "-e", f"inject={fault}"),
+        *(programs.server, "--listen=127.0.0.1:0", f"--data-dir={data_dir}", "--log-filter=off"),
+    )
+    assert result.returncode == 1, result.stderr
+    (line,) = result.stderr.splitlines()
+    for word in (str(data_dir), *words):
+        assert word in line, line

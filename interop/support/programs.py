@@ -32,6 +32,8 @@ class Programs:
     guava: Path
     redis: Path
     redisbloom: Path
+    node: Path
+    node_modules: Path
 
     @classmethod
     def find(cls, release: Path, buf: str) -> Programs:
@@ -47,6 +49,8 @@ class Programs:
             guava=_file(Path("/usr/share/java/guava.jar")),
             redis=_executable("redis-server"),
             redisbloom=_file(_redisbloom()),
+            node=_executable("node"),
+            node_modules=_node_modules(_executable(buf)),
         )
 
 
@@ -61,6 +65,13 @@ def _file(path: Path) -> Path:
     if not path.is_file():
         raise Missing(f"{path} is missing; .ci/run builds or installs all that the suite needs")
     return path
+
+
+def _node_modules(buf: Path) -> Path:
+    """The packages of Node.js: they are installed together with buf, which is in `.bin`."""
+    modules = buf.absolute().parents[1]
+    _file(modules / "@grpc" / "grpc-js" / "package.json")
+    return modules
 
 
 def _redisbloom() -> Path:

@@ -168,6 +168,108 @@ async fn sigterm_stores_what_was_added_and_exits_with_0() {
     );
 }
 
+/// A terminal that is closed, `systemctl reload` and the rotation of logs end no server.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_signals_are_ignored_and_sigquit_stops_cleanly() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = ["--capacity", "1000", "--durability", "snapshot"];
+    let (mut program, mut log) = Program::start_with_log(dir.path(), &settings);
+    let (mut dedup, _) = program.connect().await;
+    let key = || "key".to_owned();
+    let add = AddRequest {
+        key: key(),
+        ..Default::default()
+    };
+    dedup.add(add).await.unwrap();
+    for signal in ["HUP", "USR1", "USR2"] {
+        program.signal(&format!("-{signal}"));
+        let named = format!("SIG{signal}");
+        assert!(log.any(|line| line.unwrap().contains(&named)), "{named}");
+    }
+    program.signal("-XFSZ");
+    program.signal("-QUIT");
+    log.for_each(drop);
+    assert_eq!(program.exit_code(), Some(0));
+
+    let program = Program::start(dir.path(), &settings);
+    let (mut dedup, _) = program.connect().await;
+    let batch = QueryBatchRequest {
+        keys: vec![key()],
+        ..Default::default()
+    };
+    let seen = dedup.query_batch(batch).await.unwrap().into_inner().seen;
+    assert_eq!(seen, [true]);
+}
+
+/// Clients of all addresses meet in one server, and nothing is left of a socket.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_listens_on_several_addresses() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    let unix = format!("unix:{}", socket.display());
+    let data_dir = dir.path().join("data");
+    let listen = [
+        "--capacity",
+        "1000",
+        "--listen",
+        "localhost:0",
+        "--listen",
+        &unix,
+    ];
+    let connect = |address: String| async move {
+        let endpoint = tonic::transport::Endpoint::from_shared(address).unwrap();
+        let channel = endpoint.connect().await.unwrap();
+        seenset_proto::v1::dedup_service_client::DedupServiceClient::new(channel)
+    };
+    for (round, ends_with) in ["-KILL", "-TERM"].into_iter().enumerate() {
+        let mut program = Program::start(&data_dir, &listen);
+        let addresses = program.addresses.clone();
+        assert!(addresses.len() >= 3, "{addresses:?}");
+        assert_eq!(addresses.last(), Some(&unix));
+        for (number, address) in addresses.iter().enumerate() {
+            let uri = match address.starts_with("unix:") {
+                true => address.clone(),
+                false => format!("http://{address}"),
+            };
+            let batch = AddBatchRequest {
+                keys: vec![format!("{round} {number}")],
+                ..Default::default()
+            };
+            connect(uri).await.add_batch(batch).await.unwrap();
+        }
+        let mut client = connect(unix.clone()).await;
+        let keys = (0..addresses.len()).map(|number| format!("{round} {number}"));
+        let batch = QueryBatchRequest {
+            keys: keys.collect(),
+            ..Default::default()
+        };
+        let seen = client.query_batch(batch).await.unwrap().into_inner().seen;
+        assert!(seen.iter().all(|&seen| seen), "{seen:?}");
+        drop(client);
+        program.signal(ends_with);
+        let code = program.exit_code();
+        match ends_with {
+            // The next server replaces it.
+            "-KILL" => assert!(socket.exists()),
+            _ => assert_eq!((code, socket.exists()), (Some(0), false)),
+        }
+    }
+    let first = Program::start(&data_dir, &listen);
+    let other = dir.path().join("other");
+    let other = other.to_str().unwrap();
+    let refused = run(&[
+        "--log-filter",
+        "off",
+        "--listen",
+        &unix,
+        "--data-dir",
+        other,
+    ]);
+    assert_refused(&refused, 1, &format!("cannot listen on {unix}"));
+    assert!(socket.exists());
+    drop(first);
+}
+
 /// Whoever reads the log may go away; calls that log a line are answered all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_nobody_reads_harms_no_call() {

@@ -30,8 +30,10 @@ pub fn command() -> Command {
 /// A running server, ended with the test.
 pub struct Program {
     child: Child,
-    /// Where it serves.
+    /// Where it serves: the first of its addresses.
     pub address: String,
+    /// All of them.
+    pub addresses: Vec<String>,
 }
 
 impl Program {
@@ -70,7 +72,13 @@ impl Program {
                 Some(line.get("address")?.as_str()?.to_owned())
             })
             .expect("the server ended before it served");
-        (Self { child, address }, lines)
+        let addresses: Vec<String> = address.split(", ").map(str::to_owned).collect();
+        let program = Self {
+            child,
+            address: addresses.first().unwrap().clone(),
+            addresses,
+        };
+        (program, lines)
     }
 
     /// Clients on a connection of their own.
