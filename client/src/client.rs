@@ -41,7 +41,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `host:port` or `http://host:port` (port 9090 if none is named), with
+    /// Connects to `host:port`, `http://host:port` (port 9090 if none is named) or `unix:/PATH`, with
     /// the default [`Options`].
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The address of a server, and the channel to it.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tonic::{
     Response, Status,
@@ -23,12 +23,52 @@ const WINDOW_BYTES: u32 = 1024 * 1024;
 /// Finds out about a peer that went away without a word.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Reads `host`, `host:port`, or either with `http://` before it.
-pub(crate) fn parse(text: &str) -> Result<Uri, Error> {
+/// What the address of a Unix socket begins with.
+const UNIX: &str = "unix:";
+
+/// The address of a server.
+#[derive(Debug, Clone)]
+pub(crate) enum Address {
+    /// A host and a port.
+    Http(Uri),
+    /// The path of a Unix socket.
+    Unix(String),
+}
+
+impl Address {
+    /// What requests name as their server.
+    pub fn uri(&self) -> Uri {
+        match self {
+            Self::Http(uri) => uri.clone(),
+            Self::Unix(_) => Uri::from_static("http://localhost"),
+        }
+    }
+}
+
+/// As errors print it.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(uri) => f.write_str(uri.to_string().trim_end_matches('/')),
+            Self::Unix(path) => write!(f, "{UNIX}{path}"),
+        }
+    }
+}
+
+/// Reads `host`, `host:port`, either with `http://` before it, or `unix:/PATH`.
+pub(crate) fn parse(text: &str) -> Result<Address, Error> {
     let error = |reason: String| Error::Endpoint {
         endpoint: text.to_owned(),
         reason,
     };
+    if let Some(path) = text.strip_prefix(UNIX) {
+        // As gRPC has it: "unix:path", "unix:/path" or "unix:///path".
+        let path = path.strip_prefix("//").unwrap_or(path);
+        return match path.is_empty() || path.contains('\0') {
+            true => Err(error("the socket has no path".to_owned())),
+            false => Ok(Address::Unix(path.to_owned())),
+        };
+    }
     let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
     if scheme != "http" {
         return Err(error(format!("the scheme {scheme} is not supported")));
@@ -46,22 +86,33 @@ pub(crate) fn parse(text: &str) -> Result<Uri, Error> {
     }
     if uri.port().is_some() {
         return match uri.port_u16() {
-            Some(port) if port > 0 => Ok(uri),
+            Some(port) if port > 0 => Ok(Address::Http(uri)),
             _ => Err(error("the port is not 1 to 65535".to_owned())),
         };
     }
     format!("http://{}:{DEFAULT_PORT}", authority.trim_end_matches(':'))
         .parse()
+        .map(Address::Http)
         .map_err(|reason| error(format!("{reason}")))
 }
 
 /// Connects, as often as `options` allow. From then on the channel reconnects by itself.
 pub(crate) async fn connect(
-    uri: &Uri,
+    address: &Address,
     options: &Options,
     budget: &Arc<Budget>,
 ) -> Result<Channel, Error> {
-    let endpoint = Endpoint::from(uri.clone())
+    let endpoint = match address {
+        Address::Http(uri) => Endpoint::from(uri.clone()),
+        Address::Unix(_) => {
+            let endpoint = Endpoint::from_shared(address.to_string());
+            endpoint.map_err(|reason| Error::Endpoint {
+                endpoint: address.to_string(),
+                reason: reason.to_string(),
+            })?
+        }
+    };
+    let endpoint = endpoint
         .connect_timeout(options.connect_timeout)
         .tcp_nodelay(true)
         .tcp_keepalive(Some(TCP_KEEPALIVE))
@@ -70,7 +121,7 @@ pub(crate) async fn connect(
     let call = Call {
         name: "Connect",
         repeat: Repeat::Safe,
-        endpoint: name(uri),
+        endpoint: name(address),
         budget: Arc::clone(budget),
     };
     let connected = call.run(options, |_: Attempt| async {
@@ -96,8 +147,8 @@ pub(crate) async fn connect(
 }
 
 /// The address as errors print it.
-pub(crate) fn name(uri: &Uri) -> Arc<str> {
-    uri.to_string().trim_end_matches('/').into()
+pub(crate) fn name(address: &Address) -> Arc<str> {
+    address.to_string().into()
 }
 
 #[cfg(test)]
@@ -115,6 +166,9 @@ mod tests {
             ("http://seenset:80/", "http://seenset:80"),
             ("[::1]:9090", "http://[::1]:9090"),
             ("http://[::1]", "http://[::1]:9090"),
+            ("unix:/run/seenset.sock", "unix:/run/seenset.sock"),
+            ("unix:///run/seenset.sock", "unix:/run/seenset.sock"),
+            ("unix:seenset.sock", "unix:seenset.sock"),
         ] {
             assert_eq!(&*name(&parse(text).unwrap()), expected, "{text}");
         }
@@ -127,7 +181,8 @@ mod tests {
             ("http://", "is no address"),
             (":9090", "is no address"),
             ("https://a:1", "the scheme https is not supported"),
-            ("unix:///tmp/a", "the scheme unix"),
+            ("unix:", "the socket has no path"),
+            ("unix://", "the socket has no path"),
             ("a:99999", "is no address"),
             ("a:0", "the port is not 1 to 65535"),
             ("a:1/path", "it has a path"),

@@ -110,7 +110,7 @@ impl Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Options of all commands")]
 pub(super) struct Global {
-    /// The server: host:port or http://host:port.
+    /// The server: host:port, http://host:port or unix:/PATH.
     #[arg(
         long,
         global = true,

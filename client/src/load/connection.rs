@@ -4,13 +4,19 @@ use std::{io, sync::Arc};
 
 use bytes::Bytes;
 use h2::client::{self, ResponseFuture, SendRequest};
-use tokio::{net::TcpStream, task, time::timeout};
-use tonic::{
-    ConnectError, Status,
-    codegen::http::{Request, Uri},
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+    task,
+    time::timeout,
 };
+use tonic::{ConnectError, Status, codegen::http::Request};
 
-use crate::{endpoint, error::Error, options::Options};
+use crate::{
+    endpoint::{self, Address},
+    error::Error,
+    options::Options,
+};
 
 /// More than is ever under way: the client never holds a server up.
 const WINDOW_BYTES: u32 = 1 << 24;
@@ -21,14 +27,14 @@ pub(super) struct Connection(SendRequest<Bytes>);
 
 impl Connection {
     /// Connects. From then on a task of the local set that this runs in moves the bytes.
-    pub async fn open(uri: &Uri, options: &Options) -> Result<Self, Error> {
-        let connecting = timeout(options.connect_timeout, shake_hands(uri));
+    pub async fn open(address: &Address, options: &Options) -> Result<Self, Error> {
+        let connecting = timeout(options.connect_timeout, connect(address));
         let connected = connecting.await.unwrap_or_else(|_| {
             let reason = format!("no answer within {:?}", options.connect_timeout);
             Err(io::Error::new(io::ErrorKind::TimedOut, reason))
         });
         connected.map_err(|error| {
-            let endpoint: Arc<str> = endpoint::name(uri);
+            let endpoint: Arc<str> = endpoint::name(address);
             let status = Status::from_error(Box::new(ConnectError(Box::new(error))));
             Error::from_status("Connect", &endpoint, options.deadline, status, false)
         })
@@ -43,10 +49,21 @@ impl Connection {
     }
 }
 
-async fn shake_hands(uri: &Uri) -> io::Result<Connection> {
-    let address = uri.authority().map_or("", |authority| authority.as_str());
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
+async fn connect(address: &Address) -> io::Result<Connection> {
+    match address {
+        Address::Http(uri) => {
+            let address = uri.authority().map_or("", |authority| authority.as_str());
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            shake_hands(stream).await
+        }
+        Address::Unix(path) => shake_hands(UnixStream::connect(path).await?).await,
+    }
+}
+
+async fn shake_hands(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+) -> io::Result<Connection> {
     let (send, connection) = client::Builder::new()
         .initial_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)

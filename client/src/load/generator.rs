@@ -14,13 +14,16 @@ use tokio::{
     task::{JoinSet, LocalSet},
     time::{MissedTickBehavior, interval},
 };
-use tonic::codegen::http::Uri;
 
 use super::{
     Calls, Load, connection::Connection, numbers::Numbers, outcome::Outcome, rpc::Rpc, run::Run,
     template::Template,
 };
-use crate::{Client, Coalescing, Options, endpoint, error::Error};
+use crate::{
+    Client, Coalescing, Options,
+    endpoint::{self, Address},
+    error::Error,
+};
 
 /// How often a run is looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -36,7 +39,7 @@ pub struct Generator {
 
 /// The connections, and the keys that go over them.
 struct Clients {
-    server: Uri,
+    server: Address,
     options: Options,
     filter: String,
     key_bytes: usize,

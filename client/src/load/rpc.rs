@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     budget::Budget,
-    endpoint,
+    endpoint::{self, Address},
     error::Error,
     options::Options,
     retry::{Call, Repeat},
@@ -37,13 +37,13 @@ pub(super) struct Rpc {
 
 impl Rpc {
     /// That of such calls.
-    pub fn new(server: &Uri, options: Options, calls: Calls) -> Result<Self, Error> {
+    pub fn new(server: &Address, options: Options, calls: Calls) -> Result<Self, Error> {
         let path = match calls {
             Calls::Single => "/seenset.v1.DedupService/QueryAndAdd",
             Calls::Batch { .. } => "/seenset.v1.DedupService/QueryAndAddBatch",
             Calls::Coalesced | Calls::Stream { .. } => "/seenset.v1.DedupService/QueryAndAddStream",
         };
-        let mut uri = server.clone().into_parts();
+        let mut uri = server.uri().into_parts();
         uri.path_and_query = Some(PathAndQuery::from_static(path));
         let mut head = Request::new(());
         *head.method_mut() = Method::POST;

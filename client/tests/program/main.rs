@@ -16,6 +16,7 @@ mod real;
 mod run;
 mod scaling;
 mod server;
+mod sockets;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;

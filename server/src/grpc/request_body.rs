@@ -15,6 +15,7 @@ use tonic::{Status, codegen::StdError};
 use super::{
     ARRIVAL_PATIENCE,
     calls::{Drain, Lane},
+    status::unapplied,
 };
 
 /// The body of a request.
@@ -87,7 +88,7 @@ async fn too_late(mut draining: watch::Receiver<Drain>) {
 }
 
 fn stopping() -> Status {
-    Status::unavailable(
+    unapplied(
         "the server is stopping, and the call was not carried out, for its request did not arrive \
          in time; try again",
     )

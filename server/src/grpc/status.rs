@@ -6,7 +6,11 @@ use crate::engine::EngineError;
 
 /// UNAVAILABLE, of a call that has changed nothing: clients may repeat it whatever it does.
 pub fn unapplied(message: impl Into<String>) -> Status {
-    let mut status = Status::unavailable(message);
+    unapplied_as(Code::Unavailable, message)
+}
+
+fn unapplied_as(code: Code, message: impl Into<String>) -> Status {
+    let mut status = Status::new(code, message);
     let no = MetadataValue::from_static("no");
     status.metadata_mut().insert("seenset-applied", no);
     status
@@ -19,7 +23,9 @@ pub fn unapplied(message: impl Into<String>) -> Status {
 pub fn status(error: EngineError) -> Status {
     let is_unapplied = matches!(
         error,
-        EngineError::Recovering
+        EngineError::DeadlineOver
+            | EngineError::Cancelled
+            | EngineError::Recovering
             | EngineError::Stopping
             | EngineError::FilterReplaced
             | EngineError::StorageFailed(_)
@@ -70,14 +76,14 @@ pub fn status(error: EngineError) -> Status {
         Some(message) => {
             tracing::error!(%error, ?code, "call failed");
             match is_unapplied {
-                true => unapplied(message),
+                true => unapplied_as(code, message),
                 false => Status::new(code, message),
             }
         }
         None => {
             tracing::debug!(%error, ?code, "call refused");
             match is_unapplied {
-                true => unapplied(error.to_string()),
+                true => unapplied_as(code, error.to_string()),
                 false => Status::new(code, error.to_string()),
             }
         }
