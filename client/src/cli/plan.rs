@@ -80,7 +80,7 @@ fn text(plan: &FilterSpec) -> String {
         return layers::text(plan, layers);
     }
     format!(
-        "{}{}: n = {}, p = {}: m = {} bits ({} bytes), k = {}, {:.2} bits per key",
+        "{}{}: n = {}, p = {}: m = {} bits ({} bytes), k = {}, {:.2} bits per key{}",
         match plan.kind {
             Kind::Plain | Kind::Scaling(_) => "",
             Kind::Counting => "counting, ",
@@ -93,6 +93,9 @@ fn text(plan: &FilterSpec) -> String {
         plan.memory_bytes(),
         plan.hash_count,
         bits_per_key(plan),
+        plan.missed_rate().map_or(String::new(), |rate| format!(
+            ", p at capacity = {rate:.2e}"
+        )),
     )
 }
 
@@ -102,6 +105,7 @@ fn json(plan: &FilterSpec) -> serde_json::Value {
         "layout": plan.layout.name(),
         "capacity": plan.capacity,
         "false_positive_rate": plan.false_positive_rate,
+        "predicted_false_positive_rate": plan.predicted_rate(),
         "bit_count": plan.bit_count,
         "hash_count": plan.hash_count,
         "memory_bytes": plan.memory_bytes(),

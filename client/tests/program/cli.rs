@@ -444,6 +444,14 @@ async fn plan_computes_both_layouts_without_a_server() {
     }
     assert_eq!(plans.len(), 2);
     assert_eq!(service.calls(), 0);
+    let small = ["plan", "-n", "100", "-p", "0.0001", "--layout", "guava"];
+    let text = run(&service, &small);
+    assert!(
+        text.stdout
+            .ends_with("k = 13, 19.20 bits per key, p at capacity = 2.99e-4\n"),
+        "{}",
+        text.stdout
+    );
     let text = run(&service, &["plan", "-n", "1000000", "--layout", "classic"]);
     assert!(
         text.stdout

@@ -201,6 +201,8 @@ impl Engine {
         // Not before: what is there may have been made when fewer bits kept a rate.
         let spec = spec?;
         self.inner.check_free(&name)?;
+        let missed_rate = spec.missed_rate();
+        let asked_rate = spec.false_positive_rate;
         let filter = self
             .blocking(move |inner| {
                 let (secret, now) = (random_secret()?, SystemTime::now());
@@ -223,6 +225,16 @@ impl Engine {
             let status = filter.status();
             inner.registry.insert(filter);
             drop(naming);
+            if let Some(rate) = missed_rate {
+                tracing::warn!(
+                    filter = %status.name,
+                    false_positive_rate = asked_rate,
+                    predicted_false_positive_rate = rate,
+                    "at its capacity the filter will miss the false-positive rate asked for: \
+                     Guava's own size is too small for it; create it with a lower rate or a \
+                     greater capacity, or use the layout blocked"
+                );
+            }
             Ok(Creation {
                 filter: status,
                 is_new: true,

@@ -8,6 +8,7 @@
 mod blocked;
 pub(crate) mod classic;
 mod fill;
+pub(crate) mod spaced;
 mod two_lines;
 pub(crate) mod uneven;
 

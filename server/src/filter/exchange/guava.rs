@@ -17,13 +17,24 @@ use std::{fmt, str::FromStr};
 
 pub use self::file::{FilterReader, FilterWriter};
 use super::{ExchangeError, array, error::require, murmur::murmur3_x64_128};
-use crate::{hash::KeyHash, sizing::uneven::Uneven, spec::MAX_HASH_COUNT};
+use crate::{
+    hash::KeyHash,
+    sizing::{
+        spaced::{Spaced, Wrapping},
+        uneven::Uneven,
+    },
+    spec::MAX_HASH_COUNT,
+};
 
 /// The most words that Guava can have in an array: 16 GiB.
 pub const MAX_WORD_COUNT: u64 = i32::MAX as u64;
 
 /// The positions that [`Strategy::Mitz32`] can make.
 const MITZ_32_BITS: u64 = 1 << 31;
+
+/// The most bits for which coincidences of positions are predicted for [`Strategy::Mitz32`]: beyond,
+/// a step of 32 bits goes around the bits too few times to wrap anywhere.
+const MAX_SPACED_MITZ_32_BITS: u64 = 1 << 24;
 
 /// How Guava makes positions of a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -141,6 +152,34 @@ impl Shape {
             Strategy::Mitz32 => Some(Uneven::new(MITZ_32_BITS, self.bit_count())),
             // Of so many positions each is nearly as likely as any other.
             Strategy::Mitz64 => None,
+        }
+    }
+
+    /// The coincidences of its positions; `None` where the bits are so many that the old strategy
+    /// cannot have more than one in thousands of keys with any.
+    pub(super) fn spaced(&self) -> Option<Spaced> {
+        let (bits, hash_count) = (self.bit_count(), self.hash_count);
+        match self.strategy {
+            Strategy::Mitz32 => (bits <= MAX_SPACED_MITZ_32_BITS).then(|| {
+                let wrapping = Wrapping {
+                    range: 1 << 32,
+                    is_mirrored: true,
+                };
+                Spaced::new(bits, hash_count, wrapping, |start, step, index| {
+                    let low = start & u64::from(u32::MAX) | step << 32;
+                    self.position(KeyHash { low, high: 0 }, index)
+                })
+            }),
+            Strategy::Mitz64 => {
+                let wrapping = Wrapping {
+                    range: 1 << 63,
+                    is_mirrored: false,
+                };
+                let spaced = Spaced::new(bits, hash_count, wrapping, |low, high, index| {
+                    self.position(KeyHash { low, high }, index)
+                });
+                Some(spaced)
+            }
         }
     }
 

@@ -3,12 +3,16 @@
 //! That of Guava is one part, that of RedisBloom has one for each layer, one behind the other. A
 //! key is there if all of its bits in any part are set, and new ones are added to the last.
 
-use std::{ops::Range, slice};
+use std::{
+    ops::Range,
+    slice,
+    sync::{Arc, OnceLock},
+};
 
 use super::{array, guava, redisbloom};
 use crate::{
     hash::KeyHash,
-    sizing::{classic, uneven::Uneven},
+    sizing::{classic, spaced::Spaced, uneven::Uneven},
     spec::FilterSpec,
 };
 
@@ -18,6 +22,8 @@ pub struct Parts {
     /// All but the last.
     old: Vec<Part>,
     last: Part,
+    /// The coincidences of positions in each part: they take some milliseconds to compute.
+    spaced: Arc<OnceLock<Vec<Option<Spaced>>>>,
 }
 
 /// A part, and which of its bits a key sets.
@@ -82,16 +88,22 @@ impl Part {
             .uneven()
             .map_or(1.0, |uneven| uneven.advantage(f64::from(hash_count) * keys));
         let rate = classic::rate(1.0, bits, hash_count, keys) * more.powi(hash_count as i32);
-        rate.clamp(0.0, 1.0)
+        let fill = classic::fill(bits, f64::from(hash_count) * keys);
+        let excess = self
+            .spaced()
+            .map_or(0.0, |spaced| spaced.excess(fill, keys));
+        (rate + excess).clamp(0.0, 1.0)
     }
 
-    fn false_positive_rate_at_fill(&self, bits_set: u64) -> f64 {
+    fn false_positive_rate_at_fill(&self, bits_set: u64, spaced: Option<&Spaced>) -> f64 {
         let fill_ratio = self.fill_ratio(bits_set);
         let hit = match self.uneven() {
             Some(uneven) if fill_ratio < 1.0 => uneven.hit(uneven.draws_at(fill_ratio)),
             _ => fill_ratio,
         };
-        hit.powi(self.hash_count() as i32)
+        let keys = self.keys_at_fill(bits_set).zip(spaced);
+        let excess = keys.map_or(0.0, |(keys, spaced)| spaced.excess(fill_ratio, keys));
+        (hit.powi(self.hash_count() as i32) + excess).min(1.0)
     }
 
     /// See [`Parts::keys_at_fill`].
@@ -107,6 +119,13 @@ impl Part {
     /// The share of the bits that can be set that is, if so many are.
     fn fill_ratio(&self, bits_set: u64) -> f64 {
         (bits_set as f64 / self.used_bits() as f64).clamp(0.0, 1.0)
+    }
+
+    fn spaced(&self) -> Option<Spaced> {
+        match &self.rule {
+            Rule::Guava(shape) => shape.spaced(),
+            Rule::RedisBloom(layer) => Some(layer.spaced()),
+        }
     }
 
     /// How often its bits are chosen, if that is not equally often.
@@ -136,6 +155,7 @@ impl Parts {
                 rule: Rule::Guava(shape),
                 first_word: 0,
             },
+            spaced: Arc::default(),
         }
     }
 
@@ -148,7 +168,11 @@ impl Parts {
             first_word += layer.word_count();
         }
         let last = old.pop()?;
-        Some(Self { old, last })
+        Some(Self {
+            old,
+            last,
+            spaced: Arc::default(),
+        })
     }
 
     /// The part that new keys are added to.
@@ -168,8 +192,15 @@ impl Parts {
 
     /// The false-positive rate that is to be expected when so many bits of each part are set.
     pub fn false_positive_rate_at_fill(&self, bits_set: &[u64]) -> f64 {
-        let parts = self.iter().zip(bits_set);
-        either(parts.map(|(part, &bits)| part.false_positive_rate_at_fill(bits)))
+        let spaced = self
+            .spaced
+            .get_or_init(|| self.iter().map(Part::spaced).collect());
+        let parts = self.iter().zip(spaced).zip(bits_set);
+        either(
+            parts.map(|((part, spaced), &bits)| {
+                part.false_positive_rate_at_fill(bits, spaced.as_ref())
+            }),
+        )
     }
 
     /// The number of distinct keys that are to be expected when so many bits of each part are set;
@@ -186,3 +217,6 @@ pub(crate) fn either(probabilities: impl Iterator<Item = f64>) -> f64 {
     let neither: f64 = probabilities.map(|one| (-one).ln_1p()).sum();
     -neither.exp_m1()
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@ pub use self::{
 use super::{array, murmur::murmur2_64a};
 use crate::{
     hash::KeyHash,
+    sizing::spaced::{Spaced, Wrapping},
     spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
 };
 
@@ -87,6 +88,16 @@ impl Layer {
     /// The number of bits that any key can set: positions are taken modulo this.
     pub fn used_bits(&self) -> u64 {
         self.modulus
+    }
+
+    /// The coincidences of its positions.
+    pub(super) fn spaced(&self) -> Spaced {
+        let wrapping = Wrapping {
+            range: 1 << 64,
+            is_mirrored: false,
+        };
+        let position = |low, high, index| self.position(KeyHash { low, high }, index);
+        Spaced::new(self.modulus, self.hash_count, wrapping, position)
     }
 
     /// Where the bit of a number is that a key sets.

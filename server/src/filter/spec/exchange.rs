@@ -16,10 +16,8 @@ use crate::{
 };
 
 impl SpecRequest {
-    /// A filter as Guava would size it, or of the bits that were asked for. Guava rounds the number
-    /// of hashes, so that its own sizes may miss the rate by a little: by less than 2 % of it where
-    /// it is at most 0.1. The old strategy's miss it by more, the fewer positions there are for each
-    /// bit: see [`crate::sizing::uneven`].
+    /// A filter as Guava would size it, or of the bits that were asked for. Guava's own sizes may
+    /// miss the rate: [`FilterSpec::missed_rate`] says by how much.
     pub(super) fn resolve_guava(&self, strategy: Strategy) -> Result<FilterSpec, SpecError> {
         let own = self.false_positive_rate.map(|rate| {
             let shape = Shape::for_capacity(strategy, self.capacity, rate);
@@ -71,7 +69,31 @@ impl SpecRequest {
     }
 }
 
+/// The share of the asked rate by which a filter may miss it before that is worth a word.
+const MISSED: f64 = 0.02;
+
 impl FilterSpec {
+    /// The false-positive rate at capacity that is predicted of the filter: at most the one asked for,
+    /// but in a layout of Guava. Its sizes follow the textbook. They know nothing of the rounded number
+    /// of hashes, of positions that are evenly spaced ([`crate::sizing::spaced`]), which small filters
+    /// and low rates suffer from, and of bits that are chosen unevenly ([`crate::sizing::uneven`]).
+    pub fn predicted_rate(&self) -> f64 {
+        let shape = self
+            .layout
+            .strategy()
+            .and_then(|strategy| Shape::new(strategy, self.hash_count, self.bit_count / 64).ok());
+        shape.map_or(self.false_positive_rate, |shape| {
+            rate_at(shape, self.capacity)
+        })
+    }
+
+    /// The [predicted rate](Self::predicted_rate), if it is above the one asked for by more than
+    /// rounding.
+    pub fn missed_rate(&self) -> Option<f64> {
+        let rate = self.predicted_rate();
+        (rate > self.false_positive_rate * (1.0 + MISSED)).then_some(rate)
+    }
+
     /// That of a filter of Guava, for so many keys or, if nobody says, for as many as its bits and
     /// its number of hashes are made for.
     pub fn of_guava(shape: Shape, capacity: Option<u64>) -> Self {
