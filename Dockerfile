@@ -3,26 +3,20 @@
 #   docker build --tag seenset .
 #   docker run --publish 127.0.0.1:9090:9090 --volume seenset-data:/data --stop-timeout 90 seenset
 
-# The dependencies, in a layer that stays as long as the manifests do.
-FROM rust:1.95-bookworm AS dependencies
+# cargo-chef compiles the dependencies of the workspace without its sources, so that their layer
+# stays until a manifest changes. It runs for a second: an optimised build would take longer.
+FROM rust:1.95-bookworm AS chef
+RUN cargo install --quiet --debug --locked --version 0.1.78 cargo-chef
 WORKDIR /build
-COPY Cargo.toml Cargo.lock ./
-COPY server/Cargo.toml server/
-COPY server/src/filter/Cargo.toml server/src/filter/
-COPY server/tests/history/Cargo.toml server/tests/history/
-COPY server/tests/models/Cargo.toml server/tests/models/
-COPY client/Cargo.toml client/
-# Empty sources in the place of ours. The targets that a manifest lists by name would have to
-# exist as well, so they are taken out of it: what is asked of the dependencies is the same.
-# What became of the empty sources is removed, or Cargo would take it for newer than ours.
-RUN sed -i '/^\[\[.*\]\]$/,/^$/d' server/Cargo.toml server/src/filter/Cargo.toml client/Cargo.toml \
-        server/tests/models/Cargo.toml \
-    && mkdir -p proto client/src \
-    && touch proto/lib.rs server/src/lib.rs server/src/filter/lib.rs \
-        server/tests/history/lib.rs server/tests/models/lib.rs client/src/lib.rs \
-    && echo 'fn main() {}' > build.rs \
-    && cargo build --release --locked --package seenset-server --package seenset-client \
-    && cargo clean --release --package seenset-proto --package seenset-filter \
+
+# The recipe holds all manifests, the lock file, and the names of their targets.
+FROM chef AS recipe
+COPY . .
+RUN cargo chef prepare --recipe-path recipe.json
+
+FROM chef AS dependencies
+COPY --from=recipe /build/recipe.json recipe.json
+RUN cargo chef cook --release --locked --bins \
         --package seenset-server --package seenset-client
 
 FROM dependencies AS build

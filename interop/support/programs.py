@@ -34,6 +34,8 @@ class Programs:
     redisbloom: Path
     node: Path
     node_modules: Path
+    podman: Path
+    podman_compose: Path
 
     @classmethod
     def find(cls, release: Path, buf: str) -> Programs:
@@ -51,6 +53,8 @@ class Programs:
             redisbloom=_file(_redisbloom()),
             node=_executable("node"),
             node_modules=_node_modules(_executable(buf)),
+            podman=_executable("podman"),
+            podman_compose=_executable(Path(sys.executable).with_name("podman-compose")),
         )
 
 
