@@ -78,9 +78,9 @@ use super::{
 };
 use crate::{
     filter::{
-        hash::{KeyHash, KeyHasher, Secret},
+        hash::{KeyHash, KeyHasher, Purpose, Secret},
         shape::Shape,
-        spec::{FilterSpec, HashFunction, Kind},
+        spec::{FilterSpec, Kind},
     },
     planted::Bug,
     store::{FilterId, FilterName},
@@ -95,8 +95,8 @@ pub struct GuardedFilter {
     shape: Shape,
     secret: Secret,
     hasher: KeyHasher,
-    /// Of what nobody is to choose, whatever the hash of keys is: requests and canaries.
-    secret_hasher: KeyHasher,
+    canary_hasher: KeyHasher,
+    request_hasher: KeyHasher,
     create_time: SystemTime,
     shards: Shards,
     /// The way to their lines.
@@ -230,7 +230,8 @@ impl GuardedFilter {
             id,
             names: Mutex::new(Names::new(name)),
             hasher: KeyHasher::new(spec.hash_function, &secret),
-            secret_hasher: KeyHasher::new(secret_function(spec.hash_function), &secret),
+            canary_hasher: KeyHasher::of_purpose(Purpose::Canaries, &secret),
+            request_hasher: KeyHasher::of_purpose(Purpose::Requests, &secret),
             array: Array::of(&spec, shape.shard_words()),
             spec,
             shape,
@@ -442,14 +443,6 @@ impl GuardedFilter {
     #[inline]
     fn next_version(&self) -> u64 {
         self.versions.next()
-    }
-}
-
-/// The hash of what nobody is to choose: that of the keys where it has a secret.
-fn secret_function(function: HashFunction) -> HashFunction {
-    match HashFunction::OWN.contains(&function) {
-        true => function,
-        false => HashFunction::default(),
     }
 }
 

@@ -1,10 +1,11 @@
 //! Canaries: keys that nobody can add, to measure the false-positive rate of a filter with.
 //!
 //! A filter that says "seen" of one is wrong, and it is wrong of canaries as often as of any
-//! other key that was never added. They begin with a byte that stands nowhere in UTF-8 (RFC
-//! 3629, section 1), and keys are UTF-8. They are hashed under the filter's secret as they are,
-//! whatever its key profile: so they are drawn at random for each filter, always the same for
-//! one, and nobody who does not know the secret can add keys that meet them.
+//! other key that was never added. They are numbers, always the same for all filters, and hashed
+//! by a [function of their own](crate::hash::Purpose::Canaries): SipHash under a secret that is
+//! derived from the filter's, whichever function its keys are hashed with and whatever its key
+//! profile. So a canary meets the bits of keys by chance alone, also where a key has its bytes,
+//! and no caller can choose keys that meet it.
 
 /// As many of the canaries are to be seen in a filter that keeps the rate asked for: a count of
 /// so many strays by a tenth (its standard deviation is its root).
@@ -16,18 +17,14 @@ const MOST: f64 = 1e6;
 /// The quantile of the normal distribution that leaves 2.5 % on either side.
 const Z: f64 = 1.959_963_984_540_054;
 
-/// A key that nobody can add.
+/// A key that nobody can add: the bytes that [a function of its own](self) hashes.
 #[derive(Debug, Clone, Copy)]
-pub struct Canary([u8; 9]);
+pub struct Canary([u8; 8]);
 
 impl Canary {
     /// The canary of a number.
     pub fn new(number: u64) -> Self {
-        let mut bytes = [0xff; 9];
-        if let Some((_, digits)) = bytes.split_first_mut() {
-            digits.copy_from_slice(&number.to_le_bytes());
-        }
-        Self(bytes)
+        Self(number.to_le_bytes())
     }
 
     /// How many it takes, of the numbers from 0 on, to measure a rate to some 10 % of it:
@@ -91,15 +88,26 @@ impl Measurement {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::HashSet;
 
+    use super::*;
+    use crate::hash::{HashFunction, KeyHasher, Purpose, Secret};
+
+    /// Neither a key of the same bytes, as hashed by any function, nor another canary.
     #[test]
-    fn no_canary_is_utf8_and_no_two_are_equal() {
-        let canaries = [0, 1, 255, 256, 999_999].map(Canary::new);
-        for (index, canary) in canaries.iter().enumerate() {
-            assert!(std::str::from_utf8(canary.as_ref()).is_err());
-            let others = canaries.get(index + 1..).unwrap_or_default();
-            assert!(others.iter().all(|other| other.as_ref() != canary.as_ref()));
+    fn no_key_has_the_hash_of_a_canary() {
+        let secret = Secret::new([7; 16]);
+        let hasher = KeyHasher::of_purpose(Purpose::Canaries, &secret);
+        let others = HashFunction::ALL.map(|function| KeyHasher::new(function, &secret));
+        let requests = KeyHasher::of_purpose(Purpose::Requests, &secret);
+        let mut hashes = HashSet::new();
+        for canary in [0, 1, 255, 256, 999_999].map(Canary::new) {
+            let hash = hasher.hash(canary.as_ref());
+            assert!(hashes.insert((hash.low, hash.high)));
+            for other in others.iter().chain([&requests]) {
+                let key = other.hash(canary.as_ref());
+                assert!(key.low != hash.low && key.high != hash.high, "{other:?}");
+            }
         }
     }
 

@@ -7,11 +7,14 @@
 //! `docs/decisions/0001-hash.md`), and it can be computed for several keys at once.
 
 mod lanes;
+mod secret;
 
 use std::{fmt, str::FromStr};
 
 use siphasher::sip128::SipHasher13;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+pub use self::secret::{Purpose, Secret};
 
 use self::lanes::Waiting;
 use crate::exchange::{guava, redisbloom};
@@ -77,39 +80,6 @@ impl FromStr for HashFunction {
     }
 }
 
-/// The random bytes that make a filter's hash its own.
-///
-/// Not shown by `Debug`: with them an attacker can compute which keys collide.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Secret([u8; Self::BYTES]);
-
-impl Secret {
-    /// The length of a secret in bytes.
-    pub const BYTES: usize = 16;
-
-    /// Takes 16 bytes, which must come from the system's random generator (or, on
-    /// recovery, from the filter's snapshot).
-    pub const fn new(bytes: [u8; Self::BYTES]) -> Self {
-        Self(bytes)
-    }
-
-    /// The bytes, for the snapshot.
-    pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
-        &self.0
-    }
-
-    fn halves(&self) -> (u64, u64) {
-        let value = u128::from_le_bytes(self.0);
-        (value as u64, (value >> 64) as u64)
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
-
 /// Fewer keys than this are hashed as fast one by one.
 const MIN_AT_ONCE: usize = 4;
 
@@ -145,6 +115,12 @@ impl fmt::Debug for Inner {
 }
 
 impl KeyHasher {
+    /// A hasher for what callers give that is no key, under the secret of its purpose: always
+    /// SipHash, whichever function keys are hashed with.
+    pub fn of_purpose(purpose: Purpose, secret: &Secret) -> Self {
+        Self::new(HashFunction::SipHash13_128, &secret.of_purpose(purpose))
+    }
+
     /// A hasher for `function` under `secret`. XXH3 takes its seed from the first eight
     /// bytes of the secret.
     pub fn new(function: HashFunction, secret: &Secret) -> Self {

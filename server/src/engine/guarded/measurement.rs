@@ -87,7 +87,7 @@ impl GuardedFilter {
             let numbers = first..canaries.min(first + AT_ONCE);
             let keys: Vec<Canary> = numbers.map(Canary::new).collect();
             let mut places = Vec::with_capacity(keys.len());
-            self.secret_hasher
+            self.canary_hasher
                 .hash_each(keys.iter().map(AsRef::as_ref), |key, hash| {
                     places.push(self.place(key, hash));
                 });

@@ -52,8 +52,8 @@ impl GuardedFilter {
     }
 
     pub(super) fn request_id(&self, id: &str, action: Action) -> u128 {
-        // Under the filter's secret, like its keys: nobody can choose ids that meet.
-        let KeyHash { low, high } = self.secret_hasher.hash(id.as_bytes());
+        // Under a secret, also where keys are not: nobody can choose ids that meet.
+        let KeyHash { low, high } = self.request_hasher.hash(id.as_bytes());
         let id = u128::from(low) | (u128::from(high) << 64);
         match action {
             Action::Remove => !id,

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::store::{MAX_NUMBER, StoreError};
 
 /// The format that is written, and the newest that is read.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 const MAGIC: [u8; 8] = *b"SEENSLOG";
 const SUFFIX: &str = ".log";
 
@@ -88,7 +88,8 @@ impl SegmentHeader {
         let hex = |checksum: u64| format!("{checksum:016x}");
         require("checksum of the header", hex(computed), hex(stored))?;
         // Format 1 has no records of keys that were counted, format 2 none of keys that age, and
-        // format 3 none that tell a layer.
+        // format 3 none that tell a layer. Before format 5 request ids were hashed like keys: no call
+        // has one of those any more.
         if format == 0 {
             require("format", format!("1 to {FORMAT}"), format.to_string())?;
         }
