@@ -3,8 +3,9 @@
 //! Decoded the ordinary way every key becomes a `String`: an allocation, a copy and a check of
 //! its own, several times what all else costs that is done for it. Here the message is kept as
 //! the bytes that came, and the keys are parts of it. On the wire nothing differs: all batch
-//! requests of the contract have the filter in field 1, the keys in field 2, the request's id in
-//! field 3 and the greatest age in field 4, and all their responses the answers in field 1 and, where keys are added, a warning in field 2.
+//! requests of the contract have the filter in field 1, the keys in field 2 (as text) or 5 (as
+//! bytes), the request's id in field 3 and the greatest age in field 4, and all their responses
+//! the answers in field 1 and, where keys are added, a warning in field 2.
 
 use std::ops::RangeInclusive;
 
@@ -21,36 +22,72 @@ const FILTER: u32 = 1;
 const KEYS: u32 = 2;
 const REQUEST_ID: u32 = 3;
 const MAX_AGE: u32 = 4;
+const BINARY_KEYS: u32 = 5;
 /// Field numbers of the responses.
 const SEEN: u32 = 1;
 const CAPACITY_WARNING: u32 = 2;
 
-/// Field number and wire type of a key, one byte.
-const KEY_TAG: u8 = (KEYS as u8) << 3 | LengthDelimited as u8;
+/// The field that keys come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Form {
+    /// `keys`: UTF-8.
+    #[default]
+    Text = KEYS as isize,
+    /// `binary_keys`: any bytes.
+    Binary = BINARY_KEYS as isize,
+}
+
+impl Form {
+    /// Field number and wire type, one byte.
+    const fn tag(self) -> u8 {
+        (self as u8) << 3 | LengthDelimited as u8
+    }
+
+    /// The name of the field.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "keys",
+            Self::Binary => "binary_keys",
+        }
+    }
+}
+
 /// Lengths up to this are one byte, and an ASCII character.
 const MAX_SHORT: u8 = 0x7f;
 
 /// `QueryBatchRequest`, `AddBatchRequest`, `QueryAndAddBatchRequest`, `RemoveBatchRequest` and
 /// `QueryAndAddStreamRequest`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct BatchRequest {
     /// The filter's name. Empty: the filter named `default`.
     pub filter: String,
-    /// The keys.
-    pub keys: Keys,
+    /// The keys, if they came in one field.
+    pub keys: Result<Keys, BothForms>,
     /// What a retry of the call repeats. Optional.
     pub request_id: String,
     /// How old a key may be to be seen. Optional.
     pub max_age: Option<prost_types::Duration>,
 }
 
-/// The keys of a [`BatchRequest`], UTF-8 all of them, in the message that they came in.
+/// A message with keys in `keys` and in `binary_keys`: the contract has one of the two set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BothForms {
+    /// The number of keys in `keys`.
+    pub text: usize,
+    /// The number of keys in `binary_keys`.
+    pub binary: usize,
+}
+
+/// The keys of a [`BatchRequest`], in the message that they came in. Those of the field `keys` are
+/// UTF-8, those of `binary_keys` any bytes.
 ///
 /// Takes the memory of the message and no more; cloning it copies nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
     /// Fields of a message: those of keys, and others between them.
     message: Bytes,
+    /// The field of all the keys.
+    form: Form,
     count: usize,
     lengths: Lengths,
 }
@@ -91,6 +128,11 @@ impl Keys {
         self.count == 0
     }
 
+    /// The name of the field that they came in; `keys` if there is none.
+    pub fn field(&self) -> &'static str {
+        self.form.name()
+    }
+
     /// The bytes of the message: all keys, and what stands around them.
     pub fn message_bytes(&self) -> usize {
         self.message.len()
@@ -107,6 +149,7 @@ impl Keys {
     pub fn iter(&self) -> Iter<'_> {
         Iter {
             rest: &self.message,
+            tag: self.form.tag(),
             left: self.count,
         }
     }
@@ -116,6 +159,8 @@ impl Keys {
 #[derive(Debug, Clone)]
 pub struct Iter<'k> {
     rest: &'k [u8],
+    /// That of the field of the keys.
+    tag: u8,
     left: usize,
 }
 
@@ -125,13 +170,13 @@ impl<'k> Iterator for Iter<'k> {
     #[inline]
     fn next(&mut self) -> Option<&'k [u8]> {
         self.left = self.left.checked_sub(1)?;
-        if let Some((key, rest)) = short_key(self.rest) {
+        if let Some((key, rest)) = short_key(self.rest, self.tag) {
             self.rest = rest;
             return Some(key);
         }
         // What was decoded once has no errors.
         loop {
-            if let Field::Key(key) = Field::take(&mut self.rest).ok()? {
+            if let Field::Key(_, key) = Field::take(&mut self.rest).ok()? {
                 return Some(key);
             }
         }
@@ -144,18 +189,21 @@ impl<'k> Iterator for Iter<'k> {
 
 impl ExactSizeIterator for Iter<'_> {}
 
-/// What a message begins with, if that is a key of no more than [`MAX_SHORT`] bytes.
+/// The key of the field of a tag that a message begins with, if it has no more than [`MAX_SHORT`]
+/// bytes, and the rest of the message.
 #[inline]
-fn short_key(message: &[u8]) -> Option<(&[u8], &[u8])> {
+fn short_key(message: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     match message {
-        [KEY_TAG, length @ ..=MAX_SHORT, rest @ ..] => rest.split_at_checked(*length as usize),
+        [first, length @ ..=MAX_SHORT, rest @ ..] if *first == tag => {
+            rest.split_at_checked(*length as usize)
+        }
         _ => None,
     }
 }
 
 /// A field of a message.
 enum Field<'k> {
-    Key(&'k [u8]),
+    Key(Form, &'k [u8]),
     Filter(&'k [u8]),
     RequestId(&'k [u8]),
     MaxAge(&'k [u8]),
@@ -168,7 +216,8 @@ impl<'k> Field<'k> {
         let (tag, wire_type) = encoding::decode_key(rest)?;
         let name = match tag {
             FILTER => "filter",
-            KEYS => "keys",
+            KEYS => Form::Text.name(),
+            BINARY_KEYS => Form::Binary.name(),
             REQUEST_ID => "request_id",
             MAX_AGE => "max_age",
             _ => {
@@ -181,7 +230,8 @@ impl<'k> Field<'k> {
             FILTER => Self::Filter(value),
             REQUEST_ID => Self::RequestId(value),
             MAX_AGE => Self::MaxAge(value),
-            _ => Self::Key(value),
+            BINARY_KEYS => Self::Key(Form::Binary, value),
+            _ => Self::Key(Form::Text, value),
         })
     }
 }
@@ -214,7 +264,7 @@ fn text(bytes: &[u8], name: &'static str) -> Result<String, DecodeError> {
     Ok(text)
 }
 
-/// Checks that short keys, one after the other as they stand in a message, are UTF-8.
+/// Checks that short keys of text, one after the other as they stand in a message, are UTF-8.
 ///
 /// Together, for what stands between them are ASCII characters: so none is a part of another,
 /// and each key is UTF-8 if and only if all of it is. Long pieces are checked many times as fast
@@ -224,7 +274,7 @@ fn check_run(run: &[u8]) -> Result<(), DecodeError> {
         return Ok(());
     }
     let mut rest = run;
-    while let Some((key, behind)) = short_key(rest) {
+    while let Some((key, behind)) = short_key(rest, Form::Text.tag()) {
         check_key(key)?;
         rest = behind;
     }
@@ -235,7 +285,7 @@ fn check_key(key: &[u8]) -> Result<(), DecodeError> {
     if simdutf8::basic::from_utf8(key).is_ok() {
         return Ok(());
     }
-    text(key, "keys").map(drop)
+    text(key, Form::Text.name()).map(drop)
 }
 
 fn blame(mut error: DecodeError, field: &'static str) -> DecodeError {
@@ -247,43 +297,63 @@ impl Decode for BatchRequest {
     const IS_REQUEST: bool = true;
 
     fn decode(message: Bytes) -> Result<Self, DecodeError> {
-        let mut request = Self::default();
-        let (mut count, mut lengths) = (0, Lengths::default());
-        // Short keys that have not been checked, and what is left of the message behind them.
-        let (mut run, mut rest) = (&message[..], &message[..]);
+        let [mut filter, mut request_id] = [const { String::new() }; 2];
+        let mut max_age: Option<prost_types::Duration> = None;
+        let (mut texts, mut binaries, mut lengths) = (0, 0, Lengths::default());
+        let mut rest = &message[..];
         loop {
-            while let Some((key, behind)) = short_key(rest) {
+            let texts_begin = rest;
+            while let Some((key, behind)) = short_key(rest, Form::Text.tag()) {
                 rest = behind;
-                count += 1;
+                texts += 1;
                 lengths.note(key);
             }
-            let (unchecked, _) = run.split_at(run.len() - rest.len());
+            let (unchecked, _) = texts_begin.split_at(texts_begin.len() - rest.len());
             check_run(unchecked)?;
+            while let Some((key, behind)) = short_key(rest, Form::Binary.tag()) {
+                rest = behind;
+                binaries += 1;
+                lengths.note(key);
+            }
             if rest.is_empty() {
                 break;
             }
             match Field::take(&mut rest)? {
-                Field::Key(key) => {
+                Field::Key(Form::Text, key) => {
                     check_key(key)?;
-                    count += 1;
+                    texts += 1;
                     lengths.note(key);
                 }
-                Field::Filter(name) => request.filter = text(name, "filter")?,
-                Field::RequestId(id) => request.request_id = text(id, "request_id")?,
+                Field::Key(Form::Binary, key) => {
+                    binaries += 1;
+                    lengths.note(key);
+                }
+                Field::Filter(name) => filter = text(name, "filter")?,
+                Field::RequestId(id) => request_id = text(id, "request_id")?,
                 Field::MaxAge(age) => {
-                    let merged = request.max_age.get_or_insert_default().merge(age);
+                    let merged = max_age.get_or_insert_default().merge(age);
                     merged.map_err(|error| blame(error, "max_age"))?;
                 }
                 Field::Unknown => {}
             }
-            run = rest;
         }
-        request.keys = Keys {
+        let of = |form, count| Keys {
             message,
+            form,
             count,
             lengths,
         };
-        Ok(request)
+        let keys = match (texts, binaries) {
+            (count, 0) => Ok(of(Form::Text, count)),
+            (0, count) => Ok(of(Form::Binary, count)),
+            (text, binary) => Err(BothForms { text, binary }),
+        };
+        Ok(Self {
+            filter,
+            keys,
+            request_id,
+            max_age,
+        })
     }
 }
 
@@ -362,13 +432,8 @@ mod tests {
             (Ok(own), Ok(expected)) => {
                 assert_eq!(own.filter, expected.filter);
                 assert_eq!(own.request_id, expected.request_id);
-                assert_eq!(own.keys.len(), expected.keys.len());
-                let keys = expected.keys.iter().map(String::as_bytes);
-                assert!(own.keys.iter().eq(keys), "{message:?}");
-                let lengths = || expected.keys.iter().map(String::len);
-                let ends = lengths().min().zip(lengths().max());
-                let ends = ends.map(|(shortest, longest)| shortest..=longest);
-                assert_eq!(own.keys.lengths(), ends, "{message:?}");
+                assert_eq!(own.max_age, expected.max_age);
+                assert_same_keys(own.keys, &expected.keys, &expected.binary_keys);
             }
             (Err(own), Err(expected)) => {
                 let expected = expected.to_string();
@@ -377,6 +442,31 @@ mod tests {
             }
             (own, expected) => panic!("{message:?}: {own:?}, not {expected:?}"),
         }
+    }
+
+    /// Asserts that the keys are those of one of two fields.
+    fn assert_same_keys(own: Result<Keys, BothForms>, texts: &[String], binaries: &[Vec<u8>]) {
+        let (text, binary) = (texts.len(), binaries.len());
+        if text > 0 && binary > 0 {
+            assert_eq!(own.unwrap_err(), BothForms { text, binary });
+            return;
+        }
+        let own = own.unwrap();
+        let field = if binary > 0 { "binary_keys" } else { "keys" };
+        assert_eq!(own.field(), field);
+        let texts = texts.iter().map(String::as_bytes);
+        let keys: Vec<&[u8]> = texts.chain(binaries.iter().map(Vec::as_slice)).collect();
+        assert_eq!(own.len(), keys.len());
+        assert!(own.iter().eq(keys.iter().copied()), "{keys:?}");
+        let lengths = || keys.iter().map(|key| key.len());
+        let ends = lengths().min().zip(lengths().max());
+        let ends = ends.map(|(shortest, longest)| shortest..=longest);
+        assert_eq!(own.lengths(), ends, "{keys:?}");
+    }
+
+    /// Bytes that no text has.
+    fn binary_key(length: usize) -> Vec<u8> {
+        (0..length).map(|at| !(at as u8)).collect()
     }
 
     fn key(length: usize) -> String {
@@ -391,13 +481,14 @@ mod tests {
                 filter: filter.to_owned(),
                 keys: lengths.into_iter().map(key).collect(),
                 request_id: request_id.to_owned(),
-                max_age: None,
+                ..Default::default()
             };
             let mut message = request.encode_to_vec();
-            assert_eq!(decode(&message).unwrap().keys.len(), lengths.len());
+            let decoded = decode(&message).unwrap().keys.unwrap();
+            assert_eq!(decoded.len(), lengths.len());
             assert_same(&message);
             // Fields come in any order, more than once, and some are of a later version.
-            let later = [0x2a, 2, 0xff, 0xff, 0x30, 1, 0x12, 1, b'x', 0x0a, 1, b'f'];
+            let later = [0x32, 2, 0xff, 0xff, 0x38, 1, 0x12, 1, b'x', 0x0a, 1, b'f'];
             message.extend(later);
             assert_same(&message);
             assert_same(&[&later[..], &message].concat());
@@ -406,26 +497,76 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_bytes_are_what_prost_reads() {
+        let lengths = [1, 20, 127, 128, 0, 300, 16_384, 3];
+        let request = QueryAndAddBatchRequest {
+            filter: "crawl".to_owned(),
+            request_id: "9b4".to_owned(),
+            binary_keys: lengths.into_iter().map(binary_key).collect(),
+            ..Default::default()
+        };
+        let message = request.encode_to_vec();
+        assert_eq!(
+            decode(&message).unwrap().keys.unwrap().field(),
+            "binary_keys"
+        );
+        assert_same(&message);
+        let others = [
+            0x32, 2, 0xff, 0xff, 0x0a, 1, b'f', 0x2a, 1, 0xc3, 0x1a, 1, b'i',
+        ];
+        assert_same(&[&message[..], &others].concat());
+        assert_same(&[&others[..], &message].concat());
+
+        // With keys of text in any place, short and long ones.
+        for text in [key(3), key(300)] {
+            let texts = QueryAndAddBatchRequest {
+                keys: vec![text],
+                ..Default::default()
+            };
+            let texts = texts.encode_to_vec();
+            for mixed in [
+                [&texts[..], &message].concat(),
+                [&message[..], &texts].concat(),
+            ] {
+                let (text, binary) = (1, lengths.len());
+                let refused = decode(&mixed).unwrap().keys.unwrap_err();
+                assert_eq!(refused, BothForms { text, binary });
+                assert_same(&mixed);
+            }
+        }
+    }
+
+    #[test]
     fn what_prost_refuses_is_refused() {
         let request = QueryAndAddBatchRequest {
             filter: "crawl".to_owned(),
             keys: [5, 130, 7, 60].map(key).to_vec(),
             request_id: "1".to_owned(),
-            max_age: None,
+            ..Default::default()
         };
-        let message = request.encode_to_vec();
+        let binary = QueryAndAddBatchRequest {
+            binary_keys: [5, 130, 7, 60].map(binary_key).to_vec(),
+            ..Default::default()
+        };
+        for message in [request.encode_to_vec(), binary.encode_to_vec()] {
+            assert_damaged_is_same(&message);
+        }
+        // Half a character at the end of one key, and half at the start of the next.
+        assert_same(&[0x12, 1, 0xc3, 0x12, 1, 0xa4]);
+        assert_same(&[0x2a, 1, 0xc3, 0x12, 1, 0xa4]);
+    }
+
+    fn assert_damaged_is_same(message: &[u8]) {
         for length in 0..message.len() {
             assert_same(&message[..length]);
         }
         for place in 0..message.len() {
-            for byte in [0, 0x0b, 0x12, 0x18, 0x7f, 0x80, 0xc3, 0xff] {
-                let mut message = message.clone();
+            for byte in [0, 0x0b, 0x12, 0x18, 0x2a, 0x2d, 0x7f, 0x80, 0xc3, 0xff] {
+                let mut message = message.to_vec();
                 message[place] = byte;
                 assert_same(&message);
             }
         }
-        // Half a character at the end of one key, and half at the start of the next.
-        assert_same(&[0x12, 1, 0xc3, 0x12, 1, 0xa4]);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use std::{
 use clap::Parser;
 use reqwest::header::{CONTENT_TYPE, LOCATION};
 use scraper::{Html, Selector};
-use seenset_client::Client;
+use seenset_client::{Client, KeyBatch};
 use tokio::{sync::mpsc, task::JoinSet};
 use url::Url;
 
@@ -91,7 +91,8 @@ impl Seen {
             Self::Service(client) => {
                 let mut won = Vec::new();
                 for urls in urls.chunks(BATCH_KEYS) {
-                    let seen = client.query_and_add_batch(urls).await?;
+                    let keys: KeyBatch = urls.iter().map(Url::as_str).collect();
+                    let seen = client.query_and_add_batch(keys).await?;
                     let new = urls.iter().zip(seen).filter(|(_, seen)| !seen);
                     won.extend(new.map(|(url, _)| url.clone()));
                 }

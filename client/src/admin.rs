@@ -277,12 +277,14 @@ impl Client {
     /// # Errors
     ///
     /// See [`Client`].
-    pub async fn explain(&self, key: &str) -> Result<v1::ExplainResponse, Error> {
+    pub async fn explain(&self, key: impl AsRef<[u8]>) -> Result<v1::ExplainResponse, Error> {
+        let key = key.as_ref();
         self.call("Explain", Repeat::Safe)
             .run(&self.options, |attempt| {
                 let request = v1::ExplainRequest {
                     filter: self.filter.to_string(),
-                    key: key.to_owned(),
+                    binary_key: key.to_owned(),
+                    ..Default::default()
                 };
                 let mut filters = self.filters(&attempt);
                 async move { filters.explain(timed(request, attempt.left)).await }

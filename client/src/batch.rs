@@ -3,7 +3,8 @@
 //! A message with a `Vec<String>` would cost an allocation and two copies for each key,
 //! and a third of each when a call is repeated. Here a key is copied once when it is
 //! pushed, and repeating a call copies nothing. All batch requests of the contract have
-//! the filter in field 1 and the keys in field 2, so one encoding serves them all.
+//! the filter in field 1 and keys of any bytes in field 5, so one encoding serves them all.
+//! Text goes there as well: the same bytes are the same key, and need no check for UTF-8.
 
 use std::{fmt, marker::PhantomData};
 
@@ -24,8 +25,8 @@ pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// filter, and the id of the request.
 const REST_BYTES: usize = 256;
 
-/// Field number and wire type of `repeated string keys = 2`.
-const KEYS_TAG: u8 = 2 << 3 | 2;
+/// Field number and wire type of `repeated bytes binary_keys = 5`.
+const KEYS_TAG: u8 = 5 << 3 | 2;
 /// Field number and wire type of `string filter = 1`.
 const FILTER_TAG: u8 = 1 << 3 | 2;
 /// Field 3, as a length and bytes.
@@ -35,6 +36,9 @@ const MAX_AGE_TAG: u8 = (4 << 3) | 2;
 
 /// Keys for one call, in their order; a key may stand in it twice.
 ///
+/// A key is any bytes: a `&str`, a `String`, a digest as `[u8; 20]`, a `Vec<u8>`. Whatever the type,
+/// the same bytes are the same key.
+///
 /// Pushing a key copies it, and allocates only as the batch grows. The memory taken is
 /// that of the message: the keys and 2 to 4 bytes for each.
 ///
@@ -43,7 +47,11 @@ const MAX_AGE_TAG: u8 = (4 << 3) | 2;
 ///
 /// let mut batch = KeyBatch::from(["https://example.org/", "https://example.org/a"]);
 /// batch.push("https://example.org/b");
-/// assert_eq!(batch.len(), 3);
+/// batch.push([0xff, 0xfe]);
+/// assert_eq!(batch.len(), 4);
+///
+/// let digests: Vec<[u8; 20]> = vec![[7; 20], [8; 20]];
+/// assert_eq!(KeyBatch::from(&digests).len(), 2);
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct KeyBatch {
@@ -69,9 +77,9 @@ impl KeyBatch {
 
     /// Appends a key. Its limits are the server's (1 to 65,536 bytes unless configured
     /// otherwise), and checked there.
-    pub fn push(&mut self, key: &str) {
+    pub fn push(&mut self, key: impl AsRef<[u8]>) {
         self.encoded.push(KEYS_TAG);
-        put_delimited(&mut self.encoded, key.as_bytes());
+        put_delimited(&mut self.encoded, key.as_ref());
         self.count += 1;
     }
 
@@ -98,14 +106,13 @@ impl KeyBatch {
     }
 
     /// The keys, in their order.
-    pub fn iter(&self) -> impl Iterator<Item = &str> {
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut left = self.encoded.as_slice();
         std::iter::from_fn(move || {
             let (_, behind) = left.split_first()?;
             let (key, behind) = take_delimited(behind)?;
             left = behind;
-            // Only strings are pushed.
-            str::from_utf8(key).ok()
+            Some(key)
         })
     }
 
@@ -175,15 +182,15 @@ impl fmt::Debug for KeyBatch {
     }
 }
 
-impl<K: AsRef<str>> Extend<K> for KeyBatch {
+impl<K: AsRef<[u8]>> Extend<K> for KeyBatch {
     fn extend<I: IntoIterator<Item = K>>(&mut self, keys: I) {
         for key in keys {
-            self.push(key.as_ref());
+            self.push(key);
         }
     }
 }
 
-impl<K: AsRef<str>> FromIterator<K> for KeyBatch {
+impl<K: AsRef<[u8]>> FromIterator<K> for KeyBatch {
     fn from_iter<I: IntoIterator<Item = K>>(keys: I) -> Self {
         let mut batch = Self::new();
         batch.extend(keys);
@@ -191,25 +198,25 @@ impl<K: AsRef<str>> FromIterator<K> for KeyBatch {
     }
 }
 
-impl<K: AsRef<str>> From<&[K]> for KeyBatch {
+impl<K: AsRef<[u8]>> From<&[K]> for KeyBatch {
     fn from(keys: &[K]) -> Self {
         keys.iter().collect()
     }
 }
 
-impl<K: AsRef<str>, const N: usize> From<[K; N]> for KeyBatch {
+impl<K: AsRef<[u8]>, const N: usize> From<[K; N]> for KeyBatch {
     fn from(keys: [K; N]) -> Self {
         keys.iter().collect()
     }
 }
 
-impl<K: AsRef<str>> From<Vec<K>> for KeyBatch {
+impl<K: AsRef<[u8]>> From<Vec<K>> for KeyBatch {
     fn from(keys: Vec<K>) -> Self {
         keys.iter().collect()
     }
 }
 
-impl<K: AsRef<str>> From<&Vec<K>> for KeyBatch {
+impl<K: AsRef<[u8]>> From<&Vec<K>> for KeyBatch {
     fn from(keys: &Vec<K>) -> Self {
         keys.iter().collect()
     }
@@ -282,10 +289,10 @@ mod tests {
 
     #[test]
     fn a_batch_is_encoded_as_the_contract_has_it() {
-        let keys: Vec<String> = [1, 2, 127, 128, 300, 16_383, 16_384, 65_536]
+        let keys: Vec<Vec<u8>> = [1, 2, 127, 128, 300, 16_383, 16_384, 65_536]
             .into_iter()
-            .map(|length| "k".repeat(length))
-            .chain(["https://example.org/ä?q=1".to_owned(), String::new()])
+            .map(|length| vec![0xff; length])
+            .chain(["https://example.org/ä?q=1".into(), Vec::new()])
             .collect();
         let age = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
         for (filter, request_id, max_age) in [
@@ -299,24 +306,43 @@ mod tests {
             let Message { bytes, .. } = batch.into_message(filter, request_id, max_age).unwrap();
             let request = v1::QueryAndAddBatchRequest {
                 filter: filter.to_owned(),
-                keys: keys.clone(),
+                binary_keys: keys.clone(),
                 request_id: request_id.to_owned(),
                 max_age,
+                ..Default::default()
             };
             assert_eq!(bytes.len(), request.encoded_len());
             assert_eq!(
                 v1::QueryAndAddBatchRequest::decode(&bytes[..]).unwrap(),
                 request
             );
-            assert_eq!(v1::AddBatchRequest::decode(&bytes[..]).unwrap().keys, keys);
-            assert_eq!(
-                v1::QueryBatchRequest::decode(&bytes[..]).unwrap().filter,
-                filter
-            );
+            let add = v1::AddBatchRequest::decode(&bytes[..]).unwrap();
+            assert_eq!(add.binary_keys, keys);
+            let query = v1::QueryBatchRequest::decode(&bytes[..]).unwrap();
+            assert_eq!((query.filter.as_str(), &query.binary_keys), (filter, &keys));
+            let remove = v1::RemoveBatchRequest::decode(&bytes[..]).unwrap();
+            assert_eq!(remove.binary_keys, keys);
             let streamed = v1::QueryAndAddStreamRequest::decode(&bytes[..]).unwrap();
-            assert_eq!((streamed.filter.as_str(), &streamed.keys), (filter, &keys));
+            assert_eq!(streamed.binary_keys, keys);
             assert_eq!(streamed.max_age, max_age);
         }
+    }
+
+    #[test]
+    fn a_key_is_its_bytes_whatever_its_type() {
+        let shared = bytes::Bytes::from_static(b"ab");
+        let batches = [
+            KeyBatch::from(["ab"]),
+            KeyBatch::from(vec!["ab".to_owned()]),
+            KeyBatch::from(&vec![b"ab".to_vec()]),
+            KeyBatch::from([*b"ab"]),
+            KeyBatch::from(&[&b"ab"[..]][..]),
+            KeyBatch::from_iter([shared]),
+        ];
+        for batch in &batches {
+            assert_eq!(batch, &batches[0]);
+        }
+        assert!(batches[0].iter().eq([b"ab"]));
     }
 
     #[test]

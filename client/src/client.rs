@@ -25,6 +25,9 @@ use crate::{
 
 /// A connection to a server, and the filter that its keys go to.
 ///
+/// A key is any bytes: `"https://example.org/"`, a `String`, `&digest`, a `Vec<u8>`. Whatever the
+/// type, the same bytes are the same key.
+///
 /// Cheap to clone; clones share the connection, which comes back by itself when it
 /// breaks. All calls may fail with any [`Error`] but
 /// [`Endpoint`](Error::Endpoint) and [`StreamClosed`](Error::StreamClosed); what the
@@ -120,14 +123,16 @@ impl Client {
     /// # Errors
     ///
     /// See [`Client`].
-    pub async fn query(&self, key: &str) -> Result<bool, Error> {
+    pub async fn query(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        let key = key.as_ref();
         let call = self.call("Query", Repeat::Safe);
         let response = call
             .run(&self.options, |attempt| {
                 let request = v1::QueryRequest {
                     filter: self.filter.to_string(),
-                    key: key.to_owned(),
+                    binary_key: key.to_owned(),
                     max_age: self.max_age,
+                    ..Default::default()
                 };
                 let mut dedup = self.dedup(&attempt);
                 async move { dedup.query(timed(request, attempt.left)).await }
@@ -142,15 +147,17 @@ impl Client {
     /// # Errors
     ///
     /// See [`Client`].
-    pub async fn add(&self, key: &str) -> Result<(), Error> {
+    pub async fn add(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        let key = key.as_ref();
         // A counting filter would count the key once more.
         let request_id = request_id();
         self.call("Add", Repeat::Safe)
             .run(&self.options, |attempt| {
                 let request = v1::AddRequest {
                     filter: self.filter.to_string(),
-                    key: key.to_owned(),
+                    binary_key: key.to_owned(),
                     request_id: request_id.clone(),
+                    ..Default::default()
                 };
                 let mut dedup = self.dedup(&attempt);
                 async move { dedup.add(timed(request, attempt.left)).await }
@@ -166,16 +173,18 @@ impl Client {
     ///
     /// See [`Client`]. After [`Error::Broken`] and [`Error::Deadline`] the key may be
     /// marked though nobody was told `false`.
-    pub async fn query_and_add(&self, key: &str) -> Result<bool, Error> {
+    pub async fn query_and_add(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        let key = key.as_ref();
         let call = self.call("QueryAndAdd", Repeat::Safe);
         let request_id = request_id();
         let response = call
             .run(&self.options, |attempt| {
                 let request = v1::QueryAndAddRequest {
                     filter: self.filter.to_string(),
-                    key: key.to_owned(),
+                    binary_key: key.to_owned(),
                     request_id: request_id.clone(),
                     max_age: self.max_age,
+                    ..Default::default()
                 };
                 let mut dedup = self.dedup(&attempt);
                 async move { dedup.query_and_add(timed(request, attempt.left)).await }
@@ -191,15 +200,17 @@ impl Client {
     /// # Errors
     ///
     /// See [`Client`]. A filter that does not count is `FAILED_PRECONDITION`.
-    pub async fn remove(&self, key: &str) -> Result<bool, Error> {
+    pub async fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        let key = key.as_ref();
         let call = self.call("Remove", Repeat::Safe);
         let request_id = request_id();
         let response = call
             .run(&self.options, |attempt| {
                 let request = v1::RemoveRequest {
                     filter: self.filter.to_string(),
-                    key: key.to_owned(),
+                    binary_key: key.to_owned(),
                     request_id: request_id.clone(),
+                    ..Default::default()
                 };
                 let mut dedup = self.dedup(&attempt);
                 async move { dedup.remove(timed(request, attempt.left)).await }

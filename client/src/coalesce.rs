@@ -82,7 +82,8 @@ impl Coalescing {
     /// that of all that were under way, if the server does not come back. The deadline of the
     /// options counts from when the key is under way, and anew with each answer to keys before
     /// it.
-    pub async fn query_and_add(&self, key: &str) -> Result<bool, Error> {
+    pub async fn query_and_add(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        let key = key.as_ref();
         if key.len() > ENOUGH_BYTES {
             return self.client.query_and_add(key).await;
         }

@@ -55,6 +55,8 @@ impl Words {
         for (line, (text, range)) in lines.iter().zip(&batch.lines).enumerate() {
             let bytes = batch.bytes.get(range.clone()).unwrap_or_default();
             let text_start = range.start + mark_bytes(bytes);
+            // Lines that are not UTF-8 have been left out.
+            let text = str::from_utf8(text).unwrap_or_default();
             for (at, word) in text.unicode_word_indices() {
                 let key = match asking.ignore_case {
                     true => in_lower_case(word),
@@ -125,8 +127,8 @@ impl<'a> Questions<'a> {
         let has_room =
             |batch: &&mut KeyBatch| batch.len() < batch_keys && batch.encoded_bytes() < BATCH_BYTES;
         match self.batches.last_mut().filter(has_room) {
-            Some(batch) => batch.push(&word),
-            None => self.batches.push(KeyBatch::from([&word])),
+            Some(batch) => batch.push(word.as_bytes()),
+            None => self.batches.push(KeyBatch::from([word.as_bytes()])),
         }
         let number = self.numbers.len() as u32;
         self.numbers.insert(word, number);

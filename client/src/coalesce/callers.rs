@@ -42,7 +42,7 @@ impl Seats {
 
 impl Callers {
     /// Takes one more, who is woken when there is an answer.
-    pub fn join(&mut self, key: &str, waker: &Waker) -> Answer {
+    pub fn join(&mut self, key: &[u8], waker: &Waker) -> Answer {
         let mut seats = self.seats.lock();
         let place = seats.len();
         seats.push(Seat::Waiting(waker.clone()));

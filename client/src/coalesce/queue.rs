@@ -33,7 +33,7 @@ struct Batches {
 
 impl Queue {
     /// Leaves a key to be sent, for one who is woken when there is an answer.
-    pub fn join(&self, key: &str, waker: &Waker) -> Result<Answer, Error> {
+    pub fn join(&self, key: &[u8], waker: &Waker) -> Result<Answer, Error> {
         let mut batches = self.lock();
         if batches.closed {
             return Err(Error::StreamClosed);

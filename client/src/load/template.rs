@@ -122,10 +122,10 @@ mod tests {
                 let frame = template.fill(1 << 40);
                 let request = QueryAndAddBatchRequest::decode(message(&frame)).unwrap();
                 assert_eq!(request.filter, filter);
-                assert_eq!(request.keys.len(), count);
-                for (asked, number) in request.keys.iter().zip(1 << 40..) {
+                assert_eq!(request.binary_keys.len(), count);
+                for (asked, number) in request.binary_keys.iter().zip(1 << 40..) {
                     assert_eq!(asked.len(), key_bytes);
-                    assert_eq!(*asked, key(&template, number));
+                    assert_eq!(*asked, key(&template, number).into_bytes());
                 }
             }
         }
@@ -137,8 +137,8 @@ mod tests {
         let frame = template.fill(5);
         let request = QueryAndAddRequest::decode(message(&frame)).unwrap();
         assert_eq!(
-            (request.filter, request.key),
-            ("f".into(), key(&template, 5))
+            (request.filter, request.binary_key),
+            ("f".into(), key(&template, 5).into_bytes())
         );
     }
 

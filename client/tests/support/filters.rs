@@ -212,8 +212,11 @@ impl FilterService for Fake {
         &self,
         request: Request<v1::ExplainRequest>,
     ) -> Result<Response<v1::ExplainResponse>, Status> {
-        let v1::ExplainRequest { filter, key } = request.into_inner();
-        let keys = [key];
+        let request = request.into_inner();
+        let (filter, keys) = (
+            request.filter,
+            [super::key(request.key, request.binary_key)],
+        );
         let seen = self.0.run(&keys, || self.0.query(&filter, &keys)).await?;
         Ok(Response::new(v1::ExplainResponse {
             seen: seen.first().copied(),

@@ -160,6 +160,24 @@ impl State {
     }
 }
 
+/// The key of a request, of whichever field.
+fn key(text: String, binary: Vec<u8>) -> String {
+    assert!(text.is_empty() || binary.is_empty());
+    text + &shown(binary)
+}
+
+/// The keys of a batch, likewise.
+fn keys(texts: Vec<String>, binaries: Vec<Vec<u8>>) -> Vec<String> {
+    assert!(texts.is_empty() || binaries.is_empty());
+    let binaries = binaries.into_iter().map(shown);
+    texts.into_iter().chain(binaries).collect()
+}
+
+/// Bytes as text, and no two as the same.
+fn shown(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| format!("{:?}", error.into_bytes()))
+}
+
 fn take(counter: &AtomicUsize) -> bool {
     counter
         .fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1))
@@ -174,8 +192,8 @@ impl DedupService for Fake {
         &self,
         request: Request<v1::QueryRequest>,
     ) -> Result<Response<v1::QueryResponse>, Status> {
-        let v1::QueryRequest { filter, key, .. } = request.into_inner();
-        let keys = [key];
+        let request = request.into_inner();
+        let (filter, keys) = (request.filter, [key(request.key, request.binary_key)]);
         let seen = self.0.run(&keys, || self.0.query(&filter, &keys)).await?;
         let seen = seen.first().copied();
         Ok(Response::new(v1::QueryResponse { seen }))
@@ -185,8 +203,8 @@ impl DedupService for Fake {
         &self,
         request: Request<v1::AddRequest>,
     ) -> Result<Response<v1::AddResponse>, Status> {
-        let v1::AddRequest { filter, key, .. } = request.into_inner();
-        let keys = [key];
+        let request = request.into_inner();
+        let (filter, keys) = (request.filter, [key(request.key, request.binary_key)]);
         self.0
             .run(&keys, || self.0.mark(&filter, &keys, ""))
             .await?;
@@ -197,13 +215,9 @@ impl DedupService for Fake {
         &self,
         request: Request<v1::QueryAndAddRequest>,
     ) -> Result<Response<v1::QueryAndAddResponse>, Status> {
-        let v1::QueryAndAddRequest {
-            filter,
-            key,
-            request_id,
-            ..
-        } = request.into_inner();
-        let keys = [key];
+        let request = request.into_inner();
+        let (filter, request_id) = (request.filter, request.request_id);
+        let keys = [key(request.key, request.binary_key)];
         let apply = || self.0.mark(&filter, &keys, &request_id);
         let seen = self.0.run(&keys, apply).await?;
         let seen = seen.first().copied();
@@ -222,7 +236,8 @@ impl DedupService for Fake {
         &self,
         request: Request<v1::QueryBatchRequest>,
     ) -> Result<Response<v1::QueryBatchResponse>, Status> {
-        let v1::QueryBatchRequest { filter, keys, .. } = request.into_inner();
+        let request = request.into_inner();
+        let (filter, keys) = (request.filter, keys(request.keys, request.binary_keys));
         let seen = self.0.run(&keys, || self.0.query(&filter, &keys)).await?;
         Ok(Response::new(v1::QueryBatchResponse { seen }))
     }
@@ -231,7 +246,8 @@ impl DedupService for Fake {
         &self,
         request: Request<v1::AddBatchRequest>,
     ) -> Result<Response<v1::AddBatchResponse>, Status> {
-        let v1::AddBatchRequest { filter, keys, .. } = request.into_inner();
+        let request = request.into_inner();
+        let (filter, keys) = (request.filter, keys(request.keys, request.binary_keys));
         self.0
             .run(&keys, || self.0.mark(&filter, &keys, ""))
             .await?;
@@ -244,12 +260,9 @@ impl DedupService for Fake {
         &self,
         request: Request<v1::QueryAndAddBatchRequest>,
     ) -> Result<Response<v1::QueryAndAddBatchResponse>, Status> {
-        let v1::QueryAndAddBatchRequest {
-            filter,
-            keys,
-            request_id,
-            ..
-        } = request.into_inner();
+        let request = request.into_inner();
+        let (filter, request_id) = (request.filter, request.request_id);
+        let keys = keys(request.keys, request.binary_keys);
         let apply = || self.0.mark(&filter, &keys, &request_id);
         let seen = self.0.run(&keys, apply).await?;
         Ok(Response::new(v1::QueryAndAddBatchResponse {
@@ -262,12 +275,9 @@ impl DedupService for Fake {
         &self,
         request: Request<v1::RemoveRequest>,
     ) -> Result<Response<v1::RemoveResponse>, Status> {
-        let v1::RemoveRequest {
-            filter,
-            key,
-            request_id,
-        } = request.into_inner();
-        let keys = [key];
+        let request = request.into_inner();
+        let (filter, request_id) = (request.filter, request.request_id);
+        let keys = [key(request.key, request.binary_key)];
         let apply = || self.0.remove(&filter, &keys, &request_id);
         let removed = self.0.run(&keys, apply).await?;
         let removed = removed.first().copied();
@@ -278,11 +288,9 @@ impl DedupService for Fake {
         &self,
         request: Request<v1::RemoveBatchRequest>,
     ) -> Result<Response<v1::RemoveBatchResponse>, Status> {
-        let v1::RemoveBatchRequest {
-            filter,
-            keys,
-            request_id,
-        } = request.into_inner();
+        let request = request.into_inner();
+        let (filter, request_id) = (request.filter, request.request_id);
+        let keys = keys(request.keys, request.binary_keys);
         let apply = || self.0.remove(&filter, &keys, &request_id);
         let removed = self.0.run(&keys, apply).await?;
         Ok(Response::new(v1::RemoveBatchResponse { removed }))
@@ -321,8 +329,9 @@ async fn answer_stream(
             continue;
         }
         for message in held.drain(..) {
-            let apply = || state.mark(&message.filter, &message.keys, &message.request_id);
-            let answer = state.run(&message.keys, apply).await;
+            let keys = keys(message.keys, message.binary_keys);
+            let apply = || state.mark(&message.filter, &keys, &message.request_id);
+            let answer = state.run(&keys, apply).await;
             let ended = answer.is_err();
             let response = answer.map(|seen| v1::QueryAndAddStreamResponse {
                 seen,

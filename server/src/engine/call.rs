@@ -65,6 +65,11 @@ pub trait Keys: Send + 'static {
         Some(shortest..=longest)
     }
 
+    /// The field of the request that they came in.
+    fn field(&self) -> &'static str {
+        "keys"
+    }
+
     /// The bytes of all keys, or some more.
     fn bytes(&self) -> usize {
         self.iter().map(<[u8]>::len).sum()

@@ -279,8 +279,10 @@ pub enum EngineError {
     },
     /// A key that is empty or too long.
     #[error("{} has {bytes} bytes; a key must have 1 to {limit} (the server's \
-         --max-key-bytes)", field(*index))]
+         --max-key-bytes)", element(field, *index))]
     KeyLength {
+        /// The field that it came in.
+        field: &'static str,
         /// Its place in the batch; `None` for the key of a single call.
         index: Option<usize>,
         /// Its length.
@@ -290,10 +292,12 @@ pub enum EngineError {
     },
     /// Too many keys at once.
     #[error(
-        "keys has {keys} keys; a batch may have at most {limit} (the server's --max-batch-keys): send \
-         several"
+        "{field} has {keys} keys; a batch may have at most {limit} (the server's --max-batch-keys): \
+         send several"
     )]
     BatchLength {
+        /// The field that they came in.
+        field: &'static str,
         /// Their number.
         keys: usize,
         /// The most there may be.
@@ -395,8 +399,9 @@ impl From<StoreError> for EngineError {
     }
 }
 
-fn field(index: Option<usize>) -> String {
-    index.map_or_else(|| "key".to_owned(), |index| format!("keys[{index}]"))
+/// The name of a field, or of an element of one that is repeated.
+fn element(field: &str, index: Option<usize>) -> String {
+    index.map_or_else(|| field.to_owned(), |index| format!("{field}[{index}]"))
 }
 
 fn shown(spec: &FilterSpec) -> String {

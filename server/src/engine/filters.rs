@@ -128,9 +128,14 @@ impl Engine {
     /// # Errors
     ///
     /// As [`Self::query`].
-    pub async fn explain(&self, filter: &str, key: &str) -> Result<Explanation, EngineError> {
-        self.inner.limits.check_key(key.as_bytes())?;
-        let explain = |filter: &GuardedFilter| filter.explain(key.as_bytes());
+    pub async fn explain(
+        &self,
+        filter: &str,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Explanation, EngineError> {
+        let key = key.as_ref();
+        self.inner.limits.check_key(key)?;
+        let explain = |filter: &GuardedFilter| filter.explain(key);
         self.inner.find(filter, explain)
     }
 

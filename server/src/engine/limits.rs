@@ -24,7 +24,7 @@ impl Limits {
     /// [`EngineError::KeyLength`].
     #[inline]
     pub fn check_key(&self, key: &[u8]) -> Result<(), EngineError> {
-        self.check(key, None)
+        self.check(key, "key", None)
     }
 
     /// Checks the keys of a batch, and tells how much work they are. A batch may be empty;
@@ -37,6 +37,7 @@ impl Limits {
         let count = keys.iter().len();
         if count > self.max_batch_keys {
             return Err(EngineError::BatchLength {
+                field: keys.field(),
                 keys: count,
                 limit: self.max_batch_keys,
             });
@@ -46,7 +47,7 @@ impl Limits {
             && !(is_allowed(lengths.start()) && is_allowed(lengths.end()))
         {
             for (index, key) in keys.iter().enumerate() {
-                self.check(key, Some(index))?;
+                self.check(key, keys.field(), Some(index))?;
             }
         }
         Ok(Weight {
@@ -76,11 +77,17 @@ impl Limits {
     }
 
     #[inline]
-    fn check(&self, key: &[u8], index: Option<usize>) -> Result<(), EngineError> {
+    fn check(
+        &self,
+        key: &[u8],
+        field: &'static str,
+        index: Option<usize>,
+    ) -> Result<(), EngineError> {
         if self.key_bytes().contains(&key.len()) {
             Ok(())
         } else {
             Err(EngineError::KeyLength {
+                field,
                 index,
                 bytes: key.len(),
                 limit: self.max_key_bytes,

@@ -29,11 +29,15 @@ impl Engine {
     /// Here and in the methods like this one: [`EngineError::Recovering`], [`EngineError::Name`],
     /// [`EngineError::UnknownFilter`], [`EngineError::KeyLength`], [`EngineError::BatchLength`],
     /// [`EngineError::NotAging`] or [`EngineError::MaxAge`]. The call has then changed nothing.
-    pub async fn query(&self, call: impl Into<Call<'_>>, key: &str) -> Result<bool, EngineError> {
-        let (inner, call) = (&self.inner, call.into());
+    pub async fn query(
+        &self,
+        call: impl Into<Call<'_>>,
+        key: impl AsRef<[u8]>,
+    ) -> Result<bool, EngineError> {
+        let (inner, call, key) = (&self.inner, call.into(), key.as_ref());
         let answer = inner.begin_query(call, key)?;
         match answer.settled().await {
-            Err(_) if inner.is_certain(call.filter, answer.rests_on, [key.as_bytes()]) => {}
+            Err(_) if inner.is_certain(call.filter, answer.rests_on, [key]) => {}
             settled => settled?,
         }
         Ok(answer.value)
@@ -45,8 +49,12 @@ impl Engine {
     ///
     /// As [`Self::query`], and [`EngineError::RequestId`]; [`EngineError::StorageFull`] or
     /// [`EngineError::StorageFailed`] if it cannot be logged.
-    pub async fn add(&self, call: impl Into<Call<'_>>, key: &str) -> Result<(), EngineError> {
-        let (inner, call) = (&self.inner, call.into());
+    pub async fn add(
+        &self,
+        call: impl Into<Call<'_>>,
+        key: impl AsRef<[u8]>,
+    ) -> Result<(), EngineError> {
+        let (inner, call, key) = (&self.inner, call.into(), key.as_ref());
         inner.check(call, key)?;
         let add = |rooms: Rooms<'_>| inner.begin_add(call, key, rooms);
         let answer = inner.with_room(call.filter, Some(1), add).await?;
@@ -62,9 +70,9 @@ impl Engine {
     pub async fn query_and_add(
         &self,
         call: impl Into<Call<'_>>,
-        key: &str,
+        key: impl AsRef<[u8]>,
     ) -> Result<bool, EngineError> {
-        let (inner, call) = (&self.inner, call.into());
+        let (inner, call, key) = (&self.inner, call.into(), key.as_ref());
         inner.check(call, key)?;
         let add = |rooms: Rooms<'_>| inner.begin_query_and_add(call, key, rooms);
         let answer = inner.with_room(call.filter, Some(1), add).await?;
@@ -77,8 +85,12 @@ impl Engine {
     /// # Errors
     ///
     /// As [`Self::query_and_add`], and [`EngineError::NotCounting`].
-    pub async fn remove(&self, call: impl Into<Call<'_>>, key: &str) -> Result<bool, EngineError> {
-        let (inner, call) = (&self.inner, call.into());
+    pub async fn remove(
+        &self,
+        call: impl Into<Call<'_>>,
+        key: impl AsRef<[u8]>,
+    ) -> Result<bool, EngineError> {
+        let (inner, call, key) = (&self.inner, call.into(), key.as_ref());
         inner.check(call, key)?;
         let remove = |rooms: Rooms<'_>| inner.begin_remove(call, key, rooms);
         let answer = inner.with_room(call.filter, Some(1), remove).await?;
@@ -93,10 +105,10 @@ impl AtOnce {
     /// # Errors
     ///
     /// As [`Engine::query_and_add`], if the call would be refused now.
-    pub fn foresee(&self, call: Call<'_>, key: &str) -> Result<(), EngineError> {
+    pub fn foresee(&self, call: Call<'_>, key: &[u8]) -> Result<(), EngineError> {
         let Self(inner) = self;
         inner.check(call, key)?;
-        inner.find(call.filter, |filter| filter.foresee(key.as_bytes()))
+        inner.find(call.filter, |filter| filter.foresee(key))
     }
 
     /// [`Engine::query`].
@@ -104,7 +116,7 @@ impl AtOnce {
     /// # Errors
     ///
     /// As there.
-    pub fn query(&self, call: Call<'_>, key: &str) -> Result<bool, EngineError> {
+    pub fn query(&self, call: Call<'_>, key: &[u8]) -> Result<bool, EngineError> {
         Ok(self.0.begin_query(call, key)?.value)
     }
 
@@ -113,7 +125,7 @@ impl AtOnce {
     /// # Errors
     ///
     /// As there.
-    pub fn add(&self, call: Call<'_>, key: &str) -> Result<(), EngineError> {
+    pub fn add(&self, call: Call<'_>, key: &[u8]) -> Result<(), EngineError> {
         let Self(inner) = self;
         inner.check(call, key)?;
         inner.begin_add(call, key, Rooms::default())?;
@@ -125,7 +137,7 @@ impl AtOnce {
     /// # Errors
     ///
     /// As there.
-    pub fn query_and_add(&self, call: Call<'_>, key: &str) -> Result<bool, EngineError> {
+    pub fn query_and_add(&self, call: Call<'_>, key: &[u8]) -> Result<bool, EngineError> {
         let Self(inner) = self;
         inner.check(call, key)?;
         Ok(inner
@@ -138,7 +150,7 @@ impl AtOnce {
     /// # Errors
     ///
     /// As there.
-    pub fn remove(&self, call: Call<'_>, key: &str) -> Result<bool, EngineError> {
+    pub fn remove(&self, call: Call<'_>, key: &[u8]) -> Result<bool, EngineError> {
         let Self(inner) = self;
         inner.check(call, key)?;
         Ok(inner.begin_remove(call, key, Rooms::default())?.value)
@@ -147,8 +159,8 @@ impl AtOnce {
 
 impl Inner {
     /// Checks what a call for one key brings.
-    fn check(&self, call: Call<'_>, key: &str) -> Result<(), EngineError> {
-        self.limits.check_key(key.as_bytes())?;
+    fn check(&self, call: Call<'_>, key: &[u8]) -> Result<(), EngineError> {
+        self.limits.check_key(key)?;
         self.limits.check_request_id(call.request_id)
     }
 
@@ -158,10 +170,9 @@ impl Inner {
         call: Call<'_>,
         action: Action,
         rooms: Rooms<'_>,
-        key: &str,
+        key: &[u8],
         change: impl FnOnce(&GuardedFilter, &[u8], Change<'_>) -> Result<Answer<T>, EngineError>,
     ) -> Result<Unsettled<T>, EngineError> {
-        let key = key.as_bytes();
         self.change(
             (call, action),
             rooms,
@@ -170,16 +181,16 @@ impl Inner {
         )
     }
 
-    fn begin_query(&self, call: Call<'_>, key: &str) -> Result<Unsettled<bool>, EngineError> {
-        self.limits.check_key(key.as_bytes())?;
-        self.ask(call, |filter| filter.query(key.as_bytes(), call.max_age))
+    fn begin_query(&self, call: Call<'_>, key: &[u8]) -> Result<Unsettled<bool>, EngineError> {
+        self.limits.check_key(key)?;
+        self.ask(call, |filter| filter.query(key, call.max_age))
     }
 
     /// Of a call that has been [checked](Self::check).
     fn begin_add(
         &self,
         call: Call<'_>,
-        key: &str,
+        key: &[u8],
         rooms: Rooms<'_>,
     ) -> Result<Unsettled<()>, EngineError> {
         self.change_key(call, Action::Add, rooms, key, GuardedFilter::add)
@@ -189,7 +200,7 @@ impl Inner {
     fn begin_query_and_add(
         &self,
         call: Call<'_>,
-        key: &str,
+        key: &[u8],
         rooms: Rooms<'_>,
     ) -> Result<Unsettled<bool>, EngineError> {
         self.change_key(
@@ -205,7 +216,7 @@ impl Inner {
     fn begin_remove(
         &self,
         call: Call<'_>,
-        key: &str,
+        key: &[u8],
         rooms: Rooms<'_>,
     ) -> Result<Unsettled<bool>, EngineError> {
         self.change_key(call, Action::Remove, rooms, key, GuardedFilter::remove)

@@ -135,7 +135,14 @@ async fn a_refused_batch_adds_none_of_its_keys() {
     }
     let error = engine.add_batch("", vec!["good"; 4]).await.unwrap_err();
     assert!(
-        matches!(error, EngineError::BatchLength { keys: 4, limit: 3 }),
+        matches!(
+            error,
+            EngineError::BatchLength {
+                keys: 4,
+                limit: 3,
+                ..
+            }
+        ),
         "{error}"
     );
     assert!(!engine.query("", "good").await.unwrap());

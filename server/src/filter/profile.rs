@@ -21,10 +21,11 @@
 //!    one name staying in their order. If none is left the `?` goes too.
 //!
 //! A key that is no absolute URL with a host stays as it is, byte for byte: a path, a host without
-//! a scheme, `mailto:`, `data:`, and any text that does not parse. So does a URL whose host begins a
-//! label with `xn--` and is no result of IDNA (the standard accepts such a host since 2026), a
-//! `file:` URL, which names another file on each machine, and what is longer than any real URL: 64 KiB, or 512 bytes
-//! of user, host and port. What comes out, put in again, stays as it is.
+//! a scheme, `mailto:`, `data:`, any text that does not parse, and bytes that are not UTF-8. So does
+//! a URL whose host begins a label with `xn--` and is no result of IDNA (the standard accepts such a
+//! host since 2026), a `file:` URL, which names another file on each machine, and what is longer
+//! than any real URL: 64 KiB, or 512 bytes of user, host and port. What comes out, put in again,
+//! stays as it is.
 
 use std::{borrow::Cow, fmt};
 

@@ -1,30 +1,16 @@
 //! Between the messages of the contract and the types of the engine.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
-use seenset_proto::{batch, v1};
+use seenset_proto::v1;
 use tokio::time::Instant;
 use tonic::Status;
 
 use crate::engine::{
-    self, Aging, Call, Durability, Engine, Explanation, FilterName, FilterSpec, FilterStatus,
+    Aging, Call, Durability, Engine, Explanation, FilterName, FilterSpec, FilterStatus,
     HashFunction, KeyHash, KeyProfile, Kind, LayersStatus, Layout, Measurement, OnFull, OnFullName,
     Outlook, SpecRequest, StoreReport,
 };
-
-impl engine::Keys for batch::Keys {
-    fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.iter()
-    }
-
-    fn lengths(&self) -> Option<RangeInclusive<usize>> {
-        self.lengths()
-    }
-
-    fn bytes(&self) -> usize {
-        self.message_bytes()
-    }
-}
 
 /// What a call says beside its keys.
 pub fn call<'a>(
@@ -286,14 +272,19 @@ fn scaling(on_full: OnFull) -> v1::Scaling {
 /// What a filter makes of a key, as the contract shows it. A filter has no more than 2^25 shards.
 pub fn explanation(explanation: &Explanation) -> v1::ExplainResponse {
     let KeyHash { low, high } = explanation.hash;
-    let canonical_key = String::from_utf8_lossy(&explanation.canonical_key);
+    let canonical_key = explanation.canonical_key.clone();
+    let (canonical_key, binary_canonical_key) = match String::from_utf8(canonical_key) {
+        Ok(text) => (text, Vec::new()),
+        Err(error) => (String::new(), error.into_bytes()),
+    };
     let bits = explanation.bits.iter();
     let bits = bits.map(|&(index, is_set)| v1::ExplainedBit {
         index: Some(index),
         is_set: Some(is_set),
     });
     v1::ExplainResponse {
-        canonical_key: canonical_key.into_owned(),
+        canonical_key,
+        binary_canonical_key,
         // Little-endian, as they are stored.
         hash: format!("{:016x}{:016x}", low.swap_bytes(), high.swap_bytes()),
         shard: explanation.shard.map(|shard| shard as u32),

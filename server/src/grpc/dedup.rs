@@ -21,6 +21,7 @@ use tonic::{Status, codegen::http::Request};
 use super::{
     convert,
     deadline::Deadline,
+    keys,
     messages::{self, Messages, Only},
     one_key::{self, OneKeyCall},
     request_body::RequestBody,
@@ -147,7 +148,8 @@ async fn query_batch(
         request.max_age,
         deadline,
     )?;
-    let seen = core.engine.query_batch(call, request.keys).await;
+    let keys = keys::of_batch(request.keys)?;
+    let seen = core.engine.query_batch(call, keys).await;
     Ok(BatchResponse {
         seen: seen.map_err(status)?,
         capacity_warning: None,
@@ -160,7 +162,8 @@ async fn add_batch(
     deadline: Option<Instant>,
 ) -> Result<AddBatchResponse, Status> {
     let call = convert::call(&request.filter, &request.request_id, None, deadline)?;
-    let added = core.engine.add_batch(call, request.keys).await;
+    let keys = keys::of_batch(request.keys)?;
+    let added = core.engine.add_batch(call, keys).await;
     added.map_err(status)?;
     Ok(AddBatchResponse {
         capacity_warning: convert::capacity_warning(&core.engine, &request.filter),
@@ -178,7 +181,8 @@ async fn query_and_add_batch(
         request.max_age,
         deadline,
     )?;
-    let seen = core.engine.query_and_add_batch(call, request.keys).await;
+    let keys = keys::of_batch(request.keys)?;
+    let seen = core.engine.query_and_add_batch(call, keys).await;
     Ok(BatchResponse {
         seen: seen.map_err(status)?,
         capacity_warning: convert::capacity_warning(&core.engine, &request.filter),
@@ -191,7 +195,8 @@ async fn remove_batch(
     deadline: Option<Instant>,
 ) -> Result<BatchResponse, Status> {
     let call = convert::call(&request.filter, &request.request_id, None, deadline)?;
-    let removed = core.engine.remove_batch(call, request.keys).await;
+    let keys = keys::of_batch(request.keys)?;
+    let removed = core.engine.remove_batch(call, keys).await;
     Ok(BatchResponse {
         seen: removed.map_err(status)?,
         capacity_warning: None,

@@ -13,7 +13,7 @@ use seenset_proto::v1::{
 use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
-use super::{Drain, convert, export, import, status::status};
+use super::{Drain, convert, export, import, keys::Key, status::status};
 use crate::engine::{Creation, Engine};
 
 /// The service.
@@ -196,9 +196,11 @@ impl FilterService for Filters {
         &self,
         request: Request<ExplainRequest>,
     ) -> Result<Response<ExplainResponse>, Status> {
-        let ExplainRequest { filter, key } = request.into_inner();
-        let explained = self.engine.explain(&filter, &key).await;
-        let explanation = convert::explanation(&explained.map_err(status)?);
+        let request = request.into_inner();
+        let key = Key::new(request.key, request.binary_key)?;
+        let explained = self.engine.explain(&request.filter, key.bytes()).await;
+        let explained = explained.map_err(|error| key.status(error))?;
+        let explanation = convert::explanation(&explained);
         Ok(Response::new(explanation))
     }
 }

@@ -9,6 +9,7 @@ mod filters;
 mod head;
 mod health;
 mod import;
+mod keys;
 mod malformed;
 mod messages;
 mod one_key;

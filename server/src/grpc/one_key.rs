@@ -28,11 +28,11 @@ use tonic::{
 use super::{
     convert,
     deadline::Deadline,
+    keys::Key,
     messages::{Messages, Only},
     request_body::RequestBody,
     response::{Content, failure, success},
     services::Core,
-    status::status,
 };
 use crate::engine::{AtOnce, Call, Engine, EngineError};
 
@@ -54,7 +54,7 @@ pub enum Method {
 pub struct OneKey {
     method: Method,
     filter: String,
-    key: String,
+    key: Key,
     /// Empty for [`Method::Query`].
     request_id: String,
     max_age: Option<Duration>,
@@ -63,52 +63,51 @@ pub struct OneKey {
 
 impl OneKey {
     fn decode(method: Method, message: Bytes, deadline: Option<Instant>) -> Result<Self, Status> {
-        let (filter, key, request_id, max_age) = match method {
+        Ok(match method {
             Method::Query => {
                 let request: QueryRequest = codec::decode(message)?;
-                let QueryRequest {
-                    filter,
-                    key,
-                    max_age,
-                } = request;
-                (filter, key, String::new(), max_age)
+                Self {
+                    method,
+                    filter: request.filter,
+                    key: Key::new(request.key, request.binary_key)?,
+                    request_id: String::new(),
+                    max_age: convert::max_age(request.max_age)?,
+                    deadline,
+                }
             }
             Method::Add => {
                 let request: AddRequest = codec::decode(message)?;
-                let AddRequest {
-                    filter,
-                    key,
-                    request_id,
-                } = request;
-                (filter, key, request_id, None)
+                Self {
+                    method,
+                    filter: request.filter,
+                    key: Key::new(request.key, request.binary_key)?,
+                    request_id: request.request_id,
+                    max_age: None,
+                    deadline,
+                }
             }
             Method::QueryAndAdd => {
                 let request: QueryAndAddRequest = codec::decode(message)?;
-                let QueryAndAddRequest {
-                    filter,
-                    key,
-                    request_id,
-                    max_age,
-                } = request;
-                (filter, key, request_id, max_age)
+                Self {
+                    method,
+                    filter: request.filter,
+                    key: Key::new(request.key, request.binary_key)?,
+                    request_id: request.request_id,
+                    max_age: convert::max_age(request.max_age)?,
+                    deadline,
+                }
             }
             Method::Remove => {
                 let request: RemoveRequest = codec::decode(message)?;
-                let RemoveRequest {
-                    filter,
-                    key,
-                    request_id,
-                } = request;
-                (filter, key, request_id, None)
+                Self {
+                    method,
+                    filter: request.filter,
+                    key: Key::new(request.key, request.binary_key)?,
+                    request_id: request.request_id,
+                    max_age: None,
+                    deadline,
+                }
             }
-        };
-        Ok(Self {
-            method,
-            filter,
-            key,
-            request_id,
-            max_age: convert::max_age(max_age)?,
-            deadline,
         })
     }
 
@@ -124,26 +123,28 @@ impl OneKey {
     /// Answers the call, now.
     pub fn answer_at_once(&self, engine: &AtOnce) -> Result<Reply, EngineError> {
         Ok(match self.method {
-            Method::Query => Reply::of(engine.query(self.call(), &self.key)?),
+            Method::Query => Reply::of(engine.query(self.call(), self.key.bytes())?),
             Method::Add => {
-                engine.add(self.call(), &self.key)?;
+                engine.add(self.call(), self.key.bytes())?;
                 Reply::Done
             }
-            Method::QueryAndAdd => Reply::of(engine.query_and_add(self.call(), &self.key)?),
-            Method::Remove => Reply::of(engine.remove(self.call(), &self.key)?),
+            Method::QueryAndAdd => Reply::of(engine.query_and_add(self.call(), self.key.bytes())?),
+            Method::Remove => Reply::of(engine.remove(self.call(), self.key.bytes())?),
         })
     }
 
     /// Answers the call when the answer may be told.
     async fn answer(&self, engine: &Engine) -> Result<Reply, EngineError> {
         Ok(match self.method {
-            Method::Query => Reply::of(engine.query(self.call(), &self.key).await?),
+            Method::Query => Reply::of(engine.query(self.call(), self.key.bytes()).await?),
             Method::Add => {
-                engine.add(self.call(), &self.key).await?;
+                engine.add(self.call(), self.key.bytes()).await?;
                 Reply::Done
             }
-            Method::QueryAndAdd => Reply::of(engine.query_and_add(self.call(), &self.key).await?),
-            Method::Remove => Reply::of(engine.remove(self.call(), &self.key).await?),
+            Method::QueryAndAdd => {
+                Reply::of(engine.query_and_add(self.call(), self.key.bytes()).await?)
+            }
+            Method::Remove => Reply::of(engine.remove(self.call(), self.key.bytes()).await?),
         })
     }
 }
@@ -204,16 +205,17 @@ where
     /// Begins to answer, and returns the response if there is nothing to wait for.
     fn begin(&mut self, call: OneKey) -> Option<Response<Content>> {
         match &self.core.at_once {
-            Some(at_once) if call.key.len() <= MAX_LATE_BYTES => {
-                Some(match at_once.foresee(call.call(), &call.key) {
+            Some(at_once) if call.key.bytes().len() <= MAX_LATE_BYTES => {
+                Some(match at_once.foresee(call.call(), call.key.bytes()) {
                     Ok(()) => success(Content::Late(at_once.clone(), call)),
-                    Err(error) => failure(status(error)),
+                    Err(error) => failure(call.key.status(error)),
                 })
             }
             _ => {
                 let core = self.core.clone();
                 self.waiting = Some(Box::pin(async move {
-                    call.answer(&core.engine).await.map_err(status)
+                    let answer = call.answer(&core.engine).await;
+                    answer.map_err(|error| call.key.status(error))
                 }));
                 None
             }

@@ -30,6 +30,7 @@ use tonic::{Status, codegen::StdError};
 use super::{
     DRAIN_SILENCE, Drain, convert,
     deadline::Deadline,
+    keys,
     messages::Messages,
     response,
     status::{status, unapplied},
@@ -274,7 +275,8 @@ async fn begin(
     deadline: Option<Instant>,
 ) -> Result<Begun, Status> {
     let call = convert::call(&batch.filter, &batch.request_id, batch.max_age, deadline)?;
-    let seen = engine.begin_query_and_add_batch(call, batch.keys).await;
+    let keys = keys::of_batch(batch.keys)?;
+    let seen = engine.begin_query_and_add_batch(call, keys).await;
     Ok(Begun {
         seen: seen.map_err(status)?,
         capacity_warning: convert::capacity_warning(engine, &batch.filter),

@@ -15,7 +15,7 @@ use tonic::{Status, transport::Channel};
 use super::{
     record::{Answer, Record},
     request::Request,
-    workload::{name, names},
+    workload::fields,
 };
 
 /// Longer than any call takes whose server lives.
@@ -28,7 +28,10 @@ pub type Dedup = DedupServiceClient<Channel>;
 
 /// A call of one key. Returns whether it was answered, as the others do.
 pub async fn single(dedup: &mut Dedup, request: Request, record: &mut Record) -> bool {
-    let [filter, request_id, key] = [String::new(), request.id(), name(request.keys[0])];
+    let [filter, request_id] = [String::new(), request.id()];
+    let (mut texts, mut binaries) = fields(&request.keys);
+    let key = texts.pop().unwrap_or_default();
+    let binary_key = binaries.pop().unwrap_or_default();
     let begin = now();
     let answer = timely(async {
         Ok(match request.operation {
@@ -36,7 +39,8 @@ pub async fn single(dedup: &mut Dedup, request: Request, record: &mut Record) ->
                 let request = QueryRequest {
                     filter,
                     key,
-                    max_age: None,
+                    binary_key,
+                    ..Default::default()
                 };
                 let seen = dedup.query(request).await?.into_inner().seen;
                 Answer::Seen(vec![seen.unwrap()])
@@ -45,8 +49,9 @@ pub async fn single(dedup: &mut Dedup, request: Request, record: &mut Record) ->
                 let request = QueryAndAddRequest {
                     filter,
                     key,
+                    binary_key,
                     request_id,
-                    max_age: None,
+                    ..Default::default()
                 };
                 let seen = dedup.query_and_add(request).await?.into_inner().seen;
                 Answer::Seen(vec![seen.unwrap()])
@@ -55,6 +60,7 @@ pub async fn single(dedup: &mut Dedup, request: Request, record: &mut Record) ->
                 let request = AddRequest {
                     filter,
                     key,
+                    binary_key,
                     request_id,
                 };
                 dedup.add(request).await?;
@@ -68,7 +74,8 @@ pub async fn single(dedup: &mut Dedup, request: Request, record: &mut Record) ->
 
 /// A call of several keys.
 pub async fn batch(dedup: &mut Dedup, request: Request, record: &mut Record) -> bool {
-    let (filter, keys, request_id) = (String::new(), names(&request.keys), request.id());
+    let (filter, request_id) = (String::new(), request.id());
+    let (keys, binary_keys) = fields(&request.keys);
     let begin = now();
     let answer = timely(async {
         Ok(match request.operation {
@@ -76,7 +83,8 @@ pub async fn batch(dedup: &mut Dedup, request: Request, record: &mut Record) -> 
                 let request = QueryBatchRequest {
                     filter,
                     keys,
-                    max_age: None,
+                    binary_keys,
+                    ..Default::default()
                 };
                 Answer::Seen(dedup.query_batch(request).await?.into_inner().seen)
             }
@@ -84,8 +92,9 @@ pub async fn batch(dedup: &mut Dedup, request: Request, record: &mut Record) -> 
                 let request = QueryAndAddBatchRequest {
                     filter,
                     keys,
+                    binary_keys,
                     request_id,
-                    max_age: None,
+                    ..Default::default()
                 };
                 Answer::Seen(dedup.query_and_add_batch(request).await?.into_inner().seen)
             }
@@ -93,6 +102,7 @@ pub async fn batch(dedup: &mut Dedup, request: Request, record: &mut Record) -> 
                 let request = AddBatchRequest {
                     filter,
                     keys,
+                    binary_keys,
                     request_id,
                 };
                 dedup.add_batch(request).await?;
@@ -118,11 +128,12 @@ pub async fn stream(
             requests = None;
             return;
         };
+        let (keys, binary_keys) = fields(&request.keys);
         let message = QueryAndAddStreamRequest {
-            filter: String::new(),
-            keys: names(&request.keys),
+            keys,
+            binary_keys,
             request_id: request.id(),
-            max_age: None,
+            ..Default::default()
         };
         sent.push_back((request, now()));
         // It fails when the stream has ended, and then nothing is told of this batch either.

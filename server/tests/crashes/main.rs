@@ -240,9 +240,10 @@ async fn ask_for_all(program: &Program, keys: u64) -> Vec<Call<u64>> {
     let mut calls = Vec::new();
     for first in (0..keys).step_by(10_000) {
         let numbers: Vec<u64> = (first..first + 10_000).collect();
-        let keys = workload::names(&numbers);
+        let (keys, binary_keys) = workload::fields(&numbers);
         let request = QueryBatchRequest {
             keys,
+            binary_keys,
             ..Default::default()
         };
         let begin = now();

@@ -12,14 +12,23 @@ pub fn keys_until(began: u64, now: u64) -> u64 {
     (now - began) / 1_000_000 * KEYS_EACH_MILLISECOND + RACED_FOR
 }
 
-/// A key as it is sent.
-pub fn name(key: u64) -> String {
-    format!("https://example.com/{key}")
+/// A key as it is sent: a URL, or bytes that are not UTF-8 if its number is odd.
+fn bytes(key: u64) -> Vec<u8> {
+    match key % 2 {
+        0 => format!("https://example.com/{key}").into_bytes(),
+        _ => [&[0xff][..], &key.to_be_bytes()].concat(),
+    }
 }
 
-/// The keys of a batch.
-pub fn names(keys: &[u64]) -> Vec<String> {
-    keys.iter().copied().map(name).collect()
+/// Keys in the fields of a request, `keys` and `binary_keys`: in the first if all of them are text.
+/// So the same URL comes in either field, as it is asked for with others or without.
+pub fn fields(keys: &[u64]) -> (Vec<String>, Vec<Vec<u8>>) {
+    let keys: Vec<Vec<u8>> = keys.iter().copied().map(bytes).collect();
+    let texts: Result<_, _> = keys.iter().cloned().map(String::from_utf8).collect();
+    match texts {
+        Ok(texts) => (texts, Vec::new()),
+        Err(_) => (Vec::new(), keys),
+    }
 }
 
 /// Chance from a seed.

@@ -63,7 +63,7 @@ async fn a_key_is_forgotten_when_it_is_too_old() {
         let query = QueryRequest {
             filter: name.to_owned(),
             key: "a".to_owned(),
-            max_age: None,
+            ..Default::default()
         };
         let seen = dedup.query(query).await.unwrap().into_inner().seen;
         assert_eq!(seen, Some(expected), "{name}");
@@ -89,6 +89,7 @@ async fn ask(
         filter: filter.clone(),
         key: key.clone(),
         max_age,
+        ..Default::default()
     };
     let query_and_add = QueryAndAddRequest {
         filter: filter.clone(),
@@ -100,6 +101,7 @@ async fn ask(
         filter: filter.clone(),
         keys: keys.clone(),
         max_age,
+        ..Default::default()
     };
     let batch = QueryAndAddBatchRequest {
         filter: filter.clone(),

@@ -76,7 +76,7 @@ async fn keys() {
         let query = QueryRequest {
             filter: filter.clone(),
             key: key.clone(),
-            max_age: None,
+            ..Default::default()
         };
         assert_refused(what, client.query(query).await, code, words);
         let add = AddRequest {

@@ -34,6 +34,7 @@ async fn remove(dedup: &mut DedupServiceClient<Channel>, name: &str, id: &str) -
         filter: FILTER.to_owned(),
         key: key(name),
         request_id: id.to_owned(),
+        ..Default::default()
     };
     let response = dedup.remove(request).await.unwrap().into_inner();
     response.removed.expect("`removed` is always present")
@@ -96,7 +97,7 @@ async fn what_is_removed_is_new_again_and_stays_so_after_a_kill() {
         let query = QueryBatchRequest {
             filter: FILTER.to_owned(),
             keys: keys(&["a", "b", "c", "d"]),
-            max_age: None,
+            ..Default::default()
         };
         let seen = dedup.query_batch(query).await.unwrap().into_inner().seen;
         assert_eq!(seen, [false, true, false, false], "{durability}");
@@ -159,6 +160,7 @@ async fn what_cannot_be_removed_is_refused_by_name() {
         filter: FILTER.to_owned(),
         keys: keys(&["a", ""]),
         request_id: "x".repeat(129),
+        ..Default::default()
     };
     for text in ["keys[1] has 0 bytes", "request_id has 129 bytes"] {
         let status = dedup.remove_batch(bad.clone()).await.unwrap_err();

@@ -25,7 +25,7 @@ async fn keys_are_seen_once_they_were_added_whichever_way() {
     let query = |text: &str| QueryRequest {
         filter: String::new(),
         key: key(text),
-        max_age: None,
+        ..Default::default()
     };
     let query_and_add = |text: &str| request(|r: &mut QueryAndAddRequest| r.key = key(text));
     assert_eq!(
@@ -63,7 +63,7 @@ async fn keys_are_seen_once_they_were_added_whichever_way() {
     let batch = QueryBatchRequest {
         filter: key("default"),
         keys: keys(&["c", "a", "b"]),
-        max_age: None,
+        ..Default::default()
     };
     assert_eq!(
         client.query_batch(batch).await.unwrap().into_inner().seen,
@@ -132,7 +132,7 @@ async fn a_stream_answers_each_batch_in_order_and_ends_with_the_first_refusal() 
     let batch = QueryBatchRequest {
         filter: String::new(),
         keys: keys(&["c", "d", "e"]),
-        max_age: None,
+        ..Default::default()
     };
     let seen = client.query_batch(batch).await.unwrap().into_inner().seen;
     assert_eq!(

@@ -8,6 +8,7 @@
 
 mod aging;
 mod bad_input;
+mod binary_keys;
 mod cancelling;
 #[path = "../common/mod.rs"]
 mod common;

@@ -31,7 +31,7 @@ fn query(name: &str, some: &[&str]) -> QueryBatchRequest {
     QueryBatchRequest {
         filter: key(name),
         keys: keys(some),
-        max_age: None,
+        ..Default::default()
     }
 }
 
@@ -64,7 +64,7 @@ async fn a_filter_is_renamed() {
         filter: key("urls"),
         keys: keys(&["a", "b"]),
         request_id: key("first"),
-        max_age: None,
+        ..Default::default()
     };
     let mut again = request.clone();
     client.query_and_add_batch(request).await.unwrap();

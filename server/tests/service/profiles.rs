@@ -84,7 +84,7 @@ async fn ways_to_write_a_key_are_one_key_before_and_after_a_restart() {
     let query = QueryRequest {
         filter: key("urls"),
         key: key(WAYS[2]),
-        max_age: None,
+        ..Default::default()
     };
     let answer = client.query(query).await.unwrap();
     assert_eq!(answer.into_inner().seen, Some(true));
@@ -131,6 +131,7 @@ async fn a_filter_explains_what_it_makes_of_a_key() {
         let explain = |text: &str| ExplainRequest {
             filter: key(name),
             key: key(text),
+            ..Default::default()
         };
         let before = admin.explain(explain(WAYS[1])).await.unwrap().into_inner();
         assert_eq!(before.canonical_key, WAYS[0]);
@@ -165,6 +166,7 @@ async fn a_filter_explains_what_it_makes_of_a_key() {
         let request = ExplainRequest {
             filter: key(filter),
             key: key(text),
+            ..Default::default()
         };
         let refused = admin.explain(request).await.unwrap_err();
         assert_eq!(refused.code(), code, "{refused}");

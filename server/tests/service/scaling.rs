@@ -77,7 +77,7 @@ async fn query(
     let request = QueryBatchRequest {
         filter: filter.to_owned(),
         keys,
-        max_age: None,
+        ..Default::default()
     };
     let answer = dedup.query_batch(request).await.unwrap();
     answer.into_inner().seen

@@ -35,7 +35,8 @@ fn words_of(text: &str, asking: Asking) -> Words {
 }
 
 fn questions(words: &Words) -> Vec<&str> {
-    words.questions.iter().flat_map(KeyBatch::iter).collect()
+    let keys = words.questions.iter().flat_map(KeyBatch::iter);
+    keys.map(|key| str::from_utf8(key).unwrap()).collect()
 }
 
 /// The lines that match, and the words that do, if these are in the filter.

@@ -68,9 +68,9 @@ async fn a_call_after_its_deadline_changes_nothing() {
         is_over(engine.add_batch(late, vec!["a"; HEAVY]).await);
         is_over(engine.query_batch(late, vec!["a"; HEAVY]).await);
         if let Some(at_once) = engine.at_once() {
-            is_over(at_once.add(late, "a"));
-            is_over(at_once.query_and_add(late, "a"));
-            is_over(at_once.remove(late, "there"));
+            is_over(at_once.add(late, b"a"));
+            is_over(at_once.query_and_add(late, b"a"));
+            is_over(at_once.remove(late, b"there"));
         }
         let seen = engine.query_batch("", vec!["a", "b", "there"]).await;
         assert_eq!(seen.unwrap(), [false, false, true], "{durability:?}");

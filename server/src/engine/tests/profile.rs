@@ -70,11 +70,19 @@ async fn calls_that_wait_for_nothing_do_too() {
     let engine = start(&disk, Durability::Snapshot).await.unwrap();
     engine.create_filter("", profiled()).await.unwrap();
     let at_once = engine.at_once().unwrap();
-    at_once.foresee("".into(), WAYS[1]).unwrap();
-    assert!(!at_once.query_and_add("".into(), WAYS[1]).unwrap());
-    assert!(at_once.query_and_add("".into(), WAYS[0]).unwrap());
-    assert!(at_once.query("".into(), WAYS[2]).unwrap());
-    at_once.add("".into(), OTHERS[0]).unwrap();
+    at_once.foresee("".into(), WAYS[1].as_bytes()).unwrap();
+    assert!(
+        !at_once
+            .query_and_add("".into(), WAYS[1].as_bytes())
+            .unwrap()
+    );
+    assert!(
+        at_once
+            .query_and_add("".into(), WAYS[0].as_bytes())
+            .unwrap()
+    );
+    assert!(at_once.query("".into(), WAYS[2].as_bytes()).unwrap());
+    at_once.add("".into(), OTHERS[0].as_bytes()).unwrap();
     assert!(engine.query("", OTHERS[0]).await.unwrap());
 }
 
