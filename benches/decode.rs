@@ -1,7 +1,7 @@
 //! What it costs to read a batch, and the UTF-8 rule of it: `cargo bench -p seenset-proto`.
 //!
 //! Messages of 1,000 keys of 60 bytes, ASCII and not. The server's own form of a batch, read and
-//! walked through once, against the ordinary one, in which each key is a `String`, and against one
+//! walked through once, of text and of the same keys as bytes, against the ordinary one, in which each key is a `String`, and against one
 //! that takes whatever bytes come; then the check alone, as the server does it for all keys of a
 //! message together, and key by key. The contenders take turns; what counts is the ratios, by
 //! medians.
@@ -27,8 +27,8 @@ struct AnyBytes {
     keys: Vec<Bytes>,
 }
 
-/// A name, and what it does with a message.
-type Contender<'a> = (&'a str, &'a dyn Fn(&Bytes));
+/// A name, its messages, and what it does with one.
+type Contender<'a> = (&'a str, &'a [Bytes], &'a dyn Fn(&Bytes));
 
 const KEYS: usize = 1000;
 const KEY_BYTES: usize = 60;
@@ -42,33 +42,36 @@ fn main() {
 
 fn compare(what: &str, character: &str) {
     let messages: Vec<Bytes> = (0..MESSAGES).map(|i| message(i, character)).collect();
-    let contenders: [Contender; 7] = [
-        ("seenset", &|message| {
-            let request = BatchRequest::decode(message.clone()).unwrap();
-            request.keys.iter().for_each(|key| {
-                black_box(key);
-            });
-        }),
-        ("prost, strings", &|message| {
+    let binary: Vec<Bytes> = messages.iter().map(as_binary).collect();
+    let walk = |message: &Bytes| {
+        let request = BatchRequest::decode(message.clone()).unwrap();
+        request.keys.unwrap().iter().for_each(|key| {
+            black_box(key);
+        });
+    };
+    let contenders: [Contender; 8] = [
+        ("seenset", &messages, &walk),
+        ("seenset, binary", &binary, &walk),
+        ("prost, strings", &messages, &|message| {
             black_box(<Strings as Message>::decode(message.clone()).unwrap());
         }),
-        ("prost, bytes", &|message| {
+        ("prost, bytes", &messages, &|message| {
             black_box(<AnyBytes as Message>::decode(message.clone()).unwrap());
         }),
-        ("keys alone", &|message| {
+        ("keys alone", &messages, &|message| {
             each_key(message, |key| {
                 black_box(key);
             });
         }),
-        ("check, together", &|message| {
+        ("check, together", &messages, &|message| {
             black_box(simdutf8::basic::from_utf8(message).unwrap());
         }),
-        ("check, each", &|message| {
+        ("check, each", &messages, &|message| {
             each_key(message, |key| {
                 black_box(simdutf8::basic::from_utf8(key).unwrap());
             });
         }),
-        ("check, each, std", &|message| {
+        ("check, each, std", &messages, &|message| {
             each_key(message, |key| {
                 black_box(str::from_utf8(key).unwrap());
             });
@@ -76,9 +79,9 @@ fn compare(what: &str, character: &str) {
     ];
     let mut times = contenders.map(|_| Vec::new());
     for _ in 0..ROUNDS {
-        for ((_, read), times) in contenders.iter().zip(&mut times) {
+        for ((_, messages, read), times) in contenders.iter().zip(&mut times) {
             let begun = Instant::now();
-            black_box(&messages).iter().for_each(read);
+            black_box(*messages).iter().for_each(read);
             times.push(begun.elapsed().as_nanos() as f64 / (MESSAGES * KEYS) as f64);
         }
     }
@@ -91,7 +94,7 @@ fn compare(what: &str, character: &str) {
         "  {:18} {:>8} {:>8} {:>8} {:>7}",
         "", "10 %", "median", "90 %", "ratio"
     );
-    for ((name, _), times) in contenders.iter().zip(&times) {
+    for ((name, ..), times) in contenders.iter().zip(&times) {
         let at = |share: usize| times[ROUNDS * share / 100];
         let (low, median, high) = (at(10), at(50), at(90));
         println!(
@@ -111,6 +114,16 @@ fn message(number: usize, character: &str) -> Bytes {
     };
     let request = Strings {
         keys: (0..KEYS).map(key).collect(),
+        ..Strings::default()
+    };
+    request.encode_to_vec().into()
+}
+
+/// The same keys in the field for any bytes.
+fn as_binary(message: &Bytes) -> Bytes {
+    let texts = <Strings as Message>::decode(message.clone()).unwrap();
+    let request = Strings {
+        binary_keys: texts.keys.into_iter().map(String::into_bytes).collect(),
         ..Strings::default()
     };
     request.encode_to_vec().into()
