@@ -11,6 +11,7 @@ mod failure;
 mod filter;
 mod input;
 mod interrupt;
+mod key;
 mod keys;
 mod lines;
 mod load;
@@ -68,15 +69,15 @@ fn start(args: Args) -> Result<(), Failure> {
 async fn run(Args { global, command }: Args) -> Result<(), Failure> {
     match command {
         Command::Query(args) => keys::query(&global, &args).await,
-        Command::Add(keys) => keys::add(&global, &keys.keys).await,
+        Command::Add(keys) => keys::add(&global, &keys).await,
         Command::QueryAndAdd(args) => keys::query_and_add(&global, &args).await,
-        Command::Remove(keys) => keys::remove(&global, &keys.keys).await,
+        Command::Remove(keys) => keys::remove(&global, &keys).await,
         Command::Load(args) => load::run(&global, args).await,
         Command::Dedup(args) => dedup::run(&global, args).await,
         Command::Match(args) => matching::run(&global, args).await,
         Command::Store => service::store(&global).await,
         Command::Filter(command) => filter::run(&global, command).await,
-        Command::Explain(args) => explain::run(&global, &args.key).await,
+        Command::Explain(args) => explain::run(&global, &args).await,
         Command::Plan(spec) => plan::run(&global, &spec),
         Command::Bench(args) => bench::run(&global, args).await,
         Command::Health(args) => service::health(&global, &args.service).await,

@@ -1,6 +1,6 @@
 //! The arguments, and their help: the user's documentation of each command.
 
-use std::{path::PathBuf, pin::pin, time::Duration};
+use std::{ffi::OsString, path::PathBuf, pin::pin, time::Duration};
 
 use clap::{
     CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, parser::ValueSource,
@@ -18,7 +18,8 @@ pub(super) use spec::{
 
 use super::{
     failure::Failure,
-    lines::{BATCH_BYTES, Limits},
+    key::Key,
+    lines::{BATCH_BYTES, Limits, RecordFormat},
     output::note,
 };
 use crate::{Client, Options};
@@ -60,10 +61,18 @@ const LINES_HELP: &str = concat!(
 How lines become keys:
   A line ends with LF or CRLF, and the key is the line without its ending; spaces and a CR
   elsewhere are part of it. The last line may lack the ending.
+  A key is bytes: lines need not be UTF-8, and two of the same bytes are the same key.
   Empty lines are no keys: they are left out, and counted.
-  Lines longer than --max-key-bytes and lines that are not UTF-8 text are bad: they are left
-  out, counted, and reported on standard error as FILE:LINE: reason (the first 10). The
-  run goes on, and the exit code at its end is 1.
+  Lines longer than --max-key-bytes and lines with a NUL are bad: they are left out,
+  counted, and reported on standard error as FILE:LINE: reason (the first 10). The run goes
+  on, and the exit code at its end is 1.
+  With --null a key ends with a NUL and may have any other byte; with --binary its length
+  stands before it, in 4 bytes, the highest first, and it may have any byte. Nothing else in
+  such files is looked at, marks of encodings neither. FILE:LINE counts keys then. A file
+  that ends within a key of --binary ends the run with exit code 1, and the message says at
+  which byte that key begins, before any compression.
+  With --hex each line has the bytes of a key in hexadecimal digits, upper or lower case; a
+  line of anything else is bad.
   If the connection breaks or the server restores its filters, what was in flight is sent
   again until --timeout is over, and answered as it would have been the first time. If the
   server refuses a batch or does not come back in time, the run ends with exit code 1 and
@@ -269,9 +278,20 @@ pub(super) enum Command {
 /// Keys as arguments.
 #[derive(Debug, clap::Args)]
 pub(super) struct Keys {
-    /// The keys, for instance URLs.
+    /// The keys, for instance URLs. They need not be UTF-8.
     #[arg(required = true, value_name = "KEY")]
-    pub(super) keys: Vec<String>,
+    keys: Vec<OsString>,
+    /// The keys are given, and printed, as hexadecimal digits: 9f86d081, for instance a digest.
+    #[arg(long)]
+    hex: bool,
+}
+
+impl Keys {
+    /// The keys.
+    pub(super) fn parse(&self) -> Result<Vec<Key>, Failure> {
+        let keys = self.keys.iter();
+        keys.map(|key| Key::parse(key, self.hex)).collect()
+    }
 }
 
 /// Keys as arguments, for a question.
@@ -311,8 +331,11 @@ impl Age {
 /// The arguments of `explain`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Explain {
-    /// The key, for instance a URL.
-    pub(super) key: String,
+    /// The key, for instance a URL. It need not be UTF-8.
+    pub(super) key: OsString,
+    /// The key is given, and printed, as hexadecimal digits.
+    #[arg(long)]
+    pub(super) hex: bool,
 }
 
 /// The arguments of `load`.
@@ -344,6 +367,15 @@ pub(super) struct Dedup {
 /// How lines are read and sent.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct Lines {
+    /// Keys end with a NUL instead of LF, as find -print0 and sort -z write them.
+    #[arg(short = '0', long, group = "records")]
+    null: bool,
+    /// The length of each key stands before it: 4 bytes, the highest first (big-endian).
+    #[arg(long, group = "records")]
+    binary: bool,
+    /// Each line is a key in hexadecimal digits: a digest, a fingerprint of Scrapy.
+    #[arg(long, group = "records")]
+    hex: bool,
     /// The longest key; longer lines are left out and reported.
     #[arg(long, value_name = "BYTES", default_value_t = 65_536,
           value_parser = value_parser!(u32).range(1..=8 * 1024 * 1024))]
@@ -359,11 +391,22 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    pub(super) fn format(&self) -> RecordFormat {
+        match (self.null, self.binary, self.hex) {
+            (true, ..) => RecordFormat::Null,
+            (_, true, _) => RecordFormat::Binary,
+            (.., true) => RecordFormat::HexLines,
+            _ => RecordFormat::Lines,
+        }
+    }
+
     pub(super) fn limits(&self) -> Limits {
         Limits {
             max_line_bytes: self.max_key_bytes as usize,
             max_line_argument: "--max-key-bytes",
             with_empty_lines: false,
+            only_utf8: false,
+            format: self.format(),
             batch_lines: self.batch_keys as usize,
             batch_bytes: BATCH_BYTES,
             whole_batches: false,

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::{file::CheckpointFile, input::InputFile, output::OutputFile};
-use super::lines::{Position, Progress};
+use super::lines::{Position, Progress, RecordFormat};
 
 /// The format of the file.
 const VERSION: u32 = 1;
@@ -63,6 +63,8 @@ pub(super) struct Settings {
     pub(super) max_key_bytes: u32,
     pub(super) batch_keys: u32,
     pub(super) max_age: Option<String>,
+    /// How the files are divided into keys.
+    pub(super) format: RecordFormat,
 }
 
 /// A key that a request of the run has added: while the server answers that request again as it did
@@ -71,7 +73,8 @@ pub(super) struct Settings {
 #[serde(deny_unknown_fields)]
 pub(super) struct Witness {
     pub(super) batch: u64,
-    pub(super) key: String,
+    /// The key in hexadecimal digits.
+    pub(super) key_hex: String,
 }
 
 /// The end of the lines that may be marked.
@@ -196,6 +199,7 @@ mod tests {
             max_key_bytes: 65_536,
             batch_keys: 1000,
             max_age: None,
+            format: RecordFormat::Lines,
         };
         let file = InputFile {
             name: "urls.txt".to_owned(),
@@ -211,7 +215,7 @@ mod tests {
             },
             witness: Some(Witness {
                 batch: 2,
-                key: "https://example.com/ä".to_owned(),
+                key_hex: "fffe".to_owned(),
             }),
             ..Checkpoint::new("run".to_owned(), filter, settings, vec![file])
         }

@@ -3,25 +3,39 @@
 use seenset_proto::v1::ExplainResponse;
 use serde_json::{Value, json};
 
-use super::{args::Global, failure::Failure, output::Output};
+use super::{
+    args::{Explain, Global},
+    failure::Failure,
+    key::Key,
+    output::Output,
+};
 
-pub(super) async fn run(global: &Global, key: &str) -> Result<(), Failure> {
-    let explained = global.connect().await?.explain(key).await?;
+pub(super) async fn run(global: &Global, args: &Explain) -> Result<(), Failure> {
+    let key = Key::parse(&args.key, args.hex)?;
+    let explained = global.connect().await?.explain(&key).await?;
     let mut output = Output::new(global.output);
-    output.line(|| text(&explained), || json(key, &explained))?;
+    output.line(|| text(&key, &explained), || json(&key, &explained))?;
     output.finish()
 }
 
-fn text(explained: &ExplainResponse) -> String {
-    format!(
-        "{}\t{}\n  hash {}\n{}  bits that are set: {}\n  bits that are not: {}",
-        if explained.seen() { "seen" } else { "new" },
-        explained.canonical_key,
+fn text(key: &Key, explained: &ExplainResponse) -> Vec<u8> {
+    let seen = if explained.seen() { "seen" } else { "new" };
+    let mut text = canonical(key, explained).text(seen);
+    let rest = format!(
+        "\n  hash {}\n{}  bits that are set: {}\n  bits that are not: {}",
         explained.hash,
         place(explained),
         bits(explained, true),
         bits(explained, false),
-    )
+    );
+    text.extend(rest.into_bytes());
+    text
+}
+
+/// The key that is hashed.
+fn canonical(key: &Key, explained: &ExplainResponse) -> Key {
+    let text = explained.canonical_key.as_bytes();
+    key.another([text, &explained.binary_canonical_key].concat())
 }
 
 /// Where the bits of the key are; nothing if they may be anywhere.
@@ -50,12 +64,10 @@ fn bits(explained: &ExplainResponse, is_set: bool) -> String {
     }
 }
 
-fn json(key: &str, explained: &ExplainResponse) -> Value {
+fn json(key: &Key, explained: &ExplainResponse) -> Value {
     let bits = explained.bits.iter();
     let bits = bits.map(|bit| json!({"index": bit.index(), "is_set": bit.is_set()}));
-    json!({
-        "key": key,
-        "canonical_key": explained.canonical_key,
+    let mut json = json!({
         "hash": explained.hash,
         "layer": explained.layer,
         "shard": explained.shard,
@@ -63,5 +75,12 @@ fn json(key: &str, explained: &ExplainResponse) -> Value {
         "lines": explained.lines,
         "bits": bits.collect::<Value>(),
         "seen": explained.seen(),
-    })
+    });
+    if let Value::Object(fields) = &mut json {
+        fields.extend([
+            key.field("key"),
+            canonical(key, explained).field("canonical_key"),
+        ]);
+    }
+    json
 }

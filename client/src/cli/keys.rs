@@ -1,10 +1,9 @@
-//! `query`, `add`, `query-and-add` and `remove`: keys given as arguments.
-
-use serde_json::json;
+//! `query`, `add`, `query-and-add`, `remove`: keys as arguments.
 
 use super::{
-    args::{AgedKeys, Global},
+    args::{AgedKeys, Global, Keys},
     failure::Failure,
+    key::Key,
     output::Output,
 };
 
@@ -12,7 +11,8 @@ use super::{
 const BATCH_KEYS: usize = 1000;
 
 pub(super) async fn query(global: &Global, args: &AgedKeys) -> Result<(), Failure> {
-    let (keys, client) = (&args.keys.keys, args.age.of(global.connect().await?));
+    let keys = args.keys.parse()?;
+    let client = args.age.of(global.connect().await?);
     let mut output = Output::new(global.output);
     for keys in keys.chunks(BATCH_KEYS) {
         print(&mut output, keys, &client.query_batch(keys).await?)?;
@@ -21,7 +21,8 @@ pub(super) async fn query(global: &Global, args: &AgedKeys) -> Result<(), Failur
 }
 
 pub(super) async fn query_and_add(global: &Global, args: &AgedKeys) -> Result<(), Failure> {
-    let (keys, client) = (&args.keys.keys, args.age.of(global.connect().await?));
+    let keys = args.keys.parse()?;
+    let client = args.age.of(global.connect().await?);
     let mut output = Output::new(global.output);
     for keys in keys.chunks(BATCH_KEYS) {
         print(&mut output, keys, &client.query_and_add_batch(keys).await?)?;
@@ -29,40 +30,39 @@ pub(super) async fn query_and_add(global: &Global, args: &AgedKeys) -> Result<()
     output.finish()
 }
 
-pub(super) async fn add(global: &Global, keys: &[String]) -> Result<(), Failure> {
+pub(super) async fn add(global: &Global, args: &Keys) -> Result<(), Failure> {
+    let keys = args.parse()?;
     let client = global.connect().await?;
     let mut output = Output::new(global.output);
     for keys in keys.chunks(BATCH_KEYS) {
         client.add_batch(keys).await?;
         for key in keys {
-            output.line(
-                || format!("added\t{key}"),
-                || json!({"key": key, "added": true}),
-            )?;
+            output.line(|| key.text("added"), || key.answer("added", true))?;
         }
     }
     output.finish()
 }
 
-pub(super) async fn remove(global: &Global, keys: &[String]) -> Result<(), Failure> {
+pub(super) async fn remove(global: &Global, args: &Keys) -> Result<(), Failure> {
+    let keys = args.parse()?;
     let client = global.connect().await?;
     let mut output = Output::new(global.output);
     for keys in keys.chunks(BATCH_KEYS) {
         for (key, removed) in keys.iter().zip(client.remove_batch(keys).await?) {
             output.line(
-                || format!("{}\t{key}", if removed { "removed" } else { "absent" }),
-                || json!({"key": key, "removed": removed}),
+                || key.text(if removed { "removed" } else { "absent" }),
+                || key.answer("removed", removed),
             )?;
         }
     }
     output.finish()
 }
 
-fn print(output: &mut Output, keys: &[String], seen: &[bool]) -> Result<(), Failure> {
+fn print(output: &mut Output, keys: &[Key], seen: &[bool]) -> Result<(), Failure> {
     for (key, &seen) in keys.iter().zip(seen) {
         output.line(
-            || format!("{}\t{key}", if seen { "seen" } else { "new" }),
-            || json!({"key": key, "seen": seen}),
+            || key.text(if seen { "seen" } else { "new" }),
+            || key.answer("seen", seen),
         )?;
     }
     Ok(())

@@ -6,8 +6,10 @@
 //! rest is skipped as it comes.
 
 mod encoding;
+mod format;
 
 use std::{
+    borrow::Cow,
     io::{self, ErrorKind, Read},
     ops::Range,
     sync::Arc,
@@ -17,7 +19,11 @@ use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::encoding::{mark_bytes, text};
+use self::format::LENGTH_BYTES;
+pub(super) use self::{
+    encoding::mark_bytes,
+    format::{RecordFormat, from_hex, to_hex},
+};
 use crate::KeyBatch;
 
 /// How much one read asks for: more than a pipe holds, so that a full one is emptied.
@@ -35,6 +41,10 @@ pub(super) struct Limits {
     pub(super) max_line_argument: &'static str,
     /// Empty lines are not left out.
     pub(super) with_empty_lines: bool,
+    /// Lines that are not UTF-8 are bad.
+    pub(super) only_utf8: bool,
+    /// What a line is.
+    pub(super) format: RecordFormat,
     pub(super) batch_lines: usize,
     pub(super) batch_bytes: usize,
     /// Waits for full batches: which lines are in one does not depend on how the file is read.
@@ -63,6 +73,8 @@ pub(super) struct Batch {
     pub(super) lines: Vec<Range<usize>>,
     /// The keys, one for each of `lines`.
     pub(super) keys: KeyBatch,
+    /// How the lines are divided.
+    pub(super) format: RecordFormat,
     /// The last line of the file that this batch covers.
     pub(super) end: Position,
     /// How far all files are read with this batch.
@@ -116,6 +128,10 @@ pub(super) struct LineReader<R> {
     ended: bool,
     /// The encoding of the file is known.
     begun: bool,
+    /// So many bytes of a key that is too long, and reported already, are yet to come.
+    left_out: usize,
+    /// Where the buffer begins in the file.
+    offset: u64,
     /// There was a NUL in what was read: from then on each line is searched for one.
     has_nuls: bool,
     /// What the last read ended with, until the lines before it are given away.
@@ -147,6 +163,8 @@ impl<R: Read> LineReader<R> {
             drained: false,
             ended: false,
             begun: false,
+            left_out: 0,
+            offset: 0,
             has_nuls: false,
             failure: None,
             room: Room::default(),
@@ -176,7 +194,7 @@ impl<R: Read> LineReader<R> {
     /// once, so that the lines of a slow pipe are not held back; so do, before an error, the
     /// lines before it.
     pub(super) fn next_batch(&mut self, observer: &impl Observer) -> io::Result<Option<Batch>> {
-        if !self.begun {
+        if !self.begun && self.limits.format.is_text() {
             self.begin()?;
         }
         let mut draft = Draft::with_room(&self.room);
@@ -193,6 +211,7 @@ impl<R: Read> LineReader<R> {
             if draft.lines.is_empty() {
                 // What was taken was all left out.
                 self.buffer.advance(draft.taken);
+                self.offset += draft.taken as u64;
                 self.scanned -= draft.taken;
                 draft.taken = 0;
             }
@@ -202,11 +221,11 @@ impl<R: Read> LineReader<R> {
             if full {
                 continue;
             }
-            if self.ended {
-                return Ok(None);
-            }
             if let Some(failure) = self.failure.take() {
                 return Err(failure);
+            }
+            if self.ended {
+                return Ok(None);
             }
             self.skip_overlong(&draft, observer);
             self.fill();
@@ -242,19 +261,67 @@ impl<R: Read> LineReader<R> {
             if self.limits.are_met(draft) || self.is_cut() {
                 return true;
             }
-            let Some(offset) = memchr(b'\n', &self.buffer[self.scanned..]) else {
+            let end = match self.limits.format.end() {
+                Some(end) => {
+                    let found = memchr(end, &self.buffer[self.scanned..]);
+                    found.map(|offset| self.scanned + offset + 1)
+                }
+                None => self.end_by_length(draft.taken),
+            };
+            let Some(end) = end else {
                 self.scanned = self.buffer.len();
                 return false;
             };
-            let end = self.scanned + offset + 1;
             self.take_line(draft, end, observer);
         }
+    }
+
+    /// The length before the key that begins at `start`, if it has come.
+    fn length_at(&self, start: usize) -> Option<usize> {
+        let length = self.buffer.get(start..)?.first_chunk::<LENGTH_BYTES>()?;
+        usize::try_from(u32::from_be_bytes(*length)).ok()
+    }
+
+    /// The end of the key that begins at `start` with its length, if all of it has come.
+    fn end_by_length(&self, start: usize) -> Option<usize> {
+        let end = start + LENGTH_BYTES + self.length_at(start)?;
+        (end <= self.buffer.len()).then_some(end)
+    }
+
+    /// The failure of a file that ends within a key that has its length before it.
+    fn cut_short(&self, draft: &Draft) -> Option<io::Error> {
+        let left = self.buffer.len() - draft.taken;
+        let start = self.offset + draft.taken as u64;
+        let reason = match self.length_at(draft.taken) {
+            _ if self.left_out > 0 => format!(
+                "the file ends {} bytes before the end of its last key, which is too long",
+                self.left_out
+            ),
+            None if left == 0 => return None,
+            None => format!(
+                "the length of the key at byte {start} has {LENGTH_BYTES} bytes, and the file ends \
+                 after {left} of them"
+            ),
+            Some(length) => format!(
+                "the key at byte {start} has {length} bytes after its length, and the file ends after \
+                 {} of them",
+                left - LENGTH_BYTES
+            ),
+        };
+        Some(io::Error::new(ErrorKind::UnexpectedEof, reason))
     }
 
     /// Takes what is left at the end of the file, but for padding: a line without its ending.
     #[expect(clippy::indexing_slicing, reason = "`taken` lies in the buffer")]
     fn take_last_line(&mut self, draft: &mut Draft, observer: &impl Observer) {
-        let line = encoding::without_padding(&self.buffer[draft.taken..]);
+        if self.limits.format.end().is_none() {
+            self.failure = self.cut_short(draft);
+            return;
+        }
+        let line = match self.limits.format.is_text() {
+            true => encoding::without_padding(&self.buffer[draft.taken..]),
+            false => &self.buffer[draft.taken..],
+        };
         if self.skipping || !line.is_empty() {
             self.take_line(draft, draft.taken + line.len(), observer);
         }
@@ -274,27 +341,42 @@ impl<R: Read> LineReader<R> {
             self.skipping = false;
             return;
         }
-        let key = text(&self.buffer[line.clone()]);
-        if key.is_empty() && !self.limits.with_empty_lines {
+        let format = self.limits.format;
+        let content = format.content(&self.buffer[line.clone()]);
+        if content.is_empty() && !self.limits.with_empty_lines {
             observer.empty();
-        } else if key.len() > self.limits.max_line_bytes {
-            observer.bad(&self.position, &self.limits.too_long());
-        } else if let Some(at) = self.nul_in(key) {
-            let at = at + 1;
-            let reason = format!("NUL at byte {at}: binary, or UTF-16 without a mark");
-            observer.bad(&self.position, &reason);
-        } else {
-            match simdutf8::compat::from_utf8(key) {
-                Ok(key) => {
-                    draft.keys.push(key);
-                    draft.lines.push(line);
-                }
-                Err(error) => observer.bad(
-                    &self.position,
-                    &format!("not UTF-8 from byte {} on", error.valid_up_to() + 1),
-                ),
-            }
+            return;
         }
+        match self.key(content) {
+            Ok(key) => {
+                draft.keys.push(key);
+                draft.lines.push(line);
+            }
+            Err(reason) => observer.bad(&self.position, &reason),
+        }
+    }
+
+    /// The key of a line, or why it has none.
+    fn key<'k>(&self, content: &'k [u8]) -> Result<Cow<'k, [u8]>, String> {
+        let format = self.limits.format;
+        if content.len() > format.max_record_bytes(self.limits.max_line_bytes) {
+            return Err(self.limits.too_long());
+        }
+        if format.is_text()
+            && let Some(at) = self.nul_in(content)
+        {
+            let at = at + 1;
+            return Err(format!(
+                "NUL at byte {at}: binary, or UTF-16 without a mark"
+            ));
+        }
+        if self.limits.only_utf8
+            && let Err(error) = simdutf8::compat::from_utf8(content)
+        {
+            let at = error.valid_up_to() + 1;
+            return Err(format!("not UTF-8 from byte {at} on"));
+        }
+        format.key(content)
     }
 
     /// Where a line has a NUL.
@@ -307,11 +389,21 @@ impl<R: Read> LineReader<R> {
     /// the file: of these one is kept, which makes the line bad if it goes on.
     #[expect(clippy::indexing_slicing, reason = "`taken` lies in the buffer")]
     fn skip_overlong(&mut self, draft: &Draft, observer: &impl Observer) {
+        let format = self.limits.format;
+        if format.end().is_none() {
+            self.leave_out_overlong(draft, observer);
+            return;
+        }
         let unfinished = &self.buffer[draft.taken..];
-        let line = encoding::without_nuls(unfinished).len();
-        if !self.skipping
-            && line - mark_bytes(unfinished).min(line) > self.limits.max_line_bytes + 1
-        {
+        let (line, mark) = match format.is_text() {
+            true => (
+                encoding::without_nuls(unfinished).len(),
+                mark_bytes(unfinished),
+            ),
+            false => (unfinished.len(), 0),
+        };
+        let longest = format.max_record_bytes(self.limits.max_line_bytes);
+        if !self.skipping && line - mark.min(line) > longest + 1 {
             self.skipping = true;
             let position = Position {
                 line: self.position.line + 1,
@@ -325,6 +417,23 @@ impl<R: Read> LineReader<R> {
         };
         self.buffer.truncate(draft.taken + kept);
         self.scanned = self.buffer.len();
+    }
+
+    /// Drops the unfinished key at the end of the buffer if its length is too long, and what is to
+    /// come of it as it comes.
+    fn leave_out_overlong(&mut self, draft: &Draft, observer: &impl Observer) {
+        let Some(length) = self.length_at(draft.taken) else {
+            return;
+        };
+        if length > self.limits.max_line_bytes {
+            self.position.line += 1;
+            observer.bad(&self.position, &self.limits.too_long());
+            let come = self.buffer.len() - draft.taken;
+            self.left_out = LENGTH_BYTES + length - come;
+            self.offset += come as u64;
+            self.buffer.truncate(draft.taken);
+            self.scanned = draft.taken;
+        }
     }
 
     #[expect(
@@ -343,6 +452,13 @@ impl<R: Read> LineReader<R> {
         match result {
             Ok(read) => {
                 self.buffer.truncate(old + read);
+                let left_out = self.left_out.min(read);
+                if left_out > 0 {
+                    self.buffer.copy_within(old + left_out.., old);
+                    self.buffer.truncate(old + read - left_out);
+                    self.left_out -= left_out;
+                    self.offset += left_out as u64;
+                }
                 self.has_nuls |= memchr(0, &self.buffer[old..]).is_some();
                 self.drained = read < READ_BYTES;
                 self.ended = read == 0;
@@ -356,6 +472,7 @@ impl<R: Read> LineReader<R> {
 
     fn cut(&mut self, draft: Draft) -> Batch {
         self.scanned -= draft.taken;
+        self.offset += draft.taken as u64;
         self.room = Room {
             lines: draft.lines.len(),
             key_bytes: draft.keys.encoded_bytes(),
@@ -364,6 +481,7 @@ impl<R: Read> LineReader<R> {
             bytes: self.buffer.split_to(draft.taken).freeze(),
             lines: draft.lines,
             keys: draft.keys,
+            format: self.limits.format,
             end: self.position.clone(),
             progress: Progress::default(),
         }

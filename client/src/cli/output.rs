@@ -22,13 +22,16 @@ impl Output {
     }
 
     /// Prints one result in the chosen format; only that form of it is made.
-    pub(super) fn line(
+    pub(super) fn line<T: AsRef<[u8]>>(
         &mut self,
-        text: impl FnOnce() -> String,
+        text: impl FnOnce() -> T,
         json: impl FnOnce() -> Value,
     ) -> Result<(), Failure> {
         match self.format {
-            OutputFormat::Text => writeln!(self.stdout, "{}", text())?,
+            OutputFormat::Text => {
+                self.stdout.write_all(text().as_ref())?;
+                self.stdout.write_all(b"\n")?;
+            }
             OutputFormat::Json => writeln!(self.stdout, "{}", json())?,
         }
         Ok(())

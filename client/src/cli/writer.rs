@@ -129,8 +129,11 @@ fn write_lines(output: &mut impl Write, batch: &Batch) -> io::Result<u64> {
     output.write_all(last)?;
     bytes += last.len();
     // Only the last line of a file can lack its ending, and then it is the last here.
-    if !last.is_empty() && !last.ends_with(b"\n") {
-        output.write_all(b"\n")?;
+    if let Some(end) = batch.format.end()
+        && !last.is_empty()
+        && !last.ends_with(&[end])
+    {
+        output.write_all(&[end])?;
         bytes += 1;
     }
     Ok(bytes as u64)
@@ -139,7 +142,10 @@ fn write_lines(output: &mut impl Write, batch: &Batch) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{KeyBatch, cli::lines::Progress};
+    use crate::{
+        KeyBatch,
+        cli::lines::{Progress, RecordFormat},
+    };
 
     fn batch(bytes: &'static [u8]) -> Batch {
         let mut lines = Vec::new();
@@ -152,6 +158,7 @@ mod tests {
             bytes: bytes.into(),
             lines,
             keys: KeyBatch::new(),
+            format: RecordFormat::Lines,
             end: Position {
                 file: "f".into(),
                 line: 1,
@@ -181,6 +188,23 @@ mod tests {
                 .map(|(line, _)| *line)
                 .collect();
             assert_eq!(written(input, &kept), expected, "{kept:?}");
+        }
+    }
+
+    #[test]
+    fn a_last_record_gets_the_end_of_its_format() {
+        for (format, written) in [
+            (RecordFormat::HexLines, &b"a\n"[..]),
+            (RecordFormat::Null, b"a\0"),
+            (RecordFormat::Binary, b"a"),
+        ] {
+            let batch = Batch {
+                format,
+                ..batch(b"a")
+            };
+            let mut output = Vec::new();
+            write_lines(&mut output, &batch).unwrap();
+            assert_eq!(output, written);
         }
     }
 

@@ -94,12 +94,15 @@ async fn dedup_is_the_first_occurrence_filter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_line_has_its_outcome() {
     let service = Service::start().await;
-    let input = b"a\r\n\na\nb\xff\n\r\n123456789\nc\na";
+    let input = b"a\r\n\na\nb\0b\n\r\n123456789\nc\na";
     let outcome = run_with_input(&service, &["dedup", "--max-key-bytes=8"], input);
     assert_eq!(outcome.stdout, "a\r\nc\n");
     assert_eq!(outcome.code, Some(1));
     let stderr: Vec<_> = outcome.stderr.lines().collect();
-    assert_eq!(stderr[0], "stdin:4: not UTF-8 from byte 2 on; left out");
+    assert_eq!(
+        stderr[0],
+        "stdin:4: NUL at byte 2: binary, or UTF-16 without a mark; left out"
+    );
     assert_eq!(
         stderr[1],
         "stdin:6: longer than 8 bytes (--max-key-bytes); left out"
@@ -120,7 +123,7 @@ async fn every_kind_of_line_has_its_outcome() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_bad_lines_are_counted_and_few_are_named() {
     let service = Service::start().await;
-    let outcome = run_with_input(&service, &["dedup"], b"\xff\n".repeat(15));
+    let outcome = run_with_input(&service, &["dedup"], b"a\0b\n".repeat(15));
     let named = outcome
         .stderr
         .lines()

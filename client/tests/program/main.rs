@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bench;
+mod binary;
 mod capacity;
 mod cli;
 mod compressed;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::value_parser;
 
 use crate::cli::{
-    lines::{BATCH_BYTES, Limits},
+    lines::{BATCH_BYTES, Limits, RecordFormat},
     words::Asking,
 };
 
@@ -78,6 +78,8 @@ impl Match {
             max_line_bytes: self.max_line_bytes as usize,
             max_line_argument: "--max-line-bytes",
             with_empty_lines: true,
+            only_utf8: true,
+            format: RecordFormat::Lines,
             batch_lines: 1000,
             batch_bytes: BATCH_BYTES,
             whole_batches: false,

@@ -18,7 +18,7 @@ use crate::{
             Witness,
         },
         failure::Failure,
-        lines::{Batch, Progress, text},
+        lines::{Batch, Progress, from_hex, to_hex},
         output::note,
         source,
         writer::Follow,
@@ -255,11 +255,11 @@ impl Checkpoints {
             .lines
             .last()
             .and_then(|line| batch.bytes.get(line.clone()));
-        let key = line.and_then(|line| str::from_utf8(text(line)).ok());
+        let key = line.and_then(|line| batch.format.key(batch.format.content(line)).ok());
         if let Some(key) = key {
             self.written.witness = Some(Witness {
                 batch: batch.progress.batches,
-                key: key.to_owned(),
+                key_hex: to_hex(&key),
             });
         }
     }
@@ -303,6 +303,7 @@ impl Dedup {
             max_key_bytes: self.lines.max_key_bytes,
             batch_keys: self.lines.batch_keys,
             max_age: self.age.text(),
+            format: self.lines.format(),
         }
     }
 }
@@ -378,6 +379,11 @@ fn check(found: &Checkpoint, now: &Checkpoint, output: &OutputFile) -> Result<()
             then.max_age.clone().unwrap_or("not given".to_owned()),
             now_set.max_age.clone().unwrap_or("not given".to_owned()),
         ),
+        (
+            "the format of keys",
+            then.format.argument().to_owned(),
+            now_set.format.argument().to_owned(),
+        ),
     ] {
         if then != now {
             return Err(format!("{name} was {then}, and is {now}: give what it was"));
@@ -426,10 +432,14 @@ async fn ask_witness(client: &Client, found: &Checkpoint) -> Result<Result<(), S
     let (Some(_), Some(witness)) = (found.doubtful_lines(), &found.witness) else {
         return Ok(Ok(()));
     };
+    let Ok(key) = from_hex(witness.key_hex.as_bytes()) else {
+        return Ok(Err(format!(
+            "the checkpoint is damaged: its key_hex is {:?}",
+            witness.key_hex
+        )));
+    };
     let request_id = Checkpoint::request_id(&found.run, witness.batch);
-    let seen = client
-        .query_and_add_batch_as(&request_id, [&witness.key])
-        .await?;
+    let seen = client.query_and_add_batch_as(&request_id, [&key]).await?;
     Ok(match seen.as_slice() {
         [false] => Ok(()),
         _ => Err(forgotten(found)),

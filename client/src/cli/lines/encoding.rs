@@ -35,7 +35,7 @@ pub(in crate::cli) fn mark_bytes(line: &[u8]) -> usize {
 }
 
 /// The text of a line: without its mark and its ending.
-pub(in crate::cli) fn text(line: &[u8]) -> &[u8] {
+pub(super) fn text(line: &[u8]) -> &[u8] {
     let text = line.strip_prefix(MARK).unwrap_or(line);
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     text.strip_suffix(b"\r").unwrap_or(text)

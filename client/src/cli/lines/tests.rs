@@ -40,6 +40,8 @@ const LIMITS: Limits = Limits {
     max_line_bytes: 8,
     max_line_argument: "--max-key-bytes",
     with_empty_lines: false,
+    only_utf8: true,
+    format: RecordFormat::Lines,
     batch_lines: 3,
     batch_bytes: 64,
     whole_batches: false,
@@ -84,8 +86,23 @@ fn read(input: &[u8], step: usize, limits: Limits) -> Outcome {
 /// What `lines` become, whatever the size of the reads.
 #[track_caller]
 fn check(input: &[u8], lines: &[&[u8]], keys: &[&str], empty: u64, bad: &[&str], last: u64) {
+    let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+    check_with(LIMITS, input, lines, &keys, empty, bad, last);
+}
+
+/// The same with other limits, and keys of any bytes.
+#[track_caller]
+fn check_with(
+    limits: Limits,
+    input: &[u8],
+    lines: &[&[u8]],
+    keys: &[&[u8]],
+    empty: u64,
+    bad: &[&str],
+    last: u64,
+) {
     for step in [1, 2, 3, 5, 7, 11, 1000] {
-        let outcome = read(input, step, LIMITS);
+        let outcome = read(input, step, limits);
         assert_eq!(outcome.lines, lines, "reads of {step}");
         assert_eq!(outcome.empty, empty, "reads of {step}");
         assert_eq!(outcome.bad, bad, "reads of {step}");
@@ -374,4 +391,147 @@ fn an_error_comes_after_the_lines_before_it() {
         assert!(reader.next_batch(&seen).is_err());
         assert_eq!(reader.position().line, lines);
     }
+}
+
+fn of(format: RecordFormat) -> Limits {
+    Limits {
+        only_utf8: false,
+        format,
+        ..LIMITS
+    }
+}
+
+/// The failure of a file, and the lines before it, whatever the size of the reads.
+#[track_caller]
+fn check_failure(limits: Limits, input: &[u8], lines: &[&[u8]], failure: &str) {
+    for step in [1, 2, 3, 5, 7, 11, 1000] {
+        let mut reader = LineReader::new("f", Pieces { input, step }, limits);
+        let mut before = Vec::new();
+        let error = loop {
+            match reader.next_batch(&Seen::default()) {
+                Ok(batch) => {
+                    let batch = batch.unwrap();
+                    let lines = batch.lines.iter().cloned();
+                    before.extend(lines.map(|line| batch.bytes[line].to_vec()));
+                }
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert_eq!(error, failure, "reads of {step}");
+        assert_eq!(before, lines, "reads of {step}");
+    }
+}
+
+#[test]
+fn lines_of_any_bytes_are_keys_where_utf8_is_not_asked_for() {
+    check_with(
+        of(RecordFormat::Lines),
+        b"a\xff\r\n\xfe\n\xff\xfe\xfd",
+        &[b"a\xff\r\n", b"\xfe\n", b"\xff\xfe\xfd"],
+        &[b"a\xff", b"\xfe", b"\xff\xfe\xfd"],
+        0,
+        &[],
+        3,
+    );
+    let bad = "f:1: NUL at byte 2: binary, or UTF-16 without a mark";
+    let lines = of(RecordFormat::Lines);
+    check_with(lines, b"\xff\0x\nb", &[b"b"], &[b"b"], 0, &[bad], 2);
+}
+
+/// Nothing else is looked at: neither marks nor other endings, nor what looks like padding.
+#[test]
+fn keys_end_with_a_nul() {
+    let null = of(RecordFormat::Null);
+    check_with(
+        null,
+        b"\xff\xfea\0\xef\xbb\xbfb\n\0\0\r\n\0c\x1a",
+        &[b"\xff\xfea\0", b"\xef\xbb\xbfb\n\0", b"\r\n\0", b"c\x1a"],
+        &[b"\xff\xfea", b"\xef\xbb\xbfb\n", b"\r\n", b"c\x1a"],
+        1,
+        &[],
+        5,
+    );
+    let bad = "f:1: longer than 8 bytes (--max-key-bytes)";
+    let long = b"123456789\x0012345678\0";
+    check_with(null, long, &[b"12345678\0"], &[b"12345678"], 0, &[bad], 2);
+    let long = [&[b'x'; 300][..], b"\0a"].concat();
+    check_with(null, &long, &[b"a"], &[b"a"], 0, &[bad], 2);
+}
+
+#[test]
+fn keys_have_their_length_before_them() {
+    let binary = of(RecordFormat::Binary);
+    check_with(
+        binary,
+        b"\0\0\0\x02\xff\xfe\0\0\0\0\0\0\0\x03\0\n\0\0\0\0\x011",
+        &[b"\0\0\0\x02\xff\xfe", b"\0\0\0\x03\0\n\0", b"\0\0\0\x011"],
+        &[b"\xff\xfe", b"\0\n\0", b"1"],
+        1,
+        &[],
+        4,
+    );
+    check_with(binary, b"", &[], &[], 0, &[], 0);
+    // Too long, whether all of it is in the buffer or not.
+    let bad = "f:2: longer than 8 bytes (--max-key-bytes)";
+    for length in [9, 300] {
+        let long = vec![0; length as usize];
+        let input = [
+            &b"\0\0\0\x01a"[..],
+            &u32::to_be_bytes(length)[..],
+            &long,
+            b"\0\0\0\x01b",
+        ];
+        let lines: [&[u8]; 2] = [b"\0\0\0\x01a", b"\0\0\0\x01b"];
+        check_with(binary, &input.concat(), &lines, &[b"a", b"b"], 0, &[bad], 3);
+    }
+}
+
+#[test]
+fn a_file_that_ends_within_a_key_says_where() {
+    let binary = of(RecordFormat::Binary);
+    let first = b"\0\0\0\x02ab";
+    let cut = |rest: &[u8], failure: &str| {
+        check_failure(binary, &[first, rest].concat(), &[first], failure);
+    };
+    cut(
+        b"\0\0\0\x05abc",
+        "the key at byte 6 has 5 bytes after its length, and the file ends after 3 of them",
+    );
+    cut(
+        b"\0\0",
+        "the length of the key at byte 6 has 4 bytes, and the file ends after 2 of them",
+    );
+    // A text, for instance.
+    cut(
+        b"http://example.com/",
+        "the file ends 1752462433 bytes before the end of its last key, which is too long",
+    );
+    // After one that was left out.
+    let long = [&[0, 0, 0, 9][..], &[7; 9], b"\0\0\0\x01"].concat();
+    cut(
+        &long,
+        "the key at byte 19 has 1 bytes after its length, and the file ends after 0 of them",
+    );
+}
+
+#[test]
+fn lines_of_digits_are_keys_of_bytes() {
+    let hex = of(RecordFormat::HexLines);
+    check_with(
+        hex,
+        b"fffe\n00\r\n\nFF",
+        &[b"fffe\n", b"00\r\n", b"FF"],
+        &[b"\xff\xfe", b"\0", b"\xff"],
+        1,
+        &[],
+        4,
+    );
+    let bad = [
+        "f:1: 3 hexadecimal digits: each byte has two",
+        "f:2: no hexadecimal digit at byte 4",
+        "f:4: longer than 8 bytes (--max-key-bytes)",
+    ];
+    let input = b"fff\nffax\n0011223344556677\n001122334455667788\n";
+    let key = b"\0\x11\x22\x33\x44\x55\x66\x77";
+    check_with(hex, input, &[b"0011223344556677\n"], &[key], 0, &bad, 4);
 }

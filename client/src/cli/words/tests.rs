@@ -3,7 +3,7 @@
 use std::io;
 
 use super::*;
-use crate::cli::lines::{Limits, LineReader, Observer, Position};
+use crate::cli::lines::{Limits, LineReader, Observer, Position, RecordFormat};
 
 struct Nobody;
 
@@ -27,6 +27,8 @@ fn words_of(text: &str, asking: Asking) -> Words {
         max_line_bytes: 1000,
         max_line_argument: "--max-line-bytes",
         with_empty_lines: true,
+        only_utf8: true,
+        format: RecordFormat::Lines,
         batch_lines: 1000,
         batch_bytes: BATCH_BYTES,
     };

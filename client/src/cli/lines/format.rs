@@ -1,0 +1,112 @@
+//! How a file is divided into records, and which key each of them has.
+
+use std::borrow::Cow;
+
+use data_encoding::{DecodeError, DecodeKind, HEXLOWER_PERMISSIVE};
+use serde::{Deserialize, Serialize};
+
+use super::encoding;
+
+/// The length before each key of [`RecordFormat::Binary`].
+pub(super) const LENGTH_BYTES: usize = 4;
+
+/// How a file is divided into records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::cli) enum RecordFormat {
+    /// Lines: each ends with LF or CRLF, and is the key.
+    #[default]
+    Lines,
+    /// Lines in which the bytes of the key are hexadecimal digits.
+    HexLines,
+    /// Each key ends with a NUL.
+    Null,
+    /// The length of each key stands before it, in 4 bytes, the highest first. So no file of records
+    /// begins like one of a compression: these bytes would be a length of more than 16 MiB.
+    Binary,
+}
+
+impl RecordFormat {
+    /// What asks for it.
+    pub(in crate::cli) fn argument(self) -> &'static str {
+        match self {
+            Self::Lines => "lines",
+            Self::HexLines => "--hex",
+            Self::Null => "--null",
+            Self::Binary => "--binary",
+        }
+    }
+
+    /// The byte that each record ends with, if there is one.
+    pub(in crate::cli) fn end(self) -> Option<u8> {
+        match self {
+            Self::Lines | Self::HexLines => Some(b'\n'),
+            Self::Null => Some(0),
+            Self::Binary => None,
+        }
+    }
+
+    /// True if the file is a text, which may have marks of its encoding and padding.
+    pub(super) fn is_text(self) -> bool {
+        matches!(self, Self::Lines | Self::HexLines)
+    }
+
+    /// The most bytes of a key in a record.
+    pub(super) fn max_record_bytes(self, max_key_bytes: usize) -> usize {
+        match self {
+            Self::HexLines => 2 * max_key_bytes,
+            Self::Lines | Self::Null | Self::Binary => max_key_bytes,
+        }
+    }
+
+    /// A record without what stands around its key.
+    pub(in crate::cli) fn content(self, record: &[u8]) -> &[u8] {
+        match self {
+            Self::Lines | Self::HexLines => encoding::text(record),
+            Self::Null => record.strip_suffix(b"\0").unwrap_or(record),
+            Self::Binary => record.get(LENGTH_BYTES..).unwrap_or_default(),
+        }
+    }
+
+    /// The key that the content of a record stands for, or why there is none.
+    pub(in crate::cli) fn key(self, content: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+        match self {
+            Self::HexLines => from_hex(content).map(Cow::Owned),
+            Self::Lines | Self::Null | Self::Binary => Ok(Cow::Borrowed(content)),
+        }
+    }
+}
+
+/// The bytes of hexadecimal digits, or why there are none.
+pub(in crate::cli) fn from_hex(digits: &[u8]) -> Result<Vec<u8>, String> {
+    let decoded = HEXLOWER_PERMISSIVE.decode(digits);
+    decoded.map_err(|DecodeError { position, kind }| match kind {
+        DecodeKind::Length => format!("{} hexadecimal digits: each byte has two", digits.len()),
+        _ => format!("no hexadecimal digit at byte {}", position + 1),
+    })
+}
+
+/// Bytes as hexadecimal digits.
+pub(in crate::cli) fn to_hex(bytes: &[u8]) -> String {
+    HEXLOWER_PERMISSIVE.encode(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_digits_are_bytes() {
+        for (digits, bytes) in [("", &b""[..]), ("fffe", b"\xff\xfe"), ("0A1b", b"\x0a\x1b")] {
+            assert_eq!(from_hex(digits.as_bytes()).unwrap(), bytes);
+            assert_eq!(to_hex(bytes), digits.to_lowercase());
+        }
+        for (digits, reason) in [
+            ("fff", "3 hexadecimal digits: each byte has two"),
+            ("ffxf", "no hexadecimal digit at byte 3"),
+            ("ff ", "3 hexadecimal digits: each byte has two"),
+        ] {
+            assert_eq!(from_hex(digits.as_bytes()).unwrap_err(), reason);
+        }
+    }
+}
