@@ -161,8 +161,11 @@ fn rows(repairs: Repairs, bytes: &mut [u8], extension: &Range<usize>, table: &Ra
             let mut blocks = vec![u16::MAX; pages];
             if has_blocks {
                 for blocks in blocks.chunks_mut(4) {
-                    let Some(number) = long(rows, end) else { return };
-                    for (blocks, bits) in blocks.iter_mut().zip(number.to_le_bytes().as_chunks().0) {
+                    let Some(number) = long(rows, end) else {
+                        return;
+                    };
+                    for (blocks, bits) in blocks.iter_mut().zip(number.to_le_bytes().as_chunks().0)
+                    {
                         *blocks = u16::from_le_bytes(*bits);
                     }
                     end += 8;
