@@ -218,9 +218,15 @@ pub(super) enum Command {
     /// Tell whether keys have been seen: prints `seen` or `new`, a tab, the key.
     Query(AgedKeys),
     /// Mark keys as seen.
+    ///
+    /// Past its capacity a filter that does not grow calls more and more new keys seen: `seenset
+    /// filter get` says how full it is.
     Add(Keys),
     /// Tell whether keys have been seen, and mark them: prints `seen` or `new`, a tab,
     /// the key.
+    ///
+    /// Past its capacity a filter that does not grow calls more and more new keys seen: `seenset
+    /// filter get` says how full it is.
     QueryAndAdd(AgedKeys),
     /// Take keys out of a counting filter again: prints `removed` or `absent`, a tab, the key.
     ///
@@ -228,6 +234,9 @@ pub(super) enum Command {
     /// some of these may then be forgotten.
     Remove(Keys),
     /// Mark every line of files as seen, and print a summary. Reads gzip and zstd as well.
+    ///
+    /// The summary warns of a filter that is at 80 % of its capacity or more. Past it, a filter that
+    /// does not grow calls more and more new keys seen.
     #[command(after_long_help = LINES_HELP)]
     Load(Load),
     /// Write only the lines that were never seen before, in their order, and mark them. Reads
@@ -238,6 +247,10 @@ pub(super) enum Command {
     /// what was sent is answered and written first, and the exit code is 130. A second
     /// one ends it at once. If the program that reads the lines ends first, nothing is
     /// said, but lines that it has not read are marked as seen: the exit code is then 141.
+    ///
+    /// The summary warns of a filter that is at 80 % of its capacity or more. Past it, a filter that
+    /// does not grow calls more and more new keys seen, and
+    /// `dedup` does not write their lines.
     #[command(after_long_help = LINES_HELP)]
     Dedup(Dedup),
     /// Write the lines that have a word of the filter, in their order. Marks nothing. Reads
@@ -267,7 +280,8 @@ pub(super) enum Command {
     /// STAY IN IT, millions of them in a second: never name one that is in use.
     ///
     /// The keys are new to any server, but for the share that --seen says. SIGINT and SIGTERM
-    /// end the run and print what was measured so far; the exit code is 130.
+    /// end the run and print what was measured so far; the exit code is 130. A filter that is at
+    /// 80 % of its capacity or more is warned of.
     #[command(after_long_help = bench::RESULT_HELP)]
     Bench(Bench),
     /// Tell whether the server serves, by the exit code: 0 if it does, else 1. For
