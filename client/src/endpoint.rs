@@ -35,8 +35,9 @@ pub(crate) enum Address {
     Unix(String),
 }
 
+#[cfg(feature = "cli")]
 impl Address {
-    /// What requests name as their server.
+    /// The server that the requests of the load generator name.
     pub fn uri(&self) -> Uri {
         match self {
             Self::Http(uri) => uri.clone(),
