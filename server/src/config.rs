@@ -39,7 +39,7 @@ const MAX_CONNECTIONS: usize = 1_000_000;
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where to listen: an address and a port ([::]:9090 is every address), a host name and a port
+    /// Where to listen: an address and a port (`[::]:9090` is every address), a host name and a port
     /// (all its addresses), or unix:/PATH (a socket for the user and the group of the server).
     /// Several with commas, or one after the other. Port 0 takes a free one, and the log says which
     #[arg(long, env = "SEENSET_LISTEN", value_name = "ADDRESS", value_delimiter = ',', default_values_t = Config::default().listen)]
