@@ -75,8 +75,8 @@ const MISSED: f64 = 0.02;
 impl FilterSpec {
     /// The false-positive rate at capacity that is predicted of the filter: at most the one asked for,
     /// but in a layout of Guava. Its sizes follow the textbook. They know nothing of the rounded number
-    /// of hashes, of positions that are evenly spaced ([`crate::sizing::spaced`]), which small filters
-    /// and low rates suffer from, and of bits that are chosen unevenly ([`crate::sizing::uneven`]).
+    /// of hashes, of positions that are evenly spaced (`sizing/spaced.rs`), which small filters
+    /// and low rates suffer from, and of bits that are chosen unevenly (`sizing/uneven.rs`).
     pub fn predicted_rate(&self) -> f64 {
         let shape = self
             .layout
