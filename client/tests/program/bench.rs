@@ -248,7 +248,11 @@ async fn what_cannot_be_measured_is_said_and_leaves_nothing_behind() {
             1,
             "QueryAndAddStream was refused: binary_keys has 101",
         ),
-        (&batch, 1, "QueryAndAddBatch was refused: binary_keys has 101"),
+        (
+            &batch,
+            1,
+            "QueryAndAddBatch was refused: binary_keys has 101",
+        ),
         (
             &["--mode=single", "--key-bytes=65537"],
             1,
