@@ -57,7 +57,7 @@ def test_dedup_goes_on_past_bad_lines_and_says_where_they_are(
     programs: Programs, server: Server, tmp_path: Path
 ) -> None:
     file = tmp_path / "lines"
-    file.write_bytes(b"a\n\xff\xfe\nb\n" + b"x" * 65_537 + b"\nc\na\n")
+    file.write_bytes(b"a\nz\0z\nb\n" + b"x" * 65_537 + b"\nc\na\n")
     result = run(programs.cli, "dedup", file, SEENSET_SERVER=server.address)
     assert result.stdout == "a\nb\nc\n"
     assert f"{file}:2: " in result.stderr
