@@ -34,7 +34,7 @@ impl Blocks {
     /// The blocks of a page that are not all zeros.
     pub fn of(page: &[u8]) -> Self {
         let blocks = page.chunks(BLOCK_BYTES).enumerate();
-        let held = blocks.filter(|(_, block)| block.iter().any(|&byte| byte != 0));
+        let held = blocks.filter(|(_, block)| !is_zero(block));
         Self::from_bits(page.len(), held.map(|(index, _)| 1_u16 << index).sum())
     }
 
@@ -88,6 +88,13 @@ impl Blocks {
         let stored = parts.filter(|(_, is_stored)| *is_stored);
         stored.map(|(part, _)| part.len()).sum()
     }
+}
+
+/// Whether all bytes are zeros. A cache line at a time, which the compiler turns into few
+/// instructions.
+fn is_zero(bytes: &[u8]) -> bool {
+    let mut lines = bytes.chunks(64);
+    lines.all(|line| line.iter().fold(0, |all, &byte| all | byte) == 0)
 }
 
 /// How the shards of a file are divided into pages.

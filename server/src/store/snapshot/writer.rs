@@ -196,8 +196,8 @@ fn write_shard(
         if !stored.is_empty() {
             file.write_all_at(&stored, at)?;
             at += stored.len() as u64;
+            thread::yield_now();
         }
-        thread::yield_now();
     }
     Ok(written)
 }

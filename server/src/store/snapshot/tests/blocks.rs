@@ -50,7 +50,8 @@ fn few_bits_take_few_blocks() {
         (
             &Vec::from_iter((0..=64).map(|block| (512 * block).min(last))),
             64,
-            8,
+            // The format of plain filters, in which all blocks are stored.
+            2,
         ),
     ] {
         let (disk, directory, file, stored) = sparse(at);
