@@ -256,7 +256,7 @@ async fn what_cannot_be_measured_is_said_and_leaves_nothing_behind() {
         (
             &["--mode=single", "--key-bytes=65537"],
             1,
-            "QueryAndAdd was refused: key has 65537",
+            "QueryAndAdd was refused: binary_key has 65537",
         ),
         (
             &["--mode=coalesced", "--key-bytes=65537"],
