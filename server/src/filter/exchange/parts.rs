@@ -4,10 +4,9 @@
 //! key is there if all of its bits in any part are set, and new ones are added to the last.
 
 use std::{
-    collections::BTreeMap,
     ops::Range,
     slice,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use super::{array, guava, redisbloom};
@@ -16,9 +15,6 @@ use crate::{
     sizing::{classic, spaced::Spaced, uneven::Uneven},
     spec::FilterSpec,
 };
-
-/// The shapes whose coincidences are kept, at most.
-const MOST_KNOWN: usize = 256;
 
 /// All parts of an array.
 #[derive(Debug, Clone)]
@@ -125,25 +121,12 @@ impl Part {
         (bits_set as f64 / self.used_bits() as f64).clamp(0.0, 1.0)
     }
 
-    /// The coincidences of positions. They depend on the shape alone, and filters of one shape share
-    /// them.
+    /// The coincidences of positions.
     fn spaced(&self) -> Option<Spaced> {
-        static KNOWN: Mutex<BTreeMap<String, Option<Spaced>>> = Mutex::new(BTreeMap::new());
-        let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let shape = format!("{:?}", self.rule);
-        if let Some(spaced) = known().get(&shape) {
-            return spaced.clone();
-        }
-        let spaced = match &self.rule {
+        match &self.rule {
             Rule::Guava(shape) => shape.spaced(),
             Rule::RedisBloom(layer) => Some(layer.spaced()),
-        };
-        let mut known = known();
-        if known.len() >= MOST_KNOWN {
-            known.clear();
         }
-        known.insert(shape, spaced.clone());
-        spaced
     }
 
     /// How often its bits are chosen, if that is not equally often.

@@ -32,9 +32,9 @@ pub struct Wrapping {
 /// at least as many bits, and hardly a rate of its own.
 const MAX_DISTANCE: u64 = 12;
 /// The keys that are looked at for each step, with other wraps each.
-const SAMPLES: u32 = 256;
+const SAMPLES: u32 = 32;
 /// The pairs of keys whose wraps are compared.
-const PAIRS: u32 = 400;
+const PAIRS: u32 = 100;
 /// The longest runs of positions that are compared.
 const MAX_RUN: usize = 24;
 
