@@ -161,6 +161,7 @@ def test_plan_needs_no_server(programs: Programs) -> None:
     result = run(
         programs.cli,
         *("plan", "--output=json", "--capacity=1000000", "--false-positive-rate=0.01"),
+        "--kind=plain",
         SEENSET_SERVER="127.0.0.1:1",
     )
     assert result.returncode == 0, result.stderr

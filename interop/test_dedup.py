@@ -39,6 +39,7 @@ def full(request: pytest.FixtureRequest, links: Links, start) -> Server:
         f"--capacity={capacity}",
         f"--false-positive-rate={RATE}",
         f"--layout={request.param}",
+        "--kind=plain",
     )
 
 

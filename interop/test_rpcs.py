@@ -128,7 +128,8 @@ def test_a_filter_is_made_shown_and_removed(client: Client) -> None:
 
 
 def test_a_filter_past_its_capacity_says_so(client: Client) -> None:
-    client.create_filter("pages", capacity=1000, false_positive_rate=0.01)
+    plain = client.contract.filters.Plain()
+    client.create_filter("pages", capacity=1000, false_positive_rate=0.01, plain=plain)
     client.add_batch([f"https://example.com/{page}" for page in range(3000)], filter="pages")
     shown = client.get_filter("pages")
     assert shown.is_full

@@ -11,7 +11,7 @@ from .client import Client
 
 # What beside capacity and rate makes a filter of each kind, of the modules of the contract.
 SPECS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "blocked": lambda filters: {},
+    "blocked": lambda filters: {"plain": filters.Plain()},
     "classic": lambda filters: {"layout": filters.LAYOUT_CLASSIC},
     "guava": lambda filters: {"layout": filters.LAYOUT_GUAVA},
     "guava-mitz-32": lambda filters: {"layout": filters.LAYOUT_GUAVA_MITZ_32},

@@ -22,10 +22,10 @@ STOP_SECONDS = 60
 SMALL = ("--capacity", "100000", "--false-positive-rate", "0.001")
 # What makes the default filter of each kind, and of Guava's layout, with room for half a million keys.
 KINDS = {
-    "plain": ("--capacity=500000",),
+    "plain": ("--capacity=500000", "--kind=plain"),
     "counting": ("--capacity=500000", "--kind=counting"),
     "aging": ("--capacity=500000", "--kind=aging", "--max-age=30days"),
-    "scaling": ("--capacity=2000", "--kind=scaling"),
+    "scaling": ("--capacity=2000",),
     "guava": ("--capacity=500000", "--layout=guava"),
 }
 

@@ -93,12 +93,13 @@ pub struct Config {
     #[serde(with = "values::text")]
     pub layout: Layout,
 
-    /// Kind of the default filter: plain, counting (keys can be removed; four times the memory),
-    /// aging (keys are forgotten after --max-age; four times the memory) or scaling (it knows when
-    /// it is full, and grows then, or does what else --on-full says)
-    #[arg(long, env = "SEENSET_KIND", value_name = "KIND", default_value_t = KindName::default())]
-    #[serde(with = "values::text")]
-    pub kind: KindName,
+    /// Kind of the default filter: scaling (it grows when it is full, or does what --on-full says),
+    /// plain (it does not grow, and is somewhat smaller), counting (keys can be removed; four times
+    /// the memory) or aging (keys are forgotten after --max-age; four times the memory) [default:
+    /// scaling; plain with --bit-count, --hash-count or a --layout other than blocked]
+    #[arg(long, env = "SEENSET_KIND", value_name = "KIND")]
+    #[serde(with = "values::optional", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<KindName>,
 
     /// For how long an aging default filter remembers a key: 12h, 30days. It is forgotten within
     /// one slice after that
@@ -238,7 +239,7 @@ impl Default for Config {
             bit_count: None,
             hash_count: None,
             layout: Layout::default(),
-            kind: KindName::default(),
+            kind: None,
             max_age: None,
             slices: None,
             refresh: false,

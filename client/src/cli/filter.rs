@@ -119,7 +119,7 @@ fn request(spec: &Spec, profile: Profile) -> v1::FilterSpec {
         hash_count: spec.hash_count.unwrap_or_default(),
         layout: layout.into(),
         hash_function: hash_function.into(),
-        kind: kind(spec.kind, &spec.aging, &spec.scaling),
+        kind: Some(kind(spec.kind(), &spec.aging, &spec.scaling)),
         key_profile: profile.key_profile.map(|name| v1::KeyProfile {
             name,
             sort_query: profile.sort_query,
@@ -128,11 +128,11 @@ fn request(spec: &Spec, profile: Profile) -> v1::FilterSpec {
     }
 }
 
-fn kind(kind: KindArg, aging: &AgingArgs, scaling: &ScalingArgs) -> Option<Kind> {
+fn kind(kind: KindArg, aging: &AgingArgs, scaling: &ScalingArgs) -> Kind {
     match kind {
-        KindArg::Plain => None,
-        KindArg::Counting => Some(Kind::Counting(v1::Counting {})),
-        KindArg::Aging => Some(Kind::Aging(v1::Aging {
+        KindArg::Plain => Kind::Plain(v1::Plain {}),
+        KindArg::Counting => Kind::Counting(v1::Counting {}),
+        KindArg::Aging => Kind::Aging(v1::Aging {
             // More than the contract can say is more than any server takes.
             max_age: aging.max_age.map(|age| {
                 age.try_into().unwrap_or(ProtoDuration {
@@ -142,12 +142,12 @@ fn kind(kind: KindArg, aging: &AgingArgs, scaling: &ScalingArgs) -> Option<Kind>
             }),
             slices: aging.slices.unwrap_or_default(),
             refresh: aging.refresh,
-        })),
-        KindArg::Scaling => Some(Kind::Scaling(v1::Scaling {
+        }),
+        KindArg::Scaling => Kind::Scaling(v1::Scaling {
             growth: scaling.growth.unwrap_or_default(),
             max_memory_bytes: scaling.max_memory.unwrap_or_default(),
             on_full: on_full(scaling.on_full.unwrap_or_default()).into(),
-        })),
+        }),
     }
 }
 
@@ -206,7 +206,7 @@ fn some(name: &str) -> Option<&str> {
 /// Of a filter that is not plain: lines of its own.
 fn kind_text(filter: &v1::Filter) -> String {
     match filter.spec.as_ref().and_then(|spec| spec.kind) {
-        None => String::new(),
+        None | Some(Kind::Plain(_)) => String::new(),
         Some(Kind::Counting(_)) => format!(
             "counting, {} counters saturated\n  ",
             filter.saturated_counters
@@ -303,7 +303,7 @@ fn layout_name(spec: &v1::FilterSpec) -> &'static str {
 
 fn kind_name(spec: &v1::FilterSpec) -> &'static str {
     match spec.kind {
-        None => "plain",
+        None | Some(Kind::Plain(_)) => "plain",
         Some(Kind::Counting(_)) => "counting",
         Some(Kind::Aging(_)) => "aging",
         Some(Kind::Scaling(_)) => "scaling",

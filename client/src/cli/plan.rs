@@ -16,7 +16,7 @@ use super::{
 
 pub(super) fn run(global: &Global, spec: &Spec) -> Result<(), Failure> {
     spec.check()?;
-    let layouts = match (spec.layout, spec.kind) {
+    let layouts = match (spec.layout, spec.kind()) {
         (None, KindArg::Plain) => Layout::OWN.to_vec(),
         (None, _) | (Some(LayoutArg::Blocked), _) => vec![Layout::Blocked],
         (Some(LayoutArg::Classic), _) => vec![Layout::Classic],
@@ -48,7 +48,7 @@ fn request(spec: &Spec, layout: Layout) -> Result<SpecRequest, ScalingError> {
             Some(HashFunctionArg::SipHash) => HashFunction::SipHash13_128,
             Some(HashFunctionArg::Xxh3) => HashFunction::Xxh3_128,
         },
-        kind: match spec.kind {
+        kind: match spec.kind() {
             KindArg::Plain => Kind::Plain,
             KindArg::Counting => Kind::Counting,
             KindArg::Aging => Kind::Aging(Aging {

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use seenset_client::Client;
+use seenset_client::{Client, v1};
 use seenset_server::{
     config::Config,
     server::{Server, bind},
@@ -207,7 +207,17 @@ async fn a_named_filter_keeps_the_keys_and_a_second_run_has_others() {
 async fn past_the_capacity_false_positives_are_counted_and_explained() {
     let directory = TempDir::new().unwrap();
     let server = start(&directory, 1000).await;
-    let args = ["--duration=200ms", "--warmup=0s", "--capacity=1000"];
+    let spec = v1::FilterSpec {
+        capacity: 1000,
+        false_positive_rate: 0.01,
+        kind: Some(v1::filter_spec::Kind::Plain(v1::Plain {})),
+        ..v1::FilterSpec::default()
+    };
+    let client = Client::connect(&server.local_addr().to_string())
+        .await
+        .unwrap();
+    client.create_filter("small", spec).await.unwrap();
+    let args = ["--duration=200ms", "--warmup=0s", "--filter=small"];
     let run = bench(server.local_addr(), &args);
     assert_eq!((run.code, &*run.stderr), (Some(0), ""));
     assert!(
@@ -222,7 +232,7 @@ async fn past_the_capacity_false_positives_are_counted_and_explained() {
     );
     for expected in [
         "stream: batches of 1,000 keys of 60 bytes, 16 in flight; streams: 1, connections: 1\n",
-        "\nfilter: bench-",
+        "\nfilter: small, which keeps the keys\n",
         " keys/s ",
         "\nlatency of a batch: min ",
         ", p99.9 ",

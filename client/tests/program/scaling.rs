@@ -69,7 +69,10 @@ async fn it_is_said_how_far_a_filter_may_grow_and_that_there_is_no_room() {
     });
     assert_eq!(created["layers"], layers);
 
-    let plain = run(&service, &words("filter create g -n1000 --output=json"));
+    let plain = run(
+        &service,
+        &words("filter create g -n1000 --kind=plain --output=json"),
+    );
     let plain = result(&plain);
     assert_eq!(
         (&plain["scaling"], &plain["layers"]),
@@ -101,8 +104,10 @@ async fn a_full_filter_ends_a_command_at_once() {
 async fn what_does_not_go_together_is_wrong_usage() {
     let service = Service::start().await;
     for (flags, says) in [
-        ("--growth=4", "are for --kind scaling"),
-        ("--max-memory=1GiB", "are for --kind scaling"),
+        ("--kind=plain --growth=4", "are for --kind scaling"),
+        ("-m8192 --max-memory=1GiB", "are for --kind scaling"),
+        ("-k4 --on-full=reject", "are for --kind scaling"),
+        ("--layout=classic --growth=4", "are for --kind scaling"),
         ("--kind=counting --on-full=scale", "are for --kind scaling"),
         (
             "--kind=aging --max-age=1h --on-full=reject",
@@ -162,7 +167,9 @@ async fn a_plan_shows_each_layer() {
     assert_eq!(last["to_keys"], plan["max_capacity"]);
     assert_eq!(last["total_memory_bytes"], plan["max_memory_bytes"]);
     assert!(plan["max_memory_bytes"].as_u64().unwrap() <= 8 << 20);
-    let text = run(&service, &words(line)).stdout;
+    // The kind for which nobody asks.
+    let line = line.replace(" --kind=scaling", "");
+    let text = run(&service, &words(&line)).stdout;
     assert!(text.starts_with("scaling (growth 4, at most 8388608 bytes), blocked: n = 100000"));
     assert_eq!(text.lines().count(), 2 + layers.len(), "{text}");
 }

@@ -236,7 +236,10 @@ async fn every_command_of_the_program() {
     );
     let list = seenset(&server, &["filter", "list"]);
     let list = String::from_utf8(list.stdout).unwrap();
-    assert!(list.starts_with("default\n  for 1000000 keys"), "{list}");
+    assert!(
+        list.starts_with("default\n  scaling, each layer 2 times the last\n"),
+        "{list}"
+    );
     assert!(list.contains("\nmine\n  for 1000 keys"), "{list}");
     assert!(list.contains(", not measured\n"), "{list}");
 
@@ -292,7 +295,10 @@ async fn every_command_of_the_program() {
     let plan = ["plan", "-n1000", "--kind=aging", "--max-age=1h"];
     let (plan, plain) = (
         json(&server, &plan),
-        json(&server, &["plan", "-n1000", "--layout=blocked"]),
+        json(
+            &server,
+            &["plan", "-n1000", "--kind=plain", "--layout=blocked"],
+        ),
     );
     assert_eq!(plan["kind"], "aging");
     let memory = |plan: &serde_json::Value| plan["memory_bytes"].as_u64().unwrap();

@@ -107,7 +107,10 @@ async fn a_filter_is_rebuilt_from_files() {
     let output = seenset(&server, &["filter", "rebuild", "pages", "-n5000", &good]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("2 lines: 2 added"), "{text}");
-    assert!(text.contains("\npages\n  for 5000 keys"), "{text}");
+    assert!(
+        text.contains("\npages\n") && text.contains("\n  for 5000 keys"),
+        "{text}"
+    );
     for (key, expected) in [
         ("one", true),
         ("three", true),

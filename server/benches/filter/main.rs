@@ -2,7 +2,8 @@
 //! what it costs in filters of other kinds: `-- kinds [MIB...]`, and in layers: `-- scaling [MIB...]`;
 //! what a call for each key costs in filters of all kinds: `-- singles [MIB...]`; what huge pages
 //! are worth: `-- pages [MIB...]`; and batches, with a lock for each of their keys and with one for
-//! several: `-- batches [MIB...]`.
+//! several: `-- batches [MIB...]`; one layer of a filter that can grow against a plain filter:
+//! `-- layer [MIB...]`; the first keys of a new filter: `-- first [MIB...]`.
 //!
 //! Filters of 1 MiB, 64 MiB, 1 GiB and 4 GiB (or those given), half of their bits set, keys of
 //! 60 bytes. seenset's engine, one call for each key and in batches of 1,000, against the
@@ -30,6 +31,7 @@
 
 mod allocator;
 mod batch_sizes;
+mod first;
 mod kinds;
 mod limit;
 mod memory;
@@ -85,6 +87,8 @@ fn main() {
             "scaling" => Box::new(|mib| scaling::compare(mib, &new, &absent)),
             "singles" => Box::new(|mib| singles::compare(mib, &new, &of_two())),
             "pages" => Box::new(|mib| pages::compare(mib, &new, &absent)),
+            "first" => Box::new(first::measure),
+            "layer" => Box::new(|mib| scaling::compare_one(mib, &new, &absent)),
             "batches" => Box::new(|mib| batch_sizes::compare(mib, &of_two())),
             _ => return None,
         };

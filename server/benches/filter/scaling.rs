@@ -1,4 +1,4 @@
-//! What a key costs in four layers, against a plain filter for as many keys.
+//! The cost of a key in one layer and in four, against a plain filter for as many keys.
 
 use seenset_server::{
     engine::{Engine, OnFull, Scaling},
@@ -18,6 +18,49 @@ const RATE: f64 = 0.01;
 const GROWN: u64 = 15;
 /// The part of the capacity that is used when measuring begins.
 const USED: f64 = 0.6;
+
+/// Asks a filter for keys, and returns how many were seen.
+type Ask = fn(&Filter, Keys) -> usize;
+
+/// Holds a filter that has not grown yet against a plain one for as many keys, of so many MiB. Both
+/// have keys already; `seen` are among them, and `new` are not.
+pub fn compare_one(mib: usize, new: Keys, seen: Keys) {
+    let capacity = capacity(mib);
+    let plain = Filter::new(SpecRequest::new(capacity, RATE));
+    let one = Filter::new(SpecRequest {
+        kind: Kind::Scaling(OnFull::Scale(Scaling::default())),
+        ..SpecRequest::new(capacity, RATE)
+    });
+    let others = others().take((capacity as f64 * USED) as usize);
+    let all = others.chain(seen.iter().map(|&key| key.to_owned()));
+    let all: Vec<String> = all.collect();
+    for batch in all.chunks(BATCH) {
+        plain.fill(batch.to_vec());
+        one.fill(batch.to_vec());
+    }
+    let ([_, plain_mib], [layers, one_mib]) = (plain.memory(), one.memory());
+    assert_eq!(layers, 1, "it must not have grown");
+    println!(
+        "\nplain for {capacity} keys at {RATE}, {plain_mib} MiB, and one layer, {one_mib} MiB; ns a key"
+    );
+    contend([("plain", &plain), ("one layer", &one)], new, seen);
+}
+
+fn contend(filters: [(&'static str, &Filter); 2], new: Keys, seen: Keys) {
+    let asked: [(&str, Keys, Ask); 4] = [
+        ("query, seen", seen, Filter::query),
+        ("query, new", new, Filter::query),
+        ("add, seen", seen, Filter::add),
+        ("add, new", new, Filter::add),
+    ];
+    for (what, keys, ask) in asked {
+        let mut contenders = filters.map(|(name, filter)| {
+            let ask: Box<dyn FnMut(Keys) -> usize> = Box::new(move |keys| ask(filter, keys));
+            (name, ask)
+        });
+        print(what, &turns(keys, &mut contenders));
+    }
+}
 
 /// Holds four layers against a plain filter of so many MiB. `seen` are added before, in equal
 /// distances among other keys, and `new` are not.
@@ -48,21 +91,7 @@ pub fn compare(mib: usize, new: Keys, seen: Keys) {
          MiB; ns a key"
     );
     assert_eq!(layers, LAYERS, "so much was to be added");
-    let contend = |what, keys, ask: fn(&Filter, Keys) -> usize| {
-        let contender = |name, filter| {
-            let ask: Box<dyn FnMut(Keys) -> usize> = Box::new(move |keys| ask(filter, keys));
-            (name, ask)
-        };
-        let mut contenders = [
-            contender("plain", &plain),
-            contender("four layers", &layered),
-        ];
-        print(what, &turns(keys, &mut contenders));
-    };
-    contend("query, seen", seen, Filter::query);
-    contend("query, new", new, Filter::query);
-    contend("add, seen", seen, Filter::add);
-    contend("add, new", new, Filter::add);
+    contend([("plain", &plain), ("four layers", &layered)], new, seen);
 }
 
 /// That of a plain filter of so many MiB.

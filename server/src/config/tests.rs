@@ -289,7 +289,7 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
             &["--kind=aging", "--max-age=1h", "--slices=14"],
             "aging.slices is 14; it must be 1 to 13",
         ),
-        (&["--refresh"], "and kind is plain: make it aging"),
+        (&["--refresh"], "and kind is scaling: make it aging"),
         (
             &["--kind=counting", "--max-age=1h"],
             "and kind is counting: make it aging",
@@ -298,8 +298,14 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
             &["--kind=scaling", "--refresh"],
             "and kind is scaling: make",
         ),
-        (&["--on-full=reject"], "and kind is plain: make it scaling"),
-        (&["--growth=2"], "and kind is plain: make it scaling"),
+        (
+            &["--kind=plain", "--on-full=reject"],
+            "and kind is plain: make it scaling",
+        ),
+        (
+            &["--bit-count=9999", "--growth=2"],
+            "and kind is plain: make it scaling",
+        ),
         (
             &["--kind=aging", "--max-age=1h", "--max-filter-memory=1GiB"],
             "and kind is aging: make it scaling",

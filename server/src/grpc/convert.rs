@@ -8,8 +8,8 @@ use tonic::Status;
 
 use crate::engine::{
     Aging, Call, Durability, Engine, Explanation, FilterName, FilterSpec, FilterStatus,
-    HashFunction, KeyHash, KeyProfile, Kind, LayersStatus, Layout, Measurement, OnFull, OnFullName,
-    Outlook, SpecRequest, StoreReport,
+    HashFunction, KeyHash, KeyProfile, Kind, KindName, LayersStatus, Layout, Measurement, OnFull,
+    OnFullName, Outlook, Scaling, SpecRequest, StoreReport,
 };
 
 /// What a call says beside its keys.
@@ -57,15 +57,21 @@ pub fn spec_request(spec: Option<v1::FilterSpec>) -> Result<SpecRequest, Status>
         )
     })?;
     let layout = layout(spec.layout)?;
+    let bit_count = Some(spec.bit_count).filter(|&bits| bits != 0);
+    let hash_count = Some(spec.hash_count).filter(|&count| count != 0);
     Ok(SpecRequest {
         capacity: spec.capacity,
         false_positive_rate: Some(spec.false_positive_rate).filter(|&rate| rate != 0.0),
-        bit_count: Some(spec.bit_count).filter(|&bits| bits != 0),
-        hash_count: Some(spec.hash_count).filter(|&count| count != 0),
+        bit_count,
+        hash_count,
         layout,
         hash_function: hash_function(spec.hash_function, layout)?,
         kind: match spec.kind {
-            None => Kind::Plain,
+            None => match KindName::unasked(bit_count, hash_count, layout) {
+                KindName::Scaling => Kind::Scaling(OnFull::Scale(Scaling::default())),
+                _ => Kind::Plain,
+            },
+            Some(v1::filter_spec::Kind::Plain(v1::Plain {})) => Kind::Plain,
             Some(v1::filter_spec::Kind::Counting(v1::Counting {})) => Kind::Counting,
             Some(v1::filter_spec::Kind::Aging(aging)) => Kind::Aging(Aging {
                 max_age: span(aging.max_age.unwrap_or_default(), "spec.aging.max_age")?,
@@ -234,7 +240,7 @@ fn spec(spec: &FilterSpec) -> v1::FilterSpec {
         layout: layout.into(),
         hash_function: hash_function.into(),
         kind: match spec.kind {
-            Kind::Plain => None,
+            Kind::Plain => Some(v1::filter_spec::Kind::Plain(v1::Plain {})),
             Kind::Counting => Some(v1::filter_spec::Kind::Counting(v1::Counting {})),
             Kind::Aging(aging) => Some(v1::filter_spec::Kind::Aging(v1::Aging {
                 // It has a century at most.

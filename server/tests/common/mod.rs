@@ -8,11 +8,12 @@ pub mod redisbloom;
 use std::{path::Path, time::Duration};
 
 use seenset_proto::v1::{
-    FilterSpec, dedup_service_client::DedupServiceClient,
-    filter_service_client::FilterServiceClient,
+    FilterSpec, Plain, dedup_service_client::DedupServiceClient,
+    filter_service_client::FilterServiceClient, filter_spec::Kind,
 };
 use seenset_server::{
     config::{Config, Period},
+    engine::KindName,
     server::{self, Server},
 };
 use tonic::transport::Channel;
@@ -20,13 +21,14 @@ use tonic::transport::Channel;
 /// Longer than any stop of a test takes: calls in flight have five seconds.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The configuration of a test: a free port, a small default filter, no snapshot that was
+/// The configuration of a test: a free port, a small plain filter, no snapshot that was
 /// not asked for.
 pub fn config(data_dir: &Path) -> Config {
     Config {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         data_dir: data_dir.to_owned(),
         capacity: 1_000_000,
+        kind: Some(KindName::Plain),
         store_interval: Period::from_secs(0),
         drain_timeout: Period::from_secs(5),
         ..Config::default()
@@ -66,11 +68,12 @@ pub async fn filters(server: &Server) -> FilterServiceClient<Channel> {
     FilterServiceClient::new(channel(server).await)
 }
 
-/// A spec by capacity and rate.
+/// The spec of a plain filter by capacity and rate.
 pub fn spec(capacity: u64, false_positive_rate: f64) -> FilterSpec {
     FilterSpec {
         capacity,
         false_positive_rate,
+        kind: Some(Kind::Plain(Plain {})),
         ..FilterSpec::default()
     }
 }

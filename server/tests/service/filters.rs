@@ -1,8 +1,9 @@
 //! Filters: made, shown, stored, listed and removed.
 
 use seenset_proto::v1::{
-    AddBatchRequest, CreateFilterRequest, DeleteFilterRequest, Durability, GetFilterRequest,
-    HashFunction, Layout, ListFiltersRequest, StoreRequest,
+    AddBatchRequest, CreateFilterRequest, DeleteFilterRequest, Durability, FilterSpec,
+    GetFilterRequest, HashFunction, Layout, ListFiltersRequest, OnFull, Plain, Scaling,
+    StoreRequest, filter_spec::Kind,
 };
 use seenset_server::config::{Config, DurabilityMode, Period};
 use tonic::Code;
@@ -150,6 +151,85 @@ async fn filters_are_made_shown_listed_and_removed() {
     let files = std::fs::read_dir(dir.path()).unwrap();
     let files = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert!(!files.into_iter().any(|file| file.starts_with("urls")));
+    stop(server).await;
+}
+
+/// Nothing is lost when more keys come than were expected, unless the spec asks for what a plain
+/// filter alone has.
+#[tokio::test]
+async fn a_filter_without_a_kind_grows() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(Config {
+        kind: None,
+        ..config(dir.path())
+    })
+    .await;
+    let mut admin = filters(&server).await;
+    let of = |spec: FilterSpec| FilterSpec { kind: None, ..spec };
+    let scaling = Kind::Scaling(Scaling {
+        growth: 2,
+        max_memory_bytes: 0,
+        on_full: OnFull::Scale.into(),
+    });
+    let with_bits = FilterSpec {
+        bit_count: 100_000,
+        ..of(spec(1000, 0.0))
+    };
+    let with_hashes = FilterSpec {
+        hash_count: 5,
+        ..of(spec(1000, 0.01))
+    };
+    let classic = FilterSpec {
+        layout: Layout::Classic.into(),
+        ..of(spec(1000, 0.01))
+    };
+    let plain = || Kind::Plain(Plain {});
+    for (name, spec, kind) in [
+        ("unasked", of(spec(1000, 0.01)), scaling),
+        ("bits", with_bits, plain()),
+        ("hashes", with_hashes, plain()),
+        ("classic", classic, plain()),
+        ("plain", spec(1000, 0.01), plain()),
+    ] {
+        let create = CreateFilterRequest {
+            name: key(name),
+            spec: Some(spec),
+        };
+        // Also when it is asked for again.
+        for _ in 0..2 {
+            let made = admin
+                .create_filter(create.clone())
+                .await
+                .unwrap()
+                .into_inner();
+            assert_eq!(
+                made.filter.unwrap().spec.unwrap().kind,
+                Some(kind),
+                "{name}"
+            );
+        }
+    }
+    let get = GetFilterRequest {
+        name: key("default"),
+    };
+    let default = admin.get_filter(get).await.unwrap().into_inner();
+    assert_eq!(default.filter.unwrap().spec.unwrap().kind, Some(scaling));
+
+    let mut client = dedup(&server).await;
+    let add = AddBatchRequest {
+        filter: key("unasked"),
+        keys: (0..5000).map(|number: u32| number.to_string()).collect(),
+        ..Default::default()
+    };
+    let added = client.add_batch(add).await.unwrap().into_inner();
+    assert_eq!(added.capacity_warning, None);
+    let get = GetFilterRequest {
+        name: key("unasked"),
+    };
+    let grown = admin.get_filter(get).await.unwrap().into_inner();
+    let grown = grown.filter.unwrap();
+    assert!(grown.layers.unwrap().layers >= 3);
+    assert!(grown.predicted_false_positive_rate <= 0.01);
     stop(server).await;
 }
 

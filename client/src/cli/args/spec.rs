@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{ValueEnum, value_parser};
+use seenset_filter::spec::{KindName, Layout};
 use seenset_proto::units;
 
 use crate::cli::failure::Failure;
@@ -30,9 +31,10 @@ pub(in crate::cli) struct Spec {
     /// What turns a key into bits [default: siphash-1-3-128, or that of the layout].
     #[arg(long, value_enum)]
     pub(in crate::cli) hash_function: Option<HashFunctionArg>,
-    /// What the filter can do besides.
-    #[arg(long, value_enum, default_value_t)]
-    pub(in crate::cli) kind: KindArg,
+    /// What the filter does besides [default: scaling; plain with --bit-count, --hash-count or a
+    /// --layout other than blocked].
+    #[arg(long, value_enum)]
+    pub(in crate::cli) kind: Option<KindArg>,
     #[command(flatten)]
     pub(in crate::cli) aging: AgingArgs,
     #[command(flatten)]
@@ -113,7 +115,7 @@ pub(in crate::cli) struct Profile {
 impl Spec {
     /// Checks what the parser cannot.
     pub(in crate::cli) fn check(&self) -> Result<(), Failure> {
-        if self.aging.max_age.is_some() && self.kind != KindArg::Aging {
+        if self.aging.max_age.is_some() && self.kind() != KindArg::Aging {
             let text = "--max-age, --slices and --refresh are for --kind aging";
             return Err(Failure::Usage(text.to_owned()));
         }
@@ -127,7 +129,7 @@ impl Spec {
             on_full,
         } = self.scaling;
         let is_bounded = growth.is_some() || max_memory.is_some();
-        let text = match (self.kind == KindArg::Scaling, on_full) {
+        let text = match (self.kind() == KindArg::Scaling, on_full) {
             (false, on_full) if is_bounded || on_full.is_some() => {
                 "--growth, --max-memory and --on-full are for --kind scaling"
             }
@@ -140,6 +142,16 @@ impl Spec {
             _ => return Ok(()),
         };
         Err(Failure::Usage(text.to_owned()))
+    }
+
+    /// The kind that is asked for, or else the default.
+    pub(in crate::cli) fn kind(&self) -> KindArg {
+        let layout = self.layout.map_or(Layout::default(), Layout::from);
+        let unasked = || match KindName::unasked(self.bit_count, self.hash_count, layout) {
+            KindName::Scaling => KindArg::Scaling,
+            _ => KindArg::Plain,
+        };
+        self.kind.unwrap_or_else(unasked)
     }
 
     /// The rate that is asked for, the default included.
@@ -165,6 +177,17 @@ pub(in crate::cli) enum LayoutArg {
     GuavaMitz32,
 }
 
+impl From<LayoutArg> for Layout {
+    fn from(layout: LayoutArg) -> Self {
+        match layout {
+            LayoutArg::Blocked => Self::Blocked,
+            LayoutArg::Classic => Self::Classic,
+            LayoutArg::Guava => Self::Guava,
+            LayoutArg::GuavaMitz32 => Self::GuavaMitz32,
+        }
+    }
+}
+
 /// What turns a key into bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum HashFunctionArg {
@@ -177,10 +200,9 @@ pub(in crate::cli) enum HashFunctionArg {
 }
 
 /// What a filter can do besides to tell what it has seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum KindArg {
-    /// Nothing: what it has seen it has seen.
-    #[default]
+    /// Nothing. It does not grow, and past its capacity it calls more and more new keys seen.
     Plain,
     /// Keys can be removed; four times the memory.
     Counting,

@@ -8,14 +8,8 @@ use crate::v1;
 pub(super) fn text(scaling: &v1::Scaling, layers: Option<&v1::Layers>) -> String {
     let mut text = on_full_text(scaling) + "\n  ";
     if let (Some(layers), v1::OnFull::Scale) = (layers, scaling.on_full()) {
-        text += &format!(
-            "layers: {} now, with all of them {} keys in {} bytes of memory\n  ",
-            layers.layers, layers.max_capacity, layers.max_memory_bytes
-        );
-        if layers.fits_budget == Some(false) {
-            text += budget_text(scaling);
-            text += "\n  ";
-        }
+        text += &growth_text(layers, scaling.max_memory_bytes != 0);
+        text += "\n  ";
     }
     text
 }
@@ -40,13 +34,19 @@ fn on_full_text(scaling: &v1::Scaling) -> String {
 
 /// Whoever has set a bound expects that the filter gets there; without one it is clear that the
 /// server ends it.
-fn budget_text(scaling: &v1::Scaling) -> &'static str {
-    match scaling.max_memory_bytes {
-        0 => "as things are it grows until the server's --max-memory has no more room",
-        _ => {
-            "WARNING: as things are the server's --max-memory has no room for all layers: it will \
-             be full before"
-        }
+fn growth_text(layers: &v1::Layers, is_bounded: bool) -> String {
+    let now = format!("layers: {} now", layers.layers);
+    let all = format!(
+        "{now}, with all of them {} keys in {} bytes of memory",
+        layers.max_capacity, layers.max_memory_bytes
+    );
+    match (layers.fits_budget, is_bounded) {
+        (Some(false), false) => format!("{now}, more until the server's --max-memory is used up"),
+        (Some(false), true) => format!(
+            "{all}\n  WARNING: as things are the server's --max-memory has no room for all layers: \
+             it will be full before"
+        ),
+        (Some(true) | None, _) => all,
     }
 }
 
@@ -116,9 +116,9 @@ mod tests {
             &scaling(v1::OnFull::Scale, 2, 0),
             Some(&layers(Some(false))),
         );
-        assert!(text.starts_with("scaling, each layer 2 times the last\n  layers: 3 now"));
-        assert!(!text.contains("WARNING"), "{text}");
-        assert!(text.contains("\n  as things are it grows until the server's --max-memory"));
+        let expected = "scaling, each layer 2 times the last\n  layers: 3 now, more until the \
+                        server's --max-memory is used up\n  ";
+        assert_eq!(text, expected);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::{
     Client, Error,
     cli::{
-        args::{Load, Rebuild, Spec, SpecChange},
+        args::{KindArg, Load, Rebuild, Spec, SpecChange},
         failure::Failure,
         load::{self, Adding},
         report::{Kind, Report, Summary},
@@ -73,7 +73,7 @@ fn changed(current: &v1::FilterSpec, change: &SpecChange) -> v1::FilterSpec {
         None => kept,
         Some(kind) => v1::FilterSpec {
             layout: v1::Layout::Unspecified.into(),
-            kind: super::kind(kind, &change.aging, &change.scaling),
+            kind: Some(super::kind(kind, &change.aging, &change.scaling)),
             ..kept
         },
     }
@@ -93,7 +93,7 @@ impl SpecChange {
             hash_count: None,
             layout: None,
             hash_function: Default::default(),
-            kind: self.kind.unwrap_or_default(),
+            kind: Some(self.kind.unwrap_or(KindArg::Plain)),
             aging: self.aging,
             scaling: self.scaling,
         };

@@ -20,6 +20,9 @@ const PARTITION_KEYS: u64 = 16_384;
 const DEVIATIONS: f64 = 4.0;
 /// The part of the rate that layers up to the [`HORIZON`] share, if there are more.
 const NEAR_SHARE: f64 = 0.95;
+/// The part of that which the first layer has, if there are others. A larger part makes filters
+/// cheap that never grow, and those that do larger: `docs/decisions/0021-scaling.md`.
+const FIRST_SHARE: f64 = 1.0 / 3.0;
 /// How much too few keys a number of layers may be for at the [`HORIZON`], so that all of them are
 /// made larger and none is added.
 const STRETCH: f64 = 1.0 / 32.0;
@@ -158,9 +161,10 @@ impl Planner {
 
     /// By how many keys each of so many layers lets the filter grow, and its rate.
     ///
-    /// Up to the horizon their shares of the whole rate are in proportion to the sizes. Past it
-    /// they are 1/2, 1/6, 1/12 and so on of what is left, which add up to 1: so the i-th such layer
-    /// takes some 2·log2(i) bits a key more for coming late.
+    /// The first layer has a large share of the whole rate, since most filters get about as many
+    /// keys as they are made for. Those after it, up to the horizon, share the rest in proportion
+    /// to their sizes. Past it the shares are 1/2, 1/6, 1/12 and so on of what is left, which add up
+    /// to 1: so the i-th such layer takes some 2·log2(i) bits a key more for coming late.
     fn sizes(&self, count: usize, part: f64) -> Vec<(f64, f64)> {
         let horizon = HORIZON as f64;
         let power = |number: usize| self.growth.powi(number as i32);
@@ -185,9 +189,12 @@ impl Planner {
 
         let late = count.saturating_sub(near) as f64;
         let near_share = if late > 0.0 { NEAR_SHARE } else { 1.0 };
-        let near_keys: f64 = (0..near.min(count)).map(size).sum();
+        // Of those behind the first.
+        let near_keys: f64 = (1..near.min(count)).map(size).sum();
+        let first_share = if near_keys > 0.0 { FIRST_SHARE } else { 1.0 };
         let share = |number: usize| match number.checked_sub(near) {
-            None => near_share * size(number) / near_keys,
+            None if number == 0 => near_share * first_share,
+            None => near_share * (1.0 - first_share) * size(number) / near_keys,
             Some(before) => {
                 let part = 1.0 / ((before + 1) * (before + 2)) as f64;
                 // So many of these parts add up to late / (late + 1).

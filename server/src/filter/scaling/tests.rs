@@ -97,7 +97,10 @@ fn layers_grow_and_are_full_at_the_horizon() {
 /// filter that was made for so many keys.
 #[test]
 fn memory_at_the_horizon_stays_within_bounds() {
-    for (growth, bounds) in [(2, [1.55, 1.34, 1.28, 1.19]), (4, [1.33, 1.20, 1.17, 1.12])] {
+    for (growth, bounds) in [
+        (2, [1.66, 1.43, 1.345, 1.24]),
+        (4, [1.435, 1.285, 1.23, 1.16]),
+    ] {
         for (rate, bound) in RATES_ASKED.into_iter().zip(bounds) {
             for capacity in [20_000, 1_000_000, 100_000_000] {
                 let keys = HORIZON * capacity;
@@ -155,7 +158,7 @@ fn a_bound_on_memory_is_kept_and_used() {
             .map(|layer| full(layer, layers.partitions));
         assert!(layers.false_positive_rate_at_fill(fills) <= 0.01);
     }
-    assert!(capacity_before > 17_000_000, "{capacity_before}");
+    assert!(capacity_before > 15_000_000, "{capacity_before}");
 
     let refused = bounded(1_000_000, 0.01, first.max_memory_bytes() - 1);
     let error = ScalingError::MaxMemory {

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::Aging;
+use super::{Aging, Layout};
 use crate::scaling::OnFull;
 
 /// What a filter can do besides to tell what it has seen.
@@ -63,10 +63,9 @@ impl fmt::Display for Kind {
 }
 
 /// What a kind is called, without what it is told besides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KindName {
     /// [`Kind::Plain`].
-    #[default]
     Plain,
     /// [`Kind::Counting`].
     Counting,
@@ -79,6 +78,17 @@ pub enum KindName {
 impl KindName {
     /// Every kind there is.
     pub const ALL: [Self; 4] = [Self::Plain, Self::Counting, Self::Aging, Self::Scaling];
+
+    /// The kind of a filter for which none is asked. It grows, so that nothing is lost when more
+    /// keys come than were expected; but if its bits or its layout are asked for, which a filter
+    /// in layers chooses by itself, it is plain.
+    pub fn unasked(bit_count: Option<u64>, hash_count: Option<u32>, layout: Layout) -> Self {
+        let has_own_bits = bit_count.is_some() || hash_count.is_some();
+        match has_own_bits || layout != Layout::Blocked {
+            true => Self::Plain,
+            false => Self::Scaling,
+        }
+    }
 
     /// As flags and logs have it.
     pub const fn as_str(self) -> &'static str {

@@ -107,23 +107,23 @@ fn measure(capacity: u64, rate: f64, growth: u32, queries: u64) -> f64 {
     filter.memory_bytes() as f64 / plain.memory_bytes() as f64
 }
 
-/// A growth of 2 would need 1.55 times as much memory: `docs/decisions/0021-scaling.md`.
+/// The bounds are those of the plan: `docs/decisions/0021-scaling.md`.
 #[test]
 fn one_in_ten() {
     let ratio = measure(20_000, 0.1, 4, 1_000_000);
-    assert!(ratio <= 1.35, "{ratio}");
+    assert!(ratio <= 1.44, "{ratio}");
 }
 
 #[test]
 fn one_in_ten_by_doubling() {
     let ratio = measure(20_000, 0.1, 2, 1_000_000);
-    assert!(ratio <= 1.56, "{ratio}");
+    assert!(ratio <= 1.66, "{ratio}");
 }
 
 #[test]
 fn one_in_a_hundred() {
     let ratio = measure(20_000, 0.01, 2, 1_000_000);
-    assert!(ratio <= 1.35, "{ratio}");
+    assert!(ratio <= 1.43, "{ratio}");
 }
 
 #[test]
@@ -135,12 +135,12 @@ fn one_in_a_thousand() {
 #[test]
 fn one_in_ten_thousand() {
     let ratio = measure(20_000, 0.0001, 2, 5_000_000);
-    assert!(ratio <= 1.35, "{ratio}");
+    assert!(ratio <= 1.24, "{ratio}");
 }
 
 /// Each grows by itself.
 #[test]
 fn in_many_partitions() {
     let ratio = measure(300_000, 0.01, 2, 1_000_000);
-    assert!(ratio <= 1.35, "{ratio}");
+    assert!(ratio <= 1.43, "{ratio}");
 }
