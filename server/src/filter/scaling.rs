@@ -48,7 +48,7 @@ use crate::{
 /// The most layers that a filter may have: enough to grow by a factor of four billion.
 pub const MAX_LAYERS: usize = 32;
 /// The most partitions of a filter whose first layer has smaller shards than others have.
-const MAX_PARTITIONS: u64 = 1024;
+const MAX_PARTITIONS: u64 = 256;
 /// The growth of a capacity, as a factor, for which the rate is divided among layers.
 pub const HORIZON: u64 = 64;
 /// The rates that a filter which grows may keep: what one layer gets of a lower one would be below

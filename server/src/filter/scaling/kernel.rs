@@ -163,12 +163,21 @@ impl Layers {
         hash: KeyHash,
     ) -> Added {
         let (_, rest) = choose(hash.high, self.partitions);
-        let lanes = blocked::Lanes::of(simd, hash);
         let newest = self.layers_of(shards.len()) - 1;
         let (layer, older) = (&self.layers[newest], &self.layers[..newest]);
         let (shard, block) = layer.place(rest);
         let shard = layer.first_shard() + shard;
         let hash_count = layer.spec.hash_count;
+        if older.is_empty() {
+            // Most filters never grow, and are to be as fast as those that cannot.
+            let block = &mut as_blocks_mut(shards[shard].as_mut())[block];
+            return Added {
+                layer: newest,
+                shard,
+                bits: blocked::insert(simd, block, hash, hash_count),
+            };
+        }
+        let lanes = blocked::Lanes::of(simd, hash);
         let absent = lanes.absent(&as_blocks_mut(shards[shard].as_mut())[block], hash_count);
         if blocked::is_empty(simd, absent) {
             return Added {
