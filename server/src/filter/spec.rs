@@ -123,7 +123,9 @@ impl SpecRequest {
         if self.bit_count.is_some() || self.hash_count.is_some() {
             return Err(SpecError::BitsOfLayers);
         }
-        let rate = self.false_positive_rate.unwrap_or_default();
+        let Some(rate) = self.false_positive_rate else {
+            return Err(SpecError::FalsePositiveRate { value: 0.0 });
+        };
         let layers = on_full.layers(self.capacity, rate)?;
         let first = *layers.layer_of(0).shape();
         Ok(FilterSpec {
