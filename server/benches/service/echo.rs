@@ -106,6 +106,6 @@ impl StreamingService<Keys> for Echo {
 
 fn answer(keys: &Keys) -> Answers {
     Answers {
-        seen: vec![false; keys.keys.len()],
+        seen: vec![false; keys.keys.len() + keys.binary_keys.len()],
     }
 }

@@ -27,6 +27,8 @@ pub struct Keys {
     pub keys: Vec<String>,
     #[prost(string, tag = "3")]
     pub request_id: String,
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub binary_keys: Vec<Vec<u8>>,
 }
 
 /// `QueryAndAddBatchResponse`, and that of the stream.
