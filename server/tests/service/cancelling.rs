@@ -94,7 +94,8 @@ async fn callers_that_give_up_harm_no_other_caller() {
     for caller in 0..100_u64 {
         let mut client = client.clone();
         impatient.spawn(async move {
-            for call in 0..50_u64 {
+            // Fewer calls in all than the 1,024 that the h2 of the client allows itself to reset.
+            for call in 0..10_u64 {
                 let request = QueryAndAddRequest {
                     key: format!("{caller} {call}"),
                     ..Default::default()
