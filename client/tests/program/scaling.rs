@@ -167,7 +167,7 @@ async fn a_plan_shows_each_layer() {
     assert_eq!(last["to_keys"], plan["max_capacity"]);
     assert_eq!(last["total_memory_bytes"], plan["max_memory_bytes"]);
     assert!(plan["max_memory_bytes"].as_u64().unwrap() <= 8 << 20);
-    // The kind for which nobody asks.
+    // Without --kind the filter is of the same kind.
     let line = line.replace(" --kind=scaling", "");
     let text = run(&service, &words(&line)).stdout;
     assert!(text.starts_with("scaling (growth 4, at most 8388608 bytes), blocked: n = 100000"));

@@ -12,7 +12,7 @@ use crate::{
 const KEYS: usize = 10_000_000;
 const ROUNDS: usize = 5;
 
-/// Adds the first keys to new plain filters of so many MiB, by one thread and by two.
+/// Measures the first keys of new plain filters of `mib` MiB: one thread adds them, and then two.
 pub fn measure(mib: usize) {
     let batches: Vec<Vec<String>> = (0..KEYS / BATCH)
         .map(|batch| {

@@ -24,8 +24,8 @@ const USED: f64 = 0.6;
 /// Asks a filter for keys, and returns how many were seen.
 type Ask = fn(&Filter, Keys) -> usize;
 
-/// Holds a filter that has not grown yet against a plain one for as many keys, of so many MiB. Both
-/// have keys already; `seen` are among them, and `new` are not.
+/// Compares a filter that has not grown yet with a plain filter of `mib` MiB for as many keys. Both
+/// hold keys already: the keys `seen`, and others, but none of `new`.
 pub fn compare_one(mib: usize, new: Keys, seen: Keys) {
     let (rate, bits_per_key) = DEFAULT_RATE;
     let capacity = (((mib as u64) << 23) as f64 / bits_per_key) as u64;

@@ -31,8 +31,8 @@ pub(in crate::cli) struct Spec {
     /// What turns a key into bits [default: siphash-1-3-128, or that of the layout].
     #[arg(long, value_enum)]
     pub(in crate::cli) hash_function: Option<HashFunctionArg>,
-    /// What the filter does besides [default: scaling; plain with --bit-count, --hash-count or a
-    /// --layout other than blocked].
+    /// The kind of the filter [default: scaling; plain with --bit-count, --hash-count or a --layout
+    /// other than blocked].
     #[arg(long, value_enum)]
     pub(in crate::cli) kind: Option<KindArg>,
     #[command(flatten)]
