@@ -249,8 +249,7 @@ pub(super) enum Command {
     /// said, but lines that it has not read are marked as seen: the exit code is then 141.
     ///
     /// The summary warns of a filter that is at 80 % of its capacity or more. Past it, a filter that
-    /// does not grow calls more and more new keys seen, and
-    /// `dedup` does not write their lines.
+    /// does not grow calls more and more new keys seen, and `dedup` does not write their lines.
     #[command(after_long_help = LINES_HELP)]
     Dedup(Dedup),
     /// Write the lines that have a word of the filter, in their order. Marks nothing. Reads

@@ -9,7 +9,7 @@ use seenset_filter::{
 use serde_json::json;
 
 use super::{
-    args::{Global, HashFunctionArg, KindArg, LayoutArg, OnFullArg, Spec},
+    args::{Global, HashFunctionArg, KindArg, OnFullArg, Spec},
     failure::Failure,
     output::Output,
 };
@@ -18,10 +18,7 @@ pub(super) fn run(global: &Global, spec: &Spec) -> Result<(), Failure> {
     spec.check()?;
     let layouts = match (spec.layout, spec.kind()) {
         (None, KindArg::Plain) => Layout::OWN.to_vec(),
-        (None, _) | (Some(LayoutArg::Blocked), _) => vec![Layout::Blocked],
-        (Some(LayoutArg::Classic), _) => vec![Layout::Classic],
-        (Some(LayoutArg::Guava), _) => vec![Layout::Guava],
-        (Some(LayoutArg::GuavaMitz32), _) => vec![Layout::GuavaMitz32],
+        (layout, _) => vec![layout.map_or(Layout::default(), Layout::from)],
     };
     let plans = layouts
         .into_iter()

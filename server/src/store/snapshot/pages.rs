@@ -90,8 +90,8 @@ impl Blocks {
     }
 }
 
-/// Whether all bytes are zeros. A cache line at a time, which the compiler turns into few
-/// instructions.
+/// Tells whether all bytes are zeros. It looks at a cache line at a time, for which the compiler
+/// makes vector instructions.
 fn is_zero(bytes: &[u8]) -> bool {
     let mut lines = bytes.chunks(64);
     lines.all(|line| line.iter().fold(0, |all, &byte| all | byte) == 0)
