@@ -42,8 +42,8 @@ impl Config {
         let ages = self.max_age.is_some() || self.slices.is_some() || self.refresh;
         let max_memory_bytes = self.max_filter_memory.map(super::Size::bytes);
         let layers = self.on_full.is_some() || self.growth.is_some() || max_memory_bytes.is_some();
-        let unasked = || KindName::unasked(self.bit_count, self.hash_count, self.layout);
-        match self.kind.unwrap_or_else(unasked) {
+        let default = || KindName::default_for(self.bit_count, self.hash_count, self.layout);
+        match self.kind.unwrap_or_else(default) {
             kind if ages && kind != KindName::Aging => Err(SpecError::AgesOfKind { kind }),
             kind if layers && kind != KindName::Scaling => Err(SpecError::LayersOfKind { kind }),
             KindName::Aging => Ok(Kind::Aging(Aging {

@@ -67,7 +67,7 @@ pub fn spec_request(spec: Option<v1::FilterSpec>) -> Result<SpecRequest, Status>
         layout,
         hash_function: hash_function(spec.hash_function, layout)?,
         kind: match spec.kind {
-            None => match KindName::unasked(bit_count, hash_count, layout) {
+            None => match KindName::default_for(bit_count, hash_count, layout) {
                 KindName::Scaling => Kind::Scaling(OnFull::Scale(Scaling::default())),
                 _ => Kind::Plain,
             },

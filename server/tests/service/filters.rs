@@ -185,7 +185,7 @@ async fn a_filter_without_a_kind_grows() {
     };
     let plain = || Kind::Plain(Plain {});
     for (name, spec, kind) in [
-        ("unasked", of(spec(1000, 0.01)), scaling),
+        ("no-kind", of(spec(1000, 0.01)), scaling),
         ("bits", with_bits, plain()),
         ("hashes", with_hashes, plain()),
         ("classic", classic, plain()),
@@ -217,14 +217,14 @@ async fn a_filter_without_a_kind_grows() {
 
     let mut client = dedup(&server).await;
     let add = AddBatchRequest {
-        filter: key("unasked"),
+        filter: key("no-kind"),
         keys: (0..5000).map(|number: u32| number.to_string()).collect(),
         ..Default::default()
     };
     let added = client.add_batch(add).await.unwrap().into_inner();
     assert_eq!(added.capacity_warning, None);
     let get = GetFilterRequest {
-        name: key("unasked"),
+        name: key("no-kind"),
     };
     let grown = admin.get_filter(get).await.unwrap().into_inner();
     let grown = grown.filter.unwrap();

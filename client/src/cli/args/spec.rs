@@ -147,11 +147,11 @@ impl Spec {
     /// The kind that is asked for, or else the default.
     pub(in crate::cli) fn kind(&self) -> KindArg {
         let layout = self.layout.map_or(Layout::default(), Layout::from);
-        let unasked = || match KindName::unasked(self.bit_count, self.hash_count, layout) {
+        let default = || match KindName::default_for(self.bit_count, self.hash_count, layout) {
             KindName::Scaling => KindArg::Scaling,
             _ => KindArg::Plain,
         };
-        self.kind.unwrap_or_else(unasked)
+        self.kind.unwrap_or_else(default)
     }
 
     /// The rate that is asked for, the default included.

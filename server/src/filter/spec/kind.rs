@@ -79,10 +79,10 @@ impl KindName {
     /// Every kind there is.
     pub const ALL: [Self; 4] = [Self::Plain, Self::Counting, Self::Aging, Self::Scaling];
 
-    /// The kind of a filter for which none is asked. It grows, so that nothing is lost when more
-    /// keys come than were expected; but if its bits or its layout are asked for, which a filter
-    /// in layers chooses by itself, it is plain.
-    pub fn unasked(bit_count: Option<u64>, hash_count: Option<u32>, layout: Layout) -> Self {
+    /// The kind of a filter whose request names none. It is scaling, so that no key is lost when
+    /// more are added than the filter is made for. It is plain if the request gives bits, hashes or
+    /// another layout than blocked, for a scaling filter chooses these by itself.
+    pub fn default_for(bit_count: Option<u64>, hash_count: Option<u32>, layout: Layout) -> Self {
         let has_own_bits = bit_count.is_some() || hash_count.is_some();
         match has_own_bits || layout != Layout::Blocked {
             true => Self::Plain,
