@@ -10,10 +10,11 @@
 
 use std::{
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -29,6 +30,14 @@ const DENSE_PART: usize = 8;
 
 /// The memory of one call to the kernel: it prepares all cores for each call.
 const STEP: usize = 32 * HUGE_PAGE;
+
+/// The kernel does not move a huge page while a core holds one of its small pages back in a list of
+/// new ones, as it does after each first access. So what was not moved is tried again, that many
+/// times in all.
+const ROUNDS: u32 = 10;
+
+/// The pause after the first round. Each one is twice the one before.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Moves memory to huge pages when it is dense.
 #[derive(Debug)]
@@ -81,8 +90,8 @@ impl PageSize {
         }
         // What no key has touched yet comes on huge pages from now on.
         self.be_huge();
-        let mapping = self.mapping.clone();
-        let moved = background::spawn("huge-pages", move || move_to_huge_pages(&mapping));
+        let mapping = Arc::downgrade(&self.mapping);
+        let moved = background::spawn("huge-pages", move || move_in_rounds(&mapping));
         if let Err(error) = moved {
             tracing::debug!(%error, "a filter stays on small pages, and is slower for it");
         }
@@ -107,21 +116,50 @@ impl PageSize {
     }
 }
 
-/// Moves a mapping to huge pages. What the kernel has none left for stays as it is.
-fn move_to_huge_pages(mapping: &MmapRaw) {
+/// Moves a mapping to huge pages, and tries again with what the kernel could not move because
+/// calls were using it.
+fn move_in_rounds(mapping: &Weak<MmapRaw>) {
+    let mut steps = None;
+    for round in 0..ROUNDS {
+        if round > 0 {
+            thread::sleep(PAUSE * (1 << (round - 1)));
+        }
+        // Between the rounds the filter may go, and its memory with it.
+        let Some(mapping) = mapping.upgrade() else {
+            return;
+        };
+        let left = move_steps(&mapping, steps.unwrap_or_else(|| all_steps(&mapping)));
+        if left.is_empty() {
+            return;
+        }
+        steps = Some(left);
+    }
+}
+
+/// The parts of a mapping that can be on huge pages, by where they begin, and their bytes.
+fn all_steps(mapping: &MmapRaw) -> Vec<(usize, usize)> {
     let begin = mapping.as_mut_ptr().addr();
     let first = begin.next_multiple_of(HUGE_PAGE) - begin;
-    let end = (begin + mapping.len()) / HUGE_PAGE * HUGE_PAGE;
-    let mut offset = first;
-    while begin + offset < end {
-        let bytes = STEP.min(end - begin - offset);
-        if let Err(error) = collapse(mapping, offset, bytes) {
-            // Also where no key has come to one of the pages: the next one brings a huge page.
-            tracing::trace!(%error, offset, "a part of a filter stays on small pages");
-        }
-        offset += bytes;
+    let end = ((begin + mapping.len()) / HUGE_PAGE * HUGE_PAGE).saturating_sub(begin);
+    let steps = (first..end).step_by(STEP);
+    steps
+        .map(|offset| (offset, STEP.min(end - offset)))
+        .collect()
+}
+
+/// Moves parts of a mapping to huge pages, and returns those that are not there altogether.
+fn move_steps(mapping: &MmapRaw, mut steps: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
+    steps.retain(|&(offset, bytes)| {
+        let moved = collapse(mapping, offset, bytes);
         thread::yield_now();
-    }
+        // Also where no key has come to one of the pages: the next one brings a huge page.
+        moved
+            .inspect_err(|error| {
+                tracing::trace!(%error, offset, "a part of a filter stays on small pages");
+            })
+            .is_err()
+    });
+    steps
 }
 
 /// Whether the kernel moves memory to huge pages when it is asked to.
@@ -209,13 +247,34 @@ mod tests {
         let held: Vec<Vec<u64>> = region.shards.iter().map(|shard| shard.to_vec()).collect();
         assert!(region.page_size.becomes_dense(dense_bits));
         region.page_size.be_huge();
-        move_to_huge_pages(&region.page_size.mapping);
+        move_in_rounds(&Arc::downgrade(&region.page_size.mapping));
         let (_, huge_kib) = resident(&region);
         // The ends of the mapping may lie on parts of huge pages.
         assert!(huge_kib >= 60 << 10, "{huge_kib}");
         assert_eq!(region.page_size.dense_keys(), None);
         for (shard, held) in region.shards.iter().zip(held) {
             assert_eq!(**shard, *held);
+        }
+    }
+
+    #[test]
+    fn steps_are_all_huge_pages_that_lie_in_a_mapping_whole() {
+        for mib in [1, 3, 5, 64, 200] {
+            let mapping = MmapRaw::from(MmapOptions::new().len(mib << 20).map_anon().unwrap());
+            let begin = mapping.as_mut_ptr().addr();
+            let mut pages = Vec::new();
+            for (offset, bytes) in all_steps(&mapping) {
+                assert!(bytes <= STEP && bytes.is_multiple_of(HUGE_PAGE));
+                pages.extend((begin + offset..begin + offset + bytes).step_by(HUGE_PAGE));
+            }
+            let all = (0..begin + mapping.len()).step_by(HUGE_PAGE);
+            let whole = |page: &usize| *page >= begin && page + HUGE_PAGE <= begin + mapping.len();
+            assert_eq!(
+                pages,
+                all.skip(begin / HUGE_PAGE)
+                    .filter(whole)
+                    .collect::<Vec<_>>()
+            );
         }
     }
 
