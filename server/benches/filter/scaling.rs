@@ -34,18 +34,32 @@ pub fn compare_one(mib: usize, new: Keys, seen: Keys) {
         kind: Kind::Scaling(OnFull::Scale(Scaling::default())),
         ..SpecRequest::new(capacity, rate)
     });
+    // The rate of the first layer, and so its memory.
+    let large = Filter::new(SpecRequest::new(capacity, rate / 3.0));
     let others = others().take((capacity as f64 * USED) as usize);
-    let all = others.chain(seen.iter().map(|&key| key.to_owned()));
-    let all: Vec<String> = all.collect();
-    for batch in all.chunks(BATCH) {
-        plain.fill(batch.to_vec());
-        one.fill(batch.to_vec());
+    let mut all = others.chain(seen.iter().map(|&key| key.to_owned()));
+    loop {
+        let batch: Vec<String> = all.by_ref().take(BATCH).collect();
+        if batch.is_empty() {
+            break;
+        }
+        for filter in [&plain, &one, &large] {
+            filter.fill(batch.clone());
+        }
     }
     let ([_, plain_mib], [layers, one_mib]) = (plain.memory(), one.memory());
     println!(
         "\nplain for {capacity} keys at {rate}, {plain_mib} MiB, and one layer, {one_mib} MiB; ns a key"
     );
-    contend([("plain", &plain), ("one layer", &one)], new, seen);
+    contend(
+        [
+            ("plain", &plain),
+            ("one layer", &one),
+            ("plain, as large", &large),
+        ],
+        new,
+        seen,
+    );
     assert_eq!(
         (layers, one.memory()[0]),
         (1, 1),
@@ -53,7 +67,7 @@ pub fn compare_one(mib: usize, new: Keys, seen: Keys) {
     );
 }
 
-fn contend(filters: [(&'static str, &Filter); 2], new: Keys, seen: Keys) {
+fn contend<const N: usize>(filters: [(&'static str, &Filter); N], new: Keys, seen: Keys) {
     let asked: [(&str, Keys, Ask); 4] = [
         ("query, seen", seen, Filter::query),
         ("query, new", new, Filter::query),

@@ -37,6 +37,7 @@ mod layered;
 mod measurement;
 mod names;
 mod numbered;
+mod one_or_many;
 mod partitions;
 mod records;
 mod reset;

@@ -207,21 +207,25 @@ impl Prefetcher {
 }
 
 /// Hints that this thread will soon write to a value that others write to as well: its cache
-/// line, or the first of them, leaves their cores meanwhile.
+/// lines leave their cores meanwhile.
 #[inline]
 pub fn fetch_to_write<T>(value: &T) {
-    // SAFETY: as in `Prefetcher::fetch`; processors without the instruction pass over it.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::asm!("prefetchw [{0}]", in(reg) &raw const *value, options(nostack, preserves_flags, readonly));
+    let first = (&raw const *value).cast::<u8>();
+    for offset in (0..size_of::<T>()).step_by(LINE_BYTES) {
+        let line = first.wrapping_add(offset);
+        // SAFETY: as in `Prefetcher::fetch`; processors without the instruction pass over it.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            std::arch::asm!("prefetchw [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
+        }
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            std::arch::asm!("prfm pstl1keep, [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = line;
     }
-    // SAFETY: as above.
-    #[cfg(target_arch = "aarch64")]
-    unsafe {
-        std::arch::asm!("prfm pstl1keep, [{0}]", in(reg) &raw const *value, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = value;
 }
 
 #[cfg(test)]

@@ -222,11 +222,6 @@ impl Layer {
             _ => 0,
         }
     }
-
-    /// Whether the shards of a partition are full when so many of their bits are set.
-    pub fn is_full(&self, bits_set: u64) -> bool {
-        bits_set >= self.spec.full_bits
-    }
 }
 
 /// All layers that a filter may come to have, planned when it is made, and its partitions.

@@ -4,6 +4,8 @@
 pub mod gate;
 #[path = "../../src/engine/journal/lanes.rs"]
 pub mod lanes;
+#[path = "../../src/engine/guarded/one_or_many.rs"]
+pub mod one_or_many;
 #[path = "../../src/engine/journal/progress.rs"]
 pub mod progress;
 #[path = "../../src/engine/requests.rs"]

@@ -24,7 +24,8 @@ use super::{
     Answer, Change, GuardedFilter,
     batch::{Place, answer_again, set},
     counting::Action,
-    shards::{Shard, Stripe},
+    one_or_many::OneOrMany,
+    shards::Shard,
 };
 use crate::{
     engine::{Clock, EngineError},
@@ -378,7 +379,7 @@ impl GuardedFilter {
                     shard.note_stamped(is_new, bits, version);
                 }
             };
-            let shards: &mut Stripe = &mut stripe.write();
+            let shards: &mut OneOrMany<Shard> = &mut stripe.write();
             self.shape
                 .stamp_each(shards, first_shard, keys, true, how, tell);
         });

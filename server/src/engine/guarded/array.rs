@@ -24,7 +24,8 @@ use parking_lot::Mutex;
 use super::{
     Answer, Change, Explanation, GuardedFilter,
     batch::{Place, set},
-    shards::{Shard, Shards, Stripe},
+    one_or_many::OneOrMany,
+    shards::{Shard, Shards},
 };
 use crate::{
     engine::region::Cache,
@@ -110,7 +111,7 @@ impl Position {
 struct Locked<'a> {
     shards: &'a Shards,
     /// In ascending order.
-    stripes: Vec<(usize, RwLockWriteGuard<'a, Stripe>)>,
+    stripes: Vec<(usize, RwLockWriteGuard<'a, OneOrMany<Shard>>)>,
 }
 
 impl<'a> Locked<'a> {
@@ -145,7 +146,7 @@ impl GuardedFilter {
 
     #[expect(clippy::indexing_slicing, reason = "each position has a stripe")]
     fn is_in_part(&self, array: &Array, part: &Part, hash: KeyHash) -> Option<u64> {
-        let mut held: Option<(usize, RwLockReadGuard<'_, Stripe>)> = None;
+        let mut held: Option<(usize, RwLockReadGuard<'_, OneOrMany<Shard>>)> = None;
         let mut version = 0;
         for position in array.positions(part, hash) {
             let number = self.shards.stripe_of(position.shard);

@@ -10,10 +10,8 @@ use std::{slice, time::Duration};
 use crossbeam_utils::CachePadded;
 
 use super::{
-    Answer, Change, GuardedFilter,
-    counting::Action,
-    layered::WhenFull,
-    shards::{Shard, Stripe},
+    Answer, Change, GuardedFilter, counting::Action, layered::WhenFull, one_or_many::OneOrMany,
+    shards::Shard,
 };
 use crate::{
     engine::{
@@ -199,7 +197,7 @@ impl GuardedFilter {
     fn visit(
         &self,
         keys: &impl Keys,
-        visit: impl FnMut(&RwLock<Stripe>, usize, Group<'_, '_>),
+        visit: impl FnMut(&RwLock<OneOrMany<Shard>>, usize, Group<'_, '_>),
     ) -> Vec<Place> {
         self.visit_places(self.places(keys), visit)
     }
@@ -252,7 +250,7 @@ impl GuardedFilter {
     pub(super) fn visit_places(
         &self,
         places: Vec<Place>,
-        mut visit: impl FnMut(&RwLock<Stripe>, usize, Group<'_, '_>),
+        mut visit: impl FnMut(&RwLock<OneOrMany<Shard>>, usize, Group<'_, '_>),
     ) -> Vec<Place> {
         self.visit_stripes(self.shards.stripes(), places, |index, stripe, keys| {
             visit(stripe, self.shards.first_shard(index), keys);
@@ -296,7 +294,7 @@ impl GuardedFilter {
             visited += keys.len();
             if let Some(next) = places.get(visited) {
                 // Most likely another core had it last.
-                fetch_to_write(&stripes[next.stripe as usize]);
+                fetch_to_write(&*stripes[next.stripe as usize]);
             }
             let fetches = &mut fetches;
             let stripe = keys[0].stripe as usize;
@@ -437,6 +435,8 @@ impl<'b> Fetches<'b> {
         self.left -= 1;
     }
 
+    /// Out of the loop over the keys, which it would leave too few registers.
+    #[inline(never)]
     fn burst(&mut self) {
         let places = self.coming.by_ref().take(self.burst);
         places.for_each(|place| self.filter.fetch(place.hash, self.to));

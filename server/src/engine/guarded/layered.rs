@@ -332,7 +332,7 @@ impl GuardedFilter {
         places: Vec<Place>,
         change: Change<'_>,
     ) -> Outcome {
-        let (partitions, mut seen) = (&layered.partitions, vec![true; places.len()]);
+        let partitions = &layered.partitions;
         let mut new = NewKeys::among(places.len());
         let (mut own_version, mut rests_on, mut most_bits) = (None, 0, 0);
         let places = self.visit_stripes(partitions.stripes(), places, |index, stripe, keys| {
@@ -351,7 +351,6 @@ impl GuardedFilter {
                     partition.note(layered.layers(), added, version);
                     new.note(key, added.layer);
                     bits += u64::from(added.bits);
-                    set(&mut seen, key, false);
                 },
             );
             most_bits = bits.max(most_bits);
@@ -364,6 +363,7 @@ impl GuardedFilter {
                 log.append_parts(&mut room, new.records(head, &places));
             }
         }
+        let mut seen = new.seen;
         answer_again(turn.as_mut(), &places, &mut seen);
         let rests_on = own_version.unwrap_or(0).max(rests_on);
         Outcome {

@@ -15,7 +15,10 @@ use std::{
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
-use super::shards::{Shard, stripe_width};
+use super::{
+    one_or_many::OneOrMany,
+    shards::{Shard, stripe_width},
+};
 use crate::{
     engine::{
         budget::{MemoryBudget, Reservation},
@@ -32,19 +35,22 @@ use crate::{
     },
 };
 
-/// What one lock guards: neighbours.
-pub type Stripe = Box<[Partition]>;
-
 /// The shards that hold all bits of some keys, in all layers.
+///
+/// In this order: while there is one layer, the lock and the one shard come in one cache line, which
+/// is all that a key needs that is there.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Partition {
     /// Those of the first layer, then those of the second, and so on.
-    shards: Vec<Shard>,
+    shards: OneOrMany<Shard>,
+    /// The bits that can still be set in its newest layer before that is full.
+    left_bits: u64,
     /// Those of the layers that there is memory for, and that it has not come to.
     spare: Vec<Shard>,
-    /// The bits that are set in its newest layer, or are [expected](Self::expect) to be.
-    newest_bits: u64,
 }
+
+const _: () = assert!(size_of::<OneOrMany<Shard>>() + size_of::<RwLock<()>>() <= 64);
 
 impl AsRef<[Shard]> for Partition {
     #[inline]
@@ -75,12 +81,14 @@ impl Partition {
         if let Some(shard) = self.shards.get_mut(added.shard) {
             shard.note(added.bits, version);
         }
-        self.newest_bits += u64::from(added.bits);
-        if layers
-            .layers()
-            .get(added.layer)
-            .is_some_and(|layer| layer.is_full(self.newest_bits))
-        {
+        self.take(layers, added.bits.into());
+    }
+
+    /// Has so many bits less left, and comes to the next layer if the newest is full.
+    #[inline(always)]
+    fn take(&mut self, layers: &Layers, bits: u64) {
+        self.left_bits = self.left_bits.saturating_sub(bits);
+        if self.left_bits == 0 {
             self.grow(layers);
         }
     }
@@ -88,10 +96,7 @@ impl Partition {
     /// Comes to the next layer, if the newest is full, and there is memory for another.
     #[cold]
     fn grow(&mut self, layers: &Layers) {
-        while self
-            .newest(layers)
-            .is_none_or(|newest| newest.is_full(self.newest_bits))
-        {
+        while self.left_bits == 0 {
             if !self.push_layer(layers) {
                 return;
             }
@@ -105,7 +110,7 @@ impl Partition {
             return false;
         };
         self.shards.extend(self.spare.drain(..next.shards()));
-        self.newest_bits = 0;
+        self.left_bits = next.spec().full_bits;
         true
     }
 
@@ -113,8 +118,7 @@ impl Partition {
     /// by other ways than keys, if it is the newest.
     pub fn expect(&mut self, layers: &Layers, layer: usize, bits: u64) {
         if self.come_to(layers, layer) && layers.layers_of(self.shards.len()) == layer + 1 {
-            self.newest_bits += bits;
-            self.grow(layers);
+            self.take(layers, bits);
         }
     }
 
@@ -128,7 +132,7 @@ impl Partition {
             shard.note(added.bits, version);
         }
         if layers.layers_of(self.shards.len()) == layer + 1 {
-            self.newest_bits += u64::from(added.bits);
+            self.left_bits = self.left_bits.saturating_sub(added.bits.into());
         }
     }
 
@@ -144,10 +148,11 @@ impl Partition {
 
     /// Counts the bits of its newest layer.
     fn recount(&mut self, layers: &Layers) {
-        let count = layers.layers_of(self.shards.len());
-        self.newest_bits = count
-            .checked_sub(1)
-            .map_or(0, |newest| self.bits_in(layers, newest));
+        let newest = layers.layers_of(self.shards.len()).checked_sub(1);
+        let layer = newest.and_then(|newest| layers.layers().get(newest));
+        let full_bits = layer.map_or(0, |layer| layer.spec().full_bits);
+        let bits_set = newest.map_or(0, |newest| self.bits_in(layers, newest));
+        self.left_bits = full_bits.saturating_sub(bits_set);
         self.grow(layers);
     }
 
@@ -171,7 +176,9 @@ impl Partition {
     fn keys_left(&self, layers: &Layers, mapped: usize) -> u64 {
         let count = layers.layers_of(self.shards.len());
         let newest = self.newest(layers);
-        let newest = newest.map_or(0, |newest| newest.keys_left(self.newest_bits));
+        let newest = newest.map_or(0, |newest| {
+            newest.keys_left(newest.spec().full_bits - self.left_bits)
+        });
         let to_come = layers.layers().get(count..mapped).unwrap_or_default();
         newest + to_come.iter().map(|layer| layer.keys_left(0)).sum::<u64>()
     }
@@ -179,11 +186,9 @@ impl Partition {
     /// The bits that can still be set before all layers are full that there is memory for.
     fn left(&self, layers: &Layers, mapped: usize) -> u64 {
         let count = layers.layers_of(self.shards.len());
-        let newest = self.newest(layers);
-        let newest = newest.map_or(0, |newest| newest.spec().full_bits);
         let to_come = layers.layers().get(count..mapped).unwrap_or_default();
         let to_come = to_come.iter().map(|layer| layer.spec().full_bits);
-        newest.saturating_sub(self.newest_bits) + to_come.sum::<u64>()
+        self.left_bits + to_come.sum::<u64>()
     }
 }
 
@@ -192,7 +197,7 @@ impl Partition {
 pub struct Partitions {
     layers: Arc<Layers>,
     /// Each in cache lines of its own.
-    stripes: Box<[CachePadded<RwLock<Stripe>>]>,
+    stripes: Box<[CachePadded<RwLock<OneOrMany<Partition>>>]>,
     /// The partitions of each stripe, but for the last, as a power of two.
     log2_width: u32,
     /// The layers that there is memory for.
@@ -216,7 +221,7 @@ impl Partitions {
         let width = stripe_width(count);
         let stripe = |first: usize| {
             let partitions = first..count.min(first + width);
-            let stripe: Stripe = partitions.map(|_| Partition::default()).collect();
+            let stripe: OneOrMany<Partition> = partitions.map(|_| Partition::default()).collect();
             CachePadded::new(RwLock::new(stripe))
         };
         let partitions = Self {
@@ -241,7 +246,7 @@ impl Partitions {
 
     /// The locks, each with its partitions.
     #[inline]
-    pub fn stripes(&self) -> &[CachePadded<RwLock<Stripe>>] {
+    pub fn stripes(&self) -> &[CachePadded<RwLock<OneOrMany<Partition>>>] {
         &self.stripes
     }
 
@@ -306,9 +311,8 @@ impl Partitions {
         }
         let mut words = region.shards.into_iter();
         for stripe in &self.stripes {
-            for partition in &mut *stripe.write() {
+            for partition in stripe.write().iter_mut() {
                 let own = words.by_ref().take(shards);
-                partition.shards.reserve(shards);
                 partition.spare.extend(own.map(|words| Shard {
                     words,
                     state: ShardState::default(),
@@ -322,12 +326,12 @@ impl Partitions {
     /// Has the processor fetch the lines of a key, in all layers that there is memory for.
     #[inline]
     pub fn fetch(&self, hash: KeyHash, to: Cache) {
-        let visit = |layer: usize, line| {
-            if let Some(prefetcher) = self.prefetchers.get(layer).and_then(OnceLock::get) {
-                prefetcher.fetch_line(line, to);
-            }
-        };
-        self.layers.visit_lines(hash, self.mapped(), visit);
+        for (layer, prefetcher) in self.layers.layers().iter().zip(&self.prefetchers) {
+            let Some(prefetcher) = prefetcher.get() else {
+                return;
+            };
+            prefetcher.fetch_line(layer.line(hash), to);
+        }
     }
 
     /// The bits that each partition can take before it is full, with its number.
@@ -457,7 +461,7 @@ impl Partitions {
     /// As [`Self::count`], while others use the filter.
     pub fn recount(&self) {
         for stripe in &self.stripes {
-            for partition in &mut *stripe.write() {
+            for partition in stripe.write().iter_mut() {
                 partition.recount(&self.layers);
             }
         }

@@ -6,10 +6,9 @@
 //! So there are no more locks than keep the cores from waiting for each other, and a batch
 //! takes each of them for many keys.
 
-use std::ops::{Deref, DerefMut};
-
 use crossbeam_utils::CachePadded;
 
+use super::one_or_many::OneOrMany;
 use crate::{
     engine::region::ShardWords,
     store::ShardState,
@@ -38,53 +37,13 @@ fn width(count: usize, stripes: usize) -> usize {
 #[derive(Debug)]
 pub struct Shards {
     /// Each in a cache line of its own, or cores would contend for different locks.
-    stripes: Box<[CachePadded<RwLock<Stripe>>]>,
+    stripes: Box<[CachePadded<RwLock<OneOrMany<Shard>>>]>,
     /// The shards of each stripe, but for the last, as a power of two.
     log2_width: u32,
 }
 
 // A stripe of one shard and its lock fit into one cache line.
-const _: () = assert!(size_of::<RwLock<Stripe>>() <= 64);
-
-/// The shards behind one lock.
-#[derive(Debug)]
-pub enum Stripe {
-    /// Beside its lock, so that both come to a core in one cache line.
-    One([Shard; 1]),
-    /// Neighbours.
-    Many(Box<[Shard]>),
-}
-
-impl FromIterator<Shard> for Stripe {
-    fn from_iter<I: IntoIterator<Item = Shard>>(shards: I) -> Self {
-        match <[Shard; 1]>::try_from(Vec::from_iter(shards)) {
-            Ok(one) => Self::One(one),
-            Err(many) => Self::Many(many.into()),
-        }
-    }
-}
-
-impl Deref for Stripe {
-    type Target = [Shard];
-
-    #[inline]
-    fn deref(&self) -> &[Shard] {
-        match self {
-            Self::One(shard) => shard,
-            Self::Many(shards) => shards,
-        }
-    }
-}
-
-impl DerefMut for Stripe {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [Shard] {
-        match self {
-            Self::One(shard) => shard,
-            Self::Many(shards) => shards,
-        }
-    }
-}
+const _: () = assert!(size_of::<RwLock<OneOrMany<Shard>>>() <= 64);
 
 /// One shard.
 #[derive(Debug)]
@@ -146,7 +105,7 @@ impl Shards {
             state: ShardState::default(),
         });
         let stripes = std::iter::from_fn(|| {
-            let stripe: Stripe = shards.by_ref().take(width).collect();
+            let stripe: OneOrMany<Shard> = shards.by_ref().take(width).collect();
             (!stripe.is_empty()).then(|| CachePadded::new(RwLock::new(stripe)))
         });
         Self {
@@ -156,7 +115,7 @@ impl Shards {
     }
 
     /// The locks, each with its shards.
-    pub fn stripes(&self) -> &[CachePadded<RwLock<Stripe>>] {
+    pub fn stripes(&self) -> &[CachePadded<RwLock<OneOrMany<Shard>>>] {
         &self.stripes
     }
 

@@ -35,18 +35,6 @@ impl Layers {
             .count()
     }
 
-    /// Calls `visit` for each of the first `layers` layers with the line in it that all bits of a
-    /// key lie in, so that the caller can fetch it ahead of use: the number of the layer, and the
-    /// index of the line among all that the layer has, shard behind shard.
-    #[inline]
-    pub fn visit_lines(&self, hash: KeyHash, layers: usize, mut visit: impl FnMut(usize, usize)) {
-        for (number, layer) in self.layers.iter().take(layers).enumerate() {
-            // What the partition, the shard and the block are is told by one number, whose digits
-            // they are.
-            visit(number, choose(hash.high, layer.blocks).0 as usize);
-        }
-    }
-
     /// The place, among so many shards of its partition, of the one in the newest layer that a key
     /// belongs to.
     pub fn newest_place(&self, shards: usize, hash: KeyHash) -> usize {
@@ -168,15 +156,6 @@ impl Layers {
         let (shard, block) = layer.place(rest);
         let shard = layer.first_shard() + shard;
         let hash_count = layer.spec.hash_count;
-        if older.is_empty() {
-            // Most filters never grow, and are to be as fast as those that cannot.
-            let block = &mut as_blocks_mut(shards[shard].as_mut())[block];
-            return Added {
-                layer: newest,
-                shard,
-                bits: blocked::insert(simd, block, hash, hash_count),
-            };
-        }
         let lanes = blocked::Lanes::of(simd, hash);
         let absent = lanes.absent(&as_blocks_mut(shards[shard].as_mut())[block], hash_count);
         if blocked::is_empty(simd, absent) {
@@ -209,6 +188,15 @@ impl Layers {
 }
 
 impl Layer {
+    /// The line that all bits of a key lie in, by its index among all that the layer has, shard
+    /// behind shard: so that the caller can fetch it ahead of use.
+    #[inline]
+    pub fn line(&self, hash: KeyHash) -> usize {
+        // What the partition, the shard and the block are is told by one number, whose digits they
+        // are.
+        choose(hash.high, self.blocks).0 as usize
+    }
+
     /// The shard of a key among those of its partition, and the block in that shard, by what the
     /// choice of the partition has left of the high half of its hash. They are those that
     /// [`Layer::shape`] chooses.
@@ -230,13 +218,31 @@ fn find_each<S: Simd, P: AsRef<[W]>, W: AsRef<[u64]>>(
     layers: &Layers,
     partitions: &[P],
     first_partition: usize,
-    keys: impl Iterator<Item = (usize, KeyHash)>,
+    mut keys: impl Iterator<Item = (usize, KeyHash)>,
     mut tell: impl FnMut(usize, &P, Option<usize>),
 ) {
-    for (number, hash) in keys {
+    let first = &layers.layers[0];
+    // The first key of a partition with several layers. Most filters never have one, and are to be as
+    // fast as those that cannot: so their keys have a loop of their own.
+    let mut several = None;
+    for (number, hash) in &mut keys {
+        let (partition, rest) = choose(hash.high, layers.partitions);
+        let partition = &partitions[partition as usize - first_partition];
+        let shards = partition.as_ref();
+        if shards.len() != first.end {
+            several = Some((number, hash));
+            break;
+        }
+        let (shard, block) = first.place(rest);
+        let block = &as_blocks(shards[shard].as_ref())[block];
+        let found = blocked::contains(simd, block, hash, first.spec.hash_count);
+        tell(number, partition, found.then_some(shard));
+    }
+    while let Some((number, hash)) = several {
         let partition = &partitions[layers.partition(hash) - first_partition];
         let found = layers.find_with(simd, partition.as_ref(), hash);
         tell(number, partition, found);
+        several = keys.next();
     }
 }
 
@@ -250,12 +256,33 @@ fn insert_each<S: Simd, P: AsMut<[W]>, W: AsMut<[u64]>>(
     layers: &Layers,
     partitions: &mut [P],
     first_partition: usize,
-    keys: impl Iterator<Item = (usize, KeyHash)>,
+    mut keys: impl Iterator<Item = (usize, KeyHash)>,
     mut tell: impl FnMut(usize, &mut P, Added),
 ) {
-    for (number, hash) in keys {
+    let first = &layers.layers[0];
+    // As in `find_each`.
+    let mut several = None;
+    for (number, hash) in &mut keys {
+        let (partition, rest) = choose(hash.high, layers.partitions);
+        let partition = &mut partitions[partition as usize - first_partition];
+        let shards = partition.as_mut();
+        if shards.len() != first.end {
+            several = Some((number, hash));
+            break;
+        }
+        let (shard, block) = first.place(rest);
+        let block = &mut as_blocks_mut(shards[shard].as_mut())[block];
+        let added = Added {
+            layer: 0,
+            shard,
+            bits: blocked::insert(simd, block, hash, first.spec.hash_count),
+        };
+        tell(number, partition, added);
+    }
+    while let Some((number, hash)) = several {
         let partition = &mut partitions[layers.partition(hash) - first_partition];
         let added = layers.insert_with(simd, partition.as_mut(), hash);
         tell(number, partition, added);
+        several = keys.next();
     }
 }

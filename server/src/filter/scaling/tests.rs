@@ -311,15 +311,14 @@ fn shards_of_a_partition_have_the_same_keys_in_all_layers() {
     assert!(layers.layers[2].shards() > 1 && layers.partitions > 1);
     for hash in hashes(2000) {
         let partition = layers.partition(hash);
-        let mut lines = Vec::new();
-        layers.visit_lines(hash, 3, |number, line| lines.push((number, line)));
-        assert_eq!(lines.len(), 3);
         let mut end = 0;
-        for (number, line) in lines {
-            let layer = &layers.layers[number];
+        for layer in &layers.layers[..3] {
             let (shard, mut block) = (layer.shape.shard(hash), 0);
             layer.shape.visit_lines(hash, |word| block = word / LANES);
-            assert_eq!(line, shard * (layer.shape.shard_words() / LANES) + block);
+            assert_eq!(
+                layer.line(hash),
+                shard * (layer.shape.shard_words() / LANES) + block
+            );
             let first = end;
             end += layer.shards();
             let place = layers.newest_place(end, hash);
@@ -388,13 +387,16 @@ fn many_keys_at_once_are_as_one_after_the_other() {
     let layers = plan(100_000, 0.001, 2);
     let partitions = layers.partitions();
     assert!(partitions > 3);
-    // Of all partitions those from the second on, one layer more in each.
+    // Of all partitions those from the second on: one layer in each, and then one more in each.
+    many_keys_are_as_one_after_the_other(&layers, (1..partitions).map(|_| 1));
+    many_keys_are_as_one_after_the_other(&layers, 1..partitions);
+}
+
+fn many_keys_are_as_one_after_the_other(layers: &Layers, counts: impl Iterator<Item = usize>) {
     let own = |hash: &KeyHash| layers.partition(*hash) >= 1;
     let keys: Vec<KeyHash> = hashes(3000).filter(own).collect();
     let keys: Vec<KeyHash> = keys.iter().chain(&keys[..500]).copied().collect();
-    let mut one_by_one: Vec<_> = (1..partitions)
-        .map(|count| shards(&layers, count))
-        .collect();
+    let mut one_by_one: Vec<_> = counts.map(|count| shards(layers, count)).collect();
     let mut at_once = one_by_one.clone();
     let numbered = || keys.iter().copied().enumerate();
     let mut told = Vec::new();
@@ -443,7 +445,7 @@ fn a_partition_may_grow_amid_a_batch() {
             assert!(added.bits == 0 || added.shard == partition.len() - 1);
             in_second += u32::from(added.shard == 1);
             bits_set += u64::from(added.bits);
-            if partition.len() == 1 && layers.layers[0].is_full(bits_set) {
+            if partition.len() == 1 && bits_set >= layers.layers[0].spec.full_bits {
                 partition.push(vec![0; layers.layers[1].shape().shard_words()]);
             }
         },
@@ -473,5 +475,5 @@ fn keys_of_one_block_fill_no_layer() {
         );
         bits_set += u64::from(added.bits);
     }
-    assert!(bits_set <= 512 && !layer.is_full(bits_set));
+    assert!(bits_set <= 512 && bits_set < layer.spec.full_bits);
 }

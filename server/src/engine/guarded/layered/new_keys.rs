@@ -5,7 +5,7 @@
 //! and where a key comes to else depends on which others were there before it.
 
 use crate::{
-    engine::guarded::batch::Place,
+    engine::guarded::batch::{Place, set},
     filter::{hash::KeyHash, scaling::MAX_LAYERS},
     store::RecordHead,
 };
@@ -14,36 +14,53 @@ use crate::{
 const NONE: u8 = u8::MAX;
 const _: () = assert!(MAX_LAYERS < NONE as usize);
 
-/// The layers that the keys of a call came to.
+/// Which keys of a call were new, and the layers that they came to.
 pub struct NewKeys {
-    /// That of each key, by its number.
-    layers: Vec<u8>,
-    /// How many came to each layer.
-    counts: [usize; MAX_LAYERS],
+    /// Whether a key was seen, by its number.
+    pub seen: Vec<bool>,
+    /// The layer that the first new key came to; [`NONE`] if there is none.
+    layer: u8,
+    /// The layer of each key that is new, by its number, if there are two.
+    layers: Option<Box<[u8]>>,
 }
 
 impl NewKeys {
     /// Of so many keys none is new yet.
     pub fn among(keys: usize) -> Self {
         Self {
-            layers: vec![NONE; keys],
-            counts: [0; MAX_LAYERS],
+            seen: vec![true; keys],
+            layer: NONE,
+            layers: None,
         }
     }
 
     /// Notes that a key was new, and came to a layer.
     #[inline(always)]
     pub fn note(&mut self, key: usize, layer: usize) {
-        if let (Some(place), Some(count)) = (self.layers.get_mut(key), self.counts.get_mut(layer)) {
-            // There are no more layers than that.
-            *place = layer as u8;
-            *count += 1;
+        // There are no more layers than that.
+        let layer = layer as u8;
+        if layer != self.layer {
+            self.note_layer(key, layer);
+        }
+        set(&mut self.seen, key, false);
+    }
+
+    /// Notes that a key came to another layer than the first.
+    #[cold]
+    fn note_layer(&mut self, key: usize, layer: u8) {
+        if self.layer == NONE {
+            self.layer = layer;
+            return;
+        }
+        let all = || vec![self.layer; self.seen.len()].into();
+        if let Some(place) = self.layers.get_or_insert_with(all).get_mut(key) {
+            *place = layer;
         }
     }
 
     /// The hashes of all, given the places of all keys.
     pub fn hashes<'a>(&'a self, places: &'a [Place]) -> impl Iterator<Item = KeyHash> + Clone + 'a {
-        self.hashes_where(places, |layer| layer != NONE)
+        self.hashes_where(places, |_| true)
     }
 
     /// What the log is to have of them: a part for each layer.
@@ -52,23 +69,32 @@ impl NewKeys {
         head: RecordHead,
         places: &'a [Place],
     ) -> impl Iterator<Item = (RecordHead, usize, impl Iterator<Item = KeyHash> + 'a)> + 'a {
-        let counts = self.counts.iter().enumerate();
-        let counts = counts.filter(|(_, count)| **count > 0);
-        counts.map(move |(layer, &count)| {
-            let hashes = self.hashes_where(places, move |found| usize::from(found) == layer);
-            let layer = Some(layer as u64);
-            (RecordHead { layer, ..head }, count, hashes)
+        let layers = self.layers.as_deref();
+        let numbers = || layers.into_iter().flatten().copied();
+        let lowest = numbers().min().unwrap_or(self.layer);
+        let highest = numbers().max().unwrap_or(self.layer);
+        (lowest..=highest).filter_map(move |layer| {
+            let hashes = self.hashes_where(places, move |key| {
+                layers.is_none_or(|layers| layers.get(key) == Some(&layer))
+            });
+            let count = match layers {
+                None => self.seen.iter().filter(|seen| !**seen).count(),
+                Some(_) => hashes.clone().count(),
+            };
+            let layer = Some(layer.into());
+            (count > 0).then_some((RecordHead { layer, ..head }, count, hashes))
         })
     }
 
+    /// The hashes of new keys, of those numbers that are asked for.
     fn hashes_where<'a>(
         &'a self,
         places: &'a [Place],
-        is_one: impl Fn(u8) -> bool + Clone + 'a,
+        is_one: impl Fn(usize) -> bool + Clone + 'a,
     ) -> impl Iterator<Item = KeyHash> + Clone + 'a {
         let is_one = move |place: &&Place| {
-            let layer = self.layers.get(place.key as usize);
-            layer.is_some_and(|&layer| is_one(layer))
+            let key = place.key as usize;
+            self.seen.get(key) == Some(&false) && is_one(key)
         };
         places.iter().filter(is_one).map(|place| place.hash)
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     engine::guarded::layered::new_keys::NewKeys,
-    filter::scaling::{MAX_LAYERS, OnFull, Scaling},
+    filter::scaling::{OnFull, Scaling},
     store::RecordHead,
 };
 
@@ -23,9 +23,6 @@ fn each_layer_has_a_record_and_there_is_room_for_all() {
         for key in 0..keys {
             new.note(key, key % layers);
         }
-        // Neither a key nor a layer.
-        new.note(keys, 0);
-        new.note(0, MAX_LAYERS);
         let head = RecordHead::added(FilterId(1), 7);
         let mut told = vec![None; keys];
         let mut records = 0;

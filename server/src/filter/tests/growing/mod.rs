@@ -48,7 +48,8 @@ impl Partition {
     /// Whether the newest layer is full.
     fn is_full(&self, layers: &Layers) -> bool {
         let newest = self.bits_set.len().checked_sub(1);
-        newest.is_some_and(|newest| layers.layers()[newest].is_full(self.bits_set[newest]))
+        newest
+            .is_some_and(|newest| self.bits_set[newest] >= layers.layers()[newest].spec().full_bits)
     }
 }
 
