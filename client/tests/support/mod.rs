@@ -68,6 +68,8 @@ pub struct State {
     pub unasked: AtomicUsize,
     /// The most stream messages that had come and were not answered.
     pub most_held: AtomicUsize,
+    /// The connections that clients have made.
+    pub connections: AtomicUsize,
     cut: Mutex<Option<broadcast::Sender<()>>>,
 }
 
@@ -360,7 +362,6 @@ pub struct Service {
     pub address: SocketAddr,
     server: SocketAddr,
     accepting: JoinHandle<()>,
-    cut: broadcast::Sender<()>,
 }
 
 impl Service {
@@ -373,20 +374,21 @@ impl Service {
         let (_, health) = tonic_health::server::health_reporter();
         tokio::spawn(
             Server::builder()
+                // Clients may give up as many calls as they like.
+                .http2_max_pending_accept_reset_streams(Some(usize::MAX))
                 .add_service(health)
                 .add_service(service)
                 .add_service(filters)
                 .serve_with_incoming(TcpListenerStream::new(listener)),
         );
         let (cut, _) = broadcast::channel(1);
-        *state.cut.lock().unwrap() = Some(cut.clone());
+        *state.cut.lock().unwrap() = Some(cut);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         Self {
             address: listener.local_addr().unwrap(),
-            accepting: tokio::spawn(accept(listener, server, cut.clone())),
+            accepting: tokio::spawn(accept(listener, server, Arc::clone(&state))),
             state,
             server,
-            cut,
         }
     }
 
@@ -400,7 +402,7 @@ impl Service {
     /// Takes connections again.
     pub async fn open(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
-        self.accepting = tokio::spawn(accept(listener, self.server, self.cut.clone()));
+        self.accepting = tokio::spawn(accept(listener, self.server, Arc::clone(&self.state)));
     }
 
     /// A client that does not wait long.
@@ -421,9 +423,10 @@ impl Service {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, cut: broadcast::Sender<()>) {
+async fn accept(listener: TcpListener, server: SocketAddr, state: Arc<State>) {
     while let Ok((mut inbound, _)) = listener.accept().await {
-        let mut cut = cut.subscribe();
+        state.connections.fetch_add(1, SeqCst);
+        let mut cut = state.cut.lock().unwrap().as_ref().unwrap().subscribe();
         tokio::spawn(async move {
             let mut outbound = TcpStream::connect(server).await.unwrap();
             tokio::select! {
