@@ -117,8 +117,8 @@ pub(crate) async fn connect(
         .connect_timeout(options.connect_timeout)
         .tcp_nodelay(true)
         .tcp_keepalive(Some(TCP_KEEPALIVE))
-        // An answer that comes after its caller has given up counts as an error of the server, and
-        // after 1,024 of them the connection would be closed under all other calls.
+        // h2 counts an answer to a cancelled call as an error of the server, and after 1,024 errors
+        // closes the connection for all calls (GOAWAY, `too_many_internal_resets`).
         .http2_max_local_error_reset_streams(None)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(4 * WINDOW_BYTES);

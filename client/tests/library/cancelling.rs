@@ -1,4 +1,4 @@
-//! Callers that give up: no other call of the client notices.
+//! Cancelled calls: they break no connection, so no other call fails.
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
@@ -6,7 +6,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::support::Service;
 
-/// Many more of them than the 1,024 late answers after which HTTP/2 would close the connection.
+/// h2 by default closes the connection after 1,024 answers to cancelled calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_that_give_up_end_no_other_call() {
     let service = Service::start().await;
@@ -18,7 +18,6 @@ async fn callers_that_give_up_end_no_other_call() {
             let mut given_up = 0;
             for call in 0..200 {
                 let key = format!("{caller} {call}");
-                // From none at all to some.
                 let patience = Duration::from_micros(50 * ((caller + call) % 40));
                 match timeout(patience, client.query_and_add(&key)).await {
                     Ok(seen) => assert!(!seen.unwrap()),

@@ -435,7 +435,8 @@ impl<'b> Fetches<'b> {
         self.left -= 1;
     }
 
-    /// Out of the loop over the keys, which it would leave too few registers.
+    /// Fetches the lines of the next keys. Not inlined: it would take registers from the loop over
+    /// the keys.
     #[inline(never)]
     fn burst(&mut self) {
         let places = self.coming.by_ref().take(self.burst);

@@ -1,21 +1,21 @@
-//! One value without an allocation, or several in one.
+//! A list that stores one value inline and more values in one allocation.
 
 use std::{
     mem,
     ops::{Deref, DerefMut},
 };
 
-/// One value, beside what it belongs to, so that both come to a core together; or several.
+/// A list that stores one value inline, so that it shares the cache line of its owner.
 #[derive(Debug)]
 pub enum OneOrMany<T> {
-    /// One.
+    /// One value, inline.
     One([T; 1]),
-    /// Several, or none.
+    /// No value, or several in a boxed slice.
     Many(Box<[T]>),
 }
 
 impl<T> OneOrMany<T> {
-    /// Adds values behind those that are there.
+    /// Appends values, and allocates anew.
     pub fn extend(&mut self, more: impl IntoIterator<Item = T>) {
         *self = mem::take(self).into_iter().chain(more).collect();
     }

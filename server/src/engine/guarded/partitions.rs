@@ -37,14 +37,14 @@ use crate::{
 
 /// The shards that hold all bits of some keys, in all layers.
 ///
-/// In this order: while there is one layer, the lock and the one shard come in one cache line, which
-/// is all that a key needs that is there.
+/// `repr(C)` keeps the fields in this order: while there is one layer, the lock and the shard share a
+/// cache line, and a query reads no other line of the partition.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Partition {
     /// Those of the first layer, then those of the second, and so on.
     shards: OneOrMany<Shard>,
-    /// The bits that can still be set in its newest layer before that is full.
+    /// The number of bits that can still be set before the newest layer is full.
     left_bits: u64,
     /// Those of the layers that there is memory for, and that it has not come to.
     spare: Vec<Shard>,
@@ -84,7 +84,7 @@ impl Partition {
         self.take(layers, added.bits.into());
     }
 
-    /// Has so many bits less left, and comes to the next layer if the newest is full.
+    /// Subtracts bits from `left_bits`, and adds the next layer if none is left.
     #[inline(always)]
     fn take(&mut self, layers: &Layers, bits: u64) {
         self.left_bits = self.left_bits.saturating_sub(bits);
@@ -148,9 +148,9 @@ impl Partition {
 
     /// Counts the bits of its newest layer.
     fn recount(&mut self, layers: &Layers) {
+        let newest = self.newest(layers);
+        let full_bits = newest.map_or(0, |newest| newest.spec().full_bits);
         let newest = layers.layers_of(self.shards.len()).checked_sub(1);
-        let layer = newest.and_then(|newest| layers.layers().get(newest));
-        let full_bits = layer.map_or(0, |layer| layer.spec().full_bits);
         let bits_set = newest.map_or(0, |newest| self.bits_in(layers, newest));
         self.left_bits = full_bits.saturating_sub(bits_set);
         self.grow(layers);

@@ -31,12 +31,11 @@ const DENSE_PART: usize = 8;
 /// The memory of one call to the kernel: it prepares all cores for each call.
 const STEP: usize = 32 * HUGE_PAGE;
 
-/// The kernel does not move a huge page while a core holds one of its small pages back in a list of
-/// new ones, as it does after each first access. So what was not moved is tried again, that many
-/// times in all.
+/// The number of attempts. `MADV_COLLAPSE` fails with `EAGAIN` for a huge page while a core's LRU
+/// batch holds one of its small pages, as after a first access; so failed parts are tried again.
 const ROUNDS: u32 = 10;
 
-/// The pause after the first round. Each one is twice the one before.
+/// The pause after the first attempt. Each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Moves memory to huge pages when it is dense.
@@ -116,15 +115,14 @@ impl PageSize {
     }
 }
 
-/// Moves a mapping to huge pages, and tries again with what the kernel could not move because
-/// calls were using it.
+/// Moves a mapping to huge pages, and retries the parts for which the kernel failed.
 fn move_in_rounds(mapping: &Weak<MmapRaw>) {
     let mut steps = None;
     for round in 0..ROUNDS {
         if round > 0 {
             thread::sleep(PAUSE * (1 << (round - 1)));
         }
-        // Between the rounds the filter may go, and its memory with it.
+        // A filter that is deleted between the rounds frees its memory at once.
         let Some(mapping) = mapping.upgrade() else {
             return;
         };
@@ -136,7 +134,7 @@ fn move_in_rounds(mapping: &Weak<MmapRaw>) {
     }
 }
 
-/// The parts of a mapping that can be on huge pages, by where they begin, and their bytes.
+/// The parts of a mapping that can lie on huge pages: offset and length in bytes.
 fn all_steps(mapping: &MmapRaw) -> Vec<(usize, usize)> {
     let begin = mapping.as_mut_ptr().addr();
     let first = begin.next_multiple_of(HUGE_PAGE) - begin;
@@ -147,7 +145,7 @@ fn all_steps(mapping: &MmapRaw) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Moves parts of a mapping to huge pages, and returns those that are not there altogether.
+/// Moves parts of a mapping to huge pages, and returns the parts for which the kernel failed.
 fn move_steps(mapping: &MmapRaw, mut steps: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
     steps.retain(|&(offset, bytes)| {
         let moved = collapse(mapping, offset, bytes);

@@ -188,12 +188,12 @@ impl Layers {
 }
 
 impl Layer {
-    /// The line that all bits of a key lie in, by its index among all that the layer has, shard
-    /// behind shard: so that the caller can fetch it ahead of use.
+    /// The index of the cache line that holds all bits of a key, counted over all shards of the
+    /// layer. For prefetching.
     #[inline]
     pub fn line(&self, hash: KeyHash) -> usize {
-        // What the partition, the shard and the block are is told by one number, whose digits they
-        // are.
+        // The partition, the shard and the block are digits of one number, so one multiplication
+        // gives all three.
         choose(hash.high, self.blocks).0 as usize
     }
 
@@ -222,8 +222,8 @@ fn find_each<S: Simd, P: AsRef<[W]>, W: AsRef<[u64]>>(
     mut tell: impl FnMut(usize, &P, Option<usize>),
 ) {
     let first = &layers.layers[0];
-    // The first key of a partition with several layers. Most filters never have one, and are to be as
-    // fast as those that cannot: so their keys have a loop of their own.
+    // The first key whose partition has several layers. The keys before it run in a loop of their
+    // own, as fast as in a plain filter, because most filters never grow.
     let mut several = None;
     for (number, hash) in &mut keys {
         let (partition, rest) = choose(hash.high, layers.partitions);

@@ -14,13 +14,13 @@ use crate::{
 const NONE: u8 = u8::MAX;
 const _: () = assert!(MAX_LAYERS < NONE as usize);
 
-/// Which keys of a call were new, and the layers that they came to.
+/// The new keys of one call, and the layer that each was added to.
 pub struct NewKeys {
-    /// Whether a key was seen, by its number.
+    /// One flag per key of the call, at the key's index: `true` if it was seen before.
     pub seen: Vec<bool>,
-    /// The layer that the first new key came to; [`NONE`] if there is none.
+    /// The layer of the first new key; [`NONE`] while no key is new.
     layer: u8,
-    /// The layer of each key that is new, by its number, if there are two.
+    /// The layer of each new key, at the key's index. Allocated when a second layer gets a key.
     layers: Option<Box<[u8]>>,
 }
 
@@ -45,7 +45,7 @@ impl NewKeys {
         set(&mut self.seen, key, false);
     }
 
-    /// Notes that a key came to another layer than the first.
+    /// Notes the layer of a key if it is not that of the keys before.
     #[cold]
     fn note_layer(&mut self, key: usize, layer: u8) {
         if self.layer == NONE {
@@ -86,7 +86,7 @@ impl NewKeys {
         })
     }
 
-    /// The hashes of new keys, of those numbers that are asked for.
+    /// The hashes of the new keys whose index passes the filter.
     fn hashes_where<'a>(
         &'a self,
         places: &'a [Place],
