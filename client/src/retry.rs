@@ -32,11 +32,19 @@ impl Repeat {
     fn allows(self, status: &Status, sent: bool) -> bool {
         let is_temporary = match Cause::of(status) {
             Cause::NeverConnected | Cause::Broke => true,
-            Cause::Answered => status.code() == Code::Unavailable,
+            Cause::Answered => status.code() == Code::Unavailable || pushback(status).is_some(),
             Cause::Expired => false,
         };
         is_temporary && (self == Self::Safe || !may_be_applied(status, sent))
     }
+}
+
+/// The pause that the server asks for before the next attempt: it has no memory for the call at
+/// present. <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>
+fn pushback(status: &Status) -> Option<Duration> {
+    let milliseconds = status.metadata().get("grpc-retry-pushback-ms")?;
+    let milliseconds = milliseconds.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_millis(milliseconds))
 }
 
 /// Whether an attempt that ended with `status` may have changed something.
@@ -119,6 +127,7 @@ impl Pauses {
             .repeat
             .allows(status, sent)
             .then(|| self.pauses.next())??;
+        let pause = pause.max(pushback(status).unwrap_or_default());
         let left = deadline.saturating_duration_since(Instant::now());
         let most = left.checked_sub(options.first_pause)?;
         if most.is_zero() {
@@ -237,6 +246,14 @@ mod tests {
         status
     }
 
+    /// The server has no memory for the call at present.
+    fn crowded() -> Status {
+        let mut status = Status::resource_exhausted("the calls of all clients hold too much");
+        let metadata = status.metadata_mut();
+        metadata.insert("grpc-retry-pushback-ms", "700".parse().unwrap());
+        status
+    }
+
     #[test]
     fn only_what_is_safe_is_repeated() {
         let expired = Status::from_error(Box::new(TimeoutExpired(())));
@@ -246,6 +263,7 @@ mod tests {
             (Status::unavailable("the disk fails"), true, false),
             (recovering(), true, true),
             (Status::invalid_argument("key is empty"), false, false),
+            (crowded(), true, true),
             // A filter that is full stays so.
             (Status::resource_exhausted("is full"), false, false),
             (Status::internal("sorry"), false, false),
@@ -294,6 +312,15 @@ mod tests {
             deadline: Duration::from_secs(seconds),
             ..Options::default()
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_attempt_is_not_made_before_the_server_wants_it() {
+        let begun = Instant::now();
+        let statuses: &[fn() -> Status] = &[crowded, crowded, || Status::internal("sorry")];
+        let (made, error) = attempts(Repeat::UnlessSent, of_seconds(10), statuses).await;
+        assert_eq!((made, error.code()), (3, Some(Code::Internal)));
+        assert!(begun.elapsed() >= Duration::from_millis(1400));
     }
 
     #[tokio::test(start_paused = true)]
