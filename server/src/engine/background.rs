@@ -1,16 +1,88 @@
 //! Work that is to give way to calls: on a thread of its own, which gets less of a core than
 //! those that serve them, where there is no core to spare.
 
-use std::{io, thread};
+use std::{
+    io,
+    panic::{self, AssertUnwindSafe},
+    sync::{Arc, OnceLock, mpsc},
+    thread,
+};
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::EngineError;
+use crate::sync::cores;
 
 /// What the thread is nicer by: where all cores are taken, it gets a quarter of one. Not far
 /// nicer, for while it copies a shard, calls wait for it.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 5;
+
+/// A queue of work. However much there is, no more is done at a time than there are cores.
+#[derive(Debug)]
+pub struct Queue {
+    /// The threads, and what they are to do; started with the first work.
+    work: OnceLock<mpsc::Sender<Work>>,
+}
+
+type Work = Box<dyn FnOnce() + Send>;
+
+impl Queue {
+    /// An empty queue.
+    pub fn new() -> Self {
+        Self {
+            work: OnceLock::new(),
+        }
+    }
+
+    /// Does work in its turn, and returns what it returns. Work whose caller has gone away before
+    /// that is not done.
+    ///
+    /// # Errors
+    ///
+    /// What the work returns, or [`EngineError::Internal`] if it could not be done.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let (done, result) = oneshot::channel();
+        let work = Box::new(move || {
+            if !done.is_closed() {
+                // An error says that nobody wants to know any more.
+                let _ = done.send(work());
+            }
+        });
+        let sent = self.threads()?.send(work);
+        sent.map_err(|_| EngineError::internal("a queue has no threads", "they have ended"))?;
+        result
+            .await
+            .map_err(|error| EngineError::internal("a thread of the engine ended early", error))?
+    }
+
+    fn threads(&self) -> Result<&mpsc::Sender<Work>, EngineError> {
+        if let Some(threads) = self.work.get() {
+            return Ok(threads);
+        }
+        let (sender, receiver) = mpsc::channel::<Work>();
+        let receiver = Arc::new(Mutex::new(receiver));
+        for _ in 0..cores() {
+            let receiver = receiver.clone();
+            let begun = spawn("queue", move || {
+                loop {
+                    // Not held while it works.
+                    let work = receiver.lock().recv();
+                    let Ok(work) = work else { break };
+                    // Whoever waits for it is told by the end of their channel.
+                    let _ = panic::catch_unwind(AssertUnwindSafe(work));
+                }
+            });
+            begun.map_err(|error| EngineError::internal("the system gives no thread", error))?;
+        }
+        // Whoever was slower has their threads end.
+        Ok(self.work.get_or_init(|| sender))
+    }
+}
 
 /// Does work to its end, even if the caller goes away, and returns what it returns.
 ///
@@ -57,6 +129,42 @@ fn give_way() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_queue_does_little_at_a_time() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        let queue = Queue::new();
+        let (now, most, all) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicUsize::new(0)),
+        );
+        let work = || {
+            let (now, most, all) = (now.clone(), most.clone(), all.clone());
+            queue.run(move || {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                thread::sleep(std::time::Duration::from_millis(2));
+                all.fetch_add(1, Ordering::SeqCst);
+                Ok(now.fetch_sub(1, Ordering::SeqCst))
+            })
+        };
+        let count = 10 * cores();
+        let mut waiting: Vec<_> = (0..count).map(|_| Box::pin(work())).collect();
+        for work in &mut waiting {
+            assert!(futures_util::FutureExt::now_or_never(work).is_none());
+        }
+        // What is given up before its turn is not done.
+        let given_up = waiting.split_off(count - cores());
+        drop(given_up);
+        let done = futures_util::future::join_all(waiting).await;
+        assert!(done.iter().all(Result::is_ok));
+        assert_eq!(most.load(Ordering::SeqCst), cores());
+        let panicked = queue.run(|| -> Result<(), _> { panic!("as it should") });
+        assert!(matches!(panicked.await, Err(EngineError::Internal { .. })));
+        queue.run(|| Ok(())).await.unwrap();
+        assert_eq!(all.load(Ordering::SeqCst), count - cores());
+    }
 
     #[tokio::test]
     async fn work_gives_way_and_is_done_to_its_end() {

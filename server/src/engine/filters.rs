@@ -59,7 +59,8 @@ impl Engine {
         self.create(filter_name("name", name)?, request).await
     }
 
-    /// How a filter is now, with its rate measured. Takes up to some tenths of a second.
+    /// How a filter is now, with its rate as measured at most a second ago. To measure it takes up
+    /// to some tenths of a second.
     ///
     /// # Errors
     ///
@@ -67,7 +68,7 @@ impl Engine {
     pub async fn get_filter(&self, name: &str) -> Result<FilterStatus, EngineError> {
         let filter = self.filter_named(filter_name("name", name)?)?;
         let turn = filter.measuring_turn().await;
-        self.blocking(move |inner| {
+        self.queued(move |inner| {
             let status = filter.measured_status(turn);
             Ok(inner.with_rebuild(&filter, status))
         })
@@ -92,7 +93,7 @@ impl Engine {
             "" => None,
             token => Some(filter_name("page_token", token)?),
         };
-        self.blocking(move |inner| {
+        self.queued(move |inner| {
             // One more than asked for tells whether there is a next page.
             let mut filters = inner.registry.list(after.as_ref(), size + 1);
             let more = filters.len() > size;
@@ -185,19 +186,16 @@ impl Engine {
         name: FilterName,
         request: SpecRequest,
     ) -> Result<Creation, EngineError> {
+        if let Some(made) = self.made_before(&name, &request).await? {
+            return Ok(made);
+        }
         let asked = request.clone();
-        let spec = self.blocking(move |_| Ok(asked.resolve())).await?;
+        let spec = self.queued(move |_| Ok(asked.resolve())).await?;
         let naming = self.naming().await;
         if let Some(filter) = self.inner.registry.get(&name) {
             drop(naming);
-            if filter.spec().answers(&request) {
-                let filter = self
-                    .blocking(move |inner| Ok(inner.status(&filter)))
-                    .await?;
-                return Ok(Creation {
-                    filter,
-                    is_new: false,
-                });
+            if let Some(made) = self.made_before(&name, &request).await? {
+                return Ok(made);
             }
             spec?;
             let existing = Box::new(filter.spec().clone());
@@ -246,6 +244,25 @@ impl Engine {
             })
         })
         .await
+    }
+
+    /// The filter of a name, if it is what a request asks for.
+    async fn made_before(
+        &self,
+        name: &FilterName,
+        request: &SpecRequest,
+    ) -> Result<Option<Creation>, EngineError> {
+        let Some(filter) = self.inner.registry.get(name) else {
+            return Ok(None);
+        };
+        if !filter.spec().answers(request) {
+            return Ok(None);
+        }
+        let status = self.queued(move |inner| Ok(inner.status(&filter)));
+        Ok(Some(Creation {
+            filter: status.await?,
+            is_new: false,
+        }))
     }
 
     pub(super) async fn naming(&self) -> Naming {

@@ -77,6 +77,7 @@ pub use crate::{
 };
 
 use self::{
+    background::Queue,
     budget::MemoryBudget,
     copying::Promised,
     gate::Gate,
@@ -111,6 +112,8 @@ struct Inner {
     is_read_only: watch::Sender<bool>,
     requests: Requests,
     workers: Workers,
+    /// What operators ask for that takes no disk.
+    queue: Queue,
     /// See [`filters::Naming`].
     naming: Arc<Mutex<()>>,
     promised: Promised,
@@ -172,6 +175,7 @@ impl Engine {
                 is_read_only: watch::Sender::new(false),
                 requests: Requests::new(settings.requests, settings.limits.max_batch_keys),
                 workers: Workers::new(),
+                queue: Queue::new(),
                 naming: Arc::default(),
                 promised: Promised::default(),
                 imports: Semaphore::new(exchange::MAX_IMPORTS).into(),
@@ -266,6 +270,15 @@ impl Engine {
         tokio::task::spawn_blocking(move || work(&inner))
             .await
             .map_err(|error| EngineError::internal("a task of the engine ended early", error))?
+    }
+
+    /// Runs work for an operator, when its turn comes, so that it takes little from calls.
+    async fn queued<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let inner = self.inner.clone();
+        self.inner.queue.run(move || work(&inner)).await
     }
 }
 

@@ -96,7 +96,7 @@ impl Engine {
         let new_name = given_name("new_name", new_name)?;
         let spec = match request.clone() {
             None => None,
-            Some(request) => Some(self.blocking(move |_| Ok(request.resolve())).await?),
+            Some(request) => Some(self.queued(move |_| Ok(request.resolve())).await?),
         };
         // Nobody resets it, or merges others into it, before it has its heir.
         let (filter, turn) = self.filter_in_turn(&name).await?;

@@ -264,6 +264,8 @@ async fn a_filter_tells_how_it_really_is() {
         ..Default::default()
     };
     client.add_batch(add).await.unwrap();
+    // For so long a measurement is given again.
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     let got = admin.get_filter(get()).await.unwrap().into_inner();
     let full = got.filter.unwrap();
     let measured = full.measured_false_positive_rate.unwrap();

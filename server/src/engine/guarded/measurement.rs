@@ -1,16 +1,21 @@
 //! The false-positive rate of a filter as it is, measured with its canaries.
 //!
 //! One at a time measures a filter: whoever has its [`MeasuringTurn`], which is waited for
-//! without a thread. Those that have asked before a measurement was begun share it, and so does
-//! everybody as long as the filter has not changed: however often it is asked for, measuring a
-//! filter takes no more than one core.
+//! without a thread. A measurement is given again for a second, and for as long as the filter has
+//! not changed: however often it is asked for, measuring a filter takes little.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{FilterStatus, GuardedFilter, shards::Shard};
 use crate::filter::canary::{Canary, Measurement};
+
+/// How long a measurement is given again, whatever has changed.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// The canaries that are looked up at once. No lock is held for longer than by a batch of so
 /// many keys, which is a light one.
@@ -43,6 +48,15 @@ pub struct MeasuringTurn {
     asked: Instant,
 }
 
+#[cfg(test)]
+impl MeasuringTurn {
+    /// The same turn, asked for when what was measured before is no longer fresh.
+    pub fn later(self) -> Self {
+        let asked = self.asked + FRESH;
+        Self { asked, ..self }
+    }
+}
+
 impl GuardedFilter {
     /// Waits for the turn to measure the filter.
     pub async fn measuring_turn(&self) -> MeasuringTurn {
@@ -59,7 +73,8 @@ impl GuardedFilter {
             version: status.version,
             fill_ratio: status.fill_ratio,
         };
-        let holds = |last: &&Measured| last.begun >= turn.asked || last.of == of;
+        let is_fresh = |last: &Measured| last.begun + FRESH > turn.asked;
+        let holds = |last: &&Measured| is_fresh(last) || last.of == of;
         let measurement = match turn.last.as_ref().filter(holds) {
             Some(last) => last.measurement,
             None => {

@@ -62,7 +62,7 @@ fn add(filter: &GuardedFilter, keys: std::ops::Range<usize>) {
 }
 
 fn measured(filter: &GuardedFilter) -> Measurement {
-    let turn = block_on(filter.measuring_turn());
+    let turn = block_on(filter.measuring_turn()).later();
     filter.measured_status(turn).measured.unwrap()
 }
 
@@ -154,6 +154,8 @@ fn whoever_has_waited_shares_a_measurement() {
     filter.shards.write(0).note(1, 2);
     let shared = filter.measured_status(block_on(waits));
     assert_eq!(shared.measured, Some(first));
+    let soon = filter.measured_status(block_on(filter.measuring_turn()));
+    assert_eq!(soon.measured, Some(first), "it is fresh");
     assert_ne!(measured(&filter), first, "who comes later measures");
 }
 
