@@ -22,6 +22,7 @@ use crate::filter::{
     scaling::OnFullName,
     spec::{KindName, Layout},
 };
+use crate::grpc::ClientMemory;
 
 /// The largest message, in bytes: as much as a server must be ready to hold for each call.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
@@ -205,9 +206,20 @@ pub struct Config {
     #[serde(with = "values::text")]
     pub max_memory: MemoryLimit,
 
+    /// Memory that all clients together may make the server hold, beside the filters: messages that
+    /// arrive, calls, answers that are not read. 10%, 1GiB, or a number of bytes; 32MiB at least
+    #[arg(long, env = "SEENSET_MAX_CLIENT_MEMORY", value_name = "SIZE", default_value_t = Config::default().max_client_memory)]
+    #[serde(with = "values::text")]
+    pub max_client_memory: MemoryLimit,
+
     /// Most connections at once. One more is closed as soon as it is made
     #[arg(long, env = "SEENSET_MAX_CONNECTIONS", value_name = "CONNECTIONS", default_value_t = Config::default().max_connections)]
     pub max_connections: usize,
+
+    /// Most connections at once from one address. Raise it where all clients come through one
+    /// proxy
+    #[arg(long, env = "SEENSET_MAX_CONNECTIONS_PER_ADDRESS", value_name = "CONNECTIONS", default_value_t = Config::default().max_connections_per_address)]
+    pub max_connections_per_address: usize,
 
     /// Longest key, in bytes
     #[arg(long, env = "SEENSET_MAX_KEY_BYTES", value_name = "BYTES", default_value_t = Config::default().max_key_bytes)]
@@ -258,7 +270,9 @@ impl Default for Config {
             retry_age: Period::from_secs(600),
             drain_timeout: Period::from_secs(30),
             max_memory: MemoryLimit::Percent(80),
+            max_client_memory: MemoryLimit::Percent(10),
             max_connections: 4096,
+            max_connections_per_address: 1024,
             max_key_bytes: 65_536,
             max_batch_keys: 100_000,
             log_format: LogFormat::default(),
@@ -300,6 +314,21 @@ impl Config {
         within("max_key_bytes", self.max_key_bytes, MAX_MESSAGE_BYTES / 2)?;
         within("max_batch_keys", self.max_batch_keys, MAX_BATCH_KEYS)?;
         within("max_connections", self.max_connections, MAX_CONNECTIONS)?;
+        within(
+            "max_connections_per_address",
+            self.max_connections_per_address,
+            MAX_CONNECTIONS,
+        )?;
+        let least = ClientMemory::LEAST_BYTES as u64;
+        if let MemoryLimit::Bytes(bytes) = self.max_client_memory
+            && bytes < least
+        {
+            return Err(format!(
+                "max_client_memory is {bytes}; it must be at least {}, for two of the largest \
+                 messages",
+                Size::from_bytes(least)
+            ));
+        }
         let size = self.log_segment_size;
         let all = Settings::SEGMENT_SIZES;
         if !all.contains(&size.bytes()) {

@@ -5,22 +5,27 @@
 //! is closed at once, which its client can tell from a server that is slow.
 
 use std::{
+    collections::{HashMap, hash_map::Entry},
     io,
+    net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::{OwnedSemaphorePermit, Semaphore},
     time::sleep,
 };
 
-use crate::listeners::{Listeners, OpenStream, Stream};
+use crate::{
+    listeners::{Listeners, OpenStream, Stream},
+    telemetry::Repeated,
+};
 
 /// File descriptors that are left for everything but connections.
 const OTHER_FILES: usize = 64;
@@ -41,14 +46,90 @@ const PROBES: u32 = 3;
 #[derive(Debug, Clone)]
 pub struct Connections {
     listeners: Arc<Listeners>,
-    room: Arc<Semaphore>,
-    limit: usize,
+    places: Arc<Places>,
+}
+
+/// The connections that there may be at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// In all.
+    pub connections: usize,
+    /// From one address.
+    pub for_each_address: usize,
+}
+
+/// The connections that there are.
+#[derive(Debug)]
+struct Places {
+    limits: Limits,
+    open: Mutex<Open>,
+    refused: Repeated,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    connections: usize,
+    addresses: HashMap<IpAddr, usize>,
+}
+
+/// One of the connections that there may be, until it is dropped.
+#[derive(Debug)]
+struct Place {
+    places: Arc<Places>,
+    address: Option<IpAddr>,
+}
+
+impl Places {
+    /// Takes a place for a connection.
+    ///
+    /// # Errors
+    ///
+    /// The name of the limit that allows no more, and the limit.
+    fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Place, (&'static str, usize)> {
+        let Limits {
+            connections,
+            for_each_address,
+        } = self.limits;
+        let mut open = self.open.lock();
+        if open.connections >= connections {
+            return Err(("max_connections", connections));
+        }
+        if let Some(address) = address {
+            let count = open.addresses.entry(address).or_default();
+            if *count >= for_each_address {
+                return Err(("max_connections_per_address", for_each_address));
+            }
+            *count += 1;
+        }
+        open.connections += 1;
+        Ok(Place {
+            places: self.clone(),
+            address,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.places.open.lock();
+        open.connections -= 1;
+        let Some(address) = self.address else {
+            return;
+        };
+        if let Entry::Occupied(mut count) = open.addresses.entry(address) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
 }
 
 impl Connections {
-    /// Accepts from some sockets, at most `limit` connections at once: fewer, if the system does
-    /// not allow the process as many files.
-    pub fn new(listeners: Listeners, limit: usize) -> Self {
+    /// Accepts from some sockets, as many connections at once as the limits allow: fewer, if the
+    /// system does not allow the process as many files.
+    pub fn new(listeners: Listeners, limits: Limits) -> Self {
+        let limit = limits.connections;
         let allowed = allow_files(limit.saturating_add(OTHER_FILES)).saturating_sub(OTHER_FILES);
         if allowed < limit {
             tracing::warn!(
@@ -57,11 +138,17 @@ impl Connections {
                 "the limit of open files allows fewer connections; raise it (ulimit -n)"
             );
         }
-        let limit = allowed.clamp(1, limit);
+        let connections = allowed.clamp(1, limit);
         Self {
             listeners: Arc::new(listeners),
-            room: Arc::new(Semaphore::new(limit)),
-            limit,
+            places: Arc::new(Places {
+                limits: Limits {
+                    connections,
+                    ..limits
+                },
+                open: Mutex::default(),
+                refused: Repeated::new(),
+            }),
         }
     }
 
@@ -83,12 +170,19 @@ impl Connections {
                     continue;
                 }
             };
-            let Ok(place) = self.room.clone().try_acquire_owned() else {
-                tracing::warn!(
-                    max_connections = self.limit,
-                    "a connection is refused: there are as many as allowed"
-                );
-                continue;
+            let place = match self.places.take(stream.client()) {
+                Ok(place) => place,
+                Err((name, limit)) => {
+                    if let Some(times) = self.places.refused.count(name) {
+                        tracing::warn!(
+                            limit = name,
+                            connections = limit,
+                            times,
+                            "a connection is refused: there are as many as allowed"
+                        );
+                    }
+                    continue;
+                }
             };
             if let Stream::Tcp(stream) = &stream {
                 set_options(stream);
@@ -140,7 +234,7 @@ fn allow_files(wanted: usize) -> usize {
 #[derive(Debug)]
 pub struct Accepted {
     stream: Stream,
-    place: OwnedSemaphorePermit,
+    place: Place,
 }
 
 impl Accepted {
@@ -163,7 +257,7 @@ impl Accepted {
 #[derive(Debug)]
 pub struct Connection {
     stream: OpenStream,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
     _seat: Arc<()>,
 }
 

@@ -172,11 +172,17 @@ mod tests {
     use tokio::{io::AsyncReadExt, net::TcpStream};
 
     use super::*;
-    use crate::listeners::Listeners;
+    use crate::{connections::Limits, listeners::Listeners};
 
     async fn connections(limit: usize) -> Connections {
         let address = "127.0.0.1:0".parse().unwrap();
-        Connections::new(Listeners::bind(&[address]).await.unwrap(), limit)
+        Connections::new(
+            Listeners::bind(&[address]).await.unwrap(),
+            Limits {
+                connections: limit,
+                for_each_address: limit,
+            },
+        )
     }
 
     #[tokio::test]

@@ -9,8 +9,8 @@
 //!
 //! Beside them stand [`config`] (the one place that reads arguments, the environment and
 //! the configuration file), [`telemetry`] (logs and metrics), [`signals`], [`listeners`] (the sockets),
-//! [`connections`], [`cores`] (the threads that serve them) and `http2` (how they do), and [`server`], which puts it all
-//! together; `planted` has bugs that tests switch on, and [`verify`] looks at the data directory
+//! [`connections`], [`cores`] (the threads that serve them) and `net` (how they do), and [`server`], which
+//! puts it all together; `planted` has bugs that tests switch on, and [`verify`] looks at the data directory
 //! of a server that does not run.
 
 #[cfg(not(target_pointer_width = "64"))]
@@ -25,8 +25,8 @@ pub mod cores;
 pub mod engine;
 pub mod exit;
 pub mod grpc;
-mod http2;
 pub mod listeners;
+mod net;
 mod planted;
 pub mod server;
 pub mod signals;

@@ -2,7 +2,10 @@
 
 mod unix;
 
-use std::{fmt, io, net::SocketAddr};
+use std::{
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+};
 
 use futures_util::future::select_all;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -12,8 +15,9 @@ use tokio_util::either::Either;
 use self::unix::UnixSocket;
 use crate::config::Address;
 
-/// The connections that the kernel keeps until they are accepted; it has a limit of its own.
-const BACKLOG: i32 = 1024;
+/// The connections that the kernel keeps until they are accepted: as many as it allows
+/// (`net.core.somaxconn`).
+const BACKLOG: i32 = i32::MAX;
 
 /// The sockets that one setting asks for. Dropping it closes them.
 #[derive(Debug)]
@@ -32,6 +36,17 @@ pub enum Stream {
     Tcp(std::net::TcpStream),
     /// From this machine.
     Unix(std::os::unix::net::UnixStream),
+}
+
+impl Stream {
+    /// The address of the client, but for a Unix socket.
+    pub fn client(&self) -> Option<IpAddr> {
+        match self {
+            // An error if the client has gone.
+            Self::Tcp(stream) => Some(stream.peer_addr().ok()?.ip().to_canonical()),
+            Self::Unix(_) => None,
+        }
+    }
 }
 
 /// A stream of the runtime that it was opened in.

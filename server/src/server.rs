@@ -14,22 +14,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::{
+    task::JoinHandle,
+    time::{interval, timeout},
+};
 
 pub use self::error::ServerError;
 
 use crate::{
     cgroup,
-    config::{Address, Config, DurabilityMode, MAX_MESSAGE_BYTES, MemoryLimit},
-    connections::Connections,
+    config::{Address, Config, DurabilityMode, MAX_MESSAGE_BYTES},
+    connections::{self, Connections},
     cores::Cores,
     engine::{
         Engine, EngineError, FilterStatus, Kind, Limits, OnFull, Progress, Recovered, Scaling,
         Settings, StoreOutcome, Torn,
     },
-    grpc::{self, Calls, Drain, Health, Services},
-    http2,
+    grpc::{self, Calls, ClientMemory, Drain, Health, Services},
     listeners::{ListenError, Listeners},
+    net::http2,
     store::{DataDirectory, FilterName},
     telemetry::{metrics, scrape},
 };
@@ -41,6 +44,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// does not react to being asked to must not hold up the stop.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How often it is noted which clients hold memory.
+const MEMORY_TICK: Duration = Duration::from_millis(250);
+
 /// A server that listens.
 #[derive(Debug)]
 pub struct Server {
@@ -50,6 +56,8 @@ pub struct Server {
     calls: Calls,
     connections: Connections,
     services: Services,
+    client_memory: ClientMemory,
+    watching_memory: JoinHandle<()>,
     cores: Cores,
     serving: JoinHandle<Result<(), String>>,
     storing: Option<JoinHandle<()>>,
@@ -71,19 +79,24 @@ pub struct Server {
 /// [`ServerError`], in one line that says what to do.
 pub async fn bind(config: Config) -> Result<Server, ServerError> {
     let directory = DataDirectory::open(&config.data_dir)?;
-    let connections = listen("--listen", &config.listen, config.max_connections).await?;
+    let limits = connections::Limits {
+        connections: config.max_connections,
+        for_each_address: config.max_connections_per_address,
+    };
+    let connections = listen("--listen", &config.listen, limits).await?;
     let metrics = match &*config.metrics_listen {
         [] => None,
-        addresses => Some(listen("--metrics-listen", addresses, scrape::MAX_CONNECTIONS).await?),
+        addresses => Some(listen("--metrics-listen", addresses, scrape::LIMITS).await?),
     };
 
     let limits = Limits {
         max_key_bytes: config.max_key_bytes,
         max_batch_keys: config.max_batch_keys,
     };
+    let memory = Memory::of(&config)?;
     let settings = Settings {
         limits,
-        max_memory_bytes: memory_budget(config.max_memory)?,
+        max_memory_bytes: memory.filter_bytes,
         durability: config.durability(),
         segment_bytes: config.log_segment_size.bytes(),
         requests: config.requests(),
@@ -97,7 +110,8 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         // An error means that the server was dropped: time to end as well.
         let _ = drain.wait_for(|drain| *drain >= Drain::Begun).await;
     };
-    let serving = serve(&cores, &rpcs.services, &connections, end);
+    let client_memory = ClientMemory::new(memory.client_bytes);
+    let serving = serve(&cores, &rpcs.services, &client_memory, &connections, end);
     let metrics = metrics.map(|connections| {
         let serving = serve_metrics(connections.clone(), engine.clone());
         (connections, serving)
@@ -109,6 +123,8 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
         calls: rpcs.calls,
         connections,
         services: rpcs.services,
+        watching_memory: watch_memory(&client_memory),
+        client_memory,
         cores,
         serving,
         storing: None,
@@ -119,11 +135,11 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
     })
 }
 
-/// Listens on the addresses that a flag sets, for so many connections at once.
+/// Listens on the addresses that a flag sets.
 async fn listen(
     flag: &'static str,
     addresses: &[Address],
-    max_connections: usize,
+    limits: connections::Limits,
 ) -> Result<Connections, ServerError> {
     let listeners = Listeners::bind(addresses).await;
     let listeners = listeners.map_err(|ListenError { address, source }| ServerError::Listen {
@@ -131,7 +147,19 @@ async fn listen(
         flag,
         source,
     })?;
-    Ok(Connections::new(listeners, max_connections))
+    Ok(Connections::new(listeners, limits))
+}
+
+/// Notes which clients hold memory and give none back, until aborted.
+fn watch_memory(memory: &ClientMemory) -> JoinHandle<()> {
+    let memory = memory.clone();
+    tokio::spawn(async move {
+        let mut ticks = interval(MEMORY_TICK);
+        loop {
+            ticks.tick().await;
+            memory.tick();
+        }
+    })
 }
 
 /// Serves metrics until aborted.
@@ -154,10 +182,16 @@ fn serve_metrics(connections: Connections, engine: Engine) -> JoinHandle<()> {
 fn serve(
     cores: &Cores,
     services: &Services,
+    memory: &ClientMemory,
     connections: &Connections,
     end: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<Result<(), String>> {
-    let server = |incoming| http2::serve(incoming, services.for_core());
+    let server = |incoming| {
+        let services = services.for_core();
+        http2::serve(incoming, memory.clone(), move |request| {
+            services.answer(request)
+        })
+    };
     cores.serve(connections.clone(), server, end)
 }
 
@@ -327,6 +361,7 @@ impl Server {
         let draining_serving = serve(
             &self.cores,
             &self.services,
+            &self.client_memory,
             &self.connections,
             future::pending(),
         );
@@ -350,6 +385,7 @@ impl Server {
         self.engine.close();
         let outcomes = self.engine.store_changed().await;
         draining_serving.abort();
+        self.watching_memory.abort();
         self.log_usage().await;
         let metrics = self.metrics.map(|(_, serving)| serving);
         metrics.iter().for_each(JoinHandle::abort);
@@ -471,29 +507,42 @@ fn log_outcomes(outcomes: &[StoreOutcome]) -> Option<String> {
     first
 }
 
-/// The memory budget in bytes: a share of what the process may have, which is the memory of the
-/// machine or the limit of a cgroup that it is in.
-fn memory_budget(limit: MemoryLimit) -> Result<u64, ServerError> {
-    let cgroup = cgroup::memory_limit(Path::new("/"));
-    match limit {
-        MemoryLimit::Bytes(bytes) => {
-            if let Some(cgroup) = cgroup.filter(|&cgroup| bytes > cgroup) {
-                tracing::warn!(
-                    max_memory = bytes,
-                    cgroup,
-                    "--max-memory is above the memory limit of the process's cgroup: the kernel \
-                     will kill the server before it has as much"
-                );
-            }
-            Ok(bytes)
+/// The memory that the parts of the server may take.
+struct Memory {
+    filter_bytes: u64,
+    client_bytes: usize,
+}
+
+impl Memory {
+    /// What the configuration says, as parts of what the process may have: the memory of the
+    /// machine, or the limit of a cgroup that it is in.
+    fn of(config: &Config) -> Result<Self, ServerError> {
+        let process_bytes = process_memory()?;
+        let filter_bytes = config.max_memory.bytes(process_bytes);
+        let client_bytes = config.max_client_memory.bytes(process_bytes);
+        if filter_bytes.saturating_add(client_bytes) > process_bytes {
+            tracing::warn!(
+                max_memory = filter_bytes,
+                max_client_memory = client_bytes,
+                limit = process_bytes,
+                "--max-memory and --max-client-memory together are above the memory limit of the \
+                 process: the kernel will kill the server before it has as much"
+            );
         }
-        MemoryLimit::Percent(_) => {
-            let mut system = sysinfo::System::new()?;
-            system.refresh_memory();
-            let machine = system.total_memory();
-            Ok(limit.bytes(cgroup.map_or(machine, |cgroup| cgroup.min(machine))))
-        }
+        Ok(Self {
+            filter_bytes,
+            client_bytes: usize::try_from(client_bytes).unwrap_or(usize::MAX),
+        })
     }
+}
+
+/// The memory that the process may have.
+fn process_memory() -> Result<u64, ServerError> {
+    let cgroup = cgroup::memory_limit(Path::new("/"));
+    let mut system = sysinfo::System::new()?;
+    system.refresh_memory();
+    let machine = system.total_memory();
+    Ok(cgroup.map_or(machine, |cgroup| cgroup.min(machine)))
 }
 
 #[cfg(test)]

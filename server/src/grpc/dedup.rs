@@ -8,7 +8,6 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use hyper::body::Incoming;
 use prost::Message;
 use seenset_proto::{
     batch::{BatchRequest, BatchResponse},
@@ -24,6 +23,7 @@ use super::{
     keys,
     messages::{self, Messages, Only},
     one_key::{self, OneKeyCall},
+    received::Received,
     request_body::RequestBody,
     response::{self, Content, failure, success},
     services::{Answer, Core},
@@ -64,17 +64,21 @@ impl Method {
 }
 
 /// Answers a call.
-pub fn answer(core: &Arc<Core>, method: Method, request: Request<Incoming>) -> Answer {
+pub fn answer(core: &Arc<Core>, method: Method, request: Request<Received>) -> Answer {
     if let Err(status) = messages::check_encoding(request.headers()) {
         return Answer::Now(failure(status));
     }
     let deadline = Deadline::of(request.headers());
     let body = request.into_body();
+    let (connection, kept) = (body.connection(), body.kept());
     let body = match method {
         Method::QueryAndAddStream => RequestBody::of_stream(body),
         _ => RequestBody::new(body, &core.lane),
     };
-    let messages = Messages::new(body, &core.room);
+    let messages = match Messages::new(body, &connection, core.max_message_bytes) {
+        Ok(messages) => messages,
+        Err(refused) => return Answer::Now(failure(refused)),
+    };
     match method {
         Method::OneKey(method) => Answer::OneKey(OneKeyCall::new(core, method, messages, deadline)),
         Method::QueryBatch => unary(core, messages, deadline, query_batch),
@@ -84,10 +88,11 @@ pub fn answer(core: &Arc<Core>, method: Method, request: Request<Incoming>) -> A
             let answers = Answers::new(
                 core.engine.clone(),
                 messages,
+                &connection,
                 deadline,
                 core.lane.drain_state(),
             );
-            Answer::Now(success(Content::Stream(answers)))
+            Answer::Now(success(Content::Stream(answers, kept)))
         }
         Method::RemoveBatch => unary(core, messages, deadline, remove_batch),
         Method::Store => unary(core, messages, deadline, store),

@@ -5,18 +5,9 @@
 //!
 //! A message that comes in one piece is a part of what was received, and nothing is copied.
 //!
-//! A message may have 16 MiB, a connection may have hundreds of them under way, and a server
-//! thousands of connections: more than any machine has. So the large ones share a room. Before the body of a large message is read its length is taken from the room; one
-//! that does not fit waits, and the flow control of HTTP/2 makes its sender wait. What the
-//! sender could send before it noticed takes memory too, so not everybody may wait: past
-//! [`room::MAX_WAITING`] a call is refused.
-//!
-//! A call never waits for room while it holds a part of it, so two cannot wait for each other:
-//! it gives back what the message before took before it asks for the next. And as a message
-//! that does not come would hold its part for ever, it has [`ARRIVAL_TIMEOUT`] to arrive; with
-//! the end of its request, if that has no other.
-
-mod room;
+//! Nothing is allocated for what is only declared: the buffer of a message grows with what arrives,
+//! and is charged to the connection ([`super::memory`]). A message that has begun has some time to
+//! arrive; so has the only message of a call, which begins with the call.
 
 use std::{
     future::{Future, poll_fn},
@@ -29,7 +20,7 @@ use std::{
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Body;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{
     Status,
     codegen::{
@@ -38,20 +29,25 @@ use tonic::{
     },
 };
 
-pub use self::room::Room;
-use self::room::{Share, Taking};
-use super::request_body::RequestBody;
+use super::{
+    memory::{CALL_BYTES, Charge, ConnectionMemory},
+    request_body::RequestBody,
+    status::out_of_memory,
+};
 
 /// What a message is preceded by.
 const HEADER_BYTES: usize = 5;
 
-/// The longest message that takes its memory without asking: as much as flow control lets
-/// through anyway.
-pub const SMALL_BYTES: usize = 64 << 10;
+/// What is a part of the memory that a call is charged for anyway.
+const FREE_BYTES: usize = 1 << 10;
 
-/// How long a large message may take to arrive once it has been given room: at 16 MiB, some
-/// 300 KB a second.
-const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
+/// The least that is allocated for a message which comes in several pieces.
+const LEAST_BUFFER_BYTES: usize = 4 << 10;
+
+/// The time that a message has to arrive, and the bytes that must come in each second beside it:
+/// 84 seconds for the largest.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
+const LEAST_BYTES_A_SECOND: usize = 256 << 10;
 
 /// How the messages of a request are compressed, and how those of its response may be.
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -64,36 +60,52 @@ pub struct Messages<B = RequestBody> {
     body: B,
     /// What has come and has not been looked at.
     frame: Bytes,
+    /// The length that it had, for as long as a part of it is in use.
+    frame_bytes: usize,
     /// The beginning of a message that comes in several pieces, its header included.
     begun: BytesMut,
-    memory: Memory,
-    room: Arc<Room>,
+    /// The memory of the last message, if it has come in several pieces and is in use.
+    used_bytes: usize,
+    charge: Charge,
+    /// Whether there is to be one message, which begins with the call.
+    is_only: bool,
+    arrival: Option<Arrival>,
+    max_message_bytes: usize,
 }
 
-/// What the message under way, or the last one, has of the room.
-enum Memory {
-    /// None: it is small, or nobody knows how long it is.
-    Free,
-    /// It waits for its part.
-    Waiting(Taking),
-    /// It has its part, and must arrive in time, to the end of the request if it is the only one.
-    Taken {
-        #[expect(dead_code, reason = "given back when dropped")]
-        share: Share,
-        late: Pin<Box<Sleep>>,
-    },
+/// The time that the message under way has.
+struct Arrival {
+    begun: Instant,
+    late: Pin<Box<Sleep>>,
+    /// What the time is for, as far as is known.
+    length: usize,
 }
 
-impl Memory {
-    /// Waits until what takes memory is late, if anything does.
-    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
-        let Self::Taken { late, .. } = self else {
-            return Poll::Pending;
-        };
-        ready!(late.as_mut().poll(cx));
+impl Arrival {
+    fn timeout(length: usize) -> Duration {
+        ARRIVAL_TIMEOUT + Duration::from_secs((length / LEAST_BYTES_A_SECOND) as u64)
+    }
+
+    fn of(length: usize) -> Self {
+        let begun = Instant::now();
+        Self {
+            begun,
+            late: Box::pin(sleep_until(begun + Self::timeout(length))),
+            length,
+        }
+    }
+
+    fn poll_late(&mut self, cx: &mut Context<'_>, length: usize) -> Poll<Status> {
+        if self.length != length {
+            self.length = length;
+            let end = self.begun + Self::timeout(length);
+            self.late.as_mut().reset(end);
+        }
+        ready!(self.late.as_mut().poll(cx));
         Poll::Ready(Status::deadline_exceeded(format!(
-            "the message did not arrive within {} seconds: send smaller batches",
-            ARRIVAL_TIMEOUT.as_secs()
+            "the message did not arrive within {} seconds, the time for one of {length} bytes: \
+             send smaller batches",
+            Self::timeout(length).as_secs()
         )))
     }
 }
@@ -125,14 +137,27 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<StdError>,
 {
-    pub fn new(body: B, room: &Arc<Room>) -> Self {
-        Self {
+    /// The messages of a call, of at most `max_message_bytes` each, charged to its connection.
+    ///
+    /// # Errors
+    ///
+    /// RESOURCE_EXHAUSTED, if the connection may hold no more.
+    pub fn new(
+        body: B,
+        connection: &Arc<ConnectionMemory>,
+        max_message_bytes: usize,
+    ) -> Result<Self, Status> {
+        Ok(Self {
             body,
             frame: Bytes::new(),
+            frame_bytes: 0,
             begun: BytesMut::new(),
-            memory: Memory::Free,
-            room: room.clone(),
-        }
+            used_bytes: 0,
+            charge: connection.charge(CALL_BYTES).map_err(out_of_memory)?,
+            is_only: false,
+            arrival: None,
+            max_message_bytes,
+        })
     }
 
     /// The next message; `None` if there are no more. To ask for it gives back the memory of
@@ -151,43 +176,62 @@ where
             if let Some(message) = self.take_whole()? {
                 return Poll::Ready(Ok(Some(message)));
             }
-            if let Memory::Waiting(taking) = &mut self.memory {
-                let share = ready!(taking.as_mut().poll(cx))?;
-                let late = Box::pin(sleep(ARRIVAL_TIMEOUT));
-                self.memory = Memory::Taken { share, late };
-                continue;
-            }
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     // What else there may be, trailers, says nothing.
                     self.frame = frame.into_data().unwrap_or_default();
+                    self.frame_bytes = self.frame.len();
+                    self.charge()?;
                 }
                 Poll::Ready(Some(Err(error))) => {
                     return Poll::Ready(Err(Status::from_error(error.into())));
                 }
-                Poll::Ready(None) if self.begun.is_empty() => {
-                    self.memory = Memory::Free;
-                    return Poll::Ready(Ok(None));
-                }
+                Poll::Ready(None) if self.begun.is_empty() => return Poll::Ready(Ok(None)),
                 Poll::Ready(None) => return Poll::Ready(Err(cut_short())),
-                Poll::Pending => return self.memory.poll_late(cx).map(Err),
+                Poll::Pending => return self.poll_late(cx).map(Err),
             }
         }
     }
 
     /// Gives back the memory of the last message, which has been dealt with.
     pub fn dealt_with(&mut self) {
-        if self.begun.is_empty() {
-            self.memory = Memory::Free;
+        self.used_bytes = 0;
+        if self.frame.is_empty() {
+            self.frame = Bytes::new();
+            self.frame_bytes = 0;
         }
+        // Less than before, which is never refused.
+        let _ = self.charge();
+    }
+
+    /// Charges what the call holds now.
+    fn charge(&mut self) -> Result<(), Status> {
+        let bytes = self.frame_bytes + self.begun.capacity() + self.used_bytes;
+        let bytes = if bytes <= FREE_BYTES { 0 } else { bytes };
+        self.charge
+            .try_set(CALL_BYTES + bytes)
+            .map_err(out_of_memory)
+    }
+
+    /// Waits until the message under way is late, if there is one.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        if self.begun.is_empty() && !self.is_only {
+            self.arrival = None;
+            return Poll::Pending;
+        }
+        // What is wrong with it was said when it came.
+        let length = self.message_bytes(&self.begun).ok().flatten().unwrap_or(0);
+        let arrival = self.arrival.get_or_insert_with(|| Arrival::of(length));
+        arrival.poll_late(cx, length)
     }
 
     /// Takes the next message, if all of it has come, and keeps what has come of it otherwise.
     fn take_whole(&mut self) -> Result<Option<Bytes>, Status> {
+        let mut length = None;
         if self.begun.is_empty() {
             // The message before has been dealt with, or more would not be asked for.
-            self.memory = Memory::Free;
-            let length = self.message_bytes(&self.frame)?;
+            self.used_bytes = 0;
+            length = self.message_bytes(&self.frame)?;
             if let Some(length) = length
                 && self.frame.len() >= HEADER_BYTES + length
             {
@@ -195,37 +239,49 @@ where
                 return Ok(Some(self.frame.split_to(length)));
             }
         }
-        self.gather(HEADER_BYTES);
-        let Some(length) = self.message_bytes(&self.begun)? else {
+        if length.is_none() {
+            self.gather(HEADER_BYTES)?;
+            length = self.message_bytes(&self.begun)?;
+        }
+        let Some(length) = length else {
             return Ok(None);
         };
-        if length > SMALL_BYTES && matches!(self.memory, Memory::Free) {
-            let taking = Room::clone(&self.room).take(length);
-            self.memory = Memory::Waiting(Box::pin(taking));
-            return Ok(None);
-        }
-        if matches!(self.memory, Memory::Waiting(_)) {
-            return Ok(None);
-        }
-        self.gather(HEADER_BYTES + length);
-        if self.begun.len() < HEADER_BYTES + length {
+        let whole = HEADER_BYTES + length;
+        self.gather(whole)?;
+        if self.begun.len() < whole {
             return Ok(None);
         }
         // Nothing is kept of its memory, which may not be used for the next one: that asks for
         // its own.
-        let mut message = mem::take(&mut self.begun).freeze();
+        let mut message = mem::take(&mut self.begun);
+        self.used_bytes = message.capacity();
+        self.arrival = None;
         message.advance(HEADER_BYTES);
-        Ok(Some(message))
+        Ok(Some(message.freeze()))
     }
 
     /// Moves what has come to the message that has begun, until that has so many bytes.
-    fn gather(&mut self, bytes: usize) {
+    fn gather(&mut self, bytes: usize) -> Result<(), Status> {
         let missing = bytes.saturating_sub(self.begun.len());
-        let taken = self.frame.split_to(missing.min(self.frame.len()));
-        if !taken.is_empty() {
-            self.begun.reserve(missing);
-            self.begun.extend_from_slice(&taken);
+        let come = self.frame.split_to(missing.min(self.frame.len()));
+        if self.frame.is_empty() {
+            // All of it is copied.
+            self.frame_bytes = 0;
         }
+        if come.is_empty() {
+            return Ok(());
+        }
+        let needed = self.begun.len() + come.len();
+        if needed > self.begun.capacity() {
+            // As much again as has come, but no more than is to come.
+            let capacity = (2 * needed).min(bytes).max(LEAST_BUFFER_BYTES);
+            let mut larger = BytesMut::with_capacity(capacity);
+            larger.extend_from_slice(&self.begun);
+            self.begun = larger;
+            self.charge()?;
+        }
+        self.begun.extend_from_slice(&come);
+        Ok(())
     }
 
     /// The length of the message that some bytes begin with, header not included; `None` if there
@@ -240,7 +296,7 @@ where
             )));
         }
         let length = u32::from_be_bytes(*length) as usize;
-        let limit = self.room.max_message_bytes();
+        let limit = self.max_message_bytes;
         if length > limit {
             return Err(Status::resource_exhausted(format!(
                 "the message has {length} bytes; a message may have at most {limit}: send smaller \
@@ -270,7 +326,7 @@ where
                     return Poll::Ready(Err(Status::from_error(error.into())));
                 }
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
-                Poll::Pending => return self.memory.poll_late(cx).map(Err),
+                Poll::Pending => return self.poll_late(cx).map(Err),
             }
         }
     }
@@ -287,7 +343,8 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<StdError>,
 {
-    pub fn new(messages: Messages<B>) -> Self {
+    pub fn new(mut messages: Messages<B>) -> Self {
+        messages.is_only = true;
         Self {
             messages,
             message: None,

@@ -11,8 +11,10 @@ mod health;
 mod import;
 mod keys;
 mod malformed;
+mod memory;
 mod messages;
 mod one_key;
+mod received;
 mod request_body;
 mod response;
 mod services;
@@ -29,16 +31,25 @@ use tonic_reflection::server::Error as ReflectionError;
 
 pub use calls::{Calls, Drain};
 pub use health::Health;
-pub use messages::SMALL_BYTES as SMALL_MESSAGE_BYTES;
-pub use services::Services;
+pub use memory::{Charge, ClientMemory, ConnectionMemory};
+pub use received::Received;
+pub use response::{Sendable, trailers};
+pub use services::{CoreServices, Services};
+pub use status::unanswered;
 pub use stream::WINDOW_BYTES as STREAM_WINDOW_BYTES;
 
-use self::{filters::Filters, messages::Room};
+use self::filters::Filters;
 use crate::engine::Engine;
 
 /// How long a stream may be silent while the server drains. A client at work sends its next
 /// batch sooner; waiting for one that is not would use up the whole drain timeout.
 const DRAIN_SILENCE: Duration = Duration::from_secs(1);
+
+/// The longest message to the services that tonic answers.
+const SMALL_MESSAGE_BYTES: usize = 64 << 10;
+
+/// How long a request to these services may take to arrive.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a request may still take to arrive when a stop has begun. A call that has not arrived
 /// has not begun, and is not worth the whole drain timeout.
@@ -69,8 +80,7 @@ pub async fn rpcs(engine: Engine, max_message_bytes: usize) -> Result<Rpcs, Refl
             .register_encoded_file_descriptor_set(seenset_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    // What grpcurl knew before its version 1.9 as well. None of these has large messages, so
-    // none needs a part of the memory that those of `DedupService` share.
+    // What grpcurl knew before its version 1.9 as well.
     let (reflection, old_reflection) = (reflection().build_v1()?, reflection().build_v1alpha()?);
     let filters = FilterServiceServer::new(Filters::new(engine.clone(), calls.drain_state()));
     let rest = Routes::new(filters.max_decoding_message_size(SMALL_MESSAGE_BYTES))
@@ -78,7 +88,7 @@ pub async fn rpcs(engine: Engine, max_message_bytes: usize) -> Result<Rpcs, Refl
         .add_service(reflection.max_decoding_message_size(SMALL_MESSAGE_BYTES))
         .add_service(old_reflection.max_decoding_message_size(SMALL_MESSAGE_BYTES));
     Ok(Rpcs {
-        services: Services::new(engine, calls.clone(), Room::new(max_message_bytes), rest),
+        services: Services::new(engine, calls.clone(), max_message_bytes, rest),
         health,
         calls,
     })

@@ -307,7 +307,7 @@ mod tests {
                 key: key.to_owned(),
                 ..Default::default()
             });
-            let messages = Messages::new(testing::Arrived::new([message]), &self.0.room);
+            let messages = testing::messages(testing::Arrived::new([message]));
             let deadline = Deadline::of(&self.1);
             OneKeyCall::new(&self.0, method, messages, deadline).await
         }
@@ -424,7 +424,7 @@ mod tests {
 
         // Whatever it is that it waits for.
         let Server(core, headers) = server;
-        let messages = Messages::new(testing::Silent, &core.room);
+        let messages = testing::messages(testing::Silent);
         let call = OneKeyCall::new(&core, Method::Query, messages, Deadline::of(&headers));
         assert!(is_late(
             &Status::from_header_map(call.await.headers()).unwrap()

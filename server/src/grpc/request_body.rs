@@ -3,28 +3,34 @@
 use std::{
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 use tonic::{Status, codegen::StdError};
 
 use super::{
-    ARRIVAL_PATIENCE,
+    ARRIVAL_PATIENCE, ARRIVAL_TIMEOUT,
     calls::{Drain, Lane},
+    received::Received,
     status::unapplied,
 };
 
 /// The body of a request.
-pub struct RequestBody<B = Incoming> {
+pub struct RequestBody<B = Received> {
     body: B,
     /// `None` for requests that go on for as long as their clients like.
     lane: Option<Lane>,
+    /// Whether there is a limit when there is no stop.
+    is_limited: bool,
     /// Over when the server waits no longer; made when there is something to wait for.
-    late: Option<BoxFuture<'static, ()>>,
+    late: Option<BoxFuture<'static, Status>>,
 }
 
 impl<B> RequestBody<B> {
@@ -33,7 +39,16 @@ impl<B> RequestBody<B> {
         Self {
             body,
             lane: Some(lane.clone()),
+            is_limited: false,
             late: None,
+        }
+    }
+
+    /// The same, with a limit of time when there is no stop as well.
+    pub fn in_time(self) -> Self {
+        Self {
+            is_limited: true,
+            ..self
         }
     }
 
@@ -43,6 +58,7 @@ impl<B> RequestBody<B> {
         Self {
             body,
             lane: None,
+            is_limited: false,
             late: None,
         }
     }
@@ -59,7 +75,12 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Self { body, lane, late } = &mut *self;
+        let Self {
+            body,
+            lane,
+            is_limited,
+            late,
+        } = &mut *self;
         if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
             let frame = frame.map(|frame| frame.map_err(|error| Status::from_error(error.into())));
             return Poll::Ready(frame);
@@ -67,8 +88,13 @@ where
         let Some(lane) = lane else {
             return Poll::Pending;
         };
-        let late = late.get_or_insert_with(|| Box::pin(too_late(lane.drain_state())));
-        late.as_mut().poll(cx).map(|()| Some(Err(stopping())))
+        let limit = if *is_limited {
+            ARRIVAL_TIMEOUT
+        } else {
+            Duration::MAX
+        };
+        let late = late.get_or_insert_with(|| Box::pin(too_late(lane.drain_state(), limit)));
+        late.as_mut().poll(cx).map(|late| Some(Err(late)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -80,11 +106,20 @@ where
     }
 }
 
-/// Returns some seconds after a stop has begun.
-async fn too_late(mut draining: watch::Receiver<Drain>) {
-    // An error means that the server is gone.
-    let _ = draining.wait_for(|drain| *drain >= Drain::Begun).await;
-    sleep(ARRIVAL_PATIENCE).await;
+/// Returns some seconds after a stop has begun, or when the limit is over.
+async fn too_late(mut draining: watch::Receiver<Drain>, limit: Duration) -> Status {
+    let stop = async {
+        // An error means that the server is gone.
+        let _ = draining.wait_for(|drain| *drain >= Drain::Begun).await;
+        sleep(ARRIVAL_PATIENCE).await;
+    };
+    match timeout(limit, stop).await {
+        Ok(()) => stopping(),
+        Err(_) => Status::deadline_exceeded(format!(
+            "the request did not arrive within {} seconds",
+            limit.as_secs()
+        )),
+    }
 }
 
 fn stopping() -> Status {

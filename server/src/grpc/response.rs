@@ -3,7 +3,7 @@
 use std::{
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -15,12 +15,18 @@ use tonic::{
     codegen::http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE},
 };
 
-use super::{calls::Token, one_key::OneKey, status::status, stream::Answers};
+use super::{calls::Token, one_key::OneKey, received::Kept, status::status, stream::Answers};
 use crate::engine::AtOnce;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const OK: HeaderValue = HeaderValue::from_static("0");
+
+/// The body of a response, as a connection sends it.
+pub trait Sendable: HttpBody<Data = Bytes, Error = Status> + Send + Unpin + 'static {
+    /// Called instead of polling the body, when what it has made waits until the client reads.
+    fn wait_to_be_sent(&mut self, cx: &mut Context<'_>);
+}
 
 /// What a response consists of.
 pub enum Content {
@@ -28,8 +34,8 @@ pub enum Content {
     Message(Bytes),
     /// One message, which is made when it is about to be sent.
     Late(Arc<AtOnce>, OneKey),
-    /// Messages, as they come.
-    Stream(Answers),
+    /// Messages, as they come, and the data of the request.
+    Stream(Answers, Kept),
     /// That all is well.
     Success,
     /// What tonic has made.
@@ -52,10 +58,15 @@ pub fn failure(status: Status) -> Response<Content> {
 
 /// What a response ends with if the call has failed behind its head.
 pub fn failed(status: &Status) -> Frame<Bytes> {
+    Frame::trailers(trailers(status))
+}
+
+/// The trailers of a response that ends with an error.
+pub fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     // An error if the message cannot be told, and then the code is.
     let _ = status.add_header(&mut trailers);
-    Frame::trailers(trailers)
+    trailers
 }
 
 /// What a response ends with.
@@ -96,8 +107,11 @@ impl Content {
             },
             Self::Success => (succeeded(), Self::Over),
             Self::Over => return Poll::Ready(None),
-            Self::Stream(answers) => {
-                let frame = ready!(answers.poll_frame(cx));
+            Self::Stream(answers, kept) => {
+                let Poll::Ready(frame) = answers.poll_frame(cx) else {
+                    kept.keep_waiting(cx);
+                    return Poll::Pending;
+                };
                 if frame.is_trailers() {
                     *self = Self::Over;
                 }
@@ -107,6 +121,14 @@ impl Content {
         };
         *self = then;
         Poll::Ready(Some(Ok(frame)))
+    }
+}
+
+impl Sendable for ResponseBody {
+    fn wait_to_be_sent(&mut self, cx: &mut Context<'_>) {
+        if let Content::Stream(_, kept) = &self.content {
+            kept.keep_waiting(cx);
+        }
     }
 }
 

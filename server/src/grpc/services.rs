@@ -1,7 +1,6 @@
 //! All services behind one face.
 
 use std::{
-    convert::Infallible,
     future::Future,
     mem,
     pin::Pin,
@@ -10,7 +9,6 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use hyper::{body::Incoming, service::Service};
 use tonic::{
     body::Body,
     codegen::{
@@ -22,32 +20,44 @@ use tonic::{
 use tracing::Span;
 
 use super::{
+    SMALL_MESSAGE_BYTES,
     calls::{Calls, Lane, Token},
     deadline::Deadline,
     dedup, head, malformed,
-    messages::Room,
+    memory::CALL_BYTES,
     one_key::OneKeyCall,
+    received::Received,
     request_body::RequestBody,
     response::{Content, ResponseBody, failure},
+    status::out_of_memory,
 };
 use crate::engine::{AtOnce, Engine};
+
+/// The memory of a call that tonic answers: its buffer takes the longest message before that has
+/// come.
+const ROUTED_BYTES: usize = CALL_BYTES + SMALL_MESSAGE_BYTES;
 
 /// All services.
 #[derive(Debug)]
 pub struct Services {
     engine: Engine,
     calls: Calls,
-    room: Room,
+    max_message_bytes: usize,
     rest: Routes,
 }
 
 impl Services {
     /// `DedupService`, and the rest by way of tonic.
-    pub(super) fn new(engine: Engine, calls: Calls, room: Room, rest: Routes) -> Self {
+    pub(super) fn new(
+        engine: Engine,
+        calls: Calls,
+        max_message_bytes: usize,
+        rest: Routes,
+    ) -> Self {
         Self {
             engine,
             calls,
-            room,
+            max_message_bytes,
             // The router shares what it would copy for each call otherwise.
             rest: rest.prepare(),
         }
@@ -59,7 +69,7 @@ impl Services {
         CoreServices(Arc::new(Core {
             engine: self.engine.clone(),
             at_once: self.engine.at_once().map(Arc::new),
-            room: Arc::new(self.room.clone()),
+            max_message_bytes: self.max_message_bytes,
             lane: self.calls.lane(),
             rest: self.rest.clone(),
         }))
@@ -76,39 +86,44 @@ pub struct Core {
     pub engine: Engine,
     /// The same without a log, if there is none.
     pub at_once: Option<Arc<AtOnce>>,
-    pub room: Arc<Room>,
+    /// The longest message of `DedupService`.
+    pub max_message_bytes: usize,
     pub lane: Lane,
     rest: Routes,
 }
 
 impl Core {
     /// Answers a call by way of tonic.
-    fn route(&self, request: Request<Incoming>) -> BoxFuture<'static, Response<Content>> {
+    fn route(&self, request: Request<Received>) -> Answer {
         let deadline = Deadline::of(request.headers());
         // The one call that takes its messages as they come; reflection and health are not waited
         // for.
         let is_stream = request.uri().path().ends_with("/ImportFilter");
+        let charge = request.body().connection().charge(ROUTED_BYTES);
+        let charge = match charge.map_err(out_of_memory) {
+            Ok(charge) => charge,
+            Err(refused) => return Answer::Now(failure(refused)),
+        };
         let answer = self.rest.clone().call(request.map(|body| {
             Body::new(match is_stream {
                 true => RequestBody::of_stream(body),
-                false => RequestBody::new(body, &self.lane),
+                false => RequestBody::new(body, &self.lane).in_time(),
             })
         }));
-        Box::pin(async move {
+        Answer::Boxed(Box::pin(async move {
+            // Until the request has been dealt with.
+            let _charge = charge;
             match deadline.limit(answer).await {
                 Ok(Ok(response)) => malformed::correct_response(response).map(Content::Routed),
                 Err(status) => failure(status),
             }
-        })
+        }))
     }
 }
 
-impl Service<Request<Incoming>> for CoreServices {
-    type Response = Response<ResponseBody>;
-    type Error = Infallible;
-    type Future = Call;
-
-    fn call(&self, request: Request<Incoming>) -> Call {
+impl CoreServices {
+    /// Answers a call.
+    pub fn answer(&self, request: Request<Received>) -> Call {
         let Self(core) = self;
         let path = request.uri().path();
         // It costs nothing where the log filter leaves it out.
@@ -119,7 +134,7 @@ impl Service<Request<Incoming>> for CoreServices {
                 Ok(token) => {
                     let answer = match dedup::Method::of(path) {
                         Some(method) => dedup::answer(core, method, request),
-                        None => Answer::Boxed(core.route(request)),
+                        None => core.route(request),
                     };
                     (token, answer)
                 }
@@ -149,7 +164,7 @@ pub enum Answer {
 }
 
 impl Future for Call {
-    type Output = Result<Response<ResponseBody>, Infallible>;
+    type Output = Response<ResponseBody>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self {
@@ -167,6 +182,6 @@ impl Future for Call {
         if let Some(token) = &mut token {
             token.sending();
         }
-        Poll::Ready(Ok(response.map(|content| ResponseBody::new(content, token))))
+        Poll::Ready(response.map(|content| ResponseBody::new(content, token)))
     }
 }

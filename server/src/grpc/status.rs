@@ -2,7 +2,12 @@
 
 use tonic::{Code, Status, metadata::MetadataValue};
 
-use crate::engine::EngineError;
+use super::memory::MemoryError;
+use crate::{engine::EngineError, telemetry::Repeated};
+
+/// When a call is to be tried again that was refused for want of memory. The clients of gRPC that
+/// retry read it: <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>
+const PUSHBACK: (&str, &str) = ("grpc-retry-pushback-ms", "250");
 
 /// UNAVAILABLE, of a call that has changed nothing: clients may repeat it whatever it does.
 pub fn unapplied(message: impl Into<String>) -> Status {
@@ -14,6 +19,24 @@ fn unapplied_as(code: Code, message: impl Into<String>) -> Status {
     let no = MetadataValue::from_static("no");
     status.metadata_mut().insert("seenset-applied", no);
     status
+}
+
+/// RESOURCE_EXHAUSTED, of a call that has changed nothing, and when to try again.
+pub fn out_of_memory(error: MemoryError) -> Status {
+    let mut status = unapplied_as(Code::ResourceExhausted, error.to_string());
+    let (name, milliseconds) = PUSHBACK;
+    let milliseconds = MetadataValue::from_static(milliseconds);
+    status.metadata_mut().insert(name, milliseconds);
+    status
+}
+
+/// UNAVAILABLE, of a call that may have been carried out, and whose answer is not sent for want of
+/// memory.
+pub fn unanswered(error: MemoryError) -> Status {
+    Status::unavailable(format!(
+        "the call may have been carried out, and its answer was not sent; repeat it, with the same \
+         request_id if it has one: {error}"
+    ))
 }
 
 /// The status that tells a caller of an error.
@@ -74,7 +97,10 @@ pub fn status(error: EngineError) -> Status {
     };
     match message {
         Some(message) => {
-            tracing::error!(%error, ?code, "call failed");
+            // A disk that fails has every call fail.
+            if let Some(times) = FAILED.count(message) {
+                tracing::error!(%error, ?code, times, "call failed");
+            }
             match is_unapplied {
                 true => unapplied_as(code, message),
                 false => Status::new(code, message),
@@ -89,6 +115,8 @@ pub fn status(error: EngineError) -> Status {
         }
     }
 }
+
+static FAILED: Repeated = Repeated::new();
 
 const STORAGE_FULL: &str =
     "the server's disk is full, and the call was not carried out; make room and try again";

@@ -8,6 +8,7 @@
 use std::{
     collections::VecDeque,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -31,6 +32,7 @@ use super::{
     DRAIN_SILENCE, Drain, convert,
     deadline::Deadline,
     keys,
+    memory::{Charge, ConnectionMemory},
     messages::Messages,
     response,
     status::{status, unapplied},
@@ -54,6 +56,9 @@ const BATCH_BYTES: usize = 256;
 /// log among them, and no more of large ones wait than their client may send ahead.
 const MAX_WAITING: usize = 64;
 
+/// The keys of these batches, at most, but for the last batch.
+const MAX_WAITING_KEYS: usize = 1 << 17;
+
 /// The answers that are sent together have no more than this, but for the last of them.
 const FRAME_BYTES: usize = 32 << 10;
 
@@ -74,6 +79,7 @@ impl Answers {
     pub fn new<B>(
         engine: Engine,
         batches: Messages<B>,
+        connection: &Arc<ConnectionMemory>,
         deadline: Deadline,
         mut drain: watch::Receiver<Drain>,
     ) -> Self
@@ -92,6 +98,8 @@ impl Answers {
                 taken_bytes: 0,
             }),
             waiting: VecDeque::new(),
+            waiting_keys: 0,
+            charge: connection.charge_always(0),
         };
         let answers = stream::unfold(session, |mut session| async {
             let answer = session.answer().await?;
@@ -137,10 +145,14 @@ struct Session<B> {
     batches: Option<Batches<B>>,
     /// In the order of their batches. An error is the last one.
     waiting: VecDeque<Result<Begun, Status>>,
+    /// The number of their keys, each of which takes a byte.
+    waiting_keys: usize,
+    charge: Charge,
 }
 
 /// A batch whose keys are added, and the answer to it.
 struct Begun {
+    keys: usize,
     seen: Unsettled<Vec<bool>>,
     capacity_warning: Option<CapacityWarning>,
 }
@@ -156,7 +168,9 @@ where
             let batch = match (first, batches) {
                 (Some(Err(_)), _) | (None, None) => break,
                 (Some(Ok(first)), _) if first.seen.is_settled() => break,
-                (Some(Ok(first)), Some(batches)) if self.waiting.len() < MAX_WAITING => {
+                (Some(Ok(first)), Some(batches))
+                    if self.waiting.len() < MAX_WAITING && self.waiting_keys < MAX_WAITING_KEYS =>
+                {
                     tokio::select! {
                         biased;
                         batch = batches.next() => batch,
@@ -185,6 +199,8 @@ where
         }
         let answer = match self.waiting.pop_front()? {
             Ok(begun) => {
+                self.waiting_keys -= begun.keys;
+                self.charge.set(self.waiting_keys);
                 let seen = begun.seen.settle().await.map_err(status);
                 seen.map(|seen| BatchResponse {
                     seen,
@@ -201,8 +217,12 @@ where
     }
 
     fn push(&mut self, answer: Result<Begun, Status>) {
-        if answer.is_err() {
-            self.batches = None;
+        match &answer {
+            Ok(begun) => {
+                self.waiting_keys += begun.keys;
+                self.charge.set(self.waiting_keys);
+            }
+            Err(_) => self.batches = None,
         }
         self.waiting.push_back(answer);
     }
@@ -276,8 +296,10 @@ async fn begin(
 ) -> Result<Begun, Status> {
     let call = convert::call(&batch.filter, &batch.request_id, batch.max_age, deadline)?;
     let keys = keys::of_batch(batch.keys)?;
+    let count = keys.len();
     let seen = engine.begin_query_and_add_batch(call, keys).await;
     Ok(Begun {
+        keys: count,
         seen: seen.map_err(status)?,
         capacity_warning: convert::capacity_warning(engine, &batch.filter),
     })

@@ -12,11 +12,11 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use tokio::sync::mpsc;
-use tonic::service::Routes;
+use tonic::{codegen::StdError, service::Routes};
 
 use super::{
-    Calls, Services,
-    messages::Room,
+    Calls, ClientMemory, ConnectionMemory, Services,
+    messages::Messages,
     services::{Core, CoreServices},
 };
 use crate::{
@@ -50,11 +50,27 @@ pub async fn core(dir: &Path, durability: Durability) -> Arc<Core> {
     let services = Services::new(
         engine,
         Calls::default(),
-        Room::new(1 << 20),
+        MAX_MESSAGE_BYTES,
         Routes::default(),
     );
     let CoreServices(core) = services.for_core();
     core
+}
+
+/// The longest message.
+pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
+
+/// The memory of a connection.
+pub fn connection() -> Arc<ConnectionMemory> {
+    ClientMemory::new(ClientMemory::LEAST_BYTES).connection()
+}
+
+/// The messages of a call.
+pub fn messages<B>(body: B) -> Messages<B>
+where
+    B: Body<Data = Bytes, Error: Into<StdError>> + Unpin,
+{
+    Messages::new(body, &connection(), MAX_MESSAGE_BYTES).unwrap()
 }
 
 /// A body that has arrived, in these pieces.

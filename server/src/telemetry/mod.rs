@@ -3,7 +3,10 @@
 #[cfg(test)]
 pub(crate) mod logged;
 pub mod metrics;
+mod repeated;
 pub mod scrape;
+
+pub use self::repeated::Repeated;
 
 use std::io::{self, IsTerminal};
 

@@ -15,10 +15,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::timeout;
 
 use super::metrics::MEDIA_TYPE;
-use crate::connections::Connections;
+use crate::connections::{Connections, Limits};
 
 /// The most connections at once: whoever watches a server has few.
-pub const MAX_CONNECTIONS: usize = 64;
+pub const LIMITS: Limits = Limits {
+    connections: 64,
+    for_each_address: 64,
+};
 
 /// How long a client may take to send the head of a request, and how long a connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);

@@ -167,11 +167,22 @@ async fn a_silent_connection_does_not_hold_up_the_stop() {
 #[tokio::test]
 async fn one_connection_too_many_is_closed_and_the_others_are_not() {
     let dir = tempfile::tempdir().unwrap();
-    let server = start(Config {
+    let base = config(dir.path());
+    let of_all = Config {
         max_connections: 2,
-        ..config(dir.path())
-    })
-    .await;
+        ..base.clone()
+    };
+    let of_each_address = Config {
+        max_connections_per_address: 2,
+        ..base
+    };
+    for config in [of_all, of_each_address] {
+        no_third_connection(config).await;
+    }
+}
+
+async fn no_third_connection(config: Config) {
+    let server = start(config).await;
     let (first, second) = (channel(&server).await, channel(&server).await);
     let mut third = TcpStream::connect(server.local_addr()).await.unwrap();
     let closed = timeout(Duration::from_secs(5), third.read(&mut [0])).await;

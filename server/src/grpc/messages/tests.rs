@@ -1,4 +1,4 @@
-//! What comes out of the bytes of a call; and who waits for room, who gives it back, and when.
+//! What comes out of the bytes of a call; what memory it takes meanwhile, and how long it may take.
 
 use futures_util::{FutureExt, future::poll_fn};
 use http_body::Frame;
@@ -6,6 +6,7 @@ use tokio::{sync::mpsc, task::unconstrained};
 use tonic::Code;
 
 use super::*;
+use crate::grpc::{ClientMemory, testing};
 
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
@@ -28,10 +29,16 @@ impl Body for Sent {
 
 type Client = mpsc::UnboundedSender<Bytes>;
 
-fn call(room: &Room) -> (Client, Messages<Sent>) {
+/// A call, alone on its connection.
+fn call() -> (Client, Messages<Sent>) {
+    call_of(&testing::connection())
+}
+
+/// A call of a connection.
+fn call_of(connection: &Arc<ConnectionMemory>) -> (Client, Messages<Sent>) {
     let (client, sent) = mpsc::unbounded_channel();
-    let messages = Messages::new(Sent(sent), &Arc::new(room.clone()));
-    (client, messages)
+    let messages = Messages::new(Sent(sent), connection, MAX_MESSAGE_BYTES);
+    (client, messages.unwrap())
 }
 
 /// What precedes a message of `bytes`.
@@ -75,7 +82,7 @@ async fn messages_are_told_apart() {
     let lengths = [3, 0, 300, 1];
     let sent: Vec<u8> = lengths.into_iter().flat_map(message).collect();
     for piece in 1..=sent.len() {
-        let (client, mut messages) = call(&Room::new(MAX_MESSAGE_BYTES));
+        let (client, mut messages) = call();
         for bytes in sent.chunks(piece) {
             client.send(Bytes::copy_from_slice(bytes)).unwrap();
             client.send(Bytes::new()).unwrap();
@@ -94,7 +101,7 @@ async fn messages_are_told_apart() {
 
 #[tokio::test]
 async fn a_message_in_one_piece_is_not_copied() {
-    let (client, mut messages) = call(&Room::new(MAX_MESSAGE_BYTES));
+    let (client, mut messages) = call();
     let sent = Bytes::from([message(7), message(9)].concat());
     client.send(sent.clone()).unwrap();
     for place in [HEADER_BYTES, 2 * HEADER_BYTES + 7] {
@@ -115,7 +122,7 @@ async fn what_is_no_message_is_refused() {
         ),
     ] {
         for piece in [1, sent.len()] {
-            let (client, mut messages) = call(&Room::new(MAX_MESSAGE_BYTES));
+            let (client, mut messages) = call();
             for bytes in sent.chunks(piece) {
                 client.send(Bytes::copy_from_slice(bytes)).unwrap();
             }
@@ -128,7 +135,7 @@ async fn what_is_no_message_is_refused() {
 #[tokio::test]
 async fn the_only_message_is_the_only_one() {
     let only = |sent: &[Vec<u8>]| {
-        let (client, messages) = call(&Room::new(MAX_MESSAGE_BYTES));
+        let (client, messages) = call();
         for bytes in sent {
             client.send(Bytes::copy_from_slice(bytes)).unwrap();
         }
@@ -165,130 +172,140 @@ fn compressed_messages_are_refused() {
     assert_eq!(status.metadata().get(ACCEPTED).unwrap(), IDENTITY);
 }
 
-#[tokio::test]
-async fn a_large_message_waits_until_another_is_answered() {
-    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
-    let (first_client, first) = call(&room);
-    let (second_client, mut second) = call(&room);
-    send(&first_client, 700_000);
-    send(&second_client, 700_000);
-    drop(first_client);
-    let mut first = Only::new(first);
-    let message = poll_fn(|cx| first.poll(cx)).await.unwrap();
-    assert_eq!(message.len(), 700_000);
-
-    assert_eq!(arrived(&mut second), None, "no room");
-    drop(first);
-    assert_eq!(arrived(&mut second), Some(700_000));
+/// What the calls of a connection hold, whatever the connection takes by itself.
+fn held(connection: &ConnectionMemory) -> usize {
+    connection.held_bytes() - testing::connection().held_bytes()
 }
 
+/// Nothing is taken for what is only declared.
 #[tokio::test]
-async fn a_stream_gives_back_what_it_no_longer_needs() {
-    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
-    let (client, mut stream) = call(&room);
-    send(&client, 700_000);
-    assert_eq!(arrived(&mut stream), Some(700_000));
-    let (second_client, mut second) = call(&room);
-    send(&second_client, 700_000);
-    assert_eq!(arrived(&mut second), None, "no room");
-    // It waits for its next message: so the one before has been answered.
-    assert_eq!(arrived(&mut stream), None);
-    assert_eq!(arrived(&mut second), Some(700_000));
-
-    // Nor does it hold the room of one message while it waits for that of the next.
-    assert_eq!(arrived(&mut second), None);
-    send(&client, 700_000);
-    send(&client, 700_000);
-    assert_eq!(arrived(&mut stream), Some(700_000));
-    assert_eq!(arrived(&mut stream), Some(700_000), "waits for itself");
-}
-
-#[tokio::test]
-async fn small_messages_never_wait_and_those_past_the_room_do_not_wait_for_ever() {
-    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
-    let (first_client, mut first) = call(&room);
-    send(&first_client, 5 << 20);
-    assert_eq!(arrived(&mut first), Some(5 << 20));
-    let (second_client, mut second) = call(&room);
-    send(&second_client, SMALL_BYTES);
-    assert_eq!(arrived(&mut second), Some(SMALL_BYTES));
-}
-
-#[tokio::test]
-async fn no_more_than_some_may_wait() {
-    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
-    let (first_client, mut first) = call(&room);
-    send(&first_client, 1 << 20);
-    assert_eq!(arrived(&mut first), Some(1 << 20));
-    let mut waiting = Vec::new();
-    for _ in 0..room::MAX_WAITING {
-        let (client, mut next) = call(&room);
-        begin(&client, 1 << 20);
-        assert_eq!(arrived(&mut next), None);
-        waiting.push((client, next));
+async fn memory_is_taken_for_what_has_arrived() {
+    let connection = testing::connection();
+    let (client, mut messages) = call_of(&connection);
+    assert_eq!(held(&connection), CALL_BYTES);
+    client.send(header(MAX_MESSAGE_BYTES).collect()).unwrap();
+    assert_eq!(arrived(&mut messages), None);
+    assert!(held(&connection) <= CALL_BYTES + LEAST_BUFFER_BYTES);
+    let mut sent = 0;
+    while sent < MAX_MESSAGE_BYTES {
+        let piece = 50_000.min(MAX_MESSAGE_BYTES - sent);
+        client.send(vec![1; piece].into()).unwrap();
+        sent += piece;
+        let length = arrived(&mut messages);
+        assert_eq!(length, (sent == MAX_MESSAGE_BYTES).then_some(sent));
+        // The last frame may be charged with the buffer that it was copied to.
+        let most = (2 * (sent + HEADER_BYTES)).min(HEADER_BYTES + MAX_MESSAGE_BYTES) + piece;
+        let taken = held(&connection) - CALL_BYTES;
+        assert!((sent..=most).contains(&taken), "{taken} for {sent}");
     }
-    let (client, mut last) = call(&room);
-    begin(&client, 1 << 20);
-    assert_eq!(code(last.next()).await, Code::ResourceExhausted);
-    // One that goes away makes room for another to wait.
-    waiting.pop();
-    let (client, mut last) = call(&room);
-    begin(&client, 1 << 20);
-    assert_eq!(arrived(&mut last), None);
+    messages.dealt_with();
+    assert_eq!(held(&connection), CALL_BYTES);
+    drop(messages);
+    assert_eq!(held(&connection), 0);
 }
 
-/// The time of a large message is over when it has arrived, and its room is given back.
-#[tokio::test(start_paused = true)]
-async fn a_small_message_has_nothing_of_the_large_one_before() {
-    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
-    let (client, mut stream) = call(&room);
-    send(&client, 700_000);
-    begin(&client, 100);
-    assert_eq!(arrived(&mut stream), Some(700_000));
-    assert!(!room.is_free());
-    let next = tokio::time::timeout(2 * ARRIVAL_TIMEOUT, stream.next()).await;
-    assert!(next.is_err(), "{next:?}");
-    assert!(room.is_free());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_message_that_does_not_come_loses_its_room() {
-    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
-    let (client, mut slow) = call(&room);
-    begin(&client, 700_000);
-    assert_eq!(code(slow.next()).await, Code::DeadlineExceeded);
-    drop((slow, client));
-    assert!(room.is_free());
-}
-
-/// Nor does one whose request goes on behind it keep its room.
-#[tokio::test(start_paused = true)]
-async fn a_request_that_does_not_end_loses_its_room() {
-    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
-    let (client, messages) = call(&room);
-    send(&client, 700_000);
-    let mut only = Only::new(messages);
-    assert_eq!(
-        code(poll_fn(|cx| only.poll(cx))).await,
-        Code::DeadlineExceeded
-    );
-    drop((only, client));
-    assert!(room.is_free());
-}
-
-/// The memory of a message is what its room stands for: nothing of it is left when that is free.
+/// A frame is held for as long as a part of it is to be looked at.
 #[tokio::test]
-async fn what_has_been_dealt_with_takes_no_memory() {
-    let room = Room::of(1 << 20, MAX_MESSAGE_BYTES);
-    let (client, mut stream) = call(&room);
+async fn a_frame_of_many_messages_is_charged_until_the_last_is_dealt_with() {
+    let connection = testing::connection();
+    let (client, mut messages) = call_of(&connection);
+    let sent: Vec<u8> = (0..10).flat_map(|_| message(1000)).collect();
+    let frame_bytes = sent.len();
+    client.send(sent.into()).unwrap();
+    for _ in 0..10 {
+        assert_eq!(arrived(&mut messages), Some(1000));
+        assert_eq!(held(&connection), CALL_BYTES + frame_bytes);
+    }
+    messages.dealt_with();
+    assert_eq!(held(&connection), CALL_BYTES);
+}
+
+#[tokio::test]
+async fn a_connection_that_holds_too_much_is_refused_more() {
+    let connection = testing::connection();
+    let mut calls = Vec::new();
+    let refused = loop {
+        let (client, mut messages) = call_of(&connection);
+        send(&client, MAX_MESSAGE_BYTES);
+        match unconstrained(messages.next()).now_or_never().unwrap() {
+            Ok(message) => assert_eq!(message.unwrap().len(), MAX_MESSAGE_BYTES),
+            Err(status) => break status,
+        }
+        calls.push((client, messages));
+    };
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(refused.metadata().get("seenset-applied").unwrap(), "no");
+    assert!(refused.metadata().contains_key("grpc-retry-pushback-ms"));
+    assert_eq!(
+        calls.len(),
+        ClientMemory::LEAST_BYTES / MAX_MESSAGE_BYTES - 1
+    );
+    // A small one is taken all the same, and a large one again when there is room.
+    let (client, mut small) = call_of(&connection);
+    send(&client, 100_000);
+    assert_eq!(arrived(&mut small), Some(100_000));
+    calls.clear();
+    let (client, mut large) = call_of(&connection);
+    send(&client, MAX_MESSAGE_BYTES);
+    assert_eq!(arrived(&mut large), Some(MAX_MESSAGE_BYTES));
+}
+
+/// The seconds that a call waits for what does not come.
+async fn patience<T>(next: impl Future<Output = Result<T, Status>>) -> u64 {
+    let begun = tokio::time::Instant::now();
+    assert_eq!(code(next).await, Code::DeadlineExceeded);
+    begun.elapsed().as_secs()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_has_begun_has_to_arrive() {
+    for (length, expected) in [(100, 20), (MAX_MESSAGE_BYTES, 84)] {
+        let (client, mut messages) = call();
+        begin(&client, length);
+        assert_eq!(patience(messages.next()).await, expected);
+    }
+    // A part of its header is a beginning.
+    let (client, mut messages) = call();
+    client.send(vec![0, 0].into()).unwrap();
+    assert_eq!(patience(messages.next()).await, 20);
+    drop(client);
+}
+
+/// A byte now and then is not enough.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_trickles_is_late() {
+    let (client, mut messages) = call();
+    begin(&client, 100_000);
+    let trickle = tokio::spawn(async move {
+        while client.send(vec![1].into()).is_ok() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    });
+    assert_eq!(patience(messages.next()).await, 20);
+    drop(messages);
+    trickle.await.unwrap();
+}
+
+/// Between two messages a stream may be silent.
+#[tokio::test(start_paused = true)]
+async fn a_stream_waits_for_its_next_message_for_ever() {
+    let (client, mut stream) = call();
     send(&client, 700_000);
     assert_eq!(arrived(&mut stream), Some(700_000));
-    assert!(!room.is_free());
-    stream.dealt_with();
-    assert!(room.is_free());
-    send(&client, 7);
-    assert_eq!(arrived(&mut stream), Some(7));
-    begin(&client, 7);
-    assert_eq!(arrived(&mut stream), None);
-    assert!(stream.begun.capacity() < SMALL_BYTES);
+    let next = tokio::time::timeout(Duration::from_secs(100_000), stream.next()).await;
+    assert!(next.is_err(), "{next:?}");
+    begin(&client, 100);
+    assert_eq!(patience(stream.next()).await, 20);
+}
+
+/// The only message of a call begins with the call, and ends with the request.
+#[tokio::test(start_paused = true)]
+async fn a_call_of_one_message_does_not_wait_for_ever() {
+    for sent in [0, 1] {
+        let (client, messages) = call();
+        (0..sent).for_each(|_| send(&client, 700_000));
+        let mut only = Only::new(messages);
+        let waited = patience(poll_fn(|cx| only.poll(cx))).await;
+        assert!((20..=22).contains(&waited), "{waited}");
+    }
 }

@@ -1,6 +1,6 @@
 //! How long a stream has its thread.
 
-use std::{future::poll_fn, sync::Arc};
+use std::future::poll_fn;
 
 use futures_util::poll;
 use prost::Message as _;
@@ -12,8 +12,8 @@ use super::*;
 use crate::{
     engine::Durability,
     grpc::{
-        messages::Room,
-        testing::{Arrived, Arriving, engine},
+        memory::CALL_BYTES,
+        testing::{self, Arrived, Arriving, engine},
     },
 };
 
@@ -51,10 +51,16 @@ async fn gives_way(keys: usize, batches: usize) {
     let arrived: Bytes = (0..batches).flat_map(|_| framed(&batch)).collect();
 
     let dir = tempfile::tempdir().unwrap();
-    let messages = Messages::new(Arrived::new([arrived]), &Arc::new(Room::new(usize::MAX)));
+    let messages = testing::messages(Arrived::new([arrived]));
     let (_drain, draining) = watch::channel(Drain::No);
     let engine = engine(dir.path(), Durability::Snapshot).await;
-    let mut answers = Answers::new(engine, messages, no_deadline(), draining);
+    let mut answers = Answers::new(
+        engine,
+        messages,
+        &testing::connection(),
+        no_deadline(),
+        draining,
+    );
 
     let mut first = true;
     let mut answer = || {
@@ -87,24 +93,32 @@ async fn gives_way(keys: usize, batches: usize) {
     assert_eq!(trailers["grpc-status"], "0");
 }
 
-/// The room of a large batch is free when it is answered, also if its client does not read that.
+/// The memory of a large batch is free when it is answered, also if its client does not read that.
 #[tokio::test]
-async fn an_answered_batch_has_no_room() {
+async fn an_answered_batch_holds_no_memory() {
     let batch = QueryAndAddStreamRequest {
         keys: vec!["k".repeat(TURN_BYTES / 1000); 1000],
         ..Default::default()
     };
     let mut arrived: Bytes = framed(&batch.encode_to_vec()).collect();
     let first = arrived.split_to(10);
-    let room = Arc::new(Room::new(usize::MAX));
-    let messages = Messages::new(Arrived::new([first, arrived]), &room);
+    let connection = testing::connection();
+    let free = connection.held_bytes();
+    let pieces = Arrived::new([first, arrived]);
+    let messages = Messages::new(pieces, &connection, testing::MAX_MESSAGE_BYTES).unwrap();
 
     let dir = tempfile::tempdir().unwrap();
     let (_drain, draining) = watch::channel(Drain::No);
     let engine = engine(dir.path(), Durability::Snapshot).await;
-    let mut answers = Answers::new(engine, messages, no_deadline(), draining);
+    let mut answers = Answers::new(
+        engine,
+        messages,
+        &testing::connection(),
+        no_deadline(),
+        draining,
+    );
     assert!(frame(&mut answers).await.is_data());
-    assert!(room.is_free());
+    assert_eq!(connection.held_bytes(), free + CALL_BYTES);
 }
 
 /// What comes after the deadline adds nothing, and the stream ends without waiting for more.
@@ -114,11 +128,17 @@ async fn a_stream_ends_with_its_deadline() {
     let engine = engine(dir.path(), Durability::Snapshot).await;
     for sends_late in [false, true] {
         let (client, arriving) = mpsc::unbounded_channel();
-        let messages = Messages::new(Arriving(arriving), &Arc::new(Room::new(usize::MAX)));
+        let messages = testing::messages(Arriving(arriving));
         let (_drain, draining) = watch::channel(Drain::No);
         let second = [("grpc-timeout".parse().unwrap(), "1S".parse().unwrap())];
         let deadline = Deadline::of(&HeaderMap::from_iter(second));
-        let mut answers = Answers::new(engine.clone(), messages, deadline, draining);
+        let mut answers = Answers::new(
+            engine.clone(),
+            messages,
+            &testing::connection(),
+            deadline,
+            draining,
+        );
         let send = |key: &str| {
             let batch = QueryAndAddStreamRequest {
                 keys: vec![key.to_owned()],

@@ -1,0 +1,414 @@
+//! The memory that clients make the server hold, and its limits.
+//!
+//! Whatever lasts because of what a client sends, or does not read, is charged to its connection: a
+//! call, the part of a message that has arrived, a response that has not been sent, data that waits
+//! until a stream goes on. Lengths that a client only declares are not charged, for nothing is allocated for
+//! them. One connection has a limit, and so have all connections together:
+//!
+//! * A charge past the limit of the connection is refused.
+//! * A charge past the limit of all is refused as well, unless the connection holds little. And the
+//!   connection is closed that holds most and has given back least lately: so clients that hold
+//!   memory make room for clients that use it.
+//!
+//! A connection takes its part of the common limit in steps, so that cores do not contend for one
+//! counter with each call.
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use thiserror::Error;
+
+/// The memory of a connection: its buffers, and the state of HTTP/2.
+const CONNECTION_BYTES: usize = 24 << 10;
+
+/// The memory of a call, with the headers of its request and a short message.
+pub const CALL_BYTES: usize = 3 << 10;
+
+/// The part of the common limit that a connection takes, or gives back, at a time.
+const STEP_BYTES: usize = 64 << 10;
+
+/// What a connection may hold even if all connections together are past their limit.
+const ALWAYS_BYTES: usize = 1 << 20;
+
+/// The parts of the common limit, one of which a connection may have.
+const PARTS: usize = 4;
+
+/// What a connection may have at least: the largest message, and the copy that is made when its
+/// buffer grows.
+const LEAST_CONNECTION_BYTES: usize = 32 << 20;
+
+/// The window of a connection: the data that HTTP/2 takes of it ahead of the calls.
+const WINDOW_BYTES: u32 = 16 << 20;
+
+/// The same while memory is scarce.
+const SCARCE_WINDOW_BYTES: u32 = 1 << 20;
+
+/// The data of responses that a connection hands to HTTP/2 before its socket takes any.
+const QUEUE_BYTES: usize = 256 << 10;
+
+/// The memory that all clients make the server hold. Cheap to clone; clones are the same memory.
+#[derive(Debug, Clone)]
+pub struct ClientMemory(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limit_bytes: usize,
+    connection_limit_bytes: usize,
+    /// The steps that all connections have taken.
+    taken_bytes: AtomicUsize,
+    /// The steps of connections that are being closed.
+    closing_bytes: AtomicUsize,
+    connections: Mutex<Vec<Weak<ConnectionMemory>>>,
+}
+
+/// A charge that is past a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum MemoryError {
+    /// The limit of one connection.
+    #[error(
+        "the calls of this connection would hold {wanted_bytes} bytes of the server's memory, and \
+         may hold {limit_bytes}: send fewer or smaller batches at once, and read the answers"
+    )]
+    Connection {
+        /// What the connection would hold.
+        wanted_bytes: usize,
+        /// What it may hold.
+        limit_bytes: usize,
+    },
+    /// The limit of all connections.
+    #[error(
+        "the calls of all clients hold {limit_bytes} bytes, which is all the memory that the server \
+         has for them (--max-client-memory): try again"
+    )]
+    Server {
+        /// What all connections may hold.
+        limit_bytes: usize,
+    },
+}
+
+impl ClientMemory {
+    /// The least limit that can be set.
+    pub const LEAST_BYTES: usize = LEAST_CONNECTION_BYTES;
+
+    /// Memory of at most `limit_bytes`, but of [`Self::LEAST_BYTES`] at least.
+    pub fn new(limit_bytes: usize) -> Self {
+        let limit_bytes = limit_bytes.max(Self::LEAST_BYTES);
+        Self(Arc::new(Shared {
+            limit_bytes,
+            connection_limit_bytes: (limit_bytes / PARTS).max(LEAST_CONNECTION_BYTES),
+            taken_bytes: AtomicUsize::new(0),
+            closing_bytes: AtomicUsize::new(0),
+            connections: Mutex::default(),
+        }))
+    }
+
+    /// The limit of all connections.
+    pub fn limit_bytes(&self) -> usize {
+        self.0.limit_bytes
+    }
+
+    /// What all connections hold, in whole steps.
+    pub fn held_bytes(&self) -> usize {
+        self.0.taken_bytes.load(Relaxed)
+    }
+
+    /// Opens the account of a connection.
+    pub fn connection(&self) -> Arc<ConnectionMemory> {
+        let Self(shared) = self;
+        let connection = Arc::new(ConnectionMemory {
+            shared: shared.clone(),
+            held_bytes: AtomicUsize::new(0),
+            taken_bytes: AtomicUsize::new(0),
+            has_released: AtomicBool::new(true),
+            stalled_ticks: AtomicU32::new(0),
+            closing_bytes: AtomicUsize::new(0),
+            close: AtomicWaker::new(),
+            queued_bytes: AtomicUsize::new(0),
+            waiting: Mutex::default(),
+        });
+        connection.add(CONNECTION_BYTES);
+        shared.connections.lock().push(Arc::downgrade(&connection));
+        connection
+    }
+
+    /// Wakes the tasks of all connections.
+    pub fn wake_connections(&self) {
+        let Self(shared) = self;
+        let connections = shared.connections.lock().clone();
+        let open = connections.iter().filter_map(Weak::upgrade);
+        open.for_each(|connection| connection.close.wake());
+    }
+
+    /// Notes which connections have given nothing back since the last tick.
+    pub fn tick(&self) {
+        let Self(shared) = self;
+        shared.connections.lock().retain(|connection| {
+            let Some(connection) = connection.upgrade() else {
+                return false;
+            };
+            let stalled = match connection.has_released.swap(false, Relaxed) {
+                true => 0,
+                false => connection.stalled_ticks.load(Relaxed).saturating_add(1),
+            };
+            connection.stalled_ticks.store(stalled, Relaxed);
+            true
+        });
+    }
+}
+
+impl Shared {
+    /// Whether the windows of connections are to be small.
+    fn is_scarce(&self) -> bool {
+        self.taken_bytes.load(Relaxed) > self.limit_bytes / 2
+    }
+
+    fn is_over(&self) -> bool {
+        let closing_bytes = self.closing_bytes.load(Relaxed);
+        self.taken_bytes.load(Relaxed).saturating_sub(closing_bytes) > self.limit_bytes
+    }
+
+    /// Has the connection closed that holds most, for the longest time.
+    fn close_one(&self) {
+        // Whoever has the lock closes one.
+        let Some(connections) = self.connections.try_lock() else {
+            return;
+        };
+        if !self.is_over() {
+            return;
+        }
+        let open = connections.iter().filter_map(Weak::upgrade);
+        let open = open.filter(|connection| !connection.is_closing());
+        if let Some(worst) = open.max_by_key(|connection| connection.weight()) {
+            worst.close();
+        }
+    }
+}
+
+/// The memory that one connection makes the server hold.
+#[derive(Debug)]
+pub struct ConnectionMemory {
+    shared: Arc<Shared>,
+    held_bytes: AtomicUsize,
+    /// The steps of the common limit that this connection has.
+    taken_bytes: AtomicUsize,
+    /// Whether something was given back since the last tick.
+    has_released: AtomicBool,
+    /// The ticks since something was given back.
+    stalled_ticks: AtomicU32,
+    /// 0, or what was held when it was decided to close the connection.
+    closing_bytes: AtomicUsize,
+    /// Wakes the task of the connection, which then closes it.
+    close: AtomicWaker,
+    /// The data of responses that HTTP/2 has and the socket has not, at most.
+    queued_bytes: AtomicUsize,
+    /// The calls that wait until the socket has taken some.
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl ConnectionMemory {
+    /// Charges `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`], and then nothing is charged.
+    pub fn charge(self: &Arc<Self>, bytes: usize) -> Result<Charge, MemoryError> {
+        let mut charge = Charge {
+            connection: self.clone(),
+            bytes: 0,
+        };
+        charge.try_set(bytes)?;
+        Ok(charge)
+    }
+
+    /// Charges `bytes`, past the limits if need be.
+    pub fn charge_always(self: &Arc<Self>, bytes: usize) -> Charge {
+        self.add(bytes);
+        Charge {
+            connection: self.clone(),
+            bytes,
+        }
+    }
+
+    fn try_add(&self, bytes: usize) -> Result<(), MemoryError> {
+        let wanted_bytes = self.held_bytes.fetch_add(bytes, Relaxed) + bytes;
+        let limit_bytes = self.shared.connection_limit_bytes;
+        if wanted_bytes > limit_bytes {
+            self.held_bytes.fetch_sub(bytes, Relaxed);
+            return Err(MemoryError::Connection {
+                wanted_bytes,
+                limit_bytes,
+            });
+        }
+        self.take(wanted_bytes);
+        if wanted_bytes > ALWAYS_BYTES && self.shared.is_over() {
+            self.remove(bytes);
+            return Err(MemoryError::Server {
+                limit_bytes: self.shared.limit_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    fn add(&self, bytes: usize) {
+        let held_bytes = self.held_bytes.fetch_add(bytes, Relaxed) + bytes;
+        self.take(held_bytes);
+    }
+
+    /// Takes steps of the common limit for what is held.
+    fn take(&self, held_bytes: usize) {
+        let taken_bytes = self.taken_bytes.load(Relaxed);
+        if held_bytes <= taken_bytes {
+            return;
+        }
+        let more = (held_bytes - taken_bytes).next_multiple_of(STEP_BYTES);
+        self.taken_bytes.fetch_add(more, Relaxed);
+        self.shared.taken_bytes.fetch_add(more, Relaxed);
+        if self.shared.is_over() {
+            self.shared.close_one();
+        }
+    }
+
+    fn remove(&self, bytes: usize) {
+        let held_bytes = self.held_bytes.fetch_sub(bytes, Relaxed) - bytes;
+        if !self.has_released.load(Relaxed) {
+            self.has_released.store(true, Relaxed);
+        }
+        let taken_bytes = self.taken_bytes.load(Relaxed);
+        let spare = taken_bytes.saturating_sub(held_bytes);
+        if spare <= 2 * STEP_BYTES {
+            return;
+        }
+        let less = (spare - STEP_BYTES) / STEP_BYTES * STEP_BYTES;
+        let given =
+            self.taken_bytes
+                .compare_exchange(taken_bytes, taken_bytes - less, Relaxed, Relaxed);
+        // Another thread takes or gives at the same time: the next to give gives this as well.
+        if given.is_ok() {
+            self.shared.taken_bytes.fetch_sub(less, Relaxed);
+        }
+    }
+
+    /// The order in which connections are closed.
+    fn weight(&self) -> usize {
+        let ticks = self.stalled_ticks.load(Relaxed) as usize;
+        self.taken_bytes.load(Relaxed).saturating_mul(1 + ticks)
+    }
+
+    fn close(&self) {
+        let bytes = self.taken_bytes.load(Relaxed).max(1);
+        if self.closing_bytes.swap(bytes, Relaxed) == 0 {
+            self.shared.closing_bytes.fetch_add(bytes, Relaxed);
+        }
+        self.close.wake();
+    }
+
+    /// Whether the connection is to be closed, because it holds too much.
+    pub fn is_closing(&self) -> bool {
+        self.closing_bytes.load(Relaxed) > 0
+    }
+
+    /// Has a task woken when the connection is to be closed.
+    pub fn wake_to_close(&self, task: &Waker) {
+        self.close.register(task);
+    }
+
+    /// What the connection holds.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes.load(Relaxed)
+    }
+
+    /// The window that the connection is to have.
+    pub fn window_bytes(&self) -> u32 {
+        let is_large = self.held_bytes() > self.shared.connection_limit_bytes / 2;
+        match is_large || self.shared.is_scarce() {
+            true => SCARCE_WINDOW_BYTES,
+            false => WINDOW_BYTES,
+        }
+    }
+
+    /// Counts data of a response that is handed to HTTP/2.
+    pub fn queue(&self, bytes: usize) {
+        self.queued_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Waits until HTTP/2 may have more data of responses.
+    pub fn poll_queue(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.queued_bytes.load(Relaxed) < QUEUE_BYTES {
+            return Poll::Ready(());
+        }
+        self.waiting.lock().push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Says that the socket has taken all that HTTP/2 had.
+    pub fn queue_is_empty(&self) {
+        if self.queued_bytes.load(Relaxed) == 0 {
+            return;
+        }
+        self.queued_bytes.store(0, Relaxed);
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for ConnectionMemory {
+    fn drop(&mut self) {
+        let Self { shared, .. } = self;
+        shared
+            .taken_bytes
+            .fetch_sub(*self.taken_bytes.get_mut(), Relaxed);
+        shared
+            .closing_bytes
+            .fetch_sub(*self.closing_bytes.get_mut(), Relaxed);
+    }
+}
+
+/// Memory that is charged to a connection, until it is dropped.
+#[derive(Debug)]
+pub struct Charge {
+    connection: Arc<ConnectionMemory>,
+    bytes: usize,
+}
+
+impl Charge {
+    /// Changes the charge.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`] if it would be past a limit, and then it stays as it was.
+    pub fn try_set(&mut self, bytes: usize) -> Result<(), MemoryError> {
+        if bytes > self.bytes {
+            self.connection.try_add(bytes - self.bytes)?;
+            self.bytes = bytes;
+        } else {
+            self.set(bytes);
+        }
+        Ok(())
+    }
+
+    /// Changes the charge, past the limits if need be.
+    pub fn set(&mut self, bytes: usize) {
+        if bytes > self.bytes {
+            self.connection.add(bytes - self.bytes);
+        } else if bytes < self.bytes {
+            self.connection.remove(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

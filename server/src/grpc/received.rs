@@ -1,0 +1,176 @@
+//! The body of a request, as HTTP/2 receives it.
+//!
+//! A call of one message takes its data as it comes. A stream does not, while its client reads no
+//! answers or its batches wait for the log; then its data would wait in HTTP/2, a slice of a buffer
+//! for each frame, so that a frame of a byte could keep 64 KiB. So a call that waits has its data
+//! [kept](Kept::keep_waiting) here: copied if it is short, charged to the connection, and given back
+//! to the window of the client when it is used, not before.
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Bytes, BytesMut};
+use h2::RecvStream;
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use tonic::Status;
+
+use super::memory::{Charge, ConnectionMemory};
+
+/// Data that is kept as it is: a copy would cost more than the buffer that it keeps, which is
+/// charged.
+const LONG_BYTES: usize = 16 << 10;
+
+/// The buffer of HTTP/2 that a slice keeps: the longest frame.
+const BUFFER_BYTES: usize = 72 << 10;
+
+/// Short data is copied to buffers of this.
+const COPY_BYTES: usize = 16 << 10;
+
+/// The body of a request.
+#[derive(Debug)]
+pub struct Received(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    stream: RecvStream,
+    connection: Arc<ConnectionMemory>,
+    kept: VecDeque<Bytes>,
+    /// The last of what is kept.
+    copied: BytesMut,
+    charge: Charge,
+    /// How the data has ended, if it has.
+    end: Option<Result<(), h2::Error>>,
+}
+
+/// The data of a request that waits.
+#[derive(Debug, Clone)]
+pub struct Kept(Arc<Mutex<State>>);
+
+impl Received {
+    /// The body of a request of a connection.
+    pub fn new(stream: RecvStream, connection: Arc<ConnectionMemory>) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            stream,
+            kept: VecDeque::new(),
+            copied: BytesMut::new(),
+            charge: connection.charge_always(0),
+            connection,
+            end: None,
+        })))
+    }
+
+    /// The memory of the connection.
+    pub fn connection(&self) -> Arc<ConnectionMemory> {
+        self.0.lock().connection.clone()
+    }
+
+    /// The same body, for a call that keeps data while it waits.
+    pub fn kept(&self) -> Kept {
+        Kept(self.0.clone())
+    }
+}
+
+impl Kept {
+    /// Keeps what has come, and what comes until the task of the call is polled again.
+    pub fn keep_waiting(&self, cx: &mut Context<'_>) {
+        let mut state = self.0.lock();
+        while let Poll::Ready(Some(data)) = state.poll_data(cx) {
+            state.keep(data);
+        }
+    }
+}
+
+impl State {
+    /// The next data of HTTP/2; `None` if it has ended.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.end.is_some() {
+            return Poll::Ready(None);
+        }
+        let end = match ready!(self.stream.poll_data(cx)) {
+            Some(Ok(data)) => return Poll::Ready(Some(data)),
+            Some(Err(error)) => Err(error),
+            None => Ok(()),
+        };
+        self.end = Some(end);
+        Poll::Ready(None)
+    }
+
+    fn keep(&mut self, data: Bytes) {
+        if data.len() < LONG_BYTES {
+            if self.copied.len() + data.len() > self.copied.capacity() {
+                self.end_copy();
+                self.copied.reserve(COPY_BYTES.max(data.len()));
+            }
+            self.copied.extend_from_slice(&data);
+        } else {
+            self.end_copy();
+            self.kept.push_back(data);
+        }
+        self.charge_kept();
+    }
+
+    fn end_copy(&mut self) {
+        let copied = std::mem::take(&mut self.copied);
+        if !copied.is_empty() {
+            self.kept.push_back(copied.freeze());
+        }
+    }
+
+    fn take_kept(&mut self) -> Option<Bytes> {
+        if self.kept.is_empty() {
+            self.end_copy();
+        }
+        let data = self.kept.pop_front()?;
+        self.charge_kept();
+        Some(data)
+    }
+
+    fn charge_kept(&mut self) {
+        // Copies fill buffers of 16 KiB, and what is longer keeps one of HTTP/2.
+        let bytes = self.kept.len() * BUFFER_BYTES + self.copied.capacity();
+        self.charge.set(bytes);
+    }
+}
+
+impl Body for Received {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let mut state = self.0.lock();
+        let data = match state.take_kept() {
+            Some(data) => Some(data),
+            None => ready!(state.poll_data(cx)),
+        };
+        if let Some(data) = data {
+            // An error if the stream is over, and then nobody waits for the window.
+            let _ = state.stream.flow_control().release_capacity(data.len());
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        let failed = |error: h2::Error| Some(Err(Status::from_error(error.into())));
+        if let Some(Err(error)) = state.end.replace(Ok(())) {
+            return Poll::Ready(failed(error));
+        }
+        Poll::Ready(match ready!(state.stream.poll_trailers(cx)) {
+            Ok(trailers) => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
+            Err(error) => failed(error),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let state = self.0.lock();
+        state.kept.is_empty() && state.copied.is_empty() && state.stream.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

@@ -1,0 +1,7 @@
+//! Connections: what is read of them and written to them, and HTTP/2.
+
+mod call;
+mod flood;
+mod frames;
+pub mod http2;
+mod traffic;
