@@ -31,7 +31,7 @@ use tonic_reflection::server::Error as ReflectionError;
 
 pub use calls::{Calls, Drain};
 pub use health::Health;
-pub use memory::{Charge, ClientMemory, ConnectionMemory};
+pub use memory::{Charge, ClientMemory, ConnectionMemory, MemoryError};
 pub use received::Received;
 pub use response::{Sendable, trailers};
 pub use services::{CoreServices, Services};
