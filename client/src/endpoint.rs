@@ -20,6 +20,12 @@ const DEFAULT_PORT: u16 = 9090;
 /// How much of its answers the server may send ahead of the reader. HTTP/2's own 64 KiB
 /// would make a stream of large batches wait for a round trip.
 const WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// The window of a connection, which is no limit: the windows of its streams are. h2 closes a
+/// connection (GOAWAY, `too_many_data_frames`) when short DATA frames have used up half of the window
+/// with what each lacks of 256 bytes, and never gives back what answers to cancelled calls use. With
+/// this window two million such answers may come.
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 /// Finds out about a peer that went away without a word.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -121,7 +127,7 @@ pub(crate) async fn connect(
         // closes the connection for all calls (GOAWAY, `too_many_internal_resets`).
         .http2_max_local_error_reset_streams(None)
         .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(4 * WINDOW_BYTES);
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
     let call = Call {
         name: "Connect",
         repeat: Repeat::Safe,

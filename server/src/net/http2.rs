@@ -67,9 +67,10 @@ const SILENT_TICKS: u32 = 3;
 /// The ticks after which a connection is closed whose client reads nothing of what waits for it.
 const BLOCKED_TICKS: u32 = 3;
 
-/// What frames of less than 256 bytes may lack of that together, before calls have taken them. They
-/// take each as soon as it is there, so it stands for what comes in one turn.
-const SMALL_FRAMES_BYTES: usize = 16 << 20;
+/// What DATA frames of less than 256 bytes may lack of that together before h2 closes the connection:
+/// no limit, for calls take each frame as soon as it is there ([`Received`]), and h2 never gives back
+/// what frames of cancelled calls use.
+const SMALL_FRAMES_BYTES: usize = u32::MAX as usize;
 
 /// Serves connections until no more come; then asks those that are there to close, and returns
 /// when they have. `answer` answers a request.
