@@ -186,16 +186,18 @@ impl Engine {
         name: FilterName,
         request: SpecRequest,
     ) -> Result<Creation, EngineError> {
-        if let Some(made) = self.made_before(&name, &request).await? {
-            return Ok(made);
+        if let Some(filter) = self.inner.registry.get(&name)
+            && filter.spec().answers(&request)
+        {
+            return self.made(filter).await;
         }
         let asked = request.clone();
         let spec = self.queued(move |_| Ok(asked.resolve())).await?;
         let naming = self.naming().await;
         if let Some(filter) = self.inner.registry.get(&name) {
             drop(naming);
-            if let Some(made) = self.made_before(&name, &request).await? {
-                return Ok(made);
+            if filter.spec().answers(&request) {
+                return self.made(filter).await;
             }
             spec?;
             let existing = Box::new(filter.spec().clone());
@@ -246,23 +248,13 @@ impl Engine {
         .await
     }
 
-    /// The filter of a name, if it is what a request asks for.
-    async fn made_before(
-        &self,
-        name: &FilterName,
-        request: &SpecRequest,
-    ) -> Result<Option<Creation>, EngineError> {
-        let Some(filter) = self.inner.registry.get(name) else {
-            return Ok(None);
-        };
-        if !filter.spec().answers(request) {
-            return Ok(None);
-        }
+    /// A filter that is what a request asks for.
+    async fn made(&self, filter: Arc<GuardedFilter>) -> Result<Creation, EngineError> {
         let status = self.queued(move |inner| Ok(inner.status(&filter)));
-        Ok(Some(Creation {
+        Ok(Creation {
             filter: status.await?,
             is_new: false,
-        }))
+        })
     }
 
     pub(super) async fn naming(&self) -> Naming {

@@ -85,7 +85,7 @@ fn shown(text: &str) -> String {
 /// A response for a client that may not know gRPC.
 fn plain(code: StatusCode, text: String) -> Response<Content> {
     let body = http_body_util::Full::new(Bytes::from(text));
-    let mut response = Response::new(Content::Routed(Body::new(body)));
+    let mut response = Response::new(Content::routed(Body::new(body)));
     *response.status_mut() = code;
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, text);

@@ -16,23 +16,24 @@
 use std::{
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll, Waker},
 };
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
+use slab::Slab;
 use thiserror::Error;
 
 /// The memory of a connection: its buffers, and the state of HTTP/2.
-const CONNECTION_BYTES: usize = 24 << 10;
+const CONNECTION_BYTES: usize = 32 << 10;
 
 /// The memory of a call, with the headers of its request and a short message.
 pub const CALL_BYTES: usize = 3 << 10;
 
 /// The part of the common limit that a connection takes, or gives back, at a time.
-const STEP_BYTES: usize = 64 << 10;
+const STEP_BYTES: usize = 32 << 10;
 
 /// What a connection may hold even if all connections together are past their limit.
 const ALWAYS_BYTES: usize = 1 << 20;
@@ -49,6 +50,15 @@ const WINDOW_BYTES: u32 = 16 << 20;
 
 /// The same while memory is scarce.
 const SCARCE_WINDOW_BYTES: u32 = 1 << 20;
+
+/// The largest window of HTTP/2.
+const MAX_WINDOW_BYTES: u32 = (1 << 31) - 1;
+
+/// The most ticks that count when it is decided which connection is closed: ten seconds.
+const MOST_TICKS: u32 = 40;
+
+/// A connection that has given back this part of what it holds since the last tick is not stalled.
+const RELEASED_PART: usize = 4;
 
 /// The data of responses that a connection hands to HTTP/2 before its socket takes any.
 const QUEUE_BYTES: usize = 256 << 10;
@@ -126,10 +136,11 @@ impl ClientMemory {
             shared: shared.clone(),
             held_bytes: AtomicUsize::new(0),
             taken_bytes: AtomicUsize::new(0),
-            has_released: AtomicBool::new(true),
+            released_bytes: AtomicUsize::new(0),
             stalled_ticks: AtomicU32::new(0),
             closing_bytes: AtomicUsize::new(0),
             close: AtomicWaker::new(),
+            kept_bytes: AtomicUsize::new(0),
             queued_bytes: AtomicUsize::new(0),
             waiting: Mutex::default(),
         });
@@ -146,17 +157,21 @@ impl ClientMemory {
         open.for_each(|connection| connection.close.wake());
     }
 
-    /// Notes which connections have given nothing back since the last tick.
+    /// Notes which connections have given little back since the last tick, and takes the steps back
+    /// that they do not need.
     pub fn tick(&self) {
         let Self(shared) = self;
         shared.connections.lock().retain(|connection| {
             let Some(connection) = connection.upgrade() else {
                 return false;
             };
-            let stalled = match connection.has_released.swap(false, Relaxed) {
+            let released_bytes = connection.released_bytes.swap(0, Relaxed);
+            let stalled = match released_bytes >= connection.held_bytes() / RELEASED_PART {
                 true => 0,
-                false => connection.stalled_ticks.load(Relaxed).saturating_add(1),
+                false => connection.stalled_ticks.load(Relaxed) + 1,
             };
+            let stalled = stalled.min(MOST_TICKS);
+            connection.give_back(0);
             connection.stalled_ticks.store(stalled, Relaxed);
             true
         });
@@ -198,18 +213,20 @@ pub struct ConnectionMemory {
     held_bytes: AtomicUsize,
     /// The steps of the common limit that this connection has.
     taken_bytes: AtomicUsize,
-    /// Whether something was given back since the last tick.
-    has_released: AtomicBool,
-    /// The ticks since something was given back.
+    /// What was given back since the last tick.
+    released_bytes: AtomicUsize,
+    /// The ticks in which little was given back, one after the other.
     stalled_ticks: AtomicU32,
     /// 0, or what was held when it was decided to close the connection.
     closing_bytes: AtomicUsize,
     /// Wakes the task of the connection, which then closes it.
     close: AtomicWaker,
+    /// The data that is kept while its stream waits.
+    kept_bytes: AtomicUsize,
     /// The data of responses that HTTP/2 has and the socket has not, at most.
     queued_bytes: AtomicUsize,
     /// The calls that wait until the socket has taken some.
-    waiting: Mutex<Vec<Waker>>,
+    waiting: Mutex<Slab<Waker>>,
 }
 
 impl ConnectionMemory {
@@ -277,15 +294,21 @@ impl ConnectionMemory {
 
     fn remove(&self, bytes: usize) {
         let held_bytes = self.held_bytes.fetch_sub(bytes, Relaxed) - bytes;
-        if !self.has_released.load(Relaxed) {
-            self.has_released.store(true, Relaxed);
-        }
+        self.released_bytes.fetch_add(bytes, Relaxed);
         let taken_bytes = self.taken_bytes.load(Relaxed);
-        let spare = taken_bytes.saturating_sub(held_bytes);
-        if spare <= 2 * STEP_BYTES {
+        if taken_bytes.saturating_sub(held_bytes) > 4 * STEP_BYTES {
+            self.give_back(2 * STEP_BYTES);
+        }
+    }
+
+    /// Gives back the steps that are not needed, but for some.
+    fn give_back(&self, kept_bytes: usize) {
+        let taken_bytes = self.taken_bytes.load(Relaxed);
+        let needed_bytes = self.held_bytes.load(Relaxed) + kept_bytes;
+        let less = taken_bytes.saturating_sub(needed_bytes) / STEP_BYTES * STEP_BYTES;
+        if less == 0 {
             return;
         }
-        let less = (spare - STEP_BYTES) / STEP_BYTES * STEP_BYTES;
         let given =
             self.taken_bytes
                 .compare_exchange(taken_bytes, taken_bytes - less, Relaxed, Relaxed);
@@ -295,10 +318,13 @@ impl ConnectionMemory {
         }
     }
 
-    /// The order in which connections are closed.
-    fn weight(&self) -> usize {
+    /// The order in which connections are closed. Those that hold little come last, however long
+    /// they have been idle.
+    fn weight(&self) -> (usize, usize) {
         let ticks = self.stalled_ticks.load(Relaxed) as usize;
-        self.taken_bytes.load(Relaxed).saturating_mul(1 + ticks)
+        let taken_bytes = self.taken_bytes.load(Relaxed);
+        let much = taken_bytes.saturating_sub(ALWAYS_BYTES);
+        (much.saturating_mul(1 + ticks), taken_bytes)
     }
 
     fn close(&self) {
@@ -326,37 +352,71 @@ impl ConnectionMemory {
 
     /// The window that the connection is to have.
     pub fn window_bytes(&self) -> u32 {
-        let is_large = self.held_bytes() > self.shared.connection_limit_bytes / 2;
-        match is_large || self.shared.is_scarce() {
+        if self.held_bytes() > self.shared.connection_limit_bytes / 2 {
+            return SCARCE_WINDOW_BYTES;
+        }
+        let window_bytes = match self.shared.is_scarce() {
             true => SCARCE_WINDOW_BYTES,
             false => WINDOW_BYTES,
-        }
+        };
+        // What waits in streams is charged, and takes no window from other calls.
+        let kept_bytes = self.kept_bytes.load(Relaxed) as u32;
+        window_bytes
+            .saturating_add(kept_bytes)
+            .min(MAX_WINDOW_BYTES)
     }
 
-    /// Counts data of a response that is handed to HTTP/2.
+    /// Counts data that is kept while its stream waits.
+    pub fn keep(&self, bytes: usize) {
+        self.kept_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Ends what [`Self::keep`] began.
+    pub fn end_keep(&self, bytes: usize) {
+        self.kept_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Counts and charges data of a response that is handed to HTTP/2.
     pub fn queue(&self, bytes: usize) {
         self.queued_bytes.fetch_add(bytes, Relaxed);
+        self.add(bytes);
     }
 
     /// Waits until HTTP/2 may have more data of responses.
-    pub fn poll_queue(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_queue(&self, place: &mut QueuePlace, cx: &mut Context<'_>) -> Poll<()> {
         if self.queued_bytes.load(Relaxed) < QUEUE_BYTES {
             return Poll::Ready(());
         }
-        self.waiting.lock().push(cx.waker().clone());
+        let mut waiting = self.waiting.lock();
+        match place.0.and_then(|number| waiting.get_mut(number)) {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => place.0 = Some(waiting.insert(cx.waker().clone())),
+        }
         Poll::Pending
+    }
+
+    /// Ends the wait of a call.
+    pub fn leave_queue(&self, place: &mut QueuePlace) {
+        if let Some(number) = place.0.take() {
+            self.waiting.lock().try_remove(number);
+        }
     }
 
     /// Says that the socket has taken all that HTTP/2 had.
     pub fn queue_is_empty(&self) {
-        if self.queued_bytes.load(Relaxed) == 0 {
+        let queued_bytes = self.queued_bytes.swap(0, Relaxed);
+        if queued_bytes == 0 {
             return;
         }
-        self.queued_bytes.store(0, Relaxed);
-        let waiting = std::mem::take(&mut *self.waiting.lock());
-        waiting.into_iter().for_each(Waker::wake);
+        self.remove(queued_bytes);
+        let waiting = self.waiting.lock();
+        waiting.iter().for_each(|(_, waker)| waker.wake_by_ref());
     }
 }
+
+/// The place of a call among those that wait for the socket.
+#[derive(Debug, Default)]
+pub struct QueuePlace(Option<usize>);
 
 impl Drop for ConnectionMemory {
     fn drop(&mut self) {

@@ -32,7 +32,7 @@ use tonic::{
 use super::{
     memory::{CALL_BYTES, Charge, ConnectionMemory},
     request_body::RequestBody,
-    status::out_of_memory,
+    status::{out_of_memory, unapplied},
 };
 
 /// What a message is preceded by.
@@ -44,9 +44,12 @@ const FREE_BYTES: usize = 1 << 10;
 /// The least that is allocated for a message which comes in several pieces.
 const LEAST_BUFFER_BYTES: usize = 4 << 10;
 
+/// A message that waits for the end of its request is copied if it is shorter.
+const COPIED_BYTES: usize = 16 << 10;
+
 /// The time that a message has to arrive, and the bytes that must come in each second beside it:
-/// 84 seconds for the largest.
-const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
+/// two minutes for the largest.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 const LEAST_BYTES_A_SECOND: usize = 256 << 10;
 
 /// How the messages of a request are compressed, and how those of its response may be.
@@ -102,7 +105,7 @@ impl Arrival {
             self.late.as_mut().reset(end);
         }
         ready!(self.late.as_mut().poll(cx));
-        Poll::Ready(Status::deadline_exceeded(format!(
+        Poll::Ready(unapplied(format!(
             "the message did not arrive within {} seconds, the time for one of {length} bytes: \
              send smaller batches",
             Self::timeout(length).as_secs()
@@ -191,6 +194,11 @@ where
                 Poll::Pending => return self.poll_late(cx).map(Err),
             }
         }
+    }
+
+    /// Gives the message under way its time anew: it was not asked for meanwhile.
+    pub fn ask_again(&mut self) {
+        self.arrival = None;
     }
 
     /// Gives back the memory of the last message, which has been dealt with.
@@ -362,7 +370,11 @@ where
             None => ready!(self.messages.poll_next(cx))?.ok_or_else(none)?,
         };
         if self.messages.poll_end(cx)?.is_pending() {
-            self.message = Some(message);
+            // A slice would keep a buffer of HTTP/2.
+            self.message = Some(match message.len() {
+                ..COPIED_BYTES => Bytes::copy_from_slice(&message),
+                _ => message,
+            });
             return Poll::Pending;
         }
         Poll::Ready(Ok(message))

@@ -31,7 +31,7 @@ use tonic_reflection::server::Error as ReflectionError;
 
 pub use calls::{Calls, Drain};
 pub use health::Health;
-pub use memory::{Charge, ClientMemory, ConnectionMemory, MemoryError};
+pub use memory::{CALL_BYTES, Charge, ClientMemory, ConnectionMemory, MemoryError, QueuePlace};
 pub use received::Received;
 pub use response::{Sendable, trailers};
 pub use services::{CoreServices, Services};
@@ -49,7 +49,7 @@ const DRAIN_SILENCE: Duration = Duration::from_secs(1);
 const SMALL_MESSAGE_BYTES: usize = 64 << 10;
 
 /// How long a request to these services may take to arrive.
-const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(30);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a request may still take to arrive when a stop has begun. A call that has not arrived
 /// has not begun, and is not worth the whole drain timeout.

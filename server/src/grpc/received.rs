@@ -23,13 +23,13 @@ use super::memory::{Charge, ConnectionMemory};
 
 /// Data that is kept as it is: a copy would cost more than the buffer that it keeps, which is
 /// charged.
-const LONG_BYTES: usize = 16 << 10;
+const LONG_BYTES: usize = 32 << 10;
 
 /// The buffer of HTTP/2 that a slice keeps: the longest frame.
 const BUFFER_BYTES: usize = 72 << 10;
 
 /// Short data is copied to buffers of this.
-const COPY_BYTES: usize = 16 << 10;
+const COPY_BYTES: usize = 32 << 10;
 
 /// The body of a request.
 #[derive(Debug)]
@@ -39,9 +39,12 @@ pub struct Received(Arc<Mutex<State>>);
 struct State {
     stream: RecvStream,
     connection: Arc<ConnectionMemory>,
-    kept: VecDeque<Bytes>,
-    /// The last of what is kept.
+    /// What waits, and the memory that each takes.
+    kept: VecDeque<(Bytes, usize)>,
+    /// The last of what waits.
     copied: BytesMut,
+    /// The memory of all that is in `kept`.
+    kept_memory_bytes: usize,
     charge: Charge,
     /// How the data has ended, if it has.
     end: Option<Result<(), h2::Error>>,
@@ -58,6 +61,7 @@ impl Received {
             stream,
             kept: VecDeque::new(),
             copied: BytesMut::new(),
+            kept_memory_bytes: 0,
             charge: connection.charge_always(0),
             connection,
             end: None,
@@ -101,6 +105,7 @@ impl State {
     }
 
     fn keep(&mut self, data: Bytes) {
+        self.connection.keep(data.len());
         if data.len() < LONG_BYTES {
             if self.copied.len() + data.len() > self.copied.capacity() {
                 self.end_copy();
@@ -109,7 +114,7 @@ impl State {
             self.copied.extend_from_slice(&data);
         } else {
             self.end_copy();
-            self.kept.push_back(data);
+            self.push(data, BUFFER_BYTES);
         }
         self.charge_kept();
     }
@@ -117,23 +122,37 @@ impl State {
     fn end_copy(&mut self) {
         let copied = std::mem::take(&mut self.copied);
         if !copied.is_empty() {
-            self.kept.push_back(copied.freeze());
+            let memory_bytes = copied.capacity();
+            self.push(copied.freeze(), memory_bytes);
         }
+    }
+
+    fn push(&mut self, data: Bytes, memory_bytes: usize) {
+        self.kept.push_back((data, memory_bytes));
+        self.kept_memory_bytes += memory_bytes;
     }
 
     fn take_kept(&mut self) -> Option<Bytes> {
         if self.kept.is_empty() {
             self.end_copy();
         }
-        let data = self.kept.pop_front()?;
+        let (data, memory_bytes) = self.kept.pop_front()?;
+        self.kept_memory_bytes -= memory_bytes;
+        self.connection.end_keep(data.len());
         self.charge_kept();
         Some(data)
     }
 
     fn charge_kept(&mut self) {
-        // Copies fill buffers of 16 KiB, and what is longer keeps one of HTTP/2.
-        let bytes = self.kept.len() * BUFFER_BYTES + self.copied.capacity();
+        let bytes = self.kept_memory_bytes + self.copied.capacity();
         self.charge.set(bytes);
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        let kept: usize = self.kept.iter().map(|(data, _)| data.len()).sum();
+        self.connection.end_keep(kept + self.copied.len());
     }
 }
 

@@ -115,7 +115,7 @@ async fn too_late(mut draining: watch::Receiver<Drain>, limit: Duration) -> Stat
     };
     match timeout(limit, stop).await {
         Ok(()) => stopping(),
-        Err(_) => Status::deadline_exceeded(format!(
+        Err(_) => unapplied(format!(
             "the request did not arrive within {} seconds",
             limit.as_secs()
         )),

@@ -15,7 +15,9 @@ use tonic::{
     codegen::http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE},
 };
 
-use super::{calls::Token, one_key::OneKey, received::Kept, status::status, stream::Answers};
+use super::{
+    calls::Token, memory::Charge, one_key::OneKey, received::Kept, status::status, stream::Answers,
+};
 use crate::engine::AtOnce;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -26,6 +28,10 @@ const OK: HeaderValue = HeaderValue::from_static("0");
 pub trait Sendable: HttpBody<Data = Bytes, Error = Status> + Send + Unpin + 'static {
     /// Called instead of polling the body, when what it has made waits until the client reads.
     fn wait_to_be_sent(&mut self, cx: &mut Context<'_>);
+
+    /// Whether a long part of it may be left out where there is no memory for it: nothing is lost that
+    /// cannot be asked for again.
+    fn may_be_refused(&self) -> bool;
 }
 
 /// What a response consists of.
@@ -38,8 +44,8 @@ pub enum Content {
     Stream(Answers, Kept),
     /// That all is well.
     Success,
-    /// What tonic has made.
-    Routed(Body),
+    /// What tonic has made, and the memory of the call.
+    Routed(Body, Option<Charge>),
     /// Nothing more.
     Over,
 }
@@ -53,7 +59,7 @@ pub fn success(content: Content) -> Response<Content> {
 
 /// The response to a call that fails.
 pub fn failure(status: Status) -> Response<Content> {
-    status.into_http::<Body>().map(Content::Routed)
+    status.into_http::<Body>().map(Content::routed)
 }
 
 /// What a response ends with if the call has failed behind its head.
@@ -98,6 +104,11 @@ impl ResponseBody {
 }
 
 impl Content {
+    /// What tonic has made.
+    pub fn routed(body: Body) -> Self {
+        Self::Routed(body, None)
+    }
+
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let (frame, then) = match self {
             Self::Message(message) => (Frame::data(message.clone()), Self::Success),
@@ -117,7 +128,7 @@ impl Content {
                 }
                 return Poll::Ready(Some(Ok(frame)));
             }
-            Self::Routed(body) => return Pin::new(body).poll_frame(cx),
+            Self::Routed(body, _) => return Pin::new(body).poll_frame(cx),
         };
         *self = then;
         Poll::Ready(Some(Ok(frame)))
@@ -129,6 +140,10 @@ impl Sendable for ResponseBody {
         if let Content::Stream(_, kept) = &self.content {
             kept.keep_waiting(cx);
         }
+    }
+
+    fn may_be_refused(&self) -> bool {
+        matches!(self.content, Content::Routed(..))
     }
 }
 
@@ -153,14 +168,14 @@ impl HttpBody for ResponseBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Routed(body) => body.is_end_stream(),
+            Content::Routed(body, _) => body.is_end_stream(),
             _ => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Routed(body) => body.size_hint(),
+            Content::Routed(body, _) => body.size_hint(),
             _ => SizeHint::default(),
         }
     }

@@ -20,7 +20,7 @@ use tonic::{
 use tracing::Span;
 
 use super::{
-    SMALL_MESSAGE_BYTES,
+    SMALL_MESSAGE_BYTES, STREAM_WINDOW_BYTES,
     calls::{Calls, Lane, Token},
     deadline::Deadline,
     dedup, head, malformed,
@@ -36,6 +36,9 @@ use crate::engine::{AtOnce, Engine};
 /// The memory of a call that tonic answers: its buffer takes the longest message before that has
 /// come.
 const ROUTED_BYTES: usize = CALL_BYTES + SMALL_MESSAGE_BYTES;
+
+/// What the paths of reflection begin with: streams, whose data may wait in HTTP/2.
+const REFLECTION: &str = "/grpc.reflection.";
 
 /// All services.
 #[derive(Debug)]
@@ -99,7 +102,11 @@ impl Core {
         // The one call that takes its messages as they come; reflection and health are not waited
         // for.
         let is_stream = request.uri().path().ends_with("/ImportFilter");
-        let charge = request.body().connection().charge(ROUTED_BYTES);
+        let connection = request.body().connection();
+        let charge = connection.charge(match request.uri().path().starts_with(REFLECTION) {
+            true => ROUTED_BYTES + STREAM_WINDOW_BYTES as usize,
+            false => ROUTED_BYTES,
+        });
         let charge = match charge.map_err(out_of_memory) {
             Ok(charge) => charge,
             Err(refused) => return Answer::Now(failure(refused)),
@@ -111,10 +118,12 @@ impl Core {
             })
         }));
         Answer::Boxed(Box::pin(async move {
-            // Until the request has been dealt with.
-            let _charge = charge;
             match deadline.limit(answer).await {
-                Ok(Ok(response)) => malformed::correct_response(response).map(Content::Routed),
+                Ok(Ok(response)) => {
+                    let response = malformed::correct_response(response);
+                    // Some requests are read while their responses are sent.
+                    response.map(|body| Content::Routed(body, Some(charge)))
+                }
                 Err(status) => failure(status),
             }
         }))

@@ -163,6 +163,9 @@ where
 {
     /// The answer to the next batch; `None` if there are no more.
     async fn answer(&mut self) -> Option<Result<BatchResponse, Status>> {
+        if let Some(Batches { batches, .. }) = &mut self.batches {
+            batches.ask_again();
+        }
         loop {
             let (first, batches) = (self.waiting.front(), &mut self.batches);
             let batch = match (first, batches) {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use h2::{SendStream, server::SendResponse};
 use tonic::{Status, codegen::http::Response};
 
-use crate::grpc::{self, Charge, ConnectionMemory, Sendable};
+use crate::grpc::{self, CALL_BYTES, Charge, ConnectionMemory, QueuePlace, Sendable};
 
 /// A piece of a response that is a part of what a call is charged for.
 const FREE_BYTES: usize = 1 << 10;
@@ -42,6 +42,14 @@ struct Sending<B> {
     /// The piece of the body that is being sent.
     piece: Bytes,
     charge: Charge,
+    place: QueuePlace,
+    connection: Arc<ConnectionMemory>,
+}
+
+impl<B> Drop for Sending<B> {
+    fn drop(&mut self) {
+        self.connection.leave_queue(&mut self.place);
+    }
 }
 
 /// The client has given the call up, or the connection is gone.
@@ -91,12 +99,14 @@ where
                 body,
                 stream,
                 piece: Bytes::new(),
-                charge: connection.charge_always(0),
+                charge: connection.charge_always(CALL_BYTES),
+                place: QueuePlace::default(),
+                connection: connection.clone(),
             });
         }
         match state {
             State::Answering(..) => Poll::Pending,
-            State::Sending(sending) => sending.poll(connection, cx).map(|_| ()),
+            State::Sending(sending) => sending.poll(cx).map(|_| ()),
         }
     }
 }
@@ -105,17 +115,13 @@ impl<B> Sending<B>
 where
     B: Sendable,
 {
-    fn poll(
-        &mut self,
-        connection: &ConnectionMemory,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Over>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Over>> {
         if self.stream.poll_reset(cx)?.is_ready() {
             return Poll::Ready(Err(Over));
         }
         loop {
             if !self.piece.is_empty() {
-                let Poll::Ready(sent) = self.poll_piece(connection, cx) else {
+                let Poll::Ready(sent) = self.poll_piece(cx) else {
                     self.body.wait_to_be_sent(cx);
                     return Poll::Pending;
                 };
@@ -145,13 +151,12 @@ where
     }
 
     /// Sends what is left of the piece.
-    fn poll_piece(
-        &mut self,
-        connection: &ConnectionMemory,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Over>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Over>> {
         while !self.piece.is_empty() {
-            ready!(connection.poll_queue(cx));
+            // Short answers do not wait behind long ones.
+            if self.piece.len() > FREE_BYTES {
+                ready!(self.connection.poll_queue(&mut self.place, cx));
+            }
             let wanted = self.piece.len().min(WINDOW_BYTES);
             if self.stream.capacity() == 0 {
                 self.stream.reserve_capacity(wanted);
@@ -164,21 +169,22 @@ where
                 }
             }
             let sent = self.piece.split_to(wanted.min(window));
-            connection.queue(sent.len());
+            self.connection.queue(sent.len());
             self.stream.send_data(sent, false)?;
         }
         self.piece = Bytes::new();
-        self.charge.set(0);
+        self.charge.set(CALL_BYTES);
         Poll::Ready(Ok(()))
     }
 
     /// Charges a piece of the response.
     fn charge(&mut self, bytes: usize) -> Result<(), Status> {
-        if bytes > SMALL_BYTES {
-            return self.charge.try_set(bytes).map_err(grpc::unanswered);
+        let wanted_bytes = CALL_BYTES + bytes;
+        if bytes > SMALL_BYTES && self.body.may_be_refused() {
+            return self.charge.try_set(wanted_bytes).map_err(grpc::unanswered);
         }
         if bytes > FREE_BYTES {
-            self.charge.set(bytes);
+            self.charge.set(wanted_bytes);
         }
         Ok(())
     }

@@ -49,6 +49,10 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// closes no connection, for a client whose calls have deadlines cancels all of them at times.
 const MAX_CANCELLED: usize = 8 * TURN_FRAMES;
 
+/// The calls that were refused before all of their data came, and whose data is ignored for a second:
+/// each frame of any other counts as a reset.
+const MAX_REFUSED: usize = 2 * MAX_STREAMS as usize;
+
 /// How often a connection may have the server reset a stream, in all its life, before it is
 /// closed: a client that makes it do nothing else (RUSTSEC-2024-0003) ends there. One that
 /// opens more streams than it may, before it is told, has some hundreds to itself.
@@ -128,6 +132,7 @@ async fn serve_one<S, A, F, B>(
         .max_send_buffer_size(SEND_BUFFER_BYTES)
         .data_frame_budget(SMALL_FRAMES_BYTES)
         .max_pending_accept_reset_streams(MAX_CANCELLED)
+        .max_concurrent_reset_streams(MAX_REFUSED)
         .max_local_error_reset_streams(Some(MAX_RESETS));
     let mut handshake = http2.handshake(Counted::new(stream, traffic.clone()));
     let handshake = poll_fn(|cx| {

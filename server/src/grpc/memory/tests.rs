@@ -30,7 +30,8 @@ fn what_is_given_back_is_free() {
     first.set(5);
     drop(second);
     assert_eq!(connection.held_bytes(), CONNECTION_BYTES + 5);
-    assert!(memory.held_bytes() <= 3 * STEP_BYTES);
+    memory.tick();
+    assert_eq!(memory.held_bytes(), 2 * STEP_BYTES);
     drop((first, connection));
     assert_eq!(memory.held_bytes(), 0);
 }
@@ -59,14 +60,17 @@ fn a_connection_has_a_limit() {
 #[test]
 fn the_connection_is_closed_that_holds_most_for_the_longest_time() {
     let memory = memory();
-    let [old, busy, small] = [(); 3].map(|()| memory.connection());
+    let [old, busy, small, idle] = [(); 4].map(|()| memory.connection());
+    for _ in 0..1000 {
+        memory.tick();
+    }
     let _old = old.charge(20 * MIB).unwrap();
     memory.tick();
     memory.tick();
     let mut used = busy.charge(30 * MIB).unwrap();
     // It gives something back in each tick, and takes it again.
     for _ in 0..10 {
-        used.set(29 * MIB);
+        used.set(20 * MIB);
         used.set(30 * MIB);
         memory.tick();
     }
@@ -76,6 +80,7 @@ fn the_connection_is_closed_that_holds_most_for_the_longest_time() {
     let fourth = memory.connection();
     let refused = fourth.charge(20 * MIB);
     assert!(old.is_closing() && !busy.is_closing() && !small.is_closing());
+    assert!(!idle.is_closing());
     // Its memory counts as free, for it soon is.
     let _more = match refused {
         Ok(charge) => charge,
@@ -144,25 +149,41 @@ fn the_window_is_small_while_memory_is_scarce() {
     assert_eq!(second.window_bytes(), SCARCE_WINDOW_BYTES);
     drop((held, more));
     assert_eq!(first.window_bytes(), WINDOW_BYTES);
+    // What streams keep takes no window from other calls.
+    first.keep(5 * MIB);
+    assert_eq!(first.window_bytes(), WINDOW_BYTES + 5 * MIB as u32);
+    first.end_keep(5 * MIB);
+    assert_eq!(first.window_bytes(), WINDOW_BYTES);
 }
 
 #[test]
 fn responses_wait_for_a_socket_that_takes_nothing() {
     let connection = memory().connection();
-    let poll = || poll_fn(|cx: &mut Context<'_>| connection.poll_queue(cx)).now_or_never();
+    let free = connection.held_bytes();
+    let mut place = QueuePlace::default();
+    let poll = |place: &mut QueuePlace| {
+        poll_fn(|cx: &mut Context<'_>| connection.poll_queue(place, cx)).now_or_never()
+    };
     connection.queue(QUEUE_BYTES - 1);
-    assert!(poll().is_some());
+    assert!(poll(&mut place).is_some());
     connection.queue(1);
+    assert_eq!(connection.held_bytes(), free + QUEUE_BYTES);
+    // One that goes away is not kept.
+    assert!(poll(&mut place).is_none() && poll(&mut place).is_none());
+    assert_eq!(connection.waiting.lock().len(), 1);
+    connection.leave_queue(&mut place);
+    assert!(connection.waiting.lock().is_empty());
     let wakes = Arc::new(Count(AtomicUsize::new(0)));
     let waker = wakes.clone().into();
     assert!(
         connection
-            .poll_queue(&mut Context::from_waker(&waker))
+            .poll_queue(&mut place, &mut Context::from_waker(&waker))
             .is_pending()
     );
     connection.queue_is_empty();
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-    assert!(poll().is_some());
+    assert!(poll(&mut place).is_some());
+    assert_eq!(connection.held_bytes(), free);
 }
 
 /// From many threads at once nothing is lost.

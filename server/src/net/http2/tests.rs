@@ -39,6 +39,10 @@ impl Body for Nothing {
 
 impl Sendable for Nothing {
     fn wait_to_be_sent(&mut self, _: &mut Context<'_>) {}
+
+    fn may_be_refused(&self) -> bool {
+        false
+    }
 }
 
 fn memory() -> ClientMemory {
