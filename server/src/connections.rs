@@ -51,7 +51,7 @@ pub struct Connections {
 
 /// The connections that there may be at once.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// In all.
     pub connections: usize,
     /// From one address.
@@ -61,7 +61,7 @@ pub struct Limits {
 /// The connections that there are.
 #[derive(Debug)]
 struct Places {
-    limits: Limits,
+    limits: ConnectionLimits,
     open: Mutex<Open>,
     refused: Repeated,
 }
@@ -86,7 +86,7 @@ impl Places {
     ///
     /// The name of the limit that allows no more, and the limit.
     fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Place, (&'static str, usize)> {
-        let Limits {
+        let ConnectionLimits {
             connections,
             for_each_address,
         } = self.limits;
@@ -128,7 +128,7 @@ impl Drop for Place {
 impl Connections {
     /// Accepts from some sockets, as many connections at once as the limits allow: fewer, if the
     /// system does not allow the process as many files.
-    pub fn new(listeners: Listeners, limits: Limits) -> Self {
+    pub fn new(listeners: Listeners, limits: ConnectionLimits) -> Self {
         let limit = limits.connections;
         let allowed = allow_files(limit.saturating_add(OTHER_FILES)).saturating_sub(OTHER_FILES);
         if allowed < limit {
@@ -142,7 +142,7 @@ impl Connections {
         Self {
             listeners: Arc::new(listeners),
             places: Arc::new(Places {
-                limits: Limits {
+                limits: ConnectionLimits {
                     connections,
                     ..limits
                 },

@@ -172,13 +172,13 @@ mod tests {
     use tokio::{io::AsyncReadExt, net::TcpStream};
 
     use super::*;
-    use crate::{connections::Limits, listeners::Listeners};
+    use crate::{connections::ConnectionLimits, listeners::Listeners};
 
     async fn connections(limit: usize) -> Connections {
         let address = "127.0.0.1:0".parse().unwrap();
         Connections::new(
             Listeners::bind(&[address]).await.unwrap(),
-            Limits {
+            ConnectionLimits {
                 connections: limit,
                 for_each_address: limit,
             },

@@ -79,7 +79,7 @@ pub struct Server {
 /// [`ServerError`], in one line that says what to do.
 pub async fn bind(config: Config) -> Result<Server, ServerError> {
     let directory = DataDirectory::open(&config.data_dir)?;
-    let limits = connections::Limits {
+    let limits = connections::ConnectionLimits {
         connections: config.max_connections,
         for_each_address: config.max_connections_per_address,
     };
@@ -139,7 +139,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
 async fn listen(
     flag: &'static str,
     addresses: &[Address],
-    limits: connections::Limits,
+    limits: connections::ConnectionLimits,
 ) -> Result<Connections, ServerError> {
     let listeners = Listeners::bind(addresses).await;
     let listeners = listeners.map_err(|ListenError { address, source }| ServerError::Listen {

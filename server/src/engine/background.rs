@@ -49,7 +49,7 @@ impl Queue {
         let (done, result) = oneshot::channel();
         let work = Box::new(move || {
             if !done.is_closed() {
-                // An error says that nobody wants to know any more.
+                // An error means that the caller has gone away.
                 let _ = done.send(work());
             }
         });
@@ -73,13 +73,13 @@ impl Queue {
                     // Not held while it works.
                     let work = receiver.lock().recv();
                     let Ok(work) = work else { break };
-                    // Whoever waits for it is told by the end of their channel.
+                    // After a panic the caller gets an error: its channel is closed.
                     let _ = panic::catch_unwind(AssertUnwindSafe(work));
                 }
             });
             begun.map_err(|error| EngineError::internal("the system gives no thread", error))?;
         }
-        // Whoever was slower has their threads end.
+        // If two threads start at once, the threads of the second end: its sender is dropped.
         Ok(self.work.get_or_init(|| sender))
     }
 }
@@ -154,7 +154,7 @@ mod tests {
         for work in &mut waiting {
             assert!(futures_util::FutureExt::now_or_never(work).is_none());
         }
-        // What is given up before its turn is not done.
+        // Work whose caller goes away before its turn is not done.
         let given_up = waiting.split_off(count - cores());
         drop(given_up);
         let done = futures_util::future::join_all(waiting).await;

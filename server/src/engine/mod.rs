@@ -112,7 +112,7 @@ struct Inner {
     is_read_only: watch::Sender<bool>,
     requests: Requests,
     workers: Workers,
-    /// What operators ask for that takes no disk.
+    /// The work of operators' calls that needs no disk.
     queue: Queue,
     /// See [`filters::Naming`].
     naming: Arc<Mutex<()>>,

@@ -1,16 +1,15 @@
-//! The memory that clients make the server hold, and its limits.
+//! The memory budget of clients: what they make the server hold, and its limits.
 //!
-//! Whatever lasts because of what a client sends, or does not read, is charged to its connection: a
-//! call, the part of a message that has arrived, a response that has not been sent, data that waits
-//! until a stream goes on. Lengths that a client only declares are not charged, for nothing is allocated for
-//! them. One connection has a limit, and so have all connections together:
+//! Each connection is charged for its calls, for the bytes of messages that have arrived, for stream
+//! data that waits, and for responses that are not sent yet. The server allocates nothing for a length
+//! that a client only declares, so declared lengths are not charged. There are two limits:
 //!
-//! * A charge past the limit of the connection is refused.
-//! * A charge past the limit of all is refused as well, unless the connection holds little. And the
-//!   connection is closed that holds most and has given back least lately: so clients that hold
-//!   memory make room for clients that use it.
+//! * The limit of one connection. A charge above it is refused.
+//! * The limit of all connections together. A charge above it is refused unless the connection holds
+//!   little. The server also closes the connection that holds most and has released least lately, so
+//!   that clients that keep memory make room for clients that use it.
 //!
-//! A connection takes its part of the common limit in steps, so that cores do not contend for one
+//! A connection takes its share of the common limit in steps, so that cores do not contend for one
 //! counter with each call.
 
 use std::{
@@ -35,13 +34,13 @@ pub const CALL_BYTES: usize = 3 << 10;
 /// The part of the common limit that a connection takes, or gives back, at a time.
 const STEP_BYTES: usize = 32 << 10;
 
-/// What a connection may hold even if all connections together are past their limit.
+/// A connection that holds no more than this is not refused when the common limit is exceeded.
 const ALWAYS_BYTES: usize = 1 << 20;
 
-/// The parts of the common limit, one of which a connection may have.
+/// The limit of one connection is the common limit divided by this.
 const PARTS: usize = 4;
 
-/// What a connection may have at least: the largest message, and the copy that is made when its
+/// The lowest limit of one connection: the largest message, and the copy that is made when its
 /// buffer grows.
 const LEAST_CONNECTION_BYTES: usize = 32 << 20;
 
@@ -71,7 +70,7 @@ pub struct ClientMemory(Arc<Shared>);
 struct Shared {
     limit_bytes: usize,
     connection_limit_bytes: usize,
-    /// The steps that all connections have taken.
+    /// The sum of the steps that all connections have taken.
     taken_bytes: AtomicUsize,
     /// The steps of connections that are being closed.
     closing_bytes: AtomicUsize,
@@ -87,9 +86,9 @@ pub enum MemoryError {
          may hold {limit_bytes}: send fewer or smaller batches at once, and read the answers"
     )]
     Connection {
-        /// What the connection would hold.
+        /// The bytes that the connection would hold with the charge.
         wanted_bytes: usize,
-        /// What it may hold.
+        /// The limit of the connection.
         limit_bytes: usize,
     },
     /// The limit of all connections.
@@ -98,7 +97,7 @@ pub enum MemoryError {
          has for them (--max-client-memory): try again"
     )]
     Server {
-        /// What all connections may hold.
+        /// The limit of all connections.
         limit_bytes: usize,
     },
 }
@@ -124,12 +123,12 @@ impl ClientMemory {
         self.0.limit_bytes
     }
 
-    /// What all connections hold, in whole steps.
+    /// The bytes that all connections hold, rounded up to steps.
     pub fn held_bytes(&self) -> usize {
         self.0.taken_bytes.load(Relaxed)
     }
 
-    /// Opens the account of a connection.
+    /// Begins to count the memory of a new connection.
     pub fn connection(&self) -> Arc<ConnectionMemory> {
         let Self(shared) = self;
         let connection = Arc::new(ConnectionMemory {
@@ -157,8 +156,8 @@ impl ClientMemory {
         open.for_each(|connection| connection.close.wake());
     }
 
-    /// Notes which connections have given little back since the last tick, and takes the steps back
-    /// that they do not need.
+    /// Counts the ticks in which each connection released little, and takes back the steps that a
+    /// connection does not need. Called at a fixed interval.
     pub fn tick(&self) {
         let Self(shared) = self;
         shared.connections.lock().retain(|connection| {
@@ -189,9 +188,9 @@ impl Shared {
         self.taken_bytes.load(Relaxed).saturating_sub(closing_bytes) > self.limit_bytes
     }
 
-    /// Has the connection closed that holds most, for the longest time.
+    /// Closes the connection with the greatest [weight](ConnectionMemory::weight).
     fn close_one(&self) {
-        // Whoever has the lock closes one.
+        // Another thread that has the lock closes one.
         let Some(connections) = self.connections.try_lock() else {
             return;
         };
@@ -213,11 +212,11 @@ pub struct ConnectionMemory {
     held_bytes: AtomicUsize,
     /// The steps of the common limit that this connection has.
     taken_bytes: AtomicUsize,
-    /// What was given back since the last tick.
+    /// The bytes released since the last tick.
     released_bytes: AtomicUsize,
-    /// The ticks in which little was given back, one after the other.
+    /// The number of ticks in a row in which little was released.
     stalled_ticks: AtomicU32,
-    /// 0, or what was held when it was decided to close the connection.
+    /// The bytes held when the server decided to close the connection; 0 before.
     closing_bytes: AtomicUsize,
     /// Wakes the task of the connection, which then closes it.
     close: AtomicWaker,
@@ -301,7 +300,7 @@ impl ConnectionMemory {
         }
     }
 
-    /// Gives back the steps that are not needed, but for some.
+    /// Gives back the steps beyond what is held and `kept_bytes`.
     fn give_back(&self, kept_bytes: usize) {
         let taken_bytes = self.taken_bytes.load(Relaxed);
         let needed_bytes = self.held_bytes.load(Relaxed) + kept_bytes;
@@ -312,7 +311,7 @@ impl ConnectionMemory {
         let given =
             self.taken_bytes
                 .compare_exchange(taken_bytes, taken_bytes - less, Relaxed, Relaxed);
-        // Another thread takes or gives at the same time: the next to give gives this as well.
+        // On a race with another thread nothing is given back now; the next call does it.
         if given.is_ok() {
             self.shared.taken_bytes.fetch_sub(less, Relaxed);
         }
@@ -340,17 +339,17 @@ impl ConnectionMemory {
         self.closing_bytes.load(Relaxed) > 0
     }
 
-    /// Has a task woken when the connection is to be closed.
+    /// Registers the task to wake when the connection is to be closed.
     pub fn wake_to_close(&self, task: &Waker) {
         self.close.register(task);
     }
 
-    /// What the connection holds.
+    /// The bytes that the connection holds.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes.load(Relaxed)
     }
 
-    /// The window that the connection is to have.
+    /// The flow-control window that the connection is to have.
     pub fn window_bytes(&self) -> u32 {
         if self.held_bytes() > self.shared.connection_limit_bytes / 2 {
             return SCARCE_WINDOW_BYTES;
@@ -359,7 +358,7 @@ impl ConnectionMemory {
             true => SCARCE_WINDOW_BYTES,
             false => WINDOW_BYTES,
         };
-        // What waits in streams is charged, and takes no window from other calls.
+        // Kept data is charged. It must not use up the window of other calls.
         let kept_bytes = self.kept_bytes.load(Relaxed) as u32;
         window_bytes
             .saturating_add(kept_bytes)
@@ -402,7 +401,7 @@ impl ConnectionMemory {
         }
     }
 
-    /// Says that the socket has taken all that HTTP/2 had.
+    /// Called when the socket has taken all queued data. Wakes the calls that wait.
     pub fn queue_is_empty(&self) {
         let queued_bytes = self.queued_bytes.swap(0, Relaxed);
         if queued_bytes == 0 {

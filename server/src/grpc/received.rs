@@ -1,10 +1,10 @@
 //! The body of a request, as HTTP/2 receives it.
 //!
-//! A call of one message takes its data as it comes. A stream does not, while its client reads no
-//! answers or its batches wait for the log; then its data would wait in HTTP/2, a slice of a buffer
-//! for each frame, so that a frame of a byte could keep 64 KiB. So a call that waits has its data
-//! [kept](Kept::keep_waiting) here: copied if it is short, charged to the connection, and given back
-//! to the window of the client when it is used, not before.
+//! A unary call reads its data as soon as it arrives. A stream stops reading while its client does not
+//! read answers, or while its batches wait for the WAL. Its data would then wait inside h2, where each
+//! frame is a slice of a read buffer: a frame of one byte can keep 64 KiB in memory. So a stream that
+//! waits has its data [kept](Kept::keep_waiting) here. Short data is copied, all of it is charged to the
+//! connection, and the flow-control window is released when the stream uses the data.
 
 use std::{
     collections::VecDeque,
@@ -21,11 +21,10 @@ use tonic::Status;
 
 use super::memory::{Charge, ConnectionMemory};
 
-/// Data that is kept as it is: a copy would cost more than the buffer that it keeps, which is
-/// charged.
+/// Data from this length on is not copied. It is charged with the read buffer that it keeps in memory.
 const LONG_BYTES: usize = 32 << 10;
 
-/// The buffer of HTTP/2 that a slice keeps: the longest frame.
+/// The size of a read buffer of h2: the longest frame.
 const BUFFER_BYTES: usize = 72 << 10;
 
 /// Short data is copied to buffers of this.
@@ -46,7 +45,7 @@ struct State {
     /// The memory of all that is in `kept`.
     kept_memory_bytes: usize,
     charge: Charge,
-    /// How the data has ended, if it has.
+    /// The end of the data, once it has come.
     end: Option<Result<(), h2::Error>>,
 }
 
@@ -80,7 +79,7 @@ impl Received {
 }
 
 impl Kept {
-    /// Keeps what has come, and what comes until the task of the call is polled again.
+    /// Takes all data that has arrived out of h2 and keeps it. More data wakes the task of the call.
     pub fn keep_waiting(&self, cx: &mut Context<'_>) {
         let mut state = self.0.lock();
         while let Poll::Ready(Some(data)) = state.poll_data(cx) {

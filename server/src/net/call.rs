@@ -1,4 +1,4 @@
-//! One call: a request is answered, and its response sent as fast as the client reads it.
+//! One call: answers its request, and sends the response as fast as the client reads it.
 
 use std::{
     future::Future,
@@ -19,10 +19,11 @@ const FREE_BYTES: usize = 1 << 10;
 /// A piece of a response that is sent whatever else the connection holds.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// The window of the connection that a response asks for at a time, or the longest would have all.
+/// The most window that a response reserves at a time. Without a limit one long response would reserve
+/// all of the connection's window.
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// What the head of a response counts for among the data that waits for the socket.
+/// The bytes that the headers of a response count for in the queue of the socket.
 const HEAD_BYTES: usize = 128;
 
 /// A call, until its response has been handed to HTTP/2.

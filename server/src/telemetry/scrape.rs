@@ -15,10 +15,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::timeout;
 
 use super::metrics::MEDIA_TYPE;
-use crate::connections::{Connections, Limits};
+use crate::connections::{ConnectionLimits, Connections};
 
 /// The most connections at once: whoever watches a server has few.
-pub const LIMITS: Limits = Limits {
+pub const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 64,
     for_each_address: 64,
 };

@@ -14,7 +14,7 @@ use tonic::Status;
 use super::*;
 use crate::{
     config::Address,
-    connections::{Connections, Limits},
+    connections::{ConnectionLimits, Connections},
     listeners::Listeners,
 };
 
@@ -73,7 +73,7 @@ async fn answered_after(cancelled: usize) {
         .unwrap();
     let connections = Connections::new(
         listeners,
-        Limits {
+        ConnectionLimits {
             connections: 1,
             for_each_address: 1,
         },
