@@ -208,3 +208,32 @@ fn charges_of_many_threads_add_up() {
     drop(connections);
     assert_eq!(memory.held_bytes(), 0);
 }
+
+#[test]
+fn idle_connections_are_not_closed_for_busy_ones() {
+    let memory = memory();
+    let idle = memory.connection();
+    for _ in 0..1000 {
+        memory.tick();
+    }
+    let busy = [(); 3].map(|()| memory.connection());
+    let held = busy
+        .each_ref()
+        .map(|connection| connection.charge(25 * MIB));
+    assert!(busy.iter().any(|connection| connection.is_closing()));
+    assert!(!idle.is_closing());
+    drop(held);
+}
+
+#[test]
+fn a_connection_that_holds_little_is_charged_when_all_hold_too_much() {
+    let memory = memory();
+    let small = memory.connection();
+    memory
+        .0
+        .taken_bytes
+        .fetch_add(8 * LEAST_CONNECTION_BYTES, Relaxed);
+    small.charge(ALWAYS_BYTES / 2).unwrap();
+    let refused = small.charge(2 * ALWAYS_BYTES).unwrap_err();
+    assert!(matches!(refused, MemoryError::Server { .. }), "{refused}");
+}
