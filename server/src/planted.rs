@@ -132,7 +132,9 @@ mod tests {
                 &["engine::guarded::tests::a_store_that_fails_is_made_again_in_full"]
             }
             SnapshotAheadOfTheLog => &["engine::tests::requests::no_snapshot_is_ahead_of_the_log"],
-            SnapshotAmidCalls => &["engine::guarded::tests::a_store_begins_between_calls"],
+            SnapshotAmidCalls => &[
+                "engine::guarded::tests::a_store_waits_for_the_calls_that_are_under_way_and_they_do_not_for_it",
+            ],
             PageNotVerified => &["store::snapshot::tests::damage_anywhere_is_noticed"],
             PageNotSalted => &["store::snapshot::tests::what_is_in_the_place_of_another_is_found"],
             LogNotSynced => &[POWER_CUT],

@@ -17,7 +17,7 @@ pub(crate) use parking_lot::{
     Condvar, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard,
     RwLockWriteGuard,
 };
-pub(crate) use tokio::sync::Notify;
+pub(crate) use tokio::sync::{Notify, oneshot};
 
 /// The cores that the process may use. Asked for with each filter that is made or found, where the
 /// system takes several files to tell.

@@ -1,20 +1,9 @@
 //! Calls for many keys.
 
-use std::sync::Arc;
-
-use tokio::runtime::Handle;
-
 use super::{
-    Action, Answer, Call, Change, Engine, EngineError, GuardedFilter, Inner, Keys, Unsettled,
-    rebuilding::Rooms,
+    Action, Call, Engine, EngineError, GuardedFilter, Inner, Keys, Unsettled, admission::Admission,
+    workers::Threads,
 };
-
-/// What the keys of a batch are for.
-#[derive(Debug, Clone, Copy)]
-enum Purpose {
-    Ask,
-    Change,
-}
 
 impl Engine {
     /// Whether each of the keys has been seen.
@@ -28,10 +17,7 @@ impl Engine {
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
         let call = call.into();
-        let ask = |inner: &Inner, call: Call<'_>, keys: &_, _: Rooms<'_>| {
-            inner.ask(call, |filter| filter.query_batch(keys, call.max_age))
-        };
-        let (answer, keys) = self.batch(call, keys, Purpose::Ask, ask).await?;
+        let (answer, keys) = self.batch(call, None, keys).await?;
         if let Err(error) = answer.settled().await {
             let keys = keys.iter().zip(&answer.value);
             let seen = keys.filter(|(_, seen)| **seen).map(|(key, _)| key);
@@ -53,13 +39,8 @@ impl Engine {
         call: impl Into<Call<'_>>,
         keys: impl Keys,
     ) -> Result<(), EngineError> {
-        let change = |inner: &Inner, call: Call<'_>, keys: &_, rooms: Rooms<'_>| {
-            inner.change_batch(call, Action::Add, rooms, keys, GuardedFilter::add_batch)
-        };
-        let (answer, _) = self
-            .batch(call.into(), keys, Purpose::Change, change)
-            .await?;
-        answer.settle().await
+        let added = self.write_batch(call.into(), Action::Add, keys).await?;
+        added.settle().await.map(|_| ())
     }
 
     /// Takes the keys out that are there, of a filter that counts. Tells of each whether it was
@@ -73,19 +54,8 @@ impl Engine {
         call: impl Into<Call<'_>>,
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
-        let remove = |inner: &Inner, call: Call<'_>, keys: &_, rooms: Rooms<'_>| {
-            inner.change_batch(
-                call,
-                Action::Remove,
-                rooms,
-                keys,
-                GuardedFilter::remove_batch,
-            )
-        };
-        let (answer, _) = self
-            .batch(call.into(), keys, Purpose::Change, remove)
-            .await?;
-        answer.settle().await
+        let removed = self.write_batch(call.into(), Action::Remove, keys).await?;
+        removed.settle().await
     }
 
     /// Whether each of the keys had been seen before it was added; they are added as by
@@ -114,48 +84,57 @@ impl Engine {
         call: impl Into<Call<'_>>,
         keys: impl Keys,
     ) -> Result<Unsettled<Vec<bool>>, EngineError> {
-        let change = |inner: &Inner, call: Call<'_>, keys: &_, rooms: Rooms<'_>| {
-            let change = GuardedFilter::query_and_add_batch;
-            inner.change_batch(call, Action::QueryAndAdd, rooms, keys, change)
-        };
-        let (answer, _) = self
-            .batch(call.into(), keys, Purpose::Change, change)
-            .await?;
+        self.write_batch(call.into(), Action::QueryAndAdd, keys)
+            .await
+    }
+
+    async fn write_batch<K: Keys>(
+        &self,
+        call: Call<'_>,
+        action: Action,
+        keys: K,
+    ) -> Result<Unsettled<Vec<bool>>, EngineError> {
+        let (answer, _) = self.batch(call, Some(action), keys).await?;
         Ok(answer)
     }
 
-    /// Answers a batch at once or, if it is heavy, on a worker. A light one takes a share in
-    /// nothing that other cores count the owners of, or they would contend for the count.
-    async fn batch<K: Keys, T: Send + 'static>(
+    /// Answers a batch at once or, if it is heavy, on a worker: a query, or one that changes the
+    /// filter. A light one takes a share in nothing that other cores count the owners of, or they
+    /// would contend for the count.
+    async fn batch<K: Keys>(
         &self,
         call: Call<'_>,
+        action: Option<Action>,
         keys: K,
-        purpose: Purpose,
-        answer: fn(&Inner, Call<'_>, &K, Rooms<'_>) -> Result<T, EngineError>,
-    ) -> Result<(T, K), EngineError> {
+    ) -> Result<(Unsettled<Vec<bool>>, K), EngineError> {
         let inner = &self.inner;
         let weight = inner.limits.check_batch(&keys)?;
         inner.limits.check_request_id(call.request_id)?;
-        let may_add = match purpose {
-            Purpose::Ask => None,
-            Purpose::Change => Some(weight.keys),
-        };
         let has_profile = || inner.find(call.filter, GuardedFilter::has_profile);
         if weight.is_light() && (weight.is_light_with_profile() || !has_profile()?) {
-            let answer = |rooms: Rooms<'_>| answer(inner, call, &keys, rooms);
-            return Ok((inner.with_room(call.filter, may_add, answer).await?, keys));
+            match inner.batch(call, action, &keys, Threads::Core).await {
+                Err(EngineError::FilterBusy) => {}
+                answer => return Ok((answer?, keys)),
+            }
         }
+        self.on_worker(call, action, keys).await
+    }
+
+    /// Answers a batch on a worker. It is dropped with the call, if it has not begun.
+    pub(super) async fn on_worker<K: Keys>(
+        &self,
+        call: Call<'_>,
+        action: Option<Action>,
+        keys: K,
+    ) -> Result<(Unsettled<Vec<bool>>, K), EngineError> {
         // Before it waits for a worker.
-        inner.find(call.filter, |_| ())?;
-        let (inner, runtime) = (inner.clone(), Handle::current());
+        self.inner.find(call.filter, |_| ())?;
+        let inner = self.inner.clone();
         let [filter, request_id] = [call.filter, call.request_id].map(str::to_owned);
         let Call {
             max_age, deadline, ..
         } = call;
-        // Gone with this future, which is dropped when the caller cancels the call.
-        let caller = Arc::new(());
-        let waiting = Arc::downgrade(&caller);
-        let work = move || {
+        let work = async move {
             let call = Call {
                 filter: &filter,
                 request_id: &request_id,
@@ -164,34 +143,33 @@ impl Engine {
             };
             // Asked again before anything is changed; queries are dropped only here.
             call.check_deadline()?;
-            if waiting.strong_count() == 0 {
-                return Err(EngineError::Cancelled);
-            }
-            let answer = |rooms: Rooms<'_>| answer(&inner, call, &keys, rooms);
-            let answer = runtime.block_on(inner.with_room(&filter, may_add, answer))?;
+            let answer = inner.batch(call, action, &keys, Threads::Workers).await?;
             Ok((answer, keys))
         };
-        let done = self.inner.workers.run(work).await;
-        drop(caller);
-        done
+        self.inner.workers()?.run(work).await
     }
 }
 
 impl Inner {
-    /// [`Self::change`] with a batch of keys.
-    fn change_batch<K: Keys, T>(
+    async fn batch<K: Keys>(
         &self,
         call: Call<'_>,
-        action: Action,
-        rooms: Rooms<'_>,
+        action: Option<Action>,
         keys: &K,
-        change: fn(&GuardedFilter, &K, Change<'_>) -> Result<Answer<T>, EngineError>,
-    ) -> Result<Unsettled<T>, EngineError> {
-        self.change(
-            (call, action),
-            rooms,
-            |filter, own| change(filter, keys, own),
-            |heir, own| heir.follow_batch(keys, action, own),
-        )
+        threads: Threads,
+    ) -> Result<Unsettled<Vec<bool>>, EngineError> {
+        let Some(action) = action else {
+            return self.ask(call, |filter| filter.query_batch(keys, call.max_age));
+        };
+        let count = keys.iter().len();
+        let write = |admission: Admission<'_>| {
+            self.write(
+                call,
+                admission,
+                |filter, change| filter.write_batch(keys, action, change),
+                |heir, change| heir.follow_batch(keys, action, change),
+            )
+        };
+        self.admitted(call, action, count, threads, write).await
     }
 }

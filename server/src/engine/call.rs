@@ -54,7 +54,7 @@ impl<'a> From<&'a str> for Call<'a> {
 }
 
 /// The keys of a batch.
-pub trait Keys: Send + 'static {
+pub trait Keys: Send + Sync + 'static {
     /// The keys in their order.
     fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]>;
 
@@ -76,7 +76,7 @@ pub trait Keys: Send + 'static {
     }
 }
 
-impl<K: AsRef<[u8]> + Send + 'static> Keys for Vec<K> {
+impl<K: AsRef<[u8]> + Send + Sync + 'static> Keys for Vec<K> {
     fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.as_slice().iter().map(AsRef::as_ref)
     }

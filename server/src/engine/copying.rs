@@ -51,15 +51,15 @@ impl Engine {
         let inner = self.inner.clone();
         let copy = move || {
             let id = FilterId(inner.directory.new_number());
-            let (gate, journal) = (&inner.gate, inner.journal.get());
-            let copied = source.copy(id, new_name, &inner.budget, gate, journal)?;
+            let (barrier, journal) = (&inner.barrier, inner.journal.get());
+            let copied = source.copy(id, new_name, &inner.budget, barrier, journal)?;
             Ok(Arc::new(copied))
         };
         let copy = background::run("copy", copy).await?;
         let turn = copy.turn().await;
         let store = move || {
             let inner = &promise.inner;
-            copy.store(&inner.directory, &inner.gate, turn)?;
+            copy.store(&inner.directory, &inner.barrier, turn)?;
             inner.registry.insert(copy.clone());
             Ok(copy.status())
         };

@@ -204,6 +204,10 @@ pub enum EngineError {
     /// call. The call has changed nothing, and is made again by the engine.
     #[error("the filter has just been replaced; try again")]
     FilterReplaced,
+    /// The call must not wait for others, and would have to. It has changed nothing, and is made
+    /// again by the engine where it may wait.
+    #[error("the filter is busy; try again")]
+    FilterBusy,
     /// Two names of one filter, where there should be two filters.
     #[error("target: the filter \"{name}\" is the source as well: a merge takes two filters")]
     MergedWithItself {

@@ -98,7 +98,7 @@ impl Engine {
         let turn = filter.turn().await;
         let inner = self.inner.clone();
         let store = move || {
-            filter.store(&inner.directory, &inner.gate, turn)?;
+            filter.store(&inner.directory, &inner.barrier, turn)?;
             filter.sample(Instant::now());
             inner.registry.insert(filter.clone());
             drop((promise, permit));
@@ -152,7 +152,7 @@ impl Inner {
                 let spec = FilterSpec::of_guava(reader.shape(), capacity);
                 let mut filter = self.for_import(name, spec)?;
                 reader.read_words(|first, words| {
-                    self.gate.pass()?;
+                    self.barrier.pass()?;
                     filter.import_words(first, words);
                     Ok::<_, EngineError>(())
                 })?;
@@ -165,7 +165,7 @@ impl Inner {
                 let mut filter = self.for_import(name, FilterSpec::of_chain(&chain, capacity))?;
                 let (mut layer, mut first_word) = (0, 0);
                 reader.read_words(|number, first, words| {
-                    self.gate.pass()?;
+                    self.barrier.pass()?;
                     while layer < number {
                         let before = chain.layers().get(layer);
                         first_word += before.map_or(0, redisbloom::Layer::word_count);

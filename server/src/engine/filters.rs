@@ -225,7 +225,7 @@ impl Engine {
         self.blocking(move |inner| {
             // What is acknowledged must outlive a crash, and this includes that there is such
             // a filter. An empty snapshot is short.
-            filter.store(&inner.directory, &inner.gate, turn)?;
+            filter.store(&inner.directory, &inner.barrier, turn)?;
             filter.sample(Instant::now());
             let status = filter.status();
             inner.registry.insert(filter);

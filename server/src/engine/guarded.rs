@@ -16,11 +16,10 @@
 //!
 //! * Whoever finds a key in a shard rests on no later version than the shard's. So an answer
 //!   stands once all calls up to that version are on stable storage.
-//! * A snapshot is begun at a version V that no call has under way any more (the engine lets
-//!   none begin meanwhile) and none gets from then on, nor an earlier one; and then copies the
-//!   shards. It holds every change up to V. A change that it does not hold is of a call that
-//!   begins later, and leaves its shard with a version greater than V. So "what changed since V"
-//!   is the list of shards with a greater version.
+//! * A snapshot is begun at a version V that no call gets from then on, nor an earlier one; waits
+//!   for the calls that are under way (`engine/barrier.rs`); and then copies the shards. It holds
+//!   every change up to V. A change that it does not hold has a greater version, and leaves its
+//!   shard with that. So "what changed since V" is the list of shards with a greater version.
 
 mod aging;
 mod array;
@@ -33,6 +32,7 @@ mod explain;
 mod fill;
 mod following;
 mod growth;
+mod hold;
 mod layered;
 mod measurement;
 mod names;
@@ -65,7 +65,7 @@ pub use self::{
 };
 
 use self::{
-    aging::Aging, array::Array, counting::Counting, fill::FillWatch, growth::History,
+    aging::Aging, array::Array, counting::Counting, fill::FillWatch, growth::History, hold::Hold,
     layered::Layered, measurement::LastMeasurement, names::Names, shards::Shards, snapshots::Turns,
 };
 use super::{
@@ -126,6 +126,7 @@ pub struct GuardedFilter {
     rebuilds: Option<FilterId>,
     last_store: Mutex<Option<LastStore>>,
     turns: Turns,
+    hold: Hold,
     /// `None` if there is no log.
     log: Option<FilterLog>,
 }
@@ -142,6 +143,8 @@ pub struct Change<'a> {
     /// When the caller stops waiting, of a batch: its keys are hashed before any bit is set, which
     /// may take long.
     pub deadline: Option<Instant>,
+    /// Whether the call has a thread that serves connections, which must not wait for heavy batches.
+    pub must_not_wait: bool,
 }
 
 /// What a filter says.
@@ -255,6 +258,7 @@ impl GuardedFilter {
             rebuilds: None,
             last_store: Mutex::new(None),
             turns: Turns::default(),
+            hold: Hold::default(),
             log: None,
         })
     }
@@ -280,15 +284,6 @@ impl GuardedFilter {
         match &self.spec.key_profile {
             None => self.hasher.hash(key),
             Some(profile) => self.hasher.hash(&profile.canonical(key)),
-        }
-    }
-
-    /// Has the processor fetch the memory that a key is in. It waits for nothing, and if the
-    /// memory is not used after all, nothing has happened. A canonical form would be made twice,
-    /// which takes longer than memory does.
-    pub fn foresee(&self, key: &[u8]) {
-        if !self.has_profile() {
-            self.fetch(self.hasher.hash(key), Cache::Second);
         }
     }
 
@@ -325,6 +320,44 @@ impl GuardedFilter {
         let added = self.act(self.hash(key), Action::Add, change)?;
         self.note_new(usize::from(!added.value));
         Ok(added.map(|_| ()))
+    }
+
+    /// Does what a call is for with a key, and tells whether it was there, of a call that asks.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::FilterFull`], [`EngineError::NotCounting`], or [`EngineError::FilterBusy`] for
+    /// a call that must not wait.
+    #[inline]
+    pub fn write(
+        &self,
+        key: &[u8],
+        action: Action,
+        change: Change<'_>,
+    ) -> Result<Answer<bool>, EngineError> {
+        match action {
+            Action::QueryAndAdd => self.query_and_add(key, change),
+            Action::Add => Ok(self.add(key, change)?.map(|()| false)),
+            Action::Remove => self.remove(key, change),
+        }
+    }
+
+    /// [`Self::write`] for the keys of a batch, in their order.
+    ///
+    /// # Errors
+    ///
+    /// As there; nothing has then been changed.
+    pub fn write_batch(
+        &self,
+        keys: &impl super::Keys,
+        action: Action,
+        change: Change<'_>,
+    ) -> Result<Answer<Vec<bool>>, EngineError> {
+        match action {
+            Action::QueryAndAdd => self.query_and_add_batch(keys, change),
+            Action::Add => Ok(self.add_batch(keys, change)?.map(|()| Vec::new())),
+            Action::Remove => self.remove_batch(keys, change),
+        }
     }
 
     /// Adds a key, and tells whether it was there.

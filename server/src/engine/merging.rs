@@ -45,10 +45,10 @@ impl Engine {
         self.inner.check_not_rebuilt(&filter)?;
         let (inner, runtime) = (self.inner.clone(), Handle::current());
         let merge = move || {
-            let (directory, gate) = (&inner.directory, &inner.gate);
+            let (directory, barrier) = (&inner.directory, &inner.barrier);
             let room = inner.journal.get().map(|journal| journal.reserve(0, 1));
             let room = room.map(|room| runtime.block_on(room)).transpose()?;
-            match filter.merge(&stored, directory, gate, room, turn)? {
+            match filter.merge(&stored, directory, barrier, room, turn)? {
                 true => Ok(inner.status(&filter)),
                 false => Err(EngineError::UnknownFilter { name: target }),
             }
@@ -64,7 +64,7 @@ impl Engine {
         let turn = filter.turn().await;
         let inner = self.inner.clone();
         let store = move || {
-            let stored = filter.stored(&inner.directory, &inner.gate, turn);
+            let stored = filter.stored(&inner.directory, &inner.barrier, turn);
             match stored.map_err(not_begun)? {
                 Some(stored) => Ok((stored, filter)),
                 None => Err(EngineError::UnknownFilter {

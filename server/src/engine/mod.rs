@@ -5,8 +5,10 @@
 //! this one. It takes names and keys as they came, and checks them before it changes
 //! anything; work that blocks runs on threads of its own.
 
+mod admission;
 mod aging;
 mod background;
+mod barrier;
 mod batches;
 mod budget;
 mod call;
@@ -16,7 +18,6 @@ mod counters;
 mod error;
 mod exchange;
 mod filters;
-mod gate;
 mod guarded;
 mod journal;
 mod limits;
@@ -59,7 +60,6 @@ pub use guarded::{
 };
 pub use journal::Durability;
 pub use limits::Limits;
-pub use one_key::AtOnce;
 pub use recovery::{Progress, Recovered};
 pub use requests::RequestLimits;
 pub use storing::StoreOutcome;
@@ -77,13 +77,14 @@ pub use crate::{
 };
 
 use self::{
+    admission::Admission,
     background::Queue,
+    barrier::WriteBarrier,
     budget::MemoryBudget,
     copying::Promised,
-    gate::Gate,
     guarded::{Action, Answer, Change, GuardedFilter},
     journal::Journal,
-    rebuilding::Rooms,
+    rebuilding::change_both,
     registry::{Entry, Registry},
     requests::Requests,
     workers::Workers,
@@ -104,14 +105,15 @@ struct Inner {
     clock: Clock,
     limits: Limits,
     recovered: AtomicBool,
-    gate: Gate,
+    barrier: WriteBarrier,
     durability: Durability,
     segment_bytes: u64,
     /// The log, once there is one.
     journal: OnceLock<Journal>,
     is_read_only: watch::Sender<bool>,
     requests: Requests,
-    workers: Workers,
+    /// Once there are filters.
+    workers: OnceLock<Workers>,
     /// The work of operators' calls that needs no disk.
     queue: Queue,
     /// See [`filters::Naming`].
@@ -148,7 +150,11 @@ impl Settings {
     /// it may add, or it would wait for ever.
     pub fn segment_bytes_for(max_batch_keys: usize) -> u64 {
         let least = *Self::SEGMENT_SIZES.start();
-        Journal::segment_bytes_for(least, max_batch_keys, GuardedFilter::most_records())
+        Journal::segment_bytes_for(
+            least,
+            max_batch_keys,
+            GuardedFilter::most_records(max_batch_keys),
+        )
     }
 }
 
@@ -168,13 +174,13 @@ impl Engine {
                 clock,
                 limits: settings.limits,
                 recovered: AtomicBool::new(false),
-                gate: Gate::new(),
+                barrier: WriteBarrier::default(),
                 durability: settings.durability,
                 segment_bytes: settings.segment_bytes,
                 journal: OnceLock::new(),
                 is_read_only: watch::Sender::new(false),
                 requests: Requests::new(settings.requests, settings.limits.max_batch_keys),
-                workers: Workers::new(),
+                workers: OnceLock::new(),
                 queue: Queue::new(),
                 naming: Arc::default(),
                 promised: Promised::default(),
@@ -243,7 +249,7 @@ impl Engine {
     /// added them: what is stored afterwards is all that was acknowledged. Waits for no more
     /// than one batch of each thread. A recovery under way ends early.
     pub fn close(&self) {
-        self.inner.gate.close();
+        self.inner.barrier.close();
     }
 
     /// The warning for those who add keys to a filter, if it is nearly at its capacity or past it.
@@ -315,82 +321,36 @@ impl Inner {
         })?
     }
 
-    /// Changes a filter of a name in a request, if the engine is open, in the turn of the call's
-    /// id; and its heir by `follow`, if it has one.
-    fn change<T>(
+    /// Changes a filter of a name in a request, if the engine is open, and its heir by `follow`, if it
+    /// has one.
+    fn write<'a, T>(
         &self,
-        (call, action): (Call<'_>, Action),
-        rooms: Rooms<'_>,
+        call: Call<'a>,
+        admission: Admission<'a>,
         change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
         follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
     ) -> Result<Unsettled<T>, EngineError> {
-        let _pass = self.gate.pass()?;
+        let _permit = self.barrier.pass()?;
         // The call may have waited for a worker or for room in the log, and a caller that is told
         // that its deadline is over believes that nothing was added.
         call.check_deadline()?;
         self.find_entry(call.filter, |entry| {
             let filter = &*entry.filter;
             filter.check_age(call.max_age)?;
-            if !rooms.fit(entry) {
+            if !admission.fits(entry) {
                 return Err(EngineError::FilterReplaced);
             }
+            filter.check_takes_keys()?;
             if let Some(heir) = &entry.heir {
-                return self.change_both(entry, heir, (call, action), rooms, change, follow);
+                return change_both(filter, heir, call, admission, change, follow);
             }
-            let turn = filter.begin(&self.requests, call.request_id, action)?;
-            let change_of_call = Change {
-                room: rooms.own.map(|(_, room)| room),
-                turn,
-                max_age: call.max_age,
-                deadline: call.deadline,
-            };
-            let answer = change(filter, change_of_call)?;
+            let answer = change(filter, admission.change(call))?;
             Ok(unsettled(filter, answer))
         })?
     }
 
-    /// Makes a call that may change so many keys of a filter, with room in the log, if there is one.
-    async fn with_room<T>(
-        &self,
-        name: &str,
-        keys: Option<usize>,
-        mut call: impl FnMut(Rooms<'_>) -> Result<T, EngineError>,
-    ) -> Result<T, EngineError> {
-        loop {
-            let rooms = self.rooms(name, keys).await?;
-            match call(rooms) {
-                Err(EngineError::FilterReplaced) => {}
-                done => return done,
-            }
-        }
-    }
-
-    async fn rooms(&self, name: &str, keys: Option<usize>) -> Result<Rooms<'_>, EngineError> {
-        // Before there is a log nothing may be changed that belongs there.
-        self.check_recovered()?;
-        let (Some(journal), Some(keys)) = (self.journal.get(), keys) else {
-            return Ok(Rooms::default());
-        };
-        let needs = |filter: &GuardedFilter| (filter.id(), filter.records_of_a_call(keys));
-        let (own, heirs) = self.find_entry(name, |entry| {
-            let heir = entry.heir.as_ref();
-            (needs(&entry.filter), heir.map(|heir| needs(heir.filter())))
-        })?;
-        let (id, records) = own;
-        Ok(match heirs {
-            None => Rooms {
-                own: Some((id, journal.reserve(keys, records).await?)),
-                heirs: None,
-            },
-            Some((heirs_id, heirs)) => {
-                let both = journal.reserve_for_both(keys, [records, heirs]);
-                let [own, heirs] = both.await?;
-                Rooms {
-                    own: Some((id, own)),
-                    heirs: Some((heirs_id, heirs)),
-                }
-            }
-        })
+    fn workers(&self) -> Result<&Workers, EngineError> {
+        self.workers.get().ok_or(EngineError::Recovering)
     }
 
     /// Whether keys that a filter has answered for are in the log for certain, although that

@@ -8,19 +8,20 @@
 //! with the heir, so a start goes on with it.
 
 use std::{
+    mem,
     sync::Arc,
     time::{Instant, SystemTime},
 };
 
-use parking_lot::{Mutex, MutexGuard};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::Mutex};
 
 use super::{
-    Action, Answer, Call, Change, Engine, EngineError, FilterStatus, Inner, Unsettled, background,
+    Answer, Call, Change, Engine, EngineError, FilterStatus, Inner, Unsettled,
+    admission::{Admission, Share},
+    background,
     filters::given_name,
     guarded::{GuardedFilter, StoreTurn},
-    journal::{Durability, FilterLog, Journal, Room},
-    registry::Entry,
+    journal::{Durability, FilterLog, Journal},
     requests::Remembered,
     unsettled,
 };
@@ -35,12 +36,12 @@ pub struct Heir {
     filter: Arc<GuardedFilter>,
     /// Where keys are removed it is of account in which order calls come, and must be the same in
     /// both filters: so they come one by one.
-    order: Option<Mutex<()>>,
+    order: Option<Arc<Mutex<()>>>,
 }
 
 impl Heir {
     fn new(filter: Arc<GuardedFilter>, of: &GuardedFilter) -> Arc<Self> {
-        let order = of.counts().then(Mutex::default);
+        let order = of.counts().then(Arc::default);
         Arc::new(Self { filter, order })
     }
 
@@ -49,27 +50,9 @@ impl Heir {
         &self.filter
     }
 
-    fn in_order(&self) -> Option<MutexGuard<'_, ()>> {
-        self.order.as_ref().map(Mutex::lock)
-    }
-}
-
-/// Room in the log for what a call changes, if there is a log.
-#[derive(Debug, Default)]
-pub(super) struct Rooms<'a> {
-    /// For a filter.
-    pub own: Option<(FilterId, Room<'a>)>,
-    /// For its heir.
-    pub heirs: Option<(FilterId, Room<'a>)>,
-}
-
-impl Rooms<'_> {
-    /// Whether they are for what is found under a name now.
-    pub fn fit(&self, found: &Entry) -> bool {
-        let heir = found.heir.as_ref().map(|heir| heir.filter.id());
-        let heirs = self.heirs.as_ref().map(|(id, _)| *id);
-        let own = self.own.as_ref();
-        own.is_none_or(|(id, _)| (*id, heirs) == (found.filter.id(), heir))
+    /// To be locked by each write, if they come one by one.
+    pub fn order(&self) -> Option<Arc<Mutex<()>>> {
+        self.order.clone()
     }
 }
 
@@ -132,12 +115,12 @@ impl Engine {
         let new = self.blocking(make).await?;
         let its_turn = new.turn().await;
         self.blocking(move |inner| {
-            new.store(&inner.directory, &inner.gate, its_turn)?;
+            new.store(&inner.directory, &inner.barrier, its_turn)?;
             new.sample(Instant::now());
             let heir = Heir::new(new.clone(), &filter);
+            inner.registry.set_heir(&name, &heir);
             // What was begun before is in the one alone.
-            let put = || inner.registry.set_heir(&name, &heir);
-            inner.gate.between_calls(put);
+            inner.barrier.wait_for_writes();
             drop((promise, turn));
             Ok(inner.status(&new))
         })
@@ -146,7 +129,7 @@ impl Engine {
 
     /// Has the heir of a filter take its place and its name, in one step, and tells how it is then.
     /// Calls fall before that or after; for as long as it takes to write to the disk which requests
-    /// have won keys, those that change any filter wait. The other filter is gone. Empty names are
+    /// have won keys, those that change either filter wait. The other filter is gone. Empty names are
     /// not `default` here.
     ///
     /// Whoever repeats a call whose answer was lost is told that it is done.
@@ -225,17 +208,17 @@ impl Inner {
         [mut turn, mut its_turn]: [StoreTurn; 2],
         runtime: &Handle,
     ) -> Result<bool, EngineError> {
-        if !new.prepare_to_take_place(&self.directory, &self.gate, &mut its_turn)? {
+        if !new.prepare_to_take_place(&self.directory, &self.barrier, &mut its_turn)? {
             return Ok(false);
         }
         let new_name = new.name();
         loop {
-            // Most of it while calls go on, and what may have to wait for room in the log: those that
-            // wait at the gate have some.
+            // Most of it while calls go on, and what may have to wait for room in the log: some of
+            // those that wait until the filters take writes may have it.
             self.hand_over_requests(filter, new, |journal, won| {
                 runtime.block_on(journal.repeat(won)).map(|()| true)
             })?;
-            let step = || {
+            let mut step = || {
                 if !self.hand_over_requests(filter, new, Journal::try_repeat)? {
                     return Ok(None);
                 }
@@ -246,7 +229,12 @@ impl Inner {
                 }
                 Ok::<_, EngineError>(Some(taken))
             };
-            match self.gate.between_calls(step)? {
+            let taken = {
+                let _held = [filter.hold(), new.hold()];
+                self.barrier.wait_for_writes();
+                step()?
+            };
+            match taken {
                 Some(Some(renamed)) => {
                     self.directory.clear_up_renamed(renamed);
                     return Ok(true);
@@ -348,50 +336,38 @@ impl Inner {
         }
         Ok(true)
     }
+}
 
-    /// Changes a filter that has an heir, and the heir.
-    #[cold]
-    pub(super) fn change_both<T>(
-        &self,
-        entry: &Entry,
-        heir: &Heir,
-        (call, action): (Call<'_>, Action),
-        Rooms { own, heirs }: Rooms<'_>,
-        change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
-        follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
-    ) -> Result<Unsettled<T>, EngineError> {
-        let [own, heirs] = [own, heirs].map(|room| room.map(|(_, room)| room));
-        let (filter, new) = (&*entry.filter, &*heir.filter);
-        let _order = heir.in_order();
-        let turn = filter.begin(&self.requests, call.request_id, action)?;
-        let heirs_turn = new.begin_following(&self.requests, call.request_id, action)?;
-        let max_age = call.max_age;
-        let room = own;
-        let answer = change(
-            filter,
-            Change {
-                room,
-                turn,
-                max_age,
-                deadline: call.deadline,
-            },
-        )?;
-        let (room, turn) = (heirs, heirs_turn);
-        let max_age = None;
-        let rests_on = follow(
-            new,
-            Change {
-                room,
-                turn,
-                max_age,
-                // What the one filter has, the other gets.
-                deadline: None,
-            },
-        );
-        let waits_for: Option<(FilterLog, u64)> = new.waits_for(rests_on);
-        Ok(Unsettled {
-            heir: waits_for.map(Box::new),
-            ..unsettled(filter, answer)
-        })
+/// Changes a filter that has an heir, and the heir.
+#[cold]
+pub(super) fn change_both<T>(
+    filter: &GuardedFilter,
+    heir: &Heir,
+    call: Call<'_>,
+    mut admission: Admission<'_>,
+    change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
+    follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
+) -> Result<Unsettled<T>, EngineError> {
+    let new = &*heir.filter;
+    new.check_takes_keys()?;
+    // What the one has, the other gets, also if that has to be waited for.
+    if admission.must_not_wait() && new.may_be_full() {
+        return Err(EngineError::FilterBusy);
     }
+    let _order = admission.order.take();
+    let Share { room, turn } = mem::take(&mut admission.heirs);
+    let answer = change(filter, admission.change(call))?;
+    let rests_on = follow(
+        new,
+        Change {
+            room,
+            turn,
+            ..Change::default()
+        },
+    );
+    let waits_for: Option<(FilterLog, u64)> = new.waits_for(rests_on);
+    Ok(Unsettled {
+        heir: waits_for.map(Box::new),
+        ..unsettled(filter, answer)
+    })
 }

@@ -15,6 +15,7 @@ use super::{
     guarded::GuardedFilter,
     journal::Journal,
     requests::{Remembered, Requests},
+    workers::Workers,
 };
 use crate::{
     filter::hash::KeyHash,
@@ -63,6 +64,11 @@ impl Inner {
         &self,
         tell: &mut impl FnMut(&Progress),
     ) -> Result<Recovered, EngineError> {
+        let workers = Workers::new();
+        let workers =
+            workers.map_err(|error| EngineError::internal("the kernel gives no thread", error))?;
+        // A second start of one engine uses the workers of the first.
+        self.workers.get_or_init(|| workers);
         let mut filters = BTreeMap::new();
         for name in self.directory.filters() {
             if let Some(stored) = self.directory.read_filter(&name)? {
@@ -73,7 +79,7 @@ impl Inner {
                 };
                 let advance = |bytes| {
                     progress.advance(bytes, tell);
-                    self.gate.pass().map(|_| ())
+                    self.barrier.pass().map(|_| ())
                 };
                 let filter = GuardedFilter::restore(stored, &self.budget, &self.clock, advance)?;
                 filters.insert(filter.id(), filter);
@@ -92,7 +98,7 @@ impl Inner {
             };
             let advance = |bytes| {
                 progress.advance(bytes, tell);
-                self.gate.pass().map(|_| ())
+                self.barrier.pass().map(|_| ())
             };
             replay(&log, &filters, &self.requests, advance)?
         };

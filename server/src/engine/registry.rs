@@ -43,6 +43,13 @@ impl View {
 }
 
 impl Entry {
+    /// One of the filters if it takes no writes at present.
+    pub fn held(&self) -> Option<&Arc<GuardedFilter>> {
+        let heir = self.heir.as_ref().map(|heir| heir.filter());
+        let mut filters = [Some(&self.filter), heir].into_iter().flatten();
+        filters.find(|filter| filter.is_held())
+    }
+
     fn is_rebuilt_as(&self, filter: &GuardedFilter) -> bool {
         let heir = self.heir.as_ref();
         heir.is_some_and(|heir| heir.filter().id() == filter.id())

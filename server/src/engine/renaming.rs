@@ -37,7 +37,7 @@ impl Engine {
         self.inner.check_free(&new_name)?;
         self.blocking(move |inner| {
             let put = || inner.registry.rename(&name, &filter);
-            let renamed = filter.rename(&new_name, &inner.directory, &inner.gate, turn, put);
+            let renamed = filter.rename(&new_name, &inner.directory, &inner.barrier, turn, put);
             drop(naming);
             match renamed? {
                 true => Ok(inner.status(&filter)),

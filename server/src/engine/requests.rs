@@ -7,7 +7,7 @@
 //! has, and is still told to be seen.
 //!
 //! Requests of one id take turns: or the second might find the bits of the first, and not yet
-//! what that has won.
+//! what that has won. They wait for theirs without a thread, in the order in which they came.
 //!
 //! # What it costs
 //!
@@ -24,7 +24,7 @@
 mod won;
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::Entry},
+    collections::{HashMap, HashSet, VecDeque, hash_map::Entry},
     mem,
     time::{Duration, Instant},
 };
@@ -37,8 +37,9 @@ use crate::{
     filter::hash::KeyHash,
     store::{FilterId, RequestId},
     sync::{
-        Condvar, Mutex, REQUEST_LANES as LANES,
+        Mutex, REQUEST_LANES as LANES,
         atomic::{AtomicU64, Ordering},
+        oneshot,
     },
 };
 
@@ -89,8 +90,6 @@ pub struct Requests {
 #[derive(Debug, Default)]
 struct Lane {
     memory: Mutex<Memory>,
-    /// Has come when a request has ended.
-    ended: Condvar,
 }
 
 /// A request of one filter.
@@ -101,8 +100,8 @@ struct Memory {
     generation: u64,
     young: HashMap<Name, Request>,
     old: HashMap<Name, Request>,
-    /// Those that are under way.
-    running: HashSet<Name>,
+    /// Those that have a turn, and who waits for the next one.
+    running: HashMap<Name, VecDeque<oneshot::Sender<()>>>,
     /// Keys in the younger generation that the others have not been told of.
     untold_keys: u64,
 }
@@ -123,11 +122,26 @@ pub struct Remembered {
     pub hashes: Vec<KeyHash>,
 }
 
+/// That a request has its turn.
+#[derive(Debug)]
+struct Running<'a> {
+    requests: &'a Requests,
+    name: Name,
+}
+
+/// That a request waits for its turn.
+#[derive(Debug)]
+struct Waiting<'a> {
+    requests: &'a Requests,
+    name: Name,
+    turn: oneshot::Receiver<()>,
+    has_got_it: bool,
+}
+
 /// The turn of a request.
 #[derive(Debug)]
 pub struct Turn<'a> {
-    requests: &'a Requests,
-    name: Name,
+    running: Running<'a>,
     /// What it had won before, in either generation.
     won: [Won; 2],
     /// What of that it has been told again: the halves of the hashes.
@@ -158,14 +172,14 @@ impl Requests {
         self.limits.keys > 0 && !self.limits.age.is_zero()
     }
 
-    /// Begins the turn of a request, when others of its id have ended. It must set its bits
-    /// while it has it. Blocks for no longer than they take to set theirs.
+    /// Begins the turn of a request, when others of its id that came before have ended. It must set
+    /// its bits while it has it.
     ///
     /// # Errors
     ///
     /// [`EngineError::RequestReused`] if the id is that of many calls: it has won more keys than
     /// one of them can have.
-    pub fn begin(
+    pub async fn begin(
         &self,
         filter: FilterId,
         request: RequestId,
@@ -173,29 +187,72 @@ impl Requests {
         if !self.is_on() {
             return Ok(None);
         }
-        let name = (filter, request);
-        let lane = self.lane(&request);
-        let mut memory = lane.memory.lock();
-        while memory.running.contains(&name) {
-            lane.ended.wait(&mut memory);
+        let running = match self.enter((filter, request)) {
+            Ok(running) => running,
+            Err(waiting) => waiting.turn().await,
+        };
+        self.turn_of(running).map(Some)
+    }
+
+    /// Has a request take its turn if no other of its id has it, and else wait for it.
+    fn enter(&self, name: Name) -> Result<Running<'_>, Waiting<'_>> {
+        let (_, request) = &name;
+        let requests = self;
+        match self.lane(request).memory.lock().running.entry(name) {
+            Entry::Vacant(place) => {
+                place.insert(VecDeque::new());
+                Ok(Running { requests, name })
+            }
+            Entry::Occupied(mut running) => {
+                let (sender, turn) = oneshot::channel();
+                running.get_mut().push_back(sender);
+                Err(Waiting {
+                    requests,
+                    name,
+                    turn,
+                    has_got_it: false,
+                })
+            }
         }
+    }
+
+    /// Gives the turn of a request that has ended to the one that has waited for it longest.
+    fn leave(&self, name: &Name) {
+        let (_, request) = name;
+        let mut memory = self.lane(request).memory.lock();
+        let Entry::Occupied(mut running) = memory.running.entry(*name) else {
+            return;
+        };
+        while let Some(next) = running.get_mut().pop_front() {
+            // An error means that it waits no more.
+            if next.send(()).is_ok() {
+                return;
+            }
+        }
+        running.remove();
+    }
+
+    fn turn_of<'a>(&'a self, running: Running<'a>) -> Result<Turn<'a>, EngineError> {
+        let name = running.name;
+        let (_, request) = &name;
+        let mut memory = self.lane(request).memory.lock();
         memory.turn_to(self.generation());
         let Memory { young, old, .. } = &*memory;
         let won = [young, old].map(|generation| {
             let request = generation.get(&name);
             request.map_or_else(Won::default, |request| request.won.clone())
         });
+        // It is locked by those that leave.
+        drop(memory);
         let (keys, limit) = (won.iter().map(Won::len).sum(), self.max_call_keys);
         if keys > limit {
             return Err(EngineError::RequestReused { keys, limit });
         }
-        memory.running.insert(name);
-        Ok(Some(Turn {
-            requests: self,
-            name,
+        Ok(Turn {
+            running,
             won,
             told: HashSet::new(),
-        }))
+        })
     }
 
     /// Remembers what a request has won, in addition to what it had.
@@ -345,7 +402,7 @@ impl Memory {
 impl Turn<'_> {
     /// The id of the request.
     pub fn id(&self) -> RequestId {
-        let (_, id) = self.name;
+        let (_, id) = self.running.name;
         id
     }
 
@@ -367,8 +424,11 @@ impl Turn<'_> {
 
     /// Notes what it has won now, which is in no segment of the log before one.
     pub fn win(&self, hashes: Vec<KeyHash>, segment: u64) {
-        let (filter, request) = self.name;
-        self.requests.remember(
+        let Running {
+            requests,
+            name: (filter, request),
+        } = self.running;
+        requests.remember(
             Remembered {
                 filter,
                 request,
@@ -379,12 +439,31 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl<'a> Waiting<'a> {
+    async fn turn(mut self) -> Running<'a> {
+        // No sender is dropped before it has sent, but with the requests.
+        let _ = (&mut self.turn).await;
+        self.has_got_it = true;
+        Running {
+            requests: self.requests,
+            name: self.name,
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    /// Gives a turn away that has come and is not wanted any more.
     fn drop(&mut self) {
-        let (_, request) = &self.name;
-        let lane = self.requests.lane(request);
-        lane.memory.lock().running.remove(&self.name);
-        lane.ended.notify_all();
+        self.turn.close();
+        if !self.has_got_it && self.turn.try_recv().is_ok() {
+            self.requests.leave(&self.name);
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.requests.leave(&self.name);
     }
 }
 

@@ -29,9 +29,9 @@ impl Engine {
         let empty = Arc::new(emptied.await?);
         let its_turn = empty.turn().await;
         self.blocking(move |inner| {
-            let (directory, gate) = (&inner.directory, &inner.gate);
+            let (directory, barrier) = (&inner.directory, &inner.barrier);
             let put = || inner.registry.insert(empty.clone());
-            match filter.give_place_to(&empty, its_turn, directory, gate, turn, put)? {
+            match filter.give_place_to(&empty, its_turn, directory, barrier, turn, put)? {
                 true => Ok(empty.status()),
                 false => Err(EngineError::UnknownFilter { name }),
             }

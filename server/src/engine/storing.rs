@@ -91,13 +91,14 @@ impl Engine {
             let Some(journal) = inner.journal.get() else {
                 return Ok(());
             };
-            // Before the filters are looked at: what has come to those before it is in them.
+            // Before the filters are looked at: one that has not changed by then since it was stored
+            // has all its later changes in this segment, or behind it.
             let segment = journal.segment();
             inner.repeat_requests(journal, segment)?;
             let is_stored = |filter: &Arc<GuardedFilter>| !filter.has_changed();
-            let mut filters = inner.registry.list(None, usize::MAX);
-            inner.gate.between_calls(|| filters.retain(is_stored));
-            let stored: BTreeSet<FilterId> = filters.iter().map(|filter| filter.id()).collect();
+            let filters = inner.registry.list(None, usize::MAX);
+            let stored = filters.iter().filter(|&filter| is_stored(filter));
+            let stored: BTreeSet<FilterId> = stored.map(|filter| filter.id()).collect();
             let is_stored = |_: &FilterName, id| stored.contains(&id);
             let requests_from = if inner.requests.is_on() { segment } else { 0 };
             Ok(inner
@@ -157,7 +158,7 @@ impl Engine {
     ) -> Result<Option<StoreReport>, EngineError> {
         let turn = filter.turn().await;
         let inner = self.inner.clone();
-        let store = move || Ok(filter.store(&inner.directory, &inner.gate, turn)?);
+        let store = move || Ok(filter.store(&inner.directory, &inner.barrier, turn)?);
         background::run("store", store).await
     }
 }

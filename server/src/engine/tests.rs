@@ -57,6 +57,7 @@ mod scaling;
 mod soak;
 mod status;
 mod versions;
+mod waiting;
 mod workload;
 
 #[tokio::test]
@@ -99,7 +100,7 @@ async fn light_batches_are_answered_at_once_and_heavy_ones_by_a_worker() {
 
     let answered = batch(2).now_or_never();
     assert_eq!(answered.unwrap().unwrap(), [false, true]);
-    let all_busy = engine.inner.workers.take_all().await;
+    let all_busy = engine.inner.workers().unwrap().take_all().await;
     assert!(batch(100_000).now_or_never().is_none());
     drop(all_busy);
     let answered = batch(100_000).await.unwrap();

@@ -1,12 +1,20 @@
 //! Where the work of a heavy batch is done: on a thread beside the one that serves calls, which
 //! it would keep for too long.
 
-use std::sync::Arc;
+use std::io;
 
-use tokio::sync::Semaphore;
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::AbortHandle,
+};
 
 use super::EngineError;
 use crate::sync::cores;
+#[cfg(test)]
+use {
+    parking_lot::Mutex,
+    std::sync::{Arc, Barrier, mpsc},
+};
 
 /// The most keys, and bytes of keys, that a batch may have to be answered at once. Either
 /// takes some tenths of a millisecond: many times what it costs to change the thread.
@@ -16,10 +24,31 @@ const LIGHT_BYTES: usize = 256 << 10;
 /// How many times as much work a key is that is brought into a canonical form before.
 const PROFILE_WORK: usize = 8;
 
-/// Threads for heavy batches: as many as there are processors, for more would only take turns.
+/// Which threads a call has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threads {
+    /// Those that serve connections, one for each core. A call must not wait there for a heavy batch.
+    Core,
+    /// Those for heavy batches.
+    Workers,
+}
+
+/// Threads for heavy batches: as many as there are cores, for more would only take turns. What a
+/// batch waits for before it begins, it waits for without a thread.
 #[derive(Debug)]
 pub struct Workers {
-    free: Arc<Semaphore>,
+    /// `None` when it has been shut down.
+    runtime: Option<Runtime>,
+}
+
+/// Ends work whose caller has gone away, if it has not begun.
+struct Caller(AbortHandle);
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let Self(work) = self;
+        work.abort();
+    }
 }
 
 /// How much work a batch is.
@@ -46,39 +75,66 @@ impl Weight {
 
 impl Workers {
     /// Workers for this machine.
-    pub fn new() -> Self {
-        Self {
-            free: Arc::new(Semaphore::new(cores())),
-        }
+    ///
+    /// # Errors
+    ///
+    /// The kernel's error if it gives no threads.
+    pub fn new() -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(cores())
+            .thread_name("worker")
+            .enable_time()
+            .build()?;
+        Ok(Self {
+            runtime: Some(runtime),
+        })
     }
 
-    /// Does work when its turn comes, and returns what it returns. Once begun it is done to its
-    /// end, even if the caller goes away.
+    /// Does work when its turn comes, and returns what it returns. Between two awaits it is done even
+    /// if the caller goes away.
     ///
     /// # Errors
     ///
     /// What the work returns, or [`EngineError::Internal`] if it could not be done.
     pub async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
+        work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
     ) -> Result<T, EngineError> {
         let ended = |error| EngineError::internal("a worker of the engine ended early", error);
-        let turn = self.free.clone().acquire_owned().await;
-        let turn = turn.map_err(|closed| ended(closed.to_string()))?;
-        tokio::task::spawn_blocking(move || {
-            let done = work();
-            drop(turn);
-            done
-        })
-        .await
-        .map_err(|error| ended(error.to_string()))?
+        let Some(runtime) = &self.runtime else {
+            return Err(EngineError::Stopping);
+        };
+        let work = runtime.spawn(work);
+        let _caller = Caller(work.abort_handle());
+        work.await.map_err(|error| ended(error.to_string()))?
     }
 
-    /// Keeps all workers from taking work.
+    /// Keeps all workers from taking work until what is returned is dropped.
     #[cfg(test)]
-    pub async fn take_all(&self) -> impl Drop {
-        let all = self.free.clone().acquire_many_owned(cores() as u32);
-        all.await.unwrap()
+    pub async fn take_all(&self) -> mpsc::Sender<()> {
+        let all = Arc::new(Barrier::new(cores() + 1));
+        let (free, wait) = mpsc::channel::<()>();
+        let wait = Arc::new(Mutex::new(wait));
+        for _ in 0..cores() {
+            let (all, wait) = (all.clone(), wait.clone());
+            let work = async move {
+                all.wait();
+                // Until it is closed.
+                let _ = wait.lock().recv();
+            };
+            self.runtime.as_ref().unwrap().spawn(work);
+        }
+        all.wait();
+        free
+    }
+}
+
+impl Drop for Workers {
+    /// Also on a thread of a runtime, where it would panic to wait for the threads.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -86,12 +142,33 @@ impl Workers {
 mod tests {
     use std::thread;
 
+    use futures_util::{FutureExt, future::join_all};
+    use tokio::sync::oneshot;
+
     use super::*;
 
     #[tokio::test]
     async fn work_leaves_the_thread() {
-        let worker = Workers::new().run(|| Ok(thread::current().id())).await;
+        let workers = Workers::new().unwrap();
+        let worker = workers.run(async { Ok(thread::current().id()) }).await;
         assert_ne!(worker.unwrap(), thread::current().id());
+    }
+
+    /// However much of it there is.
+    #[tokio::test]
+    async fn what_work_waits_for_it_waits_for_without_a_worker() {
+        let workers = Workers::new().unwrap();
+        let (told, waiting): (Vec<_>, Vec<_>) = (0..100).map(|_| oneshot::channel()).unzip();
+        let waiting = waiting.into_iter().map(|told: oneshot::Receiver<()>| {
+            let told = async { told.await.map_err(|_| EngineError::Cancelled) };
+            workers.run(told)
+        });
+        let mut waiting = Box::pin(join_all(waiting));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        workers.run(async { Ok(()) }).await.unwrap();
+        drop(told);
+        let ended = waiting.await;
+        assert!(ended.iter().all(Result::is_err) && ended.len() == 100);
     }
 
     #[test]

@@ -1,8 +1,4 @@
 //! Calls for one key: most of a crawler's calls, and those whose own work is least.
-//!
-//! Where nothing has to be waited for, the answer is made when it is about to be sent: the
-//! processor fetches the line of the filter while the head of the response is made
-//! (`docs/decisions/0013-late-answers.md`).
 
 use std::{
     future::Future,
@@ -34,11 +30,7 @@ use super::{
     response::{Content, failure, success},
     services::Core,
 };
-use crate::engine::{AtOnce, Call, Engine, EngineError};
-
-/// The longest key that waits until its answer is sent. A client that takes no answers can make
-/// the server hold as many as it has calls under way.
-const MAX_LATE_BYTES: usize = 1024;
+use crate::engine::{Call, Engine, EngineError};
 
 /// A method for one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,19 +112,6 @@ impl OneKey {
         }
     }
 
-    /// Answers the call, now.
-    pub fn answer_at_once(&self, engine: &AtOnce) -> Result<Reply, EngineError> {
-        Ok(match self.method {
-            Method::Query => Reply::of(engine.query(self.call(), self.key.bytes())?),
-            Method::Add => {
-                engine.add(self.call(), self.key.bytes())?;
-                Reply::Done
-            }
-            Method::QueryAndAdd => Reply::of(engine.query_and_add(self.call(), self.key.bytes())?),
-            Method::Remove => Reply::of(engine.remove(self.call(), self.key.bytes())?),
-        })
-    }
-
     /// Answers the call when the answer may be told.
     async fn answer(&self, engine: &Engine) -> Result<Reply, EngineError> {
         Ok(match self.method {
@@ -179,8 +158,8 @@ pub struct OneKeyCall<B = RequestBody> {
     method: Method,
     deadline: Deadline,
     message: Only<B>,
-    /// The answer that waits for a log.
-    waiting: Option<BoxFuture<'static, Result<Reply, Status>>>,
+    /// The answer, from when the message has arrived.
+    answer: Option<BoxFuture<'static, Result<Reply, Status>>>,
 }
 
 impl<B> OneKeyCall<B>
@@ -198,34 +177,14 @@ where
             method,
             deadline,
             message: Only::new(messages),
-            waiting: None,
-        }
-    }
-
-    /// Begins to answer, and returns the response if there is nothing to wait for.
-    fn begin(&mut self, call: OneKey) -> Option<Response<Content>> {
-        match &self.core.at_once {
-            Some(at_once) if call.key.bytes().len() <= MAX_LATE_BYTES => {
-                Some(match at_once.foresee(call.call(), call.key.bytes()) {
-                    Ok(()) => success(Content::Late(at_once.clone(), call)),
-                    Err(error) => failure(call.key.status(error)),
-                })
-            }
-            _ => {
-                let core = self.core.clone();
-                self.waiting = Some(Box::pin(async move {
-                    let answer = call.answer(&core.engine).await;
-                    answer.map_err(|error| call.key.status(error))
-                }));
-                None
-            }
+            answer: None,
         }
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Response<Content>> {
         loop {
-            if let Some(reply) = &mut self.waiting {
-                return Poll::Ready(match ready!(reply.as_mut().poll(cx)) {
+            if let Some(answer) = &mut self.answer {
+                return Poll::Ready(match ready!(answer.as_mut().poll(cx)) {
                     Ok(reply) => success(Content::Message(reply.message())),
                     Err(status) => failure(status),
                 });
@@ -233,11 +192,15 @@ where
             let message = ready!(self.message.poll(cx));
             let (method, deadline) = (self.method, self.deadline.at());
             let call = message.and_then(|message| OneKey::decode(method, message, deadline));
-            match call.map(|call| self.begin(call)) {
-                Ok(None) => {}
-                Ok(Some(response)) => return Poll::Ready(response),
+            let call = match call {
+                Ok(call) => call,
                 Err(status) => return Poll::Ready(failure(status)),
-            }
+            };
+            let core = self.core.clone();
+            self.answer = Some(Box::pin(async move {
+                let answer = call.answer(&core.engine).await;
+                answer.map_err(|error| call.key.status(error))
+            }));
         }
     }
 }
@@ -251,7 +214,7 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Content>> {
         match self.poll_response(cx) {
             Poll::Ready(response) => Poll::Ready(response),
-            Poll::Pending if self.waiting.is_none() => self.deadline.poll_before(cx).map(failure),
+            Poll::Pending if self.answer.is_none() => self.deadline.poll_before(cx).map(failure),
             Poll::Pending => self.deadline.poll(cx).map(failure),
         }
     }
@@ -312,10 +275,6 @@ mod tests {
             OneKeyCall::new(&self.0, method, messages, deadline).await
         }
 
-        async fn begin(&self, key: &str) -> Content {
-            self.call(Method::QueryAndAdd, key).await.into_body()
-        }
-
         async fn has(&self, key: &str) -> bool {
             self.0.engine.query("", key).await.unwrap()
         }
@@ -346,49 +305,6 @@ mod tests {
         }
     }
 
-    /// The answer to a call is made when it is taken, and one that nobody takes is not.
-    #[tokio::test]
-    async fn a_late_answer_is_made_when_it_is_taken() {
-        let dir = tempfile::tempdir().unwrap();
-        let server = Server(
-            testing::core(dir.path(), Durability::Snapshot).await,
-            HeaderMap::new(),
-        );
-        let (first, second) = (server.begin("a").await, server.begin("a").await);
-        drop(server.begin("b").await);
-        assert!(!server.has("a").await);
-        assert_eq!(taken(second).await, seen(false));
-        assert_eq!(taken(first).await, seen(true));
-        assert!(!server.has("b").await);
-
-        // Nobody can have the server hold long keys, or learns of an error later than without.
-        let long = "k".repeat(MAX_LATE_BYTES + 1);
-        let answer = server.begin(&long).await;
-        assert!(server.has(&long).await);
-        assert_eq!(taken(answer).await, seen(false));
-        let refused = server.call(Method::QueryAndAdd, "").await;
-        let status = Status::from_header_map(refused.headers()).unwrap();
-        assert_eq!(status.code(), Code::InvalidArgument);
-
-        // What ends between is told.
-        let late = server.begin("c").await;
-        server.0.engine.close();
-        assert_eq!(taken(late).await, (None, Code::Unavailable));
-    }
-
-    /// An answer that may have to wait for the log is there before any of it is sent.
-    #[tokio::test]
-    async fn with_a_log_no_answer_is_late() {
-        let dir = tempfile::tempdir().unwrap();
-        let server = Server(
-            testing::core(dir.path(), Durability::Always).await,
-            HeaderMap::new(),
-        );
-        let answer = server.begin("a").await;
-        assert!(server.has("a").await);
-        drop(answer);
-    }
-
     /// A call that waits for the log when its caller waits no more ends with an error, whatever
     /// comes of it. The time of the test goes on when there is nothing to do but to wait.
     #[tokio::test(start_paused = true)]
@@ -411,16 +327,6 @@ mod tests {
         assert!(!ended.is_empty());
         let is_late = |status: &Status| status.code() == Code::DeadlineExceeded;
         assert!(ended.iter().all(is_late), "{ended:?}");
-
-        // One that is answered when its answer is taken changes nothing if that is too late.
-        let other = tempfile::tempdir().unwrap();
-        let late = testing::core(other.path(), Durability::Snapshot).await;
-        let late = Server(late, server.1.clone());
-        let (in_time, too_late) = (late.begin("in time").await, late.begin("late").await);
-        assert_eq!(taken(in_time).await, seen(false));
-        tokio::time::advance(Duration::from_secs(2)).await;
-        assert_eq!(taken(too_late).await, (None, Code::DeadlineExceeded));
-        assert!(!late.has("late").await);
 
         // Whatever it is that it waits for.
         let Server(core, headers) = server;

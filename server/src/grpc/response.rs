@@ -2,7 +2,6 @@
 
 use std::{
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -15,10 +14,7 @@ use tonic::{
     codegen::http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE},
 };
 
-use super::{
-    calls::Token, memory::Charge, one_key::OneKey, received::Kept, status::status, stream::Answers,
-};
-use crate::engine::AtOnce;
+use super::{calls::Token, memory::Charge, received::Kept, stream::Answers};
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -38,8 +34,6 @@ pub trait Sendable: HttpBody<Data = Bytes, Error = Status> + Send + Unpin + 'sta
 pub enum Content {
     /// One message.
     Message(Bytes),
-    /// One message, which is made when it is about to be sent.
-    Late(Arc<AtOnce>, OneKey),
     /// Messages, as they come, and the data of the request.
     Stream(Answers, Kept),
     /// That all is well.
@@ -112,10 +106,6 @@ impl Content {
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let (frame, then) = match self {
             Self::Message(message) => (Frame::data(message.clone()), Self::Success),
-            Self::Late(engine, call) => match call.answer_at_once(engine) {
-                Ok(reply) => (Frame::data(reply.message()), Self::Success),
-                Err(error) => (failed(&status(error)), Self::Over),
-            },
             Self::Success => (succeeded(), Self::Over),
             Self::Over => return Poll::Ready(None),
             Self::Stream(answers, kept) => {

@@ -31,7 +31,7 @@ use super::{
     response::{Content, ResponseBody, failure},
     status::out_of_memory,
 };
-use crate::engine::{AtOnce, Engine};
+use crate::engine::Engine;
 
 /// The memory of a call that tonic answers: its buffer takes the longest message before that has
 /// come.
@@ -71,7 +71,6 @@ impl Services {
     pub fn for_core(&self) -> CoreServices {
         CoreServices(Arc::new(Core {
             engine: self.engine.clone(),
-            at_once: self.engine.at_once().map(Arc::new),
             max_message_bytes: self.max_message_bytes,
             lane: self.calls.lane(),
             rest: self.rest.clone(),
@@ -87,8 +86,6 @@ pub struct CoreServices(pub(super) Arc<Core>);
 #[derive(Debug)]
 pub struct Core {
     pub engine: Engine,
-    /// The same without a log, if there is none.
-    pub at_once: Option<Arc<AtOnce>>,
     /// The longest message of `DedupService`.
     pub max_message_bytes: usize,
     pub lane: Lane,

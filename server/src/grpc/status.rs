@@ -51,6 +51,7 @@ pub fn status(error: EngineError) -> Status {
             | EngineError::Recovering
             | EngineError::Stopping
             | EngineError::FilterReplaced
+            | EngineError::FilterBusy
             | EngineError::StorageFailed(_)
     );
     let (code, message) = match error {
@@ -84,9 +85,10 @@ pub fn status(error: EngineError) -> Status {
         | EngineError::OutOfMemory { .. }
         | EngineError::FilterFull { .. }
         | EngineError::NoRoomToMerge { .. } => (Code::ResourceExhausted, None),
-        EngineError::Recovering | EngineError::Stopping | EngineError::FilterReplaced => {
-            (Code::Unavailable, None)
-        }
+        EngineError::Recovering
+        | EngineError::Stopping
+        | EngineError::FilterReplaced
+        | EngineError::FilterBusy => (Code::Unavailable, None),
         EngineError::StorageFull(_) => (Code::ResourceExhausted, Some(STORAGE_FULL)),
         EngineError::StorageFailed(_) => (Code::Unavailable, Some(STORAGE_FAILED)),
         EngineError::NotDurable(_) => (Code::Unavailable, Some(NOT_DURABLE)),

@@ -1,7 +1,7 @@
 //! What is tried.
 
-#[path = "../../src/engine/gate.rs"]
-pub mod gate;
+#[path = "../../src/engine/barrier.rs"]
+pub mod barrier;
 #[path = "../../src/engine/journal/lanes.rs"]
 pub mod lanes;
 #[path = "../../src/engine/guarded/one_or_many.rs"]

@@ -3,7 +3,7 @@
 use std::{
     cell::Cell,
     ops::{Deref, DerefMut},
-    sync::LockResult,
+    sync::{LockResult, TryLockResult},
     time::Duration,
 };
 
@@ -254,5 +254,99 @@ impl<T> ShardedLock<T> {
 
     pub fn write(&self) -> LockResult<ShardedLockWriteGuard<'_, T>> {
         self.0.write()
+    }
+
+    pub fn try_read(&self) -> TryLockResult<ShardedLockReadGuard<'_, T>> {
+        self.0.try_read()
+    }
+
+    pub fn try_write(&self) -> TryLockResult<ShardedLockWriteGuard<'_, T>> {
+        self.0.try_write()
+    }
+}
+
+pub mod oneshot {
+    use std::{
+        pin::Pin,
+        sync::Arc,
+        task::{Context, Poll},
+    };
+
+    use loom::future::AtomicWaker;
+
+    use super::Mutex;
+
+    #[derive(Debug)]
+    enum State<T> {
+        Empty,
+        Sent(T),
+        Closed,
+    }
+
+    #[derive(Debug)]
+    struct Shared<T> {
+        state: Mutex<State<T>>,
+        waker: AtomicWaker,
+    }
+
+    #[derive(Debug)]
+    pub struct Sender<T>(Arc<Shared<T>>);
+
+    #[derive(Debug)]
+    pub struct Receiver<T>(Arc<Shared<T>>);
+
+    pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::Empty),
+            waker: AtomicWaker::new(),
+        });
+        (Sender(shared.clone()), Receiver(shared))
+    }
+
+    impl<T> Sender<T> {
+        pub fn send(self, value: T) -> Result<(), T> {
+            let Self(shared) = self;
+            {
+                let mut state = shared.state.lock();
+                if matches!(*state, State::Closed) {
+                    return Err(value);
+                }
+                *state = State::Sent(value);
+            }
+            shared.waker.wake();
+            Ok(())
+        }
+    }
+
+    impl<T> Receiver<T> {
+        pub fn close(&mut self) {
+            let mut state = self.0.state.lock();
+            if matches!(*state, State::Empty) {
+                *state = State::Closed;
+            }
+        }
+
+        pub fn try_recv(&mut self) -> Result<T, ()> {
+            let mut state = self.0.state.lock();
+            match std::mem::replace(&mut *state, State::Closed) {
+                State::Sent(value) => Ok(value),
+                other => {
+                    *state = other;
+                    Err(())
+                }
+            }
+        }
+    }
+
+    impl<T> Future for Receiver<T> {
+        type Output = Result<T, ()>;
+
+        fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+            self.0.waker.register_by_ref(cx.waker());
+            match self.try_recv() {
+                Ok(value) => Poll::Ready(Ok(value)),
+                Err(()) => Poll::Pending,
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Batches: many keys for one look at each stripe.
 //!
 //! All keys are hashed first. Then they are visited stripe by stripe, so that one lock is taken
-//! for all keys behind it, and with the cache lines of those to come fetched ahead. Within a
+//! for all keys behind it, or for as many as others may be kept waiting for, and with the cache lines of those to come fetched ahead. Within a
 //! stripe they keep their order, and equal keys lie in one: so a key that stands in a batch
 //! twice is seen the second time.
 
@@ -36,6 +36,10 @@ const BURST_LINES_A_LOCK_EACH: usize = 12;
 /// Lines of filters from this size on are fetched to the first cache
 /// (`docs/decisions/0024-second-cache.md`).
 const LARGE_BYTES: u64 = 512 << 20;
+
+/// The most keys for which a lock is held at a time: some tenths of a millisecond, for which others
+/// may have to wait.
+pub(super) const MAX_KEYS_A_LOCK: usize = 2048;
 
 /// With fewer keys for each stripe than this, there is little to gain from their order.
 const MIN_KEYS_A_STRIPE: usize = 2;
@@ -257,7 +261,8 @@ impl GuardedFilter {
         })
     }
 
-    /// Calls `visit` for each stripe that keys lie in, in turn, with its number and with its keys.
+    /// Calls `visit` for each stripe that keys lie in, in turn, with its number and with its keys; more
+    /// than once where they are many.
     #[expect(
         clippy::indexing_slicing,
         reason = "`stripe_of` returns less than the number of stripes"
@@ -290,7 +295,8 @@ impl GuardedFilter {
         };
         let mut fetches = Fetches::new(self, &places, to, lines);
         let mut visited = 0;
-        for keys in places.chunk_by(|left, right| left.stripe == right.stripe) {
+        let of_stripes = places.chunk_by(|left, right| left.stripe == right.stripe);
+        for keys in of_stripes.flat_map(|keys| keys.chunks(MAX_KEYS_A_LOCK)) {
             visited += keys.len();
             if let Some(next) = places.get(visited) {
                 // Most likely another core had it last.

@@ -5,7 +5,8 @@ use std::{sync::Arc, thread, time::SystemTime};
 use super::GuardedFilter;
 use crate::{
     engine::{
-        EngineError, Full, budget::MemoryBudget, gate::Gate, journal::Journal, versions::Versions,
+        EngineError, Full, barrier::WriteBarrier, budget::MemoryBudget, journal::Journal,
+        versions::Versions,
     },
     store::{FilterId, FilterName},
 };
@@ -22,21 +23,21 @@ impl GuardedFilter {
     ///
     /// # Errors
     ///
-    /// As [`Self::new`]; [`EngineError::Stopping`] soon after the gate was closed; what keeps the
+    /// As [`Self::new`]; [`EngineError::Stopping`] soon after the barrier was closed; what keeps the
     /// log from being written.
     pub fn copy(
         &self,
         id: FilterId,
         name: FilterName,
         budget: &Arc<MemoryBudget>,
-        gate: &Gate,
+        barrier: &WriteBarrier,
         journal: Option<&Journal>,
     ) -> Result<Self, EngineError> {
         let (spec, now) = (self.spec.clone(), SystemTime::now());
         let mut copy = Self::new(id, name, spec, self.secret, now, budget, &self.clock)?;
-        // Between calls: of each that has ended all is there to be copied, and none has a greater
-        // version.
-        let mut latest = gate.between_calls(|| self.versions.latest());
+        // Of each call with a version up to this one all is there to be copied.
+        let mut latest = self.versions.latest();
+        barrier.wait_for_writes();
         // Of the new memory each page is made when it is first written to: not under the lock.
         let (division, mut words) = (self.division(), Vec::new());
         let numbers = self.shard_numbers();
@@ -50,7 +51,7 @@ impl GuardedFilter {
             })?;
         }
         for index in numbers {
-            gate.pass()?;
+            barrier.pass()?;
             words.resize(division.shape(index).shard_words(), 0);
             let state = {
                 let Some(shard) = self.read_shard(index) else {

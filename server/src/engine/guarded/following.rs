@@ -19,11 +19,7 @@ use super::{
 };
 use crate::{
     engine::{
-        EngineError, Keys,
-        budget::MemoryBudget,
-        gate::Gate,
-        journal::FilterLog,
-        requests::{Requests, Turn},
+        EngineError, Keys, barrier::WriteBarrier, budget::MemoryBudget, journal::FilterLog,
         versions::Versions,
     },
     filter::spec::{FilterSpec, Kind},
@@ -73,29 +69,19 @@ impl GuardedFilter {
         Ok(())
     }
 
-    /// [`Self::begin`] for a call of the other filter, where keys are counted: they must not be
+    /// [`Self::session_id`] for a call of the other filter, where keys are counted: they must not be
     /// counted twice. What such a call wins here is nobody's, so it has an id that no call of this
     /// filter has; but for one that adds, which is told nothing, and may be repeated when this
     /// filter has the place of the other.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn begin_following<'a>(
-        &self,
-        requests: &'a Requests,
-        id: &str,
-        action: Action,
-    ) -> Result<Option<Turn<'a>>, EngineError> {
-        self.check_takes_keys()?;
+    pub fn following_session_id(&self, id: &str, action: Action) -> Option<RequestId> {
         if id.is_empty() || !self.counts() {
-            return Ok(None);
+            return None;
         }
         let id = match action {
             Action::Add => self.request_id(id, action),
             Action::QueryAndAdd | Action::Remove => self.request_id(id, action).rotate_left(64),
         };
-        requests.begin(self.id, RequestId(id.to_le_bytes()))
+        Some(RequestId(id.to_le_bytes()))
     }
 
     /// Does with a key what a call has done with it in the other filter, and returns the version that
@@ -138,11 +124,11 @@ impl GuardedFilter {
     pub fn prepare_to_take_place(
         &self,
         directory: &DataDirectory,
-        gate: &Gate,
+        barrier: &WriteBarrier,
         turn: &mut StoreTurn,
     ) -> Result<bool, StoreError> {
-        let is_there = self.prepare_rename(directory, gate, turn)?;
-        let (version, _) = self.begin_snapshot(gate);
+        let is_there = self.prepare_rename(directory, barrier, turn)?;
+        let (version, _) = self.begin_snapshot(barrier);
         self.store_unlogged(directory, turn, version)?;
         Ok(is_there)
     }
@@ -159,7 +145,7 @@ impl GuardedFilter {
             && self.log.is_none()
             && self.has_changed()
         {
-            self.write(directory, files, (version, 0), stored, None)?;
+            self.write_snapshot(directory, files, (version, 0), stored, None)?;
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ pub(super) enum WhenFull {
 /// What came of adding keys.
 struct Outcome {
     answer: Answer<Vec<bool>>,
-    /// The most bits that were set behind one lock.
+    /// The most bits that were set in one stripe.
     most_bits: u64,
 }
 
@@ -198,11 +198,22 @@ impl Layered {
 }
 
 impl GuardedFilter {
+    /// Whether a call may have to wait until another has found out what is left.
+    pub fn may_be_full(&self) -> bool {
+        self.layered.as_ref().is_some_and(Layered::refuses)
+    }
+
+    /// Claims some of what is left, as a call does.
+    #[cfg(test)]
+    pub fn claim_room(&self, bits: u64) -> Option<impl Sized> {
+        self.layered.as_ref()?.room.claim(bits)
+    }
+
     /// Adds a key, and tells whether it had been seen before.
     ///
     /// # Errors
     ///
-    /// [`EngineError::FilterFull`].
+    /// As [`Self::add_to_layers`].
     pub(super) fn add_to_layer(
         &self,
         layered: &Layered,
@@ -218,7 +229,8 @@ impl GuardedFilter {
     ///
     /// # Errors
     ///
-    /// [`EngineError::FilterFull`]; none has then been added.
+    /// [`EngineError::FilterFull`], or [`EngineError::FilterBusy`] for a call that must not wait; none
+    /// has then been added.
     pub(super) fn add_to_layers(
         &self,
         layered: &Layered,
@@ -230,7 +242,12 @@ impl GuardedFilter {
             return Ok(self.insert_in_layers(layered, places, change).answer);
         }
         let most = (places.len() as u64).saturating_mul(layered.key_bits);
-        if let Some(claim) = layered.room.claim(most) {
+        let claim = match change.must_not_wait {
+            true => layered.room.try_claim(most),
+            false => Ok(layered.room.claim(most)),
+        };
+        let busy = |_| EngineError::FilterBusy;
+        if let Some(claim) = claim.map_err(busy)? {
             let Outcome { answer, most_bits } = self.insert_in_layers(layered, places, change);
             claim.end(most_bits);
             return Ok(answer);
@@ -239,7 +256,10 @@ impl GuardedFilter {
             // What is there stays there.
             return Ok(self.insert_in_layers(layered, places, change).answer);
         }
-        let alone = layered.room.alone();
+        let alone = match change.must_not_wait {
+            true => layered.room.try_alone().map_err(busy)?,
+            false => layered.room.alone(),
+        };
         let needed = self.new_keys(layered, &places);
         let mapped = layered.partitions.mapped();
         let made = layered.make_room(&needed);
@@ -335,8 +355,13 @@ impl GuardedFilter {
         let partitions = &layered.partitions;
         let mut new = NewKeys::among(places.len());
         let (mut own_version, mut rests_on, mut most_bits) = (None, 0, 0);
+        let mut of_stripe = (usize::MAX, 0);
         let places = self.visit_stripes(partitions.stripes(), places, |index, stripe, keys| {
-            let mut bits = 0;
+            // It may have been locked before for others of the keys.
+            let (before, mut bits) = of_stripe;
+            if before != index {
+                bits = 0;
+            }
             layered.layers().insert_each(
                 &mut stripe.write(),
                 partitions.first_of(index),
@@ -353,6 +378,7 @@ impl GuardedFilter {
                     bits += u64::from(added.bits);
                 },
             );
+            of_stripe = (index, bits);
             most_bits = bits.max(most_bits);
         });
         let Change { room, mut turn, .. } = change;

@@ -8,7 +8,7 @@ use super::{
     snapshots::{Presence, Turn},
 };
 use crate::{
-    engine::gate::Gate,
+    engine::barrier::WriteBarrier,
     store::{DataDirectory, FilterName, Renamed, ShardState, StoreError},
 };
 
@@ -60,11 +60,11 @@ impl GuardedFilter {
         &self,
         new_name: &FilterName,
         directory: &DataDirectory,
-        gate: &Gate,
+        barrier: &WriteBarrier,
         mut turn: Turn,
         put: impl FnOnce(),
     ) -> Result<bool, StoreError> {
-        if !self.prepare_rename(directory, gate, &mut turn)? {
+        if !self.prepare_rename(directory, barrier, &mut turn)? {
             return Ok(false);
         }
         let renamed = self.rename_stored(new_name, directory, &mut turn)?;
@@ -85,7 +85,7 @@ impl GuardedFilter {
     pub(super) fn prepare_rename(
         &self,
         directory: &DataDirectory,
-        gate: &Gate,
+        barrier: &WriteBarrier,
         turn: &mut Turn,
     ) -> Result<bool, StoreError> {
         let Presence::Present { files, .. } = &mut *turn.presence else {
@@ -93,7 +93,7 @@ impl GuardedFilter {
         };
         // Files of format 1 are known by their names alone.
         if self.last_store.lock().is_none() || files.has_format1() {
-            self.write(directory, files, self.begin_snapshot(gate), None, None)?;
+            self.write_snapshot(directory, files, self.begin_snapshot(barrier), None, None)?;
         }
         Ok(true)
     }

@@ -1,11 +1,10 @@
 //! What is logged of a call, and remembered of its request.
 
-use super::{GuardedFilter, counting::Action, shards::Shards};
+use super::{GuardedFilter, batch::MAX_KEYS_A_LOCK, counting::Action, shards::Shards};
 use crate::{
     engine::{
-        EngineError,
         journal::{FilterLog, Journal, Room},
-        requests::{Requests, Turn},
+        requests::Turn,
     },
     filter::{hash::KeyHash, scaling::MAX_LAYERS},
     planted::Bug,
@@ -28,27 +27,16 @@ impl GuardedFilter {
         (!log.has_reached(rests_on)).then(|| log.clone())
     }
 
-    /// Begins the turn of a request of this filter; nothing for an empty id. One that adds keys
-    /// and one that removes some are two, whatever their callers call them.
-    ///
-    /// # Errors
-    ///
-    /// As [`Requests::begin`], and [`EngineError::StorageFailed`] while no key may be changed.
+    /// The id under which a request of this filter is remembered, if it is. One that adds keys and
+    /// one that removes some are two, whatever their callers call them.
     #[inline]
-    pub fn begin<'a>(
-        &self,
-        requests: &'a Requests,
-        id: &str,
-        action: Action,
-    ) -> Result<Option<Turn<'a>>, EngineError> {
-        self.check_takes_keys()?;
+    pub fn session_id(&self, id: &str, action: Action) -> Option<RequestId> {
         // To add keys again changes nothing, but where they are counted.
         let is_idempotent = action == Action::Add && !self.counts();
         if id.is_empty() || is_idempotent {
-            return Ok(None);
+            return None;
         }
-        let id = self.request_id(id, action);
-        requests.begin(self.id, RequestId(id.to_le_bytes()))
+        Some(RequestId(self.request_id(id, action).to_le_bytes()))
     }
 
     pub(super) fn request_id(&self, id: &str, action: Action) -> u128 {
@@ -88,7 +76,7 @@ impl GuardedFilter {
     }
 
     /// The most records that a call with so many keys brings to the log, beside those that are full.
-    /// Where keys are counted, one for each stripe that they lie in, and more where they are more than
+    /// Where keys are counted, one for each lock that is taken for them, and more where they are more than
     /// a record has; where they age, one for what is new and one for what is not; in layers, one for
     /// each of those.
     pub fn records_of_a_call(&self, keys: usize) -> usize {
@@ -101,12 +89,13 @@ impl GuardedFilter {
         }
         let record = self.log.as_ref().map(FilterLog::hashes_of_a_record);
         let full = record.map_or(0, |hashes| keys / hashes);
-        keys.min(self.shards.stripes().len() + full)
+        keys.min(self.shards.stripes().len() + full_locks(keys) + full)
     }
 
-    /// No filter brings more of them to the log in one call, beside those that are full.
-    pub fn most_records() -> usize {
-        Shards::most_stripes().max(MAX_LAYERS)
+    /// No filter brings more of them to the log in one call of so many keys, beside those that are
+    /// full.
+    pub fn most_records(keys: usize) -> usize {
+        (Shards::most_stripes() + full_locks(keys)).max(MAX_LAYERS)
     }
 
     /// What is logged of a version, beside the hashes.
@@ -130,6 +119,11 @@ impl GuardedFilter {
         let log = self.log.as_ref();
         log.is_some_and(|log| log.is_certain(version, hashes))
     }
+}
+
+/// How many times a lock is taken for as many keys as it may be, of so many keys.
+fn full_locks(keys: usize) -> usize {
+    keys / MAX_KEYS_A_LOCK
 }
 
 impl Drop for GuardedFilter {

@@ -11,7 +11,7 @@ use super::{
     snapshots::{Presence, Turn},
 };
 use crate::{
-    engine::{EngineError, gate::Gate, journal::Journal, versions::Versions},
+    engine::{EngineError, barrier::WriteBarrier, journal::Journal, versions::Versions},
     store::{DataDirectory, FilterId, StoreError},
 };
 
@@ -49,14 +49,14 @@ impl GuardedFilter {
         empty: &Self,
         its_turn: Turn,
         directory: &DataDirectory,
-        gate: &Gate,
+        barrier: &WriteBarrier,
         mut turn: Turn,
         put: impl FnOnce(),
     ) -> Result<bool, StoreError> {
         if matches!(*turn.presence, Presence::Deleted) {
             return Ok(false);
         }
-        let stored = empty.store(directory, gate, its_turn);
+        let stored = empty.store(directory, barrier, its_turn);
         if let Err(StoreError::InDoubt(_)) = &stored {
             self.doubt_place();
         }
@@ -84,7 +84,7 @@ impl GuardedFilter {
     /// Lets calls through that change keys. Those of a filter that may be another after a crash
     /// would be lost with it.
     #[inline]
-    pub(super) fn check_takes_keys(&self) -> Result<(), EngineError> {
+    pub fn check_takes_keys(&self) -> Result<(), EngineError> {
         if !self.is_place_in_doubt() {
             return Ok(());
         }

@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use super::{GuardedFilter, union::Addition};
 use crate::{
     engine::{
-        Clock, EngineError, Full, budget::MemoryBudget, gate::Gate, journal::FilterLog,
+        Clock, EngineError, Full, barrier::WriteBarrier, budget::MemoryBudget, journal::FilterLog,
         versions::Versions,
     },
     planted::Bug,
@@ -213,7 +213,7 @@ impl GuardedFilter {
     }
 
     /// Stores what has changed, and tells up to where; `None` if the filter has been deleted. All calls
-    /// that change the filter pass the gate, which is closed for a moment at the start.
+    /// that change the filter pass the barrier, at which those are waited for that are under way.
     /// Blocks until it is on stable storage. Locks one shard (and its neighbours behind the same
     /// lock) at a time, for the copy alone and against writers alone. Writes none if one was
     /// begun after the turn was asked for: that one holds everything acknowledged until then.
@@ -224,10 +224,10 @@ impl GuardedFilter {
     pub fn store(
         &self,
         directory: &DataDirectory,
-        gate: &Gate,
+        barrier: &WriteBarrier,
         mut turn: Turn,
     ) -> Result<Option<StoreReport>, StoreError> {
-        self.store_in(&mut turn, directory, gate)
+        self.store_in(&mut turn, directory, barrier)
     }
 
     /// What has been stored of the filter when this returns: all that was acknowledged before the
@@ -240,10 +240,10 @@ impl GuardedFilter {
     pub fn stored(
         &self,
         directory: &DataDirectory,
-        gate: &Gate,
+        barrier: &WriteBarrier,
         mut turn: Turn,
     ) -> Result<Option<FilterReader>, StoreError> {
-        match self.store_in(&mut turn, directory, gate)? {
+        match self.store_in(&mut turn, directory, barrier)? {
             // Nobody gives it another name before the turn ends, or removes its files. Once they
             // are open, they may.
             Some(report) => directory.read_filter(&report.name),
@@ -255,7 +255,7 @@ impl GuardedFilter {
         &self,
         turn: &mut Turn,
         directory: &DataDirectory,
-        gate: &Gate,
+        barrier: &WriteBarrier,
     ) -> Result<Option<StoreReport>, StoreError> {
         let (files, last) = match &mut *turn.presence {
             Presence::Deleted => return Ok(None),
@@ -267,7 +267,7 @@ impl GuardedFilter {
         };
         let begun = Instant::now();
         let stored = *self.last_store.lock();
-        let (version, log_from) = self.begin_snapshot(gate);
+        let (version, log_from) = self.begin_snapshot(barrier);
         let holds_all = |stored: LastStore| {
             stored.version == version
                 && !self.is_place_in_doubt()
@@ -275,7 +275,7 @@ impl GuardedFilter {
         };
         let written_bytes = match stored {
             Some(stored) if holds_all(stored) => 0,
-            _ => self.write(directory, files, (version, log_from), stored, None)?,
+            _ => self.write_snapshot(directory, files, (version, log_from), stored, None)?,
         };
         let report = StoreReport {
             name: self.name(),
@@ -288,18 +288,16 @@ impl GuardedFilter {
     }
 
     /// The version that a snapshot begun now holds, and the segment of the log from which on later
-    /// changes are.
-    pub(super) fn begin_snapshot(&self, gate: &Gate) -> (u64, u64) {
-        // See the module's argument above.
-        let version = || self.versions.settle();
-        // What is in the segments before this one is in the filter, and so in the snapshot; and what
-        // comes after the version is in none of them.
-        let segment = || self.log.as_ref().map_or(0, FilterLog::segment);
-        let begin = || (version(), segment());
-        match Bug::SnapshotAmidCalls.is_planted() {
-            true => begin(),
-            false => gate.between_calls(begin),
+    /// changes are. Blocks until the writes have ended that are under way.
+    pub(super) fn begin_snapshot(&self, barrier: &WriteBarrier) -> (u64, u64) {
+        // The segment first: what has a later version comes to the log later still. And what is in
+        // the segments before has set its bits, so that the snapshot has it.
+        let segment = self.log.as_ref().map_or(0, FilterLog::segment);
+        let version = self.versions.settle();
+        if !Bug::SnapshotAmidCalls.is_planted() {
+            barrier.wait_for_writes();
         }
+        (version, segment)
     }
 
     /// The header of the snapshot in the file of a number.
@@ -324,7 +322,7 @@ impl GuardedFilter {
     /// Writes what has changed since the last snapshot, if there is one, and returns the length
     /// of the file. It begins at a version, from where on changes are in the log from a segment on.
     /// What is added to the shards on their way to the file is not in memory.
-    pub(super) fn write(
+    pub(super) fn write_snapshot(
         &self,
         directory: &DataDirectory,
         files: &mut SnapshotFiles,

@@ -17,7 +17,7 @@ mod versions;
 
 use super::*;
 use crate::{
-    engine::{counters::Usage, gate::Gate},
+    engine::{barrier::WriteBarrier, counters::Usage},
     filter::spec::{Layout, SpecRequest},
     store::{
         DataDirectory, Direction, Disk,
@@ -57,16 +57,16 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn store(filter: &GuardedFilter, directory: &DataDirectory) -> Option<StoreReport> {
-    store_while(filter, directory, &Gate::new())
+    store_while(filter, directory, &WriteBarrier::default())
 }
 
 fn store_while(
     filter: &GuardedFilter,
     directory: &DataDirectory,
-    gate: &Gate,
+    barrier: &WriteBarrier,
 ) -> Option<StoreReport> {
     let turn = block_on(filter.turn());
-    filter.store(directory, gate, turn).unwrap()
+    filter.store(directory, barrier, turn).unwrap()
 }
 
 fn key(index: usize) -> String {
@@ -247,7 +247,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let directory = DataDirectory::open(dir.path()).unwrap();
     let budget = MemoryBudget::new(1 << 30);
-    let (filter, gate) = (filter(Layout::Blocked, 10_000_000), Gate::new());
+    let (filter, barrier) = (filter(Layout::Blocked, 10_000_000), WriteBarrier::default());
     assert!(filter.shape.shard_count() > 4);
     let (acknowledged, done) = (AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -255,7 +255,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
             // Bounded, or the checks below would fall ever further behind.
             for batch in 0..3000 {
                 let keys: Vec<String> = (batch * 100..(batch + 1) * 100).map(key).collect();
-                let pass = gate.pass().unwrap();
+                let pass = barrier.pass().unwrap();
                 filter.add_batch(&keys, Change::default()).unwrap();
                 drop(pass);
                 acknowledged.store((batch + 1) * 100, Ordering::Release);
@@ -266,7 +266,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
         });
         for _ in 0..10 {
             let before = acknowledged.load(Ordering::Acquire);
-            let version = store_while(&filter, &directory, &gate).unwrap().version;
+            let version = store_while(&filter, &directory, &barrier).unwrap().version;
             let stored = directory.read_filter(&filter.name()).unwrap().unwrap();
             let restored =
                 GuardedFilter::restore(stored, &budget, &Clock::default(), |_| Ok(())).unwrap();
@@ -296,28 +296,27 @@ fn a_snapshot_holds_all_that_came_before_it() {
     assert_eq!(stale(&filter), HashSet::from([filter.shape.shard(hash)]));
 }
 
-/// What a call under way has yet to add would leave its shards with a version that the
-/// snapshot claims to hold, and no later one would look for it.
+/// What a call under way has yet to add with a version that the snapshot claims to hold, no later one
+/// would look for.
 #[test]
-fn a_store_begins_between_calls() {
+fn a_store_waits_for_the_calls_that_are_under_way_and_they_do_not_for_it() {
     let disk = SimulatedDisk::default();
     let directory = DataDirectory::on(Arc::new(disk.clone())).unwrap();
-    let (filter, gate) = (filter(Layout::Blocked, 1000), Gate::new());
+    let (filter, barrier) = (filter(Layout::Blocked, 1000), WriteBarrier::default());
     store(&filter, &directory);
     let files = disk.names().unwrap();
     thread::scope(|scope| {
-        let pass = gate.pass().unwrap();
-        filter
+        let permit = barrier.pass().unwrap();
+        let first = filter
             .add(b"the first of a batch", Change::default())
             .unwrap();
-        let storing = scope.spawn(|| store_while(&filter, &directory, &gate).unwrap());
+        let storing = scope.spawn(|| store_while(&filter, &directory, &barrier).unwrap());
         thread::sleep(std::time::Duration::from_millis(20));
         assert_eq!(disk.names().unwrap(), files);
-        filter
-            .add(b"the last of a batch", Change::default())
-            .unwrap();
-        drop(pass);
-        assert_eq!(storing.join().unwrap().version, 2);
+        // One that begins meanwhile.
+        drop(barrier.pass().unwrap());
+        drop(permit);
+        assert_eq!(storing.join().unwrap().version, first.rests_on);
     });
 }
 
@@ -375,7 +374,7 @@ fn a_store_that_fails_is_made_again_in_full() {
         (disk, directory, filter)
     };
     let again = |filter: &GuardedFilter, directory: &DataDirectory| {
-        filter.store(directory, &Gate::new(), block_on(filter.turn()))
+        filter.store(directory, &WriteBarrier::default(), block_on(filter.turn()))
     };
     let (disk, directory, filter) = stored_once();
     let before = disk.calls();
@@ -432,10 +431,10 @@ fn callers_share_a_snapshot_that_holds_what_they_were_told() {
         .poll(&mut Context::from_waker(Waker::noop()));
     assert!(polled.is_pending(), "two have a turn");
 
-    let gate = Gate::new();
-    let written = filter.store(&directory, &gate, first).unwrap();
+    let barrier = WriteBarrier::default();
+    let written = filter.store(&directory, &barrier, first).unwrap();
     let second = block_on(second);
-    let shared = filter.store(&directory, &gate, second).unwrap();
+    let shared = filter.store(&directory, &barrier, second).unwrap();
     // To the nanosecond of its duration.
     assert_eq!(shared, written);
 

@@ -19,11 +19,12 @@
 //!
 //! # Versions
 //!
-//! The merge is one change of one version. It is given out between calls, like that of a snapshot.
+//! The merge is one change of one version, and calls with earlier ones are waited for, as for a
+//! snapshot.
 //! What it changes is not in the log, for nothing rests on it before it is on stable storage, but its
 //! version is: what is counted behind a gap would be left out if the merge comes to nothing. The
 //! version of a shard tells exactly what it holds, as ever: of the changes up to the merge's all, for
-//! they were done when it was given out. So what was counted later is counted on top of the sums,
+//! they have been waited for. So what was counted later is counted on top of the sums,
 //! once. On the disk a counter may have come to where it stays when the one in memory has not, or has
 //! stayed there longer; it is never less.
 
@@ -40,7 +41,7 @@ use super::{
 use crate::{
     engine::{
         EngineError,
-        gate::Gate,
+        barrier::WriteBarrier,
         journal::{FilterLog, Room},
     },
     filter::{
@@ -228,7 +229,7 @@ impl GuardedFilter {
         &self,
         source: &FilterReader,
         directory: &DataDirectory,
-        gate: &Gate,
+        barrier: &WriteBarrier,
         room: Option<Room<'_>>,
         mut turn: Turn,
     ) -> Result<bool, EngineError> {
@@ -240,9 +241,11 @@ impl GuardedFilter {
             None => None,
         };
         let stored = *self.last_store.lock();
-        let segment = || self.log.as_ref().map_or(0, FilterLog::segment);
-        let begin = gate.between_calls(|| (self.versions.next_settled(), segment()));
-        let (version, _) = begin;
+        // As a snapshot is begun.
+        let segment = self.log.as_ref().map_or(0, FilterLog::segment);
+        let version = self.versions.next_settled();
+        barrier.wait_for_writes();
+        let begin = (version, segment);
         if let (Some(log), Some(mut room)) = (&self.log, room) {
             let counted = self.counting.as_ref();
             let head = RecordHead {
@@ -252,7 +255,7 @@ impl GuardedFilter {
             log.append(&mut room, &head, 0, iter::empty());
         }
         let mut addition = Addition::new(self, source, version);
-        self.write(directory, files, begin, stored, Some(&mut addition))?;
+        self.write_snapshot(directory, files, begin, stored, Some(&mut addition))?;
         let taken = addition.add_to_memory();
         if let Some(array) = &self.array {
             array.recount();

@@ -1,3 +1,5 @@
+use futures_util::FutureExt;
+
 use super::*;
 
 fn requests(keys: u64, max_call_keys: usize) -> Requests {
@@ -22,8 +24,8 @@ fn win(requests: &Requests, id: u64, numbers: impl IntoIterator<Item = u64>) {
 }
 
 fn begin(requests: &Requests, id: u64) -> Result<Turn<'_>, EngineError> {
-    let turn = requests.begin(FilterId(1), request(id))?;
-    Ok(turn.unwrap())
+    let turn = requests.begin(FilterId(1), request(id));
+    Ok(turn.now_or_never().unwrap()?.unwrap())
 }
 
 fn request(id: u64) -> RequestId {
@@ -95,4 +97,30 @@ fn an_id_that_has_won_more_than_a_call_can_have_is_refused() {
         );
     }
     assert_eq!(won(&requests, 2), 0);
+}
+
+/// Whoever waits no more neither gets a turn nor keeps it from those behind.
+#[test]
+fn turns_come_in_the_order_of_those_who_wait_for_them() {
+    let requests = requests(1000, 10);
+    let first = begin(&requests, 1).unwrap();
+    let mut waiting: Vec<_> = (0..5)
+        .map(|_| Box::pin(requests.begin(FilterId(1), request(1))))
+        .collect();
+    for waiting in &mut waiting {
+        assert!(waiting.as_mut().now_or_never().is_none());
+    }
+    // Other ids do not wait.
+    assert_eq!(won(&requests, 2), 0);
+    drop(waiting.remove(1));
+    drop(first);
+    // The one whose turn has come goes away before it knows.
+    drop(waiting.remove(0));
+    for mut waiting in waiting {
+        let turn = waiting.as_mut().now_or_never().unwrap().unwrap();
+        drop(turn.unwrap());
+    }
+    assert_eq!(won(&requests, 1), 0);
+    let lane = requests.lane(&request(1)).memory.lock();
+    assert!(lane.running.is_empty());
 }

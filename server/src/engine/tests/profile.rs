@@ -63,29 +63,6 @@ async fn every_call_knows_a_key_in_whichever_way_it_is_written() {
     assert_eq!(seen, [false; 6]);
 }
 
-/// Without a log single calls take another way.
-#[tokio::test]
-async fn calls_that_wait_for_nothing_do_too() {
-    let disk = SimulatedDisk::default();
-    let engine = start(&disk, Durability::Snapshot).await.unwrap();
-    engine.create_filter("", profiled()).await.unwrap();
-    let at_once = engine.at_once().unwrap();
-    at_once.foresee("".into(), WAYS[1].as_bytes()).unwrap();
-    assert!(
-        !at_once
-            .query_and_add("".into(), WAYS[1].as_bytes())
-            .unwrap()
-    );
-    assert!(
-        at_once
-            .query_and_add("".into(), WAYS[0].as_bytes())
-            .unwrap()
-    );
-    assert!(at_once.query("".into(), WAYS[2].as_bytes()).unwrap());
-    at_once.add("".into(), OTHERS[0].as_bytes()).unwrap();
-    assert!(engine.query("", OTHERS[0]).await.unwrap());
-}
-
 #[tokio::test]
 async fn a_request_that_is_repeated_may_write_its_keys_in_another_way() {
     let disk = SimulatedDisk::default();
@@ -173,7 +150,7 @@ async fn a_batch_is_heavy_sooner() {
         let batch = engine.query_batch(name, vec!["a"; keys]);
         batch.now_or_never().is_some()
     };
-    let all_busy = engine.inner.workers.take_all().await;
+    let all_busy = engine.inner.workers().unwrap().take_all().await;
     assert!(is_answered_at_once("plain", 1000));
     assert!(is_answered_at_once("urls", 100));
     assert!(!is_answered_at_once("urls", 1000));

@@ -218,6 +218,6 @@ async fn whoever_has_waited_finds_the_new_one() {
     assert_eq!(found(&engine).await, Ok([0, 0]));
     // The one that was left behind is not stored any more.
     let turn = filter.turn().await;
-    let stored = filter.store(&engine.inner.directory, &engine.inner.gate, turn);
+    let stored = filter.store(&engine.inner.directory, &engine.inner.barrier, turn);
     assert!(matches!(stored, Ok(None)));
 }

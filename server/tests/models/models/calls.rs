@@ -130,8 +130,8 @@ fn with_versions_that_nobody_uses_or_tells_of_answers_do_not_come() {
 
 #[test]
 #[should_panic(expected = "lost with version")]
-fn without_the_gate_a_snapshot_loses_a_key() {
-    snapshot(2, 1, Some(Fault::NoGate));
+fn without_the_barrier_a_snapshot_loses_a_key() {
+    snapshot(2, 1, Some(Fault::NoBarrier));
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! A filter with its log: what `engine/guarded.rs`, `engine/journal.rs` and the thread of the log
-//! do with the shards, lanes, trackers and gate of the server.
+//! do with the shards, lanes, trackers and barrier of the server.
 
 use std::sync::{Arc, Mutex};
 
 use loom::future::block_on;
 use seenset_models::{
     engine::{
-        gate::Gate, lanes::Lanes, progress::Progress, region::ShardWords, shards::Shards,
-        sleeper::Sleeper, trackers::Trackers, versions::Versions,
+        barrier::WriteBarrier, lanes::Lanes, progress::Progress, region::ShardWords,
+        shards::Shards, sleeper::Sleeper, trackers::Trackers, versions::Versions,
     },
     filter::{hash::KeyHash, shape::Shape, spec::SpecRequest},
     store::{FilterId, Record, RecordHead},
@@ -24,7 +24,7 @@ pub struct Filter {
     shape: Shape,
     shards: Shards,
     versions: Arc<Versions>,
-    pub gate: Gate,
+    pub barrier: WriteBarrier,
     lanes: Lanes,
     /// Of one thread alone, in a model.
     trackers: Mutex<Trackers>,
@@ -44,8 +44,8 @@ pub enum Fault {
     VersionOutsideOfTheLock,
     /// An answer rests on nothing but what the call has changed.
     SeenDoesNotWait,
-    /// A snapshot does not wait until no call is under way.
-    NoGate,
+    /// A snapshot does not wait for the calls that are under way.
+    NoBarrier,
     /// A snapshot does not wait for the log.
     AheadOfTheLog,
     /// Nobody tells what versions are not used.
@@ -82,10 +82,10 @@ impl Filter {
         let words = || ShardWords(vec![0; shape.shard_words()]);
         let mut trackers = Trackers::default();
         let versions = Arc::new(Versions::default());
-        // The first caller has met others, and so leases what it takes. Where the gate is missed it
+        // The first caller has met others, and so leases what it takes. Where the barrier is missed it
         // does not: it reads what it then writes, and of such a pair and another's read loom does
         // not try all orders.
-        if fault != Some(Fault::NoGate) {
+        if fault != Some(Fault::NoBarrier) {
             for stripe in [0, 0, 1, 0, 0, 0, 1] {
                 set_stripe(stripe);
                 versions.next();
@@ -98,7 +98,7 @@ impl Filter {
             shape,
             shards: Shards::new(vec![words(), words()]),
             versions,
-            gate: Gate::new(),
+            barrier: WriteBarrier::default(),
             lanes,
             trackers: Mutex::new(trackers),
             progress,
@@ -113,7 +113,7 @@ impl Filter {
         let mut room = self.lanes.reserve(keys.len(), 1).unwrap();
         let mut changes = Changes::default();
         {
-            let _pass = self.gate.pass().unwrap();
+            let _permit = self.barrier.pass().unwrap();
             keys.iter().for_each(|key| self.insert(*key, &mut changes));
             if let Some(version) = changes.version {
                 let (count, hashes) = (changes.new.len(), changes.new.iter().map(|key| key.hash));
@@ -187,10 +187,10 @@ impl Filter {
 
     /// Takes a snapshot, and returns when it may be told of.
     pub fn snapshot(&self) -> Snapshot {
-        let version = match self.fault {
-            Some(Fault::NoGate) => self.versions.settle(),
-            _ => self.gate.between_calls(|| self.versions.settle()),
-        };
+        let version = self.versions.settle();
+        if self.fault != Some(Fault::NoBarrier) {
+            self.barrier.wait_for_writes();
+        }
         let mut latest = version;
         let words = [0, 1].map(|shard| {
             let shard = self.shards.read(shard);

@@ -8,6 +8,7 @@
     reason = "a test that fails says so"
 )]
 
+mod barrier;
 mod calls;
 mod filter;
 mod room;

@@ -2,7 +2,7 @@
 
 use std::{mem, sync::Arc};
 
-use loom::thread;
+use loom::{future::block_on, thread};
 use seenset_models::{
     engine::requests::{RequestLimits, Requests},
     filter::hash::KeyHash,
@@ -33,7 +33,8 @@ impl Service {
 
     /// Whether the key is new to a request, as the engine finds it out.
     fn is_new(&self, request: RequestId) -> bool {
-        let mut turn = self.requests.begin(FilterId(1), request).unwrap().unwrap();
+        let turn = block_on(self.requests.begin(FilterId(1), request));
+        let mut turn = turn.unwrap().unwrap();
         let was_set = mem::replace(&mut *self.bit.lock(), true);
         if was_set {
             return turn.has_won(KEY);
@@ -45,7 +46,8 @@ impl Service {
     /// The same, but that the turn is begun when the bit has been looked at.
     fn is_new_before_its_turn(&self, request: RequestId) -> bool {
         let was_set = mem::replace(&mut *self.bit.lock(), true);
-        let mut turn = self.requests.begin(FilterId(1), request).unwrap().unwrap();
+        let turn = block_on(self.requests.begin(FilterId(1), request));
+        let mut turn = turn.unwrap().unwrap();
         if was_set {
             return turn.has_won(KEY);
         }

@@ -97,7 +97,7 @@ impl<'a, 'b> Tally<'a, 'b> {
     }
 
     /// What a request has done before is done. A key that stands in its batch twice was counted
-    /// twice, under one lock.
+    /// twice.
     fn is_done(&self, hash: KeyHash) -> bool {
         let turn = self.turn.as_ref();
         turn.is_some_and(|turn| turn.has_ever_won(hash))

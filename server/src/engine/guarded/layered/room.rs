@@ -5,7 +5,7 @@
 //! call needs at once, for calls of its own to come, and keeps there what they give back. What
 //! threads keep is nobody's again when somebody counts anew: that comes a little sooner for it.
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 
 use crossbeam_utils::CachePadded;
 
@@ -42,6 +42,10 @@ pub struct Claim<'a> {
     _calls: ShardedLockReadGuard<'a, ()>,
 }
 
+/// Somebody would have to be waited for.
+#[derive(Debug)]
+pub struct Busy;
+
 /// That no call has claimed anything.
 #[derive(Debug)]
 pub struct Alone<'a> {
@@ -60,10 +64,29 @@ impl Room {
     }
 
     /// Claims so many bits, if they are left. What several threads keep is not found, even if it
-    /// were enough.
+    /// were enough. Waits for whoever is alone.
     #[inline]
     pub fn claim(&self, bits: u64) -> Option<Claim<'_>> {
-        let _calls = self.calls.read().unwrap_or_else(PoisonError::into_inner);
+        let calls = self.calls.read().unwrap_or_else(PoisonError::into_inner);
+        self.claim_in(calls, bits)
+    }
+
+    /// [`Self::claim`] for whoever must not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`] if somebody is alone.
+    #[inline]
+    pub fn try_claim(&self, bits: u64) -> Result<Option<Claim<'_>>, Busy> {
+        Ok(self.claim_in(unblocked(self.calls.try_read())?, bits))
+    }
+
+    #[inline]
+    fn claim_in<'a>(
+        &'a self,
+        _calls: ShardedLockReadGuard<'a, ()>,
+        bits: u64,
+    ) -> Option<Claim<'a>> {
         let kept = self.kept.own();
         let is_there = take(kept, |kept| (kept >= bits).then_some(bits)).is_some();
         if !is_there {
@@ -79,6 +102,16 @@ impl Room {
     pub fn alone(&self) -> Alone<'_> {
         let _alone = self.calls.write().unwrap_or_else(PoisonError::into_inner);
         Alone { room: self, _alone }
+    }
+
+    /// [`Self::alone`] for whoever must not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`] if a call has claimed something, or somebody is alone.
+    pub fn try_alone(&self) -> Result<Alone<'_>, Busy> {
+        let _alone = unblocked(self.calls.try_write())?;
+        Ok(Alone { room: self, _alone })
     }
 
     /// What a call takes that needs so many bits: more, if much is left.
@@ -105,6 +138,14 @@ impl Alone<'_> {
             kept.store(0, Ordering::Relaxed);
         }
         self.room.left.store(left, Ordering::Relaxed);
+    }
+}
+
+fn unblocked<G>(locked: Result<G, TryLockError<G>>) -> Result<G, Busy> {
+    match locked {
+        Ok(guard) => Ok(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => Err(Busy),
     }
 }
 

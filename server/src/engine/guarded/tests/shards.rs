@@ -12,7 +12,7 @@ fn no_filter_brings_more_records_than_is_said() {
         };
         filter_with(request.resolve().unwrap())
     };
-    let most = GuardedFilter::most_records();
+    let most = GuardedFilter::most_records(1_000_000);
     let counting = of(Kind::Counting, 10_000_000);
     assert!(counting.shards.stripes().len() >= 128);
     for filter in [counting, of(Kind::Plain, 1), of(Kind::Counting, 1)] {

@@ -46,18 +46,18 @@ fn each_change_advances_the_version_that_is_told() {
 #[test]
 fn what_is_held_is_of_no_change_behind_what_is_stored() {
     let directory = DataDirectory::on(Arc::new(SimulatedDisk::default())).unwrap();
-    let (gate, budget) = (Gate::new(), MemoryBudget::new(1 << 30));
+    let (barrier, budget) = (WriteBarrier::default(), MemoryBudget::new(1 << 30));
     let name = |name: &str| name.parse::<FilterName>().unwrap();
     let filter = filter(Layout::Blocked, 1000);
     store(&filter, &directory);
-    let copied = filter.copy(FilterId(2), name("copy"), &budget, &gate, None);
+    let copied = filter.copy(FilterId(2), name("copy"), &budget, &barrier, None);
     let copy = copied.unwrap();
     copy.add(b"a", Change::default()).unwrap();
-    let stored = copy.stored(&directory, &gate, block_on(copy.turn()));
+    let stored = copy.stored(&directory, &barrier, block_on(copy.turn()));
     let stored = stored.unwrap().unwrap();
     filter.lease_versions();
     let turn = block_on(filter.turn());
-    let merged = filter.merge(&stored, &directory, &gate, None, turn);
+    let merged = filter.merge(&stored, &directory, &barrier, None, turn);
     assert!(merged.unwrap() && !filter.has_changed());
     filter.add(b"b", Change::default()).unwrap();
     assert!(filter.has_changed());

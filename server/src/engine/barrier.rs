@@ -1,0 +1,227 @@
+//! The barrier that writes pass: whoever needs it waits until all writes have ended that are under
+//! way, and no write ever waits for that.
+//!
+//! # How it works
+//!
+//! A write adds one to a counter of its thread, and takes it away when it has set its last bit. Each
+//! thread has two counters, and the epoch says which of them a write uses that begins now. So
+//! [`WriteBarrier::wait_for_writes`] waits for the counters that are not in use, changes the epoch,
+//! and waits for those that were: what begins meanwhile uses the others. Twice, because a write may
+//! have read the epoch and not yet added to its counter when the epoch changes.
+//!
+//! # What a waiter may rely on
+//!
+//! Both sides change the same counters, in one order. So a write is either waited for, or it adds to
+//! its counter after the waiter has looked at it, and sees all that the waiter did before.
+
+use crate::{
+    engine::{EngineError, striped::Striped},
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+/// No write begins any more.
+const CLOSED: u64 = 1;
+/// Somebody waits for the counter to come to zero.
+const AWAITED: u64 = 2;
+/// What a write adds to its counter.
+const WRITE: u64 = 4;
+
+/// Lets writes pass, and tells when all have ended that have begun.
+#[derive(Debug, Default)]
+pub struct WriteBarrier {
+    epoch: AtomicUsize,
+    counters: Striped<Counters>,
+    /// Held by the one who waits.
+    waiter: Mutex<()>,
+    /// Held where a waiter looks at the counters, and where it is told of one that is zero.
+    look: Mutex<()>,
+    zero: Condvar,
+}
+
+/// Those of a thread, or of a few.
+#[derive(Debug, Default)]
+struct Counters([AtomicU64; 2]);
+
+/// The permission of a write: to be held until it has set its last bit, and to be given up before
+/// it waits for anything.
+#[derive(Debug)]
+pub struct Permit<'a> {
+    barrier: &'a WriteBarrier,
+    counter: &'a AtomicU64,
+}
+
+impl Counters {
+    fn of(&self, epoch: usize) -> &AtomicU64 {
+        let Self([even, odd]) = self;
+        if epoch.is_multiple_of(2) { even } else { odd }
+    }
+}
+
+impl WriteBarrier {
+    /// Begins a write.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Stopping`] if the barrier has been closed.
+    #[inline]
+    pub fn pass(&self) -> Result<Permit<'_>, EngineError> {
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        let counter = self.counters.own().of(epoch);
+        let before = counter.fetch_add(WRITE, Ordering::AcqRel);
+        let permit = Permit {
+            barrier: self,
+            counter,
+        };
+        match before & CLOSED {
+            0 => Ok(permit),
+            _ => Err(EngineError::Stopping),
+        }
+    }
+
+    /// Waits until all writes have ended that have begun. Blocks for as long as the longest of them
+    /// takes; writes that begin meanwhile are not delayed, and not waited for.
+    pub fn wait_for_writes(&self) {
+        let _waiter = self.waiter.lock();
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        self.wait_for(epoch + 1);
+        self.epoch.store(epoch + 1, Ordering::Relaxed);
+        self.wait_for(epoch);
+    }
+
+    /// Lets no more writes pass from now on, and waits until all have ended that have begun.
+    pub fn close(&self) {
+        let _waiter = self.waiter.lock();
+        for counters in self.counters.iter() {
+            for epoch in [0, 1] {
+                counters.of(epoch).fetch_or(CLOSED, Ordering::AcqRel);
+            }
+        }
+        [0, 1].into_iter().for_each(|epoch| self.wait_for(epoch));
+    }
+
+    /// Waits for the writes of an epoch, and for those before it that use the same counters.
+    fn wait_for(&self, epoch: usize) {
+        let counters = || self.counters.iter().map(|counters| counters.of(epoch));
+        for counter in counters() {
+            counter.fetch_or(AWAITED, Ordering::AcqRel);
+        }
+        for counter in counters() {
+            let mut look = self.look.lock();
+            while counter.load(Ordering::Acquire) >= WRITE {
+                self.zero.wait(&mut look);
+            }
+        }
+        for counter in counters() {
+            counter.fetch_and(!AWAITED, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Permit<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let before = self.counter.fetch_sub(WRITE, Ordering::AcqRel);
+        if before & AWAITED != 0 && before < 2 * WRITE {
+            self.barrier.tell_of_zero();
+        }
+    }
+}
+
+impl WriteBarrier {
+    #[cold]
+    fn tell_of_zero(&self) {
+        // Or a waiter could miss it between its look and its wait.
+        let _look = self.look.lock();
+        self.zero.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, AtomicU64},
+        thread,
+        time::Duration,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_write_that_has_begun_is_waited_for_and_one_that_begins_meanwhile_is_not() {
+        let (barrier, is_over) = (WriteBarrier::default(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let begun = barrier.pass().unwrap();
+            let waiter = scope.spawn(|| {
+                barrier.wait_for_writes();
+                is_over.load(Ordering::Acquire)
+            });
+            thread::sleep(Duration::from_millis(20));
+            assert!(!waiter.is_finished());
+            // Those of this thread, which has one under way, and those of another.
+            let later = barrier.pass().unwrap();
+            scope
+                .spawn(|| drop(barrier.pass().unwrap()))
+                .join()
+                .unwrap();
+            is_over.store(true, Ordering::Release);
+            drop(begun);
+            assert!(waiter.join().unwrap());
+            drop(later);
+        });
+        barrier.wait_for_writes();
+    }
+
+    #[test]
+    fn a_closed_barrier_lets_no_write_pass() {
+        let barrier = WriteBarrier::default();
+        thread::scope(|scope| {
+            let begun = barrier.pass().unwrap();
+            let closing = scope.spawn(|| barrier.close());
+            while barrier.pass().is_ok() {
+                thread::yield_now();
+            }
+            assert!(!closing.is_finished());
+            drop(begun);
+        });
+        assert!(matches!(barrier.pass(), Err(EngineError::Stopping)));
+        // Nobody waits for those that were refused.
+        barrier.wait_for_writes();
+    }
+
+    /// As a snapshot does it: each write takes a number and, a little later, does what it is for.
+    #[test]
+    fn what_has_a_number_at_the_begin_of_a_wait_is_done_at_its_end() {
+        const WRITES: u64 = 20_000;
+        let (barrier, given) = (WriteBarrier::default(), AtomicU64::new(0));
+        let done: Vec<AtomicBool> = (0..=WRITES).map(|_| AtomicBool::new(false)).collect();
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    loop {
+                        let _permit = barrier.pass().unwrap();
+                        let number = given.fetch_add(1, Ordering::AcqRel) + 1;
+                        let Some(done) = done.get(number as usize) else {
+                            return;
+                        };
+                        if number.is_multiple_of(64) {
+                            thread::yield_now();
+                        }
+                        done.store(true, Ordering::Relaxed);
+                    }
+                });
+            }
+            let mut from = 0;
+            while from < WRITES {
+                let to = given.load(Ordering::Acquire).min(WRITES);
+                barrier.wait_for_writes();
+                for number in from + 1..=to {
+                    assert!(done[number as usize].load(Ordering::Relaxed), "{number}");
+                }
+                from = to;
+            }
+        });
+    }
+}

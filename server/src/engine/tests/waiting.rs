@@ -1,0 +1,177 @@
+//! What a call waits for, it waits for without the thread that serves other calls.
+
+use std::{pin::Pin, thread, time::Duration};
+
+use futures_util::{FutureExt, future::BoxFuture};
+
+use super::*;
+use crate::engine::{Action, guarded::GuardedFilter};
+
+/// An engine with a filter of each of these names.
+async fn with_filters(path: &std::path::Path, filters: &[(&str, SpecRequest)]) -> Engine {
+    // No answer waits for a log.
+    let engine = Engine::new(
+        DataDirectory::open(path).unwrap(),
+        Settings {
+            limits: Limits {
+                max_key_bytes: 10,
+                max_batch_keys: 3,
+            },
+            max_memory_bytes: 1 << 30,
+            durability: Durability::Snapshot,
+            segment_bytes: Settings::SEGMENT_BYTES,
+            requests: RequestLimits::default(),
+        },
+    );
+    engine.recover(None).await.unwrap();
+    for (name, spec) in filters {
+        engine.create_filter(name, spec.clone()).await.unwrap();
+    }
+    engine
+}
+
+fn counting() -> SpecRequest {
+    SpecRequest {
+        kind: Kind::Counting,
+        ..small()
+    }
+}
+
+fn call<'a>(filter: &'a str, request_id: &'a str) -> Call<'a> {
+    Call {
+        request_id,
+        ..filter.into()
+    }
+}
+
+fn found(engine: &Engine, name: &str) -> Arc<GuardedFilter> {
+    engine.inner.registry.get(&name.parse().unwrap()).unwrap()
+}
+
+/// What a call is told that waits for nothing.
+fn told<T>(call: impl Future<Output = Result<T, EngineError>>) -> T {
+    call.now_or_never().expect("it waits").unwrap()
+}
+
+fn waits<T>(call: &mut Pin<Box<impl Future<Output = T>>>) {
+    assert!(call.as_mut().now_or_never().is_none(), "it does not wait");
+}
+
+/// A write that is under way, as that of a heavy batch is for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_call_waits_for_a_store_that_waits_for_a_heavy_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let filters = [("urls", small()), ("other", small())];
+    let engine = with_filters(dir.path(), &filters).await;
+    told(engine.add("urls", "a"));
+    let (storing, copying) = {
+        let _heavy = engine.inner.barrier.pass().unwrap();
+        let begun: [BoxFuture<'static, ()>; 2] = [
+            Box::pin({
+                let engine = engine.clone();
+                async move { drop(engine.store("urls").await.unwrap()) }
+            }),
+            Box::pin({
+                let engine = engine.clone();
+                async move { drop(engine.copy_filter("urls", "copy").await.unwrap()) }
+            }),
+        ];
+        let [storing, copying] = begun.map(tokio::spawn);
+        thread::sleep(Duration::from_millis(50));
+        assert!(!storing.is_finished() && !copying.is_finished());
+        for name in ["urls", "other"] {
+            assert!(!told(engine.query_and_add(name, "b")));
+            assert!(told(engine.query(name, "b")));
+        }
+        (storing, copying)
+    };
+    storing.await.unwrap();
+    copying.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_waits_for_another_of_its_id_without_a_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = with_filters(dir.path(), &[("urls", small())]).await;
+    let (inner, urls) = (&engine.inner, found(&engine, "urls"));
+    let id = urls.session_id("id", Action::QueryAndAdd).unwrap();
+    let heavy = told(inner.requests.begin(urls.id(), id)).unwrap();
+    let mut single = Box::pin(engine.query_and_add(call("urls", "id"), "a"));
+    waits(&mut single);
+    assert!(!told(engine.query_and_add(call("urls", "other"), "b")));
+    drop(heavy);
+    assert!(!single.await.unwrap());
+}
+
+/// Where keys are removed, calls come one by one while the filter is rebuilt.
+#[tokio::test]
+async fn a_call_waits_for_its_turn_in_a_rebuild_without_a_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let filters = [("urls", counting()), ("other", counting())];
+    let engine = with_filters(dir.path(), &filters).await;
+    engine.start_rebuild("urls", "new", None).await.unwrap();
+    let view = engine.inner.registry.now();
+    let order = view.get("urls").unwrap().heir.as_ref().unwrap().order();
+    let heavy = order.unwrap().lock_owned().await;
+    let mut single = Box::pin(engine.add("urls", "a"));
+    waits(&mut single);
+    told(engine.add("other", "a"));
+    drop(heavy);
+    single.await.unwrap();
+    assert!(told(engine.query("new", "a")));
+    assert!(!told(engine.query("new", "b")));
+}
+
+#[tokio::test]
+async fn a_call_waits_for_the_end_of_a_rebuild_without_a_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let filters = [("urls", small()), ("other", small())];
+    let engine = with_filters(dir.path(), &filters).await;
+    engine.start_rebuild("urls", "new", None).await.unwrap();
+    for name in ["urls", "new"] {
+        let filter = found(&engine, name);
+        let held = filter.hold();
+        let mut single = Box::pin(engine.query_and_add("urls", "a"));
+        waits(&mut single);
+        told(engine.add("other", name));
+        assert!(!told(engine.query("urls", "b")));
+        drop(held);
+        single.await.unwrap();
+    }
+}
+
+/// It has the filter to itself to find out what is left, which nobody has who has claimed some.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_has_to_wait_for_room_in_a_filter_goes_to_a_worker() {
+    let dir = tempfile::tempdir().unwrap();
+    let scaling = SpecRequest {
+        kind: Kind::Scaling(OnFull::Reject),
+        ..SpecRequest::new(50, 0.01)
+    };
+    let filters = [("urls", scaling), ("other", small())];
+    let engine = with_filters(dir.path(), &filters).await;
+    let urls = found(&engine, "urls");
+    let claimed = urls.claim_room(1).expect("there is none");
+    let mut key = 0;
+    let mut single = loop {
+        key += 1;
+        assert!(key < 1000, "it is never asked what is left");
+        let name = format!("key {key}");
+        let mut single = Box::pin({
+            let engine = engine.clone();
+            async move { engine.query_and_add("urls", name).await }
+        });
+        match single.as_mut().now_or_never() {
+            Some(told) => assert!(!told.unwrap()),
+            None => break single,
+        }
+    };
+    thread::sleep(Duration::from_millis(20));
+    waits(&mut single);
+    told(engine.add("other", "a"));
+    drop(claimed);
+    // Or the filter is full.
+    let told = single.await;
+    let is_answer = matches!(told, Ok(_) | Err(EngineError::FilterFull { .. }));
+    assert!(is_answer, "{told:?}");
+}
