@@ -22,10 +22,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{
-    listeners::{Listeners, OpenStream, Stream},
-    telemetry::Repeated,
-};
+use crate::listeners::{Listeners, OpenStream, Stream};
 
 /// File descriptors that are left for everything but connections.
 const OTHER_FILES: usize = 64;
@@ -63,7 +60,6 @@ pub struct ConnectionLimits {
 struct Places {
     limits: ConnectionLimits,
     open: Mutex<Open>,
-    refused: Repeated,
 }
 
 #[derive(Debug, Default)]
@@ -147,7 +143,6 @@ impl Connections {
                     ..limits
                 },
                 open: Mutex::default(),
-                refused: Repeated::new(),
             }),
         }
     }
@@ -173,14 +168,11 @@ impl Connections {
             let place = match self.places.take(stream.client()) {
                 Ok(place) => place,
                 Err((name, limit)) => {
-                    if let Some(times) = self.places.refused.count(name) {
-                        tracing::warn!(
-                            limit = name,
-                            connections = limit,
-                            times,
-                            "a connection is refused: there are as many as allowed"
-                        );
-                    }
+                    tracing::warn!(
+                        limit = name,
+                        connections = limit,
+                        "a connection is refused: there are as many as allowed"
+                    );
                     continue;
                 }
             };

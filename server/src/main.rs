@@ -7,7 +7,8 @@ use seenset_server::{
     exit::{self, FAILURE, USAGE},
     server::{self, ServerError},
     signals::StopSignals,
-    telemetry, verify,
+    telemetry::Log,
+    verify,
 };
 
 #[global_allocator]
@@ -24,8 +25,14 @@ async fn main() -> ExitCode {
         },
         Err(error) => return exit::failed(&error, USAGE),
     };
-    telemetry::start(&config);
-    match run(config).await {
+    let log = Log::start(&config);
+    let done = tokio::select! {
+        done = run(config) => done,
+        () = log.tell_of_left_out() => Ok(()),
+    };
+    // Its last lines come before the error.
+    drop(log);
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::failed(&error, FAILURE),
     }

@@ -6,30 +6,30 @@
 //! stores what has changed.
 
 mod error;
+mod log_lines;
+mod memory;
+mod watch;
 
 use std::{
     future::{self, Future},
     net::{Ipv4Addr, SocketAddr},
-    path::Path,
     time::{Duration, Instant},
 };
 
-use tokio::{
-    task::JoinHandle,
-    time::{interval, timeout},
-};
+use tokio::{task::JoinHandle, time::timeout};
 
 pub use self::error::ServerError;
 
+use self::{
+    log_lines::{log_filter, log_outcomes, log_torn, log_usage, telling_every},
+    memory::Memory,
+    watch::{watch_disk, watch_files, watch_memory},
+};
 use crate::{
-    cgroup,
     config::{Address, Config, DurabilityMode, MAX_MESSAGE_BYTES},
     connections::{self, Connections},
     cores::Cores,
-    engine::{
-        Engine, EngineError, FilterStatus, Kind, Limits, OnFull, Progress, Recovered, Scaling,
-        Settings, StoreOutcome, Torn,
-    },
+    engine::{Engine, EngineError, FilterStatus, Limits, Recovered, Settings},
     grpc::{self, Calls, ClientMemory, Drain, Health, Services},
     listeners::{ListenError, Listeners},
     net::http2,
@@ -44,9 +44,6 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// does not react to being asked to must not hold up the stop.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often it is noted which clients hold memory.
-const MEMORY_TICK: Duration = Duration::from_millis(250);
-
 /// A server that listens.
 #[derive(Debug)]
 pub struct Server {
@@ -58,6 +55,7 @@ pub struct Server {
     services: Services,
     client_memory: ClientMemory,
     watching_memory: JoinHandle<()>,
+    watching_files: JoinHandle<()>,
     cores: Cores,
     serving: JoinHandle<Result<(), String>>,
     storing: Option<JoinHandle<()>>,
@@ -65,7 +63,7 @@ pub struct Server {
     clearing: Option<JoinHandle<()>>,
     /// Notes how many keys the filters have.
     sampling: Option<JoinHandle<()>>,
-    /// Tells in health when keys are refused.
+    /// Tells in health when keys are refused, or wait for the disk.
     watching: Option<JoinHandle<()>>,
     /// The sockets that metrics are served on, and what serves them.
     metrics: Option<(Connections, JoinHandle<()>)>,
@@ -118,6 +116,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
     });
     Ok(Server {
         config,
+        watching_files: watch_files(&engine),
         engine,
         health: rpcs.health,
         calls: rpcs.calls,
@@ -148,18 +147,6 @@ async fn listen(
         source,
     })?;
     Ok(Connections::new(listeners, limits))
-}
-
-/// Notes which clients hold memory and give none back, until aborted.
-fn watch_memory(memory: &ClientMemory) -> JoinHandle<()> {
-    let memory = memory.clone();
-    tokio::spawn(async move {
-        let mut ticks = interval(MEMORY_TICK);
-        loop {
-            ticks.tick().await;
-            memory.tick();
-        }
-    })
 }
 
 /// Serves metrics until aborted.
@@ -234,21 +221,7 @@ impl Server {
             .engine
             .recover_telling(Some(request.clone()), telling_every(PROGRESS_INTERVAL))
             .await?;
-        if let Some(torn) = torn {
-            let Torn {
-                path, at, bytes, ..
-            } = &torn;
-            let what = match torn.is_cut_off {
-                true => "has been copied and cut",
-                false => "stays there",
-            };
-            tracing::warn!(
-                file = %path.display(),
-                at,
-                bytes,
-                "the log ends where the server ended; what is behind that {what}"
-            );
-        }
+        torn.iter().for_each(log_torn);
         for filter in &restored {
             log_filter(filter, "filter restored");
         }
@@ -291,7 +264,7 @@ impl Server {
             );
         }
         self.health.serving().await;
-        self.watching = Some(self.watch_read_only());
+        self.watching = Some(watch_disk(&self.health, &self.engine));
         if let Some((connections, _)) = &self.metrics {
             let address = connections.listeners();
             tracing::info!(%address, "metrics are served at /metrics");
@@ -306,19 +279,6 @@ impl Server {
             "serving"
         );
         Ok(())
-    }
-
-    /// Has health tell from now on whether keys are refused because they cannot be logged.
-    fn watch_read_only(&self) -> JoinHandle<()> {
-        let (health, mut is_read_only) = (self.health.clone(), self.engine.is_read_only());
-        // As it is now counts as a change too.
-        is_read_only.mark_changed();
-        tokio::spawn(async move {
-            while is_read_only.changed().await.is_ok() {
-                let now = *is_read_only.borrow_and_update();
-                health.read_only(now).await;
-            }
-        })
     }
 
     /// Returns when the server has stopped serving on its own, which it should not, and why.
@@ -386,7 +346,8 @@ impl Server {
         let outcomes = self.engine.store_changed().await;
         draining_serving.abort();
         self.watching_memory.abort();
-        self.log_usage().await;
+        self.watching_files.abort();
+        log_usage(&self.engine).await;
         let metrics = self.metrics.map(|(_, serving)| serving);
         metrics.iter().for_each(JoinHandle::abort);
         // What serves holds the engine, and with it the lock of the data directory; so do these.
@@ -398,7 +359,8 @@ impl Server {
             let _ = task.await;
         }
         let tasks = [self.storing, self.clearing, self.sampling, metrics];
-        for task in tasks.into_iter().flatten() {
+        let watching = [self.watching_memory, self.watching_files];
+        for task in tasks.into_iter().flatten().chain(watching) {
             let _ = task.await;
         }
         match log_outcomes(&outcomes) {
@@ -409,140 +371,6 @@ impl Server {
             Some(error) => Err(ServerError::LastStore(error)),
         }
     }
-
-    /// Leaves in the log what the filters were asked while the server ran.
-    async fn log_usage(&self) {
-        let Ok(filters) = self.engine.all_filters().await else {
-            return;
-        };
-        for filter in filters {
-            tracing::info!(
-                filter = %filter.name,
-                queries = filter.usage.queries,
-                hits = filter.usage.hits,
-                keys_added = filter.keys_added,
-                fill_ratio = filter.fill_ratio,
-                predicted_false_positive_rate = filter.predicted_false_positive_rate,
-                "filter used"
-            );
-        }
-    }
-}
-
-/// Leaves in the log how far a start has come, if it takes long.
-fn telling_every(interval: Duration) -> impl FnMut(&Progress) {
-    let mut told = Instant::now();
-    move |progress| {
-        if told.elapsed() < interval {
-            return;
-        }
-        told = Instant::now();
-        let Progress {
-            filter,
-            read_bytes,
-            bytes,
-        } = progress;
-        match filter {
-            Some(filter) => tracing::info!(%filter, read_bytes, bytes, "restoring a filter"),
-            None => tracing::info!(read_bytes, bytes, "reading the log"),
-        }
-    }
-}
-
-fn log_filter(filter: &FilterStatus, what: &str) {
-    tracing::info!(
-        filter = %filter.name,
-        capacity = filter.spec.capacity,
-        false_positive_rate = filter.spec.false_positive_rate,
-        bit_count = filter.spec.bit_count,
-        hash_count = filter.spec.hash_count,
-        layout = %filter.spec.layout,
-        hash_function = %filter.spec.hash_function,
-        kind = %filter.spec.kind,
-        memory_bytes = filter.memory_bytes,
-        keys_added = filter.keys_added,
-        predicted_false_positive_rate = filter.predicted_false_positive_rate,
-        version = filter.version,
-        "{what}"
-    );
-    let is_bounded = matches!(
-        filter.spec.kind,
-        Kind::Scaling(OnFull::Scale(Scaling {
-            max_memory_bytes: Some(_),
-            ..
-        }))
-    );
-    if let Some(layers) = filter
-        .layers
-        .filter(|layers| is_bounded && !layers.fits_budget)
-    {
-        tracing::warn!(
-            filter = %filter.name,
-            max_capacity = layers.max_capacity,
-            max_memory_bytes = layers.max_memory_bytes,
-            "as things are the memory budget (--max-memory) has no room for all layers of the \
-             filter: it will be full before it has as many keys as it may grow to"
-        );
-    }
-}
-
-/// Logs what came of storing, and returns the first error.
-fn log_outcomes(outcomes: &[StoreOutcome]) -> Option<String> {
-    let mut first = None;
-    for StoreOutcome { name, result } in outcomes {
-        match result {
-            Ok(report) => tracing::info!(
-                filter = %name,
-                version = report.version,
-                written_bytes = report.written_bytes,
-                duration = ?report.duration,
-                "filter stored"
-            ),
-            Err(error) => {
-                tracing::error!(filter = %name, %error, "storing failed; the last snapshot stands");
-                first.get_or_insert_with(|| error.to_string());
-            }
-        }
-    }
-    first
-}
-
-/// The memory that the parts of the server may take.
-struct Memory {
-    filter_bytes: u64,
-    client_bytes: usize,
-}
-
-impl Memory {
-    /// What the configuration says, as parts of what the process may have: the memory of the
-    /// machine, or the limit of a cgroup that it is in.
-    fn of(config: &Config) -> Result<Self, ServerError> {
-        let process_bytes = process_memory()?;
-        let filter_bytes = config.max_memory.bytes(process_bytes);
-        let client_bytes = config.max_client_memory.bytes(process_bytes);
-        if filter_bytes.saturating_add(client_bytes) > process_bytes {
-            tracing::warn!(
-                max_memory = filter_bytes,
-                max_client_memory = client_bytes,
-                limit = process_bytes,
-                "--max-memory and --max-client-memory together are above the memory limit of the \
-                 process: the kernel will kill the server before it has as much"
-            );
-        }
-        Ok(Self {
-            filter_bytes,
-            client_bytes: usize::try_from(client_bytes).unwrap_or(usize::MAX),
-        })
-    }
-}
-
-/// The memory that the process may have.
-fn process_memory() -> Result<u64, ServerError> {
-    let cgroup = cgroup::memory_limit(Path::new("/"));
-    let mut system = sysinfo::System::new()?;
-    system.refresh_memory();
-    let machine = system.total_memory();
-    Ok(cgroup.map_or(machine, |cgroup| cgroup.min(machine)))
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use crate::sync::cores;
 
 /// What the thread is nicer by: where all cores are taken, it gets a quarter of one. Not far
 /// nicer, for while it copies a shard, calls wait for it.
-#[cfg(target_os = "linux")]
 const NICE: i32 = 5;
 
 /// A queue of work. However much there is, no more is done at a time than there are cores.
@@ -112,18 +111,20 @@ pub async fn run<T: Send + 'static>(
 pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = thread::Builder::new().name(name.to_owned());
     let begun = thread.spawn(move || {
-        give_way();
+        give_way(NICE);
         work();
     });
     begun.map(drop)
 }
 
 /// Makes this thread nicer. Elsewhere it would be the whole process.
-fn give_way() {
+pub fn give_way(nicer: i32) {
     #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::nice(NICE) {
-        tracing::debug!(%error, "storing does not give way to calls");
+    if let Err(error) = rustix::process::nice(nicer) {
+        tracing::debug!(%error, "a thread does not give way to calls");
     }
+    #[cfg(not(target_os = "linux"))]
+    let _ = nicer;
 }
 
 #[cfg(test)]

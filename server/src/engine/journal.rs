@@ -1,6 +1,7 @@
 //! The log, as filters use it: what they add is handed over in [lanes] to one thread, which
 //! [writes](writer) it for all of them at once, and answers wait for its [progress].
 
+mod disk_watch;
 mod failure;
 mod keeper;
 mod lanes;
@@ -25,8 +26,8 @@ use tokio::sync::watch;
 
 pub use self::lanes::Room;
 use self::{
-    failure::Failure, lanes::Lanes, progress::Progress, sleeper::Sleeper, trackers::Trackers,
-    writer::Writer,
+    disk_watch::DiskWatch, failure::Failure, lanes::Lanes, progress::Progress, sleeper::Sleeper,
+    trackers::Trackers, writer::Writer,
 };
 use super::{EngineError, requests::Remembered, versions::Versions};
 use crate::{
@@ -83,6 +84,7 @@ struct Shared {
     /// Whether the thread is no more.
     has_ended: AtomicBool,
     writer: Sleeper,
+    watch: Arc<DiskWatch>,
 }
 
 /// That somebody waits for something to be on stable storage.
@@ -120,6 +122,7 @@ impl Journal {
             has_news: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             writer: Sleeper::default(),
+            watch: Arc::default(),
         });
         let writer = Writer::new(shared.clone(), log, durability, segment_bytes)?;
         let thread = thread::Builder::new()
@@ -215,6 +218,12 @@ impl Journal {
         let lanes = &self.shared.lanes;
         lanes.append(&mut room, &head, hashes.len(), hashes.iter().copied());
         self.shared.wake();
+    }
+
+    /// How long the disk has not answered: what waits for it waits as long, and neither succeeds nor
+    /// fails.
+    pub fn disk_silence(&self) -> Duration {
+        self.shared.watch.silence()
     }
 
     /// Waits until all that has been handed over is on stable storage. Blocks.

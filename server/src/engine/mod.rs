@@ -43,6 +43,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::sync::{Mutex, Semaphore, watch};
@@ -233,6 +234,23 @@ impl Engine {
     /// fails. Queries are answered meanwhile.
     pub fn is_read_only(&self) -> watch::Receiver<bool> {
         self.inner.is_read_only.subscribe()
+    }
+
+    /// How long the disk has not answered the log, although it was asked to. What waits for it waits
+    /// as long; queries need it only where they find what has yet to come to the log.
+    pub fn disk_silence(&self) -> Duration {
+        let journal = self.inner.journal.get();
+        journal.map_or(Duration::ZERO, Journal::disk_silence)
+    }
+
+    /// Looks whether another program has removed or replaced files by which the server owns its
+    /// directory. Keys are refused then, if there is a log. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Which file it is, and what to do.
+    pub fn check_directory(&self) -> std::io::Result<()> {
+        self.inner.directory.check()
     }
 
     /// Which requests are recognised if they come again.

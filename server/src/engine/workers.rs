@@ -8,7 +8,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::EngineError;
+use super::{EngineError, background::give_way};
 use crate::sync::cores;
 #[cfg(test)]
 use {
@@ -23,6 +23,9 @@ const LIGHT_BYTES: usize = 256 << 10;
 
 /// How many times as much work a key is that is brought into a canonical form before.
 const PROFILE_WORK: usize = 8;
+
+/// What the threads are nicer by: where all cores are taken, those that serve connections come first.
+const NICE: i32 = 5;
 
 /// Which threads a call has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +86,7 @@ impl Workers {
         let runtime = Builder::new_multi_thread()
             .worker_threads(cores())
             .thread_name("worker")
+            .on_thread_start(|| give_way(NICE))
             .enable_time()
             .build()?;
         Ok(Self {

@@ -3,7 +3,7 @@
 use tonic::{Code, Status, metadata::MetadataValue};
 
 use super::memory::MemoryError;
-use crate::{engine::EngineError, telemetry::Repeated};
+use crate::engine::EngineError;
 
 /// When a call is to be tried again that was refused for want of memory. The clients of gRPC that
 /// retry read it: <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>
@@ -99,10 +99,7 @@ pub fn status(error: EngineError) -> Status {
     };
     match message {
         Some(message) => {
-            // A disk that fails has every call fail.
-            if let Some(times) = FAILED.count(message) {
-                tracing::error!(%error, ?code, times, "call failed");
-            }
+            tracing::error!(%error, ?code, "call failed");
             match is_unapplied {
                 true => unapplied_as(code, message),
                 false => Status::new(code, message),
@@ -117,8 +114,6 @@ pub fn status(error: EngineError) -> Status {
         }
     }
 }
-
-static FAILED: Repeated = Repeated::new();
 
 const STORAGE_FULL: &str =
     "the server's disk is full, and the call was not carried out; make room and try again";

@@ -1,6 +1,7 @@
 //! What an operator reads of a start.
 
 use super::*;
+use crate::engine::Progress;
 use crate::telemetry::logged::lines;
 
 #[test]
@@ -18,9 +19,9 @@ fn a_start_that_takes_long_says_how_far_it_has_come() {
         tell(&progress);
     });
     let expected = [
-        "INFO seenset_server::server: restoring a filter filter=urls read_bytes=1048576 \
+        "INFO seenset_server::server::log_lines: restoring a filter filter=urls read_bytes=1048576 \
          bytes=9437184",
-        "INFO seenset_server::server: reading the log read_bytes=2097152 bytes=9437184",
+        "INFO seenset_server::server::log_lines: reading the log read_bytes=2097152 bytes=9437184",
     ];
     assert_eq!(found.len(), expected.len(), "{found:?}");
     for (found, expected) in found.iter().zip(expected) {

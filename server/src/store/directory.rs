@@ -137,6 +137,15 @@ impl DataDirectory {
             .collect()
     }
 
+    /// As [`Disk::check`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn check(&self) -> io::Result<()> {
+        self.disk.check()
+    }
+
     /// What an operator should know of the files that were there at the start.
     pub fn oddities(&self) -> &Oddities {
         &self.oddities

@@ -1,6 +1,6 @@
 //! The names of the files in a data directory, which tell what they are.
 
-use super::{FilterName, log, manifest::Manifest};
+use super::{FilterName, Tail, log, manifest::Manifest};
 
 /// What stands at the end of the name of a file that is being written.
 pub const TEMPORARY_SUFFIX: &str = ".tmp";
@@ -45,6 +45,16 @@ impl<'a> Kind<'a> {
         });
         numbered.map_or(Self::Other, |(name, number)| Self::Snapshot(name, number))
     }
+}
+
+/// The file that a server locks.
+pub const LOCK_FILE: &str = "LOCK";
+
+/// Whether a file must stay as it is for as long as a server needs it: without it acknowledged keys
+/// are lost, or a second server comes in.
+pub fn must_stay(file: &str) -> bool {
+    let is_one = [LOCK_FILE, Manifest::FILE, Tail::FILE].contains(&file);
+    is_one || matches!(Kind::of(file), Kind::Segment(_))
 }
 
 /// Whether a server has given a file its name.

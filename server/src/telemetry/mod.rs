@@ -1,18 +1,32 @@
 //! Logs, to standard error, as text or as JSON; and [`metrics`], for whoever [fetches](scrape) them.
 
+mod limit;
 #[cfg(test)]
 pub(crate) mod logged;
 pub mod metrics;
-mod repeated;
 pub mod scrape;
 
-pub use self::repeated::Repeated;
+use std::{
+    io::{self, IsTerminal},
+    time::Duration,
+};
 
-use std::io::{self, IsTerminal};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::{
+    EnvFilter,
+    filter::{FilterExt, LevelFilter},
+    fmt,
+    prelude::*,
+};
 
-use tracing_subscriber::{EnvFilter, filter::LevelFilter, fmt, prelude::*};
-
+use self::limit::{LeftOut, LineLimit};
 use crate::config::{Config, LogFormat};
+
+/// The most lines that wait until standard error is read.
+const MAX_WAITING_LINES: usize = 8192;
+
+/// How often it is logged which lines were left out.
+const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Checks a filter such as `info` or `info,seenset_server::grpc=debug`.
 ///
@@ -34,19 +48,74 @@ pub fn check_filter(filter: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts logging for the whole process. Called once, by the program; tests go without.
-pub fn start(config: &Config) {
-    let filter = EnvFilter::new(&config.log_filter);
-    let lines = fmt::layer()
-        .with_writer(io::stderr)
-        // Or a line that cannot be written would be reported on the same standard error, by a
-        // macro that panics.
-        .log_internal_errors(false);
-    let lines = match config.log_format {
-        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
-    };
-    tracing_subscriber::registry()
-        .with(lines.with_filter(filter))
-        .init();
+/// The log of the process. Lines that wait to be written are written when it is dropped.
+#[derive(Debug)]
+pub struct Log {
+    limit: LineLimit,
+    unread: ErrorCounter,
+    _writer: WorkerGuard,
+}
+
+impl Log {
+    /// Starts logging for the whole process. Called once, by the program; tests go without.
+    ///
+    /// A thread of its own writes the lines. If nobody reads standard error, lines are left out, and
+    /// nothing waits.
+    pub fn start(config: &Config) -> Self {
+        let limit = LineLimit::default();
+        let (writer, _writer) = NonBlockingBuilder::default()
+            .buffered_lines_limit(MAX_WAITING_LINES)
+            .thread_name("log-lines")
+            .finish(io::stderr());
+        let unread = writer.error_counter();
+        let lines = fmt::layer()
+            .with_writer(writer)
+            // Or a line that cannot be written would be reported on the same standard error, by a
+            // macro that panics.
+            .log_internal_errors(false);
+        let lines = match config.log_format {
+            LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+            LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        };
+        let filter = EnvFilter::new(&config.log_filter).and(limit.clone());
+        tracing_subscriber::registry()
+            .with(lines.with_filter(filter))
+            .init();
+        Self {
+            limit,
+            unread,
+            _writer,
+        }
+    }
+
+    /// Logs once a second which lines were left out. Never returns.
+    pub async fn tell_of_left_out(&self) {
+        let mut told = 0;
+        loop {
+            tokio::time::sleep(TELL_INTERVAL).await;
+            tell(self.limit.left_out());
+            let unread = self.unread.dropped_lines();
+            if unread > told {
+                let lines = unread - told;
+                tracing::warn!(lines, "lines were left out: standard error was not read");
+                told = unread;
+            }
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        tell(self.limit.all_left_out());
+    }
+}
+
+fn tell(left_out: Vec<LeftOut>) {
+    for LeftOut { message, lines } in left_out {
+        tracing::warn!(
+            event = message,
+            lines,
+            "lines were left out: they were too many"
+        );
+    }
 }

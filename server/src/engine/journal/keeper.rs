@@ -9,6 +9,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use super::disk_watch::{Caller, DiskWatch};
 use crate::store::{Disk, PendingSync, Segment, StoreError};
 
 /// The thread, and what there is to tell it.
@@ -48,12 +49,14 @@ impl Keeper {
     pub fn start(
         disk: Arc<dyn Disk>,
         segment_bytes: u64,
+        watch: Arc<DiskWatch>,
         tell: impl Fn() + Send + 'static,
     ) -> std::io::Result<Self> {
         let (jobs, to_do) = channel::<Job>();
         let (result, done) = channel();
         let work = move || {
             for job in to_do {
+                let calling = watch.call(Caller::Keeper);
                 let done = match job {
                     Job::Sync(sync) => {
                         let synced = sync.run();
@@ -63,6 +66,7 @@ impl Keeper {
                         Done::Segment(Segment::create(&*disk, number, segment_bytes))
                     }
                 };
+                drop(calling);
                 if result.send(done).is_err() {
                     return;
                 }

@@ -11,6 +11,7 @@ use std::{
 
 use super::{
     Durability, Flush, Shared,
+    disk_watch::{Caller, Calling},
     failure::{Doubts, Failure},
     keeper::{Done, Keeper},
     lanes::{End, Filled},
@@ -20,6 +21,10 @@ use crate::{
     planted::Bug,
     store::{Batch, FilterId, LogWriter, RecordHead, Segment, StoreError},
 };
+
+/// How often it is looked whether the files are still those of this server: what is acknowledged
+/// between two looks may be lost with one that is not.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long the thread waits before it tries again what has failed.
 const RETRY: Duration = Duration::from_millis(100);
@@ -49,6 +54,8 @@ pub struct Writer {
     spare: Option<Segment>,
     /// When to try again to make it.
     make_at: Option<Instant>,
+    /// When it was looked whether the files are still those of this server.
+    checked: Option<Instant>,
     /// The room that the lanes have been told of.
     room_bytes: i64,
     /// Whether the log has failed, or has no segment: it is to be recovered before anything is
@@ -80,7 +87,12 @@ impl Writer {
         segment_bytes: u64,
     ) -> Result<Self, EngineError> {
         let told = shared.clone();
-        let keeper = Keeper::start(log.disk().clone(), segment_bytes, move || told.tell_news());
+        let keeper = Keeper::start(
+            log.disk().clone(),
+            segment_bytes,
+            shared.watch.clone(),
+            move || told.tell_news(),
+        );
         let is_broken = !log.has_segment();
         let mut writer = Self {
             shared,
@@ -99,6 +111,7 @@ impl Writer {
             unsynced_since: None,
             spare: None,
             make_at: None,
+            checked: None,
             room_bytes: 0,
             is_broken,
         };
@@ -120,9 +133,12 @@ impl Writer {
             thread::yield_now();
             self.flushes.append(&mut self.shared.flushes.lock());
             self.take();
-            let done = self.commit(is_stopping);
+            let shared = self.shared.clone();
+            let calling = shared.watch.call(Caller::Writer);
+            let done = self.commit(is_stopping, &calling);
             self.tell(done.as_ref().err());
             self.answer_flushes();
+            drop(calling);
             if is_stopping {
                 return;
             }
@@ -143,8 +159,9 @@ impl Writer {
     }
 
     /// Writes what is to be written, and syncs if it is time to.
-    fn commit(&mut self, is_stopping: bool) -> Result<(), StoreError> {
+    fn commit(&mut self, is_stopping: bool, calling: &Calling<'_>) -> Result<(), StoreError> {
         self.shared.has_news.store(false, Ordering::Release);
+        self.check_files()?;
         while let Some(done) = self.keeper.done() {
             self.note_done(done)?;
         }
@@ -163,6 +180,7 @@ impl Writer {
             }
             self.write_first();
             self.sync_behind();
+            calling.answered();
         }
         match self.interval {
             Some(_) if !is_stopping && self.log.has_tail() => {
@@ -176,6 +194,17 @@ impl Writer {
                 self.sync()
             }
         }
+    }
+
+    /// Looks whether the files are still those of this server, unless that was just done.
+    fn check_files(&mut self) -> Result<(), StoreError> {
+        let now = Instant::now();
+        if self.checked.is_some_and(|at| now < at + CHECK_INTERVAL) {
+            return Ok(());
+        }
+        self.log.check_files()?;
+        self.checked = Some(now);
+        Ok(())
     }
 
     /// Writes the first of what is to be written.

@@ -5,6 +5,7 @@
 //! where a test wants it to.
 
 mod failed_call;
+mod ours;
 #[cfg(any(test, fuzzing))]
 pub mod simulated;
 mod system;
@@ -66,6 +67,14 @@ pub trait Disk: Debug + Send + Sync {
     ///
     /// See [`Self::names`].
     fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Looks whether another program has removed or replaced one of the files by which a server owns
+    /// the directory: its lock, its manifest, its log. What is acknowledged then may be lost.
+    ///
+    /// # Errors
+    ///
+    /// Which file it is.
+    fn check(&self) -> io::Result<()>;
 
     /// Puts the names on stable storage.
     ///

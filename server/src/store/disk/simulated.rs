@@ -323,6 +323,10 @@ impl SimulatedDisk {
 }
 
 impl Disk for SimulatedDisk {
+    fn check(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn path(&self) -> &Path {
         Path::new("simulated")
     }

@@ -12,18 +12,21 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::{Disk, DiskFile, FailedCall, uninterrupted};
-use crate::store::{StoreError, names};
+use super::{Disk, DiskFile, FailedCall, ours::OurFiles, uninterrupted};
+use crate::store::{
+    StoreError,
+    names::{self, LOCK_FILE},
+};
 
-const LOCK_FILE: &str = "LOCK";
-
-/// A directory that this process holds the lock of. The lock goes with the value, and with the
-/// process however it ends.
+/// A directory that this process holds the locks of: that of a file in it, and its own, which is
+/// there also if somebody removes the file. They go with the value, and with the process however
+/// it ends.
 #[derive(Debug)]
 pub struct SystemDisk {
     path: PathBuf,
-    /// `None` if there was none to be locked.
-    _lock: Option<File>,
+    ours: OurFiles,
+    /// None if there was nothing to be locked.
+    _locks: Vec<File>,
 }
 
 impl SystemDisk {
@@ -35,9 +38,13 @@ impl SystemDisk {
     /// made or written in.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         make(path).map_err(|error| StoreError::io("make the data directory", path, error))?;
+        let ours = OurFiles::new(path);
+        let mut locks = vec![lock(path, &ours)?];
+        locks.extend(lock_directory(path)?);
         Ok(Self {
             path: path.to_owned(),
-            _lock: Some(lock(path)?),
+            ours,
+            _locks: locks,
         })
     }
 
@@ -51,7 +58,7 @@ impl SystemDisk {
     pub fn existing(path: &Path) -> Result<Self, StoreError> {
         let failed = |error| StoreError::io("open the data directory", path, error);
         let lock_file = path.join(LOCK_FILE);
-        let lock = match open(&lock_file, OFlags::RDONLY) {
+        let lock = match open(&lock_file, OFlags::RDONLY | OFlags::NOFOLLOW) {
             Ok(file) => {
                 try_lock(&file, path, &lock_file)?;
                 Some(file)
@@ -59,12 +66,14 @@ impl SystemDisk {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed(error)),
         };
+        let had_lock = lock.is_some();
         let disk = Self {
             path: path.to_owned(),
-            _lock: lock,
+            ours: OurFiles::new(path),
+            _locks: lock.into_iter().chain(lock_directory(path)?).collect(),
         };
         let files = disk.names().map_err(failed)?;
-        if disk._lock.is_none() && !files.iter().any(|file| names::is_ours(file)) {
+        if !had_lock && !files.iter().any(|file| names::is_ours(file)) {
             let error = "no seenset-server has kept any files there";
             return Err(failed(io::Error::new(io::ErrorKind::NotFound, error)));
         }
@@ -87,11 +96,13 @@ impl Disk for SystemDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(open(&self.path.join(name), OFlags::RDONLY)?))
+        let open = || open(&self.path.join(name), OFlags::RDONLY);
+        Ok(Box::new(self.ours.opened(name, open)?))
     }
 
     fn open_to_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(open(&self.path.join(name), OFlags::RDWR)?))
+        let open = || open(&self.path.join(name), OFlags::RDWR);
+        Ok(Box::new(self.ours.opened(name, open)?))
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
@@ -100,16 +111,24 @@ impl Disk for SystemDisk {
             _ => {}
         }
         let new = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        Ok(Box::new(open(&self.path.join(name), new)?))
+        let open = || open(&self.path.join(name), new);
+        Ok(Box::new(self.ours.opened(name, open)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        uninterrupted(|| fs::rename(self.path.join(from), self.path.join(to)))
-            .map_err(FailedCall::named("rename"))
+        let rename = || uninterrupted(|| fs::rename(self.path.join(from), self.path.join(to)));
+        let renamed = self.ours.renamed(to, rename);
+        renamed.map_err(FailedCall::named("rename"))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        uninterrupted(|| fs::remove_file(self.path.join(name))).map_err(FailedCall::named("unlink"))
+        let remove = || uninterrupted(|| fs::remove_file(self.path.join(name)));
+        let removed = self.ours.removed(name, remove);
+        removed.map_err(FailedCall::named("unlink"))
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.ours.check()
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -237,9 +256,13 @@ fn make(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn lock(directory: &Path) -> Result<File, StoreError> {
+/// Locks the file of a directory that is for that. If it is a link, the start fails: the file that
+/// it leads to is none of the directory.
+fn lock(directory: &Path, ours: &OurFiles) -> Result<File, StoreError> {
     let path = directory.join(LOCK_FILE);
-    let file = open(&path, OFlags::RDWR | OFlags::CREATE)
+    let open = || open(&path, OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW);
+    let file = ours
+        .opened(LOCK_FILE, open)
         .map_err(|error| StoreError::io("write in the data directory: open", &path, error))?;
     try_lock(&file, directory, &path)?;
     // For whoever wonders who holds it; the lock itself is the system's. On a disk that is
@@ -250,6 +273,25 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
         .cut_off(0)
         .and_then(|()| to.write_all_at(owner.as_bytes(), 0));
     Ok(file)
+}
+
+/// Locks a directory itself, if its file system can do that: NFS cannot.
+fn lock_directory(directory: &Path) -> Result<Option<File>, StoreError> {
+    let file = open(directory, OFlags::RDONLY | OFlags::DIRECTORY)
+        .map_err(|error| StoreError::io("open the data directory", directory, error))?;
+    match uninterrupted(|| match file.try_lock() {
+        Ok(()) => Ok(Some(true)),
+        Err(TryLockError::WouldBlock) => Ok(Some(false)),
+        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+        Err(TryLockError::Error(_)) => Ok(None),
+    }) {
+        Ok(Some(false)) => Err(StoreError::Locked {
+            path: directory.to_owned(),
+            owner: None,
+        }),
+        Ok(Some(true)) => Ok(Some(file)),
+        Ok(None) | Err(_) => Ok(None),
+    }
 }
 
 fn try_lock(file: &File, directory: &Path, path: &Path) -> Result<(), StoreError> {
@@ -291,6 +333,66 @@ mod tests {
         );
         drop(first);
         SystemDisk::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn one_server_at_a_time_also_without_the_file_that_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = SystemDisk::open(dir.path()).unwrap();
+        fs::remove_file(dir.path().join(LOCK_FILE)).unwrap();
+        let second = SystemDisk::open(dir.path());
+        assert!(matches!(second, Err(StoreError::Locked { .. })));
+        drop(first);
+        SystemDisk::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_lock_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let others = dir.path().join("others");
+        fs::write(&others, "a text").unwrap();
+        std::os::unix::fs::symlink(&others, dir.path().join(LOCK_FILE)).unwrap();
+        for message in [
+            SystemDisk::open(dir.path()).unwrap_err().to_string(),
+            SystemDisk::existing(dir.path()).unwrap_err().to_string(),
+        ] {
+            assert!(message.contains("symbolic link"), "{message}");
+        }
+        assert_eq!(fs::read(&others).unwrap(), b"a text");
+    }
+
+    #[test]
+    fn a_file_that_is_taken_away_or_replaced_is_missed() {
+        for file in [LOCK_FILE, "MANIFEST", "log.tail"] {
+            let dir = tempfile::tempdir().unwrap();
+            let disk = SystemDisk::open(dir.path()).unwrap();
+            disk.create("log.tail").unwrap();
+            for _ in 0..2 {
+                disk.create("MANIFEST.tmp").unwrap();
+                disk.rename("MANIFEST.tmp", "MANIFEST").unwrap();
+                disk.create("a.snapshot.0000000000000001").unwrap();
+            }
+            disk.check().unwrap();
+            // Of these there are many, and each start says which are not there.
+            fs::remove_file(dir.path().join("a.snapshot.0000000000000001")).unwrap();
+            disk.check().unwrap();
+            let path = dir.path().join(file);
+            let other = dir.path().join("other");
+            fs::copy(&path, &other).unwrap();
+            fs::rename(&other, &path).unwrap();
+            let message = disk.check().unwrap_err().to_string();
+            assert!(
+                message.contains(file) && message.contains("replaced"),
+                "{message}"
+            );
+            fs::remove_file(&path).unwrap();
+            disk.check().unwrap_err();
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let disk = SystemDisk::open(dir.path()).unwrap();
+        disk.create("log.tail").unwrap();
+        disk.remove("log.tail").unwrap();
+        disk.check().unwrap();
     }
 
     #[test]

@@ -248,6 +248,16 @@ impl LogWriter {
         self.tail.is_some()
     }
 
+    /// Looks whether the files of the directory are still those of this server, as [`Disk::check`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`] with the one that is not.
+    pub fn check_files(&self) -> Result<(), StoreError> {
+        let checked = self.disk.check();
+        checked.map_err(|error| StoreError::io("go on in", self.disk.path(), error))
+    }
+
     /// The directory that it writes to.
     pub fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk

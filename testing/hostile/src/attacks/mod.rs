@@ -60,6 +60,8 @@ pub const ATTACKS: &[Attack] = &[
     frames::CONTINUATIONS,
     work::HEAVY_BATCHES,
     work::HEAVY_BATCHES_AND_STORES,
+    work::HEAVY_BATCHES_AND_CALLS_OF_THEIR_ID,
+    work::HEAVY_BATCHES_TO_A_REBUILT_FILTER,
     work::MEASUREMENTS,
     work::CREATIONS,
 ];

@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use seenset_proto::v1::{
-    AddBatchRequest, Counting, CreateFilterRequest, FilterSpec, GetFilterRequest, StoreRequest,
-    filter_spec::Kind,
+    AddBatchRequest, Counting, CreateFilterRequest, FilterSpec, GetFilterRequest,
+    QueryAndAddRequest, StartRebuildRequest, StoreRequest, filter_spec::Kind,
 };
+use tokio::time::Instant;
 
 use super::{Attack, Running, Target, nothing};
 
@@ -57,12 +58,18 @@ pub const HEAVY_BATCHES: Attack = Attack {
 
 /// Adds batches of 99,000 keys to a counting filter.
 async fn heavy_batches(target: Target) -> Result<()> {
+    heavy_batches_of(target, |_| String::new()).await
+}
+
+/// The same in calls of a request id.
+async fn heavy_batches_of(target: Target, request_id: fn(&Target) -> String) -> Result<()> {
     let mut dedup = target.dedup().await?;
     for round in 0.. {
         let keys = (0..99_000).map(|key| format!("{}/{key}", round % 50));
         let batch = AddBatchRequest {
             filter: HEAVY.to_owned(),
             keys: keys.collect(),
+            request_id: request_id(&target),
             ..Default::default()
         };
         dedup.add_batch(batch).await?;
@@ -87,6 +94,76 @@ pub const HEAVY_BATCHES_AND_STORES: Attack = Attack {
         })
     })
 };
+
+/// That of all calls of some tenths of a second.
+fn shared_id(target: &Target) -> String {
+    let left = target.until.saturating_duration_since(Instant::now());
+    (left.as_millis() / 200).to_string()
+}
+
+pub const HEAVY_BATCHES_AND_CALLS_OF_THEIR_ID: Attack = Attack {
+    prepare: counting,
+    ..attack("heavy batches, and calls of their request id", |target| {
+        Box::pin(async move {
+            let calls = target.clone();
+            let (heavy, calls) = tokio::join!(
+                target.repeat(4, |target| heavy_batches_of(target, shared_id)),
+                calls.repeat(50, |target| single_calls(target, shared_id)),
+            );
+            calls?;
+            heavy
+        })
+    })
+};
+
+fn rebuilt(target: Target) -> Running<()> {
+    Box::pin(async move {
+        counting(target.clone()).await?;
+        let start = StartRebuildRequest {
+            name: HEAVY.to_owned(),
+            new_name: "new".to_owned(),
+            spec: None,
+        };
+        target.filters().await?.start_rebuild(start).await?;
+        Ok(())
+    })
+}
+
+pub const HEAVY_BATCHES_TO_A_REBUILT_FILTER: Attack = Attack {
+    prepare: rebuilt,
+    ..attack(
+        "heavy batches, and calls, to a filter that is rebuilt",
+        |target| {
+            Box::pin(async move {
+                let calls = target.clone();
+                let (heavy, calls) = tokio::join!(
+                    target.repeat(4, heavy_batches),
+                    calls.repeat(50, |target| single_calls(target, |_| String::new())),
+                );
+                calls?;
+                heavy
+            })
+        },
+    )
+};
+
+/// Adds one key after the other to the filter of the heavy batches.
+async fn single_calls(target: Target, request_id: fn(&Target) -> String) -> Result<()> {
+    let mut dedup = target.dedup().await?;
+    for key in 0.. {
+        let add = QueryAndAddRequest {
+            filter: HEAVY.to_owned(),
+            key: format!("single {key}"),
+            request_id: request_id(&target),
+            ..Default::default()
+        };
+        dedup.query_and_add(add).await?;
+        if target.is_over() {
+            break;
+        }
+    }
+    Ok(())
+}
 
 async fn stores_of_a_tiny_filter(target: Target) -> Result<()> {
     let mut dedup = target.dedup().await?;

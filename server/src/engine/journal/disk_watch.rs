@@ -1,0 +1,102 @@
+//! How long the disk has not answered the threads of the log: a call to a disk that hangs neither
+//! fails nor returns.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+/// The calls to the disk that are under way.
+#[derive(Debug)]
+pub struct DiskWatch {
+    begun: Instant,
+    /// Of each thread when its call began, in milliseconds and one more; 0 for none.
+    calls: [AtomicU64; 2],
+}
+
+/// A thread of the log.
+#[derive(Debug, Clone, Copy)]
+pub enum Caller {
+    Writer,
+    Keeper,
+}
+
+/// A call that is under way, or one after the other.
+#[derive(Debug)]
+pub struct Calling<'a> {
+    watch: &'a DiskWatch,
+    call: &'a AtomicU64,
+}
+
+impl Default for DiskWatch {
+    fn default() -> Self {
+        Self {
+            begun: Instant::now(),
+            calls: Default::default(),
+        }
+    }
+}
+
+impl DiskWatch {
+    /// Notes that a thread calls the disk now, until what is returned is dropped.
+    pub fn call(&self, caller: Caller) -> Calling<'_> {
+        let [writer, keeper] = &self.calls;
+        let call = match caller {
+            Caller::Writer => writer,
+            Caller::Keeper => keeper,
+        };
+        let calling = Calling { watch: self, call };
+        calling.answered();
+        calling
+    }
+
+    /// How long the oldest of the calls that are under way has not been answered.
+    pub fn silence(&self) -> Duration {
+        let now = self.now();
+        let begun = self.calls.iter().map(|call| call.load(Ordering::Relaxed));
+        let oldest = begun.filter(|&begun| begun > 0).min();
+        Duration::from_millis(oldest.map_or(0, |begun| now.saturating_sub(begun)))
+    }
+
+    fn now(&self) -> u64 {
+        self.begun.elapsed().as_millis() as u64 + 1
+    }
+}
+
+impl Calling<'_> {
+    /// Notes that the disk has answered, and is called again.
+    pub fn answered(&self) {
+        self.call.store(self.watch.now(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        self.call.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::sleep;
+
+    use super::*;
+
+    #[test]
+    fn a_call_that_is_not_answered_is_silence() {
+        let (watch, some) = (DiskWatch::default(), Duration::from_millis(20));
+        sleep(some);
+        assert_eq!(watch.silence(), Duration::ZERO);
+        let keeper = watch.call(Caller::Keeper);
+        let writer = watch.call(Caller::Writer);
+        sleep(some);
+        writer.answered();
+        assert!(watch.silence() >= some);
+        drop(keeper);
+        assert!(watch.silence() < some);
+        sleep(some);
+        assert!(watch.silence() >= some);
+        drop(writer);
+        assert_eq!(watch.silence(), Duration::ZERO);
+    }
+}
