@@ -27,7 +27,8 @@
 //! From `snapshot-7` on keys have their counters and stamps in two lines, and before that in four;
 //! from `log-4` on the log tells the layers of keys; from `snapshot-8` on there is `sharded`, in two
 //! shards where its bits need one. From `log-5` on the ids of requests have a hash of their own, and
-//! those of logs before are not known any more.
+//! those of logs before are not known any more. From `manifest-3` on the manifest tells which files are to
+//! be removed.
 //!
 //! When a format is raised: `SEENSET_KEEP_FORMAT=new cargo test -p seenset-server --test formats`
 //! keeps the present one in `formats/new`, to be given its name.

@@ -3,7 +3,7 @@
 mod renamed;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io,
     path::{Path, PathBuf},
     sync::{
@@ -95,6 +95,7 @@ impl DataDirectory {
             renamed.map_err(|error| directory.failed("rename", &file, error))?;
         }
         directory.clear_up()?;
+        directory.forget_removed()?;
         directory.oddities = directory.look_for_oddities(&directory.files()?);
         Ok(directory)
     }
@@ -331,7 +332,11 @@ impl DataDirectory {
     /// may come back after a crash until the removal is [settled](Self::settle_removals).
     pub fn remove_filter(&self, name: &FilterName) -> Result<(), StoreError> {
         let remove = |manifest: &mut Manifest| {
-            let removed = manifest.filters.remove(name).map(|removed| removed.id);
+            let removed = manifest.filters.remove(name);
+            if let Some(removed) = &removed {
+                manifest.removed.extend(&removed.files);
+            }
+            let removed = removed.map(|removed| removed.id);
             for stored in manifest.filters.values_mut() {
                 stored.rebuilds = stored.rebuilds.filter(|&id| removed != Some(id));
             }
@@ -393,6 +398,12 @@ impl DataDirectory {
         let mut manifest = self.manifest.lock();
         let mut changed = manifest.clone();
         change(&mut changed);
+        let named = changed.files();
+        // The files are removed behind this, which a crash may prevent.
+        changed.removed.extend(manifest.files());
+        // 0 is that of many.
+        let is_dropped = |number: &u64| *number > 0 && !named.contains(number);
+        changed.removed.retain(is_dropped);
         if Bug::RemovedTooEarly.is_planted() {
             self.remove_snapshots(&manifest, &changed);
         }
@@ -409,7 +420,7 @@ impl DataDirectory {
 
     /// Removes the files that a manifest names and the present one does not.
     fn clear(&self, before: &Manifest) {
-        let manifest = self.manifest.lock();
+        let mut manifest = self.manifest.lock();
         if let (Some(first), Some(now)) = (before.log_from(), manifest.log_from()) {
             // Of those there are: between two numbers of a manifest there may be no end of others.
             let files = match first < now {
@@ -422,14 +433,18 @@ impl DataDirectory {
                 let _ = self.disk.remove(&log::segment_file(sequence));
             }
         }
-        self.remove_snapshots(before, &manifest);
+        let removed = self.remove_snapshots(before, &manifest);
+        for number in removed {
+            manifest.removed.remove(&number);
+        }
     }
 
-    /// Removes the snapshots that one manifest names and another does not.
-    fn remove_snapshots(&self, of: &Manifest, without: &Manifest) {
+    /// Removes the snapshots that one manifest names and another does not, and returns the numbers
+    /// of those that are gone.
+    fn remove_snapshots(&self, of: &Manifest, without: &Manifest) -> Vec<u64> {
         // By their numbers: a filter may have another name now. 0 is that of many.
-        let numbers = |stored: &StoredFilter| stored.files.clone();
-        let kept: BTreeSet<u64> = without.filters.values().flat_map(numbers).collect();
+        let kept = without.files();
+        let mut removed = Vec::new();
         let is_kept = |name, file: &u64| match file {
             0 => without
                 .filters
@@ -440,9 +455,12 @@ impl DataDirectory {
         for (name, stored) in &of.filters {
             for file in stored.files.iter().filter(|file| !is_kept(name, file)) {
                 // Only room on the disk is at stake: the next start removes it too.
-                let _ = self.disk.remove(&names::snapshot(name, *file));
+                if self.disk.remove(&names::snapshot(name, *file)).is_ok() {
+                    removed.push(*file);
+                }
             }
         }
+        removed
     }
 
     /// Removes what was being written when the server ended, and what a filter had no more use
@@ -460,6 +478,17 @@ impl DataDirectory {
         Ok(())
     }
 
+    /// Has the manifest not tell any more of files that are gone: somebody may put one back.
+    fn forget_removed(&self) -> Result<(), StoreError> {
+        let mut manifest = self.manifest.lock();
+        if manifest.removed.is_empty() {
+            return Ok(());
+        }
+        manifest.removed.clear();
+        let written = manifest.write(&*self.disk);
+        written.map_err(|NotWritten { error, .. }| error)
+    }
+
     /// Whether nobody has any more use for a file. Whatever else is there was put there by
     /// somebody.
     fn is_rest(&self, file: &str, manifest: &Manifest) -> bool {
@@ -469,6 +498,7 @@ impl DataDirectory {
             Kind::Segment(sequence) => manifest.log_from().is_none_or(|first| sequence < first),
             Kind::Snapshot(name, number) => match manifest.filters.get(name) {
                 Some(stored) if stored.files.contains(&number) => false,
+                _ if manifest.removed.contains(&number) => true,
                 Some(stored) if self.is_of(file, stored.id) => true,
                 _ => {
                     number >= manifest.next_number

@@ -1,4 +1,4 @@
-//! The manifest: which files hold which filters, of format 2 (see `docs/format.md`).
+//! The manifest: which files hold which filters, of format 3 (see `docs/format.md`).
 //!
 //! A file of a filter is one because the manifest says so. It is replaced as a whole, so that
 //! it is always the old one or the new one; what it does not name may be removed.
@@ -19,9 +19,11 @@ use crate::planted::Bug;
 
 const MAGIC: [u8; 8] = *b"SEENMANI";
 /// The format that is written, and the newest that is read.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// The first format in which a filter may be made to take the place of another.
 const FORMAT_WITH_REBUILDS: u32 = 2;
+/// The first format that tells which files are to be removed.
+const FORMAT_WITH_REMOVED: u32 = 3;
 
 /// All filters of a data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub struct Manifest {
     pub requests_from: u64,
     /// The filters.
     pub filters: BTreeMap<FilterName, StoredFilter>,
+    /// The numbers of files that are of no more use, and may not have been removed.
+    pub removed: BTreeSet<u64>,
 }
 
 /// Why a manifest could not be replaced.
@@ -54,6 +58,12 @@ impl Manifest {
     /// The last segment of the log that is known to have been begun; 0 if none is.
     pub fn last_segment(&self) -> u64 {
         self.segments().max().unwrap_or_default()
+    }
+
+    /// The numbers of all files that are named.
+    pub fn files(&self) -> BTreeSet<u64> {
+        let numbers = |stored: &StoredFilter| stored.files.clone();
+        self.filters.values().flat_map(numbers).collect()
     }
 
     /// The segments that are named.
@@ -85,6 +95,7 @@ impl Default for Manifest {
             next_number: 1,
             requests_from: 0,
             filters: BTreeMap::new(),
+            removed: BTreeSet::new(),
         }
     }
 }
@@ -99,7 +110,8 @@ struct Head {
     next_number: [u8; 8],
     filters: [u8; 8],
     requests_from: [u8; 8],
-    zeros: [u8; 16],
+    removed: [u8; 8],
+    zeros: [u8; 8],
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -235,7 +247,8 @@ impl Manifest {
             next_number: self.next_number.to_le_bytes(),
             filters: (self.filters.len() as u64).to_le_bytes(),
             requests_from: self.requests_from.to_le_bytes(),
-            zeros: [0; 16],
+            removed: (self.removed.len() as u64).to_le_bytes(),
+            zeros: [0; 8],
         };
         let mut entries = Vec::new();
         for (name, stored) in &self.filters {
@@ -251,6 +264,7 @@ impl Manifest {
             entries.extend_from_slice(bytemuck::bytes_of(&Rebuild { of }));
             entries.extend(stored.files.iter().flat_map(|file| file.to_le_bytes()));
         }
+        entries.extend(self.removed.iter().flat_map(|file| file.to_le_bytes()));
         let bytes = size_of::<Head>() + entries.len() + 8;
         let head = Head {
             file_bytes: (bytes as u64).to_le_bytes(),
@@ -284,7 +298,7 @@ impl Manifest {
             )
         };
         let (covered, stored) = bytes.split_last_chunk().ok_or_else(too_short)?;
-        let (head, mut left) = covered
+        let (head, left) = covered
             .split_at_checked(size_of::<Head>())
             .ok_or_else(too_short)?;
         let head: Head = bytemuck::pod_read_unaligned(head);
@@ -320,6 +334,25 @@ impl Manifest {
                 return Err(damaged(what, expected, number.to_string()));
             }
         }
+        let removed = match format >= FORMAT_WITH_REMOVED {
+            true => u64::from_le_bytes(head.removed),
+            false => 0,
+        };
+        let entries = left.len() as u64;
+        let of_removed = removed
+            .checked_mul(8)
+            .filter(|&bytes| bytes <= entries)
+            .and_then(|bytes| left.split_at_checked((entries - bytes) as usize));
+        let Some((mut left, removed)) = of_removed else {
+            let expected = format!("at most {}", entries / 8);
+            return Err(damaged(
+                "number of removed files",
+                expected,
+                removed.to_string(),
+            ));
+        };
+        let removed = removed.as_chunks().0.iter().copied();
+        let removed: BTreeSet<u64> = removed.map(u64::from_le_bytes).collect();
         let (mut filters, mut numbers) = (BTreeMap::new(), BTreeSet::new());
         while !left.is_empty() {
             let Some((name, stored)) = decode_entry(&mut left, format) else {
@@ -347,6 +380,13 @@ impl Manifest {
                 return Err(damaged(&what, expected, of.to_string()));
             }
             filters.insert(name, stored);
+        }
+        if let Some(number) = removed
+            .iter()
+            .find(|&number| *number >= next_number || numbers.contains(number))
+        {
+            let expected = format!("numbers below {next_number} that no filter has");
+            return Err(damaged("removed files", expected, number.to_string()));
         }
         let known = [
             (
@@ -379,6 +419,7 @@ impl Manifest {
             next_number,
             requests_from,
             filters,
+            removed,
         })
     }
 }
@@ -428,6 +469,7 @@ mod tests {
             next_number: 12,
             requests_from: 3,
             filters: filters.into(),
+            removed: [5, 8].into(),
         }
     }
 
@@ -467,6 +509,7 @@ mod tests {
     #[test]
     fn well_formed_nonsense_is_refused() {
         let manifest = example();
+        let bytes = manifest.encode().len();
         for (at, value) in [
             (8, 0_u64),
             (16, 1),
@@ -484,6 +527,11 @@ mod tests {
             // To rebuild itself, and what is to come yet.
             (64 + 152, 3),
             (64 + 152, 12),
+            // More that are removed than there is room for, one that is named, and one to come.
+            (48, u64::MAX),
+            (48, 1 << 61),
+            (bytes - 16, 2),
+            (bytes - 16, 12),
         ] {
             let mut bytes = manifest.encode();
             bytes.truncate(bytes.len() - 8);

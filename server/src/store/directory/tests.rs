@@ -117,3 +117,55 @@ fn segments_without_end_are_not_looked_for() {
     directory.remove_filter(&names[0]).unwrap();
     assert_eq!(disk.names().unwrap(), ["MANIFEST"]);
 }
+
+/// A kill may come between the manifest and the removal of what it names no longer; so may an error
+/// of the disk.
+#[test]
+fn files_of_a_filter_that_is_gone_go_with_the_next_start() {
+    let disk = SimulatedDisk::default();
+    let directory = on(&disk).unwrap();
+    let names: [FilterName; 2] = ["a", "b"].map(|name| name.parse().unwrap());
+    let stored = [&names[0], &names[1]].map(|name| {
+        let id = FilterId(directory.new_number());
+        let files: Vec<u64> = (0..3).map(|_| directory.new_number()).collect();
+        for &file in &files {
+            disk.put(&names::snapshot(name, file), b"x");
+        }
+        StoredFilter {
+            id,
+            log_from: 0,
+            rebuilds: None,
+            files,
+        }
+    });
+    let insert = |manifest: &mut Manifest| {
+        let filters = names.iter().cloned().zip(stored.clone());
+        manifest.filters.extend(filters);
+    };
+    directory.change(insert).unwrap();
+    let reset = |manifest: &mut Manifest| {
+        let stored = manifest.filters.get_mut(&names[1]).unwrap();
+        stored.files = vec![99];
+        stored.id = FilterId(98);
+        manifest.next_number = 100;
+    };
+    let remove = |manifest: &mut Manifest| drop(manifest.filters.remove(&names[0]));
+    let left = |directory: DataDirectory| {
+        drop(directory);
+        let directory = on(&disk).unwrap();
+        assert_eq!(directory.oddities(), &Oddities::default());
+        disk.names().unwrap().len() - 1
+    };
+    // The filter that is deleted, and what another had before it was reset.
+    drop(directory.commit(remove).unwrap());
+    assert_eq!(left(directory), 3);
+    let directory = on(&disk).unwrap();
+    disk.put(&names::snapshot(&names[1], 99), b"x");
+    drop(directory.commit(reset).unwrap());
+    assert_eq!(left(directory), 1);
+    // Somebody's own.
+    let back = names::snapshot(&names[0], stored[0].files[0]);
+    disk.put(&back, b"x");
+    let directory = on(&disk).unwrap();
+    assert_eq!(directory.oddities().strangers, [directory.path(&back)]);
+}
