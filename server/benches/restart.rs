@@ -47,6 +47,7 @@ fn engine(path: &Path, durability: Durability) -> Engine {
         limits: Limits {
             max_key_bytes: 100,
             max_batch_keys: BATCH,
+            max_filters: Limits::MAX_FILTERS,
         },
         max_memory_bytes: 4 << 30,
         durability,

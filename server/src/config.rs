@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use self::address::Address;
 pub use self::sources::{Command, ConfigError, Verify};
 pub use self::values::{DurabilityMode, LogFormat, MemoryLimit, Period, Size};
-use crate::engine::{Durability, RequestLimits, Settings};
+use crate::engine::{Durability, Limits, RequestLimits, Settings};
 use crate::filter::{
     hash::HashFunction,
     scaling::OnFullName,
@@ -34,6 +34,8 @@ const _: () = assert!(MAX_BATCH_KEYS + 2 <= seenset_proto::codec::MAX_FIELDS);
 
 /// The most connections that can be allowed: past the ports that one client has.
 const MAX_CONNECTIONS: usize = 1_000_000;
+/// Each change writes a manifest of all.
+const MAX_FILTERS: usize = 1_000_000;
 
 /// What a server can be told. Each field is a flag (`--data-dir`), an environment variable
 /// (`SEENSET_DATA_DIR`) and a key of the configuration file (`data_dir = "..."`).
@@ -221,6 +223,10 @@ pub struct Config {
     #[arg(long, env = "SEENSET_MAX_CONNECTIONS_PER_ADDRESS", value_name = "CONNECTIONS", default_value_t = Config::default().max_connections_per_address)]
     pub max_connections_per_address: usize,
 
+    /// Most filters
+    #[arg(long, env = "SEENSET_MAX_FILTERS", value_name = "FILTERS", default_value_t = Config::default().max_filters)]
+    pub max_filters: usize,
+
     /// Longest key, in bytes
     #[arg(long, env = "SEENSET_MAX_KEY_BYTES", value_name = "BYTES", default_value_t = Config::default().max_key_bytes)]
     pub max_key_bytes: usize,
@@ -273,6 +279,7 @@ impl Default for Config {
             max_client_memory: MemoryLimit::Percent(10),
             max_connections: 4096,
             max_connections_per_address: 1024,
+            max_filters: Limits::MAX_FILTERS,
             max_key_bytes: 65_536,
             max_batch_keys: 100_000,
             log_format: LogFormat::default(),
@@ -311,6 +318,7 @@ impl Config {
         if self.listen.is_empty() {
             return Err("listen is an empty list; it must have at least one address".to_owned());
         }
+        within("max_filters", self.max_filters, MAX_FILTERS)?;
         within("max_key_bytes", self.max_key_bytes, MAX_MESSAGE_BYTES / 2)?;
         within("max_batch_keys", self.max_batch_keys, MAX_BATCH_KEYS)?;
         within("max_connections", self.max_connections, MAX_CONNECTIONS)?;

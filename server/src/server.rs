@@ -90,6 +90,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
     let limits = Limits {
         max_key_bytes: config.max_key_bytes,
         max_batch_keys: config.max_batch_keys,
+        max_filters: config.max_filters,
     };
     let memory = Memory::of(&config)?;
     let settings = Settings {

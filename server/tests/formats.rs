@@ -80,6 +80,7 @@ async fn recovered(dir: &Path, durability: Durability) -> Engine {
     let limits = Limits {
         max_key_bytes: 100,
         max_batch_keys: 100,
+        max_filters: Limits::MAX_FILTERS,
     };
     let engine = Engine::new(
         DataDirectory::open(dir).unwrap(),

@@ -30,6 +30,7 @@ async fn engine(data_dir: &Path) -> Engine {
     let limits = Limits {
         max_key_bytes: 100,
         max_batch_keys: BATCH as usize,
+        max_filters: Limits::MAX_FILTERS,
     };
     let engine = Engine::new(
         DataDirectory::open(data_dir).unwrap(),

@@ -133,6 +133,7 @@ pub fn engine(directory: DataDirectory) -> Engine {
     let limits = Limits {
         max_key_bytes: 100,
         max_batch_keys: BATCH,
+        max_filters: Limits::MAX_FILTERS,
     };
     Engine::new(
         directory,

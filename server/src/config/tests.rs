@@ -368,6 +368,10 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
             "max_key_bytes is 0; it must be 1 to 8388608",
         ),
         (
+            &["--max-filters", "0"],
+            "max_filters is 0; it must be 1 to 1000000",
+        ),
+        (
             &["--max-batch-keys", "0"],
             "max_batch_keys is 0; it must be 1 to",
         ),

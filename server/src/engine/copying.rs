@@ -72,7 +72,7 @@ impl Engine {
         _naming: &Naming,
         name: FilterName,
     ) -> Result<Promise, EngineError> {
-        self.inner.check_free(&name)?;
+        self.inner.check_new(&name)?;
         self.inner.promised.lock().insert(name.clone());
         let inner = self.inner.clone();
         Ok(Promise { inner, name })
@@ -80,6 +80,18 @@ impl Engine {
 }
 
 impl Inner {
+    /// Lets the name of one more filter through, if there may be one. To be asked by whoever has the
+    /// right to names.
+    pub(super) fn check_new(&self, name: &FilterName) -> Result<(), EngineError> {
+        self.check_free(name)?;
+        let filters = self.registry.count() + self.promised.lock().len();
+        let limit = self.limits.max_filters;
+        match filters < limit {
+            true => Ok(()),
+            false => Err(EngineError::TooManyFilters { limit }),
+        }
+    }
+
     /// Lets a name through that no filter has nor is about to have. To be asked by whoever has the
     /// right to names.
     pub(super) fn check_free(&self, name: &FilterName) -> Result<(), EngineError> {

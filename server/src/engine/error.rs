@@ -200,6 +200,15 @@ pub enum EngineError {
         /// The one that was to take its place.
         new_name: FilterName,
     },
+    /// There are as many filters as there may be.
+    #[error(
+        "there are {limit} filters, as many as there may be: delete one, or start the server with a \
+         greater --max-filters"
+    )]
+    TooManyFilters {
+        /// The limit.
+        limit: usize,
+    },
     /// Another filter has the name, or it has another heir, since room in the log was reserved for a
     /// call. The call has changed nothing, and is made again by the engine.
     #[error("the filter has just been replaced; try again")]

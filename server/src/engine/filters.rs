@@ -205,7 +205,7 @@ impl Engine {
         }
         // Not before: what is there may have been made when fewer bits kept a rate.
         let spec = spec?;
-        self.inner.check_free(&name)?;
+        self.inner.check_new(&name)?;
         let missed_rate = spec.missed_rate();
         let asked_rate = spec.false_positive_rate;
         let filter = self

@@ -4,16 +4,21 @@ use std::ops::RangeInclusive;
 
 use super::{EngineError, Keys, workers::Weight};
 
-/// The limits on keys. A call past them is refused before it changes anything.
+/// The limits on keys and filters. A call past them is refused before it changes anything.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The longest key, in bytes.
     pub max_key_bytes: usize,
     /// The most keys in a batch.
     pub max_batch_keys: usize,
+    /// The most filters.
+    pub max_filters: usize,
 }
 
 impl Limits {
+    /// The most filters where nothing else is said.
+    pub const MAX_FILTERS: usize = 10_000;
+
     /// A UUID has 36 bytes as text, and so have most other names of one call.
     pub const MAX_REQUEST_ID_BYTES: usize = 128;
 

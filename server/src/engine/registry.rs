@@ -68,6 +68,11 @@ impl Registry {
         self.now().get(name.as_str()).map(entry)
     }
 
+    /// The number of filters.
+    pub fn count(&self) -> usize {
+        self.filters.load().len()
+    }
+
     /// Up to `count` filters in the order of their names, those after `after` alone.
     pub fn list(&self, after: Option<&FilterName>, count: usize) -> Vec<Arc<GuardedFilter>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);

@@ -10,6 +10,7 @@ fn engine(path: &std::path::Path) -> Engine {
     let limits = Limits {
         max_key_bytes: 10,
         max_batch_keys: 3,
+        max_filters: Limits::MAX_FILTERS,
     };
     Engine::new(
         DataDirectory::open(path).unwrap(),
@@ -84,6 +85,7 @@ async fn light_batches_are_answered_at_once_and_heavy_ones_by_a_worker() {
     let limits = Limits {
         max_key_bytes: 10,
         max_batch_keys: usize::MAX,
+        max_filters: Limits::MAX_FILTERS,
     };
     let engine = Engine::new(
         directory,

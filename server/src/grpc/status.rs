@@ -82,6 +82,7 @@ pub fn status(error: EngineError) -> Status {
         }
         EngineError::OverBudget(_)
         | EngineError::TooManyImports
+        | EngineError::TooManyFilters { .. }
         | EngineError::OutOfMemory { .. }
         | EngineError::FilterFull { .. }
         | EngineError::NoRoomToMerge { .. } => (Code::ResourceExhausted, None),

@@ -32,6 +32,7 @@ pub async fn engine(dir: &Path, durability: Durability) -> Engine {
             limits: Limits {
                 max_key_bytes: 10_000,
                 max_batch_keys: 1000,
+                max_filters: Limits::MAX_FILTERS,
             },
             max_memory_bytes: 1 << 30,
             durability,

@@ -3,7 +3,7 @@
 //! They are made when somebody asks for them, of what `ListFilters` tells as well: nothing is
 //! counted for them while keys come.
 
-use std::{fmt, sync::atomic::AtomicU64};
+use std::{cmp::Reverse, fmt, sync::atomic::AtomicU64};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, prometheus_text},
@@ -18,6 +18,38 @@ pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A metric: its name, what it says, and its value of a filter.
 type Metric<T> = (&'static str, &'static str, fn(&FilterStatus) -> T);
+
+/// The most filters that have metrics of their own.
+const MAX_FILTERS: usize = 200;
+
+/// What is summed up over all filters. It falls when one is deleted.
+const SUMS: [Metric<f64>; 5] = [
+    (
+        "seenset_filters_full",
+        "Filters that have come to their capacity, or are past it",
+        |filter| f64::from(u8::from(filter.is_full())),
+    ),
+    (
+        "seenset_filters_memory_bytes",
+        "Memory that all filters take once all of it has been touched",
+        |filter| filter.memory_bytes as f64,
+    ),
+    (
+        "seenset_filters_keys_added",
+        "Keys added to all filters that were new, without those that were removed",
+        |filter| filter.keys_added as f64,
+    ),
+    (
+        "seenset_filters_queries",
+        "Keys looked up since the server started, in the filters that there are",
+        |filter| filter.usage.queries as f64,
+    ),
+    (
+        "seenset_filters_hits",
+        "Those of them that had been seen",
+        |filter| filter.usage.hits as f64,
+    ),
+];
 
 /// What may rise and fall.
 const GAUGES: [Metric<f64>; 8] = [
@@ -78,33 +110,57 @@ struct Labels {
     filter: String,
 }
 
-/// The metrics of filters, in the text format of Prometheus.
+/// The metrics of filters, in the text format of Prometheus: sums over all, and those of each; where
+/// they are many, of the largest alone.
 ///
 /// # Errors
 ///
 /// None, for memory takes what is written to it.
 pub fn text(filters: &[FilterStatus]) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    add_sums(&mut registry, filters);
+    add_each(registry.sub_registry_with_prefix("seenset_filter"), filters);
+    let mut text = String::new();
+    prometheus_text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+fn add_sums(registry: &mut Registry, filters: &[FilterStatus]) {
+    let gauge = |value: f64| {
+        let gauge = Gauge::<f64, AtomicU64>::default();
+        gauge.set(value);
+        gauge
+    };
+    let sum = |of: fn(&FilterStatus) -> f64| gauge(filters.iter().map(of).sum());
+    registry.register("seenset_filters", "Filters", gauge(filters.len() as f64));
+    for (name, help, of) in SUMS {
+        registry.register(name, help, sum(of));
+    }
+}
+
+fn add_each(registry: &mut Registry, filters: &[FilterStatus]) {
+    let mut filters: Vec<&FilterStatus> = filters.iter().collect();
+    if filters.len() > MAX_FILTERS {
+        filters.sort_by_key(|filter| (Reverse(filter.memory_bytes), filter.name.clone()));
+        filters.truncate(MAX_FILTERS);
+    }
     let labels = |filter: &FilterStatus| Labels {
         filter: filter.name.to_string(),
     };
-    let mut registry = Registry::with_prefix("seenset_filter");
     for (name, help, value) in GAUGES {
         let gauges = Family::<Labels, Gauge<f64, AtomicU64>>::default();
-        for filter in filters {
+        for filter in &filters {
             gauges.get_or_create(&labels(filter)).set(value(filter));
         }
         registry.register(name, help, gauges);
     }
     for (name, help, value) in COUNTERS {
         let counters = Family::<Labels, Counter>::default();
-        for filter in filters {
+        for filter in &filters {
             counters
                 .get_or_create(&labels(filter))
                 .inc_by(value(filter));
         }
         registry.register(name, help, counters);
     }
-    let mut text = String::new();
-    prometheus_text::encode(&mut text, &registry)?;
-    Ok(text)
 }

@@ -149,3 +149,26 @@ async fn nothing_else_is_at_that_port() {
     assert_eq!(server.metrics_addr(), None);
     stop(server).await;
 }
+
+/// Whoever makes filters without end does not make the metrics grow without end.
+#[tokio::test]
+async fn of_many_filters_the_largest_have_metrics_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(with_metrics(dir.path())).await;
+    let mut filters = filters(&server).await;
+    for number in 0..205 {
+        // The last one is the largest.
+        let capacity = if number == 204 { 1_000_000 } else { 10 };
+        let name = format!("f{number:03}");
+        create(&mut filters, &name, spec(capacity, 0.25)).await.unwrap();
+    }
+    let text = request(&server, "GET", "/metrics").await;
+    // With the default one.
+    assert!(text.contains("\nseenset_filters 206.0\n"), "{text}");
+    let lines = text.lines();
+    let apart = lines.filter(|line| line.starts_with("seenset_filter_version{"));
+    assert_eq!(apart.count(), 200);
+    value(&text, "memory_bytes", "f204");
+    value(&text, "memory_bytes", "f000");
+    assert!(!text.contains("f203"), "{text}");
+}

@@ -21,6 +21,7 @@ async fn start(path: &std::path::Path, durability: Durability) -> Engine {
     let limits = Limits {
         max_key_bytes: 10,
         max_batch_keys: HEAVY,
+        max_filters: Limits::MAX_FILTERS,
     };
     let engine = Engine::new(
         DataDirectory::open(path).unwrap(),

@@ -21,6 +21,7 @@ pub(super) fn settings(durability: Durability) -> Settings {
         limits: Limits {
             max_key_bytes: 100,
             max_batch_keys: 1000,
+            max_filters: Limits::MAX_FILTERS,
         },
         max_memory_bytes: 1 << 30,
         durability,

@@ -53,6 +53,7 @@ async fn filters_are_looked_at_once_a_minute() {
         limits: Limits {
             max_key_bytes: 10,
             max_batch_keys: 3,
+            max_filters: Limits::MAX_FILTERS,
         },
         max_memory_bytes: 1 << 30,
         // Time would pass on while a log is waited for.
@@ -85,4 +86,50 @@ async fn filters_are_looked_at_once_a_minute() {
     tokio::time::sleep(HOUR / 20).await;
     assert!(matches!(last_hour(), (60..=61, 0)), "{:?}", last_hour());
     sampling.abort();
+}
+
+#[tokio::test]
+async fn there_are_no_more_filters_than_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |max_filters| {
+        Engine::new(
+            DataDirectory::open(dir.path()).unwrap(),
+            Settings {
+                limits: Limits {
+                    max_key_bytes: 10,
+                    max_batch_keys: 3,
+                    max_filters,
+                },
+                max_memory_bytes: 1 << 30,
+                durability: INTERVAL,
+                segment_bytes: Settings::SEGMENT_BYTES,
+                requests: RequestLimits::default(),
+            },
+        )
+    };
+    let is_refused = |made: Result<FilterStatus, EngineError>| {
+        let refused = matches!(made, Err(EngineError::TooManyFilters { limit: 3 }));
+        assert!(refused, "{made:?}");
+    };
+    let engine = with(3);
+    engine.recover(None).await.unwrap();
+    for name in ["a", "b", "c"] {
+        engine.create_filter(name, small()).await.unwrap();
+    }
+    let create = async |name| {
+        let created = engine.create_filter(name, small()).await;
+        created.map(|created| created.filter)
+    };
+    is_refused(create("d").await);
+    is_refused(engine.copy_filter("a", "d").await);
+    is_refused(engine.start_rebuild("a", "d", None).await);
+    // What is there is there.
+    create("a").await.unwrap();
+    engine.rename_filter("a", "d").await.unwrap();
+    engine.delete_filter("b").await.unwrap();
+    engine.copy_filter("c", "e").await.unwrap();
+    drop(engine);
+    let engine = with(2);
+    let recovered = engine.recover(None).await.unwrap();
+    assert_eq!(recovered.filters.len(), 3);
 }

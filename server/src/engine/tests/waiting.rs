@@ -16,6 +16,7 @@ async fn with_filters(path: &std::path::Path, filters: &[(&str, SpecRequest)]) -
             limits: Limits {
                 max_key_bytes: 10,
                 max_batch_keys: 3,
+                max_filters: Limits::MAX_FILTERS,
             },
             max_memory_bytes: 1 << 30,
             durability: Durability::Snapshot,
