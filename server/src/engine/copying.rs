@@ -2,6 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::{
     Engine, EngineError, FilterStatus, Inner, background, filter_name,
     filters::{Naming, given_name},
@@ -23,6 +26,21 @@ impl Drop for Promise {
 
 /// The names of filters that are being made, for longer than anybody has the right to names.
 pub(super) type Promised = parking_lot::Mutex<BTreeSet<FilterName>>;
+
+/// Has those who make a filter of one name come one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Creating([Arc<Mutex<()>>; 32]);
+
+impl Creating {
+    /// Waits for those of the same name, and of some others.
+    pub async fn lock(&self, name: &FilterName) -> OwnedMutexGuard<()> {
+        let Self(locks) = self;
+        let hash = xxh3_64(name.as_str().as_bytes()) as usize;
+        let [first, ..] = locks;
+        let lock = locks.get(hash % locks.len()).unwrap_or(first);
+        lock.clone().lock_owned().await
+    }
+}
 
 impl Engine {
     /// Makes a filter of the same spec, secret and content as another, which goes on meanwhile, and

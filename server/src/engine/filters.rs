@@ -193,6 +193,8 @@ impl Engine {
         }
         let asked = request.clone();
         let spec = self.queued(move |_| Ok(asked.resolve())).await?;
+        // Whoever makes the same filter meanwhile is told of that one.
+        let of_this_name = self.inner.creating.lock(&name).await;
         let naming = self.naming().await;
         if let Some(filter) = self.inner.registry.get(&name) {
             drop(naming);
@@ -205,7 +207,10 @@ impl Engine {
         }
         // Not before: what is there may have been made when fewer bits kept a rate.
         let spec = spec?;
-        self.inner.check_new(&name)?;
+        // The right to names is not kept while the disk is waited for, so that several filters are
+        // made in one write.
+        let promise = self.promise(&naming, name.clone())?;
+        drop(naming);
         let missed_rate = spec.missed_rate();
         let asked_rate = spec.false_positive_rate;
         let filter = self
@@ -229,7 +234,7 @@ impl Engine {
             filter.sample(Instant::now());
             let status = filter.status();
             inner.registry.insert(filter);
-            drop(naming);
+            drop((promise, of_this_name));
             if let Some(rate) = missed_rate {
                 tracing::warn!(
                     filter = %status.name,

@@ -82,7 +82,7 @@ use self::{
     background::Queue,
     barrier::WriteBarrier,
     budget::MemoryBudget,
-    copying::Promised,
+    copying::{Creating, Promised},
     guarded::{Action, Answer, Change, GuardedFilter},
     journal::Journal,
     rebuilding::change_both,
@@ -120,6 +120,7 @@ struct Inner {
     /// See [`filters::Naming`].
     naming: Arc<Mutex<()>>,
     promised: Promised,
+    creating: Creating,
     /// One for each import that may be under way.
     imports: Arc<Semaphore>,
 }
@@ -185,6 +186,7 @@ impl Engine {
                 queue: Queue::new(),
                 naming: Arc::default(),
                 promised: Promised::default(),
+                creating: Creating::default(),
                 imports: Semaphore::new(exchange::MAX_IMPORTS).into(),
             }),
         }

@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use futures_util::{StreamExt, stream};
 use tokio::{
     runtime::Handle,
+    sync::Mutex,
     time::{Instant, sleep, sleep_until},
 };
 
@@ -19,6 +21,12 @@ use crate::{
 
 /// How often the length of the log is looked at, while nothing else makes it shorter.
 const LOOK_AT_LOG: Duration = Duration::from_secs(1);
+
+/// How many filters are stored at the same time.
+const STORED_TOGETHER: usize = 16;
+
+/// So much at most has a filter that is stored together with others.
+const SMALL_BYTES: u64 = 1 << 20;
 
 /// No log of fewer segments is long: 1 GiB, unless they are of another size.
 const LONG_LOG: u64 = 16;
@@ -55,8 +63,9 @@ impl Engine {
             return Ok(vec![report]);
         }
         let (mut reports, mut failed) = (Vec::new(), None);
-        for filter in self.inner.registry.list(None, usize::MAX) {
-            match self.store_filter(filter).await {
+        let filters = self.inner.registry.list(None, usize::MAX);
+        for (_, stored) in self.store_each(filters).await {
+            match stored {
                 Ok(report) => reports.extend(report),
                 Err(error) => {
                     failed.get_or_insert(error);
@@ -70,18 +79,37 @@ impl Engine {
     /// Stores every filter that has changed since it was last stored, or whose keys have aged. One
     /// that fails does not keep the others from being stored.
     pub async fn store_changed(&self) -> Vec<StoreOutcome> {
-        let mut outcomes = Vec::new();
-        for filter in self.inner.registry.list(None, usize::MAX) {
-            if !filter.is_due() {
-                continue;
-            }
-            let name = filter.name();
-            if let Some(result) = self.store_filter(filter).await.transpose() {
-                outcomes.push(StoreOutcome { name, result });
-            }
-        }
+        let mut filters = self.inner.registry.list(None, usize::MAX);
+        filters.retain(|filter| filter.is_due());
+        let stored = self.store_each(filters).await.into_iter();
+        let outcomes = stored.filter_map(|(name, stored)| {
+            let result = stored.transpose()?;
+            Some(StoreOutcome { name, result })
+        });
+        let outcomes = outcomes.collect();
         self.shorten_log().await;
         outcomes
+    }
+
+    /// Stores filters, and returns what came of each, in their order. Those with little to write go
+    /// together, for they wait for the disk far longer than they write; the others go one after the
+    /// other.
+    async fn store_each(
+        &self,
+        filters: Vec<Arc<GuardedFilter>>,
+    ) -> Vec<(FilterName, Result<Option<StoreReport>, EngineError>)> {
+        let large = &Mutex::new(());
+        let stores = filters.into_iter().map(|filter| async move {
+            let _alone = match filter.has_little_to_store(SMALL_BYTES) {
+                true => None,
+                false => Some(large.lock().await),
+            };
+            (filter.name(), self.store_filter(filter).await)
+        });
+        stream::iter(stores)
+            .buffered(STORED_TOGETHER)
+            .collect()
+            .await
     }
 
     /// Has the log of those filters that their snapshots hold whole begin with the segment that

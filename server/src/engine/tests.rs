@@ -384,3 +384,47 @@ async fn a_closed_engine_answers_and_takes_no_more() {
     assert!(!engine.query("", "b").await.unwrap());
     assert_eq!(engine.store_changed().await.len(), 1);
 }
+
+/// Several are made in one write of the manifest, and each name once.
+#[tokio::test(flavor = "multi_thread")]
+async fn filters_are_made_and_stored_side_by_side() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = recovered(dir.path()).await;
+    let names: Vec<String> = (0..60).map(|number| format!("f{}", number / 2)).collect();
+    let made = names
+        .as_slice()
+        .iter()
+        .map(|name| engine.create_filter(name, small()));
+    let made = futures_util::future::join_all(made).await;
+    let made: Vec<Creation> = made.into_iter().map(Result::unwrap).collect();
+    assert_eq!(made.iter().filter(|made| made.is_new).count(), 30);
+    let other = SpecRequest::new(2000, 0.01);
+    let (one, two) = tokio::join!(
+        engine.create_filter("one", small()),
+        engine.create_filter("one", other)
+    );
+    let refused = one.and(two).unwrap_err();
+    assert!(
+        matches!(refused, EngineError::FilterExists { .. }),
+        "{refused}"
+    );
+    for (number, name) in names.as_slice().iter().enumerate() {
+        engine
+            .add(name.as_str(), format!("k{number}"))
+            .await
+            .unwrap();
+    }
+    let stored = engine.store("").await.unwrap();
+    let mut sorted = stored.clone();
+    sorted.sort_by_key(|report| report.name.clone());
+    assert_eq!(stored, sorted);
+    assert_eq!(stored.len(), 31);
+    let written = stored.iter().filter(|report| report.written_bytes > 0);
+    assert_eq!(written.count(), 30);
+    drop(engine);
+    let engine = recovered(dir.path()).await;
+    for (number, name) in names.as_slice().iter().enumerate() {
+        let key = format!("k{number}");
+        assert!(engine.query(name.as_str(), key).await.unwrap());
+    }
+}

@@ -1,5 +1,6 @@
 //! The data directory: which files are in it, and what they are for.
 
+mod commits;
 mod renamed;
 
 use std::{
@@ -12,8 +13,7 @@ use std::{
     },
 };
 
-use parking_lot::Mutex;
-
+use self::commits::Commits;
 pub use self::renamed::Renamed;
 use super::{
     Disk, FilterId, FilterName, FoundLog, LogReader, LogWriter, Segment, SnapshotFiles, StoreError,
@@ -27,9 +27,7 @@ use crate::planted::Bug;
 #[derive(Debug)]
 pub struct DataDirectory {
     pub(super) disk: Arc<dyn Disk>,
-    /// As it is on stable storage, or was when it was last written without an error; without the
-    /// filters whose removal is in doubt.
-    pub(super) manifest: Mutex<Manifest>,
+    pub(super) manifest: Commits,
     oddities: Oddities,
     /// Whether a filter was removed, and the manifest on the disk may name it nevertheless.
     removal_in_doubt: AtomicBool,
@@ -69,14 +67,14 @@ impl DataDirectory {
     pub fn on(disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
         let mut directory = Self {
             disk,
-            manifest: Mutex::default(),
+            manifest: Commits::default(),
             oddities: Oddities::default(),
             removal_in_doubt: AtomicBool::new(false),
             misnamed: BTreeMap::new(),
         };
         let files = directory.files()?;
         let has_manifest = files.iter().any(|file| file == Manifest::FILE);
-        *directory.manifest.lock() = if has_manifest {
+        directory.manifest.set(if has_manifest {
             let manifest = Manifest::read(&*directory.disk)?;
             // It may be known to the system alone, if the server was killed; and what it does
             // not name is about to be removed.
@@ -89,7 +87,7 @@ impl DataDirectory {
             let written = manifest.write(&*directory.disk);
             written.map_err(|NotWritten { error, .. }| error)?;
             manifest
-        };
+        });
         for (name, file) in directory.misnamed_among(&files) {
             let renamed = directory.disk.rename(&file, &name);
             renamed.map_err(|error| directory.failed("rename", &file, error))?;
@@ -111,13 +109,13 @@ impl DataDirectory {
     ) -> Result<Self, StoreError> {
         let mut directory = Self {
             disk,
-            manifest: Mutex::default(),
+            manifest: Commits::default(),
             oddities: Oddities::default(),
             removal_in_doubt: AtomicBool::new(false),
             misnamed: BTreeMap::new(),
         };
         let mut files = directory.files()?;
-        *directory.manifest.lock() = manifest(&*directory.disk, &files)?;
+        directory.manifest.set(manifest(&*directory.disk, &files)?);
         directory.misnamed = directory.misnamed_among(&files);
         for (name, file) in &directory.misnamed {
             files.retain(|other| other != file);
@@ -164,10 +162,7 @@ impl DataDirectory {
 
     /// A number that no filter and no file of this directory has, nor had or will have.
     pub fn new_number(&self) -> u64 {
-        let mut manifest = self.manifest.lock();
-        let number = manifest.next_number;
-        manifest.next_number += 1;
-        number
+        self.manifest.new_number()
     }
 
     /// Has a filter's snapshots be in these files, and what they do not hold in the log from a
@@ -345,7 +340,7 @@ impl DataDirectory {
         if let Err(StoreError::InDoubt(_)) = &removed {
             // With it there would be two that may stand, and keys that are added to it be lost
             // with the other.
-            remove(&mut self.manifest.lock());
+            self.manifest.change_both(remove);
             self.removal_in_doubt.store(true, Ordering::Relaxed);
         }
         removed
@@ -384,85 +379,6 @@ impl DataDirectory {
         }
     }
 
-    /// Changes the manifest, and removes the files that it no longer names; or, if it cannot be
-    /// changed, those that it was to name.
-    fn change(&self, change: impl FnOnce(&mut Manifest)) -> Result<(), StoreError> {
-        let before = self.commit(change)?;
-        self.clear(&before);
-        Ok(())
-    }
-
-    /// Changes the manifest, and returns the one before, whose files are to be [cleared](Self::clear)
-    /// away.
-    fn commit(&self, change: impl FnOnce(&mut Manifest)) -> Result<Manifest, StoreError> {
-        let mut manifest = self.manifest.lock();
-        let mut changed = manifest.clone();
-        change(&mut changed);
-        let named = changed.files();
-        // The files are removed behind this, which a crash may prevent.
-        changed.removed.extend(manifest.files());
-        // 0 is that of many.
-        let is_dropped = |number: &u64| *number > 0 && !named.contains(number);
-        changed.removed.retain(is_dropped);
-        if Bug::RemovedTooEarly.is_planted() {
-            self.remove_snapshots(&manifest, &changed);
-        }
-        if let Err(NotWritten { error, may_stand }) = changed.write(&*self.disk) {
-            if may_stand {
-                return Err(StoreError::InDoubt(error.into()));
-            }
-            self.remove_snapshots(&changed, &manifest);
-            return Err(error);
-        }
-        self.removal_in_doubt.store(false, Ordering::Relaxed);
-        Ok(std::mem::replace(&mut *manifest, changed))
-    }
-
-    /// Removes the files that a manifest names and the present one does not.
-    fn clear(&self, before: &Manifest) {
-        let mut manifest = self.manifest.lock();
-        if let (Some(first), Some(now)) = (before.log_from(), manifest.log_from()) {
-            // Of those there are: between two numbers of a manifest there may be no end of others.
-            let files = match first < now {
-                true => self.disk.names().unwrap_or_default(),
-                false => Vec::new(),
-            };
-            let sequences = files.iter().filter_map(|file| log::segment_of(file));
-            for sequence in sequences.filter(|sequence| (first..now).contains(sequence)) {
-                // Only room on the disk is at stake: the next start removes it too.
-                let _ = self.disk.remove(&log::segment_file(sequence));
-            }
-        }
-        let removed = self.remove_snapshots(before, &manifest);
-        for number in removed {
-            manifest.removed.remove(&number);
-        }
-    }
-
-    /// Removes the snapshots that one manifest names and another does not, and returns the numbers
-    /// of those that are gone.
-    fn remove_snapshots(&self, of: &Manifest, without: &Manifest) -> Vec<u64> {
-        // By their numbers: a filter may have another name now. 0 is that of many.
-        let kept = without.files();
-        let mut removed = Vec::new();
-        let is_kept = |name, file: &u64| match file {
-            0 => without
-                .filters
-                .get(name)
-                .is_some_and(|stored| stored.files.contains(file)),
-            _ => kept.contains(file),
-        };
-        for (name, stored) in &of.filters {
-            for file in stored.files.iter().filter(|file| !is_kept(name, file)) {
-                // Only room on the disk is at stake: the next start removes it too.
-                if self.disk.remove(&names::snapshot(name, *file)).is_ok() {
-                    removed.push(*file);
-                }
-            }
-        }
-        removed
-    }
-
     /// Removes what was being written when the server ended, and what a filter had no more use
     /// for then.
     fn clear_up(&self) -> Result<(), StoreError> {
@@ -480,12 +396,12 @@ impl DataDirectory {
 
     /// Has the manifest not tell any more of files that are gone: somebody may put one back.
     fn forget_removed(&self) -> Result<(), StoreError> {
-        let mut manifest = self.manifest.lock();
-        if manifest.removed.is_empty() {
+        if self.manifest.lock().removed.is_empty() {
             return Ok(());
         }
-        manifest.removed.clear();
-        let written = manifest.write(&*self.disk);
+        self.manifest
+            .change_both(|manifest| manifest.removed.clear());
+        let written = self.manifest.lock().write(&*self.disk);
         written.map_err(|NotWritten { error, .. }| error)
     }
 

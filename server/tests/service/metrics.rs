@@ -160,7 +160,9 @@ async fn of_many_filters_the_largest_have_metrics_of_their_own() {
         // The last one is the largest.
         let capacity = if number == 204 { 1_000_000 } else { 10 };
         let name = format!("f{number:03}");
-        create(&mut filters, &name, spec(capacity, 0.25)).await.unwrap();
+        create(&mut filters, &name, spec(capacity, 0.25))
+            .await
+            .unwrap();
     }
     let text = request(&server, "GET", "/metrics").await;
     // With the default one.

@@ -191,6 +191,23 @@ impl GuardedFilter {
         self.has_changed() || stored.is_some_and(|stored| self.has_aged_since(stored.time))
     }
 
+    /// Whether what is to be stored of the filter is no more than so many bytes.
+    pub fn has_little_to_store(&self, bytes: u64) -> bool {
+        let stored = self.stored_version();
+        let division = self.division();
+        let mut left = bytes;
+        self.shard_numbers().all(|shard| {
+            let state = self.read_shard(shard).map(|shard| shard.state);
+            if state.is_some_and(|state| state.version > stored) {
+                let shard_bytes = division.shape(shard).shard_bytes();
+                let (rest, is_over) = left.overflowing_sub(shard_bytes);
+                left = rest;
+                return !is_over;
+            }
+            true
+        })
+    }
+
     /// Whether the last snapshot holds all changes of a version.
     pub fn is_stored(&self, version: u64) -> bool {
         let last = *self.last_store.lock();

@@ -14,7 +14,8 @@ use crate::store::{
 #[derive(Debug)]
 #[must_use]
 pub struct Renamed {
-    before: Manifest,
+    /// Nothing if another caller has written it.
+    before: Option<Manifest>,
     /// What they are called, and what they are to be called.
     files: Vec<[String; 2]>,
 }
@@ -47,7 +48,9 @@ impl DataDirectory {
     /// Gives the files of a filter that has been renamed its name, and removes those of one that
     /// had it.
     pub fn clear_up_renamed(&self, Renamed { before, files }: Renamed) {
-        self.clear(&before);
+        if let Some(before) = before {
+            self.clear(&before);
+        }
         for [from, to] in files {
             // The manifest knows files by their numbers: the next start gives them their names. The
             // newest has its own already.

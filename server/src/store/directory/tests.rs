@@ -1,7 +1,7 @@
 //! What a data directory makes of the files in it.
 
 use super::*;
-use crate::store::disk::simulated::SimulatedDisk;
+use crate::store::disk::simulated::{Fault, SimulatedDisk};
 
 fn on(disk: &SimulatedDisk) -> Result<DataDirectory, StoreError> {
     DataDirectory::on(Arc::new(disk.clone()))
@@ -168,4 +168,72 @@ fn files_of_a_filter_that_is_gone_go_with_the_next_start() {
     disk.put(&back, b"x");
     let directory = on(&disk).unwrap();
     assert_eq!(directory.oddities().strangers, [directory.path(&back)]);
+}
+
+/// Ten changes that wait for the one who writes, and what they come to.
+fn ten_at_once(
+    disk: &SimulatedDisk,
+    directory: &DataDirectory,
+    then: impl FnOnce(),
+) -> Vec<Result<(), StoreError>> {
+    let writing = directory.manifest.hold_writes();
+    let calls = disk.calls();
+    std::thread::scope(|scope| {
+        let changes: Vec<_> = (0..10)
+            .map(|number| {
+                scope.spawn(move || {
+                    let name: FilterName = format!("f{number}").parse().unwrap();
+                    let id = FilterId(directory.new_number());
+                    directory.set_filter(&name, id, &SnapshotFiles::default(), 0, None)
+                })
+            })
+            .collect();
+        while directory.manifest.changes() < 10 {
+            std::thread::yield_now();
+        }
+        assert_eq!(disk.calls(), calls);
+        then();
+        drop(writing);
+        changes.into_iter().map(|one| one.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn changes_that_come_at_the_same_time_share_a_write() {
+    let disk = SimulatedDisk::default();
+    let directory = on(&disk).unwrap();
+    let one = disk.calls();
+    directory.change(|_| {}).unwrap();
+    let one = disk.calls() - one;
+    let directory = on(&disk).unwrap();
+    let before = disk.calls();
+    let done = ten_at_once(&disk, &directory, || {});
+    assert!(done.iter().all(Result::is_ok));
+    assert_eq!(disk.calls() - before, one);
+    // No file of theirs is there.
+    assert_eq!(on(&disk).unwrap().oddities().gone.len(), 10);
+}
+
+/// None of them is done if the write fails, each caller is told why, and the next change is as if
+/// they had not been.
+#[test]
+fn changes_that_share_a_write_fail_together() {
+    let disk = SimulatedDisk::default();
+    let directory = on(&disk).unwrap();
+    let from = disk.calls();
+    let full = Fault::Error(io::ErrorKind::StorageFull);
+    let done = ten_at_once(&disk, &directory, || disk.fail(from, 1, full));
+    assert_eq!(done.len(), 10);
+    for failed in done {
+        let error = failed.unwrap_err();
+        assert!(error.is_full(), "{error}");
+        assert!(!matches!(error, StoreError::InDoubt(_)));
+    }
+    directory.change(|_| {}).unwrap();
+    let filters =
+        |directory: &DataDirectory| directory.filters().len() + directory.oddities().gone.len();
+    assert_eq!(filters(&directory), 0);
+    assert_eq!(filters(&on(&disk).unwrap()), 0);
+    // Numbers are not given again.
+    assert!(directory.new_number() > 10);
 }

@@ -1,0 +1,239 @@
+//! Changes of the manifest. One write takes all that have come while the one before was under way,
+//! so that many filters that are stored or made at the same time share it.
+
+use std::{collections::BTreeMap, io, sync::atomic::Ordering};
+
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+
+use super::DataDirectory;
+use crate::{
+    planted::Bug,
+    store::{
+        StoreError, log,
+        manifest::{Manifest, NotWritten, StoredFilter},
+        names,
+    },
+};
+
+/// The manifest, and what is to become of it.
+#[derive(Debug, Default)]
+pub struct Commits {
+    /// Not held while the disk is waited for.
+    state: Mutex<State>,
+    /// Held by the one who writes.
+    writing: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// As it is on stable storage, or was when it was last written without an error; without the
+    /// filters whose removal is in doubt.
+    durable: Manifest,
+    /// The same with all changes that have come since.
+    staged: Manifest,
+    /// The changes that have come.
+    changes: u64,
+    /// Those of them that have been written, or have failed.
+    decided: u64,
+    /// Those that have failed, until their callers are told.
+    failed: BTreeMap<u64, StoreError>,
+}
+
+impl Commits {
+    /// The manifest as it is on stable storage.
+    pub fn lock(&self) -> MappedMutexGuard<'_, Manifest> {
+        MutexGuard::map(self.state.lock(), |state| &mut state.durable)
+    }
+
+    /// Has the manifest be this one, which is on stable storage.
+    pub fn set(&self, manifest: Manifest) {
+        self.change_both(|own| own.clone_from(&manifest));
+    }
+
+    /// Changes what is in memory alone.
+    pub fn change_both(&self, change: impl Fn(&mut Manifest)) {
+        let mut state = self.state.lock();
+        let State {
+            durable, staged, ..
+        } = &mut *state;
+        change(durable);
+        change(staged);
+    }
+
+    /// A number that has not been given before.
+    pub fn new_number(&self) -> u64 {
+        let mut state = self.state.lock();
+        let number = state.staged.next_number;
+        state.staged.next_number += 1;
+        number
+    }
+}
+
+#[cfg(test)]
+impl Commits {
+    /// Keeps everybody from writing until what is returned is dropped.
+    pub fn hold_writes(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock()
+    }
+
+    /// The number of changes that have come.
+    pub fn changes(&self) -> u64 {
+        self.state.lock().changes
+    }
+}
+
+impl State {
+    /// What is to be written: it names what it drops, which is removed behind that.
+    fn next(&mut self) -> Manifest {
+        let named = self.staged.files();
+        let staged = &mut self.staged;
+        staged.removed.extend(self.durable.files());
+        // 0 is that of many.
+        let is_dropped = |number: &u64| *number > 0 && !named.contains(number);
+        staged.removed.retain(is_dropped);
+        staged.clone()
+    }
+
+    /// Takes back all changes that are not written, and leaves the error for those who made them,
+    /// but for one. Whether the changes up to `tried` stand may be in doubt.
+    fn fail(&mut self, number: u64, tried: u64, error: &StoreError, may_stand: bool) -> Manifest {
+        for other in self.decided + 1..=self.changes {
+            if other != number {
+                let copy = error.copy();
+                let failed = match may_stand && other <= tried {
+                    true => StoreError::InDoubt(copy.into()),
+                    false => copy,
+                };
+                self.failed.insert(other, failed);
+            }
+        }
+        self.decided = self.changes;
+        let next_number = self.staged.next_number;
+        let durable = Manifest {
+            next_number,
+            ..self.durable.clone()
+        };
+        std::mem::replace(&mut self.staged, durable)
+    }
+}
+
+impl DataDirectory {
+    /// Changes the manifest, returns when that is on stable storage, and removes the files that it no
+    /// longer names; or, if it cannot be changed, those that it was to name.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Manifest)) -> Result<(), StoreError> {
+        match self.commit(change)? {
+            Some(before) => self.clear(&before),
+            // Whoever has written the manifest clears up.
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Changes the manifest, and returns the one before, whose files are to be [cleared](Self::clear)
+    /// away; nothing if another caller has written it with the changes of its own.
+    pub(super) fn commit(
+        &self,
+        change: impl FnOnce(&mut Manifest),
+    ) -> Result<Option<Manifest>, StoreError> {
+        let Commits { state, writing } = &self.manifest;
+        let number = {
+            let mut state = state.lock();
+            change(&mut state.staged);
+            state.changes += 1;
+            state.changes
+        };
+        let _writing = writing.lock();
+        let (next, tried) = {
+            let mut state = state.lock();
+            if state.decided >= number {
+                return match state.failed.remove(&number) {
+                    Some(error) => Err(error),
+                    None => Ok(None),
+                };
+            }
+            (state.next(), state.changes)
+        };
+        if Bug::RemovedTooEarly.is_planted() {
+            let durable = state.lock().durable.clone();
+            self.remove_snapshots(&durable, &next);
+        }
+        let written = next.write(&*self.disk);
+        let mut state = state.lock();
+        if let Err(NotWritten { error, may_stand }) = written {
+            let dropped = state.fail(number, tried, &error, may_stand);
+            let durable = state.durable.clone();
+            drop(state);
+            if may_stand {
+                return Err(StoreError::InDoubt(error.into()));
+            }
+            self.remove_snapshots(&dropped, &durable);
+            return Err(error);
+        }
+        self.removal_in_doubt.store(false, Ordering::Relaxed);
+        state.decided = tried;
+        Ok(Some(std::mem::replace(&mut state.durable, next)))
+    }
+
+    /// Removes the files that a manifest names and the present one does not.
+    pub(super) fn clear(&self, before: &Manifest) {
+        let now = self.manifest.lock().clone();
+        if let (Some(first), Some(now)) = (before.log_from(), now.log_from()) {
+            // Of those there are: between two numbers of a manifest there may be no end of others.
+            let files = match first < now {
+                true => self.disk.names().unwrap_or_default(),
+                false => Vec::new(),
+            };
+            let sequences = files.iter().filter_map(|file| log::segment_of(file));
+            for sequence in sequences.filter(|sequence| (first..now).contains(sequence)) {
+                // Only room on the disk is at stake: the next start removes it too.
+                let _ = self.disk.remove(&log::segment_file(sequence));
+            }
+        }
+        let removed = self.remove_snapshots(before, &now);
+        self.manifest.change_both(|manifest| {
+            manifest.removed.retain(|file| !removed.contains(file));
+        });
+    }
+
+    /// Removes the snapshots that one manifest names and another does not, and returns the numbers
+    /// of those that are gone.
+    fn remove_snapshots(&self, of: &Manifest, without: &Manifest) -> Vec<u64> {
+        // By their numbers: a filter may have another name now. 0 is that of many.
+        let kept = without.files();
+        let mut removed = Vec::new();
+        let is_kept = |name, file: &u64| match file {
+            0 => without
+                .filters
+                .get(name)
+                .is_some_and(|stored: &StoredFilter| stored.files.contains(file)),
+            _ => kept.contains(file),
+        };
+        for (name, stored) in &of.filters {
+            for file in stored.files.iter().filter(|file| !is_kept(name, file)) {
+                // Only room on the disk is at stake: the next start removes it too.
+                if self.disk.remove(&names::snapshot(name, *file)).is_ok() {
+                    removed.push(*file);
+                }
+            }
+        }
+        removed
+    }
+}
+
+impl StoreError {
+    /// The same error for another caller.
+    fn copy(&self) -> Self {
+        match self {
+            Self::Io {
+                action,
+                path,
+                source,
+            } => Self::io(
+                *action,
+                path.clone(),
+                io::Error::new(source.kind(), source.to_string()),
+            ),
+            other => Self::io("write", Manifest::FILE, io::Error::other(other.to_string())),
+        }
+    }
+}
