@@ -276,6 +276,10 @@ pub mod oneshot {
 
     use super::Mutex;
 
+    /// Nothing has been sent, or nothing will be received.
+    #[derive(Debug)]
+    pub struct Nothing;
+
     #[derive(Debug)]
     enum State<T> {
         Empty,
@@ -326,26 +330,26 @@ pub mod oneshot {
             }
         }
 
-        pub fn try_recv(&mut self) -> Result<T, ()> {
+        pub fn try_recv(&mut self) -> Result<T, Nothing> {
             let mut state = self.0.state.lock();
             match std::mem::replace(&mut *state, State::Closed) {
                 State::Sent(value) => Ok(value),
                 other => {
                     *state = other;
-                    Err(())
+                    Err(Nothing)
                 }
             }
         }
     }
 
     impl<T> Future for Receiver<T> {
-        type Output = Result<T, ()>;
+        type Output = Result<T, Nothing>;
 
         fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
             self.0.waker.register_by_ref(cx.waker());
             match self.try_recv() {
                 Ok(value) => Poll::Ready(Ok(value)),
-                Err(()) => Poll::Pending,
+                Err(Nothing) => Poll::Pending,
             }
         }
     }

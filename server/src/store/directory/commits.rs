@@ -121,10 +121,9 @@ impl DataDirectory {
     /// Changes the manifest, returns when that is on stable storage, and removes the files that it no
     /// longer names; or, if it cannot be changed, those that it was to name.
     pub(super) fn change(&self, change: impl FnOnce(&mut Manifest)) -> Result<(), StoreError> {
-        match self.commit(change)? {
-            Some(before) => self.clear(&before),
-            // Whoever has written the manifest clears up.
-            None => {}
+        // Nothing for those whose change another caller has written, who clears up as well.
+        if let Some(before) = self.commit(change)? {
+            self.clear(&before);
         }
         Ok(())
     }
@@ -229,7 +228,7 @@ impl StoreError {
                 path,
                 source,
             } => Self::io(
-                *action,
+                action,
                 path.clone(),
                 io::Error::new(source.kind(), source.to_string()),
             ),
