@@ -17,7 +17,8 @@ impl Engine {
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
         let call = call.into();
-        let (answer, keys) = self.batch(call, None, keys).await?;
+        // In a box, here and below: a call whose message has yet to come has no memory for this.
+        let (answer, keys) = Box::pin(self.batch(call, None, keys)).await?;
         if let Err(error) = answer.settled().await {
             let keys = keys.iter().zip(&answer.value);
             let seen = keys.filter(|(_, seen)| **seen).map(|(key, _)| key);
@@ -94,7 +95,7 @@ impl Engine {
         action: Action,
         keys: K,
     ) -> Result<Unsettled<Vec<bool>>, EngineError> {
-        let (answer, _) = self.batch(call, Some(action), keys).await?;
+        let (answer, _) = Box::pin(self.batch(call, Some(action), keys)).await?;
         Ok(answer)
     }
 
@@ -134,7 +135,7 @@ impl Engine {
         let Call {
             max_age, deadline, ..
         } = call;
-        let work = async move {
+        let work = move |keys: K| async move {
             let call = Call {
                 filter: &filter,
                 request_id: &request_id,
@@ -146,7 +147,7 @@ impl Engine {
             let answer = inner.batch(call, action, &keys, Threads::Workers).await?;
             Ok((answer, keys))
         };
-        self.inner.workers()?.run(work).await
+        self.inner.workers()?.run(keys, work).await
     }
 }
 

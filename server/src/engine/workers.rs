@@ -1,8 +1,9 @@
 //! Where the work of a heavy batch is done: on a thread beside the one that serves calls, which
 //! it would keep for too long.
 
-use std::io;
+use std::{io, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::{
     runtime::{Builder, Runtime},
     task::AbortHandle,
@@ -11,10 +12,7 @@ use tokio::{
 use super::{EngineError, background::give_way};
 use crate::sync::cores;
 #[cfg(test)]
-use {
-    parking_lot::Mutex,
-    std::sync::{Arc, Barrier, mpsc},
-};
+use std::sync::{Barrier, mpsc};
 
 /// The most keys, and bytes of keys, that a batch may have to be answered at once. Either
 /// takes some tenths of a millisecond: many times what it costs to change the thread.
@@ -44,13 +42,17 @@ pub struct Workers {
     runtime: Option<Runtime>,
 }
 
-/// Ends work whose caller has gone away, if it has not begun.
-struct Caller(AbortHandle);
+/// Who waits for work. If they go away before it has begun, what it is about is dropped at once, and
+/// not when its turn would have come.
+struct Caller<I> {
+    input: Arc<Mutex<Option<I>>>,
+    work: AbortHandle,
+}
 
-impl Drop for Caller {
+impl<I> Drop for Caller<I> {
     fn drop(&mut self) {
-        let Self(work) = self;
-        work.abort();
+        self.work.abort();
+        drop(self.input.lock().take());
     }
 }
 
@@ -94,23 +96,40 @@ impl Workers {
         })
     }
 
-    /// Does work when its turn comes, and returns what it returns. Between two awaits it is done even
-    /// if the caller goes away.
+    /// Does work on something when its turn comes, and returns what it returns. Between two awaits it
+    /// is done even if the caller goes away.
     ///
     /// # Errors
     ///
     /// What the work returns, or [`EngineError::Internal`] if it could not be done.
-    pub async fn run<T: Send + 'static>(
+    pub async fn run<I, T, F>(
         &self,
-        work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
-    ) -> Result<T, EngineError> {
+        input: I,
+        work: impl FnOnce(I) -> F + Send + 'static,
+    ) -> Result<T, EngineError>
+    where
+        I: Send + 'static,
+        T: Send + 'static,
+        F: Future<Output = Result<T, EngineError>> + Send + 'static,
+    {
         let ended = |error| EngineError::internal("a worker of the engine ended early", error);
         let Some(runtime) = &self.runtime else {
             return Err(EngineError::Stopping);
         };
-        let work = runtime.spawn(work);
-        let _caller = Caller(work.abort_handle());
-        work.await.map_err(|error| ended(error.to_string()))?
+        let input = Arc::new(Mutex::new(Some(input)));
+        let task = {
+            let input = input.clone();
+            runtime.spawn(async move {
+                let taken = input.lock().take();
+                drop(input);
+                work(taken.ok_or(EngineError::Cancelled)?).await
+            })
+        };
+        let _caller = Caller {
+            input,
+            work: task.abort_handle(),
+        };
+        task.await.map_err(|error| ended(error.to_string()))?
     }
 
     /// Keeps all workers from taking work until what is returned is dropped.
@@ -154,8 +173,24 @@ mod tests {
     #[tokio::test]
     async fn work_leaves_the_thread() {
         let workers = Workers::new().unwrap();
-        let worker = workers.run(async { Ok(thread::current().id()) }).await;
+        let id = |()| async { Ok(thread::current().id()) };
+        let worker = workers.run((), id).await;
         assert_ne!(worker.unwrap(), thread::current().id());
+    }
+
+    /// However long it would have waited for its turn.
+    #[tokio::test]
+    async fn what_work_is_about_goes_with_its_caller() {
+        let workers = Workers::new().unwrap();
+        let all_busy = workers.take_all().await;
+        let input = Arc::new(());
+        let work = |_: Arc<()>| async { Ok(()) };
+        let mut waiting = Box::pin(workers.run(input.clone(), work));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert_eq!(Arc::strong_count(&input), 2);
+        drop(waiting);
+        assert_eq!(Arc::strong_count(&input), 1);
+        drop(all_busy);
     }
 
     /// However much of it there is.
@@ -164,12 +199,13 @@ mod tests {
         let workers = Workers::new().unwrap();
         let (told, waiting): (Vec<_>, Vec<_>) = (0..100).map(|_| oneshot::channel()).unzip();
         let waiting = waiting.into_iter().map(|told: oneshot::Receiver<()>| {
-            let told = async { told.await.map_err(|_| EngineError::Cancelled) };
-            workers.run(told)
+            workers.run(told, |told| async {
+                told.await.map_err(|_| EngineError::Cancelled)
+            })
         });
         let mut waiting = Box::pin(join_all(waiting));
         assert!(waiting.as_mut().now_or_never().is_none());
-        workers.run(async { Ok(()) }).await.unwrap();
+        workers.run((), |()| async { Ok(()) }).await.unwrap();
         drop(told);
         let ended = waiting.await;
         assert!(ended.iter().all(Result::is_err) && ended.len() == 100);

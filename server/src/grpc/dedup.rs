@@ -226,3 +226,22 @@ async fn store(
     let filters = reports.into_iter().map(convert::stored_filter).collect();
     Ok(StoreResponse { filters })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{engine::Durability, grpc::testing};
+
+    /// A client can make the server hold as many as it may have calls under way.
+    #[tokio::test]
+    async fn a_call_whose_message_has_not_come_takes_little_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let core = testing::core(dir.path(), Durability::Always).await;
+        let request = || codec::decode(Bytes::new()).unwrap();
+        let add = query_and_add_batch(core.clone(), request(), None);
+        let query = query_batch(core, request(), None);
+        for bytes in [size_of_val(&add), size_of_val(&query)] {
+            assert!(bytes <= 1024, "{bytes}");
+        }
+    }
+}
