@@ -244,8 +244,7 @@ impl GuardedFilter {
         // As a snapshot is begun.
         let segment = self.log.as_ref().map_or(0, FilterLog::segment);
         let version = self.versions.next_settled();
-        barrier.wait_for_writes();
-        let begin = (version, segment);
+        // Before anything is waited for: no later version is durable without it.
         if let (Some(log), Some(mut room)) = (&self.log, room) {
             let counted = self.counting.as_ref();
             let head = RecordHead {
@@ -254,6 +253,8 @@ impl GuardedFilter {
             };
             log.append(&mut room, &head, 0, iter::empty());
         }
+        barrier.wait_for_writes();
+        let begin = (version, segment);
         let mut addition = Addition::new(self, source, version);
         self.write_snapshot(directory, files, begin, stored, Some(&mut addition))?;
         let taken = addition.add_to_memory();

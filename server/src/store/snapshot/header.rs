@@ -417,11 +417,12 @@ impl Reader<'_> {
         let lines = u32::from_le_bytes(self.take());
         match (kind.has_cells(), lines) {
             (false, 0) => Ok(CellLines::default()),
-            (true, 0) if format < FORMAT_OF_LINES => Ok(CellLines::Four),
+            // Format 7 was for those in two lines alone.
+            (true, 0) if format != FORMAT_OF_LINES => Ok(CellLines::Four),
             (true, TWO_LINES) if format >= FORMAT_OF_LINES => Ok(CellLines::Two),
             _ => Err(self.damaged(
                 "lines of a key",
-                "2 from format 7 on where there are counters or stamps, else 0",
+                "2 in format 7, and from there on where there are counters or stamps in two lines, else 0",
                 &lines.to_string(),
             )),
         }

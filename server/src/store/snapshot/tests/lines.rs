@@ -73,3 +73,46 @@ fn other_lines_are_refused() {
         assert!(message.contains(&expected), "{message}, not {expected}");
     }
 }
+
+/// One that was reset, say: it has blocks of zeros, which the formats of the past stored.
+#[test]
+fn a_filter_of_the_past_may_have_few_keys() {
+    for (kind, _) in kinds() {
+        for lines in [CellLines::Two, CellLines::Four] {
+            let request = SpecRequest {
+                kind,
+                ..SpecRequest::new(100_000, 0.01)
+            };
+            let spec = FilterSpec {
+                cell_lines: lines,
+                shard_count: 1,
+                ..request.resolve().unwrap()
+            };
+            let disk = SimulatedDisk::default();
+            let directory = directory(&disk);
+            let mut header = header(&directory, Layout::Blocked, 64);
+            header.number = directory.new_number();
+            header.spec = spec.clone();
+            let mut stored = vec![0; Shape::of(&spec).shard_words()];
+            stored[0] = 1;
+            let written = directory.write_snapshot(&header, &[0], |_, words| {
+                words.copy_from_slice(&stored);
+                Ok(ShardState {
+                    version: 1,
+                    keys_added: 1,
+                    bits_set: 1,
+                    cleared: 0,
+                })
+            });
+            let files = SnapshotFiles::default().with(&written.unwrap());
+            directory
+                .set_filter(&header.name, header.filter, &files, 0, None)
+                .unwrap();
+            let reader = directory.read_filter(&header.name).unwrap().unwrap();
+            assert!(reader.header().spec == spec, "{lines:?}");
+            let mut words = vec![7; stored.len()];
+            reader.read_shard(0, &mut words, &mut Err).unwrap();
+            assert_eq!(words, stored);
+        }
+    }
+}
