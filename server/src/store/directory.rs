@@ -93,7 +93,11 @@ impl DataDirectory {
             renamed.map_err(|error| directory.failed("rename", &file, error))?;
         }
         directory.clear_up()?;
-        directory.forget_removed()?;
+        // The next manifest does not tell any more of files that are gone: somebody may put one back.
+        // A start that fails behind this leaves the one that there is.
+        directory
+            .manifest
+            .change_both(|manifest| manifest.removed.clear());
         directory.oddities = directory.look_for_oddities(&directory.files()?);
         Ok(directory)
     }
@@ -392,17 +396,6 @@ impl DataDirectory {
             removed.map_err(|error| self.failed("remove the unfinished", file, error))?;
         }
         Ok(())
-    }
-
-    /// Has the manifest not tell any more of files that are gone: somebody may put one back.
-    fn forget_removed(&self) -> Result<(), StoreError> {
-        if self.manifest.lock().removed.is_empty() {
-            return Ok(());
-        }
-        self.manifest
-            .change_both(|manifest| manifest.removed.clear());
-        let written = self.manifest.lock().write(&*self.disk);
-        written.map_err(|NotWritten { error, .. }| error)
     }
 
     /// Whether nobody has any more use for a file. Whatever else is there was put there by
