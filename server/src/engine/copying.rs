@@ -102,6 +102,10 @@ impl Inner {
     /// right to names.
     pub(super) fn check_new(&self, name: &FilterName) -> Result<(), EngineError> {
         self.check_free(name)?;
+        // The start makes the default filter, however many there are.
+        if self.check_recovered().is_err() {
+            return Ok(());
+        }
         let filters = self.registry.count() + self.promised.lock().len();
         let limit = self.limits.max_filters;
         match filters < limit {

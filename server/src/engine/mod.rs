@@ -119,6 +119,8 @@ struct Inner {
     queue: Queue,
     /// See [`filters::Naming`].
     naming: Arc<Mutex<()>>,
+    /// Held by whoever removes the begin of the log.
+    shortening: parking_lot::Mutex<()>,
     promised: Promised,
     creating: Creating,
     /// One for each import that may be under way.
@@ -185,6 +187,7 @@ impl Engine {
                 workers: OnceLock::new(),
                 queue: Queue::new(),
                 naming: Arc::default(),
+                shortening: parking_lot::Mutex::default(),
                 promised: Promised::default(),
                 creating: Creating::default(),
                 imports: Semaphore::new(exchange::MAX_IMPORTS).into(),

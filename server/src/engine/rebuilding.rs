@@ -320,6 +320,7 @@ impl Inner {
         to: &GuardedFilter,
         write: impl Fn(&Journal, &Remembered) -> Result<bool, EngineError>,
     ) -> Result<bool, EngineError> {
+        let _shortening = self.shortening.lock();
         let missing = self.requests.missing(from.id(), to.id());
         let segment = self.journal.get().map_or(0, Journal::segment);
         if let Some(journal) = self.journal.get() {

@@ -205,7 +205,12 @@ impl Requests {
             }
             Entry::Occupied(mut running) => {
                 let (sender, turn) = oneshot::channel();
-                running.get_mut().push_back(sender);
+                let waiting = running.get_mut();
+                // Those that have gone away: so seldom that it costs each of the others little.
+                if waiting.len().is_power_of_two() {
+                    waiting.retain(|sender| !sender.is_closed());
+                }
+                waiting.push_back(sender);
                 Err(Waiting {
                     requests,
                     name,

@@ -119,6 +119,9 @@ impl Engine {
             let Some(journal) = inner.journal.get() else {
                 return Ok(());
             };
+            // One at a time, and not while requests are handed over from one filter to another: those
+            // are in the log before they are remembered.
+            let _shortening = inner.shortening.lock();
             // Before the filters are looked at: one that has not changed by then since it was stored
             // has all its later changes in this segment, or behind it.
             let segment = journal.segment();

@@ -162,7 +162,7 @@ impl Versions {
         self.given.latest.fetch_max(version, Ordering::AcqRel);
     }
 
-    /// A version for a change that is made while no other is, and [settled](Self::settle).
+    /// A version for a change that waits for all changes with an earlier one: [settled](Self::settle).
     pub fn next_settled(&self) -> u64 {
         let version = self.next_in_order();
         self.take_back(&mut self.unused.lock());

@@ -7,10 +7,7 @@ use std::{
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 use self::commits::Commits;
@@ -29,8 +26,6 @@ pub struct DataDirectory {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) manifest: Commits,
     oddities: Oddities,
-    /// Whether a filter was removed, and the manifest on the disk may name it nevertheless.
-    removal_in_doubt: AtomicBool,
     /// Files that have the name that their filter had before, by the names that they are to have.
     /// Where something is changed there are none: they are given theirs.
     misnamed: BTreeMap<String, String>,
@@ -69,7 +64,6 @@ impl DataDirectory {
             disk,
             manifest: Commits::default(),
             oddities: Oddities::default(),
-            removal_in_doubt: AtomicBool::new(false),
             misnamed: BTreeMap::new(),
         };
         let files = directory.files()?;
@@ -115,7 +109,6 @@ impl DataDirectory {
             disk,
             manifest: Commits::default(),
             oddities: Oddities::default(),
-            removal_in_doubt: AtomicBool::new(false),
             misnamed: BTreeMap::new(),
         };
         let mut files = directory.files()?;
@@ -223,10 +216,16 @@ impl DataDirectory {
         let is_behind = |(name, stored): &(&FilterName, &StoredFilter)| {
             stored.log_from < segment && of(name, stored.id)
         };
+        // Two callers may come in the other order: the segments before the greater number are gone.
+        let requests_from = |manifest: &Manifest| match requests_from {
+            0 => 0,
+            from => from.max(manifest.requests_from),
+        };
         let needs_no_change = {
             let manifest = self.manifest.lock();
             let mut filters = manifest.filters.iter();
-            !filters.any(|filter| is_behind(&filter)) && manifest.requests_from == requests_from
+            let is_the_same = manifest.requests_from == requests_from(&manifest);
+            !filters.any(|filter| is_behind(&filter)) && is_the_same
         };
         if needs_no_change {
             return Ok(());
@@ -237,7 +236,7 @@ impl DataDirectory {
                     stored.log_from = segment;
                 }
             }
-            manifest.requests_from = requests_from;
+            manifest.requests_from = requests_from(manifest);
         })
     }
 
@@ -330,24 +329,7 @@ impl DataDirectory {
     /// [`StoreError::Io`]; the filter is then still there. [`StoreError::InDoubt`]; it is gone, and
     /// may come back after a crash until the removal is [settled](Self::settle_removals).
     pub fn remove_filter(&self, name: &FilterName) -> Result<(), StoreError> {
-        let remove = |manifest: &mut Manifest| {
-            let removed = manifest.filters.remove(name);
-            if let Some(removed) = &removed {
-                manifest.removed.extend(&removed.files);
-            }
-            let removed = removed.map(|removed| removed.id);
-            for stored in manifest.filters.values_mut() {
-                stored.rebuilds = stored.rebuilds.filter(|&id| removed != Some(id));
-            }
-        };
-        let removed = self.change(remove);
-        if let Err(StoreError::InDoubt(_)) = &removed {
-            // With it there would be two that may stand, and keys that are added to it be lost
-            // with the other.
-            self.manifest.change_both(remove);
-            self.removal_in_doubt.store(true, Ordering::Relaxed);
-        }
-        removed
+        self.change_removing(Some(name), |manifest| manifest.remove(name))
     }
 
     /// Has no filter be one that is to take the place of another any more.
@@ -377,7 +359,7 @@ impl DataDirectory {
     ///
     /// [`StoreError`]; one may come back nevertheless.
     pub fn settle_removals(&self) -> Result<(), StoreError> {
-        match self.removal_in_doubt.load(Ordering::Relaxed) {
+        match self.manifest.is_removal_in_doubt() {
             true => self.change(|_| {}),
             false => Ok(()),
         }

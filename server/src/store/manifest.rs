@@ -60,6 +60,17 @@ impl Manifest {
         self.segments().max().unwrap_or_default()
     }
 
+    /// Removes a filter; its files are to be removed.
+    pub fn remove(&mut self, name: &FilterName) {
+        let Some(removed) = self.filters.remove(name) else {
+            return;
+        };
+        self.removed.extend(&removed.files);
+        for stored in self.filters.values_mut() {
+            stored.rebuilds = stored.rebuilds.filter(|&id| id != removed.id);
+        }
+    }
+
     /// The numbers of all files that are named.
     pub fn files(&self) -> BTreeSet<u64> {
         let numbers = |stored: &StoredFilter| stored.files.clone();

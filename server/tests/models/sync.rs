@@ -308,6 +308,10 @@ pub mod oneshot {
     }
 
     impl<T> Sender<T> {
+        pub fn is_closed(&self) -> bool {
+            matches!(*self.0.state.lock(), State::Closed)
+        }
+
         pub fn send(self, value: T) -> Result<(), T> {
             let Self(shared) = self;
             {

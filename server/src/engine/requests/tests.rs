@@ -123,4 +123,15 @@ fn turns_come_in_the_order_of_those_who_wait_for_them() {
     assert_eq!(won(&requests, 1), 0);
     let lane = requests.lane(&request(1)).memory.lock();
     assert!(lane.running.is_empty());
+    drop(lane);
+
+    // Nor does it take memory, however often it comes while another has the turn.
+    let _first = begin(&requests, 1).unwrap();
+    for _ in 0..1000 {
+        let mut gone = Box::pin(requests.begin(FilterId(1), request(1)));
+        assert!(gone.as_mut().now_or_never().is_none());
+    }
+    let lane = requests.lane(&request(1)).memory.lock();
+    let waiting: usize = lane.running.values().map(VecDeque::len).sum();
+    assert!(waiting < 4, "{waiting}");
 }

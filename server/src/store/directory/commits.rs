@@ -1,7 +1,7 @@
 //! Changes of the manifest. One write takes all that have come while the one before was under way,
 //! so that many filters that are stored or made at the same time share it.
 
-use std::{collections::BTreeMap, io, sync::atomic::Ordering};
+use std::{collections::BTreeMap, io};
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
@@ -9,7 +9,7 @@ use super::DataDirectory;
 use crate::{
     planted::Bug,
     store::{
-        StoreError, log,
+        FilterName, StoreError, log,
         manifest::{Manifest, NotWritten, StoredFilter},
         names,
     },
@@ -37,6 +37,10 @@ struct State {
     decided: u64,
     /// Those that have failed, until their callers are told.
     failed: BTreeMap<u64, StoreError>,
+    /// The filters that changes remove which are not decided.
+    removals: BTreeMap<u64, FilterName>,
+    /// Whether a filter was removed, and the manifest on the disk may name it nevertheless.
+    is_removal_in_doubt: bool,
 }
 
 impl Commits {
@@ -58,6 +62,11 @@ impl Commits {
         } = &mut *state;
         change(durable);
         change(staged);
+    }
+
+    /// Whether a filter was removed, and the manifest on the disk may name it nevertheless.
+    pub fn is_removal_in_doubt(&self) -> bool {
+        self.state.lock().is_removal_in_doubt
     }
 
     /// A number that has not been given before.
@@ -108,12 +117,23 @@ impl State {
             }
         }
         self.decided = self.changes;
-        let next_number = self.staged.next_number;
+        if may_stand {
+            // With a filter whose removal is in doubt there would be two manifests that may stand, and
+            // keys that are added to it would be lost with the other.
+            for name in self.removals.range(..=tried).map(|(_, name)| name) {
+                self.durable.remove(name);
+                self.is_removal_in_doubt = true;
+            }
+        }
+        self.removals.clear();
         let durable = Manifest {
-            next_number,
+            next_number: self.staged.next_number,
             ..self.durable.clone()
         };
-        std::mem::replace(&mut self.staged, durable)
+        let dropped = std::mem::replace(&mut self.staged, durable);
+        // None of its new files is of use; those that are not removed at once are by the next start.
+        self.staged.removed.extend(dropped.files());
+        dropped
     }
 }
 
@@ -121,8 +141,18 @@ impl DataDirectory {
     /// Changes the manifest, returns when that is on stable storage, and removes the files that it no
     /// longer names; or, if it cannot be changed, those that it was to name.
     pub(super) fn change(&self, change: impl FnOnce(&mut Manifest)) -> Result<(), StoreError> {
+        self.change_removing(None, change)
+    }
+
+    /// [`Self::change`] by which a filter is removed, if one is named. It is gone also if that is in
+    /// doubt.
+    pub(super) fn change_removing(
+        &self,
+        removed: Option<&FilterName>,
+        change: impl FnOnce(&mut Manifest),
+    ) -> Result<(), StoreError> {
         // Nothing for those whose change another caller has written, who clears up as well.
-        if let Some(before) = self.commit(change)? {
+        if let Some(before) = self.commit(removed, change)? {
             self.clear(&before);
         }
         Ok(())
@@ -132,6 +162,7 @@ impl DataDirectory {
     /// away; nothing if another caller has written it with the changes of its own.
     pub(super) fn commit(
         &self,
+        removed: Option<&FilterName>,
         change: impl FnOnce(&mut Manifest),
     ) -> Result<Option<Manifest>, StoreError> {
         let Commits { state, writing } = &self.manifest;
@@ -139,7 +170,11 @@ impl DataDirectory {
             let mut state = state.lock();
             change(&mut state.staged);
             state.changes += 1;
-            state.changes
+            let number = state.changes;
+            if let Some(name) = removed {
+                state.removals.insert(number, name.clone());
+            }
+            number
         };
         let _writing = writing.lock();
         let (next, tried) = {
@@ -165,11 +200,13 @@ impl DataDirectory {
             if may_stand {
                 return Err(StoreError::InDoubt(error.into()));
             }
-            self.remove_snapshots(&dropped, &durable);
+            self.forget(&self.remove_snapshots(&dropped, &durable));
             return Err(error);
         }
-        self.removal_in_doubt.store(false, Ordering::Relaxed);
         state.decided = tried;
+        // Those before are not in what has been written.
+        state.is_removal_in_doubt = false;
+        state.removals.retain(|number, _| *number > tried);
         Ok(Some(std::mem::replace(&mut state.durable, next)))
     }
 
@@ -188,7 +225,11 @@ impl DataDirectory {
                 let _ = self.disk.remove(&log::segment_file(sequence));
             }
         }
-        let removed = self.remove_snapshots(before, &now);
+        self.forget(&self.remove_snapshots(before, &now));
+    }
+
+    /// Notes that files are gone, so that no manifest tells of them any more.
+    fn forget(&self, removed: &[u64]) {
         self.manifest.change_both(|manifest| {
             manifest.removed.retain(|file| !removed.contains(file));
         });

@@ -34,7 +34,7 @@ impl DataDirectory {
         new_name: &FilterName,
         files: &SnapshotFiles,
     ) -> Result<Renamed, StoreError> {
-        let before = self.commit(|manifest| {
+        let before = self.commit(None, |manifest| {
             if let Some(mut stored) = manifest.filters.remove(name) {
                 stored.files = files.numbers().collect();
                 manifest.filters.insert(new_name.clone(), stored);

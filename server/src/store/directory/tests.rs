@@ -157,11 +157,11 @@ fn files_of_a_filter_that_is_gone_go_with_the_next_start() {
         disk.names().unwrap().len() - 1
     };
     // The filter that is deleted, and what another had before it was reset.
-    drop(directory.commit(remove).unwrap());
+    drop(directory.commit(None, remove).unwrap());
     assert_eq!(left(directory), 3);
     let directory = on(&disk).unwrap();
     disk.put(&names::snapshot(&names[1], 99), b"x");
-    drop(directory.commit(reset).unwrap());
+    drop(directory.commit(None, reset).unwrap());
     assert_eq!(left(directory), 1);
     // Somebody's own, from the next manifest on.
     let directory = on(&disk).unwrap();
@@ -239,4 +239,57 @@ fn changes_that_share_a_write_fail_together() {
     assert_eq!(filters(&on(&disk).unwrap()), 0);
     // Numbers are not given again.
     assert!(directory.new_number() > 10);
+}
+
+/// Whoever writes the manifest, the filter is gone, and does not come back with the next one.
+#[test]
+fn a_removal_in_doubt_is_not_undone_by_the_change_of_another() {
+    let (removed, other): (FilterName, FilterName) = ("a".parse().unwrap(), "b".parse().unwrap());
+    let disk = SimulatedDisk::default();
+    let directory = on(&disk).unwrap();
+    let set = |name: &FilterName| {
+        let id = FilterId(directory.new_number());
+        directory.set_filter(name, id, &SnapshotFiles::default(), 0, None)
+    };
+    set(&removed).unwrap();
+    let names = |directory: &DataDirectory| -> Vec<FilterName> {
+        directory.manifest.lock().filters.keys().cloned().collect()
+    };
+    let writing = directory.manifest.hold_writes();
+    let changes = directory.manifest.changes();
+    std::thread::scope(|scope| {
+        let both = [
+            scope.spawn(|| directory.remove_filter(&removed)),
+            scope.spawn(|| set(&other)),
+        ];
+        while directory.manifest.changes() < changes + 2 {
+            std::thread::yield_now();
+        }
+        // The rename, behind the three calls that write the file.
+        disk.fail(disk.calls() + 3, 1, Fault::Error(io::ErrorKind::Other));
+        drop(writing);
+        for done in both {
+            let in_doubt = matches!(done.join().unwrap(), Err(StoreError::InDoubt(_)));
+            assert!(in_doubt);
+        }
+    });
+    assert_eq!(names(&directory), []);
+    assert!(directory.manifest.is_removal_in_doubt());
+    set(&other).unwrap();
+    assert!(!directory.manifest.is_removal_in_doubt());
+    for directory in [&directory, &on(&disk).unwrap()] {
+        assert_eq!(names(directory), [other.clone()]);
+    }
+}
+
+/// The segments before the greater number are gone.
+#[test]
+fn the_log_does_not_begin_earlier_again() {
+    let disk = SimulatedDisk::default();
+    let directory = on(&disk).unwrap();
+    for (from, expected) in [(5, 5), (7, 7), (6, 7), (0, 0)] {
+        directory.begin_log(from, |_, _| true, from).unwrap();
+        assert_eq!(directory.requests_from(), expected);
+        assert_eq!(on(&disk).unwrap().requests_from(), expected);
+    }
 }

@@ -34,7 +34,6 @@ type Identity = (u64, u64);
 #[derive(Debug)]
 pub struct OurFiles {
     directory: PathBuf,
-    /// Locked while one of them is changed, so that nobody looks meanwhile.
     files: Mutex<BTreeMap<String, Identity>>,
 }
 
@@ -51,10 +50,10 @@ impl OurFiles {
         if !names::must_stay(name) {
             return open();
         }
-        let mut files = self.files.lock();
+        self.forget(name);
         let file = open()?;
         let metadata = uninterrupted(|| file.metadata())?;
-        files.insert(name.to_owned(), (metadata.dev(), metadata.ino()));
+        self.note(name, (metadata.dev(), metadata.ino()));
         Ok(file)
     }
 
@@ -63,24 +62,28 @@ impl OurFiles {
         if !names::must_stay(to) {
             return rename();
         }
-        let mut files = self.files.lock();
-        // Until it is known which one it is now, none is missed.
-        files.remove(to);
+        self.forget(to);
         rename()?;
         if let Some(identity) = self.identity(to)? {
-            files.insert(to.to_owned(), identity);
+            self.note(to, identity);
         }
         Ok(())
     }
 
     /// Removes a file.
     pub fn removed(&self, name: &str, remove: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        if !names::must_stay(name) {
-            return remove();
-        }
-        let mut files = self.files.lock();
-        files.remove(name);
+        self.forget(name);
         remove()
+    }
+
+    /// Misses a file no longer, which is about to be changed: the disk is not waited for with the
+    /// lock held, for which the thread of the log would wait.
+    fn forget(&self, name: &str) {
+        self.files.lock().remove(name);
+    }
+
+    fn note(&self, name: &str, identity: Identity) {
+        self.files.lock().insert(name.to_owned(), identity);
     }
 
     /// Looks whether each of the files is still the one that it was.
@@ -89,9 +92,11 @@ impl OurFiles {
     ///
     /// The name of one that is not, or why that cannot be found out.
     pub fn check(&self) -> io::Result<()> {
-        let files = self.files.lock();
-        for (name, identity) in &*files {
-            if self.identity(name)? != Some(*identity) {
+        let files = self.files.lock().clone();
+        for (name, identity) in &files {
+            // One that is being changed is not there any more in the list.
+            let is_missed = |name| self.files.lock().get(name) == Some(identity);
+            if self.identity(name)? != Some(*identity) && is_missed(name) {
                 let path = self.directory.join(name);
                 return Err(io::Error::other(Taken { path }));
             }
