@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ from support.contract import Contract
 from support.programs import Missing, Programs
 from support.server import SMALL, Server
 from support.site import Site
+from support.volume import OPT_OUT, Volume
 
 ROOT = Path(__file__).parents[1]
 
@@ -85,3 +87,12 @@ def site() -> Iterator[Site]:
     """The toolchain's documentation, served on loopback."""
     with Site.of_toolchain() as site:
         yield site
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[Volume]:
+    """A file system of its own. A test names it before `start`, whose servers end first."""
+    if os.environ.get(OPT_OUT):
+        pytest.skip(f"no volume is made, for {OPT_OUT} is set")
+    with Volume(tmp_path) as volume:
+        yield volume

@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -15,7 +14,7 @@ import pytest
 from support.client import NOT_SERVING, SERVING, Client
 from support.kinds import KINDS, make
 from support.server import Server
-from support.volume import OPT_OUT, Volume
+from support.volume import Volume
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 DEDUP = "seenset.v1.DedupService"
@@ -27,14 +26,6 @@ FLAGS = (
     "--max-batch-keys=1000",
 )
 BATCH = 1000
-
-
-@pytest.fixture
-def volume(tmp_path: Path) -> Iterator[Volume]:
-    if os.environ.get(OPT_OUT):
-        pytest.skip(f"no volume is made, for {OPT_OUT} is set")
-    with Volume(tmp_path) as volume:
-        yield volume
 
 
 def fill(volume: Volume) -> Path:

@@ -20,21 +20,13 @@ import pytest
 from support.client import NOT_SERVING, SERVING, Client
 from support.programs import environment
 from support.server import SMALL, Server
-from support.volume import OPT_OUT, Volume
+from support.volume import Volume
 
 DEDUP = "seenset.v1.DedupService"
 # _IOWR('X', 119, int) and 120 of the kernel's include/uapi/linux/fs.h.
 FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
 # So many keys of a batch go to a worker, of which there are as many as cores.
 HEAVY = 10_000
-
-
-@pytest.fixture
-def volume(tmp_path: Path) -> Iterator[Volume]:
-    if os.environ.get(OPT_OUT):
-        pytest.skip(f"no volume is made, for {OPT_OUT} is set")
-    with Volume(tmp_path) as volume:
-        yield volume
 
 
 @contextmanager

@@ -7,18 +7,27 @@ use super::*;
 const INTERVAL: Durability = Durability::Interval(std::time::Duration::from_secs(1));
 
 fn engine(path: &std::path::Path) -> Engine {
+    engine_with(path, Limits::MAX_FILTERS, INTERVAL, 4 << 10)
+}
+
+fn engine_with(
+    path: &std::path::Path,
+    max_filters: usize,
+    durability: Durability,
+    segment_bytes: u64,
+) -> Engine {
     let limits = Limits {
         max_key_bytes: 10,
         max_batch_keys: 3,
-        max_filters: Limits::MAX_FILTERS,
+        max_filters,
     };
     Engine::new(
         DataDirectory::open(path).unwrap(),
         Settings {
             limits,
             max_memory_bytes: 1 << 30,
-            durability: INTERVAL,
-            segment_bytes: 4 << 10,
+            durability,
+            segment_bytes,
             requests: RequestLimits::default(),
         },
     )

@@ -91,22 +91,8 @@ async fn filters_are_looked_at_once_a_minute() {
 #[tokio::test]
 async fn there_are_no_more_filters_than_allowed() {
     let dir = tempfile::tempdir().unwrap();
-    let with = |max_filters| {
-        Engine::new(
-            DataDirectory::open(dir.path()).unwrap(),
-            Settings {
-                limits: Limits {
-                    max_key_bytes: 10,
-                    max_batch_keys: 3,
-                    max_filters,
-                },
-                max_memory_bytes: 1 << 30,
-                durability: INTERVAL,
-                segment_bytes: Settings::SEGMENT_BYTES,
-                requests: RequestLimits::default(),
-            },
-        )
-    };
+    let with =
+        |max_filters| engine_with(dir.path(), max_filters, INTERVAL, Settings::SEGMENT_BYTES);
     let is_refused = |made: Result<FilterStatus, EngineError>| {
         let refused = matches!(made, Err(EngineError::TooManyFilters { limit: 3 }));
         assert!(refused, "{made:?}");

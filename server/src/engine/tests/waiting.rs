@@ -10,19 +10,11 @@ use crate::engine::{Action, guarded::GuardedFilter};
 /// An engine with a filter of each of these names.
 async fn with_filters(path: &std::path::Path, filters: &[(&str, SpecRequest)]) -> Engine {
     // No answer waits for a log.
-    let engine = Engine::new(
-        DataDirectory::open(path).unwrap(),
-        Settings {
-            limits: Limits {
-                max_key_bytes: 10,
-                max_batch_keys: 3,
-                max_filters: Limits::MAX_FILTERS,
-            },
-            max_memory_bytes: 1 << 30,
-            durability: Durability::Snapshot,
-            segment_bytes: Settings::SEGMENT_BYTES,
-            requests: RequestLimits::default(),
-        },
+    let engine = engine_with(
+        path,
+        Limits::MAX_FILTERS,
+        Durability::Snapshot,
+        Settings::SEGMENT_BYTES,
     );
     engine.recover(None).await.unwrap();
     for (name, spec) in filters {
@@ -163,7 +155,8 @@ async fn a_call_that_has_to_wait_for_room_in_a_filter_goes_to_a_worker() {
             async move { engine.query_and_add("urls", name).await }
         });
         match single.as_mut().now_or_never() {
-            Some(told) => assert!(!told.unwrap()),
+            // A new key may be a false positive.
+            Some(told) => drop(told.unwrap()),
             None => break single,
         }
     };
