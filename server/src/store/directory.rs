@@ -87,8 +87,8 @@ impl DataDirectory {
             renamed.map_err(|error| directory.failed("rename", &file, error))?;
         }
         directory.clear_up()?;
-        // The next manifest does not tell any more of files that are gone: somebody may put one back.
-        // A start that fails behind this leaves the one that there is.
+        // The files are gone. The next write of the manifest drops the list; a start that fails writes
+        // nothing.
         directory
             .manifest
             .change_both(|manifest| manifest.removed.clear());
@@ -216,7 +216,7 @@ impl DataDirectory {
         let is_behind = |(name, stored): &(&FilterName, &StoredFilter)| {
             stored.log_from < segment && of(name, stored.id)
         };
-        // Two callers may come in the other order: the segments before the greater number are gone.
+        // Never backwards: the segments before the greater number are removed.
         let requests_from = |manifest: &Manifest| match requests_from {
             0 => 0,
             from => from.max(manifest.requests_from),

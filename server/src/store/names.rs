@@ -50,8 +50,7 @@ impl<'a> Kind<'a> {
 /// The file that a server locks.
 pub const LOCK_FILE: &str = "LOCK";
 
-/// Whether a file must stay as it is for as long as a server needs it: without it acknowledged keys
-/// are lost, or a second server comes in.
+/// Whether the server watches a file ([`super::Disk::check`]): the lock, the manifest and the log.
 pub fn must_stay(file: &str) -> bool {
     let is_one = [LOCK_FILE, Manifest::FILE, Tail::FILE].contains(&file);
     is_one || matches!(Kind::of(file), Kind::Segment(_))

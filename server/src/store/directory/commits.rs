@@ -1,5 +1,5 @@
-//! Changes of the manifest. One write takes all that have come while the one before was under way,
-//! so that many filters that are stored or made at the same time share it.
+//! Group commit of the manifest: one write and one fsync for all changes that were made while the
+//! write before was in progress.
 
 use std::{collections::BTreeMap, io};
 
@@ -15,46 +15,45 @@ use crate::{
     },
 };
 
-/// The manifest, and what is to become of it.
+/// The durable manifest, and the staged changes.
 #[derive(Debug, Default)]
 pub struct Commits {
-    /// Not held while the disk is waited for.
+    /// Never locked during a disk call.
     state: Mutex<State>,
-    /// Held by the one who writes.
+    /// Locked by the caller that writes.
     writing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// As it is on stable storage, or was when it was last written without an error; without the
-    /// filters whose removal is in doubt.
+    /// The manifest of the last write that succeeded, without filters whose removal is in doubt.
     durable: Manifest,
-    /// The same with all changes that have come since.
+    /// The durable manifest with all changes since.
     staged: Manifest,
-    /// The changes that have come.
+    /// The number of the last change.
     changes: u64,
-    /// Those of them that have been written, or have failed.
+    /// The number of the last change that was written, or has failed.
     decided: u64,
-    /// Those that have failed, until their callers are told.
+    /// The errors of failed changes whose callers have not returned yet.
     failed: BTreeMap<u64, StoreError>,
-    /// The filters that changes remove which are not decided.
+    /// The filters that undecided changes remove.
     removals: BTreeMap<u64, FilterName>,
-    /// Whether a filter was removed, and the manifest on the disk may name it nevertheless.
+    /// Whether the manifest on the disk may still name a filter that was removed.
     is_removal_in_doubt: bool,
 }
 
 impl Commits {
-    /// The manifest as it is on stable storage.
+    /// The durable manifest.
     pub fn lock(&self) -> MappedMutexGuard<'_, Manifest> {
         MutexGuard::map(self.state.lock(), |state| &mut state.durable)
     }
 
-    /// Has the manifest be this one, which is on stable storage.
+    /// Sets the manifest that was read at the start.
     pub fn set(&self, manifest: Manifest) {
         self.change_both(|own| own.clone_from(&manifest));
     }
 
-    /// Changes what is in memory alone.
+    /// Changes both manifests in memory.
     pub fn change_both(&self, change: impl Fn(&mut Manifest)) {
         let mut state = self.state.lock();
         let State {
@@ -64,7 +63,7 @@ impl Commits {
         change(staged);
     }
 
-    /// Whether a filter was removed, and the manifest on the disk may name it nevertheless.
+    /// Whether the manifest on the disk may still name a filter that was removed.
     pub fn is_removal_in_doubt(&self) -> bool {
         self.state.lock().is_removal_in_doubt
     }
@@ -92,7 +91,7 @@ impl Commits {
 }
 
 impl State {
-    /// What is to be written: it names what it drops, which is removed behind that.
+    /// The manifest to write. It lists the files that it drops, until they are removed.
     fn next(&mut self) -> Manifest {
         let named = self.staged.files();
         let staged = &mut self.staged;
@@ -103,8 +102,8 @@ impl State {
         staged.clone()
     }
 
-    /// Takes back all changes that are not written, and leaves the error for those who made them,
-    /// but for one. Whether the changes up to `tried` stand may be in doubt.
+    /// Rolls back all changes that are not written, and stores the error for their callers, except
+    /// that of change `number`. If `may_stand`, the changes up to `tried` are in doubt.
     fn fail(&mut self, number: u64, tried: u64, error: &StoreError, may_stand: bool) -> Manifest {
         for other in self.decided + 1..=self.changes {
             if other != number {
@@ -118,8 +117,8 @@ impl State {
         }
         self.decided = self.changes;
         if may_stand {
-            // With a filter whose removal is in doubt there would be two manifests that may stand, and
-            // keys that are added to it would be lost with the other.
+            // A filter whose removal is in doubt must not take keys: if the manifest without it
+            // stands, they would be lost.
             for name in self.removals.range(..=tried).map(|(_, name)| name) {
                 self.durable.remove(name);
                 self.is_removal_in_doubt = true;
@@ -131,7 +130,7 @@ impl State {
             ..self.durable.clone()
         };
         let dropped = std::mem::replace(&mut self.staged, durable);
-        // None of its new files is of use; those that are not removed at once are by the next start.
+        // Its new files are garbage: the next start removes those that are left.
         self.staged.removed.extend(dropped.files());
         dropped
     }
@@ -144,22 +143,21 @@ impl DataDirectory {
         self.change_removing(None, change)
     }
 
-    /// [`Self::change`] by which a filter is removed, if one is named. It is gone also if that is in
-    /// doubt.
+    /// [`Self::change`] that removes a filter. The filter is gone even if the removal is in doubt.
     pub(super) fn change_removing(
         &self,
         removed: Option<&FilterName>,
         change: impl FnOnce(&mut Manifest),
     ) -> Result<(), StoreError> {
-        // Nothing for those whose change another caller has written, who clears up as well.
+        // `None` if another caller wrote this change: that caller clears up.
         if let Some(before) = self.commit(removed, change)? {
             self.clear(&before);
         }
         Ok(())
     }
 
-    /// Changes the manifest, and returns the one before, whose files are to be [cleared](Self::clear)
-    /// away; nothing if another caller has written it with the changes of its own.
+    /// Changes the manifest, and returns the one before for [`Self::clear`]; `None` if another caller
+    /// wrote this change together with its own.
     pub(super) fn commit(
         &self,
         removed: Option<&FilterName>,
@@ -204,7 +202,7 @@ impl DataDirectory {
             return Err(error);
         }
         state.decided = tried;
-        // Those before are not in what has been written.
+        // The manifest on the disk does not name them now.
         state.is_removal_in_doubt = false;
         state.removals.retain(|number, _| *number > tried);
         Ok(Some(std::mem::replace(&mut state.durable, next)))
@@ -228,7 +226,7 @@ impl DataDirectory {
         self.forget(&self.remove_snapshots(before, &now));
     }
 
-    /// Notes that files are gone, so that no manifest tells of them any more.
+    /// Drops files that are gone from the list of files to remove.
     fn forget(&self, removed: &[u64]) {
         self.manifest.change_both(|manifest| {
             manifest.removed.retain(|file| !removed.contains(file));
@@ -261,7 +259,7 @@ impl DataDirectory {
 }
 
 impl StoreError {
-    /// The same error for another caller.
+    /// A copy of the error, for another caller.
     fn copy(&self) -> Self {
         match self {
             Self::Io {

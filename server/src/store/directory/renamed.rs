@@ -14,7 +14,7 @@ use crate::store::{
 #[derive(Debug)]
 #[must_use]
 pub struct Renamed {
-    /// Nothing if another caller has written it.
+    /// `None` if another caller wrote the change.
     before: Option<Manifest>,
     /// What they are called, and what they are to be called.
     files: Vec<[String; 2]>,

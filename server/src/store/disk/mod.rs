@@ -68,8 +68,7 @@ pub trait Disk: Debug + Send + Sync {
     /// See [`Self::names`].
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Looks whether another program has removed or replaced one of the files by which a server owns
-    /// the directory: its lock, its manifest, its log. What is acknowledged then may be lost.
+    /// Checks that no other program has removed or replaced the lock, the manifest or the log.
     ///
     /// # Errors
     ///

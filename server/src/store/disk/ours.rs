@@ -1,6 +1,6 @@
-//! The files by which a server owns a directory, as they were when it made or opened them: whoever
-//! removes one of them, or puts another in its place, takes what is acknowledged from the next
-//! start, or lets a second server in.
+//! The identities (device and inode) of the files that a server depends on: lock, manifest, log. If
+//! another program removes or replaces one, acknowledged keys may be lost at the next start, or a
+//! second server may start in the directory.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use thiserror::Error;
 use super::uninterrupted;
 use crate::store::names;
 
-/// A file that is not the one that the server made or opened.
+/// The error for a file that was removed or replaced.
 #[derive(Debug, Error)]
 #[error(
     "{} was removed or replaced by another program: stop the server, which stores what it can, see \
@@ -27,10 +27,10 @@ struct Taken {
     path: PathBuf,
 }
 
-/// Which file it is, whatever its name.
+/// Device and inode of a file.
 type Identity = (u64, u64);
 
-/// The files of a directory that must not be taken from the server.
+/// The watched files of a directory.
 #[derive(Debug)]
 pub struct OurFiles {
     directory: PathBuf,
@@ -45,7 +45,7 @@ impl OurFiles {
         }
     }
 
-    /// Opens or makes a file, and notes which one it is.
+    /// Opens or creates a file, and stores its identity.
     pub fn opened(&self, name: &str, open: impl FnOnce() -> io::Result<File>) -> io::Result<File> {
         if !names::must_stay(name) {
             return open();
@@ -57,7 +57,7 @@ impl OurFiles {
         Ok(file)
     }
 
-    /// Gives a file another name.
+    /// Renames a file, and stores its identity under the new name.
     pub fn renamed(&self, to: &str, rename: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         if !names::must_stay(to) {
             return rename();
@@ -70,14 +70,14 @@ impl OurFiles {
         Ok(())
     }
 
-    /// Removes a file.
+    /// Removes a file, and its identity before.
     pub fn removed(&self, name: &str, remove: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.forget(name);
         remove()
     }
 
-    /// Misses a file no longer, which is about to be changed: the disk is not waited for with the
-    /// lock held, for which the thread of the log would wait.
+    /// Stops watching a file that is about to change. The mutex is not locked during the disk call,
+    /// because the thread of the log locks it too.
     fn forget(&self, name: &str) {
         self.files.lock().remove(name);
     }
@@ -86,7 +86,7 @@ impl OurFiles {
         self.files.lock().insert(name.to_owned(), identity);
     }
 
-    /// Looks whether each of the files is still the one that it was.
+    /// Compares the identities with those on the disk.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl OurFiles {
     pub fn check(&self) -> io::Result<()> {
         let files = self.files.lock().clone();
         for (name, identity) in &files {
-            // One that is being changed is not there any more in the list.
+            // A file that this process is changing is not in the map now.
             let is_missed = |name| self.files.lock().get(name) == Some(identity);
             if self.identity(name)? != Some(*identity) && is_missed(name) {
                 let path = self.directory.join(name);

@@ -18,14 +18,13 @@ use crate::store::{
     names::{self, LOCK_FILE},
 };
 
-/// A directory that this process holds the locks of: that of a file in it, and its own, which is
-/// there also if somebody removes the file. They go with the value, and with the process however
-/// it ends.
+/// A directory that this process has locked: the file `LOCK`, and the directory itself, in case
+/// somebody removes the file. The locks end with this value, and with the process.
 #[derive(Debug)]
 pub struct SystemDisk {
     path: PathBuf,
     ours: OurFiles,
-    /// None if there was nothing to be locked.
+    /// Empty if there was nothing to lock.
     _locks: Vec<File>,
 }
 
@@ -256,8 +255,7 @@ fn make(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Locks the file of a directory that is for that. If it is a link, the start fails: the file that
-/// it leads to is none of the directory.
+/// Locks the file `LOCK` of a directory. Fails if it is a symbolic link.
 fn lock(directory: &Path, ours: &OurFiles) -> Result<File, StoreError> {
     let path = directory.join(LOCK_FILE);
     let open = || open(&path, OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW);
@@ -275,7 +273,7 @@ fn lock(directory: &Path, ours: &OurFiles) -> Result<File, StoreError> {
     Ok(file)
 }
 
-/// Locks a directory itself, if its file system can do that: NFS cannot.
+/// Locks the directory itself; `None` if its file system cannot (NFS).
 fn lock_directory(directory: &Path) -> Result<Option<File>, StoreError> {
     let file = open(directory, OFlags::RDONLY | OFlags::DIRECTORY)
         .map_err(|error| StoreError::io("open the data directory", directory, error))?;

@@ -248,7 +248,7 @@ impl LogWriter {
         self.tail.is_some()
     }
 
-    /// Looks whether the files of the directory are still those of this server, as [`Disk::check`].
+    /// As [`Disk::check`].
     ///
     /// # Errors
     ///
