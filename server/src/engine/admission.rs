@@ -1,8 +1,9 @@
-//! Everything that a write waits for before it changes a filter. It waits without a thread, so that
-//! a write that has to wait delays no other call; from then on it waits for short locks alone.
+//! Admission: a write acquires everything that it may have to wait for before it changes a filter.
+//! The wait is asynchronous, so a waiting write blocks no thread. After that the write takes only
+//! short locks.
 //!
-//! A write takes what it needs in one order: the session of its request id, its turn in a filter
-//! where order counts, room in the log. So no two writes wait for each other.
+//! Every write acquires in the same order: the session of its request id, the order lock of a filter
+//! under rebuild, the reservation in the log. So writes cannot deadlock.
 
 use std::sync::Arc;
 
@@ -17,30 +18,30 @@ use super::{
 };
 use crate::store::{FilterId, RequestId};
 
-/// What a write has got before it begins.
+/// Everything that one write has acquired.
 #[derive(Debug)]
 pub(super) struct Admission<'a> {
-    /// The filter that it is for, and the one that is to take its place.
+    /// The filter, and the heir that is to take its place.
     filters: (FilterId, Option<FilterId>),
-    /// For the filter.
+    /// What it has acquired for the filter.
     pub own: Share<'a>,
-    /// For the one that is to take its place.
+    /// What it has acquired for the heir.
     pub heirs: Share<'a>,
     threads: Threads,
-    /// Its turn in a filter where order counts.
+    /// The order lock of a counting filter under rebuild.
     pub order: Option<OwnedMutexGuard<()>>,
 }
 
-/// What a write has got for one of the filters that it changes.
+/// The session and the log reservation of a write for one filter.
 #[derive(Debug, Default)]
 pub(super) struct Share<'a> {
-    /// Room in the log, if there is one.
+    /// The reservation, if there is a log.
     pub room: Option<Room<'a>>,
-    /// The session of the request id, if there is one.
+    /// The session, if the call has a request id.
     pub turn: Option<Turn<'a>>,
 }
 
-/// What a write needs for one of the filters that it changes.
+/// The requirements of a write for one filter.
 #[derive(Debug, Clone, Copy)]
 struct Need {
     filter: FilterId,
@@ -48,12 +49,12 @@ struct Need {
     records: usize,
 }
 
-/// What a write needs.
+/// The requirements of a write.
 struct Needs {
     own: Need,
     heirs: Option<Need>,
     order: Option<Arc<Mutex<()>>>,
-    /// A filter that takes no writes at present.
+    /// A filter that is on hold.
     held: Option<Arc<GuardedFilter>>,
 }
 
@@ -83,18 +84,18 @@ impl Needs {
 }
 
 impl<'a> Admission<'a> {
-    /// Whether it is for what is found under a name now, and that takes writes.
+    /// Whether it was acquired for the filters that a name means now, and they are not on hold.
     pub fn fits(&self, found: &Entry) -> bool {
         let heir = found.heir.as_ref().map(|heir| heir.filter().id());
         self.filters == (found.filter.id(), heir) && found.held().is_none()
     }
 
-    /// Whether the write has a thread that serves connections, which must not wait for heavy batches.
+    /// Whether the write runs on a thread that serves connections, which must not block.
     pub fn must_not_wait(&self) -> bool {
         self.threads == Threads::Core
     }
 
-    /// What the filter is told of the call.
+    /// The context that the filter gets.
     pub fn change(self, call: Call<'a>) -> Change<'a> {
         let must_not_wait = self.must_not_wait();
         let Share { room, turn } = self.own;
@@ -109,7 +110,7 @@ impl<'a> Admission<'a> {
 }
 
 impl Inner {
-    /// Makes a write of so many keys when all is there that it needs.
+    /// Acquires everything for a write of `keys` keys, then calls `write`.
     pub(super) async fn admitted<T>(
         &self,
         call: Call<'_>,
@@ -121,7 +122,7 @@ impl Inner {
         loop {
             let admission = self.admit(call, action, keys, threads).await?;
             match write(admission) {
-                // While it was waited for.
+                // The filter changed during the wait: acquire again.
                 Err(EngineError::FilterReplaced) => {}
                 done => return done,
             }

@@ -1,18 +1,18 @@
-//! The barrier that writes pass: whoever needs it waits until all writes have ended that are under
-//! way, and no write ever waits for that.
+//! The write barrier. A snapshot waits until all writes that are in progress have ended; writes never
+//! wait for a snapshot. The algorithm is that of sleepable RCU (SRCU).
 //!
-//! # How it works
+//! # Algorithm
 //!
-//! A write adds one to a counter of its thread, and takes it away when it has set its last bit. Each
-//! thread has two counters, and the epoch says which of them a write uses that begins now. So
-//! [`WriteBarrier::wait_for_writes`] waits for the counters that are not in use, changes the epoch,
-//! and waits for those that were: what begins meanwhile uses the others. Twice, because a write may
-//! have read the epoch and not yet added to its counter when the epoch changes.
+//! A write increments a counter of its thread when it begins, and decrements it after its last bit is
+//! set. Each thread has two counters; the epoch selects the one that a new write uses.
+//! [`WriteBarrier::wait_for_writes`] waits for the counters that are not selected, advances the epoch,
+//! and waits for the others. The first wait is necessary: a write may read the epoch, and increment
+//! its counter only after the epoch has changed.
 //!
-//! # What a waiter may rely on
+//! # Guarantee
 //!
-//! Both sides change the same counters, in one order. So a write is either waited for, or it adds to
-//! its counter after the waiter has looked at it, and sees all that the waiter did before.
+//! Writer and waiter use read-modify-write operations on the same counter, so they are ordered. The
+//! waiter either waits for the write, or the write sees everything that the waiter did before.
 
 use crate::{
     engine::{EngineError, striped::Striped},
@@ -22,31 +22,30 @@ use crate::{
     },
 };
 
-/// No write begins any more.
+/// Flag of a counter: the barrier is closed.
 const CLOSED: u64 = 1;
-/// Somebody waits for the counter to come to zero.
+/// Flag of a counter: a waiter waits for zero.
 const AWAITED: u64 = 2;
-/// What a write adds to its counter.
+/// The increment of one write.
 const WRITE: u64 = 4;
 
-/// Lets writes pass, and tells when all have ended that have begun.
+/// Counts the writes in progress.
 #[derive(Debug, Default)]
 pub struct WriteBarrier {
     epoch: AtomicUsize,
     counters: Striped<Counters>,
-    /// Held by the one who waits.
+    /// Serialises waiters.
     waiter: Mutex<()>,
-    /// Held where a waiter looks at the counters, and where it is told of one that is zero.
+    /// The mutex of `zero`.
     look: Mutex<()>,
     zero: Condvar,
 }
 
-/// Those of a thread, or of a few.
+/// The two counters of one thread, or of a few.
 #[derive(Debug, Default)]
 struct Counters([AtomicU64; 2]);
 
-/// The permission of a write: to be held until it has set its last bit, and to be given up before
-/// it waits for anything.
+/// The permit of one write. Hold it until the last bit is set, and never while waiting.
 #[derive(Debug)]
 pub struct Permit<'a> {
     barrier: &'a WriteBarrier,
@@ -81,8 +80,8 @@ impl WriteBarrier {
         }
     }
 
-    /// Waits until all writes have ended that have begun. Blocks for as long as the longest of them
-    /// takes; writes that begin meanwhile are not delayed, and not waited for.
+    /// Blocks until all writes that have begun have ended. Does not delay writes that begin later,
+    /// and does not wait for them.
     pub fn wait_for_writes(&self) {
         let _waiter = self.waiter.lock();
         let epoch = self.epoch.load(Ordering::Relaxed);
@@ -91,7 +90,7 @@ impl WriteBarrier {
         self.wait_for(epoch);
     }
 
-    /// Lets no more writes pass from now on, and waits until all have ended that have begun.
+    /// Refuses new writes from now on, and blocks until the writes in progress have ended.
     pub fn close(&self) {
         let _waiter = self.waiter.lock();
         for counters in self.counters.iter() {
@@ -102,7 +101,7 @@ impl WriteBarrier {
         [0, 1].into_iter().for_each(|epoch| self.wait_for(epoch));
     }
 
-    /// Waits for the writes of an epoch, and for those before it that use the same counters.
+    /// Blocks until the counters of an epoch are zero.
     fn wait_for(&self, epoch: usize) {
         let counters = || self.counters.iter().map(|counters| counters.of(epoch));
         for counter in counters() {
@@ -133,7 +132,7 @@ impl Drop for Permit<'_> {
 impl WriteBarrier {
     #[cold]
     fn tell_of_zero(&self) {
-        // Or a waiter could miss it between its look and its wait.
+        // With the mutex, or the waiter could miss it between its check and its wait.
         let _look = self.look.lock();
         self.zero.notify_all();
     }

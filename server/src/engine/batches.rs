@@ -17,7 +17,7 @@ impl Engine {
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
         let call = call.into();
-        // In a box, here and below: a call whose message has yet to come has no memory for this.
+        // Boxed, here and below: the future of a call that still waits for its message stays small.
         let (answer, keys) = Box::pin(self.batch(call, None, keys)).await?;
         if let Err(error) = answer.settled().await {
             let keys = keys.iter().zip(&answer.value);
@@ -121,7 +121,7 @@ impl Engine {
         self.on_worker(call, action, keys).await
     }
 
-    /// Answers a batch on a worker. It is dropped with the call, if it has not begun.
+    /// Runs a batch on a worker. If the caller drops the call first, the batch does not run.
     pub(super) async fn on_worker<K: Keys>(
         &self,
         call: Call<'_>,

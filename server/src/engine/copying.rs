@@ -27,12 +27,12 @@ impl Drop for Promise {
 /// The names of filters that are being made, for longer than anybody has the right to names.
 pub(super) type Promised = parking_lot::Mutex<BTreeSet<FilterName>>;
 
-/// Has those who make a filter of one name come one after the other.
+/// Locks that serialise `CreateFilter` calls of the same name.
 #[derive(Debug, Default)]
 pub(super) struct Creating([Arc<Mutex<()>>; 32]);
 
 impl Creating {
-    /// Waits for those of the same name, and of some others.
+    /// Acquires the lock of a name. Some other names share it.
     pub async fn lock(&self, name: &FilterName) -> OwnedMutexGuard<()> {
         let Self(locks) = self;
         let hash = xxh3_64(name.as_str().as_bytes()) as usize;
@@ -98,11 +98,10 @@ impl Engine {
 }
 
 impl Inner {
-    /// Lets the name of one more filter through, if there may be one. To be asked by whoever has the
-    /// right to names.
+    /// Checks that a filter of this name may be added. The caller holds the right to names.
     pub(super) fn check_new(&self, name: &FilterName) -> Result<(), EngineError> {
         self.check_free(name)?;
-        // The start makes the default filter, however many there are.
+        // Recovery may add the default filter beyond the limit.
         if self.check_recovered().is_err() {
             return Ok(());
         }

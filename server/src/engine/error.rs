@@ -200,7 +200,7 @@ pub enum EngineError {
         /// The one that was to take its place.
         new_name: FilterName,
     },
-    /// There are as many filters as there may be.
+    /// The number of filters is at its limit.
     #[error(
         "there are {limit} filters, as many as there may be: delete one, or start the server with a \
          greater --max-filters"
@@ -213,8 +213,8 @@ pub enum EngineError {
     /// call. The call has changed nothing, and is made again by the engine.
     #[error("the filter has just been replaced; try again")]
     FilterReplaced,
-    /// The call must not wait for others, and would have to. It has changed nothing, and is made
-    /// again by the engine where it may wait.
+    /// The call would have to block on a thread that serves connections. It has changed nothing; the
+    /// engine runs it again on a worker.
     #[error("the filter is busy; try again")]
     FilterBusy,
     /// Two names of one filter, where there should be two filters.

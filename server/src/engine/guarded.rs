@@ -16,10 +16,10 @@
 //!
 //! * Whoever finds a key in a shard rests on no later version than the shard's. So an answer
 //!   stands once all calls up to that version are on stable storage.
-//! * A snapshot is begun at a version V that no call gets from then on, nor an earlier one; waits
-//!   for the calls that are under way (`engine/barrier.rs`); and then copies the shards. It holds
-//!   every change up to V. A change that it does not hold has a greater version, and leaves its
-//!   shard with that. So "what changed since V" is the list of shards with a greater version.
+//! * A snapshot reads the latest version V, waits until the writes in progress have ended
+//!   (`engine/barrier.rs`), and then copies the shards. It contains every change up to V: no later
+//!   call gets a version up to V. A change that it does not contain leaves its shard with a greater
+//!   version. So "what changed since V" is the list of shards with a greater version.
 
 mod aging;
 mod array;
@@ -143,7 +143,7 @@ pub struct Change<'a> {
     /// When the caller stops waiting, of a batch: its keys are hashed before any bit is set, which
     /// may take long.
     pub deadline: Option<Instant>,
-    /// Whether the call has a thread that serves connections, which must not wait for heavy batches.
+    /// Whether the call runs on a thread that serves connections, which must not block.
     pub must_not_wait: bool,
 }
 
@@ -322,7 +322,7 @@ impl GuardedFilter {
         Ok(added.map(|_| ()))
     }
 
-    /// Does what a call is for with a key, and tells whether it was there, of a call that asks.
+    /// Applies an action to a key. Returns whether the key was there, or was removed; false for `Add`.
     ///
     /// # Errors
     ///

@@ -220,8 +220,7 @@ impl Journal {
         self.shared.wake();
     }
 
-    /// How long the disk has not answered: what waits for it waits as long, and neither succeeds nor
-    /// fails.
+    /// How long the oldest disk call of the log has been in progress; zero if there is none.
     pub fn disk_silence(&self) -> Duration {
         self.shared.watch.silence()
     }

@@ -113,13 +113,13 @@ struct Inner {
     journal: OnceLock<Journal>,
     is_read_only: watch::Sender<bool>,
     requests: Requests,
-    /// Once there are filters.
+    /// Set by recovery.
     workers: OnceLock<Workers>,
     /// The work of operators' calls that needs no disk.
     queue: Queue,
     /// See [`filters::Naming`].
     naming: Arc<Mutex<()>>,
-    /// Held by whoever removes the begin of the log.
+    /// Serialises the removal of old segments of the log.
     shortening: parking_lot::Mutex<()>,
     promised: Promised,
     creating: Creating,
@@ -241,15 +241,15 @@ impl Engine {
         self.inner.is_read_only.subscribe()
     }
 
-    /// How long the disk has not answered the log, although it was asked to. What waits for it waits
-    /// as long; queries need it only where they find what has yet to come to the log.
+    /// How long the oldest disk call of the log has been in progress. Writes wait for it, and queries
+    /// that find keys which are not in the log yet.
     pub fn disk_silence(&self) -> Duration {
         let journal = self.inner.journal.get();
         journal.map_or(Duration::ZERO, Journal::disk_silence)
     }
 
-    /// Looks whether another program has removed or replaced files by which the server owns its
-    /// directory. Keys are refused then, if there is a log. Blocks.
+    /// Checks that no other program has removed or replaced the lock, the manifest or the log. If one
+    /// has, and there is a log, keys are refused. Blocks.
     ///
     /// # Errors
     ///
@@ -344,8 +344,7 @@ impl Inner {
         })?
     }
 
-    /// Changes a filter of a name in a request, if the engine is open, and its heir by `follow`, if it
-    /// has one.
+    /// Applies a write to the filter of a call, and to its heir by `follow`.
     fn write<'a, T>(
         &self,
         call: Call<'a>,

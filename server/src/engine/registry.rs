@@ -43,7 +43,7 @@ impl View {
 }
 
 impl Entry {
-    /// One of the filters if it takes no writes at present.
+    /// The filter or its heir, whichever is on hold.
     pub fn held(&self) -> Option<&Arc<GuardedFilter>> {
         let heir = self.heir.as_ref().map(|heir| heir.filter());
         let mut filters = [Some(&self.filter), heir].into_iter().flatten();

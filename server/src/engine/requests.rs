@@ -7,7 +7,7 @@
 //! has, and is still told to be seen.
 //!
 //! Requests of one id take turns: or the second might find the bits of the first, and not yet
-//! what that has won. They wait for theirs without a thread, in the order in which they came.
+//! what that has won. A request waits for its turn asynchronously, first come, first served.
 //!
 //! # What it costs
 //!
@@ -100,7 +100,7 @@ struct Memory {
     generation: u64,
     young: HashMap<Name, Request>,
     old: HashMap<Name, Request>,
-    /// Those that have a turn, and who waits for the next one.
+    /// The requests that have their turn, each with the queue of those that wait for the next one.
     running: HashMap<Name, VecDeque<oneshot::Sender<()>>>,
     /// Keys in the younger generation that the others have not been told of.
     untold_keys: u64,
@@ -122,14 +122,14 @@ pub struct Remembered {
     pub hashes: Vec<KeyHash>,
 }
 
-/// That a request has its turn.
+/// A request that has its turn. Dropping it passes the turn on.
 #[derive(Debug)]
 struct Running<'a> {
     requests: &'a Requests,
     name: Name,
 }
 
-/// That a request waits for its turn.
+/// A request that waits for its turn.
 #[derive(Debug)]
 struct Waiting<'a> {
     requests: &'a Requests,
@@ -194,7 +194,7 @@ impl Requests {
         self.turn_of(running).map(Some)
     }
 
-    /// Has a request take its turn if no other of its id has it, and else wait for it.
+    /// Takes the turn of a request if it is free, and joins the queue otherwise.
     fn enter(&self, name: Name) -> Result<Running<'_>, Waiting<'_>> {
         let (_, request) = &name;
         let requests = self;
@@ -206,7 +206,7 @@ impl Requests {
             Entry::Occupied(mut running) => {
                 let (sender, turn) = oneshot::channel();
                 let waiting = running.get_mut();
-                // Those that have gone away: so seldom that it costs each of the others little.
+                // Removes waiters that have gone away, seldom enough that a call pays little for it.
                 if waiting.len().is_power_of_two() {
                     waiting.retain(|sender| !sender.is_closed());
                 }
@@ -221,7 +221,7 @@ impl Requests {
         }
     }
 
-    /// Gives the turn of a request that has ended to the one that has waited for it longest.
+    /// Passes the turn to the first waiter that is still there.
     fn leave(&self, name: &Name) {
         let (_, request) = name;
         let mut memory = self.lane(request).memory.lock();
@@ -457,7 +457,7 @@ impl<'a> Waiting<'a> {
 }
 
 impl Drop for Waiting<'_> {
-    /// Gives a turn away that has come and is not wanted any more.
+    /// Passes the turn on if it came after the caller had gone away.
     fn drop(&mut self) {
         self.turn.close();
         if !self.has_got_it && self.turn.try_recv().is_ok() {

@@ -22,10 +22,10 @@ use crate::{
 /// How often the length of the log is looked at, while nothing else makes it shorter.
 const LOOK_AT_LOG: Duration = Duration::from_secs(1);
 
-/// How many filters are stored at the same time.
+/// The number of filters that are stored concurrently.
 const STORED_TOGETHER: usize = 16;
 
-/// So much at most has a filter that is stored together with others.
+/// The most bytes of a snapshot that is written concurrently with others.
 const SMALL_BYTES: u64 = 1 << 20;
 
 /// No log of fewer segments is long: 1 GiB, unless they are of another size.
@@ -91,9 +91,8 @@ impl Engine {
         outcomes
     }
 
-    /// Stores filters, and returns what came of each, in their order. Those with little to write go
-    /// together, for they wait for the disk far longer than they write; the others go one after the
-    /// other.
+    /// Stores filters, and returns the results in their order. Small snapshots are written
+    /// concurrently, because they mostly wait for fsync; large ones one after the other.
     async fn store_each(
         &self,
         filters: Vec<Arc<GuardedFilter>>,
@@ -119,11 +118,11 @@ impl Engine {
             let Some(journal) = inner.journal.get() else {
                 return Ok(());
             };
-            // One at a time, and not while requests are handed over from one filter to another: those
-            // are in the log before they are remembered.
+            // Not while a rebuild hands requests over: it appends them to the log before it remembers
+            // them, and this would miss them.
             let _shortening = inner.shortening.lock();
-            // Before the filters are looked at: one that has not changed by then since it was stored
-            // has all its later changes in this segment, or behind it.
+            // Read before the filters are checked: if a filter has no changes since its snapshot, all
+            // its later changes are in this segment or a later one.
             let segment = journal.segment();
             inner.repeat_requests(journal, segment)?;
             let is_stored = |filter: &Arc<GuardedFilter>| !filter.has_changed();

@@ -22,28 +22,28 @@ const LIGHT_BYTES: usize = 256 << 10;
 /// How many times as much work a key is that is brought into a canonical form before.
 const PROFILE_WORK: usize = 8;
 
-/// What the threads are nicer by: where all cores are taken, those that serve connections come first.
+/// The nice value of the threads, so that threads that serve connections run first.
 const NICE: i32 = 5;
 
-/// Which threads a call has.
+/// The threads that a call runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
-    /// Those that serve connections, one for each core. A call must not wait there for a heavy batch.
+    /// The threads that serve connections, one for each core. A call must not block there.
     Core,
-    /// Those for heavy batches.
+    /// The workers. A call may block there.
     Workers,
 }
 
-/// Threads for heavy batches: as many as there are cores, for more would only take turns. What a
-/// batch waits for before it begins, it waits for without a thread.
+/// A runtime for heavy batches, with one thread for each core. Waits of a batch are asynchronous, so
+/// a batch that waits occupies no thread.
 #[derive(Debug)]
 pub struct Workers {
     /// `None` when it has been shut down.
     runtime: Option<Runtime>,
 }
 
-/// Who waits for work. If they go away before it has begun, what it is about is dropped at once, and
-/// not when its turn would have come.
+/// The caller of a task. Dropping it before the task runs drops the input at once; the runtime would
+/// keep it until the task is scheduled.
 struct Caller<I> {
     input: Arc<Mutex<Option<I>>>,
     work: AbortHandle,
@@ -89,15 +89,14 @@ impl Workers {
             .worker_threads(cores())
             .thread_name("worker")
             .on_thread_start(|| give_way(NICE))
-            .enable_time()
             .build()?;
         Ok(Self {
             runtime: Some(runtime),
         })
     }
 
-    /// Does work on something when its turn comes, and returns what it returns. Between two awaits it
-    /// is done even if the caller goes away.
+    /// Runs `work` on the input as a task, and returns its result. Dropping the future aborts the task
+    /// at its next await.
     ///
     /// # Errors
     ///
@@ -153,7 +152,7 @@ impl Workers {
 }
 
 impl Drop for Workers {
-    /// Also on a thread of a runtime, where it would panic to wait for the threads.
+    /// Does not wait for the threads: that would panic on a thread of a runtime.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

@@ -1,10 +1,10 @@
-//! What the server leaves in the log of its filters.
+//! Log lines about filters: at the start, after snapshots, at the stop.
 
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, FilterStatus, Kind, OnFull, Progress, Scaling, StoreOutcome, Torn};
 
-/// Leaves in the log how far a start has come, if it takes long.
+/// Logs the progress of a recovery that takes long.
 pub(super) fn telling_every(interval: Duration) -> impl FnMut(&Progress) {
     let mut told = Instant::now();
     move |progress| {
@@ -24,7 +24,7 @@ pub(super) fn telling_every(interval: Duration) -> impl FnMut(&Progress) {
     }
 }
 
-/// Leaves in the log what a filter is like.
+/// Logs the spec and the state of a filter.
 pub(super) fn log_filter(filter: &FilterStatus, what: &str) {
     tracing::info!(
         filter = %filter.name,
@@ -62,7 +62,7 @@ pub(super) fn log_filter(filter: &FilterStatus, what: &str) {
     }
 }
 
-/// Logs what came of storing, and returns the first error.
+/// Logs the results of snapshots, and returns the first error.
 pub(super) fn log_outcomes(outcomes: &[StoreOutcome]) -> Option<String> {
     let mut first = None;
     for StoreOutcome { name, result } in outcomes {
@@ -83,7 +83,7 @@ pub(super) fn log_outcomes(outcomes: &[StoreOutcome]) -> Option<String> {
     first
 }
 
-/// Leaves in the log what a crash left behind the end of the log of the filters.
+/// Logs a torn write at the end of the WAL.
 pub(super) fn log_torn(torn: &Torn) {
     let Torn {
         path, at, bytes, ..
@@ -100,7 +100,7 @@ pub(super) fn log_torn(torn: &Torn) {
     );
 }
 
-/// Leaves in the log what the filters were asked while the server ran.
+/// Logs how often each filter was queried.
 pub(super) async fn log_usage(engine: &Engine) {
     let Ok(filters) = engine.all_filters().await else {
         return;

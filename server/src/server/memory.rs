@@ -1,15 +1,15 @@
-//! How much memory the parts of the server may take.
+//! Memory limits of the parts of the server.
 
 use std::path::Path;
 
 use super::ServerError;
 use crate::{cgroup, config::Config};
 
-/// The memory that the parts of the server may take.
+/// The memory limits.
 pub(super) struct Memory {
     /// For filters.
     pub filter_bytes: u64,
-    /// For what clients make the server hold.
+    /// For clients.
     pub client_bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Tasks that look at something again and again while the server runs, until they are aborted.
+//! Periodic tasks of the server. They run until they are aborted.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::{
     grpc::{ClientMemory, Health},
 };
 
-/// How often they look.
+/// The interval of the memory and disk tasks.
 const TICK: Duration = Duration::from_millis(250);
 
-/// How often it is looked whether the files are still there.
+/// The interval of the check of files.
 const FILES_TICK: Duration = Duration::from_secs(1);
 
-/// A disk that has not answered for so long is said to hang.
+/// A disk call of the log that takes longer than this counts as a hang.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Notes which clients hold memory and give none back.
@@ -30,8 +30,7 @@ pub(super) fn watch_memory(memory: &ClientMemory) -> JoinHandle<()> {
     })
 }
 
-/// Has health tell whether keys are refused because they cannot be logged, or wait for a disk that
-/// does not answer.
+/// Sets health to NOT_SERVING while keys are refused, or wait for a disk that hangs.
 pub(super) fn watch_disk(health: &Health, engine: &Engine) -> JoinHandle<()> {
     let (health, engine) = (health.clone(), engine.clone());
     tokio::spawn(async move {
@@ -67,7 +66,7 @@ pub(super) fn watch_disk(health: &Health, engine: &Engine) -> JoinHandle<()> {
     })
 }
 
-/// Tells in the log when another program removes or replaces files of the directory.
+/// Logs when another program removes or replaces files of the data directory.
 pub(super) fn watch_files(engine: &Engine) -> JoinHandle<()> {
     let engine = engine.clone();
     tokio::spawn(async move {

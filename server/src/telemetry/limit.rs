@@ -1,5 +1,5 @@
-//! A limit on the lines of the log: an event that comes again and again is logged a few times a
-//! second, and then it is told how often it came.
+//! Rate limit of log lines: each event gets a few lines a second; further lines are dropped and
+//! counted.
 
 use std::{
     collections::HashMap,
@@ -19,28 +19,28 @@ use tracing_subscriber::{
     layer::{Context, Filter},
 };
 
-/// The most lines of one event in a second.
+/// The lines that an event gets in a second.
 const MAX_LINES: u64 = 20;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Lets events through whose lines may be written. Clones are the same limit.
+/// A filter that drops lines beyond the limit. Clones share their counts.
 #[derive(Debug, Clone, Default)]
 pub struct LineLimit {
     events: Arc<Mutex<HashMap<Identifier, Lines>>>,
 }
 
-/// The lines of one event, known by its place in the code.
+/// The counts of one event. An event is a place in the code.
 #[derive(Debug)]
 struct Lines {
-    /// The begin of the second in which they are counted.
+    /// The start of the current second.
     since: Instant,
     count: u64,
-    /// The message of the last one that was left out.
+    /// The message, if lines were dropped.
     left_out: Option<String>,
 }
 
-/// Lines that were left out.
+/// The dropped lines of one event.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LeftOut {
     /// The message of the event.
@@ -50,7 +50,7 @@ pub struct LeftOut {
 }
 
 impl LineLimit {
-    /// Counts an event, and tells whether its line may be written. `message` is asked for if not.
+    /// Counts a line, and returns whether it is written. Calls `message` if it is dropped.
     fn count(&self, event: Identifier, now: Instant, message: impl FnOnce() -> String) -> bool {
         let mut events = self.events.lock();
         let lines = events.entry(event).or_insert_with(|| Lines {
@@ -58,7 +58,7 @@ impl LineLimit {
             count: 0,
             left_out: None,
         });
-        // What was left out has to be told of first.
+        // Dropped lines are reported before the next second begins.
         if lines.left_out.is_none() && now >= lines.since + SECOND {
             (lines.since, lines.count) = (now, 0);
         }
@@ -70,12 +70,12 @@ impl LineLimit {
         is_few
     }
 
-    /// The lines that were left out in seconds that are over. Each is told once.
+    /// Takes the dropped lines of past seconds.
     pub fn left_out(&self) -> Vec<LeftOut> {
         self.left_out_at(Instant::now())
     }
 
-    /// All lines that were left out and have not been told of.
+    /// Takes all dropped lines.
     pub fn all_left_out(&self) -> Vec<LeftOut> {
         self.left_out_at(Instant::now() + SECOND)
     }

@@ -37,8 +37,8 @@ const BURST_LINES_A_LOCK_EACH: usize = 12;
 /// (`docs/decisions/0024-second-cache.md`).
 const LARGE_BYTES: u64 = 512 << 20;
 
-/// The most keys for which a lock is held at a time: some tenths of a millisecond, for which others
-/// may have to wait.
+/// The most keys that a batch processes before it releases the lock of a stripe. Other calls wait for
+/// the lock for some tenths of a millisecond at most.
 pub(super) const MAX_KEYS_A_LOCK: usize = 2048;
 
 /// With fewer keys for each stripe than this, there is little to gain from their order.

@@ -1,4 +1,5 @@
-//! A filter that takes no writes for a moment, because another one takes its place.
+//! Holds: a filter refuses writes for a moment while another filter takes its place. The engine makes
+//! the writes wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,35 +7,34 @@ use tokio::sync::Notify;
 
 use super::GuardedFilter;
 
-/// Whether a filter takes writes.
+/// The hold flag of a filter.
 #[derive(Debug, Default)]
 pub(super) struct Hold {
     is_held: AtomicBool,
     released: Notify,
 }
 
-/// Keeps a filter from taking writes, until it is dropped.
+/// A hold. Writes go on when it is dropped.
 #[derive(Debug)]
 pub struct Held<'a>(&'a Hold);
 
 impl GuardedFilter {
-    /// Has writes wait that begin from now on. Those that have begun have ended when they have been
-    /// waited for at the barrier.
+    /// Makes new writes wait. Wait at the barrier for those in progress.
     pub fn hold(&self) -> Held<'_> {
         self.hold.is_held.store(true, Ordering::Release);
         Held(&self.hold)
     }
 
-    /// Whether writes have to wait. To be asked by those that have passed the barrier.
+    /// Whether the filter is on hold. A write checks it after it has passed the barrier.
     #[inline]
     pub fn is_held(&self) -> bool {
         self.hold.is_held.load(Ordering::Acquire)
     }
 
-    /// Returns when the filter takes writes.
+    /// Waits until the filter is not on hold.
     pub async fn released(&self) {
         let mut released = std::pin::pin!(self.hold.released.notified());
-        // From here on no change is missed.
+        // Registers the wait before the check, or it could miss the release.
         released.as_mut().enable();
         if self.is_held() {
             released.await;

@@ -198,12 +198,12 @@ impl Layered {
 }
 
 impl GuardedFilter {
-    /// Whether a call may have to wait until another has found out what is left.
+    /// Whether a write may have to wait for the exclusive lock that recounts the room.
     pub fn may_be_full(&self) -> bool {
         self.layered.as_ref().is_some_and(Layered::refuses)
     }
 
-    /// Claims some of what is left, as a call does.
+    /// Claims room, as a write does.
     #[cfg(test)]
     pub fn claim_room(&self, bits: u64) -> Option<impl Sized> {
         self.layered.as_ref()?.room.claim(bits)

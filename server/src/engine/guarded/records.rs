@@ -27,8 +27,8 @@ impl GuardedFilter {
         (!log.has_reached(rests_on)).then(|| log.clone())
     }
 
-    /// The id under which a request of this filter is remembered, if it is. One that adds keys and
-    /// one that removes some are two, whatever their callers call them.
+    /// The key under which a request id is remembered for this filter; `None` if it need not be. The
+    /// same id for an addition and for a removal gives two keys.
     #[inline]
     pub fn session_id(&self, id: &str, action: Action) -> Option<RequestId> {
         // To add keys again changes nothing, but where they are counted.
@@ -121,7 +121,7 @@ impl GuardedFilter {
     }
 }
 
-/// How many times a lock is taken for as many keys as it may be, of so many keys.
+/// The number of full lock periods ([`MAX_KEYS_A_LOCK`]) among `keys` keys.
 fn full_locks(keys: usize) -> usize {
     keys / MAX_KEYS_A_LOCK
 }

@@ -191,7 +191,7 @@ impl GuardedFilter {
         self.has_changed() || stored.is_some_and(|stored| self.has_aged_since(stored.time))
     }
 
-    /// Whether what is to be stored of the filter is no more than so many bytes.
+    /// Whether a snapshot would write at most `bytes` bytes.
     pub fn has_little_to_store(&self, bytes: u64) -> bool {
         let stored = self.stored_version();
         let division = self.division();
@@ -230,7 +230,7 @@ impl GuardedFilter {
     }
 
     /// Stores what has changed, and tells up to where; `None` if the filter has been deleted. All calls
-    /// that change the filter pass the barrier, at which those are waited for that are under way.
+    /// that change the filter pass the barrier; this waits for those in progress.
     /// Blocks until it is on stable storage. Locks one shard (and its neighbours behind the same
     /// lock) at a time, for the copy alone and against writers alone. Writes none if one was
     /// begun after the turn was asked for: that one holds everything acknowledged until then.
@@ -307,8 +307,9 @@ impl GuardedFilter {
     /// The version that a snapshot begun now holds, and the segment of the log from which on later
     /// changes are. Blocks until the writes have ended that are under way.
     pub(super) fn begin_snapshot(&self, barrier: &WriteBarrier) -> (u64, u64) {
-        // The segment first: what has a later version comes to the log later still. And what is in
-        // the segments before has set its bits, so that the snapshot has it.
+        // The segment is read before the version: a change with a later version is appended later, so
+        // it is in this segment or a later one. A change in an earlier segment has set its bits, so
+        // the snapshot contains it.
         let segment = self.log.as_ref().map_or(0, FilterLog::segment);
         let version = self.versions.settle();
         if !Bug::SnapshotAmidCalls.is_planted() {

@@ -1,16 +1,15 @@
-//! How long the disk has not answered the threads of the log: a call to a disk that hangs neither
-//! fails nor returns.
+//! Detects a disk that hangs: a system call of the log that neither returns nor fails.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
-/// The calls to the disk that are under way.
+/// The disk calls in progress, of both threads of the log.
 #[derive(Debug)]
 pub struct DiskWatch {
     begun: Instant,
-    /// Of each thread when its call began, in milliseconds and one more; 0 for none.
+    /// For each thread the start of its call, in milliseconds plus one; 0 if it is in none.
     calls: [AtomicU64; 2],
 }
 
@@ -21,7 +20,7 @@ pub enum Caller {
     Keeper,
 }
 
-/// A call that is under way, or one after the other.
+/// A disk call in progress, or a sequence of them.
 #[derive(Debug)]
 pub struct Calling<'a> {
     watch: &'a DiskWatch,
@@ -38,7 +37,7 @@ impl Default for DiskWatch {
 }
 
 impl DiskWatch {
-    /// Notes that a thread calls the disk now, until what is returned is dropped.
+    /// Marks a thread as in a disk call until the guard is dropped.
     pub fn call(&self, caller: Caller) -> Calling<'_> {
         let [writer, keeper] = &self.calls;
         let call = match caller {
@@ -50,7 +49,7 @@ impl DiskWatch {
         calling
     }
 
-    /// How long the oldest of the calls that are under way has not been answered.
+    /// How long the oldest call has been in progress.
     pub fn silence(&self) -> Duration {
         let now = self.now();
         let begun = self.calls.iter().map(|call| call.load(Ordering::Relaxed));
@@ -64,7 +63,7 @@ impl DiskWatch {
 }
 
 impl Calling<'_> {
-    /// Notes that the disk has answered, and is called again.
+    /// Restarts the time: a call has returned, and the next begins.
     pub fn answered(&self) {
         self.call.store(self.watch.now(), Ordering::Relaxed);
     }

@@ -22,8 +22,8 @@ use crate::{
     store::{Batch, FilterId, LogWriter, RecordHead, Segment, StoreError},
 };
 
-/// How often it is looked whether the files are still those of this server: what is acknowledged
-/// between two looks may be lost with one that is not.
+/// The interval of [`Writer::check_files`]. What is acknowledged between the removal of a file and the
+/// next check may be lost.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long the thread waits before it tries again what has failed.
@@ -54,7 +54,7 @@ pub struct Writer {
     spare: Option<Segment>,
     /// When to try again to make it.
     make_at: Option<Instant>,
-    /// When it was looked whether the files are still those of this server.
+    /// The time of the last [`Self::check_files`] that succeeded.
     checked: Option<Instant>,
     /// The room that the lanes have been told of.
     room_bytes: i64,
@@ -196,7 +196,7 @@ impl Writer {
         }
     }
 
-    /// Looks whether the files are still those of this server, unless that was just done.
+    /// Checks that no other program has removed or replaced the files, at most once an interval.
     fn check_files(&mut self) -> Result<(), StoreError> {
         let now = Instant::now();
         if self.checked.is_some_and(|at| now < at + CHECK_INTERVAL) {

@@ -42,7 +42,7 @@ pub struct Claim<'a> {
     _calls: ShardedLockReadGuard<'a, ()>,
 }
 
-/// Somebody would have to be waited for.
+/// The lock is held by others, and the caller must not block.
 #[derive(Debug)]
 pub struct Busy;
 
