@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::program::{Program, command};
+use common::program::{Program, Signal, command};
 use seenset_proto::v1::{
     AddBatchRequest, AddRequest, GetFilterRequest, QueryAndAddStreamRequest, QueryBatchRequest,
     StoreRequest,
@@ -118,14 +118,14 @@ fn what_is_in_the_way_exits_with_1() {
     );
     let other = dir.path().join("other");
     let other = other.to_str().unwrap();
-    let second = run(&[&quiet[..], &[&first.address, "--data-dir", other]].concat());
-    assert_refused(&second, 1, &format!("cannot listen on {}", first.address));
+    let second = run(&[&quiet[..], &[first.address(), "--data-dir", other]].concat());
+    assert_refused(&second, 1, &format!("cannot listen on {}", first.address()));
     let metrics = [
         "127.0.0.1:0",
         "--data-dir",
         other,
         "--metrics-listen",
-        &first.address,
+        first.address(),
     ];
     let metrics = run(&[&quiet[..], &metrics].concat());
     assert_refused(&metrics, 1, "or choose another --metrics-listen");
@@ -143,7 +143,7 @@ fn what_is_in_the_way_exits_with_1() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_stores_what_was_added_and_exits_with_0() {
     let dir = tempfile::tempdir().unwrap();
-    for (round, signal) in ["-TERM", "-INT"].iter().enumerate() {
+    for (round, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
         let mut program =
             Program::start(dir.path(), &["--capacity", "1000", "--store-interval", "0"]);
         let (mut dedup, _) = program.connect().await;
@@ -181,13 +181,16 @@ async fn other_signals_are_ignored_and_sigquit_stops_cleanly() {
         ..Default::default()
     };
     dedup.add(add).await.unwrap();
-    for signal in ["HUP", "USR1", "USR2"] {
-        program.signal(&format!("-{signal}"));
-        let named = format!("SIG{signal}");
-        assert!(log.any(|line| line.unwrap().contains(&named)), "{named}");
+    for (signal, named) in [
+        (Signal::HUP, "SIGHUP"),
+        (Signal::USR1, "SIGUSR1"),
+        (Signal::USR2, "SIGUSR2"),
+    ] {
+        program.signal(signal);
+        assert!(log.any(|line| line.unwrap().contains(named)), "{named}");
     }
-    program.signal("-XFSZ");
-    program.signal("-QUIT");
+    program.signal(Signal::XFSZ);
+    program.signal(Signal::QUIT);
     log.for_each(drop);
     assert_eq!(program.exit_code(), Some(0));
 
@@ -221,9 +224,9 @@ async fn a_server_listens_on_several_addresses() {
         let channel = endpoint.connect().await.unwrap();
         seenset_proto::v1::dedup_service_client::DedupServiceClient::new(channel)
     };
-    for (round, ends_with) in ["-KILL", "-TERM"].into_iter().enumerate() {
+    for (round, ends_with) in [Signal::KILL, Signal::TERM].into_iter().enumerate() {
         let mut program = Program::start(&data_dir, &listen);
-        let addresses = program.addresses.clone();
+        let addresses = program.addresses().to_vec();
         assert!(addresses.len() >= 3, "{addresses:?}");
         assert_eq!(addresses.last(), Some(&unix));
         for (number, address) in addresses.iter().enumerate() {
@@ -250,7 +253,7 @@ async fn a_server_listens_on_several_addresses() {
         let code = program.exit_code();
         match ends_with {
             // The next server replaces it.
-            "-KILL" => assert!(socket.exists()),
+            Signal::KILL => assert!(socket.exists()),
             _ => assert_eq!((code, socket.exists()), (Some(0), false)),
         }
     }
@@ -280,7 +283,7 @@ async fn a_log_that_nobody_reads_harms_no_call() {
     for _ in 0..3 {
         dedup.store(StoreRequest::default()).await.unwrap();
     }
-    program.signal("-TERM");
+    program.signal(Signal::TERM);
     assert_eq!(program.exit_code(), Some(0));
 }
 
@@ -288,7 +291,7 @@ async fn a_log_that_nobody_reads_harms_no_call() {
 fn a_damaged_snapshot_stops_the_start_and_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let mut program = Program::start(dir.path(), &["--capacity", "1000"]);
-    program.signal("-TERM");
+    program.signal(Signal::TERM);
     assert_eq!(program.exit_code(), Some(0));
     let path = file_of(dir.path(), "default.snapshot.");
     let good = fs::read(&path).unwrap();
@@ -402,7 +405,7 @@ async fn a_kill_during_store_leaves_a_whole_snapshot() {
                 stored_version = stored.unwrap().into_inner().filters[0].version;
             }
         }
-        program.signal("-KILL");
+        program.signal(Signal::KILL);
         assert_eq!(program.exit_code(), None);
     }
     assert!(
@@ -436,7 +439,7 @@ async fn what_is_acknowledged_while_stopping_is_stored() {
         .unwrap()
         .into_inner();
     answers.message().await.unwrap().unwrap();
-    program.signal("-TERM");
+    program.signal(Signal::TERM);
     let mut acknowledged = 1;
     while let Ok(Some(_)) = answers.message().await {
         acknowledged += 1;

@@ -1,11 +1,12 @@
 //! The server as a process: what a signal does to it, no server in this process can show.
 
 use std::{
-    io::{BufRead, BufReader, Lines},
     path::Path,
-    process::{Child, ChildStderr, Command, Stdio},
+    process::{Command, Stdio},
 };
 
+pub use seenset_process::Signal;
+use seenset_process::{ARGUMENTS, Log, ServerProcess};
 use seenset_proto::v1::{
     dedup_service_client::DedupServiceClient, filter_service_client::FilterServiceClient,
 };
@@ -28,62 +29,34 @@ pub fn command() -> Command {
 }
 
 /// A running server, ended with the test.
-pub struct Program {
-    child: Child,
-    /// Where it serves: the first of its addresses.
-    pub address: String,
-    /// All of them.
-    pub addresses: Vec<String>,
-}
+pub struct Program(ServerProcess);
 
 impl Program {
-    /// Starts a server on a free port, and waits for the log to say which.
+    /// Starts a server on a free port, and waits until it serves.
     pub fn start(data_dir: &Path, arguments: &[&str]) -> Self {
-        let (program, log) = Self::start_with_log(data_dir, arguments);
-        // Read on, or the server would wait for room in the pipe.
-        std::thread::spawn(move || log.for_each(drop));
-        program
+        Self(ServerProcess::start(&mut with_arguments(data_dir, arguments)).unwrap())
     }
 
     /// The same, with the rest of the log.
-    pub fn start_with_log(
-        data_dir: &Path,
-        arguments: &[&str],
-    ) -> (Self, Lines<BufReader<ChildStderr>>) {
-        let mut child = command()
-            .args([
-                "--listen",
-                "127.0.0.1:0",
-                "--log-format",
-                "json",
-                "--data-dir",
-            ])
-            .arg(data_dir)
-            .args(arguments)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let address = lines
-            .by_ref()
-            .map(|line| line.unwrap())
-            .find_map(|line| {
-                let line: serde_json::Value = serde_json::from_str(&line).expect(&line);
-                Some(line.get("address")?.as_str()?.to_owned())
-            })
-            .expect("the server ended before it served");
-        let addresses: Vec<String> = address.split(", ").map(str::to_owned).collect();
-        let program = Self {
-            child,
-            address: addresses.first().unwrap().clone(),
-            addresses,
-        };
-        (program, lines)
+    pub fn start_with_log(data_dir: &Path, arguments: &[&str]) -> (Self, Log) {
+        let started = ServerProcess::start_with_log(&mut with_arguments(data_dir, arguments));
+        let (server, log) = started.unwrap();
+        (Self(server), log)
+    }
+
+    /// The first address that it serves at.
+    pub fn address(&self) -> &str {
+        self.0.address()
+    }
+
+    /// All addresses that it serves at.
+    pub fn addresses(&self) -> &[String] {
+        self.0.addresses()
     }
 
     /// Clients on a connection of their own.
     pub async fn connect(&self) -> (DedupServiceClient<Channel>, FilterServiceClient<Channel>) {
-        let channel = Channel::from_shared(format!("http://{}", self.address)).unwrap();
+        let channel = Channel::from_shared(format!("http://{}", self.address())).unwrap();
         let channel = channel.connect().await.unwrap();
         (
             DedupServiceClient::new(channel.clone()),
@@ -91,27 +64,23 @@ impl Program {
         )
     }
 
-    /// Sends a signal, by the name that `kill` has for it.
-    pub fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args([name, &id])
-                .status()
-                .unwrap()
-                .success()
-        );
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.0.signal(signal).unwrap();
     }
 
     /// Waits for the end; there is no code after a signal that the program did not handle.
     pub fn exit_code(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+        self.0.wait().unwrap().code()
     }
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn with_arguments(data_dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = command();
+    command
+        .args(ARGUMENTS)
+        .arg("--data-dir")
+        .arg(data_dir)
+        .args(arguments);
+    command
 }

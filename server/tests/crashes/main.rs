@@ -35,7 +35,10 @@ use std::{
     time::Duration,
 };
 
-use common::{program::Program, redisbloom};
+use common::{
+    program::{Program, Signal},
+    redisbloom,
+};
 use seenset_history::{Call, Checked, Checker, now};
 use seenset_proto::v1::{
     DeleteFilterRequest, FileFormat, GetFilterRequest, ImportFilterRequest, QueryBatchRequest,
@@ -176,12 +179,12 @@ async fn no_kill_of_a_server_with(kind: &str) -> Checked {
         let flags = [&FLAGS[..], &kind, &["--durability", durability]].concat();
         let mut program = Program::start(&data_dir, &flags);
         for client in &mut clients {
-            client.tell(&program.address);
+            client.tell(program.address());
         }
         // At times while it still recovers, and at times long after a first snapshot.
         let longest = [1, 30, 200, 500][(round % 4) as usize];
         tokio::time::sleep(Duration::from_millis(chance.below(longest))).await;
-        program.signal("-KILL");
+        program.signal(Signal::KILL);
         assert_eq!(program.exit_code(), None);
     }
     for client in clients {

@@ -10,7 +10,11 @@ use seenset_proto::v1::{
 use tonic::{Code, transport::Channel};
 
 use crate::{
-    common::{config, filters, program::Program, spec, start, stop},
+    common::{
+        config, filters,
+        program::{Program, Signal},
+        spec, start, stop,
+    },
     key, keys,
 };
 
@@ -89,7 +93,7 @@ async fn what_is_removed_is_new_again_and_stays_so_after_a_kill() {
         assert_eq!(removed.removed, [false, true, false, true], "{durability}");
 
         if durability != "snapshot" {
-            server.signal("-KILL");
+            server.signal(Signal::KILL);
             server.exit_code();
             server = program(dir.path(), durability);
             (dedup, _) = server.connect().await;

@@ -11,7 +11,7 @@ use seenset_proto::v1::{
 use tokio_stream::StreamExt;
 use tonic::{Code, Status, transport::Channel};
 
-use crate::common::program::Program;
+use crate::common::program::{Program, Signal};
 
 /// Each is answered in a way of its own: calls for one key in two, for there is no log to wait
 /// for under `snapshot`.
@@ -42,7 +42,7 @@ fn start(data_dir: &Path, durability: &str) -> Program {
 }
 
 fn kill(mut program: Program) {
-    program.signal("-KILL");
+    program.signal(Signal::KILL);
     assert_eq!(program.exit_code(), None);
 }
 

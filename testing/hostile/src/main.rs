@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, reason = "the report is what the program is for")]
 
 mod attacks;
+mod memory_limit;
 mod polite;
 mod raw;
 mod report;
@@ -48,6 +49,10 @@ struct Arguments {
     #[arg(long)]
     unlimited: bool,
 
+    /// Start the server in a cgroup with a memory limit, in MiB. Takes the rights of root
+    #[arg(long)]
+    memory_limit_mib: Option<u64>,
+
     /// Fail if the server was harmed more than is allowed
     #[arg(long)]
     check: bool,
@@ -82,7 +87,7 @@ fn main() -> Result<()> {
 /// Makes an attack on a new server.
 fn measure(attack: &'static Attack, arguments: &Arguments) -> Result<Report> {
     let duration = Duration::from_secs(arguments.seconds);
-    let server = Server::start(&arguments.server, arguments.cores, arguments.unlimited)?;
+    let server = Server::start(arguments)?;
     let polite = Polite::start(&server.address)?;
     // The client that is measured must not wait for those that attack.
     let hostile = Builder::new_multi_thread()

@@ -1,17 +1,13 @@
 //! The server that is attacked: a process on cores of its own.
 
-use std::{
-    cell::RefCell,
-    fs,
-    io::{BufRead, BufReader},
-    path::Path,
-    process::{Child, Command, Stdio},
-    thread,
-};
+use std::{cell::RefCell, fs, process::Command};
 
 use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use seenset_process::{ARGUMENTS, ServerProcess};
 use tempfile::TempDir;
+
+use crate::{Arguments, memory_limit::MemoryLimit};
 
 /// The core of the clients. The server has the other one, or both.
 const CLIENTS_CORE: usize = 1;
@@ -28,51 +24,46 @@ pub fn pin_to_clients_core() -> Result<()> {
 
 /// A server, killed when dropped.
 pub struct Server {
-    child: RefCell<Child>,
+    process: RefCell<ServerProcess>,
     pub address: String,
     _directory: TempDir,
+    // Dropped after the process, or the group could not be removed.
+    _limit: Option<MemoryLimit>,
 }
 
 impl Server {
     /// Starts a server on the first core, or on two.
-    pub fn start(program: &Path, cores: usize, is_unlimited: bool) -> Result<Self> {
+    pub fn start(arguments: &Arguments) -> Result<Self> {
+        let program = &arguments.server;
         let directory = TempDir::new()?;
-        let cores = match cores {
+        let cores = match arguments.cores {
             1 => "0",
             _ => "0,1",
         };
-        let mut command = Command::new("taskset");
+        let limit = arguments
+            .memory_limit_mib
+            .map(|mib| MemoryLimit::new(mib << 20));
+        let limit = limit.transpose()?;
+        let mut command = limit
+            .as_ref()
+            .map_or_else(|| Command::new("env"), MemoryLimit::command);
         command
-            .args(["-c", cores])
+            .args(["taskset", "-c", cores])
             .arg(program)
-            .args(["--listen=127.0.0.1:0", "--log-format=json"])
+            .args(ARGUMENTS)
             .args(["--capacity=1000000", "--max-memory=256MiB"])
             .arg("--data-dir")
             .arg(directory.path());
-        if !is_unlimited {
+        if !arguments.unlimited {
             command.arg(format!("--max-client-memory={CLIENT_MEMORY_BYTES}"));
         }
-        let mut child = command
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
+        let process = ServerProcess::start(&mut command)
             .with_context(|| format!("cannot start {}", program.display()))?;
-        let log = child.stderr.take().context("no log")?;
-        let mut lines = BufReader::new(log).lines();
-        let address = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| {
-                let line: serde_json::Value = serde_json::from_str(&line).ok()?;
-                Some(line.get("address")?.as_str()?.to_owned())
-            })
-            .context("the server ended before it served")?;
-        // Read on, or the server would wait for room in the pipe.
-        thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Ok(Self {
-            child: RefCell::new(child),
-            address,
+            address: process.address().to_owned(),
+            process: RefCell::new(process),
             _directory: directory,
+            _limit: limit,
         })
     }
 
@@ -86,7 +77,7 @@ impl Server {
     }
 
     fn status(&self, name: &str) -> u64 {
-        let path = format!("/proc/{}/status", self.child.borrow().id());
+        let path = format!("/proc/{}/status", self.process.borrow().id());
         let status = fs::read_to_string(path).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
@@ -94,14 +85,6 @@ impl Server {
     }
 
     pub fn is_alive(&self) -> bool {
-        matches!(self.child.borrow_mut().try_wait(), Ok(None))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let child = self.child.get_mut();
-        let _ = child.kill();
-        let _ = child.wait();
+        matches!(self.process.borrow_mut().exit_status(), Ok(None))
     }
 }
