@@ -68,9 +68,14 @@ impl Allowance {
 mod tests {
     use super::*;
 
-    const PING: Frame = Frame { kind: 6, bytes: 8 };
+    const PING: Frame = Frame {
+        kind: 6,
+        flags: 0,
+        bytes: 8,
+    };
     const DATA: Frame = Frame {
         kind: frames::DATA,
+        flags: 0,
         bytes: 70,
     };
 

@@ -8,9 +8,10 @@ const HEADER_BYTES: usize = 9;
 /// What a client sends before its first frame.
 const PREFACE_BYTES: usize = 24;
 
-/// The type of a frame of data, and of one that begins a request.
+/// The type of a frame of data, of one that begins a request, and of the rest of its headers.
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
+pub const CONTINUATION: u8 = 9;
 
 /// Follows the frames that a client sends.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub struct Frames {
 pub struct Frame {
     /// Its type.
     pub kind: u8,
+    pub flags: u8,
     /// The length of its payload.
     pub bytes: usize,
 }
@@ -42,11 +44,12 @@ impl Frames {
     }
 
     /// The next frame in some bytes, which are moved past what has been looked at; `None` at their
-    /// end.
-    pub fn next(&mut self, bytes: &mut &[u8]) -> Option<Frame> {
-        let skipped = self.left.min(bytes.len());
-        *bytes = bytes.get(skipped..)?;
-        self.left -= skipped;
+    /// end. Payloads are passed to `payload`.
+    pub fn next(&mut self, bytes: &mut &[u8], mut payload: impl FnMut(&[u8])) -> Option<Frame> {
+        let (skipped, rest) = bytes.split_at(self.left.min(bytes.len()));
+        payload(skipped);
+        *bytes = rest;
+        self.left -= skipped.len();
         if self.left > 0 {
             return None;
         }
@@ -60,10 +63,11 @@ impl Frames {
             return None;
         }
         self.header_bytes = 0;
-        let [high, middle, low, kind, ..] = self.header;
+        let [high, middle, low, kind, flags, ..] = self.header;
         self.left = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
         Some(Frame {
             kind,
+            flags,
             bytes: self.left,
         })
     }
@@ -89,8 +93,8 @@ mod tests {
             let mut frames = Frames::new();
             let mut found = Vec::new();
             for mut piece in bytes.chunks(piece) {
-                while let Some(Frame { kind, bytes }) = frames.next(&mut piece) {
-                    found.push((kind, bytes));
+                while let Some(frame) = frames.next(&mut piece, |_| {}) {
+                    found.push((frame.kind, frame.bytes));
                 }
                 assert!(piece.is_empty());
             }

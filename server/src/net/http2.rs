@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     cores::Incoming,
-    grpc::{self, ClientMemory, ConnectionMemory, Received, Sendable},
+    grpc::{self, Charge, ClientMemory, ConnectionMemory, Received, Sendable},
 };
 
 /// The calls that one connection may have in flight.
@@ -163,6 +163,7 @@ async fn serve_one<S, A, F, B>(
         ticks,
         quiet: Quiet::default(),
         traffic,
+        header_table: memory.charge_always(0),
         memory,
         window_bytes,
     }
@@ -180,6 +181,7 @@ struct Serving<S, A> {
     quiet: Quiet,
     traffic: Traffic,
     memory: Arc<ConnectionMemory>,
+    header_table: Charge,
     /// The window that the connection has been told of.
     window_bytes: u32,
 }
@@ -247,6 +249,7 @@ where
         if !counts.is_blocked {
             self.memory.queue_is_empty();
         }
+        self.header_table.set(counts.header_table_bytes);
         let window_bytes = self.memory.window_bytes();
         if window_bytes != self.window_bytes {
             self.window_bytes = window_bytes;

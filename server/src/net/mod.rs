@@ -3,5 +3,6 @@
 mod call;
 mod flood;
 mod frames;
+mod header_table;
 pub mod http2;
 mod traffic;

@@ -10,7 +10,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{flood::Allowance, frames::Frames};
+use super::{flood::Allowance, frames::Frames, header_table::HeaderTable};
 
 /// What a connection reads in one turn. Then the other connections of the thread have theirs,
 /// however much more there is to read.
@@ -26,6 +26,7 @@ pub struct Traffic(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     frames: Frames,
+    header_table: HeaderTable,
     allowance: Allowance,
     /// What may still be read in this turn.
     turn_bytes: usize,
@@ -42,6 +43,8 @@ pub struct Counts {
     pub read_frames: u64,
     /// The bytes that were written.
     pub written_bytes: u64,
+    /// The bytes that the header table keeps.
+    pub header_table_bytes: usize,
     /// Whether the socket would not take what was to be written last.
     pub is_blocked: bool,
     /// Whether the client has sent more frames without a request than it may.
@@ -53,6 +56,7 @@ impl Traffic {
     pub fn new() -> Self {
         Self(Arc::new(Mutex::new(State {
             frames: Frames::new(),
+            header_table: HeaderTable::default(),
             allowance: Allowance::new(),
             turn_bytes: TURN_BYTES,
             turn_frames: TURN_FRAMES,
@@ -87,11 +91,15 @@ impl State {
     fn read(&mut self, mut bytes: &[u8]) {
         self.turn_bytes = self.turn_bytes.saturating_sub(bytes.len());
         self.counts.read_bytes += bytes.len() as u64;
-        while let Some(frame) = self.frames.next(&mut bytes) {
+        let table = &mut self.header_table;
+        table.at(self.counts.read_bytes);
+        while let Some(frame) = self.frames.next(&mut bytes, |payload| table.read(payload)) {
+            table.begin(frame);
             self.counts.read_frames += 1;
             self.turn_frames = self.turn_frames.saturating_sub(1);
             self.counts.is_flood |= !self.allowance.take(frame);
         }
+        self.counts.header_table_bytes = self.header_table.held_bytes();
     }
 
     fn written(&mut self, written: &Poll<io::Result<usize>>) {

@@ -13,17 +13,20 @@ pub const HEADERS: u8 = 1;
 pub const PRIORITY: u8 = 2;
 pub const RST_STREAM: u8 = 3;
 pub const SETTINGS: u8 = 4;
+pub const PUSH_PROMISE: u8 = 5;
 pub const PING: u8 = 6;
+pub const GOAWAY: u8 = 7;
 pub const WINDOW_UPDATE: u8 = 8;
 pub const CONTINUATION: u8 = 9;
 pub const UNKNOWN: u8 = 99;
 
 /// Flags of frames.
+pub const ACK: u8 = 1;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 pub const PADDED: u8 = 8;
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The calls that a connection may have at once.
 pub const MAX_STREAMS: u32 = 250;
@@ -41,14 +44,28 @@ pub fn stream(index: u32) -> u32 {
 
 /// The headers of a call, without a table.
 pub fn head(method: &str) -> Vec<u8> {
-    let path = format!("/seenset.v1.{method}");
-    let kind = "application/grpc";
-    let mut head = vec![0x83, 0x86, 0x04, path.len() as u8];
-    head.extend(path.as_bytes());
-    // Without entering the table: "content-type" is entry 31 of the static one.
-    head.extend([0x0f, 0x10, kind.len() as u8]);
-    head.extend(kind.as_bytes());
+    // ":method" and ":scheme", entries 3 and 6 of the static table.
+    let mut head = vec![0x83, 0x86];
+    head.extend(path(&format!("/seenset.v1.{method}")));
+    head.extend(content_type("application/grpc"));
     head
+}
+
+/// The field ":path", which is not entered into the table.
+pub fn path(value: &str) -> Vec<u8> {
+    [&[0x04, value.len() as u8], value.as_bytes()].concat()
+}
+
+/// The field "content-type": entry 31 of the static table.
+pub fn content_type(value: &str) -> Vec<u8> {
+    [&[0x0f, 0x10, value.len() as u8], value.as_bytes()].concat()
+}
+
+/// Any other field.
+pub fn field(name: &str, value: &str) -> Vec<u8> {
+    let (name_bytes, value_bytes) = (name.len() as u8, value.len() as u8);
+    let name = [&[0, name_bytes], name.as_bytes()].concat();
+    [&name[..], &[value_bytes], value.as_bytes()].concat()
 }
 
 /// A message, with what precedes it.
@@ -74,6 +91,13 @@ impl Raw {
     /// Connects, and says nothing.
     pub async fn silent(address: &str) -> io::Result<Self> {
         Ok(Self(TcpStream::connect(address).await?))
+    }
+
+    /// Connects, and sends bytes as they are.
+    pub async fn with(address: &str, bytes: &[u8]) -> io::Result<Self> {
+        let mut connection = Self::silent(address).await?;
+        connection.send(bytes).await?;
+        Ok(connection)
     }
 
     pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -13,7 +13,7 @@ use seenset_proto::v1::{
 use tokio::{net::TcpStream, time::sleep_until};
 
 use super::{Attack, Running, Target, nothing};
-use crate::raw::{self, MAX_STREAMS, Raw, frame, head, message, stream};
+use crate::raw::{self, MAX_STREAMS, Raw, content_type, frame, head, message, stream};
 
 const BATCH: &str = "DedupService/QueryAndAddBatch";
 const STREAM: &str = "DedupService/QueryAndAddStream";
@@ -256,6 +256,37 @@ async fn large_headers(target: Target) -> Result<()> {
         ];
         connection.send(&sent.concat()).await?;
         tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    connection.drain().await;
+    Ok(())
+}
+
+pub const HEADER_TABLES: Attack = attack("tables of headers", |target| {
+    Box::pin(async move { target.repeat(100, header_tables).await })
+});
+
+/// Fills the table of headers with fields that each lie in another buffer of the server, and keeps the
+/// connection.
+async fn header_tables(target: Target) -> Result<()> {
+    let mut connection = Raw::connect(&target.address, 1 << 16).await?;
+    // Long frames are allowed after this, and it comes after the settings of the server.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    connection
+        .send(&frame(raw::SETTINGS, raw::ACK, 0, &[]))
+        .await?;
+    let filler = frame(raw::UNKNOWN, 0, 0, &vec![0; 60_000]);
+    for call in 0..100 {
+        // ":path" enters the table.
+        let path = format!("/{call}");
+        let mut head = vec![0x83, 0x86, 0x44, path.len() as u8];
+        head.extend(path.as_bytes());
+        head.extend(content_type("application/grpc"));
+        let flags = raw::END_HEADERS | raw::END_STREAM;
+        let call = frame(raw::HEADERS, flags, stream(call), &head);
+        connection.send(&[call, filler.clone()].concat()).await?;
+        if !connection.skip() {
+            return Ok(());
+        }
     }
     connection.drain().await;
     Ok(())

@@ -2,6 +2,7 @@
 
 mod connections;
 mod frames;
+mod malformed;
 mod memory;
 mod work;
 
@@ -46,6 +47,7 @@ pub const ATTACKS: &[Attack] = &[
     memory::UNREAD_SOCKETS,
     memory::SMALL_PIECES,
     memory::LARGE_HEADERS,
+    memory::HEADER_TABLES,
     connections::SILENT,
     connections::SLOW,
     connections::CHURN,
@@ -58,6 +60,7 @@ pub const ATTACKS: &[Attack] = &[
     frames::PADDING,
     frames::RESETS,
     frames::CONTINUATIONS,
+    malformed::MALFORMED,
     work::HEAVY_BATCHES,
     work::HEAVY_BATCHES_AND_STORES,
     work::HEAVY_BATCHES_AND_CALLS_OF_THEIR_ID,
