@@ -1,16 +1,21 @@
-//! The identities (device and inode) of the files that a server depends on: lock, manifest, log. If
-//! another program removes or replaces one, acknowledged keys may be lost at the next start, or a
-//! second server may start in the directory.
+//! The files that a server depends on: lock, manifest, log. If another program removes or replaces
+//! one, acknowledged keys may be lost at the next start, or a second server may start in the
+//! directory.
+//!
+//! A file is known by its device and inode. The server keeps it open, so that the file system gives
+//! the inode's number to no other file.
 
 use std::{
     collections::BTreeMap,
-    fs::File,
+    fs::{File, Metadata, OpenOptions},
     io,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 use thiserror::Error;
 
 use super::uninterrupted;
@@ -27,14 +32,11 @@ struct Taken {
     path: PathBuf,
 }
 
-/// Device and inode of a file.
-type Identity = (u64, u64);
-
 /// The watched files of a directory.
 #[derive(Debug)]
 pub struct OurFiles {
     directory: PathBuf,
-    files: Mutex<BTreeMap<String, Identity>>,
+    files: Mutex<BTreeMap<String, Arc<File>>>,
 }
 
 impl OurFiles {
@@ -45,32 +47,34 @@ impl OurFiles {
         }
     }
 
-    /// Opens or creates a file, and stores its identity.
+    /// Opens or creates a file, and watches it.
     pub fn opened(&self, name: &str, open: impl FnOnce() -> io::Result<File>) -> io::Result<File> {
         if !names::must_stay(name) {
             return open();
         }
         self.forget(name);
         let file = open()?;
-        let metadata = uninterrupted(|| file.metadata())?;
-        self.note(name, (metadata.dev(), metadata.ino()));
+        self.watch(name, file.try_clone()?);
         Ok(file)
     }
 
-    /// Renames a file, and stores its identity under the new name.
+    /// Renames a file, and watches it under the new name.
     pub fn renamed(&self, to: &str, rename: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         if !names::must_stay(to) {
             return rename();
         }
         self.forget(to);
         rename()?;
-        if let Some(identity) = self.identity(to)? {
-            self.note(to, identity);
-        }
+        let path = self.directory.join(to);
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        self.watch(to, uninterrupted(|| options.open(&path))?);
         Ok(())
     }
 
-    /// Removes a file, and its identity before.
+    /// Ends to watch a file, and removes it.
     pub fn removed(&self, name: &str, remove: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.forget(name);
         remove()
@@ -79,37 +83,43 @@ impl OurFiles {
     /// Stops watching a file that is about to change. The mutex is not locked during the disk call,
     /// because the thread of the log locks it too.
     fn forget(&self, name: &str) {
-        self.files.lock().remove(name);
+        // Closed after the mutex is released.
+        let _closed = self.files.lock().remove(name);
     }
 
-    fn note(&self, name: &str, identity: Identity) {
-        self.files.lock().insert(name.to_owned(), identity);
+    fn watch(&self, name: &str, file: File) {
+        self.files.lock().insert(name.to_owned(), Arc::new(file));
     }
 
-    /// Compares the identities with those on the disk.
+    /// Compares the watched files with those on the disk.
     ///
     /// # Errors
     ///
-    /// The name of one that is not, or why that cannot be found out.
+    /// The path of a file that is not the same, or why that cannot be found out.
     pub fn check(&self) -> io::Result<()> {
         let files = self.files.lock().clone();
-        for (name, identity) in &files {
-            // A file that this process is changing is not in the map now.
-            let is_missed = |name| self.files.lock().get(name) == Some(identity);
-            if self.identity(name)? != Some(*identity) && is_missed(name) {
-                let path = self.directory.join(name);
+        for (name, file) in &files {
+            let path = self.directory.join(name);
+            let there = match uninterrupted(|| path.symlink_metadata()) {
+                Ok(metadata) => Some(identity(&metadata)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(error),
+            };
+            let ours = identity(&uninterrupted(|| file.metadata())?);
+            // This process does not watch a file while it changes it.
+            let is_watched = || {
+                let files = self.files.lock();
+                files.get(name).is_some_and(|now| Arc::ptr_eq(now, file))
+            };
+            if there != Some(ours) && is_watched() {
                 return Err(io::Error::other(Taken { path }));
             }
         }
         Ok(())
     }
+}
 
-    fn identity(&self, name: &str) -> io::Result<Option<Identity>> {
-        let path = self.directory.join(name);
-        match uninterrupted(|| path.symlink_metadata()) {
-            Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
+/// Device and inode.
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }

@@ -383,9 +383,19 @@ mod tests {
                 message.contains(file) && message.contains("replaced"),
                 "{message}"
             );
+            // The file system may give the new file the inode number of the old one.
             fs::remove_file(&path).unwrap();
             disk.check().unwrap_err();
+            fs::write(&path, b"").unwrap();
+            disk.check().unwrap_err();
         }
+        let dir = tempfile::tempdir().unwrap();
+        let disk = SystemDisk::open(dir.path()).unwrap();
+        disk.create("log.tail").unwrap();
+        let path = dir.path().join("log.tail");
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, b"").unwrap();
+        disk.check().unwrap_err();
         let dir = tempfile::tempdir().unwrap();
         let disk = SystemDisk::open(dir.path()).unwrap();
         disk.create("log.tail").unwrap();
