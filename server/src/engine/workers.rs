@@ -23,7 +23,7 @@ const LIGHT_BYTES: usize = 256 << 10;
 const PROFILE_WORK: usize = 8;
 
 /// The nice value of the threads, so that threads that serve connections run first.
-const NICE: i32 = 5;
+const NICE: i32 = 10;
 
 /// The threads that a call runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
