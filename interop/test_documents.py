@@ -1,4 +1,5 @@
-"""The console examples of the README, from top to bottom on one server, as a reader runs them."""
+"""The console examples of the documents, each page from top to bottom on one server, as a reader runs
+them; and the links between the documents."""
 
 from __future__ import annotations
 
@@ -16,7 +17,16 @@ from conftest import Start
 from support.programs import Programs, environment
 from support.server import Server
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Pages without an example are not run.
+PAGES_WITH_EXAMPLES = [page for page in PAGES if "```console" in page.read_text()]
+DOCUMENTS = sorted(
+    page for page in ROOT.glob("**/*.md") if not {"target", "node_modules"} & {*page.parts}
+)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # `bench` loads the server for eleven seconds.
 DEADLINE_SECONDS = 120
@@ -26,7 +36,7 @@ BY_CHANCE = ("seenset explain", "--filter pages explain", "filter get", "curl -s
 
 @dataclass(frozen=True)
 class Example:
-    """A command of the README, and what stands below it."""
+    """A command of a page, and what stands below it."""
 
     line: int
     command: str
@@ -116,14 +126,14 @@ class Reader:
 
 @pytest.fixture
 def reader(programs: Programs, start: Start, tmp_path: Path) -> Reader:
-    # What the README starts, but on free ports.
+    # What the pages start, but on free ports.
     return Reader(programs, start("--metrics-listen=127.0.0.1:0"), tmp_path)
 
 
-def test_every_console_example_does_what_it_shows(reader: Reader) -> None:
-    done = 0
-    for example in examples(README.read_text()):
-        where = f"README.md:{example.line}: $ {example.command}"
+@pytest.mark.parametrize("page", PAGES_WITH_EXAMPLES, ids=lambda page: page.name)
+def test_every_console_example_does_what_it_shows(reader: Reader, page: Path) -> None:
+    for example in examples(page.read_text()):
+        where = f"{page.name}:{example.line}: $ {example.command}"
         if example.command.startswith("seenset-server "):
             # It runs already.
             assert example.command == "seenset-server --metrics-listen 127.0.0.1:9091 &", where
@@ -133,8 +143,37 @@ def test_every_console_example_does_what_it_shows(reader: Reader) -> None:
         if example.output:
             shown = result.stderr if example.fails else result.stdout
             assert example.comparable(shown) == example.comparable(example.output), where
-        done += 1
-    assert done > 30, "examples are missing, or are not found"
+
+
+def test_the_pages_with_examples_are_found() -> None:
+    assert len(PAGES_WITH_EXAMPLES) > 5
+    count = sum(len([*examples(page.read_text())]) for page in PAGES_WITH_EXAMPLES)
+    assert count > 30, "examples are missing, or are not found"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of the headings of a page."""
+    headings = HEADING.findall(page.read_text())
+    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in words}
+
+
+def test_every_link_between_documents_leads_somewhere() -> None:
+    broken, followed = [], 0
+    for page in DOCUMENTS:
+        for link in LINK.findall(CODE.sub("", page.read_text())):
+            if re.match(r"[a-z]+:", link):
+                continue
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            is_there = target.exists()
+            if is_there and anchor:
+                is_there = target.suffix == ".md" and anchor in anchors(target)
+            if not is_there:
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+            followed += 1
+    assert not broken, "\n".join(broken)
+    assert followed > 100
 
 
 def test_examples_are_taken_apart_as_they_stand() -> None:
