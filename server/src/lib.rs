@@ -2,7 +2,7 @@
 //!
 //! Layers, from the bottom up; each may use those above it in this list, and no other:
 //!
-//! * [`filter`]: the algorithms on plain memory (a crate of its own, in `src/filter/`)
+//! * [`filter`]: the algorithms on plain memory (the crate `seenset-filter`)
 //! * [`store`]: durable state in one data directory
 //! * [`engine`]: the lock-protected filters, in memory and on disk; one face to the rpcs
 //! * [`grpc`]: the rpcs; uses `engine` alone

@@ -1,4 +1,4 @@
-//! What threads meet at, under names of this crate's own: the models in `tests/models/` compile
+//! What threads meet at, under names of this crate's own: the models in `testing/models/` compile
 //! the same files with other locks and atomic numbers in the place of these, and try all orders.
 
 pub(crate) use std::{sync::atomic, thread, time::Instant};

@@ -71,7 +71,7 @@ const JAVA: &str = "java";
 const REDIS: &str = "redis";
 
 /// Has 40 keys, from `https://example.com/0` on, one of which was seen by accident.
-const DUMP: &[u8] = include_bytes!("../src/filter/tests/exchange/redisbloom-chain.dump");
+const DUMP: &[u8] = include_bytes!("../../filter/tests/exchange/redisbloom-chain.dump");
 
 /// So long that nothing but the tail of the log has what was added last.
 const INTERVAL: Durability = Durability::Interval(Duration::from_secs(3600));

@@ -18,8 +18,8 @@ use tonic::{Code, Status};
 
 use crate::common::{config, dedup, filters, spec, start, stop};
 
-const GUAVA: &[u8] = include_bytes!("../../src/filter/tests/exchange/guava-mitz-64.bin");
-const REDISBLOOM: &[u8] = include_bytes!("../../src/filter/tests/exchange/redisbloom-chain.dump");
+const GUAVA: &[u8] = include_bytes!("../../../filter/tests/exchange/guava-mitz-64.bin");
+const REDISBLOOM: &[u8] = include_bytes!("../../../filter/tests/exchange/redisbloom-chain.dump");
 
 fn head(name: &str, format: FileFormat, size_bytes: usize) -> ImportFilterRequest {
     ImportFilterRequest {

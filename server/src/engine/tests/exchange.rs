@@ -16,15 +16,15 @@ use crate::{
 const GUAVA: [(Layout, &[u8]); 2] = [
     (
         Layout::GuavaMitz32,
-        include_bytes!("../../filter/tests/exchange/guava-mitz-32.bin"),
+        include_bytes!("../../../../filter/tests/exchange/guava-mitz-32.bin"),
     ),
     (
         Layout::Guava,
-        include_bytes!("../../filter/tests/exchange/guava-mitz-64.bin"),
+        include_bytes!("../../../../filter/tests/exchange/guava-mitz-64.bin"),
     ),
 ];
 /// 39 keys in three layers, of the 40 that were added.
-const REDISBLOOM: &[u8] = include_bytes!("../../filter/tests/exchange/redisbloom-chain.dump");
+const REDISBLOOM: &[u8] = include_bytes!("../../../../filter/tests/exchange/redisbloom-chain.dump");
 const KEYS: u64 = 40;
 
 fn guava(capacity: u64, rate: f64) -> SpecRequest {

@@ -1,8 +1,8 @@
 //! What comes to the log, and what is known of a shard.
 
-#[path = "../../src/store/log/batch.rs"]
+#[path = "../../../server/src/store/log/batch.rs"]
 mod batch;
-#[path = "../../src/store/log/record.rs"]
+#[path = "../../../server/src/store/log/record.rs"]
 mod record;
 
 pub use self::{

@@ -1,26 +1,26 @@
 //! What is tried.
 
-#[path = "../../src/engine/barrier.rs"]
+#[path = "../../../server/src/engine/barrier.rs"]
 pub mod barrier;
-#[path = "../../src/engine/journal/lanes.rs"]
+#[path = "../../../server/src/engine/journal/lanes.rs"]
 pub mod lanes;
-#[path = "../../src/engine/guarded/one_or_many.rs"]
+#[path = "../../../server/src/engine/guarded/one_or_many.rs"]
 pub mod one_or_many;
-#[path = "../../src/engine/journal/progress.rs"]
+#[path = "../../../server/src/engine/journal/progress.rs"]
 pub mod progress;
-#[path = "../../src/engine/requests.rs"]
+#[path = "../../../server/src/engine/requests.rs"]
 pub mod requests;
-#[path = "../../src/engine/guarded/layered/room.rs"]
+#[path = "../../../server/src/engine/guarded/layered/room.rs"]
 pub mod room;
-#[path = "../../src/engine/guarded/shards.rs"]
+#[path = "../../../server/src/engine/guarded/shards.rs"]
 pub mod shards;
-#[path = "../../src/engine/journal/sleeper.rs"]
+#[path = "../../../server/src/engine/journal/sleeper.rs"]
 pub mod sleeper;
-#[path = "../../src/engine/striped.rs"]
+#[path = "../../../server/src/engine/striped.rs"]
 pub mod striped;
-#[path = "../../src/engine/journal/trackers.rs"]
+#[path = "../../../server/src/engine/journal/trackers.rs"]
 pub mod trackers;
-#[path = "../../src/engine/versions.rs"]
+#[path = "../../../server/src/engine/versions.rs"]
 pub mod versions;
 
 #[derive(Debug)]
