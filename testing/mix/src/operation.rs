@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use seenset_proto::v1::{Aging, Counting, FilterSpec, Layout, Plain, Scaling, filter_spec};
 
 use crate::world::Name;
@@ -10,7 +11,7 @@ use crate::world::Name;
 pub const CAPACITY: u64 = 20_000;
 
 /// A kind of filter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Kind {
     Plain,
     Classic,
@@ -66,15 +67,6 @@ pub enum Operation {
 }
 
 impl Kind {
-    pub const ALL: [Self; 6] = [
-        Self::Plain,
-        Self::Classic,
-        Self::Scaling,
-        Self::Counting,
-        Self::Aging,
-        Self::Guava,
-    ];
-
     /// A spec with which no false positive is to be expected.
     pub fn spec(self) -> FilterSpec {
         let kind = match self {
@@ -147,7 +139,7 @@ impl Operation {
             Self::Merge { .. } => "merge",
             Self::StartRebuild { .. } => "start rebuild",
             Self::FinishRebuild { .. } => "finish rebuild",
-            Self::Exchange { .. } => "export and import",
+            Self::Exchange { .. } => crate::operator::EXCHANGE,
             Self::Store { .. } => "store",
         }
     }

@@ -26,7 +26,7 @@ pub async fn run(shared: Arc<Shared>, mut clients: Clients, mut rng: Rng) {
     while !shared.is_over() {
         let begun = {
             let mut world = shared.world.lock();
-            choose(&world, &mut rng)
+            choose(&world, &shared.kinds, &mut rng)
                 .map(|operation| (world.kind_of(operation), world.begin(operation)))
         };
         let Some((kind, begun)) = begun else {
@@ -62,6 +62,9 @@ fn row(kind: Kind, operation: Operation) -> String {
     format!("{} {}", kind_name(kind), operation.title())
 }
 
+/// What only filters of Guava's layout can do.
+pub const EXCHANGE: &str = "export and import";
+
 /// The operations that every run must have, with filters of any kind.
 pub const TITLES: [&str; 10] = [
     "create",
@@ -72,12 +75,12 @@ pub const TITLES: [&str; 10] = [
     "merge",
     "start rebuild",
     "finish rebuild",
-    "export and import",
+    EXCHANGE,
     "store",
 ];
 
 /// Chooses an operation that the server must carry out.
-fn choose(world: &World, rng: &mut Rng) -> Option<Operation> {
+fn choose(world: &World, kinds: &[Kind], rng: &mut Rng) -> Option<Operation> {
     let idle = world.idle();
     let of = |is: &dyn Fn(Name) -> bool, rng: &mut Rng| {
         let names: Vec<Name> = idle.iter().copied().filter(|&name| is(name)).collect();
@@ -86,13 +89,13 @@ fn choose(world: &World, rng: &mut Rng) -> Option<Operation> {
     let free = of(&|name| world.filter(name).is_none(), rng);
     let taken = of(&|name| world.filter(name).is_some(), rng);
     let (Some(name), choice) = (taken, rng.u8(..20)) else {
-        return free.map(|name| create(name, rng));
+        return free.map(|name| create(name, kinds, rng));
     };
     let is_rebuilt = world.is_rebuilt(name);
     let is_apart = !is_rebuilt && !world.is_heir(name);
     let kind = world.filter(name)?.kind;
     match (choice, free) {
-        (0..=2, Some(free)) => Some(create(free, rng)),
+        (0..=2, Some(free)) => Some(create(free, kinds, rng)),
         (3..=4, _) if !is_rebuilt => Some(Operation::Delete { name }),
         (5..=6, _) if is_apart => Some(Operation::Reset { name }),
         (7..=8, Some(to)) => Some(Operation::Rename { name, to }),
@@ -133,8 +136,8 @@ fn choose(world: &World, rng: &mut Rng) -> Option<Operation> {
     }
 }
 
-fn create(name: Name, rng: &mut Rng) -> Operation {
-    let kind = rng.choice(Kind::ALL).unwrap_or(Kind::Plain);
+fn create(name: Name, kinds: &[Kind], rng: &mut Rng) -> Operation {
+    let kind = rng.choice(kinds).copied().unwrap_or(Kind::Plain);
     Operation::Create { name, kind }
 }
 

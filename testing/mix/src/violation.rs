@@ -2,18 +2,30 @@
 
 use std::{error::Error, fmt};
 
+use crate::world::Key;
+
 /// What the server said or lost, and what it should have.
 #[derive(Debug)]
-pub struct Violation(String);
+pub struct Violation {
+    what: String,
+    /// The key that it is about.
+    pub key: Option<Key>,
+}
 
 /// Fails with a [`Violation`].
 pub fn violated<T>(what: String) -> Result<T, Violation> {
-    Err(Violation(what))
+    Err(Violation { what, key: None })
+}
+
+/// Fails with a [`Violation`] about a key.
+pub fn violated_for<T>(key: Key, what: String) -> Result<T, Violation> {
+    let key = Some(key);
+    Err(Violation { what, key })
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.what)
     }
 }
 

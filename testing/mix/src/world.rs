@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     operation::{Kind, Operation},
-    violation::{Violation, violated},
+    violation::{Violation, violated, violated_for},
 };
 
 /// The index of a filter in the model. A reset makes a new one.
@@ -23,8 +23,8 @@ pub type Key = u32;
 type Event = u64;
 
 const NEVER: Event = Event::MAX;
-/// The operations of the history.
-const HISTORY: usize = 200;
+/// The operations and calls of the history.
+const HISTORY: usize = 20_000;
 
 /// A filter of the model.
 #[derive(Debug, Clone)]
@@ -129,8 +129,8 @@ pub struct World {
     /// Keys of calls without an answer, which the server may still carry out.
     late_adds: HashSet<Key>,
     late_removals: HashSet<Key>,
-    /// The last operations, for whoever looks for the cause of a violation.
-    history: VecDeque<String>,
+    /// The last operations and calls, for whoever looks for the cause of a violation.
+    history: VecDeque<(String, Vec<Key>)>,
 }
 
 /// A filter as the server lists it.
@@ -177,15 +177,23 @@ impl World {
         }
     }
 
-    /// The last operations, oldest first.
-    pub fn history(&self) -> String {
-        let lines: Vec<&str> = self.history.iter().map(String::as_str).collect();
+    /// The last operations, and the last calls for a key, oldest first.
+    pub fn history(&self, key: Option<Key>) -> String {
+        let is_shown =
+            |keys: &Vec<Key>| keys.is_empty() || key.is_some_and(|key| keys.contains(&key));
+        let shown = self.history.iter().filter(|(_, keys)| is_shown(keys));
+        let lines: Vec<&str> = shown.map(|(line, _)| line.as_str()).collect();
         lines.join("\n")
     }
 
     /// Notes an operation or a start in the history.
     pub fn note(&mut self, what: String) {
-        self.history.push_back(format!("{}: {what}", self.now));
+        self.note_keys(what, Vec::new());
+    }
+
+    fn note_keys(&mut self, what: String, keys: Vec<Key>) {
+        self.history
+            .push_back((format!("{}: {what}", self.now), keys));
         if self.history.len() > HISTORY {
             self.history.pop_front();
         }
@@ -292,7 +300,12 @@ impl World {
             let filter = &mut self.filters[id];
             match action {
                 Action::Query => {}
-                Action::Add | Action::QueryAndAdd => filter.may.extend(keys),
+                Action::Add => {
+                    // Each counts a key once more.
+                    filter.counts_once = false;
+                    filter.may.extend(keys);
+                }
+                Action::QueryAndAdd => filter.may.extend(keys),
                 // Only a filter that counts can lose a key.
                 Action::Remove if filter.kind == Kind::Counting => {
                     filter.removed.extend(keys);
@@ -323,6 +336,10 @@ impl World {
         let number = self.next_call;
         self.next_call += 1;
         self.calls.insert(number, (name, action, keys.clone()));
+        self.note_keys(
+            format!("{action:?} {number} of filter-{name}, {meant:?}, {id:?} begins"),
+            keys.clone(),
+        );
         Call {
             name,
             action,
@@ -355,6 +372,13 @@ impl World {
             self.calls.remove(&call.number);
         }
         let meant = self.meant(call.name, call.begin);
+        let what = match &outcome {
+            Outcome::Done(_) => "is answered",
+            Outcome::Refused(_) => "is refused",
+            Outcome::Unknown => "has no answer",
+        };
+        let what = format!("{:?} {} of {meant:?} {what}", call.action, call.number);
+        self.note_keys(what, call.keys.clone());
         match outcome {
             Outcome::Unknown => {
                 match call.action {
@@ -419,18 +443,18 @@ impl World {
                 // A key whose counters have come to their greatest value cannot be removed.
                 None if must && !is_there && !may_be_stuck => {
                     let what = format!("key {key} of filter {id} is forgotten");
-                    return violated(format!("{what}: {call:?}"));
+                    return violated_for(key, format!("{what}: {call:?}"));
                 }
                 None if !may && is_there && !is_merged && !late => {
                     let what = format!("key {key} of filter {id} is seen and nobody added it");
-                    return violated(format!("{what}: {call:?}"));
+                    return violated_for(key, format!("{what}: {call:?}"));
                 }
                 Some(first) => {
                     let same = first.meant.len() == 1 && first.meant == call.meant;
                     let was_new = same && !first.may[index] && filter.merged < first.begin;
                     if was_new && is_there && call.action == Action::QueryAndAdd {
                         let what = format!("key {key} of filter {id} is no longer new to a retry");
-                        return violated(format!("{what}: {call:?}"));
+                        return violated_for(key, format!("{what}: {call:?}"));
                     }
                 }
                 None => {}
@@ -445,15 +469,6 @@ impl World {
             .first
             .as_ref()
             .is_none_or(|first| first.meant.len() == 1 && first.meant == call.meant);
-        if call.action == Action::Add {
-            for id in ids
-                .iter()
-                .flat_map(|&id| self.with_followers(id))
-                .collect::<Vec<_>>()
-            {
-                self.filters[id].counts_once = false;
-            }
-        }
         if !is_certain {
             return;
         }
