@@ -1,5 +1,5 @@
 //! Prints what memory filters take that grow, against filters made for so many keys at once: the
-//! tables of `docs/decisions/0021-scaling.md`.
+//! tables of `docs/lab/scaling.md`.
 //!
 //! ```text
 //! scaling [CAPACITY]

@@ -4,7 +4,7 @@
 //! craft URLs that fill one block and make a chosen page look seen. The default is
 //! therefore a pseudo-random function under a secret that never leaves the server. On
 //! keys of 60 bytes SipHash-1-3-128 took a third of the time of HighwayHash-128 (see
-//! `docs/decisions/0001-hash.md`), and it can be computed for several keys at once.
+//! `docs/adr/0001-keyed-hash.md`), and it can be computed for several keys at once.
 
 mod lanes;
 mod secret;

@@ -22,7 +22,7 @@
 //! Each layer is `growth` times the size of the one before, save that the second is smaller where
 //! that makes a number of layers exactly full at [`HORIZON`] times the initial capacity. A layer's
 //! share of the rate is in proportion to its size, which takes the least memory
-//! (`docs/decisions/0021-scaling.md`); layers past the horizon have what is left.
+//! (`docs/adr/0009-layers.md`); layers past the horizon have what is left.
 
 mod kernel;
 mod on_full;

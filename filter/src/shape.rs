@@ -32,7 +32,7 @@ pub(crate) const MAX_SHARD_BITS: u64 = MAX_SHARD_BYTES * 8;
 /// The fewest bytes that a shard may have where there are several.
 pub const MIN_SHARD_BYTES: u64 = 16 << 10;
 /// A filter has so many shards or more, if these are not too small
-/// (`docs/decisions/0026-small-filters.md`).
+/// (`docs/adr/0005-locks.md`).
 const SHARDS: u64 = 256;
 
 /// The division of a filter's bits, and the bits of each key in them. Where it is one of

@@ -107,7 +107,7 @@ fn measure(capacity: u64, rate: f64, growth: u32, queries: u64) -> f64 {
     filter.memory_bytes() as f64 / plain.memory_bytes() as f64
 }
 
-/// The bounds are those of the plan: `docs/decisions/0021-scaling.md`.
+/// The bounds are those of the plan: `docs/adr/0009-layers.md`.
 #[test]
 fn one_in_ten() {
     let ratio = measure(20_000, 0.1, 4, 1_000_000);

@@ -21,7 +21,7 @@ const DEVIATIONS: f64 = 4.0;
 /// The part of the rate that layers up to the [`HORIZON`] share, if there are more.
 const NEAR_SHARE: f64 = 0.95;
 /// The part of that which the first layer has, if there are others. A larger part makes filters
-/// cheap that never grow, and those that do larger: `docs/decisions/0021-scaling.md`.
+/// cheap that never grow, and those that do larger: `docs/adr/0009-layers.md`.
 const FIRST_SHARE: f64 = 1.0 / 3.0;
 /// How much too few keys a number of layers may be for at the [`HORIZON`], so that all of them are
 /// made larger and none is added.

@@ -93,7 +93,7 @@ fn layers_grow_and_are_full_at_the_horizon() {
     }
 }
 
-/// The table of `docs/decisions/0021-scaling.md`: the memory at 64 times the capacity, against a
+/// The table of `docs/lab/scaling.md`: the memory at 64 times the capacity, against a
 /// filter that was made for so many keys.
 #[test]
 fn memory_at_the_horizon_stays_within_bounds() {

@@ -17,7 +17,7 @@
 //! and then the older one is forgotten. What a request wins later belongs to the generation of
 //! that time, and the rest of what it has won grows old nevertheless: or one id that is used for
 //! ever would keep all its keys, and push out those of all others.
-//! `docs/decisions/0010-requests.md` says why.
+//! `docs/adr/0007-requests.md` says why.
 
 // Said for the models, which compile this file from another place.
 #[path = "requests/won.rs"]

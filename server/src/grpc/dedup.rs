@@ -1,6 +1,6 @@
 //! `DedupService`: what crawlers call. It is answered without tonic, whose way from a frame to
 //! a message and back costs more than all that is done with a key
-//! (`docs/decisions/0014-without-tonic.md`).
+//! (`docs/adr/0004-grpc.md`).
 
 use std::{
     future::{Future, poll_fn},

@@ -1,5 +1,5 @@
 //! The connections of one core, over HTTP/2: the crate `h2`, without a layer in between
-//! (`docs/decisions/0028-client-memory.md`).
+//! (`docs/adr/0015-clients.md`).
 
 use std::{
     future::{Future, poll_fn},

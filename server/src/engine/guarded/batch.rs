@@ -34,7 +34,7 @@ const BURST_LINES: usize = 32;
 const BURST_LINES_A_LOCK_EACH: usize = 12;
 
 /// Lines of filters from this size on are fetched to the first cache
-/// (`docs/decisions/0024-second-cache.md`).
+/// (`docs/adr/0005-locks.md`).
 const LARGE_BYTES: u64 = 512 << 20;
 
 /// The most keys that a batch processes before it releases the lock of a stripe. Other calls wait for

@@ -20,7 +20,7 @@ use crate::{
 
 /// The most locks for each core of the machine. A core holds one at a time: with 32 for each,
 /// two cores still found each other's often enough to lose a tenth of their time; with twice
-/// as many as here, a batch of 1,000 takes a third longer (`docs/decisions/0008-stripes.md`).
+/// as many as here, a batch of 1,000 takes a third longer (`docs/adr/0005-locks.md`).
 const STRIPES_A_CORE: usize = 128;
 
 /// How many of so many neighbours one lock is to guard: a power of two.
