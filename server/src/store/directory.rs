@@ -308,10 +308,12 @@ impl DataDirectory {
     ) -> Result<Segment, StoreError> {
         found.cut_off(&*self.disk)?;
         let next = found.end.sequence + 1;
-        // Those made ahead have no batches. One that was being begun when the power was cut would
-        // be told of by each start until it is made again.
+        // Segments made ahead have no batches. One that was being begun when the power was cut would
+        // be reported by each start until it is made again. A segment that the manifest names stays:
+        // the next start looks for it.
+        let last = self.manifest.lock().last_segment().max(next);
         let is_of_no_use = |file: &String| {
-            let made_ahead = log::segment_of(file).is_some_and(|number| number > next);
+            let made_ahead = log::segment_of(file).is_some_and(|number| number > last);
             made_ahead || file == Tail::FILE
         };
         for file in self.files()?.into_iter().filter(is_of_no_use) {

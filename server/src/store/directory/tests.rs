@@ -1,7 +1,10 @@
 //! What a data directory makes of the files in it.
 
 use super::*;
-use crate::store::disk::simulated::{Fault, SimulatedDisk};
+use crate::store::{
+    Batch,
+    disk::simulated::{Fault, SimulatedDisk},
+};
 
 fn on(disk: &SimulatedDisk) -> Result<DataDirectory, StoreError> {
     DataDirectory::on(Arc::new(disk.clone()))
@@ -116,6 +119,38 @@ fn segments_without_end_are_not_looked_for() {
     }
     directory.remove_filter(&names[0]).unwrap();
     assert_eq!(disk.names().unwrap(), ["MANIFEST"]);
+}
+
+/// No server writes such a manifest, but a start that succeeds must not make the next one fail.
+#[test]
+fn a_segment_that_the_manifest_names_stays_without_batches() {
+    let disk = SimulatedDisk::default();
+    let start = || {
+        let directory = on(&disk).unwrap();
+        let found = directory
+            .log()
+            .unwrap()
+            .read(|_| Ok::<_, StoreError>(()), &mut Err);
+        let log = directory.open_log(&mut found.unwrap(), 8192).unwrap();
+        (directory, log)
+    };
+    let (directory, mut log) = start();
+    log.write(&mut Batch::default()).unwrap();
+    log.sync().unwrap();
+    for number in [2, 3] {
+        log::Segment::create(&disk, number, 8192).unwrap();
+    }
+    for (name, log_from) in [("a", 1), ("b", 3)] {
+        let id = FilterId(directory.new_number());
+        let name = name.parse().unwrap();
+        let files = SnapshotFiles::default();
+        directory
+            .set_filter(&name, id, &files, log_from, None)
+            .unwrap();
+    }
+    for _ in 0..2 {
+        start();
+    }
 }
 
 /// A kill may come between the manifest and the removal of what it names no longer; so may an error
