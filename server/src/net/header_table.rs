@@ -2,8 +2,8 @@
 //!
 //! h2 keeps the values of `:path`, `:authority` and `:scheme` in its table as slices of the buffers
 //! that it read them into, 64 KiB each. So a client that puts one field into the table between large
-//! frames makes the server keep some megabytes for a few kilobytes of table. This follows the header
-//! blocks of a connection, without decoding their text, and says how many bytes such slices keep.
+//! frames makes the server keep some megabytes for a few kilobytes of table. [`HeaderTable`] parses the
+//! header blocks of a connection, without decoding text, and computes the bytes that such slices keep.
 
 use std::collections::VecDeque;
 
@@ -33,7 +33,7 @@ pub struct HeaderTable {
     /// Newest first.
     entries: VecDeque<Entry>,
     held_bytes: u64,
-    /// The bytes of the connection before those that are read now.
+    /// The bytes of the connection up to the end of the present read.
     position: u64,
     /// The position of the last entry that keeps a buffer.
     last_position: u64,
@@ -58,7 +58,7 @@ struct Payload {
     bytes: usize,
 }
 
-/// What comes next in a header block.
+/// The next part of a header block.
 #[derive(Debug, Clone, Copy, Default)]
 enum Next {
     #[default]
@@ -77,7 +77,7 @@ enum Next {
         /// The next byte is the first of a name.
         is_first: bool,
     },
-    /// What comes is no header block; h2 closes the connection.
+    /// The bytes are no header block. h2 closes the connection.
     Broken,
 }
 
@@ -105,7 +105,7 @@ impl HeaderTable {
         self.held_bytes as usize
     }
 
-    /// Notes that bytes of the connection are read into a buffer.
+    /// Sets the position: the bytes of the connection that have been read.
     pub fn at(&mut self, position: u64) {
         self.position = position;
     }
@@ -246,7 +246,7 @@ impl HeaderTable {
         }
     }
 
-    /// Continues with so many bytes of a text.
+    /// Continues with a text of a length.
     fn text_of(&mut self, bytes: u64, is_name: bool, is_first: bool) -> Next {
         match (bytes, is_name) {
             (0, true) => Next::Value,
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_block_ends_nothing_else() {
+    fn bytes_that_are_no_header_block_do_no_harm() {
         let mut table = HeaderTable::default();
         read(&mut table, 0, &[0xff; 50]);
         assert!(matches!(table.next, Next::Broken));

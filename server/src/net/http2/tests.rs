@@ -239,3 +239,24 @@ async fn a_connection_that_holds_too_much_is_closed() {
     assert_eq!(reason, Some(ENHANCE_YOUR_CALM));
     assert!(begun.elapsed() < TICK);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_header_table_of_a_connection_is_charged() {
+    // Enters ":path" into the table, between frames that each fill a part of a buffer.
+    let filler = frame(UNKNOWN, 0, 0, &[0; 16_000]).repeat(5);
+    let call = |call: usize| {
+        let path = [&HEAD[..2], &[0x44, 2, b'/', b'a' + call as u8]].concat();
+        let head = frame(HEADERS, END_STREAM_AND_HEADERS, 2 * call + 1, &path);
+        [head, filler.clone()].concat()
+    };
+    let calls: Vec<u8> = (0..10).flat_map(call).collect();
+    let sent = [PREFACE, &frame(SETTINGS, 0, 0, &[]), &calls].concat();
+    let memory = memory();
+    let held = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        memory.held_bytes()
+    };
+    let (_, held_bytes) = tokio::join!(closed_after(sent, memory.clone()), held);
+    assert!(held_bytes > 400 << 10, "{held_bytes}");
+    assert_eq!(memory.held_bytes(), 0);
+}
