@@ -9,9 +9,9 @@ use seenset_proto::v1::{
 
 use crate::{
     ADDERS, KEYS, NAMES, Shared, filter_name, key_text,
+    model::{Action, Call, Key, Outcome},
     operation::Kind,
     server::{Clients, outcome, request},
-    world::{Action, Call, Key, Outcome},
 };
 
 /// The most keys of a call.
@@ -40,7 +40,7 @@ impl Adder {
     pub async fn run(mut self, shared: Arc<Shared>, mut clients: Clients) -> Self {
         while !shared.is_over() {
             let call = match self.unanswered.take() {
-                Some(call) => shared.world.lock().begin_again(call),
+                Some(call) => shared.model.lock().begin_again(call),
                 None => self.begin(&shared),
             };
             let answer = self.call(&call, &mut clients).await;
@@ -48,7 +48,7 @@ impl Adder {
             let is_unknown = matches!(outcome, Outcome::Unknown);
             shared.note(format!("{:?}", call.action), &outcome);
             shared.summary.lock().keys += call.keys.len() as u64;
-            let checked = shared.world.lock().end_call(&call, outcome);
+            let checked = shared.model.lock().end_call(&call, outcome);
             shared.check(checked);
             if is_unknown && matches!(call.action, Action::Add | Action::QueryAndAdd) {
                 self.unanswered = Some(call.first_try());
@@ -63,20 +63,20 @@ impl Adder {
         let keys: Vec<Key> = (0..1 + self.rng.usize(..MAX_KEYS))
             .map(|_| self.number + ADDERS * self.rng.u32(..KEYS / ADDERS))
             .collect();
-        let mut world = shared.world.lock();
+        let mut model = shared.model.lock();
         let name = self.rng.usize(..NAMES);
-        let counts = world
+        let counts = model
             .filter(name)
             .is_some_and(|filter| filter.kind == Kind::Counting);
         let action = match (self.rng.u8(..20), counts) {
             (0..=3, _) => Action::Query,
             (4..=7, true) => Action::Remove,
             (4..=6, false) => Action::Add,
-            // `Add` counts a key that is there once more, and a `Remove` then says less.
+            // Rarely: a filter in which a key may be counted twice shows fewer faults of `Remove`.
             (8, true) if name.is_multiple_of(4) => Action::Add,
             _ => Action::QueryAndAdd,
         };
-        world.begin_call(name, action, keys, id)
+        model.begin_call(name, action, keys, id)
     }
 
     async fn call(

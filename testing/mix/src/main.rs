@@ -10,11 +10,11 @@
 #![allow(clippy::indexing_slicing, reason = "the indices are the model's own")]
 
 mod adder;
+mod model;
 mod operation;
 mod operator;
 mod server;
 mod violation;
-mod world;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -34,16 +34,16 @@ use tempfile::TempDir;
 
 use self::{
     adder::Adder,
+    model::{Key, Listed, Model, Name},
     operation::Kind,
     server::Server,
     violation::{Violation, violated_for},
-    world::{Key, Listed, Name, World},
 };
 
 const NAMES: usize = 8;
 const ADDERS: u32 = 3;
 const OPERATORS: usize = 2;
-/// All keys: as many as a filter is made for, or fewer.
+/// The number of keys: less than the capacity of a filter.
 const KEYS: Key = 12_000;
 /// The keys of a batch of the verification.
 const VERIFIED_AT_ONCE: usize = 4000;
@@ -69,10 +69,10 @@ struct Arguments {
     seed: Option<u64>,
 }
 
-/// What all tasks share.
+/// The state that all tasks share.
 struct Shared {
     kinds: Vec<Kind>,
-    world: Mutex<World>,
+    model: Mutex<Model>,
     summary: Mutex<Summary>,
     /// The server is about to end.
     is_over: AtomicBool,
@@ -85,16 +85,16 @@ struct Summary {
     stops: u64,
     keys: u64,
     verified: u64,
-    /// Of each action or operation: answered, refused, not answered.
+    /// The numbers of answered, refused and unanswered calls, for each rpc and kind.
     outcomes: BTreeMap<String, [u64; 3]>,
 }
 
 impl Shared {
-    fn note<T>(&self, what: String, outcome: &world::Outcome<T>) {
+    fn note<T>(&self, what: String, outcome: &model::Outcome<T>) {
         let column = match outcome {
-            world::Outcome::Done(_) => 0,
-            world::Outcome::Refused(_) => 1,
-            world::Outcome::Unknown => 2,
+            model::Outcome::Done(_) => 0,
+            model::Outcome::Refused(_) => 1,
+            model::Outcome::Unknown => 2,
         };
         let mut summary = self.summary.lock();
         summary.outcomes.entry(what).or_default()[column] += 1;
@@ -130,7 +130,7 @@ async fn main() -> Result<()> {
     let directory = TempDir::new()?;
     let shared = Arc::new(Shared {
         kinds: arguments.kinds.clone(),
-        world: Mutex::new(World::new(NAMES)),
+        model: Mutex::new(Model::new(NAMES)),
         summary: Mutex::default(),
         is_over: AtomicBool::new(false),
         violation: Mutex::default(),
@@ -146,7 +146,7 @@ async fn main() -> Result<()> {
                 .and_then(|violation| violation.key);
             let kept = directory.keep();
             let kept = kept.display();
-            println!("{}", shared.world.lock().history(key));
+            println!("{}", shared.model.lock().history(key));
             bail!("{error:#}\nthe data directory is kept: {kept}");
         }
     }
@@ -168,7 +168,7 @@ async fn live(
     };
     let mut server = Server::start(&arguments.server, directory.path(), durability)?;
     shared
-        .world
+        .model
         .lock()
         .note(format!("a start with --durability {durability}"));
     verify(&server, shared, rng).await?;
@@ -210,19 +210,19 @@ async fn live(
     }
 }
 
-/// Decides what was not answered, and compares every filter with the model.
+/// Decides calls and operations without an answer, and compares every filter with the model.
 async fn verify(server: &Server, shared: &Shared, rng: &mut Rng) -> Result<()> {
     let mut clients = server.clients();
     let listed: BTreeMap<Name, Listed> = clients.list().await?;
-    let undecided = shared.world.lock().undecided();
+    let undecided = shared.model.lock().undecided();
     let mut seen = HashMap::new();
     for (name, keys) in undecided {
         let there = clients.query(name, &keys).await?;
         seen.insert(name, there.iter().filter(|&&there| there).count());
     }
-    shared.world.lock().decide(&listed, &seen)?;
+    shared.model.lock().decide(&listed, &seen)?;
     for &name in listed.keys() {
-        let Some(filter) = shared.world.lock().filter(name).cloned() else {
+        let Some(filter) = shared.model.lock().filter(name).cloned() else {
             continue;
         };
         let must: Vec<Key> = filter.must.iter().copied().collect();
@@ -255,7 +255,7 @@ async fn verify(server: &Server, shared: &Shared, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// Prints what was done, and fails if a part of it never was.
+/// Prints the summary. Fails if an operation or a kind is missing in it.
 fn report(summary: &Summary, kinds: &[Kind]) -> Result<()> {
     let Summary {
         kills,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use seenset_proto::v1::{Aging, Counting, FilterSpec, Layout, Plain, Scaling, filter_spec};
 
-use crate::world::Name;
+use crate::model::Name;
 
-/// The most keys of a filter: all keys that there are fit.
+/// The capacity of filters: all keys fit.
 pub const CAPACITY: u64 = 20_000;
 
 /// A kind of filter.

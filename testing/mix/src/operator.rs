@@ -12,10 +12,10 @@ use tonic::{Code, Status};
 
 use crate::{
     Shared, filter_name, kind_name,
+    model::{Begun, Model, Name, Outcome},
     operation::{CAPACITY, Kind, Operation},
     server::{Clients, outcome, request},
     violation::violated,
-    world::{Begun, Name, Outcome, World},
 };
 
 /// The bytes of a message of an import.
@@ -25,12 +25,12 @@ const PIECE_BYTES: usize = 32 << 10;
 pub async fn run(shared: Arc<Shared>, mut clients: Clients, mut rng: Rng) {
     while !shared.is_over() {
         let begun = {
-            let mut world = shared.world.lock();
-            choose(&world, &shared.kinds, &mut rng)
-                .map(|operation| (world.kind_of(operation), world.begin(operation)))
+            let mut model = shared.model.lock();
+            choose(&model, &shared.kinds, &mut rng)
+                .map(|operation| (model.kind_of(operation), model.begin(operation)))
         };
         let Some((kind, begun)) = begun else {
-            // All names are busy, or have been left so by calls without an answer.
+            // All names are busy.
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             continue;
         };
@@ -43,17 +43,17 @@ pub async fn run(shared: Arc<Shared>, mut clients: Clients, mut rng: Rng) {
 }
 
 fn ended(shared: &Shared, begun: Begun, outcome: Outcome<()>) {
-    let mut world = shared.world.lock();
+    let mut model = shared.model.lock();
     match outcome {
-        Outcome::Unknown => world.unanswered(begun),
-        Outcome::Done(()) => world.end(&begun, true),
+        Outcome::Unknown => model.unanswered(begun),
+        Outcome::Done(()) => model.end(&begun, true),
         Outcome::Refused(status) => {
             // Two filters that have grown apart cannot be merged.
             let is_merge = matches!(begun.operation, Operation::Merge { .. });
             if !(is_merge && status.code() == Code::FailedPrecondition) {
                 shared.check(violated(format!("{begun:?} was refused: {status}")));
             }
-            world.end(&begun, false);
+            model.end(&begun, false);
         }
     }
 }
@@ -62,7 +62,7 @@ fn row(kind: Kind, operation: Operation) -> String {
     format!("{} {}", kind_name(kind), operation.title())
 }
 
-/// What only filters of Guava's layout can do.
+/// The operation that only filters of Guava's layout support.
 pub const EXCHANGE: &str = "export and import";
 
 /// The operations that every run must have, with filters of any kind.
@@ -80,20 +80,20 @@ pub const TITLES: [&str; 10] = [
 ];
 
 /// Chooses an operation that the server must carry out.
-fn choose(world: &World, kinds: &[Kind], rng: &mut Rng) -> Option<Operation> {
-    let idle = world.idle();
+fn choose(model: &Model, kinds: &[Kind], rng: &mut Rng) -> Option<Operation> {
+    let idle = model.idle();
     let of = |is: &dyn Fn(Name) -> bool, rng: &mut Rng| {
         let names: Vec<Name> = idle.iter().copied().filter(|&name| is(name)).collect();
         rng.choice(names)
     };
-    let free = of(&|name| world.filter(name).is_none(), rng);
-    let taken = of(&|name| world.filter(name).is_some(), rng);
+    let free = of(&|name| model.filter(name).is_none(), rng);
+    let taken = of(&|name| model.filter(name).is_some(), rng);
     let (Some(name), choice) = (taken, rng.u8(..20)) else {
         return free.map(|name| create(name, kinds, rng));
     };
-    let is_rebuilt = world.is_rebuilt(name);
-    let is_apart = !is_rebuilt && !world.is_heir(name);
-    let kind = world.filter(name)?.kind;
+    let is_rebuilt = model.is_rebuilt(name);
+    let is_apart = !is_rebuilt && !model.is_mirror(name);
+    let kind = model.filter(name)?.kind;
     match (choice, free) {
         (0..=2, Some(free)) => Some(create(free, kinds, rng)),
         (3..=4, _) if !is_rebuilt => Some(Operation::Delete { name }),
@@ -102,14 +102,14 @@ fn choose(world: &World, kinds: &[Kind], rng: &mut Rng) -> Option<Operation> {
         (9..=10, Some(to)) if kind == Kind::Guava => Some(Operation::Exchange { name, to }),
         (9..=11, Some(to)) => Some(Operation::Copy { name, to }),
         (12..=14, _) => {
-            let family = world.filter(name)?.family;
+            let family = model.filter(name)?.family;
             let is_target = |other: Name| {
                 other != name
-                    && world
+                    && model
                         .filter(other)
                         .is_some_and(|filter| filter.family == family)
-                    && !world.is_rebuilt(other)
-                    && world.rebuilds(other) != Some(name)
+                    && !model.is_rebuilt(other)
+                    && model.rebuilds(other) != Some(name)
             };
             let target = of(&is_target, rng)?;
             Some(Operation::Merge { name, target })
@@ -128,7 +128,7 @@ fn choose(world: &World, kinds: &[Kind], rng: &mut Rng) -> Option<Operation> {
             Some(Operation::StartRebuild { name, to, kind })
         }
         (15..=18, _) if is_rebuilt => {
-            let to = world.heir(name).filter(|heir| idle.contains(heir))?;
+            let to = model.mirror(name).filter(|mirror| idle.contains(mirror))?;
             Some(Operation::FinishRebuild { name, to })
         }
         (19, _) => Some(Operation::Store { name }),

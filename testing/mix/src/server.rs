@@ -15,7 +15,7 @@ use tonic::{
 
 use crate::{
     filter_name, key_text,
-    world::{Key, Listed, Name, Outcome},
+    model::{Key, Listed, Name, Outcome},
 };
 
 /// The deadline of calls that are to be answered.
@@ -69,7 +69,7 @@ impl Server {
         Ok(())
     }
 
-    /// Stops the server in order, which stores all filters.
+    /// Stops the server with SIGTERM, so that it stores all filters.
     pub fn stop(&mut self) -> Result<()> {
         self.process.signal(Signal::TERM)?;
         let status = self.process.wait()?;
@@ -109,7 +109,7 @@ impl Clients {
     }
 }
 
-/// A request with a deadline: some milliseconds for one in eight, so that it may pass.
+/// A request with a deadline: one in eight has at most 10 ms, so that some miss it.
 pub fn request<T>(message: T, rng: &mut fastrand::Rng) -> Request<T> {
     let mut request = Request::new(message);
     let short = Duration::from_micros(rng.u64(200..10_000));
@@ -117,7 +117,7 @@ pub fn request<T>(message: T, rng: &mut fastrand::Rng) -> Request<T> {
     request
 }
 
-/// What came of a call.
+/// The outcome of an rpc. It is unknown if the server may have carried it out.
 pub fn outcome<T>(answer: Result<T, Status>) -> Outcome<T> {
     match answer {
         Ok(answer) => Outcome::Done(answer),

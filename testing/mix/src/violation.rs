@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use crate::world::Key;
+use crate::model::Key;
 
 /// What the server said or lost, and what it should have.
 #[derive(Debug)]
