@@ -31,6 +31,6 @@ pub struct Filter {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mirror {
     pub(super) id: Id,
-    /// The event from which on it receives all keys. [`NEVER`] while that is not certain.
+    /// The event from which on it receives all keys. `NEVER` while that is not certain.
     pub(super) since: Event,
 }
