@@ -1,6 +1,6 @@
 //! Admission: a write acquires everything that it may have to wait for before it changes a filter.
 //! The wait is asynchronous, so a waiting write blocks no thread. After that the write takes only
-//! short locks.
+//! short locks. Most writes have nothing to wait for; they are admitted and carried out in one step.
 //!
 //! Every write acquires in the same order: the session of its request id, the order lock of a filter
 //! under rebuild, the reservation in the log. So writes cannot deadlock.
@@ -110,6 +110,45 @@ impl<'a> Admission<'a> {
 }
 
 impl Inner {
+    /// Acquires everything for a write of `keys` keys to a filter without an heir; `None` if the
+    /// write has to wait for something.
+    pub(super) fn try_admit(
+        &self,
+        entry: &Entry,
+        call: Call<'_>,
+        action: Action,
+        keys: usize,
+        threads: Threads,
+    ) -> Result<Option<Admission<'_>>, EngineError> {
+        let Entry { filter, heir: None } = entry else {
+            return Ok(None);
+        };
+        if filter.is_held() {
+            return Ok(None);
+        }
+        let turn = match filter.session_id(call.request_id, action) {
+            Some(id) if self.requests.is_on() => match self.requests.try_begin(filter.id(), id)? {
+                None => return Ok(None),
+                turn => turn,
+            },
+            _ => None,
+        };
+        let room = match self.journal.get() {
+            Some(journal) => match journal.try_reserve(keys, filter.records_of_a_call(keys))? {
+                None => return Ok(None),
+                room => room,
+            },
+            None => None,
+        };
+        Ok(Some(Admission {
+            filters: (filter.id(), None),
+            own: Share { room, turn },
+            heirs: Share::default(),
+            threads,
+            order: None,
+        }))
+    }
+
     /// Acquires everything for a write of `keys` keys, then calls `write`.
     pub(super) async fn admitted<T>(
         &self,
@@ -178,8 +217,10 @@ impl Inner {
 
     async fn session(&self, need: Need) -> Result<Option<Turn<'_>>, EngineError> {
         match need.session {
-            Some(id) => self.requests.begin(need.filter, id).await,
-            None => Ok(None),
+            Some(id) if self.requests.is_on() => {
+                self.requests.begin(need.filter, id).await.map(Some)
+            }
+            _ => Ok(None),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Calls for many keys.
 
 use super::{
-    Action, Call, Engine, EngineError, GuardedFilter, Inner, Keys, Unsettled, admission::Admission,
-    workers::Threads,
+    Action, Call, Change, Engine, EngineError, GuardedFilter, Inner, Keys, Unsettled,
+    admission::Admission, workers::Threads,
 };
 
 impl Engine {
@@ -163,14 +163,14 @@ impl Inner {
             return self.ask(call, |filter| filter.query_batch(keys, call.max_age));
         };
         let count = keys.iter().len();
-        let write = |admission: Admission<'_>| {
-            self.write(
-                call,
-                admission,
-                |filter, change| filter.write_batch(keys, action, change),
-                |heir, change| heir.follow_batch(keys, action, change),
-            )
-        };
+        let change =
+            |filter: &GuardedFilter, change: Change<'_>| filter.write_batch(keys, action, change);
+        let follow =
+            |heir: &GuardedFilter, change: Change<'_>| heir.follow_batch(keys, action, change);
+        if let Some(answer) = self.try_write(call, action, count, threads, change, follow)? {
+            return Ok(answer);
+        }
+        let write = |admission: Admission<'_>| self.write(call, admission, change, follow);
         self.admitted(call, action, count, threads, write).await
     }
 }

@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use tokio::time::Instant;
 
-use super::EngineError;
+use super::{Action, EngineError};
 
 /// Which filter a call is for, and what its caller calls it.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +49,31 @@ impl<'a> From<&'a str> for Call<'a> {
             request_id: "",
             max_age: None,
             deadline: None,
+        }
+    }
+}
+
+/// What a call does with its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// Asks whether they have been seen.
+    Query,
+    /// Adds them.
+    Add,
+    /// Asks whether they have been seen, and adds them.
+    QueryAndAdd,
+    /// Takes them out.
+    Remove,
+}
+
+impl Op {
+    /// The change that it makes, if it makes one.
+    pub(super) fn action(self) -> Option<Action> {
+        match self {
+            Self::Query => None,
+            Self::Add => Some(Action::Add),
+            Self::QueryAndAdd => Some(Action::QueryAndAdd),
+            Self::Remove => Some(Action::Remove),
         }
     }
 }

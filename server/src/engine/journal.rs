@@ -271,7 +271,16 @@ impl Journal {
         self.shared.lanes.waiting()
     }
 
-    fn try_reserve(&self, keys: usize, records: usize) -> Result<Option<Room<'_>>, EngineError> {
+    /// [`Self::reserve`] without waiting; `None` if room is being made.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn try_reserve(
+        &self,
+        keys: usize,
+        records: usize,
+    ) -> Result<Option<Room<'_>>, EngineError> {
         let shared = &self.shared;
         shared.check()?;
         if !shared.is_full.load(Ordering::Acquire)

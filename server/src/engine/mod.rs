@@ -49,7 +49,7 @@ use std::{
 use tokio::sync::{Mutex, Semaphore, watch};
 
 pub use budget::OverBudget;
-pub use call::{Call, Keys};
+pub use call::{Call, Keys, Op};
 pub use clock::{Clock, Hand};
 pub use counters::Usage;
 pub use error::{EngineError, Full};
@@ -88,7 +88,7 @@ use self::{
     rebuilding::change_both,
     registry::{Entry, Registry},
     requests::Requests,
-    workers::Workers,
+    workers::{Threads, Workers},
 };
 use crate::store::DataDirectory;
 
@@ -357,17 +357,30 @@ impl Inner {
         // that its deadline is over believes that nothing was added.
         call.check_deadline()?;
         self.find_entry(call.filter, |entry| {
-            let filter = &*entry.filter;
-            filter.check_age(call.max_age)?;
             if !admission.fits(entry) {
                 return Err(EngineError::FilterReplaced);
             }
-            filter.check_takes_keys()?;
-            if let Some(heir) = &entry.heir {
-                return change_both(filter, heir, call, admission, change, follow);
+            write_to(entry, call, admission, change, follow)
+        })?
+    }
+
+    /// [`Self::write`] of so many keys, if it can be admitted at once; `None` if it has to wait.
+    fn try_write<'a, T>(
+        &'a self,
+        call: Call<'a>,
+        action: Action,
+        keys: usize,
+        threads: Threads,
+        change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
+        follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
+    ) -> Result<Option<Unsettled<T>>, EngineError> {
+        let _permit = self.barrier.pass()?;
+        call.check_deadline()?;
+        self.find_entry(call.filter, |entry| {
+            match self.try_admit(entry, call, action, keys, threads)? {
+                Some(admission) => write_to(entry, call, admission, change, follow).map(Some),
+                None => Ok(None),
             }
-            let answer = change(filter, admission.change(call))?;
-            Ok(unsettled(filter, answer))
         })?
     }
 
@@ -394,6 +407,24 @@ impl Inner {
             Err(EngineError::Recovering)
         }
     }
+}
+
+/// Applies a write to a filter, and to its heir by `follow`.
+fn write_to<T>(
+    entry: &Entry,
+    call: Call<'_>,
+    admission: Admission<'_>,
+    change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
+    follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
+) -> Result<Unsettled<T>, EngineError> {
+    let filter = &*entry.filter;
+    filter.check_age(call.max_age)?;
+    filter.check_takes_keys()?;
+    if let Some(heir) = &entry.heir {
+        return change_both(filter, heir, call, admission, change, follow);
+    }
+    let answer = change(filter, admission.change(call))?;
+    Ok(unsettled(filter, answer))
 }
 
 /// What a filter said, and what that waits for.

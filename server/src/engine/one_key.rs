@@ -1,8 +1,6 @@
 //! Calls for one key.
 
-use super::{
-    Action, Call, Engine, EngineError, Inner, Unsettled, admission::Admission, workers::Threads,
-};
+use super::{Call, Engine, EngineError, Op, Unsettled, admission::Admission, workers::Threads};
 
 impl Engine {
     /// Whether a key has been seen.
@@ -17,14 +15,7 @@ impl Engine {
         call: impl Into<Call<'_>>,
         key: impl AsRef<[u8]>,
     ) -> Result<bool, EngineError> {
-        let (inner, call, key) = (&self.inner, call.into(), key.as_ref());
-        inner.limits.check_key(key)?;
-        let answer = inner.ask(call, |filter| filter.query(key, call.max_age))?;
-        match answer.settled().await {
-            Err(_) if inner.is_certain(call.filter, answer.rests_on, [key]) => {}
-            settled => settled?,
-        }
-        Ok(answer.value)
+        self.answer(call.into(), Op::Query, key.as_ref()).await
     }
 
     /// Adds a key. Safe to repeat, with an id or without; in a filter that counts with an id alone.
@@ -38,7 +29,7 @@ impl Engine {
         call: impl Into<Call<'_>>,
         key: impl AsRef<[u8]>,
     ) -> Result<(), EngineError> {
-        let added = self.write_key(call.into(), Action::Add, key.as_ref());
+        let added = self.answer(call.into(), Op::Add, key.as_ref());
         added.await.map(|_| ())
     }
 
@@ -53,7 +44,7 @@ impl Engine {
         call: impl Into<Call<'_>>,
         key: impl AsRef<[u8]>,
     ) -> Result<bool, EngineError> {
-        self.write_key(call.into(), Action::QueryAndAdd, key.as_ref())
+        self.answer(call.into(), Op::QueryAndAdd, key.as_ref())
             .await
     }
 
@@ -68,45 +59,107 @@ impl Engine {
         call: impl Into<Call<'_>>,
         key: impl AsRef<[u8]>,
     ) -> Result<bool, EngineError> {
-        self.write_key(call.into(), Action::Remove, key.as_ref())
-            .await
+        self.answer(call.into(), Op::Remove, key.as_ref()).await
     }
 
-    async fn write_key(
+    /// Answers a call for a key: false for [`Op::Add`].
+    ///
+    /// # Errors
+    ///
+    /// As the method of the operation.
+    pub async fn answer(&self, call: Call<'_>, op: Op, key: &[u8]) -> Result<bool, EngineError> {
+        let answer = match self.try_answer(call, op, key)? {
+            Some(answer) => answer,
+            // Boxed: the futures of the calls that do not wait stay small.
+            None => Box::pin(self.wait_and_answer(call, op, key)).await?,
+        };
+        self.settle(call, op, key, answer).await
+    }
+
+    /// Answers a call for a key if it has nothing to wait for before; `None` otherwise. The answer
+    /// may have to wait for the log.
+    ///
+    /// # Errors
+    ///
+    /// As the method of the operation.
+    pub fn try_answer(
         &self,
         call: Call<'_>,
-        action: Action,
+        op: Op,
         key: &[u8],
-    ) -> Result<bool, EngineError> {
+    ) -> Result<Option<Unsettled<bool>>, EngineError> {
         let inner = &self.inner;
         inner.limits.check_key(key)?;
+        let Some(action) = op.action() else {
+            let answer = inner.ask(call, |filter| filter.query(key, call.max_age))?;
+            return Ok(Some(answer));
+        };
         inner.limits.check_request_id(call.request_id)?;
-        let write = |admission: Admission<'_>| inner.write_key(call, action, key, admission);
-        match inner.admitted(call, action, 1, Threads::Core, write).await {
+        let answer = inner.try_write(
+            call,
+            action,
+            1,
+            Threads::Core,
+            |filter, change| filter.write(key, action, change),
+            |heir, change| heir.follow_key(key, action, change),
+        );
+        match answer {
+            Err(EngineError::FilterBusy) => Ok(None),
+            answer => answer,
+        }
+    }
+
+    /// The answer of [`Self::try_answer`], when it may be told.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::NotDurable`].
+    pub async fn settle(
+        &self,
+        call: Call<'_>,
+        op: Op,
+        key: &[u8],
+        answer: Unsettled<bool>,
+    ) -> Result<bool, EngineError> {
+        match answer.settled().await {
+            Err(_)
+                if op == Op::Query
+                    && self.inner.is_certain(call.filter, answer.rests_on, [key]) => {}
+            settled => settled?,
+        }
+        Ok(answer.value)
+    }
+
+    /// Answers a call that changes a filter, and has to wait before.
+    async fn wait_and_answer(
+        &self,
+        call: Call<'_>,
+        op: Op,
+        key: &[u8],
+    ) -> Result<Unsettled<bool>, EngineError> {
+        let Some(action) = op.action() else {
+            // A query never waits.
+            return self
+                .inner
+                .ask(call, |filter| filter.query(key, call.max_age));
+        };
+        let write = |admission: Admission<'_>| {
+            self.inner.write(
+                call,
+                admission,
+                |filter, change| filter.write(key, action, change),
+                |heir, change| heir.follow_key(key, action, change),
+            )
+        };
+        let admitted = self.inner.admitted(call, action, 1, Threads::Core, write);
+        match admitted.await {
             // Of a batch of one key.
             Err(EngineError::FilterBusy) => {
                 let keys = vec![key.to_vec()];
                 let (answer, _) = self.on_worker(call, Some(action), keys).await?;
-                Ok(answer.settle().await?.first() == Some(&true))
+                Ok(answer.map(|seen| seen.first() == Some(&true)))
             }
-            answer => answer?.settle().await,
+            answer => answer,
         }
-    }
-}
-
-impl Inner {
-    fn write_key(
-        &self,
-        call: Call<'_>,
-        action: Action,
-        key: &[u8],
-        admission: Admission<'_>,
-    ) -> Result<Unsettled<bool>, EngineError> {
-        self.write(
-            call,
-            admission,
-            |filter, change| filter.write(key, action, change),
-            |heir, change| heir.follow_key(key, action, change),
-        )
     }
 }

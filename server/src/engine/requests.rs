@@ -183,15 +183,31 @@ impl Requests {
         &self,
         filter: FilterId,
         request: RequestId,
-    ) -> Result<Option<Turn<'_>>, EngineError> {
-        if !self.is_on() {
-            return Ok(None);
-        }
+    ) -> Result<Turn<'_>, EngineError> {
         let running = match self.enter((filter, request)) {
             Ok(running) => running,
             Err(waiting) => waiting.turn().await,
         };
-        self.turn_of(running).map(Some)
+        self.turn_of(running)
+    }
+
+    /// Begins the turn of a request if no other of its id has it; `None` otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::begin`].
+    pub fn try_begin(
+        &self,
+        filter: FilterId,
+        request: RequestId,
+    ) -> Result<Option<Turn<'_>>, EngineError> {
+        let name = (filter, request);
+        match self.lane(&request).memory.lock().running.entry(name) {
+            Entry::Vacant(place) => place.insert(VecDeque::new()),
+            Entry::Occupied(_) => return Ok(None),
+        };
+        let requests = self;
+        self.turn_of(Running { requests, name }).map(Some)
     }
 
     /// Takes the turn of a request if it is free, and joins the queue otherwise.

@@ -19,6 +19,21 @@ impl<T> Unsettled<T> {
             .all(|(log, version)| log.has_reached(version))
     }
 
+    /// The answer, if it may be told.
+    pub fn told(&self) -> Option<&T> {
+        self.is_settled().then_some(&self.value)
+    }
+
+    /// What a function makes of the answer, which waits for the same.
+    pub(super) fn map<U>(self, make: impl FnOnce(T) -> U) -> Unsettled<U> {
+        Unsettled {
+            value: make(self.value),
+            log: self.log,
+            rests_on: self.rests_on,
+            heir: self.heir,
+        }
+    }
+
     /// Returns when the answer may be told: when what it rests on is as durable as it is to be.
     ///
     /// # Errors

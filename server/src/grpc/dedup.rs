@@ -22,7 +22,7 @@ use super::{
     deadline::Deadline,
     keys,
     messages::{self, Messages, Only},
-    one_key::{self, OneKeyCall},
+    one_key::OneKeyCall,
     received::Received,
     request_body::RequestBody,
     response::{self, Content, failure, success},
@@ -30,11 +30,12 @@ use super::{
     status::status,
     stream::Answers,
 };
+use crate::engine::Op;
 
 /// A method of the service.
 #[derive(Debug, Clone, Copy)]
 pub enum Method {
-    OneKey(one_key::Method),
+    OneKey(Op),
     QueryBatch,
     AddBatch,
     QueryAndAddBatch,
@@ -48,10 +49,10 @@ impl Method {
     pub fn of(path: &str) -> Option<Self> {
         let method = path.strip_prefix('/')?.strip_prefix(SERVICE_NAME)?;
         Some(match method {
-            "/QueryAndAdd" => Self::OneKey(one_key::Method::QueryAndAdd),
-            "/Query" => Self::OneKey(one_key::Method::Query),
-            "/Add" => Self::OneKey(one_key::Method::Add),
-            "/Remove" => Self::OneKey(one_key::Method::Remove),
+            "/QueryAndAdd" => Self::OneKey(Op::QueryAndAdd),
+            "/Query" => Self::OneKey(Op::Query),
+            "/Add" => Self::OneKey(Op::Add),
+            "/Remove" => Self::OneKey(Op::Remove),
             "/RemoveBatch" => Self::RemoveBatch,
             "/QueryAndAddStream" => Self::QueryAndAddStream,
             "/QueryAndAddBatch" => Self::QueryAndAddBatch,
@@ -80,7 +81,7 @@ pub fn answer(core: &Arc<Core>, method: Method, request: Request<Received>) -> A
         Err(refused) => return Answer::Now(failure(refused)),
     };
     match method {
-        Method::OneKey(method) => Answer::OneKey(OneKeyCall::new(core, method, messages, deadline)),
+        Method::OneKey(op) => Answer::OneKey(OneKeyCall::new(core, op, messages, deadline)),
         Method::QueryBatch => unary(core, messages, deadline, query_batch),
         Method::AddBatch => unary(core, messages, deadline, add_batch),
         Method::QueryAndAddBatch => unary(core, messages, deadline, query_and_add_batch),

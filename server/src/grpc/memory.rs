@@ -235,12 +235,17 @@ impl ConnectionMemory {
     ///
     /// [`MemoryError`], and then nothing is charged.
     pub fn charge(self: &Arc<Self>, bytes: usize) -> Result<Charge, MemoryError> {
-        let mut charge = Charge {
-            connection: self.clone(),
-            bytes: 0,
-        };
+        let mut charge = self.no_charge();
         charge.try_set(bytes)?;
         Ok(charge)
+    }
+
+    /// A charge of nothing yet.
+    pub fn no_charge(self: &Arc<Self>) -> Charge {
+        Charge {
+            connection: self.clone(),
+            bytes: 0,
+        }
     }
 
     /// Charges `bytes`, past the limits if need be.
@@ -437,6 +442,11 @@ pub struct Charge {
 }
 
 impl Charge {
+    /// The memory of the connection that is charged.
+    pub fn connection(&self) -> &Arc<ConnectionMemory> {
+        &self.connection
+    }
+
     /// Changes the charge.
     ///
     /// # Errors

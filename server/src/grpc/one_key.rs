@@ -30,36 +30,27 @@ use super::{
     response::{Content, failure, success},
     services::Core,
 };
-use crate::engine::{Call, Engine, EngineError};
-
-/// A method for one key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    Query,
-    Add,
-    QueryAndAdd,
-    Remove,
-}
+use crate::engine::{Call, Engine, EngineError, Op, Unsettled};
 
 /// What is asked for one key.
 #[derive(Debug)]
 pub struct OneKey {
-    method: Method,
+    op: Op,
     filter: String,
     key: Key,
-    /// Empty for [`Method::Query`].
+    /// Empty for [`Op::Query`].
     request_id: String,
     max_age: Option<Duration>,
     deadline: Option<Instant>,
 }
 
 impl OneKey {
-    fn decode(method: Method, message: Bytes, deadline: Option<Instant>) -> Result<Self, Status> {
-        Ok(match method {
-            Method::Query => {
+    fn decode(op: Op, message: Bytes, deadline: Option<Instant>) -> Result<Self, Status> {
+        Ok(match op {
+            Op::Query => {
                 let request: QueryRequest = codec::decode(message)?;
                 Self {
-                    method,
+                    op,
                     filter: request.filter,
                     key: Key::new(request.key, request.binary_key)?,
                     request_id: String::new(),
@@ -67,10 +58,10 @@ impl OneKey {
                     deadline,
                 }
             }
-            Method::Add => {
+            Op::Add => {
                 let request: AddRequest = codec::decode(message)?;
                 Self {
-                    method,
+                    op,
                     filter: request.filter,
                     key: Key::new(request.key, request.binary_key)?,
                     request_id: request.request_id,
@@ -78,10 +69,10 @@ impl OneKey {
                     deadline,
                 }
             }
-            Method::QueryAndAdd => {
+            Op::QueryAndAdd => {
                 let request: QueryAndAddRequest = codec::decode(message)?;
                 Self {
-                    method,
+                    op,
                     filter: request.filter,
                     key: Key::new(request.key, request.binary_key)?,
                     request_id: request.request_id,
@@ -89,10 +80,10 @@ impl OneKey {
                     deadline,
                 }
             }
-            Method::Remove => {
+            Op::Remove => {
                 let request: RemoveRequest = codec::decode(message)?;
                 Self {
-                    method,
+                    op,
                     filter: request.filter,
                     key: Key::new(request.key, request.binary_key)?,
                     request_id: request.request_id,
@@ -112,19 +103,32 @@ impl OneKey {
         }
     }
 
+    fn status(&self, error: EngineError) -> Status {
+        self.key.status(error)
+    }
+
+    /// Answers the call if it has nothing to wait for before. The answer may have to wait for the
+    /// log.
+    fn try_answer(&self, engine: &Engine) -> Result<Option<Unsettled<bool>>, Status> {
+        let answer = engine.try_answer(self.call(), self.op, self.key.bytes());
+        answer.map_err(|error| self.status(error))
+    }
+
     /// Answers the call when the answer may be told.
-    async fn answer(&self, engine: &Engine) -> Result<Reply, EngineError> {
-        Ok(match self.method {
-            Method::Query => Reply::of(engine.query(self.call(), self.key.bytes()).await?),
-            Method::Add => {
-                engine.add(self.call(), self.key.bytes()).await?;
-                Reply::Done
-            }
-            Method::QueryAndAdd => {
-                Reply::of(engine.query_and_add(self.call(), self.key.bytes()).await?)
-            }
-            Method::Remove => Reply::of(engine.remove(self.call(), self.key.bytes()).await?),
-        })
+    async fn answer(
+        &self,
+        engine: &Engine,
+        answer: Option<Unsettled<bool>>,
+    ) -> Result<Reply, Status> {
+        let (call, key) = (self.call(), self.key.bytes());
+        let answer = match answer {
+            Some(answer) => engine.settle(call, self.op, key, answer).await,
+            None => engine.answer(call, self.op, key).await,
+        };
+        match answer {
+            Ok(is_so) => Ok(Reply::of(self.op, is_so)),
+            Err(error) => Err(self.status(error)),
+        }
     }
 }
 
@@ -137,8 +141,12 @@ pub enum Reply {
 }
 
 impl Reply {
-    fn of(is_so: bool) -> Self {
-        if is_so { Self::Yes } else { Self::No }
+    fn of(op: Op, is_so: bool) -> Self {
+        match (op, is_so) {
+            (Op::Add, _) => Self::Done,
+            (_, false) => Self::No,
+            (_, true) => Self::Yes,
+        }
     }
 
     /// The message that says so, with what precedes it: `AddResponse`, or one of those that say
@@ -155,10 +163,10 @@ impl Reply {
 /// A call for one key, up to the head of its response.
 pub struct OneKeyCall<B = RequestBody> {
     core: Arc<Core>,
-    method: Method,
+    op: Op,
     deadline: Deadline,
     message: Only<B>,
-    /// The answer, from when the message has arrived.
+    /// The answer, if it has to be waited for, from when the message has arrived.
     answer: Option<BoxFuture<'static, Result<Reply, Status>>>,
 }
 
@@ -166,15 +174,10 @@ impl<B> OneKeyCall<B>
 where
     B: Body<Data = Bytes, Error: Into<StdError>> + Unpin,
 {
-    pub fn new(
-        core: &Arc<Core>,
-        method: Method,
-        messages: Messages<B>,
-        deadline: Deadline,
-    ) -> Self {
+    pub fn new(core: &Arc<Core>, op: Op, messages: Messages<B>, deadline: Deadline) -> Self {
         Self {
             core: core.clone(),
-            method,
+            op,
             deadline,
             message: Only::new(messages),
             answer: None,
@@ -182,26 +185,41 @@ where
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Response<Content>> {
-        loop {
-            if let Some(answer) = &mut self.answer {
-                return Poll::Ready(match ready!(answer.as_mut().poll(cx)) {
-                    Ok(reply) => success(Content::Message(reply.message())),
-                    Err(status) => failure(status),
-                });
-            }
+        if self.answer.is_none() {
             let message = ready!(self.message.poll(cx));
-            let (method, deadline) = (self.method, self.deadline.at());
-            let call = message.and_then(|message| OneKey::decode(method, message, deadline));
-            let call = match call {
-                Ok(call) => call,
+            match self.begin(message) {
+                Ok(Some(reply)) => return Poll::Ready(replied(Ok(reply))),
+                Ok(None) => {}
                 Err(status) => return Poll::Ready(failure(status)),
-            };
-            let core = self.core.clone();
-            self.answer = Some(Box::pin(async move {
-                let answer = call.answer(&core.engine).await;
-                answer.map_err(|error| call.key.status(error))
-            }));
+            }
         }
+        match &mut self.answer {
+            Some(answer) => answer.as_mut().poll(cx).map(replied),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Answers the call if the answer can be told at once, and waits for it otherwise.
+    fn begin(&mut self, message: Result<Bytes, Status>) -> Result<Option<Reply>, Status> {
+        let call = OneKey::decode(self.op, message?, self.deadline.at())?;
+        let answer = call.try_answer(&self.core.engine)?;
+        if let Some(answer) = &answer
+            && let Some(is_so) = answer.told()
+        {
+            return Ok(Some(Reply::of(self.op, *is_so)));
+        }
+        let core = self.core.clone();
+        self.answer = Some(Box::pin(
+            async move { call.answer(&core.engine, answer).await },
+        ));
+        Ok(None)
+    }
+}
+
+fn replied(answer: Result<Reply, Status>) -> Response<Content> {
+    match answer {
+        Ok(reply) => success(Content::Message(reply.message())),
+        Err(status) => failure(status),
     }
 }
 
@@ -265,14 +283,14 @@ mod tests {
 
     impl Server {
         /// The response to a call, before any of its body is taken.
-        async fn call(&self, method: Method, key: &str) -> Response<Content> {
+        async fn call(&self, op: Op, key: &str) -> Response<Content> {
             let message = framed(&QueryAndAddRequest {
                 key: key.to_owned(),
                 ..Default::default()
             });
             let messages = testing::messages(testing::Arrived::new([message]));
             let deadline = Deadline::of(&self.1);
-            OneKeyCall::new(&self.0, method, messages, deadline).await
+            OneKeyCall::new(&self.0, op, messages, deadline).await
         }
 
         async fn has(&self, key: &str) -> bool {
@@ -293,15 +311,14 @@ mod tests {
                 testing::core(dir.path(), durability).await,
                 HeaderMap::new(),
             );
-            let answer =
-                async |method, key| taken(server.call(method, key).await.into_body()).await;
-            assert_eq!(answer(Method::Query, "a").await, seen(false));
-            assert_eq!(answer(Method::QueryAndAdd, "a").await, seen(false));
-            assert_eq!(answer(Method::QueryAndAdd, "a").await, seen(true));
-            assert_eq!(answer(Method::Query, "a").await, seen(true));
+            let answer = async |op, key| taken(server.call(op, key).await.into_body()).await;
+            assert_eq!(answer(Op::Query, "a").await, seen(false));
+            assert_eq!(answer(Op::QueryAndAdd, "a").await, seen(false));
+            assert_eq!(answer(Op::QueryAndAdd, "a").await, seen(true));
+            assert_eq!(answer(Op::Query, "a").await, seen(true));
             let added = (Some(framed(&AddResponse {})), Code::Ok);
-            assert_eq!(answer(Method::Add, "b").await, added);
-            assert_eq!(answer(Method::Query, "b").await, seen(true));
+            assert_eq!(answer(Op::Add, "b").await, added);
+            assert_eq!(answer(Op::Query, "b").await, seen(true));
         }
     }
 
@@ -320,7 +337,7 @@ mod tests {
         // The disk may be faster now and then.
         for key in 0..50 {
             let key = key.to_string();
-            let response = server.call(Method::QueryAndAdd, &key).await;
+            let response = server.call(Op::QueryAndAdd, &key).await;
             ended.extend(Status::from_header_map(response.headers()));
             assert!(server.has(&key).await);
         }
@@ -331,7 +348,7 @@ mod tests {
         // Whatever it is that it waits for.
         let Server(core, headers) = server;
         let messages = testing::messages(testing::Silent);
-        let call = OneKeyCall::new(&core, Method::Query, messages, Deadline::of(&headers));
+        let call = OneKeyCall::new(&core, Op::Query, messages, Deadline::of(&headers));
         assert!(is_late(
             &Status::from_header_map(call.await.headers()).unwrap()
         ));

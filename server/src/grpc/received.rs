@@ -37,7 +37,6 @@ pub struct Received(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     stream: RecvStream,
-    connection: Arc<ConnectionMemory>,
     /// What waits, and the memory that each takes.
     kept: VecDeque<(Bytes, usize)>,
     /// The last of what waits.
@@ -55,21 +54,20 @@ pub struct Kept(Arc<Mutex<State>>);
 
 impl Received {
     /// The body of a request of a connection.
-    pub fn new(stream: RecvStream, connection: Arc<ConnectionMemory>) -> Self {
+    pub fn new(stream: RecvStream, connection: &Arc<ConnectionMemory>) -> Self {
         Self(Arc::new(Mutex::new(State {
             stream,
             kept: VecDeque::new(),
             copied: BytesMut::new(),
             kept_memory_bytes: 0,
-            charge: connection.charge_always(0),
-            connection,
+            charge: connection.no_charge(),
             end: None,
         })))
     }
 
     /// The memory of the connection.
     pub fn connection(&self) -> Arc<ConnectionMemory> {
-        self.0.lock().connection.clone()
+        self.0.lock().charge.connection().clone()
     }
 
     /// The same body, for a call that keeps data while it waits.
@@ -104,7 +102,7 @@ impl State {
     }
 
     fn keep(&mut self, data: Bytes) {
-        self.connection.keep(data.len());
+        self.charge.connection().keep(data.len());
         if data.len() < LONG_BYTES {
             if self.copied.len() + data.len() > self.copied.capacity() {
                 self.end_copy();
@@ -137,7 +135,7 @@ impl State {
         }
         let (data, memory_bytes) = self.kept.pop_front()?;
         self.kept_memory_bytes -= memory_bytes;
-        self.connection.end_keep(data.len());
+        self.charge.connection().end_keep(data.len());
         self.charge_kept();
         Some(data)
     }
@@ -151,7 +149,7 @@ impl State {
 impl Drop for State {
     fn drop(&mut self) {
         let kept: usize = self.kept.iter().map(|(data, _)| data.len()).sum();
-        self.connection.end_keep(kept + self.copied.len());
+        self.charge.connection().end_keep(kept + self.copied.len());
     }
 }
 

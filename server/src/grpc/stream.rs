@@ -99,7 +99,7 @@ impl Answers {
             }),
             waiting: VecDeque::new(),
             waiting_keys: 0,
-            charge: connection.charge_always(0),
+            charge: connection.no_charge(),
         };
         let answers = stream::unfold(session, |mut session| async {
             let answer = session.answer().await?;

@@ -44,12 +44,11 @@ struct Sending<B> {
     piece: Bytes,
     charge: Charge,
     place: QueuePlace,
-    connection: Arc<ConnectionMemory>,
 }
 
 impl<B> Drop for Sending<B> {
     fn drop(&mut self) {
-        self.connection.leave_queue(&mut self.place);
+        self.charge.connection().leave_queue(&mut self.place);
     }
 }
 
@@ -102,7 +101,6 @@ where
                 piece: Bytes::new(),
                 charge: connection.charge_always(CALL_BYTES),
                 place: QueuePlace::default(),
-                connection: connection.clone(),
             });
         }
         match state {
@@ -156,7 +154,7 @@ where
         while !self.piece.is_empty() {
             // Short answers do not wait behind long ones.
             if self.piece.len() > FREE_BYTES {
-                ready!(self.connection.poll_queue(&mut self.place, cx));
+                ready!(self.charge.connection().poll_queue(&mut self.place, cx));
             }
             let wanted = self.piece.len().min(WINDOW_BYTES);
             if self.stream.capacity() == 0 {
@@ -170,7 +168,7 @@ where
                 }
             }
             let sent = self.piece.split_to(wanted.min(window));
-            self.connection.queue(sent.len());
+            self.charge.connection().queue(sent.len());
             self.stream.send_data(sent, false)?;
         }
         self.piece = Bytes::new();

@@ -163,7 +163,7 @@ async fn serve_one<S, A, F, B>(
         ticks,
         quiet: Quiet::default(),
         traffic,
-        header_table: memory.charge_always(0),
+        header_table: memory.no_charge(),
         memory,
         window_bytes,
     }
@@ -222,7 +222,7 @@ where
             match self.connection.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     let memory = self.memory.clone();
-                    let request = request.map(|body| Received::new(body, memory.clone()));
+                    let request = request.map(|body| Received::new(body, &memory));
                     let answer = (self.answer)(request);
                     tokio::spawn(Responding::new(answer, respond, memory));
                 }

@@ -25,7 +25,7 @@ fn win(requests: &Requests, id: u64, numbers: impl IntoIterator<Item = u64>) {
 
 fn begin(requests: &Requests, id: u64) -> Result<Turn<'_>, EngineError> {
     let turn = requests.begin(FilterId(1), request(id));
-    Ok(turn.now_or_never().unwrap()?.unwrap())
+    turn.now_or_never().unwrap()
 }
 
 fn request(id: u64) -> RequestId {
@@ -118,12 +118,19 @@ fn turns_come_in_the_order_of_those_who_wait_for_them() {
     drop(waiting.remove(0));
     for mut waiting in waiting {
         let turn = waiting.as_mut().now_or_never().unwrap().unwrap();
-        drop(turn.unwrap());
+        drop(turn);
     }
     assert_eq!(won(&requests, 1), 0);
     let lane = requests.lane(&request(1)).memory.lock();
     assert!(lane.running.is_empty());
     drop(lane);
+
+    // Whoever does not wait is told so, and takes no place in the queue.
+    let try_begin = || requests.try_begin(FilterId(1), request(1)).unwrap();
+    let first = try_begin().unwrap();
+    assert!(try_begin().is_none());
+    drop(first);
+    drop(try_begin().unwrap());
 
     // Nor does it take memory, however often it comes while another has the turn.
     let _first = begin(&requests, 1).unwrap();

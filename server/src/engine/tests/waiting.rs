@@ -88,7 +88,7 @@ async fn a_call_waits_for_another_of_its_id_without_a_thread() {
     let engine = with_filters(dir.path(), &[("urls", small())]).await;
     let (inner, urls) = (&engine.inner, found(&engine, "urls"));
     let id = urls.session_id("id", Action::QueryAndAdd).unwrap();
-    let heavy = told(inner.requests.begin(urls.id(), id)).unwrap();
+    let heavy = told(inner.requests.begin(urls.id(), id));
     let mut single = Box::pin(engine.query_and_add(call("urls", "id"), "a"));
     waits(&mut single);
     assert!(!told(engine.query_and_add(call("urls", "other"), "b")));
@@ -125,11 +125,14 @@ async fn a_call_waits_for_the_end_of_a_rebuild_without_a_thread() {
         let filter = found(&engine, name);
         let held = filter.hold();
         let mut single = Box::pin(engine.query_and_add("urls", "a"));
+        let mut own = Box::pin(engine.query_and_add(name, "c"));
         waits(&mut single);
+        waits(&mut own);
         told(engine.add("other", name));
         assert!(!told(engine.query("urls", "b")));
         drop(held);
         single.await.unwrap();
+        own.await.unwrap();
     }
 }
 
