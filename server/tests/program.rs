@@ -37,6 +37,28 @@ fn assert_refused(output: &Output, code: i32, expected: &str) {
 }
 
 #[test]
+fn an_output_that_cannot_be_written_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    for argument in ["--help", "--version", "--print-config"] {
+        let output = command().arg(argument).stdout(full()).output().unwrap();
+        assert_refused(&output, 1, "cannot write the output: No space left");
+    }
+    let mut server = Program::start(dir.path(), &[]);
+    server.signal(Signal::TERM);
+    assert_eq!(server.exit_code(), Some(0));
+    let verify = || {
+        let mut verify = command();
+        verify.arg("verify").arg(dir.path());
+        verify
+    };
+    let output = verify().stdout(full()).output().unwrap();
+    assert_refused(&output, 1, "cannot write the output: No space left");
+    let output = verify().output().unwrap();
+    assert!(output.status.success() && !output.stdout.is_empty());
+}
+
+#[test]
 fn flags_win_over_the_environment_and_that_over_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("seenset.toml");
