@@ -4,7 +4,7 @@ use std::{mem, sync::Arc};
 
 use loom::{future::block_on, thread};
 use seenset_models::{
-    engine::requests::{RequestLimits, Requests},
+    engine::requests::{RequestLimits, Requests, Turn},
     filter::hash::KeyHash,
     store::{FilterId, RequestId},
     sync::Mutex,
@@ -31,10 +31,18 @@ impl Service {
         })
     }
 
+    /// Begins the turn of a request as `engine/admission.rs` does: at once if it can.
+    fn turn(&self, request: RequestId) -> Turn<'_> {
+        let at_once = self.requests.try_begin(FilterId(1), request);
+        match at_once.unwrap() {
+            Some(turn) => turn,
+            None => block_on(self.requests.begin(FilterId(1), request)).unwrap(),
+        }
+    }
+
     /// Whether the key is new to a request, as the engine finds it out.
     fn is_new(&self, request: RequestId) -> bool {
-        let turn = block_on(self.requests.begin(FilterId(1), request));
-        let mut turn = turn.unwrap().unwrap();
+        let mut turn = self.turn(request);
         let was_set = mem::replace(&mut *self.bit.lock(), true);
         if was_set {
             return turn.has_won(KEY);
@@ -46,8 +54,7 @@ impl Service {
     /// The same, but that the turn is begun when the bit has been looked at.
     fn is_new_before_its_turn(&self, request: RequestId) -> bool {
         let was_set = mem::replace(&mut *self.bit.lock(), true);
-        let turn = block_on(self.requests.begin(FilterId(1), request));
-        let mut turn = turn.unwrap().unwrap();
+        let mut turn = self.turn(request);
         if was_set {
             return turn.has_won(KEY);
         }
