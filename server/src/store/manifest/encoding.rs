@@ -162,8 +162,6 @@ impl Manifest {
                 removed.to_string(),
             ));
         };
-        let removed = removed.as_chunks().0.iter().copied();
-        let removed: BTreeSet<u64> = removed.map(u64::from_le_bytes).collect();
         let (mut filters, mut numbers) = (BTreeMap::new(), BTreeSet::new());
         while !left.is_empty() {
             let Some((name, stored)) = decode_entry(&mut left, format) else {
@@ -192,12 +190,15 @@ impl Manifest {
             }
             filters.insert(name, stored);
         }
-        if let Some(number) = removed
-            .iter()
-            .find(|&number| *number >= next_number || numbers.contains(number))
-        {
-            let expected = format!("numbers below {next_number} that no filter has");
-            return Err(damaged("removed files", expected, number.to_string()));
+        let listed = removed.as_chunks().0.iter().copied();
+        let mut removed = BTreeSet::new();
+        for number in listed.map(u64::from_le_bytes) {
+            let is_known = numbers.contains(&number) || !removed.insert(number);
+            if number >= next_number || is_known {
+                let expected =
+                    format!("numbers below {next_number}, each once, that no filter has");
+                return Err(damaged("removed files", expected, number.to_string()));
+            }
         }
         let known = [
             (
@@ -338,10 +339,12 @@ mod tests {
             // To rebuild itself, and what is to come yet.
             (64 + 152, 3),
             (64 + 152, 12),
-            // More that are removed than there is room for, one that is named, and one to come.
+            // Of the files to remove: more than there is room for, one that is named, one that is
+            // listed twice, and one to come.
             (48, u64::MAX),
             (48, 1 << 61),
             (bytes - 16, 2),
+            (bytes - 16, 5),
             (bytes - 16, 12),
         ] {
             let mut bytes = manifest.encode();
