@@ -1,6 +1,7 @@
 //! Admission: a write acquires everything that it may have to wait for before it changes a filter.
 //! The wait is asynchronous, so a waiting write blocks no thread. After that the write takes only
-//! short locks. Most writes have nothing to wait for; they are admitted and carried out in one step.
+//! short locks. Most writes have nothing to wait for; they are admitted and carried out in one
+//! step.
 //!
 //! Every write acquires in the same order: the session of its request id, the order lock of a filter
 //! under rebuild, the reservation in the log. So writes cannot deadlock.
@@ -21,11 +22,11 @@ use crate::store::{FilterId, RequestId};
 /// Everything that one write has acquired.
 #[derive(Debug)]
 pub(super) struct Admission<'a> {
-    /// The filter, and the heir that is to take its place.
+    /// The filter, and the heir that will take its place.
     filters: (FilterId, Option<FilterId>),
-    /// What it has acquired for the filter.
+    /// The resources for the filter.
     pub own: Share<'a>,
-    /// What it has acquired for the heir.
+    /// The resources for the heir.
     pub heirs: Share<'a>,
     threads: Threads,
     /// The order lock of a counting filter under rebuild.
@@ -84,18 +85,19 @@ impl Needs {
 }
 
 impl<'a> Admission<'a> {
-    /// Whether it was acquired for the filters that a name means now, and they are not on hold.
+    /// Returns whether the admission was acquired for the filters that the name means now, and none
+    /// of them is on hold.
     pub fn fits(&self, found: &Entry) -> bool {
         let heir = found.heir.as_ref().map(|heir| heir.filter().id());
         self.filters == (found.filter.id(), heir) && found.held().is_none()
     }
 
-    /// Whether the write runs on a thread that serves connections, which must not block.
+    /// Returns whether the write runs on a thread that serves connections, which must not block.
     pub fn must_not_wait(&self) -> bool {
         self.threads == Threads::Core
     }
 
-    /// The context that the filter gets.
+    /// Returns the per-call context for the filter.
     pub fn change(self, call: Call<'a>) -> Change<'a> {
         let must_not_wait = self.must_not_wait();
         let Share { room, turn } = self.own;
@@ -176,7 +178,7 @@ impl Inner {
         threads: Threads,
     ) -> Result<Admission<'_>, EngineError> {
         let needs = loop {
-            // Before there is a log nothing may be changed that belongs there.
+            // Before recovery has opened the log, a write would not be logged.
             self.check_recovered()?;
             let needs = self.find_entry(call.filter, |entry| {
                 Needs::of(entry, call.request_id, action, keys)

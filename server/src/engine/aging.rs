@@ -1,4 +1,4 @@
-//! Filters whose keys age are cleared of what is too old.
+//! Clears filters whose keys age of keys that are too old.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,12 +6,12 @@ use tokio::time::sleep;
 
 use super::{Engine, background, guarded::GuardedFilter};
 
-/// How often it is looked whether a slice has begun: no slice is shorter.
+/// The interval between two checks whether a slice has begun. No slice is shorter.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Clears the memory of what is too old soon after each slice has begun, so that calls need not
-    /// do so when they come upon it. Never returns.
+    /// Clears keys that are too old from memory, soon after each slice has begun, so that calls
+    /// need not do it when they find them. Never returns.
     pub async fn clear_periodically(&self) {
         loop {
             sleep(LOOK).await;
@@ -30,7 +30,7 @@ async fn clear(filter: Arc<GuardedFilter>) {
         filter.clear_old();
         Ok(())
     });
-    // Calls do what is left to do.
+    // Calls clear the rest.
     if let Err(error) = cleared.await {
         tracing::warn!(filter = %name, %error, "the filter is not cleared of what is too old");
     }

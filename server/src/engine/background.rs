@@ -1,5 +1,5 @@
-//! Work that is to give way to calls: on a thread of its own, which gets less of a core than
-//! those that serve them, where there is no core to spare.
+//! Background work: runs on threads of its own. Where all cores are busy, these threads get less of
+//! a core than the threads that serve calls.
 
 use std::{
     io,
@@ -14,14 +14,14 @@ use tokio::sync::oneshot;
 use super::EngineError;
 use crate::sync::cores;
 
-/// What the thread is nicer by: where all cores are taken, it gets a quarter of one. Not far
-/// nicer, for while it copies a shard, calls wait for it.
+/// The increment of the thread's nice value. Where all cores are busy, the thread gets a quarter of
+/// one. It is not larger, because calls wait while the thread copies a shard.
 const NICE: i32 = 5;
 
-/// A queue of work. However much there is, no more is done at a time than there are cores.
+/// A queue of work. At most one piece of work per core runs at a time.
 #[derive(Debug)]
 pub struct Queue {
-    /// The threads, and what they are to do; started with the first work.
+    /// The sender of work to the threads, which start with the first work.
     work: OnceLock<mpsc::Sender<Work>>,
 }
 
@@ -35,12 +35,12 @@ impl Queue {
         }
     }
 
-    /// Does work in its turn, and returns what it returns. Work whose caller has gone away before
-    /// that is not done.
+    /// Runs work in its turn, and returns its result. Does not run work if its caller has gone away
+    /// before its turn.
     ///
     /// # Errors
     ///
-    /// What the work returns, or [`EngineError::Internal`] if it could not be done.
+    /// The error of the work, or [`EngineError::Internal`] if the work could not be run.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
@@ -69,7 +69,7 @@ impl Queue {
             let receiver = receiver.clone();
             let begun = spawn("queue", move || {
                 loop {
-                    // Not held while it works.
+                    // The lock is not held while the work runs.
                     let work = receiver.lock().recv();
                     let Ok(work) = work else { break };
                     // After a panic the caller gets an error: its channel is closed.
@@ -83,18 +83,18 @@ impl Queue {
     }
 }
 
-/// Does work to its end, even if the caller goes away, and returns what it returns.
+/// Runs work to its end, even if the caller goes away, and returns its result.
 ///
 /// # Errors
 ///
-/// What the work returns, or [`EngineError::Internal`] if it could not be done.
+/// The error of the work, or [`EngineError::Internal`] if the work could not be run.
 pub async fn run<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
 ) -> Result<T, EngineError> {
     let (done, result) = oneshot::channel();
     let begun = spawn(name, move || {
-        // An error says that nobody wants to know any more.
+        // An error means that the caller has gone away.
         let _ = done.send(work());
     });
     begun.map_err(|error| EngineError::internal("the system gives no thread", error))?;
@@ -117,7 +117,8 @@ pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()>
     begun.map(drop)
 }
 
-/// Makes this thread nicer. Elsewhere it would be the whole process.
+/// Increases the nice value of this thread. Linux only: elsewhere it would be that of the whole
+/// process.
 pub fn give_way(nicer: i32) {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::nice(nicer) {

@@ -132,7 +132,7 @@ impl Drop for Permit<'_> {
 impl WriteBarrier {
     #[cold]
     fn tell_of_zero(&self) {
-        // With the mutex, or the waiter could miss it between its check and its wait.
+        // Under the mutex, or the waiter could miss it between its check and its wait.
         let _look = self.look.lock();
         self.zero.notify_all();
     }
@@ -159,7 +159,7 @@ mod tests {
             });
             thread::sleep(Duration::from_millis(20));
             assert!(!waiter.is_finished());
-            // Those of this thread, which has one under way, and those of another.
+            // A write of this thread, which has one in progress, and a write of another thread.
             let later = barrier.pass().unwrap();
             scope
                 .spawn(|| drop(barrier.pass().unwrap()))
@@ -186,11 +186,11 @@ mod tests {
             drop(begun);
         });
         assert!(matches!(barrier.pass(), Err(EngineError::Stopping)));
-        // Nobody waits for those that were refused.
+        // Nobody waits for writes that were refused.
         barrier.wait_for_writes();
     }
 
-    /// As a snapshot does it: each write takes a number and, a little later, does what it is for.
+    /// As in a snapshot: each write takes a number and, a little later, makes its change.
     #[test]
     fn what_has_a_number_at_the_begin_of_a_wait_is_done_at_its_end() {
         const WRITES: u64 = 20_000;

@@ -6,7 +6,7 @@ use super::{
 };
 
 impl Engine {
-    /// Whether each of the keys has been seen.
+    /// Returns for each key whether it has been seen.
     ///
     /// # Errors
     ///
@@ -29,8 +29,8 @@ impl Engine {
         Ok(answer.value)
     }
 
-    /// Adds the keys: all of them or, if the engine is closed, none. Safe to repeat, with an id
-    /// or without; in a filter that counts with an id alone.
+    /// Adds the keys: all of them or, if the engine is closed, none. Safe to repeat, with or
+    /// without an id. Exception: in a counting filter it is safe to repeat only with an id.
     ///
     /// # Errors
     ///
@@ -44,8 +44,8 @@ impl Engine {
         added.settle().await.map(|_| ())
     }
 
-    /// Takes the keys out that are there, of a filter that counts. Tells of each whether it was
-    /// taken out, or has been by a call of the same id.
+    /// Removes the keys that are in a counting filter. Returns for each key whether it was removed,
+    /// now or by a call of the same id.
     ///
     /// # Errors
     ///
@@ -59,8 +59,8 @@ impl Engine {
         removed.settle().await
     }
 
-    /// Whether each of the keys had been seen before it was added; they are added as by
-    /// [`Self::add_batch`]. If a call of the same id has added a key, that does not count.
+    /// Adds the keys as [`Self::add_batch`] does, and returns for each key whether it had been seen
+    /// before. A key that a call of the same id has added counts as not seen.
     ///
     /// # Errors
     ///
@@ -99,9 +99,8 @@ impl Engine {
         Ok(answer)
     }
 
-    /// Answers a batch at once or, if it is heavy, on a worker: a query, or one that changes the
-    /// filter. A light one takes a share in nothing that other cores count the owners of, or they
-    /// would contend for the count.
+    /// Answers a batch at once or, if it is heavy, on a worker. The batch is a query if `action` is
+    /// `None`. A light batch clones no shared `Arc`, because cores would contend for its count.
     async fn batch<K: Keys>(
         &self,
         call: Call<'_>,
@@ -128,7 +127,7 @@ impl Engine {
         action: Option<Action>,
         keys: K,
     ) -> Result<(Unsettled<Vec<bool>>, K), EngineError> {
-        // Before it waits for a worker.
+        // Fails for an unknown filter before the batch waits for a worker.
         self.inner.find(call.filter, |_| ())?;
         let inner = self.inner.clone();
         let [filter, request_id] = [call.filter, call.request_id].map(str::to_owned);
@@ -142,7 +141,8 @@ impl Engine {
                 max_age,
                 deadline,
             };
-            // Asked again before anything is changed; queries are dropped only here.
+            // Writes check the deadline again before they change anything. Queries check it only
+            // here.
             call.check_deadline()?;
             let answer = inner.batch(call, action, &keys, Threads::Workers).await?;
             Ok((answer, keys))

@@ -1,39 +1,39 @@
-//! The memory that all filters together may take.
+//! The memory budget of all filters together.
 //!
-//! Filters take memory from the system as keys come in, long after they were made. Whether
-//! it will be there is therefore decided when a filter is made, by counting all of it.
+//! The kernel gives a filter its memory when keys come in, long after the filter was created.
+//! Therefore all memory of a filter is counted against the budget when the filter is created.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// A number of bytes to share out.
+/// A number of bytes that reservations share.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit_bytes: u64,
     used_bytes: Mutex<u64>,
 }
 
-/// A share of a budget; dropping it gives it back.
+/// A share of a budget. Dropping it gives the bytes back.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<MemoryBudget>,
     bytes: u64,
 }
 
-/// There is not as much left.
+/// The error of a reservation that needs more than the budget has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverBudget {
-    /// What was asked for.
+    /// The bytes asked for.
     pub needed_bytes: u64,
-    /// What is left.
+    /// The bytes left.
     pub left_bytes: u64,
-    /// What there is in all.
+    /// The size of the budget.
     pub limit_bytes: u64,
 }
 
 impl MemoryBudget {
-    /// A budget of `limit_bytes`, all of it left.
+    /// Returns a budget of `limit_bytes` bytes, all of them free.
     pub fn new(limit_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             limit_bytes,
@@ -41,21 +41,21 @@ impl MemoryBudget {
         })
     }
 
-    /// What has been taken out of it.
+    /// Returns the number of reserved bytes.
     pub fn used_bytes(&self) -> u64 {
         *self.used_bytes.lock()
     }
 
-    /// What has not been taken out of it.
+    /// Returns the number of free bytes.
     pub fn left_bytes(&self) -> u64 {
         self.limit_bytes.saturating_sub(self.used_bytes())
     }
 
-    /// Takes `bytes` out of the budget, or nothing.
+    /// Reserves `bytes` bytes, or none.
     ///
     /// # Errors
     ///
-    /// [`OverBudget`], with what is left.
+    /// [`OverBudget`], with the number of bytes left.
     pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation, OverBudget> {
         let mut used = self.used_bytes.lock();
         let left_bytes = self.limit_bytes.saturating_sub(*used);
@@ -75,12 +75,12 @@ impl MemoryBudget {
 }
 
 impl Reservation {
-    /// What they were taken out of.
+    /// Returns the budget that the bytes belong to.
     pub fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
     }
 
-    /// The bytes reserved.
+    /// Returns the number of reserved bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

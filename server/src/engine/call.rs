@@ -1,4 +1,4 @@
-//! What callers say of a call, and the keys that they bring.
+//! The parameters of a call, and its keys.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -6,22 +6,23 @@ use tokio::time::Instant;
 
 use super::{Action, EngineError};
 
-/// Which filter a call is for, and what its caller calls it.
+/// The parameters of a call: its filter, idempotency key, age limit and deadline.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
     /// The name of the filter; empty for the default one.
     pub filter: &'a str,
-    /// What the caller calls it, so that it is recognised if it comes again; empty for nothing.
+    /// The idempotency key of the call: the engine recognises a repeated call by it. Empty for
+    /// none.
     pub request_id: &'a str,
-    /// How old a key may be that counts as seen, of a filter whose keys age; as old as the filter
-    /// remembers it if not given.
+    /// The greatest age of a key that counts as seen, in a filter whose keys age. `None`: every key
+    /// that the filter remembers counts.
     pub max_age: Option<Duration>,
-    /// When the caller stops waiting; a call that has not begun by then is dropped.
+    /// The time at which the caller stops waiting. A call that has not begun by then is dropped.
     pub deadline: Option<Instant>,
 }
 
 impl Call<'_> {
-    /// Refuses a call whose deadline is over. Reads the clock only for a call that has one.
+    /// Fails if the deadline of the call is over. Reads the clock only if the call has a deadline.
     ///
     /// # Errors
     ///
@@ -42,7 +43,7 @@ pub(super) fn check_deadline(deadline: Option<Instant>) -> Result<(), EngineErro
 }
 
 impl<'a> From<&'a str> for Call<'a> {
-    /// A call without an id or a deadline.
+    /// Returns a call without an id or a deadline.
     fn from(filter: &'a str) -> Self {
         Self {
             filter,
@@ -53,7 +54,7 @@ impl<'a> From<&'a str> for Call<'a> {
     }
 }
 
-/// What a call does with its keys.
+/// The operation of a call on its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// Asks whether they have been seen.
@@ -62,12 +63,12 @@ pub enum Op {
     Add,
     /// Asks whether they have been seen, and adds them.
     QueryAndAdd,
-    /// Takes them out.
+    /// Removes them.
     Remove,
 }
 
 impl Op {
-    /// The change that it makes, if it makes one.
+    /// Returns the change that the operation makes; `None` for a query.
     pub(super) fn action(self) -> Option<Action> {
         match self {
             Self::Query => None,
@@ -80,22 +81,23 @@ impl Op {
 
 /// The keys of a batch.
 pub trait Keys: Send + Sync + 'static {
-    /// The keys in their order.
+    /// Returns the keys in their order.
     fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]>;
 
-    /// The bytes of the shortest key and of the longest one; nothing if there is none.
+    /// Returns the lengths of the shortest and the longest key in bytes; `None` if the batch is
+    /// empty.
     fn lengths(&self) -> Option<RangeInclusive<usize>> {
         let lengths = || self.iter().map(<[u8]>::len);
         let (shortest, longest) = lengths().min().zip(lengths().max())?;
         Some(shortest..=longest)
     }
 
-    /// The field of the request that they came in.
+    /// Returns the field of the request that holds the keys.
     fn field(&self) -> &'static str {
         "keys"
     }
 
-    /// The bytes of all keys, or some more.
+    /// Returns the sum of the lengths of all keys in bytes, or somewhat more.
     fn bytes(&self) -> usize {
         self.iter().map(<[u8]>::len).sum()
     }

@@ -8,10 +8,10 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// Tells the time since 1970. Cheap to clone; clones are the same clock.
+/// A clock that returns the time since 1970. Cheap to clone; clones are the same clock.
 ///
-/// It asks the system what time it is once, when it is made, and counts on from there: that the
-/// system's clock is set, forward or back, is of no account until the next start.
+/// It reads the system clock once, when it is created, and counts on from there. If the system
+/// clock is set forward or back later, this has no effect until the next start.
 #[derive(Debug, Clone)]
 pub struct Clock(Source);
 
@@ -21,7 +21,7 @@ enum Source {
     Hand(Hand),
 }
 
-/// What a clock is moved with that does not go by itself.
+/// The hand of a clock that does not run by itself: moves it.
 #[derive(Debug, Clone, Default)]
 pub struct Hand(Arc<AtomicU64>);
 
@@ -37,7 +37,7 @@ impl Hand {
         self.set(self.time() + time);
     }
 
-    /// What the clock tells.
+    /// Returns the time of the clock.
     pub fn time(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Acquire))
     }
@@ -54,13 +54,13 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// A clock that is moved by hand, and begins with 1970.
+    /// Returns a clock that is moved by hand and starts at 1970, and its hand.
     pub fn by_hand() -> (Self, Hand) {
         let hand = Hand::default();
         (Self(Source::Hand(hand.clone())), hand)
     }
 
-    /// What time it is, since 1970.
+    /// Returns the time since 1970.
     pub fn now(&self) -> Duration {
         match &self.0 {
             Source::System { begun, time } => *time + begun.elapsed(),

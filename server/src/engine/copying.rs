@@ -1,4 +1,4 @@
-//! Filters that are copied.
+//! Copies filters: `CopyFilter`.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -11,7 +11,8 @@ use super::{
 };
 use crate::store::{FilterId, FilterName};
 
-/// That a name is for a filter which is being made. Until this is dropped no other gets it.
+/// A reservation of a name for a filter that is being created. No other filter gets the name until
+/// this is dropped.
 #[derive(Debug)]
 pub(super) struct Promise {
     inner: Arc<Inner>,
@@ -24,7 +25,8 @@ impl Drop for Promise {
     }
 }
 
-/// The names of filters that are being made, for longer than anybody has the right to names.
+/// The reserved names of filters that are being created. A reservation lasts longer than the lock
+/// [`Naming`].
 pub(super) type Promised = parking_lot::Mutex<BTreeSet<FilterName>>;
 
 /// Locks that serialise `CreateFilter` calls of the same name.
@@ -32,7 +34,7 @@ pub(super) type Promised = parking_lot::Mutex<BTreeSet<FilterName>>;
 pub(super) struct Creating([Arc<Mutex<()>>; 32]);
 
 impl Creating {
-    /// Acquires the lock of a name. Some other names share it.
+    /// Acquires the lock of a name. Some other names share this lock.
     pub async fn lock(&self, name: &FilterName) -> OwnedMutexGuard<()> {
         let Self(locks) = self;
         let hash = xxh3_64(name.as_str().as_bytes()) as usize;
@@ -43,16 +45,17 @@ impl Creating {
 }
 
 impl Engine {
-    /// Makes a filter of the same spec, secret and content as another, which goes on meanwhile, and
-    /// tells how it is. It has all that was acknowledged before the call began. The requests
-    /// that the other one remembers are not remembered of it. An empty name is `default`, an empty
-    /// new one is not.
+    /// Creates a copy of a filter, and returns its status. The copy has the same spec, secret and
+    /// content. It contains every key that was acknowledged before the call began; the source takes
+    /// calls meanwhile. The copy does not remember the requests that the source remembers.
+    ///
+    /// An empty `name` means `default`; an empty `new_name` is refused.
     ///
     /// # Errors
     ///
     /// [`EngineError::UnknownFilter`], [`EngineError::NameTaken`], [`EngineError::OverBudget`] or
-    /// another [`EngineError`]; there is then no copy. [`EngineError::NotDurable`]: there may be
-    /// one after a crash.
+    /// another [`EngineError`]: there is no copy. [`EngineError::NotDurable`]: the copy can exist
+    /// after a crash.
     pub async fn copy_filter(
         &self,
         name: &str,
@@ -84,7 +87,7 @@ impl Engine {
         background::run("copy", store).await
     }
 
-    /// Keeps a name for a filter that is being made.
+    /// Reserves a name for a filter that is being created.
     pub(super) fn promise(
         &self,
         _naming: &Naming,
@@ -98,10 +101,10 @@ impl Engine {
 }
 
 impl Inner {
-    /// Checks that a filter of this name may be added. The caller holds the right to names.
+    /// Fails if no filter of this name can be added. The caller holds the lock [`Naming`].
     pub(super) fn check_new(&self, name: &FilterName) -> Result<(), EngineError> {
         self.check_free(name)?;
-        // Recovery may add the default filter beyond the limit.
+        // Recovery can add the default filter beyond the limit.
         if self.check_recovered().is_err() {
             return Ok(());
         }
@@ -113,8 +116,8 @@ impl Inner {
         }
     }
 
-    /// Lets a name through that no filter has nor is about to have. To be asked by whoever has the
-    /// right to names.
+    /// Fails if a filter has the name, or the name is reserved. The caller holds the lock
+    /// [`Naming`].
     pub(super) fn check_free(&self, name: &FilterName) -> Result<(), EngineError> {
         let is_promised = self.promised.lock().contains(name);
         if is_promised || self.registry.get(name).is_some() {

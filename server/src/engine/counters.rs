@@ -1,26 +1,27 @@
-//! Counters that every call adds to, at next to no cost.
+//! Counters that every call increments, at almost no cost.
 //!
-//! One shared word would travel between the cores with each call. Each thread therefore
-//! adds to numbers of its own, and reading sums them.
+//! With one shared counter, its cache line would move between the cores at each call. Therefore
+//! each thread increments counters of its own, and a read returns their sum.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::striped::Striped;
 
-/// What has been asked of a filter since the server started.
+/// The number of lookups in a filter since the server started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Keys looked up, by queries and by query-and-adds.
     pub queries: u64,
-    /// Those of them that had been seen.
+    /// The number of these keys that had been seen.
     pub hits: u64,
 }
 
-/// Counts the [`Usage`] of one filter, and the new keys since somebody looked at all of it.
+/// The counters of one filter: its [`Usage`], and the new keys since the last look at the whole
+/// filter.
 #[derive(Debug, Default)]
 pub struct Counters {
     counts: Striped<Counts>,
-    /// The new keys of one thread after which the filter is looked at.
+    /// The number of new keys of one thread after which a look at the filter is due.
     look_after: AtomicU64,
 }
 
@@ -28,12 +29,12 @@ pub struct Counters {
 struct Counts {
     queries: AtomicU64,
     hits: AtomicU64,
-    /// New keys since this thread found that a look was due.
+    /// The new keys since this thread last found that a look was due.
     new_keys: AtomicU64,
 }
 
 impl Counters {
-    /// Adds what one call or batch asked. To be called once for each.
+    /// Adds the lookups and hits of one call or batch. Call it once for each.
     #[inline]
     pub fn count(&self, queries: usize, hits: usize) {
         let counts = self.counts.own();
@@ -53,12 +54,12 @@ impl Counters {
         true
     }
 
-    /// Makes the next look due when a thread has counted so many new keys.
+    /// Makes the next look due when a thread has counted `keys` new keys.
     pub fn look_after(&self, keys: u64) {
         self.look_after.store(keys, Relaxed);
     }
 
-    /// The sum over all threads.
+    /// Returns the sum over all threads.
     pub fn usage(&self) -> Usage {
         let sum = |field: fn(&Counts) -> &AtomicU64| {
             let numbers = self.counts.iter().map(field);

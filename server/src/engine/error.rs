@@ -1,4 +1,4 @@
-//! Why the engine refuses a call or fails it. The edge turns each into a status.
+//! The errors of the engine. The edge turns each into a status.
 
 use std::{fmt, io, path::PathBuf, time::Duration};
 
@@ -13,24 +13,24 @@ use crate::{
     store::{FilterName, NameError, StoreError},
 };
 
-/// An error of the layer below, whichever that is; for the log, not for callers.
+/// An error of the layer below, of any type; for the log, not for callers.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a filter that is full does not grow.
+/// The reason why a full filter does not grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// It was told to take no more keys then.
+    /// Its spec says that it takes no more keys when it is full.
     Rejects,
-    /// It has all layers that it may have.
+    /// It has all the layers that it can have.
     AllLayers {
-        /// The most memory that its spec allows, in bytes, if that is a bound.
+        /// The most memory that its spec allows, in bytes; `None` if the spec sets no bound.
         max_memory_bytes: Option<u64>,
     },
     /// The budget of the server has no room for another layer.
     OverBudget(OverBudget),
-    /// The system has no address space for another layer, which takes so many bytes.
+    /// The kernel has no address space for another layer.
     OutOfMemory {
-        /// What the layer takes.
+        /// The size of the layer.
         needed_bytes: u64,
     },
 }
@@ -62,13 +62,13 @@ impl fmt::Display for Full {
     }
 }
 
-/// What came of a call instead of an answer. Names of fields are those of the contract.
+/// The error of one call. Names of fields are the names in the contract.
 #[derive(Debug, Error)]
 pub enum EngineError {
-    /// Filters are still being restored.
+    /// Recovery still restores the filters.
     #[error("the server is restoring its filters; try again when its health says SERVING")]
     Recovering,
-    /// The server has stored what there was for the last time.
+    /// The server is stopping and takes no more keys.
     #[error("the server is stopping and takes no more keys")]
     Stopping,
     /// A call whose caller had stopped waiting before it began.
@@ -86,7 +86,7 @@ pub enum EngineError {
         /// The name asked for.
         name: FilterName,
     },
-    /// A filter whose keys are there for good.
+    /// A removal from a filter that does not count, and so cannot remove keys.
     #[error(
         "the filter \"{name}\" does not count, so that no key can be removed from it: make one \
          whose spec has counting"
@@ -95,7 +95,7 @@ pub enum EngineError {
         /// The filter's name.
         name: FilterName,
     },
-    /// New keys for a filter that takes no more of them.
+    /// New keys for a filter that is full.
     #[error(
         "the filter \"{name}\" is full, and {why}; none of the call's keys were added. Make a larger \
          filter, or one whose scaling.on_full is another; keys that it has are answered for as \
@@ -104,23 +104,23 @@ pub enum EngineError {
     FilterFull {
         /// The filter's name.
         name: FilterName,
-        /// Why it takes no more.
+        /// The reason why it does not grow.
         why: Full,
     },
-    /// There is no memory for the layers that a filter is to take from another.
+    /// A merge for whose layers the target has no room.
     #[error(
         "the filter \"{target}\" cannot take the layers of \"{source_name}\", for {why}; none of its \
          keys were taken"
     )]
     NoRoomToMerge {
-        /// The filter whose keys were to be taken.
+        /// The source of the merge.
         source_name: FilterName,
-        /// The one that was to take them.
+        /// The target of the merge.
         target: FilterName,
-        /// Why it has no room.
+        /// The reason why it has no room.
         why: Full,
     },
-    /// An age was asked for where keys have none.
+    /// A `max_age` for a filter whose keys do not age.
     #[error(
         "max_age is given, and the filter \"{name}\" does not age: leave it out, or make a filter \
          whose spec has aging"
@@ -129,7 +129,7 @@ pub enum EngineError {
         /// The filter's name.
         name: FilterName,
     },
-    /// An age that keys cannot have.
+    /// A `max_age` that is out of range.
     #[error(
         "max_age is {asked:?}; it must be above 0 and at most {most:?}, for which the filter \
          remembers its keys"
@@ -137,7 +137,7 @@ pub enum EngineError {
     MaxAge {
         /// The age asked for.
         asked: Duration,
-        /// What the filter's spec has.
+        /// The greatest age that the filter's spec allows.
         most: Duration,
     },
     /// A filter of another spec has the name.
@@ -151,7 +151,7 @@ pub enum EngineError {
         /// The spec of the filter that has it.
         existing: Box<FilterSpec>,
     },
-    /// A filter has the name that another is to get, or is about to have it.
+    /// A new name that another filter has, or that is reserved for a filter that is being created.
     #[error(
         "a filter named \"{name}\" exists or is being made: choose another name, or rename or \
          delete that filter first"
@@ -160,25 +160,25 @@ pub enum EngineError {
         /// The name.
         name: FilterName,
     },
-    /// Two filters that have no union which would be right.
+    /// Two filters that cannot be merged correctly.
     #[error("the filter \"{source_name}\" cannot be merged into \"{target}\": {reason}")]
     NotMergeable {
-        /// The one whose keys were to be taken.
+        /// The source of the merge.
         source_name: FilterName,
-        /// The one that was to take them.
+        /// The target of the merge.
         target: FilterName,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// No filter can take the place of another as it was asked.
+    /// A rebuild that is not possible as it was asked for.
     #[error("the filter \"{name}\" cannot be rebuilt so: {reason}")]
     NotRebuildable {
         /// The filter that was to be rebuilt.
         name: FilterName,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// A filter that takes part in a rebuild, and so cannot be changed as a whole.
+    /// A change of a whole filter that takes part in a rebuild.
     #[error(
         "the filters \"{name}\" and \"{other}\" belong together, for one of them is rebuilt as the \
          other: finish that, or delete the new one, first"
@@ -186,10 +186,10 @@ pub enum EngineError {
     Rebuilding {
         /// The filter.
         name: FilterName,
-        /// The one that it rebuilds, or is rebuilt as.
+        /// The filter that it rebuilds, or that it is rebuilt as.
         other: FilterName,
     },
-    /// No rebuild is there to be finished.
+    /// The end of a rebuild that was not started.
     #[error(
         "the filter \"{name}\" is not being rebuilt as \"{new_name}\": start that first, or correct \
          the names"
@@ -197,7 +197,7 @@ pub enum EngineError {
     NotRebuilding {
         /// The filter.
         name: FilterName,
-        /// The one that was to take its place.
+        /// The filter that was to take its place.
         new_name: FilterName,
     },
     /// The number of filters is at its limit.
@@ -209,38 +209,38 @@ pub enum EngineError {
         /// The limit.
         limit: usize,
     },
-    /// Another filter has the name, or it has another heir, since room in the log was reserved for a
-    /// call. The call has changed nothing, and is made again by the engine.
+    /// Since the call reserved room in the log, another filter got the name, or the filter got
+    /// another heir. The call has changed nothing; the engine runs it again.
     #[error("the filter has just been replaced; try again")]
     FilterReplaced,
     /// The call would have to block on a thread that serves connections. It has changed nothing; the
     /// engine runs it again on a worker.
     #[error("the filter is busy; try again")]
     FilterBusy,
-    /// Two names of one filter, where there should be two filters.
+    /// A merge whose source and target are the same filter.
     #[error("target: the filter \"{name}\" is the source as well: a merge takes two filters")]
     MergedWithItself {
         /// The name.
         name: FilterName,
     },
-    /// A file that is none of the program that it is said to be of, or not as long as was said.
+    /// An import of a file that is not in the given format, or does not have the given length.
     #[error("the file cannot be imported: {0}")]
     Import(#[from] ExchangeError),
-    /// A file that goes on behind its filter.
+    /// An import of a file that has data after the end of its filter.
     #[error(
         "data goes on behind size_bytes, which is {file_bytes}: give the length of the whole file"
     )]
     LongImport {
-        /// What its length was said to be.
+        /// The length that the call gave.
         file_bytes: u64,
     },
-    /// As many imports are under way as may be.
+    /// An import while the greatest number of imports is in progress.
     #[error(
         "{} imports are under way, and no more may be at one time: try again when one has ended",
         super::exchange::MAX_IMPORTS
     )]
     TooManyImports,
-    /// A filter that no other program has.
+    /// An export of a filter whose layout no other program has.
     #[error(
         "the filter \"{name}\" has the layout {layout}, and filters of the layouts guava and \
          guava-mitz-32 can be exported: make one with that layout"
@@ -251,7 +251,7 @@ pub enum EngineError {
         /// Its layout.
         layout: Layout,
     },
-    /// A filter that is gone before all of it was handed out.
+    /// An export of a filter that was deleted, reset or rebuilt before the export ended.
     #[error(
         "the filter \"{name}\" was deleted, reset or rebuilt while it was exported: begin again"
     )]
@@ -264,56 +264,56 @@ pub enum EngineError {
     Name {
         /// The field that holds the name.
         field: &'static str,
-        /// What is wrong with it.
+        /// The error in the name.
         source: NameError,
     },
     /// A spec that no filter can have.
     #[error("spec.{0}")]
     Spec(#[from] SpecError),
-    /// A name of a request that is too long.
+    /// A request id that is too long.
     #[error("request_id has {bytes} bytes; it must have at most {limit}: a UUID is enough")]
     RequestId {
         /// Its length.
         bytes: usize,
-        /// The most bytes that it may have.
+        /// The most bytes that an id can have.
         limit: usize,
     },
-    /// A name of a request that many have.
+    /// A request id that is used for many calls.
     #[error(
         "request_id is used for many calls: {keys} keys were new to those that had it, and one call \
          has at most {limit} (the server's --max-batch-keys); name each call differently, and use \
          the name again only to repeat it"
     )]
     RequestReused {
-        /// The keys that were new.
+        /// The number of keys that were new.
         keys: usize,
-        /// The most that one call may have.
+        /// The most keys that one call can have.
         limit: usize,
     },
     /// A key that is empty or too long.
     #[error("{} has {bytes} bytes; a key must have 1 to {limit} (the server's \
          --max-key-bytes)", element(field, *index))]
     KeyLength {
-        /// The field that it came in.
+        /// The field that holds it.
         field: &'static str,
-        /// Its place in the batch; `None` for the key of a single call.
+        /// Its index in the batch; `None` for the key of a single call.
         index: Option<usize>,
         /// Its length.
         bytes: usize,
-        /// The longest that it may be.
+        /// The greatest length of a key.
         limit: usize,
     },
-    /// Too many keys at once.
+    /// A batch of too many keys.
     #[error(
         "{field} has {keys} keys; a batch may have at most {limit} (the server's --max-batch-keys): \
          send several"
     )]
     BatchLength {
-        /// The field that they came in.
+        /// The field that holds them.
         field: &'static str,
         /// Their number.
         keys: usize,
-        /// The most there may be.
+        /// The most keys of a batch.
         limit: usize,
     },
     /// A page size below 0.
@@ -322,17 +322,17 @@ pub enum EngineError {
         super::filters::DEFAULT_PAGE_SIZE
     )]
     PageSize {
-        /// What was asked for.
+        /// The page size asked for.
         value: i32,
     },
-    /// A filter that does not fit beside those there are.
+    /// A new filter that does not fit into the memory budget beside the others.
     #[error(
         "the filter needs {} bytes of memory, and of the budget of {} (--max-memory) {} are \
          left: ask for fewer bits, or delete a filter",
         .0.needed_bytes, .0.limit_bytes, .0.left_bytes
     )]
     OverBudget(OverBudget),
-    /// A snapshot of a filter that does not fit beside those there are.
+    /// A snapshot of a filter that does not fit into the memory budget beside the others.
     #[error(
         "{} holds a filter of {} bytes of memory, and of the budget of {} (--max-memory) {} \
          are left: raise --max-memory, or move all files of the filter out of the data directory \
@@ -342,10 +342,10 @@ pub enum EngineError {
     RestoreOverBudget {
         /// The snapshot.
         path: PathBuf,
-        /// What is missing.
+        /// The size of the filter and of the budget.
         over: OverBudget,
     },
-    /// Keys of the log for a filter that must grow for them and cannot.
+    /// Keys in the log for a filter that must grow to hold them, and cannot.
     #[error(
         "the log holds keys for which the filter \"{name}\" must grow, and {why}: raise \
          --max-memory, or move all files of the filter out of the data directory to start without it"
@@ -353,39 +353,39 @@ pub enum EngineError {
     NoRoomToRestore {
         /// The filter's name.
         name: FilterName,
-        /// Why it does not grow.
+        /// The reason why it does not grow.
         why: Full,
     },
-    /// A filter within the budget, and yet past what the system gives.
+    /// A filter that is within the budget, but for which the kernel gives no memory.
     #[error(
         "the system refuses {needed_bytes} bytes of memory for the filter: {source}; ask for \
          fewer bits"
     )]
     OutOfMemory {
-        /// What the filter takes.
+        /// The size of the filter.
         needed_bytes: u64,
-        /// What the system said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// What keeps the filters is full: nothing more can be stored.
+    /// The storage is full: nothing more can be stored.
     #[error("{0}")]
     StorageFull(BoxError),
-    /// What keeps the filters fails.
+    /// The storage fails.
     #[error("{0}")]
     StorageFailed(BoxError),
-    /// What keeps the filters is full or fails, and what the answer rests on is not as durable as
-    /// it is to be. Whether the changes of the call will be found after a crash is not known.
+    /// The storage is full or fails, and the changes that the answer rests on are not as durable as
+    /// configured. It is not known whether the changes of the call survive a crash.
     #[error("{0}")]
     NotDurable(BoxError),
-    /// What was stored cannot be used.
+    /// The stored files cannot be used.
     #[error("{0}")]
     Snapshot(BoxError),
-    /// The system refused what a server must have.
+    /// The kernel refused something that the server needs.
     #[error("{what}: {detail}")]
     Internal {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// What the system said; for the log, not for callers.
+        /// The error of the kernel; for the log, not for callers.
         detail: String,
     },
 }
@@ -412,7 +412,7 @@ impl From<StoreError> for EngineError {
     }
 }
 
-/// The name of a field, or of an element of one that is repeated.
+/// Returns the name of a field, or of an element of a repeated field.
 fn element(field: &str, index: Option<usize>) -> String {
     index.map_or_else(|| field.to_owned(), |index| format!("{field}[{index}]"))
 }

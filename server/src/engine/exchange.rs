@@ -1,4 +1,4 @@
-//! Filters of other programs: imported from their files, and exported to them.
+//! Import and export: filters from and to the files of other programs.
 
 use std::{
     io::Read,
@@ -23,58 +23,58 @@ use crate::{
     store::{FilterId, FilterName},
 };
 
-/// The most imports at one time. Each has a thread, and the memory of its filter, before it is
-/// known that all of its file will come.
+/// The most imports at one time. Each takes a thread and the memory of its filter before it is
+/// known whether the whole file will come.
 pub const MAX_IMPORTS: usize = 8;
 
-/// What a piece of an export has at most: 32 KiB.
+/// The most words in a piece of an export: 32 KiB.
 const PIECE_WORDS: usize = 4096;
 
-/// Whose file it is.
+/// The format of a file: the program that writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {
-    /// What `BloomFilter.writeTo` of Guava writes.
+    /// The output of `BloomFilter.writeTo` of Guava.
     Guava,
     /// The header and the chunks of `BF.SCANDUMP` of RedisBloom.
     RedisBloom,
 }
 
-/// What is to be imported.
+/// The parameters of an import.
 #[derive(Debug)]
 pub struct Import {
-    /// The name that the filter is to have.
+    /// The name of the new filter.
     pub name: String,
-    /// Whose file it is.
+    /// The format of the file.
     pub format: FileFormat,
     /// The length of the file.
     pub file_bytes: u64,
-    /// The keys that the filter is for; what the file says if that is not given.
+    /// The capacity of the filter. `None`: the capacity that the file gives.
     pub capacity: Option<u64>,
 }
 
-/// A filter on its way to a file of Guava. It keeps nothing of the filter: if that is deleted or
-/// reset meanwhile, the export ends.
+/// An export of a filter to a file of Guava. It holds only a weak reference to the filter: if the
+/// filter is deleted or reset meanwhile, the export ends.
 #[derive(Debug)]
 pub struct Export {
     filter: Weak<GuardedFilter>,
     name: FilterName,
     shape: guava::Shape,
-    /// The header, until it has been handed out.
+    /// The header, until it has been returned.
     header: Option<Vec<u8>>,
-    /// The words that have been handed out.
+    /// The number of words that have been returned.
     next: u64,
 }
 
 impl Engine {
-    /// Makes a filter of a file of another program, and tells how it is. It is on stable storage
-    /// then. The file is read on a thread of its own; what it says of its size is checked before
-    /// any memory is asked for, and it must end where the filter does.
+    /// Creates a filter from a file of another program, and returns its status when the filter is
+    /// on stable storage. A thread of its own reads the file. The size in the file is checked
+    /// before any memory is allocated. The file must end where the filter ends.
     ///
     /// # Errors
     ///
     /// [`EngineError::Import`], [`EngineError::NameTaken`], [`EngineError::TooManyImports`],
-    /// [`EngineError::OverBudget`] or another [`EngineError`]; there is then no filter.
-    /// [`EngineError::NotDurable`]: there may be one after a crash.
+    /// [`EngineError::OverBudget`] or another [`EngineError`]: there is no filter.
+    /// [`EngineError::NotDurable`]: the filter can exist after a crash.
     pub async fn import_filter(
         &self,
         import: Import,
@@ -107,12 +107,14 @@ impl Engine {
         background::run("import", store).await
     }
 
-    /// Begins to hand a filter out as a file of Guava. It has all keys that were acknowledged
-    /// before, and of those that are added meanwhile whatever bits are set when they are handed out.
+    /// Begins an export of a filter to a file of Guava. The file contains every key that was
+    /// acknowledged before. Of a key that is added meanwhile it contains those bits that are set
+    /// when their words are read.
     ///
     /// # Errors
     ///
-    /// [`EngineError::UnknownFilter`], or [`EngineError::NotExportable`] if it is of another layout.
+    /// [`EngineError::UnknownFilter`], or [`EngineError::NotExportable`] if the filter has another
+    /// layout.
     pub async fn export_filter(&self, name: &str) -> Result<Export, EngineError> {
         let name = filter_name("name", name)?;
         let filter = self.filter_named(name.clone())?;
@@ -178,14 +180,14 @@ impl Inner {
                 filter
             }
         };
-        // Whoever sends the file has to say that it is all there.
+        // The sender must end the file here.
         match file.read(&mut [0]).map_err(ExchangeError::Read)? {
             0 => Ok(filter),
             _ => Err(EngineError::LongImport { file_bytes: size }),
         }
     }
 
-    /// An empty filter for what a file has.
+    /// Returns an empty filter for the content of a file.
     fn for_import(&self, name: FilterName, spec: FilterSpec) -> Result<GuardedFilter, EngineError> {
         let (secret, now) = (random_secret()?, SystemTime::now());
         let id = FilterId(self.directory.new_number());
@@ -194,16 +196,16 @@ impl Inner {
 }
 
 impl Export {
-    /// The length of the file.
+    /// Returns the length of the file.
     pub fn file_bytes(&self) -> u64 {
         self.shape.file_bytes()
     }
 
-    /// What comes next of the file; `None` at its end.
+    /// Returns the next piece of the file; `None` at its end.
     ///
     /// # Errors
     ///
-    /// [`EngineError::ExportEnded`] if the filter is not there any more.
+    /// [`EngineError::ExportEnded`] if the filter does not exist any more.
     pub fn next_piece(&mut self) -> Result<Option<Vec<u8>>, EngineError> {
         if let Some(header) = self.header.take() {
             return Ok(Some(header));

@@ -1,4 +1,4 @@
-//! Filters as their operators handle them: made, shown, listed and removed by name.
+//! Administration of filters: create, get, list, explain and delete.
 
 use std::{
     sync::Arc,
@@ -16,21 +16,22 @@ use crate::{
     store::{FilterId, StoreError},
 };
 
-/// The filters of a page where none is asked for.
+/// The page size if the call gives none.
 pub const DEFAULT_PAGE_SIZE: usize = 100;
-/// The most filters of a page.
+/// The greatest page size.
 pub const MAX_PAGE_SIZE: usize = 1000;
 
-/// The right to make or delete filters, so that a name is free or taken for as long as that
-/// takes. Calls with keys never wait for it, and nobody waits for it with a thread.
+/// The lock for the creation and deletion of filters: while it is held, a free name stays free and
+/// a taken name stays taken. Calls with keys never wait for it. The wait is asynchronous, so it
+/// blocks no thread.
 pub(super) type Naming = OwnedMutexGuard<()>;
 
-/// What came of asking for a filter.
+/// The result of `CreateFilter`.
 #[derive(Debug)]
 pub struct Creation {
     /// The filter.
     pub filter: FilterStatus,
-    /// Whether it was made, as opposed to being there already.
+    /// Whether the call created it. False if it existed already.
     pub is_new: bool,
 }
 
@@ -39,17 +40,17 @@ pub struct Creation {
 pub struct Page {
     /// The filters, in the order of their names.
     pub filters: Vec<FilterStatus>,
-    /// What to ask for the next page with; `None` if this is the last.
+    /// The token of the next page; `None` if this is the last.
     pub next: Option<String>,
 }
 
 impl Engine {
-    /// Makes an empty filter and stores it, or returns the one that has the name and is of
-    /// the same spec.
+    /// Creates an empty filter and stores it, or returns the filter that has this name and spec
+    /// already.
     ///
     /// # Errors
     ///
-    /// [`EngineError`]; no filter has then been made, and none changed.
+    /// [`EngineError`]: no filter was created or changed.
     pub async fn create_filter(
         &self,
         name: &str,
@@ -59,8 +60,8 @@ impl Engine {
         self.create(filter_name("name", name)?, request).await
     }
 
-    /// How a filter is now, with its rate as measured at most a second ago. To measure it takes up
-    /// to some tenths of a second.
+    /// Returns the status of a filter, with its false-positive rate as measured at most a second
+    /// ago. The measurement takes up to some tenths of a second.
     ///
     /// # Errors
     ///
@@ -75,13 +76,13 @@ impl Engine {
         .await
     }
 
-    /// A page of filters in the order of their names, from behind the one that `token`
-    /// names, or from the first. Their rates are not measured.
+    /// Returns a page of filters in the order of their names. It begins after the filter that
+    /// `token` names, or with the first filter if `token` is empty. The rates are not measured.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Recovering`], [`EngineError::PageSize`], or [`EngineError::Name`] for a
-    /// token that no page has ended with.
+    /// [`EngineError::Recovering`], [`EngineError::PageSize`], or [`EngineError::Name`] if the
+    /// token is not the name of a filter.
     pub async fn list_filters(&self, page_size: i32, token: &str) -> Result<Page, EngineError> {
         self.inner.check_recovered()?;
         let size = match usize::try_from(page_size) {
@@ -94,7 +95,7 @@ impl Engine {
             token => Some(filter_name("page_token", token)?),
         };
         self.queued(move |inner| {
-            // One more than asked for tells whether there is a next page.
+            // One more than asked for shows whether there is a next page.
             let mut filters = inner.registry.list(after.as_ref(), size + 1);
             let more = filters.len() > size;
             filters.truncate(size);
@@ -110,7 +111,7 @@ impl Engine {
         .await
     }
 
-    /// All filters in the order of their names. Their rates are not measured.
+    /// Returns all filters in the order of their names. Their rates are not measured.
     ///
     /// # Errors
     ///
@@ -124,7 +125,8 @@ impl Engine {
         .await
     }
 
-    /// What a filter makes of a key, as its memory is now: it waits for no log.
+    /// Explains the answer of a filter for a key, from the filter's memory. Does not wait for the
+    /// log.
     ///
     /// # Errors
     ///
@@ -140,17 +142,18 @@ impl Engine {
         self.inner.find(filter, explain)
     }
 
-    /// Removes a filter and its snapshot. An empty name is not `default` here.
+    /// Deletes a filter and its snapshot. An empty name is not `default` here.
     ///
     /// # Errors
     ///
-    /// [`EngineError`]; the filter is then still there. [`EngineError::NotDurable`]; it is gone,
-    /// and may be back after a crash. A call that is repeated then says that there is none, as
-    /// soon as that is certain.
+    /// [`EngineError`]: the filter still exists. [`EngineError::NotDurable`]: the filter is
+    /// deleted, and can be back after a crash. A repeated call then fails with
+    /// [`EngineError::UnknownFilter`] as soon as the deletion is certain.
     pub async fn delete_filter(&self, name: &str) -> Result<(), EngineError> {
         self.inner.check_recovered()?;
         let name = given_name("name", name)?;
-        // Its turn before the right to names: a snapshot that is being written may take minutes.
+        // Takes the turn of the filter before the lock `Naming`: a snapshot in progress can take
+        // minutes.
         let (filter, turn) = match self.filter_in_turn(&name).await {
             Err(unknown @ EngineError::UnknownFilter { .. }) => {
                 let settle = |inner: &Inner| Ok(inner.directory.settle_removals()?);
@@ -171,7 +174,7 @@ impl Engine {
             drop(naming);
             match deleted? {
                 true => Ok(()),
-                // Somebody was faster, and another filter may have the name by now.
+                // Another call deleted it first, and another filter can have the name by now.
                 false => {
                     inner.directory.settle_removals()?;
                     Err(EngineError::UnknownFilter { name })
@@ -193,7 +196,8 @@ impl Engine {
         }
         let asked = request.clone();
         let spec = self.queued(move |_| Ok(asked.resolve())).await?;
-        // Whoever makes the same filter meanwhile is told of that one.
+        // A concurrent call for the same filter waits here, and then returns the filter of the
+        // first call.
         let of_this_name = self.inner.creating.lock(&name).await;
         let naming = self.naming().await;
         if let Some(filter) = self.inner.registry.get(&name) {
@@ -205,10 +209,11 @@ impl Engine {
             let existing = Box::new(filter.spec().clone());
             return Err(EngineError::FilterExists { name, existing });
         }
-        // Not before: what is there may have been made when fewer bits kept a rate.
+        // The error is returned only now: an existing filter can have been created when fewer bits
+        // were enough for the rate.
         let spec = spec?;
-        // The right to names is not kept while the disk is waited for, so that several filters are
-        // made in one write.
+        // The lock `Naming` is not held during the disk write, so that one write can create several
+        // filters.
         let promise = self.promise(&naming, name.clone())?;
         drop(naming);
         let missed_rate = spec.missed_rate();
@@ -228,8 +233,8 @@ impl Engine {
             .await?;
         let turn = filter.turn().await;
         self.blocking(move |inner| {
-            // What is acknowledged must outlive a crash, and this includes that there is such
-            // a filter. An empty snapshot is short.
+            // An acknowledged key must survive a crash, and so must its filter. An empty snapshot
+            // is short.
             filter.store(&inner.directory, &inner.barrier, turn)?;
             filter.sample(Instant::now());
             let status = filter.status();
@@ -253,7 +258,7 @@ impl Engine {
         .await
     }
 
-    /// A filter that is what a request asks for.
+    /// Returns a filter that already has the spec of a request.
     async fn made(&self, filter: Arc<GuardedFilter>) -> Result<Creation, EngineError> {
         let status = self.queued(move |inner| Ok(inner.status(&filter)));
         Ok(Creation {
@@ -266,8 +271,8 @@ impl Engine {
         self.inner.naming.clone().lock_owned().await
     }
 
-    /// The filter of a name, as soon as nobody else writes its snapshots: for as long as the turn
-    /// lasts nobody removes or renames it.
+    /// Returns the filter of a name when no other task writes its snapshots, and the turn. While
+    /// the turn is held, nobody deletes or renames the filter.
     pub(super) async fn filter_in_turn(
         &self,
         name: &FilterName,
@@ -275,7 +280,7 @@ impl Engine {
         loop {
             let filter = self.filter_named(name.clone())?;
             let turn = filter.turn().await;
-            // Another may have the name by now.
+            // Another filter can have the name by now.
             let now = self.inner.registry.get(name);
             if now.is_some_and(|now| Arc::ptr_eq(&now, &filter)) {
                 return Ok((filter, turn));
@@ -284,7 +289,7 @@ impl Engine {
     }
 }
 
-/// The name in a request where nothing does not stand for the default filter.
+/// Parses the name in a request where an empty name is not the default filter.
 pub(super) fn given_name(field: &'static str, name: &str) -> Result<FilterName, EngineError> {
     let name = name.parse();
     name.map_err(|source| EngineError::Name { field, source })

@@ -1,25 +1,25 @@
-//! One filter that any number of threads use at once.
+//! One filter, which any number of threads use at once.
 //!
 //! # One winner
 //!
-//! All bits of a key lie in one shard (but where `guarded/array.rs` says otherwise). Whether a key
-//! is new is found out, and its bits are set, under the exclusive lock of that shard; so of all
-//! threads that add one key, the first to hold the lock finds bits unset, and every other finds
-//! them set.
+//! All bits of a key lie in one shard; `guarded/array.rs` describes the exception. A call checks
+//! whether a key is new, and sets its bits, under the exclusive lock of that shard. So of all
+//! threads that add one key, the first to hold the lock finds bits unset, and every other thread
+//! finds them set.
 //!
 //! # Versions
 //!
 //! Each call that changes anything gets a version of its own (`engine/versions.rs`) when it finds
-//! the first bit to set (in a filter that counts, if there is a log, one more than the last under
-//! each lock: `guarded/counting.rs`). A shard keeps the greatest version of the calls that changed it, noted
-//! under its lock together with the bits. From this follows:
+//! the first bit to set. Exception: in a counting filter with a log, a call gets the next version
+//! under each lock (`guarded/counting.rs`). A shard keeps the greatest version of the calls that
+//! changed it. The version is set under the shard's lock together with the bits. From this follows:
 //!
-//! * Whoever finds a key in a shard rests on no later version than the shard's. So an answer
-//!   stands once all calls up to that version are on stable storage.
+//! * An answer that finds a key in a shard rests on no later version than the shard's. So the
+//!   answer stands once all calls up to that version are on stable storage.
 //! * A snapshot reads the latest version V, waits until the writes in progress have ended
 //!   (`engine/barrier.rs`), and then copies the shards. It contains every change up to V: no later
 //!   call gets a version up to V. A change that it does not contain leaves its shard with a greater
-//!   version. So "what changed since V" is the list of shards with a greater version.
+//!   version. So the list of shards with a version above V is all that changed since V.
 
 mod aging;
 mod array;
@@ -87,7 +87,7 @@ use crate::{
     store::{FilterId, FilterName},
 };
 
-/// A filter behind locks, and what is known of its last snapshot.
+/// A filter with its locks, and the state of its last snapshot.
 #[derive(Debug)]
 pub struct GuardedFilter {
     id: FilterId,
@@ -100,29 +100,30 @@ pub struct GuardedFilter {
     request_hasher: KeyHasher,
     create_time: SystemTime,
     shards: Shards,
-    /// The way to their lines.
+    /// Prefetches lines of the shards.
     prefetcher: Option<Prefetcher>,
-    /// The pages that they lie on.
+    /// The page size of the shards' memory.
     page_size: Option<PageSize>,
     clock: Clock,
-    /// Of a filter that counts.
+    /// The state of a counting filter.
     counting: Option<Counting>,
-    /// Of a filter whose keys age.
+    /// The state of a filter whose keys age.
     aging: Option<Aging>,
-    /// Of a filter in layers, which has no shards beside those.
+    /// The layers of a filter in layers, which has no other shards.
     layered: Option<Layered>,
-    /// Of a filter of another program.
+    /// The bit array of a filter in the layout of another program.
     array: Option<Array>,
     versions: Arc<Versions>,
     counters: Counters,
     fill: FillWatch,
     history: Mutex<History>,
     last_measurement: LastMeasurement,
-    /// Shared with the one that it is in the place of, until that is gone.
+    /// The memory reservation. Shared with the filter that this one replaced, until that is
+    /// dropped.
     memory: Arc<Reservation>,
-    /// Whether another one may be in its place after a crash.
+    /// Whether another filter can be in its place after a crash.
     place_in_doubt: AtomicBool,
-    /// The filter whose place this one was made to take.
+    /// The filter that this one was created to replace.
     rebuilds: Option<FilterId>,
     last_store: Mutex<Option<LastStore>>,
     turns: Turns,
@@ -131,29 +132,29 @@ pub struct GuardedFilter {
     log: Option<FilterLog>,
 }
 
-/// What a call brings along that changes a filter.
+/// Per-call context of a write.
 #[derive(Debug, Default)]
 pub struct Change<'a> {
-    /// Room in the log, if there is one.
+    /// The reservation in the log, if there is a log.
     pub room: Option<Room<'a>>,
-    /// The turn of the call's id, if it has one.
+    /// The turn of the call's request id, if it has one.
     pub turn: Option<Turn<'a>>,
-    /// How old a key may be that counts as seen, where keys age.
+    /// The greatest age of a key that counts as seen, in a filter whose keys age.
     pub max_age: Option<Duration>,
-    /// When the caller stops waiting, of a batch: its keys are hashed before any bit is set, which
-    /// may take long.
+    /// The time at which the caller of a batch stops waiting. The keys of a batch are hashed before
+    /// any bit is set, which can take long.
     pub deadline: Option<Instant>,
     /// Whether the call runs on a thread that serves connections, which must not block.
     pub must_not_wait: bool,
 }
 
-/// What a filter says.
+/// The answer of a filter to one call.
 #[derive(Debug)]
 pub struct Answer<T> {
-    /// The answer.
+    /// The result.
     pub value: T,
-    /// The latest change that it rests on: what the call itself has changed, and what it has
-    /// seen of others. 0 for none.
+    /// The version of the latest change that it rests on: a change of the call itself, or of
+    /// another call whose keys it has seen. 0 for none.
     pub rests_on: u64,
 }
 
@@ -167,12 +168,12 @@ impl<T> Answer<T> {
 }
 
 impl GuardedFilter {
-    /// A new, empty filter. Its memory is counted against the budget before any is mapped.
+    /// Returns a new, empty filter. Its memory is counted against the budget before any is mapped.
     ///
     /// # Errors
     ///
-    /// [`EngineError::OverBudget`], or [`EngineError::OutOfMemory`] if the system has no
-    /// address space left.
+    /// [`EngineError::OverBudget`], or [`EngineError::OutOfMemory`] if the kernel has no address
+    /// space left.
     pub fn new(
         id: FilterId,
         name: FilterName,
@@ -191,7 +192,7 @@ impl GuardedFilter {
         Self::in_memory(id, name, spec, secret, create_time, memory.into(), clock)
     }
 
-    /// A new, empty filter in memory that has been reserved for it.
+    /// Returns a new, empty filter in memory that has been reserved for it.
     fn in_memory(
         id: FilterId,
         name: FilterName,
@@ -263,22 +264,22 @@ impl GuardedFilter {
         })
     }
 
-    /// Which filter it is.
+    /// Returns the id of the filter.
     pub fn id(&self) -> FilterId {
         self.id
     }
 
-    /// What the filter is made for.
+    /// Returns the spec of the filter.
     pub fn spec(&self) -> &FilterSpec {
         &self.spec
     }
 
-    /// Whether keys are brought into a canonical form before they are hashed.
+    /// Returns whether the filter brings keys into a canonical form before it hashes them.
     pub fn has_profile(&self) -> bool {
         self.spec.key_profile.is_some()
     }
 
-    /// The hash of a key, in its canonical form if the filter has a profile.
+    /// Returns the hash of a key, in its canonical form if the filter has a profile.
     #[inline]
     fn hash(&self, key: &[u8]) -> KeyHash {
         match &self.spec.key_profile {
@@ -287,14 +288,14 @@ impl GuardedFilter {
         }
     }
 
-    /// Whether a key has been seen.
+    /// Returns whether a key has been seen.
     pub fn query(&self, key: &[u8], max_age: Option<Duration>) -> Answer<bool> {
         let seen = self.contains(self.hash(key), max_age);
         self.counters.count(1, usize::from(seen.value));
         seen
     }
 
-    /// Whether a key had been seen before this call, which adds it.
+    /// Adds a key, and returns whether it had been seen before this call.
     ///
     /// # Errors
     ///
@@ -322,7 +323,8 @@ impl GuardedFilter {
         Ok(added.map(|_| ()))
     }
 
-    /// Applies an action to a key. Returns whether the key was there, or was removed; false for `Add`.
+    /// Applies an action to a key. Returns whether the key was there, or was removed; false for
+    /// `Add`.
     ///
     /// # Errors
     ///
@@ -346,7 +348,7 @@ impl GuardedFilter {
     ///
     /// # Errors
     ///
-    /// As there; nothing has then been changed.
+    /// As [`Self::write`]; nothing has been changed.
     pub fn write_batch(
         &self,
         keys: &impl super::Keys,
@@ -360,7 +362,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Adds a key, and tells whether it was there.
+    /// Adds a key, and returns whether it was there.
     #[inline]
     fn act(
         &self,
@@ -379,7 +381,7 @@ impl GuardedFilter {
         )
     }
 
-    /// Takes a key out, and tells whether it was there.
+    /// Removes a key, and returns whether it was there.
     ///
     /// # Errors
     ///
@@ -389,7 +391,7 @@ impl GuardedFilter {
         Ok(self.count(self.counting()?, hash, Action::Remove, change))
     }
 
-    /// Whether keys are counted, so that they can be removed.
+    /// Returns whether keys are counted, so that they can be removed.
     pub fn counts(&self) -> bool {
         self.counting.is_some()
     }
@@ -409,7 +411,8 @@ impl GuardedFilter {
         }
         self.look_at_clock();
         let index = self.shape.shard(hash);
-        // So that the lock, which another core may have had last, comes while memory does.
+        // Prefetches, so that the wait for memory and the wait for the lock overlap. Another core
+        // may have had the lock last.
         self.fetch(hash, Cache::First);
         let shard = self.shards.read(index);
         let value = match &self.aging {
@@ -423,7 +426,7 @@ impl GuardedFilter {
                 value
             }
         };
-        // That a key is not there may rest on its removal.
+        // In a counting filter, the absence of a key can rest on its removal.
         let rests = value || self.counts();
         Answer {
             value,
@@ -434,7 +437,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Adds a key, and tells whether it had been seen before.
+    /// Adds a key, and returns whether it had been seen before.
     #[inline]
     fn insert(&self, hash: KeyHash, change: Change<'_>) -> Answer<bool> {
         let Change { room, mut turn, .. } = change;
@@ -466,14 +469,14 @@ impl GuardedFilter {
         }
     }
 
-    /// Has this thread hold versions for calls of its own to come, as it does when it meets others.
+    /// Makes this thread lease versions for later calls of its own, as it does under contention.
     #[cfg(test)]
     pub fn lease_versions(&self) {
         super::versions::tests::lease(&self.versions);
     }
 
-    /// The version of a call that is about to change something. To be asked for once, under the
-    /// lock of what it changes first: see the module's argument.
+    /// Returns the version for a call that is about to change something. Call it once, under the
+    /// lock of the first change: see the module documentation.
     #[inline]
     fn next_version(&self) -> u64 {
         self.versions.next()

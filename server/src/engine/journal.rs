@@ -1,5 +1,5 @@
-//! The log, as filters use it: what they add is handed over in [lanes] to one thread, which
-//! [writes](writer) it for all of them at once, and answers wait for its [progress].
+//! The log (WAL) of all filters. Calls append records to [lanes]. One thread [writes](writer) the
+//! records of all lanes to the disk. Answers wait for the [progress] of the log.
 
 mod disk_watch;
 mod failure;
@@ -35,15 +35,15 @@ use crate::{
     store::{Batch, FilterId, LogWriter, RecordHead, Segment, StoreError},
 };
 
-/// What must have happened to a change before the answer to it leaves.
+/// The durability of a change before its answer is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// It is on stable storage.
+    /// The change is on stable storage.
     Always,
-    /// The operating system has it, and it will be on stable storage after this time at the
-    /// latest.
+    /// The change is in the page cache of the kernel. It is on stable storage after this time at
+    /// the latest.
     Interval(Duration),
-    /// Nothing: what has changed since the last snapshot may be lost.
+    /// No log: a crash can lose all changes since the last snapshot.
     Snapshot,
 }
 
@@ -67,41 +67,41 @@ struct Shared {
     lanes: Lanes,
     is_stopping: AtomicBool,
     trackers: Mutex<Trackers>,
-    /// Why nothing can be written at present.
+    /// The reason why nothing can be written at present.
     failure: Mutex<Option<Failure>>,
     has_failed: AtomicBool,
-    /// Why there will be no room beyond what there is.
+    /// The reason why the log cannot get longer than it is.
     shortage: Mutex<Option<Failure>>,
     /// Whether calls are refused until there is another segment.
     is_full: AtomicBool,
-    /// Tells others whether keys are refused, for either reason.
+    /// Publishes whether keys are refused, for either reason.
     is_read_only: watch::Sender<bool>,
     flushes: Mutex<Vec<Flush>>,
-    /// The number of the segment that is written to.
+    /// The number of the segment that is being written.
     segment: AtomicU64,
-    /// Whether the keeper has done something.
+    /// Whether the keeper has a result.
     has_news: AtomicBool,
-    /// Whether the thread is no more.
+    /// Whether the thread has ended.
     has_ended: AtomicBool,
     writer: Sleeper,
     watch: Arc<DiskWatch>,
 }
 
-/// That somebody waits for something to be on stable storage.
+/// A request to be notified when changes are on stable storage.
 #[derive(Debug)]
 struct Flush {
-    /// A filter, up to a version; or else all that had been handed over.
+    /// The changes of a filter up to a version. `None`: all records appended before the request.
     of: Option<(FilterId, u64)>,
     done: SyncSender<Result<(), String>>,
 }
 
 impl Journal {
-    /// Starts the thread that writes a log, to segments of so many bytes. Tells through
-    /// `is_read_only` when keys are refused.
+    /// Starts the thread that writes a log, to segments of `segment_bytes` bytes. Reports through
+    /// `is_read_only` whether keys are refused.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Internal`] if the system gives no thread.
+    /// [`EngineError::Internal`] if the kernel gives no thread.
     pub fn start(
         log: LogWriter,
         durability: Durability,
@@ -136,7 +136,7 @@ impl Journal {
         })
     }
 
-    /// The log of a filter, all changes of which are stored or in the log already.
+    /// Returns the log of a filter whose changes are all stored or in the log already.
     pub fn filter(&self, filter: FilterId, versions: &Arc<Versions>) -> FilterLog {
         FilterLog {
             shared: self.shared.clone(),
@@ -145,19 +145,19 @@ impl Journal {
         }
     }
 
-    /// The number of the segment that is written to. What is in those before it was appended
-    /// before this was asked.
+    /// Returns the number of the segment that is being written. All records in earlier segments
+    /// were appended before this call.
     pub fn segment(&self) -> u64 {
         self.shared.segment()
     }
 
-    /// Reserves room in the log for a call that may add so many keys, in so many records: to
-    /// be done before it adds any, or there might be bits that the log has no room for. Waits for
-    /// room that is being made.
+    /// Reserves room in the log for a call that adds up to `keys` keys in up to `records` records.
+    /// Call it before the call sets a bit, so that no bit is set for which the log has no room.
+    /// Waits while room is being made.
     ///
     /// # Errors
     ///
-    /// What keeps the log from being written, or from getting longer.
+    /// The reason why the log cannot be written, or cannot get longer.
     pub async fn reserve(&self, keys: usize, records: usize) -> Result<Room<'_>, EngineError> {
         loop {
             if let Some(room) = self.try_reserve(keys, records)? {
@@ -165,7 +165,7 @@ impl Journal {
             }
             let lanes = &self.shared.lanes;
             let mut more = pin!(lanes.more_room.notified());
-            // From here on no change is missed.
+            // From here on no notification is missed.
             more.as_mut().enable();
             let _waiting = lanes.wait();
             match self.try_reserve(keys, records)? {
@@ -175,8 +175,8 @@ impl Journal {
         }
     }
 
-    /// Writes again what requests of a filter have won. Their hashes are in the filter and on
-    /// stable storage, so that no version is needed.
+    /// Appends again the keys that a request added first. The hashes are in the filter and on
+    /// stable storage already, so the record needs no version.
     ///
     /// # Errors
     ///
@@ -189,11 +189,11 @@ impl Journal {
         Ok(())
     }
 
-    /// [`Self::repeat`] for whoever must not wait for room; `false` if there is too little.
+    /// [`Self::repeat`] without waiting for room; `false` if there is too little.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Self::repeat`].
     pub fn try_repeat(&self, remembered: &Remembered) -> Result<bool, EngineError> {
         for hashes in self.in_records(remembered) {
             match self.try_reserve(hashes.len(), 1)? {
@@ -204,7 +204,7 @@ impl Journal {
         Ok(true)
     }
 
-    /// Several calls may have won more than there is room for at once.
+    /// Several calls with one id can together have added more keys than fit into one record.
     fn in_records<'a>(&self, remembered: &'a Remembered) -> std::slice::Chunks<'a, KeyHash> {
         let most = self.shared.lanes.hashes_of_a_record();
         remembered.hashes.chunks(most)
@@ -220,26 +220,26 @@ impl Journal {
         self.shared.wake();
     }
 
-    /// How long the oldest disk call of the log has been in progress; zero if there is none.
+    /// Returns how long the oldest disk call of the log has been in progress; zero if none is.
     pub fn disk_silence(&self) -> Duration {
         self.shared.watch.silence()
     }
 
-    /// Waits until all that has been handed over is on stable storage. Blocks.
+    /// Waits until all records appended before this call are on stable storage. Blocks.
     ///
     /// # Errors
     ///
-    /// What keeps the log from being written.
+    /// The reason why the log cannot be written.
     pub fn flush(&self) -> Result<(), String> {
         self.shared.flush(None)
     }
 
-    /// [`Self::reserve`] for two filters that a call changes. At once: or calls could hold what the
-    /// others wait for.
+    /// [`Self::reserve`] for two filters that one call changes. Both reservations are made in one
+    /// step, because with two steps calls could each hold room that another one waits for.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Self::reserve`].
     pub async fn reserve_for_both(
         &self,
         keys: usize,
@@ -250,22 +250,24 @@ impl Journal {
         Ok(room.split(self.shared.lanes.needed_bytes(keys, first)))
     }
 
-    /// The bytes of segments, of `least` or more, in which two filters that a call changes find
-    /// room: for so many keys and, beside those that are full, so many records in each.
+    /// Returns the segment size, at least `least` bytes, with which a call that changes two filters
+    /// always finds room. The call has up to `keys` keys and, beside the full records, up to
+    /// `records` records in each filter.
     ///
-    /// There is room in the next segment at least, and behind what is written to either of the two as
-    /// much may be left as a batch has.
+    /// The reservation must fit into the next segment. In either segment, the log can leave up to
+    /// the size of one batch unused after the records.
     pub fn segment_bytes_for(least: u64, keys: usize, records: usize) -> u64 {
-        // Nowhere are records smaller, and so more.
+        // With the smallest segments the records are smallest, and so most numerous.
         let lanes = Lanes::new(least);
         let full = keys / lanes.hashes_of_a_record();
-        // No more than there are keys, but for the two that are kept ready for a key that ages.
+        // At most one record per key, but at least two: for a key that ages, two records are kept
+        // ready.
         let records = (records + full).min(keys.max(2));
         let needed = lanes.needed_bytes(2 * keys, 2 * records);
         (Segment::OVERHEAD_BYTES + 2 * Batch::MAX_BYTES + needed).max(least)
     }
 
-    /// How many wait for room.
+    /// Returns the number of calls that wait for room.
     #[cfg(test)]
     pub fn waiting(&self) -> usize {
         self.shared.lanes.waiting()
@@ -275,7 +277,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Self::reserve`].
     pub fn try_reserve(
         &self,
         keys: usize,
@@ -291,7 +293,8 @@ impl Journal {
         match &*shared.shortage.lock() {
             None => Ok(None),
             Some(shortage) => {
-                // Or small calls would go on for long after a large one was refused.
+                // From now on all calls are refused. Otherwise small calls would still succeed long
+                // after a large one was refused.
                 if !shared.is_full.swap(true, Ordering::AcqRel) {
                     shared.tell_read_only();
                 }
@@ -302,20 +305,20 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// Writes what there is.
+    /// Writes the appended records, and ends the thread.
     fn drop(&mut self) {
         self.shared.is_stopping.store(true, Ordering::Release);
         self.shared.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been told by its message.
+            // A panic there has been logged by its message.
             let _ = thread.join();
         }
     }
 }
 
 impl FilterLog {
-    /// Hands over so many hashes, which a call of a version has changed, and for which room was
-    /// reserved. Of a version without any there is a record nevertheless.
+    /// Appends the `count` hashes that a call with one version has changed, into room that was
+    /// reserved for them. A version without hashes gets a record too.
     pub fn append(
         &self,
         room: &mut Room<'_>,
@@ -327,7 +330,7 @@ impl FilterLog {
         self.shared.wake();
     }
 
-    /// [`Self::append`] for a version whose hashes are not all of one head, but in that.
+    /// [`Self::append`] for a version whose hashes need records with different heads.
     pub fn append_parts<H: Iterator<Item = KeyHash>>(
         &self,
         room: &mut Room<'_>,
@@ -337,7 +340,7 @@ impl FilterLog {
         self.shared.wake();
     }
 
-    /// Calls with more hashes than this have several records.
+    /// Returns the most hashes of a record. A call with more hashes has several records.
     pub fn hashes_of_a_record(&self) -> usize {
         self.shared.lanes.hashes_of_a_record()
     }
@@ -347,41 +350,41 @@ impl FilterLog {
         self.shared.segment()
     }
 
-    /// Whether a version and all before it are as durable as they are to be.
+    /// Returns whether a version and all before it are as durable as configured.
     #[inline]
     pub fn has_reached(&self, version: u64) -> bool {
         self.progress.has_reached(version)
     }
 
-    /// Waits until a version and all before it are as durable as they are to be.
+    /// Waits until a version and all before it are as durable as configured.
     ///
     /// # Errors
     ///
-    /// What keeps the log from being written. Whether the change will be found after a crash is
-    /// then not known.
+    /// The reason why the log cannot be written. It is not known then whether the change survives a
+    /// crash.
     pub async fn reached(&self, version: u64) -> Result<(), EngineError> {
         self.progress.reached(version, || self.shared.check()).await
     }
 
-    /// Waits until a version and all before it are on stable storage, however durable they are
-    /// to be. Blocks.
+    /// Waits until a version and all before it are on stable storage, whatever durability is
+    /// configured. Blocks.
     ///
     /// # Errors
     ///
-    /// What keeps the log from being written.
+    /// The reason why the log cannot be written.
     pub fn flush(&self, version: u64) -> Result<(), String> {
         self.shared.flush(Some((self.filter, version)))
     }
 
-    /// While the log cannot be written: whether keys are in it nevertheless, that were found
-    /// where the latest change is of a version.
+    /// While the log cannot be written: returns whether keys are certainly in it. `version` is that
+    /// of the latest change where the keys were found.
     pub fn is_certain(&self, version: u64, hashes: impl Iterator<Item = KeyHash>) -> bool {
         let failure = self.shared.failure.lock();
         let certain = |failure: &Failure| failure.is_certain(self.filter, version, hashes);
         failure.as_ref().is_some_and(certain)
     }
 
-    /// Ends the log of a filter that is no more: nobody need wait for it.
+    /// Ends the log of a filter that has been deleted or replaced: no call waits for it any more.
     pub fn end(&self) {
         self.shared.trackers.lock().end(self.filter);
     }
@@ -405,7 +408,7 @@ impl Shared {
     fn flush(&self, of: Option<(FilterId, u64)>) -> Result<(), String> {
         let (done, result) = sync_channel(1);
         {
-            // With the lock, under which those that are there are dropped in the end.
+            // Under the lock: when the thread ends, it drops the waiting flushes under this lock.
             let mut flushes = self.flushes.lock();
             if !self.has_ended.load(Ordering::Acquire) {
                 flushes.push(Flush { of, done });
@@ -416,7 +419,7 @@ impl Shared {
         result.recv().map_err(stopped)?
     }
 
-    /// Has the thread look for what has been handed over.
+    /// Wakes the thread, so that it writes the appended records.
     fn wake(&self) {
         self.writer.wake();
     }
@@ -437,7 +440,7 @@ impl Shared {
             && self.lanes.is_empty()
     }
 
-    /// Tells all who wait what keeps the log from being written, or that nothing does any more.
+    /// Sets or clears the reason why the log cannot be written, and notifies all calls that wait.
     fn set_failure(&self, failure: Option<Failure>) {
         let (has_failed, had_failed) = (failure.is_some(), self.has_failed.load(Ordering::Relaxed));
         match &failure {
@@ -458,7 +461,8 @@ impl Shared {
 
     fn tell_read_only(&self) {
         self.is_read_only.send_if_modified(|is_read_only| {
-            // Read here, where one at a time is: whoever comes last tells how it is.
+            // The flags are read here, under the lock of the channel, so the last caller publishes
+            // the latest state.
             let [has_failed, is_full] =
                 [&self.has_failed, &self.is_full].map(|flag| flag.load(Ordering::Acquire));
             let now = has_failed || is_full;
@@ -466,7 +470,8 @@ impl Shared {
         });
     }
 
-    /// Tells all who wait for room why there will be none, or that there is.
+    /// Sets or clears the reason why the log cannot get longer, and notifies all calls that wait
+    /// for room.
     fn set_shortage(&self, error: Option<&StoreError>) {
         let mut shortage = self.shortage.lock();
         match (&*shortage, error) {

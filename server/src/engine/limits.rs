@@ -1,10 +1,10 @@
-//! What one call may bring.
+//! The limits of one call.
 
 use std::ops::RangeInclusive;
 
 use super::{EngineError, Keys, workers::Weight};
 
-/// The limits on keys and filters. A call past them is refused before it changes anything.
+/// The limits on keys and filters. A call beyond them is refused before it changes anything.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The longest key, in bytes.
@@ -16,13 +16,13 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The most filters where nothing else is said.
+    /// The default limit on the number of filters.
     pub const MAX_FILTERS: usize = 10_000;
 
-    /// A UUID has 36 bytes as text, and so have most other names of one call.
+    /// The most bytes of a request id. A UUID has 36 bytes as text, and so have most other ids.
     pub const MAX_REQUEST_ID_BYTES: usize = 128;
 
-    /// Checks the key of a single call.
+    /// Fails if the key of a single call is empty or too long.
     ///
     /// # Errors
     ///
@@ -32,8 +32,8 @@ impl Limits {
         self.check(key, "key", None)
     }
 
-    /// Checks the keys of a batch, and tells how much work they are. A batch may be empty;
-    /// its keys may not.
+    /// Fails if a batch is too long, or one of its keys is empty or too long. Returns the weight of
+    /// the batch. The batch itself can be empty.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Limits {
         })
     }
 
-    /// Checks what a caller calls its request.
+    /// Fails if a request id is too long.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Filters that are merged.
+//! Merges filters: `MergeFilters`.
 
 use std::sync::Arc;
 
@@ -10,18 +10,19 @@ use super::{
 use crate::store::{FilterReader, StoreError};
 
 impl Engine {
-    /// Has a filter, the target, take all keys that another one, the source, had when the call
-    /// began, and tells how it is then. The source is stored, and stays as it is; both go on
-    /// meanwhile. Both have to be of the same spec and the same secret: copies of one filter, at
-    /// some time. Where keys are counted, the counts of both add up, of a call that is repeated once
-    /// more; elsewhere it may be repeated at will. Empty names are not `default` here.
+    /// Adds to the target all keys that the source had when the call began, and returns the status
+    /// of the target. The source is stored, and not changed. Both filters take calls meanwhile.
+    ///
+    /// Both filters must have the same spec and the same secret, so one must be a copy of the
+    /// other, or both copies of the same filter. In counting filters the counts of both add up. So
+    /// a repeated call adds the counts once more; in other filters a call is safe to repeat. Empty
+    /// names are not `default` here.
     ///
     /// # Errors
     ///
-    /// [`EngineError::NotMergeable`], [`EngineError::NoRoomToMerge`] or another [`EngineError`];
-    /// nothing has been taken then.
-    /// [`EngineError::NotDurable`]: nothing, a part or all has been, which a crash may change. A
-    /// call that is repeated makes it all.
+    /// [`EngineError::NotMergeable`], [`EngineError::NoRoomToMerge`] or another [`EngineError`]: no
+    /// keys were added. [`EngineError::NotDurable`]: none, a part or all of the keys were added,
+    /// and a crash can change which. A repeated call adds all of them.
     pub async fn merge_filters(
         &self,
         source: &str,
@@ -34,14 +35,15 @@ impl Engine {
             return Err(EngineError::MergedWithItself { name: source });
         }
         let source = self.filter_named(source)?;
-        // Before anything is written, and again: another may have the name then.
+        // Checked before anything is written, and again later: another filter can have the name by
+        // then.
         let filter = self.filter_named(target.clone())?;
         filter.check_mergeable(&source)?;
         self.inner.check_not_rebuilt(&filter)?;
         let (stored, source) = self.stored(source).await?;
         let (filter, turn) = self.filter_in_turn(&target).await?;
         filter.check_mergeable(&source)?;
-        // What came to it would not come to the one that is to take its place.
+        // Merged keys would not be added to the heir that will take its place.
         self.inner.check_not_rebuilt(&filter)?;
         let (inner, runtime) = (self.inner.clone(), Handle::current());
         let merge = move || {
@@ -56,7 +58,8 @@ impl Engine {
         background::run("merge", merge).await
     }
 
-    /// Stores a filter, and has what is stored of it be read, whatever becomes of it.
+    /// Stores a filter, and returns a reader of its stored files. The reader stays valid if the
+    /// filter is deleted or replaced.
     async fn stored(
         &self,
         filter: Arc<GuardedFilter>,
@@ -76,7 +79,8 @@ impl Engine {
     }
 }
 
-/// Why a filter that is to be merged cannot be stored. Whatever is in doubt then, the merge is not.
+/// Returns the error for a source that cannot be stored. Even if the snapshot is in doubt, the
+/// merge has not begun.
 fn not_begun(error: StoreError) -> EngineError {
     match error {
         StoreError::InDoubt(error) => EngineError::from(*error),

@@ -1,9 +1,9 @@
 //! The engine: named, lock-protected filters in memory, and their snapshots on disk.
 //!
-//! [`Engine`] is the one face that the rpcs see. Its methods are `async` although filters
-//! in memory answer at once: so an engine that keeps its bits elsewhere can stand beside
-//! this one. It takes names and keys as they came, and checks them before it changes
-//! anything; work that blocks runs on threads of its own.
+//! The RPCs use only [`Engine`]. Its methods are `async` although filters in memory answer at once,
+//! so that an engine with its bits elsewhere can be added beside this one. The engine takes names
+//! and keys as the client sent them, and checks them before it changes anything. Work that blocks
+//! runs on threads of its own.
 
 mod admission;
 mod aging;
@@ -115,7 +115,7 @@ struct Inner {
     requests: Requests,
     /// Set by recovery.
     workers: OnceLock<Workers>,
-    /// The work of operators' calls that needs no disk.
+    /// The queue for the work of operators' calls that needs no disk.
     queue: Queue,
     /// See [`filters::Naming`].
     naming: Arc<Mutex<()>>,
@@ -123,35 +123,35 @@ struct Inner {
     shortening: parking_lot::Mutex<()>,
     promised: Promised,
     creating: Creating,
-    /// One for each import that may be under way.
+    /// One permit for each import that can be in progress.
     imports: Arc<Semaphore>,
 }
 
-/// What an engine can be told.
+/// The settings of an engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// What a call may ask for.
+    /// The limits of a call.
     pub limits: Limits,
-    /// The memory that all filters together may take.
+    /// The memory budget of all filters together.
     pub max_memory_bytes: u64,
-    /// What must have happened to a change before the answer to it leaves.
+    /// The durability of a change before its answer is sent.
     pub durability: Durability,
-    /// The room that is kept for each segment of the log.
+    /// The size of each segment of the log, which is reserved on the disk.
     pub segment_bytes: u64,
-    /// Which requests are recognised if they come again.
+    /// The limits on the requests that are remembered, so that a repeated one is recognised.
     pub requests: RequestLimits,
 }
 
 impl Settings {
-    /// The room that is kept for a segment where nothing else is said: many times what is
-    /// written at once, and little beside a filter.
+    /// The default size of a segment: many times the size of one write, and little compared with a
+    /// filter.
     pub const SEGMENT_BYTES: u64 = 64 << 20;
 
-    /// The smallest and the largest that can be asked for.
+    /// The smallest and the largest segment size.
     pub const SEGMENT_SIZES: RangeInclusive<u64> = 1 << 20..=1 << 30;
 
-    /// The smallest for batches of so many keys, on this machine: a call must find room for all that
-    /// it may add, or it would wait for ever.
+    /// Returns the smallest segment size for batches of `max_batch_keys` keys, on this machine. A
+    /// call must find room for all keys that it can add, or it would wait for ever.
     pub fn segment_bytes_for(max_batch_keys: usize) -> u64 {
         let least = *Self::SEGMENT_SIZES.start();
         Journal::segment_bytes_for(
@@ -163,12 +163,12 @@ impl Settings {
 }
 
 impl Engine {
-    /// An engine over a data directory. It refuses calls until [`Self::recover`] is done.
+    /// Returns an engine for a data directory. It refuses calls until [`Self::recover`] is done.
     pub fn new(directory: DataDirectory, settings: Settings) -> Self {
         Self::with_clock(directory, settings, Clock::default())
     }
 
-    /// [`Self::new`], by another clock than the system's.
+    /// [`Self::new`], with another clock than the system clock.
     pub fn with_clock(directory: DataDirectory, settings: Settings, clock: Clock) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -195,20 +195,20 @@ impl Engine {
         }
     }
 
-    /// Restores every filter from its snapshots and the log, makes the default one if there is
-    /// none and `default` says what of, and then lets calls in.
+    /// Restores every filter from its snapshots and the log, and then accepts calls. If there is no
+    /// default filter, creates it from `default`, if given.
     ///
     /// # Errors
     ///
-    /// If any file is damaged, of a newer format, or does not fit the memory budget, and
-    /// [`EngineError::Stopping`] soon after [`Self::close`]. The engine then goes on refusing
+    /// Fails if a file is damaged, has a newer format, or does not fit the memory budget. Fails
+    /// with [`EngineError::Stopping`] soon after [`Self::close`]. The engine then still refuses
     /// calls, and no file is changed.
     pub async fn recover(&self, default: Option<SpecRequest>) -> Result<Recovered, EngineError> {
         self.recover_telling(default, |_| {}).await
     }
 
-    /// [`Self::recover`] for whoever wants to be told how far it has come, whenever some MiB have
-    /// been read.
+    /// [`Self::recover`], which also calls `tell` with its progress whenever some MiB have been
+    /// read.
     ///
     /// # Errors
     ///
@@ -230,19 +230,19 @@ impl Engine {
         Ok(recovered)
     }
 
-    /// What must have happened to a change before the answer to it leaves.
+    /// Returns the durability of a change before its answer is sent.
     pub fn durability(&self) -> Durability {
         self.inner.durability
     }
 
-    /// Whether keys are refused at present because they cannot be logged: the disk is full, or
-    /// fails. Queries are answered meanwhile.
+    /// Returns a channel with a flag: whether keys are refused at present because they cannot be
+    /// logged. The disk is then full, or fails. Queries are answered meanwhile.
     pub fn is_read_only(&self) -> watch::Receiver<bool> {
         self.inner.is_read_only.subscribe()
     }
 
-    /// How long the oldest disk call of the log has been in progress. Writes wait for it, and queries
-    /// that find keys which are not in the log yet.
+    /// Returns how long the oldest disk call of the log has been in progress. Writes wait for it,
+    /// and so do queries that find keys which are not in the log yet.
     pub fn disk_silence(&self) -> Duration {
         let journal = self.inner.journal.get();
         journal.map_or(Duration::ZERO, Journal::disk_silence)
@@ -253,29 +253,30 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Which file it is, and what to do.
+    /// The file concerned, and what to do.
     pub fn check_directory(&self) -> std::io::Result<()> {
         self.inner.directory.check()
     }
 
-    /// Which requests are recognised if they come again.
+    /// Returns the limits on the requests that are remembered.
     pub fn request_limits(&self) -> RequestLimits {
         self.inner.requests.limits()
     }
 
-    /// What an operator should know of the files that were there at the start.
+    /// Returns the oddities in the files at the start that an operator should know of.
     pub fn oddities(&self) -> &Oddities {
         self.inner.directory.oddities()
     }
 
-    /// Takes no more keys from now on, and returns when the calls that are adding some have
-    /// added them: what is stored afterwards is all that was acknowledged. Waits for no more
-    /// than one batch of each thread. A recovery under way ends early.
+    /// Refuses new writes from now on, and waits until the writes in progress have ended. A
+    /// snapshot after that contains every acknowledged key. The wait is at most one batch of each
+    /// thread. A recovery in progress ends early.
     pub fn close(&self) {
         self.inner.barrier.close();
     }
 
-    /// The warning for those who add keys to a filter, if it is nearly at its capacity or past it.
+    /// Returns the capacity warning of a filter, if it is nearly at its capacity or beyond it.
+    /// Callers that add keys get it.
     pub fn capacity_warning(&self, filter: &str) -> Option<Arc<CapacityWarning>> {
         let found = self.inner.find(filter, GuardedFilter::capacity_warning);
         found.unwrap_or_default()
@@ -289,8 +290,8 @@ impl Engine {
             .ok_or(EngineError::UnknownFilter { name })
     }
 
-    /// Runs work that blocks, or may take long, off the threads that serve calls. It runs to
-    /// its end even if the caller goes away.
+    /// Runs work that blocks, or can take long, off the threads that serve calls. It runs to its
+    /// end even if the caller goes away.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, EngineError> + Send + 'static,
@@ -301,7 +302,7 @@ impl Engine {
             .map_err(|error| EngineError::internal("a task of the engine ended early", error))?
     }
 
-    /// Runs work for an operator, when its turn comes, so that it takes little from calls.
+    /// Runs work for an operator in the queue, so that it takes little CPU time from calls.
     async fn queued<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, EngineError> + Send + 'static,
@@ -312,7 +313,7 @@ impl Engine {
 }
 
 impl Inner {
-    /// Looks at a filter of a name in a request.
+    /// Calls `look` with the filter that a request names.
     fn find<T>(
         &self,
         name: &str,
@@ -321,7 +322,7 @@ impl Inner {
         self.find_entry(name, |entry| look(&entry.filter))
     }
 
-    /// Looks at what there is under a name in a request.
+    /// Calls `look` with the registry entry that a request names.
     fn find_entry<T>(&self, name: &str, look: impl FnOnce(&Entry) -> T) -> Result<T, EngineError> {
         self.check_recovered()?;
         match self.registry.now().get(or_default(name)) {
@@ -332,7 +333,7 @@ impl Inner {
         }
     }
 
-    /// Asks a filter of a name in a request.
+    /// Runs a query on the filter that a call names.
     fn ask<T>(
         &self,
         call: Call<'_>,
@@ -353,8 +354,8 @@ impl Inner {
         follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
     ) -> Result<Unsettled<T>, EngineError> {
         let _permit = self.barrier.pass()?;
-        // The call may have waited for a worker or for room in the log, and a caller that is told
-        // that its deadline is over believes that nothing was added.
+        // The call may have waited for a worker or for room in the log. A caller that gets
+        // `DeadlineOver` believes that nothing was added.
         call.check_deadline()?;
         self.find_entry(call.filter, |entry| {
             if !admission.fits(entry) {
@@ -364,7 +365,7 @@ impl Inner {
         })?
     }
 
-    /// [`Self::write`] of so many keys, if it can be admitted at once; `None` if it has to wait.
+    /// [`Self::write`] of `keys` keys, if it can be admitted at once; `None` if it has to wait.
     fn try_write<'a, T>(
         &'a self,
         call: Call<'a>,
@@ -388,8 +389,8 @@ impl Inner {
         self.workers.get().ok_or(EngineError::Recovering)
     }
 
-    /// Whether keys that a filter has answered for are in the log for certain, although that
-    /// cannot be written at present.
+    /// While the log cannot be written: returns whether keys that a filter has found are certainly
+    /// in the log.
     fn is_certain<'a>(
         &self,
         name: &str,
@@ -427,7 +428,7 @@ fn write_to<T>(
     Ok(unsettled(filter, answer))
 }
 
-/// What a filter said, and what that waits for.
+/// Returns an answer together with the log and version that it waits for.
 fn unsettled<T>(filter: &GuardedFilter, answer: Answer<T>) -> Unsettled<T> {
     let Answer { value, rests_on } = answer;
     Unsettled {
@@ -438,7 +439,7 @@ fn unsettled<T>(filter: &GuardedFilter, answer: Answer<T>) -> Unsettled<T> {
     }
 }
 
-/// The name in a request, in which nothing stands for the default filter.
+/// Parses the name in a request. An empty name is the default filter.
 fn filter_name(field: &'static str, name: &str) -> Result<FilterName, EngineError> {
     or_default(name)
         .parse()

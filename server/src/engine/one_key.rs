@@ -3,13 +3,14 @@
 use super::{Call, Engine, EngineError, Op, Unsettled, admission::Admission, workers::Threads};
 
 impl Engine {
-    /// Whether a key has been seen.
+    /// Returns whether a key has been seen.
     ///
     /// # Errors
     ///
-    /// Here and in the methods like this one: [`EngineError::Recovering`], [`EngineError::Name`],
-    /// [`EngineError::UnknownFilter`], [`EngineError::KeyLength`], [`EngineError::BatchLength`],
-    /// [`EngineError::NotAging`] or [`EngineError::MaxAge`]. The call has then changed nothing.
+    /// Errors of this and the other methods for keys: [`EngineError::Recovering`],
+    /// [`EngineError::Name`], [`EngineError::UnknownFilter`], [`EngineError::KeyLength`],
+    /// [`EngineError::BatchLength`], [`EngineError::NotAging`] or [`EngineError::MaxAge`]. The call
+    /// has then changed nothing.
     pub async fn query(
         &self,
         call: impl Into<Call<'_>>,
@@ -18,7 +19,8 @@ impl Engine {
         self.answer(call.into(), Op::Query, key.as_ref()).await
     }
 
-    /// Adds a key. Safe to repeat, with an id or without; in a filter that counts with an id alone.
+    /// Adds a key. Safe to repeat, with or without an id. Exception: in a counting filter it is
+    /// safe to repeat only with an id.
     ///
     /// # Errors
     ///
@@ -33,8 +35,8 @@ impl Engine {
         added.await.map(|_| ())
     }
 
-    /// Whether a key had been seen before this call, which adds it. If a call of the same id has
-    /// added it, that does not count.
+    /// Adds a key, and returns whether it had been seen before this call. A key that a call of the
+    /// same id has added counts as not seen.
     ///
     /// # Errors
     ///
@@ -48,8 +50,8 @@ impl Engine {
             .await
     }
 
-    /// Takes a key out, if it is there, of a filter that counts. Tells whether it was taken out,
-    /// or has been by a call of the same id.
+    /// Removes a key from a counting filter, if it is there. Returns whether it was removed, now or
+    /// by a call of the same id.
     ///
     /// # Errors
     ///
@@ -62,7 +64,7 @@ impl Engine {
         self.answer(call.into(), Op::Remove, key.as_ref()).await
     }
 
-    /// Answers a call for a key: false for [`Op::Add`].
+    /// Answers a call for one key. Returns false for [`Op::Add`].
     ///
     /// # Errors
     ///
@@ -70,14 +72,14 @@ impl Engine {
     pub async fn answer(&self, call: Call<'_>, op: Op, key: &[u8]) -> Result<bool, EngineError> {
         let answer = match self.try_answer(call, op, key)? {
             Some(answer) => answer,
-            // Boxed: the futures of the calls that do not wait stay small.
+            // Boxed, so that the futures of calls that do not wait stay small.
             None => Box::pin(self.wait_and_answer(call, op, key)).await?,
         };
         self.settle(call, op, key, answer).await
     }
 
-    /// Answers a call for a key if it has nothing to wait for before; `None` otherwise. The answer
-    /// may have to wait for the log.
+    /// Answers a call for one key if it has nothing to wait for first; `None` otherwise. The answer
+    /// may still have to wait for the log.
     ///
     /// # Errors
     ///
@@ -109,7 +111,7 @@ impl Engine {
         }
     }
 
-    /// The answer of [`Self::try_answer`], when it may be told.
+    /// Waits until the answer of [`Self::try_answer`] can be sent, and returns it.
     ///
     /// # Errors
     ///
@@ -130,7 +132,7 @@ impl Engine {
         Ok(answer.value)
     }
 
-    /// Answers a call that changes a filter, and has to wait before.
+    /// Answers a call that changes a filter and has to wait before it does.
     async fn wait_and_answer(
         &self,
         call: Call<'_>,
@@ -153,7 +155,7 @@ impl Engine {
         };
         let admitted = self.inner.admitted(call, action, 1, Threads::Core, write);
         match admitted.await {
-            // Of a batch of one key.
+            // The call runs again on a worker, as a batch of one key.
             Err(EngineError::FilterBusy) => {
                 let keys = vec![key.to_vec()];
                 let (answer, _) = self.on_worker(call, Some(action), keys).await?;

@@ -1,11 +1,11 @@
-//! Filters that are rebuilt.
+//! Rebuilds filters: `StartRebuild` and `FinishRebuild`.
 //!
-//! A new filter is made beside the one that is to be rebuilt: its heir. From then on what comes to
-//! the one comes to the other as well, while somebody fills the heir with keys. In the end that
-//! takes the name of the first, in one step.
+//! A new filter is created beside the filter to rebuild: its heir. From then on every write to the
+//! filter also goes to the heir, while the client fills the heir with keys. In the end the heir
+//! takes the name of the filter, in one step.
 //!
-//! An answer waits until both have what it rests on. Which filter is whose heir is kept on the disk
-//! with the heir, so a start goes on with it.
+//! An answer waits until the changes that it rests on are durable for both filters. The heir's
+//! entry on the disk names the filter that it rebuilds, so recovery continues a rebuild.
 
 use std::{
     mem,
@@ -30,12 +30,12 @@ use crate::{
     store::{FilterId, FilterName},
 };
 
-/// A filter that is to take the place of another.
+/// A filter that will take the place of another one.
 #[derive(Debug)]
 pub struct Heir {
     filter: Arc<GuardedFilter>,
-    /// Where keys are removed it is of account in which order calls come, and must be the same in
-    /// both filters: so they come one by one.
+    /// The order lock of a counting filter. The result of removals depends on the order of the
+    /// calls, which must be the same in both filters. So the calls run one at a time.
     order: Option<Arc<Mutex<()>>>,
 }
 
@@ -45,29 +45,29 @@ impl Heir {
         Arc::new(Self { filter, order })
     }
 
-    /// The filter.
+    /// Returns the filter.
     pub fn filter(&self) -> &Arc<GuardedFilter> {
         &self.filter
     }
 
-    /// To be locked by each write, if they come one by one.
+    /// Returns the lock that each write must acquire, if writes run one at a time.
     pub fn order(&self) -> Option<Arc<Mutex<()>>> {
         self.order.clone()
     }
 }
 
 impl Engine {
-    /// Makes a filter that is to take the place of another, of the same spec or of one that is asked
-    /// for, and tells how it is. Until it is [finished](Self::finish_rebuild), or the new filter
-    /// deleted, what is added to the other is added to it as well. Empty names are not `default`
-    /// here.
+    /// Creates the heir of a filter, and returns the heir's status. The heir has the spec that is
+    /// given, or the same spec as the filter. Keys that are added to the filter are added to the
+    /// heir too, until the rebuild is [finished](Self::finish_rebuild) or the heir is deleted.
+    /// Empty names are not `default` here.
     ///
-    /// Whoever repeats a call whose answer was lost is told that it is done.
+    /// A repeated call succeeds, and changes nothing.
     ///
     /// # Errors
     ///
-    /// [`EngineError::NotRebuildable`], [`EngineError::NameTaken`] or another [`EngineError`]; no
-    /// filter has then been made. [`EngineError::NotDurable`]: there may be one after a crash.
+    /// [`EngineError::NotRebuildable`], [`EngineError::NameTaken`] or another [`EngineError`]: no
+    /// filter was created. [`EngineError::NotDurable`]: the heir can exist after a crash.
     pub async fn start_rebuild(
         &self,
         name: &str,
@@ -81,7 +81,7 @@ impl Engine {
             None => None,
             Some(request) => Some(self.queued(move |_| Ok(request.resolve())).await?),
         };
-        // Nobody resets it, or merges others into it, before it has its heir.
+        // While the turn is held, no call resets the filter or merges another one into it.
         let (filter, turn) = self.filter_in_turn(&name).await?;
         let heir = self.inner.heir_of(&name);
         if let Some(heir) = heir.filter(|heir| heir.filter.name() == new_name) {
@@ -119,7 +119,7 @@ impl Engine {
             new.sample(Instant::now());
             let heir = Heir::new(new.clone(), &filter);
             inner.registry.set_heir(&name, &heir);
-            // What was begun before is in the one alone.
+            // Writes that began before go to the filter only: waits until they have ended.
             inner.barrier.wait_for_writes();
             drop((promise, turn));
             Ok(inner.status(&new))
@@ -127,18 +127,18 @@ impl Engine {
         .await
     }
 
-    /// Has the heir of a filter take its place and its name, in one step, and tells how it is then.
-    /// Calls fall before that or after; for as long as it takes to write to the disk which requests
-    /// have won keys, those that change either filter wait. The other filter is gone. Empty names are
-    /// not `default` here.
+    /// Gives the place and the name of a filter to its heir, in one step, and returns the heir's
+    /// status after that. Each call takes effect before the step or after it. Writes to either
+    /// filter wait while the remembered requests are written to the disk. The old filter is
+    /// deleted. Empty names are not `default` here.
     ///
-    /// Whoever repeats a call whose answer was lost is told that it is done.
+    /// A repeated call succeeds, and changes nothing.
     ///
     /// # Errors
     ///
-    /// [`EngineError::NotRebuilding`] or another [`EngineError`]; both filters are then what they
-    /// were. [`EngineError::NotDurable`]: the heir may have the place after a crash, and until that
-    /// is certain the other filter takes no keys.
+    /// [`EngineError::NotRebuilding`] or another [`EngineError`]: both filters are unchanged.
+    /// [`EngineError::NotDurable`]: the heir can have the place after a crash, and until this is
+    /// certain the old filter takes no keys.
     pub async fn finish_rebuild(
         &self,
         name: &str,
@@ -157,7 +157,7 @@ impl Engine {
         };
         let its_turn = heir.filter.turn().await;
         let naming = self.naming().await;
-        // While its turn was waited for it may have got another name, or gone.
+        // While this call waited for the heir's turn, the heir may have been renamed or deleted.
         let now = self.inner.registry.get(&new_name);
         if now.is_none_or(|now| !Arc::ptr_eq(&now, &heir.filter)) {
             return Err(EngineError::NotRebuilding { name, new_name });
@@ -177,12 +177,12 @@ impl Engine {
 }
 
 impl Inner {
-    /// How a filter is now, and which it rebuilds or is rebuilt as.
+    /// Returns the status of a filter, with the filter that it rebuilds or is rebuilt as.
     pub(super) fn status(&self, filter: &GuardedFilter) -> FilterStatus {
         self.with_rebuild(filter, filter.status())
     }
 
-    /// Adds to what is known of a filter which it rebuilds or is rebuilt as.
+    /// Adds to a status the filter that it rebuilds or is rebuilt as.
     pub(super) fn with_rebuild(
         &self,
         filter: &GuardedFilter,
@@ -199,8 +199,7 @@ impl Inner {
         }
     }
 
-    /// Has a filter take the place of the one that it rebuilds; `false` if either has been deleted.
-    /// Blocks.
+    /// Gives the place of `filter` to its heir `new`; `false` if either has been deleted. Blocks.
     fn have_take_place(
         &self,
         filter: &GuardedFilter,
@@ -213,8 +212,9 @@ impl Inner {
         }
         let new_name = new.name();
         loop {
-            // Most of it while calls go on, and what may have to wait for room in the log: some of
-            // those that wait until the filters take writes may have it.
+            // Appends most of the requests here, while calls go on. This can wait for room in the
+            // log; during the hold it must not, because calls that wait for the end of the hold can
+            // own that room.
             self.hand_over_requests(filter, new, |journal, won| {
                 runtime.block_on(journal.repeat(won)).map(|()| true)
             })?;
@@ -245,8 +245,8 @@ impl Inner {
         }
     }
 
-    /// Couples the filters again that were coupled when the server ended. Without a log the one may
-    /// have what the other has not: then there is no rebuild any more.
+    /// Restores the rebuilds that were in progress when the server ended. Without a log one of the
+    /// two filters can contain keys that the other one does not: then the rebuilds are ended.
     ///
     /// # Errors
     ///
@@ -267,15 +267,15 @@ impl Inner {
         Ok(())
     }
 
-    /// Has the filter that is rebuilt as another one, if there is one, take no keys until it is
-    /// stored: the other one may be back after a crash, and would not have them.
+    /// Makes the filter that is rebuilt as `as_filter`, if any, refuse keys until it is stored.
+    /// After a crash `as_filter` can be back, and would not contain these keys.
     pub(super) fn doubt_rebuild(&self, as_filter: &GuardedFilter) {
         if let Some(rebuilt) = self.registry.now().rebuilt_as(as_filter) {
             rebuilt.doubt_place();
         }
     }
 
-    /// Lets a filter through that has no heir and is none.
+    /// Fails if a filter has an heir, or is one.
     pub(super) fn check_not_rebuilding(&self, filter: &GuardedFilter) -> Result<(), EngineError> {
         match self.registry.now().rebuilt_as(filter) {
             Some(rebuilt) => Err(EngineError::Rebuilding {
@@ -286,7 +286,7 @@ impl Inner {
         }
     }
 
-    /// Lets a filter through that has no heir.
+    /// Fails if a filter has an heir.
     pub(super) fn check_not_rebuilt(&self, filter: &GuardedFilter) -> Result<(), EngineError> {
         let name = filter.name();
         match self.heir_of(&name) {
@@ -298,8 +298,8 @@ impl Inner {
         }
     }
 
-    /// Whether a filter has taken the place of another, and had a name before that no filter has; a
-    /// start may have forgotten which.
+    /// Returns whether a filter has taken the place of another, and had the name `as_name` before,
+    /// which no filter has now. If a restart has forgotten the former name, any name fits.
     fn has_been_rebuilt(&self, filter: &GuardedFilter, as_name: &FilterName) -> bool {
         let name = filter.name();
         let is_done = self.directory.rebuilds(&name).is_some() && self.heir_of(&name).is_none();
@@ -311,9 +311,10 @@ impl Inner {
         self.registry.now().get(name.as_str())?.heir.clone()
     }
 
-    /// Has what requests of a filter have won be won by those of the same ids of its heir, when that
-    /// is on stable storage, with all else that has come to the log; `false` if `write` could not
-    /// write all of it. Blocks.
+    /// Copies the remembered requests of a filter to its heir: the keys that a request added first
+    /// to the filter count as added first to the heir. They take effect when they are on stable
+    /// storage, with all records before them. Returns `false` if `write` could not append all of
+    /// them. Blocks.
     fn hand_over_requests(
         &self,
         from: &GuardedFilter,
@@ -339,7 +340,7 @@ impl Inner {
     }
 }
 
-/// Changes a filter that has an heir, and the heir.
+/// Changes a filter and its heir.
 #[cold]
 pub(super) fn change_both<T>(
     filter: &GuardedFilter,
@@ -351,7 +352,7 @@ pub(super) fn change_both<T>(
 ) -> Result<Unsettled<T>, EngineError> {
     let new = &*heir.filter;
     new.check_takes_keys()?;
-    // What the one has, the other gets, also if that has to be waited for.
+    // The heir must get every key that the filter gets, even if it has to wait for that.
     if admission.must_not_wait() && new.may_be_full() {
         return Err(EngineError::FilterBusy);
     }

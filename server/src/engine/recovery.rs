@@ -1,4 +1,4 @@
-//! The start: filters come back from their snapshots and the log.
+//! Recovery: restores filters from their snapshots and the log.
 
 mod order;
 
@@ -22,44 +22,44 @@ use crate::{
     store::{Counted, FilterId, FoundLog, LogReader, Record, RecordHead},
 };
 
-/// How many keys of the log are added at once.
+/// The number of keys of the log that are added at once.
 const REPLAY_KEYS: usize = 4096;
 
-/// How much of the log is read before that is told.
+/// The number of bytes of the log between two progress reports.
 const REPORT_BYTES: u64 = 1 << 20;
 
-/// How far a start has come.
+/// The progress of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being read: the snapshots of a filter, or else the log.
+    /// The filter whose snapshots are being read; `None` for the log.
     pub filter: Option<FilterName>,
-    /// How much of that has been read.
+    /// The number of bytes read.
     pub read_bytes: u64,
-    /// How much there is.
+    /// The number of bytes in all.
     pub bytes: u64,
 }
 
 impl Progress {
-    /// Tells that so much more has been read.
+    /// Adds to the bytes read, and reports the progress.
     fn advance(&mut self, bytes: u64, tell: &mut impl FnMut(&Self)) {
         self.read_bytes += bytes;
         tell(self);
     }
 }
 
-/// What was there at the start.
+/// The result of a recovery.
 #[derive(Debug)]
 pub struct Recovered {
     /// The filters.
     pub filters: Vec<FilterStatus>,
-    /// The keys that came from the log.
+    /// The number of keys replayed from the log.
     pub replayed_keys: u64,
-    /// What a crash left behind the end of the log.
+    /// The torn write that a crash left after the end of the log.
     pub torn: Option<Torn>,
 }
 
 impl Inner {
-    /// Restores all filters, and then opens a log behind the end of the one there is.
+    /// Restores all filters, and then opens a log after the end of the existing one.
     pub(super) fn recover(
         &self,
         tell: &mut impl FnMut(&Progress),
@@ -105,12 +105,12 @@ impl Inner {
         filters.values_mut().for_each(GuardedFilter::go_on);
         if self.durability != Durability::Snapshot {
             let log = self.directory.open_log(&mut found, self.segment_bytes)?;
-            // Those whose log held nothing new have no need of it any more. Of one that is not
-            // there nothing is known.
+            // Filters for which the log held nothing new need it no longer. Of a filter whose files
+            // are missing nothing is known, so it keeps its log.
             let gone = &self.directory.oddities().gone;
             let needs_no_more =
                 |name: &FilterName, id| !with_log.contains(&id) && !gone.contains(name);
-            // Those that were read stay where they are until the log is shortened.
+            // The requests that were read stay in their segments until the log is shortened.
             let requests_from = match self.directory.requests_from() {
                 _ if !self.requests.is_on() => 0,
                 0 => log.sequence(),
@@ -120,7 +120,7 @@ impl Inner {
                 .directory
                 .begin_log(log.sequence(), needs_no_more, requests_from);
             match begun {
-                // As with a log that has no room for a segment: queries can be answered.
+                // As when the log has no room for a segment: queries can be answered.
                 Err(error)
                     if error.is_full() && self.directory.is_logged(self.requests.is_on()) => {}
                 begun => begun?,
@@ -134,10 +134,10 @@ impl Inner {
             filters
                 .values_mut()
                 .for_each(|filter| filter.set_log(&journal));
-            // Nobody else recovers.
+            // No other recovery sets it.
             let _ = self.journal.set(journal);
         } else {
-            // From now on they are remembered in memory alone.
+            // From now on requests are remembered only in memory.
             self.directory.begin_log(0, |_, _| false, 0)?;
         }
         let recovered = Recovered {
@@ -154,24 +154,24 @@ impl Inner {
     }
 }
 
-/// What came of reading the log.
+/// The result of a replay.
 struct Replayed {
     found: FoundLog,
-    /// The keys that were added.
+    /// The number of keys that were added.
     keys: u64,
-    /// The filters that they were added to.
+    /// The filters that the keys were added to.
     filters: BTreeSet<FilterId>,
 }
 
-/// Adds to the filters what the log holds and their snapshots do not.
+/// Adds to the filters the keys in the log that their snapshots do not contain.
 fn replay(
     log: &LogReader<'_>,
     filters: &BTreeMap<FilterId, GuardedFilter>,
     requests: &Requests,
     mut advance: impl FnMut(u64) -> Result<(), EngineError>,
 ) -> Result<Replayed, EngineError> {
-    // Many small records of one epoch, or one layer, are added together: it is enough that the
-    // version is not less.
+    // Small records of one epoch, or one layer, are added together. The version noted is the
+    // greatest, which is safe: it must only not be less.
     let mut waiting: BTreeMap<(FilterId, Option<u64>), Waiting> = BTreeMap::new();
     let mut orders: BTreeMap<FilterId, Order> = BTreeMap::new();
     let mut keys = 0;
@@ -182,7 +182,7 @@ fn replay(
             advance(mem::take(&mut unreported_bytes))?;
         }
         let head = record.head;
-        // Others have been deleted.
+        // Other filters have been deleted.
         let Some(filter) = filters.get(&head.filter) else {
             return Ok(());
         };
@@ -192,12 +192,12 @@ fn replay(
         }
         keys += record.hashes.len() as u64;
         if let Some(counted) = head.counted {
-            // What was salvaged of a log is not counted, and is older. A key may have been removed
-            // since.
+            // Records salvaged from a log are not counted, and are older, so they are added first:
+            // a counted record after them can remove their keys.
             if let Some(before) = waiting.get_mut(&(head.filter, None)) {
                 before.add_to(filter)?;
             }
-            // Also if the record is of no account: a version is given once.
+            // Also for a record that is left out: each version is given out only once.
             filter.pass_version(head.version);
             let behind = || Order::behind(filter.stored_version());
             let order = orders.entry(head.filter).or_insert_with(behind);
@@ -207,9 +207,10 @@ fn replay(
             return Ok(());
         }
         remember(requests, &record);
-        // Where records tell the layer their order is of no account, and calls may come to several
-        // in turn. Those of a log from before that did are all older, and come to where there is
-        // room: first, as at every start, or what has come since would be there before them.
+        // If records name their layer, their order does not matter, and they can alternate between
+        // layers. Records of an older log do not name a layer. They are all older, and go where
+        // there is room. They must be added first, as at every start; otherwise the later records
+        // would be there before them.
         if head.layer.is_some()
             && let Some(before) = waiting.get_mut(&(head.filter, None))
         {
@@ -242,9 +243,9 @@ fn replay(
     })
 }
 
-/// Keys of the log that wait until there are enough of them.
+/// A batch of keys from the log, which is added when it is large enough.
 struct Waiting {
-    /// What the last record says, with the greatest version of all.
+    /// The head of the last record, with the greatest version of all.
     head: RecordHead,
     hashes: Vec<KeyHash>,
 }
@@ -262,7 +263,7 @@ impl Waiting {
     }
 }
 
-/// Counts the keys of a record whose turn it is.
+/// Applies a counted record in its turn.
 fn count(filter: &GuardedFilter, requests: &Requests, record: &Record) {
     remember(requests, record);
     if let Some(Counted { direction, .. }) = record.head.counted {
@@ -270,7 +271,7 @@ fn count(filter: &GuardedFilter, requests: &Requests, record: &Record) {
     }
 }
 
-/// Remembers what the request of a record has won, if it has an id.
+/// Remembers the keys that the request of a record added first, if the record has a request id.
 fn remember(requests: &Requests, record: &Record) {
     if let Some(request) = record.head.request {
         let remembered = Remembered {
@@ -278,7 +279,7 @@ fn remember(requests: &Requests, record: &Record) {
             request,
             hashes: record.hashes.clone(),
         };
-        // They may be in any segment.
+        // The keys can be in any segment.
         requests.remember(remembered, 0);
     }
 }

@@ -1,12 +1,12 @@
 //! The memory of a filter: one anonymous mapping, divided into shards.
 //!
-//! The kernel hands pages of zeros out when they are first written, so a new filter of any
-//! size costs neither time nor resident memory. One mapping for all shards, and not one for
-//! each, keeps a filter of hundreds of GiB to one entry in the kernel's table of mappings.
-//! [`PageSize`] decides whether its pages are small or huge.
+//! The kernel allocates zeroed pages when they are first written, so a new filter of any size costs
+//! neither time nor resident memory. One mapping holds all shards, so a filter of hundreds of GiB
+//! takes only one entry in the kernel's table of mappings. [`PageSize`] decides whether its pages
+//! are small or huge.
 //!
-//! This is the one file of the server with `unsafe` in it. What makes it sound is said at
-//! each use; all of it rests on shards being disjoint and being handed out once.
+//! This is the only file of the server with `unsafe` code. A comment at each use says why it is
+//! sound. All of them rely on this: shards are disjoint, and each is handed out once.
 #![allow(unsafe_code)]
 
 mod page_size;
@@ -24,11 +24,11 @@ pub use self::page_size::PageSize;
 
 use crate::filter::shape::Shape;
 
-/// What shards begin at multiples of: a cache line. They may be small and many, so in pages of their
-/// own they would take up to a quarter more.
+/// The alignment of shards: a cache line. Shards can be small and many: in pages of their own they
+/// would take up to a quarter more memory.
 const LINE_BYTES: usize = 64;
 
-/// The address space that a filter of this shape takes, in bytes.
+/// Returns the address space that a filter of this shape takes, in bytes.
 pub fn region_bytes(shape: &Shape) -> u64 {
     stride(shape) as u64 * shape.shard_count() as u64
 }
@@ -40,10 +40,10 @@ fn stride(shape: &Shape) -> usize {
 /// The memory of a filter or of a layer.
 #[derive(Debug)]
 pub struct Region {
-    /// The shards, all zeros. They lie one after the other. Those of blocks or lines take no more
-    /// memory than their bits do.
+    /// The shards, all zeros. They lie one after the other. Shards of blocks or lines take no more
+    /// memory than their bits.
     pub shards: Vec<ShardWords>,
-    /// Fetches their lines ahead of use.
+    /// Prefetches their lines.
     pub prefetcher: Prefetcher,
     /// Moves them to huge pages.
     pub page_size: PageSize,
@@ -53,7 +53,7 @@ pub struct Region {
 ///
 /// # Errors
 ///
-/// The kernel's error if the process has not as much address space left.
+/// The kernel's error if the process does not have enough address space left.
 pub fn reserve(shape: &Shape) -> io::Result<Region> {
     let (stride, words) = (stride(shape), shape.shard_words());
     let length = (stride as u64).checked_mul(shape.shard_count() as u64);
@@ -85,8 +85,8 @@ pub fn reserve(shape: &Shape) -> io::Result<Region> {
 #[cfg(target_os = "linux")]
 const MADV_COLLAPSE: libc::c_int = 25;
 
-/// Moves a part of a mapping to huge pages, whatever it holds, while other threads use it: Linux
-/// 6.1 and later. The part is one huge page, or several, at a multiple of their size.
+/// Moves a part of a mapping to huge pages, with its content, while other threads use it. Needs
+/// Linux 6.1 or later. The part is one huge page, or several, at a multiple of their size.
 ///
 /// # Errors
 ///
@@ -109,18 +109,18 @@ fn collapse(mapping: &MmapRaw, offset: usize, bytes: usize) -> io::Result<()> {
     }
 }
 
-/// The words of one shard: the only way to them.
+/// The words of one shard: the only access to them.
 #[derive(Debug)]
 pub struct ShardWords {
-    /// Not found by way of the mapping: keys come to shards at random, and each would wait for
-    /// one look-up more.
+    /// Stored here, and not looked up in the mapping: keys go to shards at random, so each key
+    /// would wait for one more memory access.
     start: *mut u64,
     words: usize,
     _mapping: Arc<MmapRaw>,
 }
 
-// SAFETY: the memory is no thread's own, and is reached as the borrow of `self` allows: shared
-// to be read, exclusively to be written.
+// SAFETY: the memory belongs to no thread. It is accessed as the borrow of `self` allows: shared to
+// read, exclusively to write.
 unsafe impl Send for ShardWords {}
 // SAFETY: as above.
 unsafe impl Sync for ShardWords {}
@@ -129,11 +129,11 @@ impl Deref for ShardWords {
     type Target = [u64];
 
     fn deref(&self) -> &[u64] {
-        // SAFETY: `reserve` mapped `stride` bytes or more from `start` on, and the mapping lives
-        // as long as `self`; they are aligned to a cache line, and initialised: the system fills them
-        // with zeros. No other `ShardWords` covers any of it, for `reserve`
-        // makes one for each stride and they cannot be cloned; nothing but `deref_mut`
-        // writes to it, which borrows `self` exclusively.
+        // SAFETY: `reserve` mapped `stride` bytes or more from `start` on, and the mapping lives as
+        // long as `self`. The words are aligned to a cache line. They are initialised: the kernel
+        // fills them with zeros. No other `ShardWords` covers any of them, because `reserve` makes
+        // one for each stride and they cannot be cloned. Only `deref_mut` writes to them, and it
+        // borrows `self` exclusively.
         unsafe { slice::from_raw_parts(self.start, self.words) }
     }
 }
@@ -145,10 +145,10 @@ impl DerefMut for ShardWords {
     }
 }
 
-/// Fetches lines of a filter into the cache. Takes no lock: it reads nothing.
+/// Prefetches lines of a filter into the cache. Takes no lock: it reads nothing.
 #[derive(Debug)]
 pub struct Prefetcher {
-    /// An address that nothing is read from or written to, so it may outlive the memory.
+    /// An address that is never read or written through, so it can outlive the memory.
     start: usize,
     stride: usize,
 }
@@ -156,20 +156,20 @@ pub struct Prefetcher {
 /// The cache that a line is fetched to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cache {
-    /// That which the core reads from. It can wait for few lines at once.
+    /// The first-level cache, which the core reads from. It can wait for few lines at once.
     First,
-    /// That behind it, which can wait for more.
+    /// The second-level cache, which can wait for more lines.
     Second,
 }
 
 impl Prefetcher {
-    /// Hints that a word of a shard will be used soon. A hint alone: any index is harmless.
+    /// Hints that a word of a shard will be used soon. It is only a hint: any index is harmless.
     #[inline]
     pub fn fetch(&self, shard: usize, word: usize, to: Cache) {
         self.fetch_at(shard * self.stride + word * size_of::<u64>(), to);
     }
 
-    /// The same for a line, by its index among all of them.
+    /// [`Self::fetch`] for a line, by its index among all lines.
     #[inline]
     pub fn fetch_line(&self, line: usize, to: Cache) {
         self.fetch_at(line * LINE_BYTES, to);
@@ -206,14 +206,14 @@ impl Prefetcher {
     }
 }
 
-/// Hints that this thread will soon write to a value that others write to as well: its cache
-/// lines leave their cores meanwhile.
+/// Hints that this thread will soon write to a value that other threads write to too, so that its
+/// cache lines move to this core meanwhile.
 #[inline]
 pub fn fetch_to_write<T>(value: &T) {
     let first = (&raw const *value).cast::<u8>();
     for offset in (0..size_of::<T>()).step_by(LINE_BYTES) {
         let line = first.wrapping_add(offset);
-        // SAFETY: as in `Prefetcher::fetch`; processors without the instruction pass over it.
+        // SAFETY: as in `Prefetcher::fetch`; processors without the instruction ignore it.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             std::arch::asm!("prefetchw [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));

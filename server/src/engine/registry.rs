@@ -9,32 +9,32 @@ use crate::store::FilterName;
 
 type Filters = BTreeMap<FilterName, Entry>;
 
-/// The filters that calls can reach. Looking one up writes nothing that other threads read, or
-/// every call on every core would contend for it; making and removing filters copies the list.
+/// The filters that calls can reach. A lookup writes nothing that other threads read, because all
+/// cores would contend for it. Adding and removing a filter copies the map.
 #[derive(Debug, Default)]
 pub struct Registry {
     filters: ArcSwap<Filters>,
 }
 
-/// What calls find under a name.
+/// The registry entry of a name.
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// The filter.
     pub filter: Arc<GuardedFilter>,
-    /// The one that is to take its place, while it is rebuilt.
+    /// The heir that will take its place, during a rebuild.
     pub heir: Option<Arc<Heir>>,
 }
 
-/// The filters as they are at one moment.
+/// A view of the registry at one moment.
 pub struct View(Guard<Arc<Filters>>);
 
 impl View {
-    /// What there is under a name.
+    /// Returns the entry of a name.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.0.get(name)
     }
 
-    /// The filter that is rebuilt as another one.
+    /// Returns the filter that is being rebuilt as `heir`.
     pub fn rebuilt_as(&self, heir: &GuardedFilter) -> Option<&Arc<GuardedFilter>> {
         let mut entries = self.0.values();
         let entry = entries.find(|entry| entry.is_rebuilt_as(heir))?;
@@ -43,7 +43,7 @@ impl View {
 }
 
 impl Entry {
-    /// The filter or its heir, whichever is on hold.
+    /// Returns the filter or the heir that is on hold, if either is.
     pub fn held(&self) -> Option<&Arc<GuardedFilter>> {
         let heir = self.heir.as_ref().map(|heir| heir.filter());
         let mut filters = [Some(&self.filter), heir].into_iter().flatten();
@@ -57,23 +57,23 @@ impl Entry {
 }
 
 impl Registry {
-    /// The filters as they are now. To be held for one call.
+    /// Returns a view of the registry now. Hold it for one call only.
     pub fn now(&self) -> View {
         View(self.filters.load())
     }
 
-    /// The filter of a name.
+    /// Returns the filter of a name.
     pub fn get(&self, name: &FilterName) -> Option<Arc<GuardedFilter>> {
         let entry = |entry: &Entry| entry.filter.clone();
         self.now().get(name.as_str()).map(entry)
     }
 
-    /// The number of filters.
+    /// Returns the number of filters.
     pub fn count(&self) -> usize {
         self.filters.load().len()
     }
 
-    /// Up to `count` filters in the order of their names, those after `after` alone.
+    /// Returns up to `count` filters in the order of their names, only those after `after`.
     pub fn list(&self, after: Option<&FilterName>, count: usize) -> Vec<Arc<GuardedFilter>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let filters = self.filters.load();
@@ -84,7 +84,7 @@ impl Registry {
             .collect()
     }
 
-    /// Makes a filter reachable, in the place of one of the same name.
+    /// Makes a filter reachable, in the place of a filter of the same name.
     pub fn insert(&self, filter: Arc<GuardedFilter>) {
         self.change(|filters| {
             let (filter, heir) = (filter.clone(), None);
@@ -92,8 +92,8 @@ impl Registry {
         });
     }
 
-    /// Makes a filter unreachable, and ends its part in a rebuild. Its memory goes when the last
-    /// call with it ends.
+    /// Makes a filter unreachable, and ends its part in a rebuild. Its memory is freed when the
+    /// last call that uses it ends.
     pub fn remove(&self, name: &FilterName) {
         self.change(|filters| {
             let Some(removed) = filters.remove(name) else {
@@ -107,8 +107,8 @@ impl Registry {
         });
     }
 
-    /// Makes a filter reachable under its name, and no longer under the one that it had. One that
-    /// has the name is unreachable from then on.
+    /// Makes a filter reachable under its new name, and no longer under `from`. A filter that had
+    /// the new name becomes unreachable.
     pub fn rename(&self, from: &FilterName, filter: &Arc<GuardedFilter>) {
         self.change(|filters| {
             let heir = filters.remove(from).and_then(|entry| entry.heir);
@@ -117,7 +117,8 @@ impl Registry {
         });
     }
 
-    /// Has what is added to the filter of a name come to its heir as well, which can be reached.
+    /// Sets the heir of the filter of a name: from now on, calls that change the filter change the
+    /// heir too. Makes the heir reachable under its own name.
     pub fn set_heir(&self, of: &FilterName, heir: &Arc<Heir>) {
         self.change(|filters| {
             let filter = heir.filter().clone();

@@ -1,19 +1,19 @@
-//! Filters that get another name.
+//! Renames filters: `RenameFilter`.
 
 use super::{Engine, EngineError, FilterStatus, filters::given_name};
 
 impl Engine {
-    /// Gives a filter another name, and tells how it is then. Calls that have found it under the
-    /// old one go on. An empty name is not `default` here.
+    /// Renames a filter, and returns its status after that. Calls that have found the filter under
+    /// the old name go on. An empty name is not `default` here.
     ///
-    /// Whoever repeats a call whose answer was lost is told that it is done: a filter that has the
-    /// new name and had the old one just before is left as it is, if no other has the old one.
+    /// A repeated call succeeds: if the filter with the new name had the old name just before, and
+    /// no other filter has the old name, nothing is changed.
     ///
     /// # Errors
     ///
-    /// [`EngineError::UnknownFilter`], [`EngineError::NameTaken`] or another [`EngineError`]; the
-    /// filter then has its old name. [`EngineError::NotDurable`]; it has its old name, and may
-    /// have the new one after a crash, until it is stored or the call repeated.
+    /// [`EngineError::UnknownFilter`], [`EngineError::NameTaken`] or another [`EngineError`]: the
+    /// filter has its old name. [`EngineError::NotDurable`]: the filter has its old name, and can
+    /// have the new name after a crash, until it is stored or the call is repeated.
     pub async fn rename_filter(
         &self,
         name: &str,

@@ -1,25 +1,28 @@
-//! Which keys a request has won, so that it is told so again should it be repeated.
+//! Remembers the keys that each request added first, so that a repeated request gets the same
+//! answer.
 //!
-//! A caller whose answer was lost repeats its call with the same id. The keys that were new the
-//! first time are in the filter by then, and to say "seen" would lose them: nobody would crawl
-//! them. So a request with an id is remembered with the hashes of the keys that it has won, and
-//! wins them again when it comes again, in whatever batches. What it has not won somebody else
-//! has, and is still told to be seen.
+//! A caller whose answer was lost repeats its call with the same id (idempotency key). The keys
+//! that were new the first time are in the filter by then. The answer "seen" would lose them:
+//! nobody would crawl them. So the server remembers a request with an id, with the hashes of the
+//! keys that it added first (its "won" keys). If the request is repeated, in any batches, these
+//! keys are new again. A key that another request added first is still answered as seen.
 //!
-//! Requests of one id take turns: or the second might find the bits of the first, and not yet
-//! what that has won. A request waits for its turn asynchronously, first come, first served.
+//! Requests of one id take turns. Otherwise the second could find the bits of the first before the
+//! keys of the first are remembered. A request waits for its turn asynchronously, first come, first
+//! served.
 //!
 //! # What it costs
 //!
-//! Nothing without an id. With one, a request that wins no key is not remembered; one that does
-//! takes 16 bytes a key and some 100 bytes. There are two generations: a new one is begun when
-//! the younger has half the [`RequestLimits::keys`] or is half the [`RequestLimits::age`] old,
-//! and then the older one is forgotten. What a request wins later belongs to the generation of
-//! that time, and the rest of what it has won grows old nevertheless: or one id that is used for
-//! ever would keep all its keys, and push out those of all others.
-//! `docs/adr/0007-requests.md` says why.
+//! A request without an id costs nothing. A request with an id that adds no key first is not
+//! remembered. Any other takes 16 bytes a key and some 100 bytes.
+//!
+//! There are two generations. A new one begins when the younger one has half the
+//! [`RequestLimits::keys`] or is half the [`RequestLimits::age`] old; then the older one is
+//! forgotten. Keys that a request adds later belong to the generation of that time, and its earlier
+//! keys still age. Otherwise an id that is used for ever would keep all its keys, and push out
+//! those of all other requests. `docs/adr/0007-requests.md` says why.
 
-// Said for the models, which compile this file from another place.
+// The path is given for the models, which compile this file from another place.
 #[path = "requests/won.rs"]
 mod won;
 
@@ -43,20 +46,22 @@ use crate::{
     },
 };
 
-/// What a request is counted as, beside its keys: it takes as much memory as this many.
+/// The cost of a request, in keys: it takes as much memory as this many keys, beside its own.
 const KEYS_A_REQUEST: u64 = 4;
 
-/// How much is remembered.
+/// The limits on the requests that are remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// The keys of all requests together, each of which counts as four more; 0 to remember none.
+    /// The most keys of all requests together, where each request counts as four more; 0 to
+    /// remember none.
     pub keys: u64,
-    /// How long.
+    /// The time for which a request is remembered.
     pub age: Duration,
 }
 
 impl RequestLimits {
-    /// What they take of the log at most: the hash of each key, and the records.
+    /// Returns the most bytes of the log that the requests take: the hash of each key, and the
+    /// records.
     pub fn log_bytes(self) -> u64 {
         self.keys.saturating_mul(24)
     }
@@ -75,14 +80,14 @@ impl Default for RequestLimits {
 #[derive(Debug)]
 pub struct Requests {
     limits: RequestLimits,
-    /// The most keys that one call may have, and so that one request can win.
+    /// The most keys of one call, and so the most that one request can add first.
     max_call_keys: usize,
     begun: Instant,
     /// The number of the younger generation.
     generation: AtomicU64,
-    /// When that was begun, in milliseconds.
+    /// The start of the younger generation, in milliseconds after `begun`.
     generation_ms: AtomicU64,
-    /// The keys in it, but for those that the lanes have yet to tell of.
+    /// The keys in the younger generation, without those that the lanes have not reported yet.
     keys: AtomicU64,
     lanes: [CachePadded<Lane>; LANES],
 }
@@ -100,17 +105,17 @@ struct Memory {
     generation: u64,
     young: HashMap<Name, Request>,
     old: HashMap<Name, Request>,
-    /// The requests that have their turn, each with the queue of those that wait for the next one.
+    /// The requests that have their turn, each with its queue of waiters.
     running: HashMap<Name, VecDeque<oneshot::Sender<()>>>,
-    /// Keys in the younger generation that the others have not been told of.
+    /// The keys in the younger generation that this lane has not reported yet.
     untold_keys: u64,
 }
 
-/// What a request has won in one generation.
+/// The keys that a request added first in one generation.
 #[derive(Debug)]
 struct Request {
     won: Won,
-    /// No segment before this one has the newest record of it.
+    /// The newest record of the request is in this segment or a later one.
     segment: u64,
 }
 
@@ -142,14 +147,14 @@ struct Waiting<'a> {
 #[derive(Debug)]
 pub struct Turn<'a> {
     running: Running<'a>,
-    /// What it had won before, in either generation.
+    /// The keys that it had added first before, in each generation.
     won: [Won; 2],
-    /// What of that it has been told again: the halves of the hashes.
+    /// The keys of `won` that it has been answered as new again: the halves of their hashes.
     told: HashSet<(u64, u64)>,
 }
 
 impl Requests {
-    /// Nothing remembered yet, of calls that may have so many keys.
+    /// Returns an empty memory, for calls of up to `max_call_keys` keys.
     pub fn new(limits: RequestLimits, max_call_keys: usize) -> Self {
         Self {
             limits,
@@ -162,23 +167,23 @@ impl Requests {
         }
     }
 
-    /// How much is remembered.
+    /// Returns the limits on the requests that are remembered.
     pub fn limits(&self) -> RequestLimits {
         self.limits
     }
 
-    /// Whether anything is.
+    /// Returns whether any requests are remembered.
     pub fn is_on(&self) -> bool {
         self.limits.keys > 0 && !self.limits.age.is_zero()
     }
 
-    /// Begins the turn of a request, when others of its id that came before have ended. It must set
-    /// its bits while it has it.
+    /// Waits until earlier requests of the same id have ended, and begins the turn of a request.
+    /// The request must set its bits during its turn.
     ///
     /// # Errors
     ///
-    /// [`EngineError::RequestReused`] if the id is that of many calls: it has won more keys than
-    /// one of them can have.
+    /// [`EngineError::RequestReused`] if the id is used for many calls: it has added first more
+    /// keys than one call can have.
     pub async fn begin(
         &self,
         filter: FilterId,
@@ -245,7 +250,7 @@ impl Requests {
             return;
         };
         while let Some(next) = running.get_mut().pop_front() {
-            // An error means that it waits no more.
+            // An error means that the waiter has gone away.
             if next.send(()).is_ok() {
                 return;
             }
@@ -263,7 +268,7 @@ impl Requests {
             let request = generation.get(&name);
             request.map_or_else(Won::default, |request| request.won.clone())
         });
-        // It is locked by those that leave.
+        // Unlocked first: if the turn ends below, `leave` locks it.
         drop(memory);
         let (keys, limit) = (won.iter().map(Won::len).sum(), self.max_call_keys);
         if keys > limit {
@@ -276,7 +281,7 @@ impl Requests {
         })
     }
 
-    /// Remembers what a request has won, in addition to what it had.
+    /// Remembers keys that a request added first, in addition to its earlier ones.
     pub fn remember(&self, remembered: Remembered, segment: u64) {
         let Remembered {
             filter,
@@ -293,7 +298,8 @@ impl Requests {
         self.count(&mut memory);
     }
 
-    /// What requests of a filter have won, and those of the same ids of another have not, as theirs.
+    /// Returns the keys that requests added first to one filter, and that requests of the same ids
+    /// did not add first to another filter. They are returned as requests of the other filter.
     pub fn missing(&self, from: FilterId, to: FilterId) -> Vec<Remembered> {
         let mut missing = Vec::new();
         for lane in &self.lanes {
@@ -320,7 +326,7 @@ impl Requests {
         missing
     }
 
-    /// All whose newest record may be in a segment before one.
+    /// Returns all requests whose newest record can be in a segment before `segment`.
     pub fn before(&self, segment: u64) -> Vec<Remembered> {
         let mut before = Vec::new();
         self.each_before(segment, |&(filter, request), Request { won, .. }| {
@@ -333,7 +339,8 @@ impl Requests {
         before
     }
 
-    /// Notes that those have been written again, and none is in a segment before one.
+    /// Notes that the requests of [`Self::before`] have been appended again, in `segment` or a
+    /// later one.
     pub fn written_again(&self, segment: u64) {
         self.each_before(segment, |_, request| request.segment = segment);
     }
@@ -351,7 +358,7 @@ impl Requests {
         }
     }
 
-    /// The generation now.
+    /// Returns the number of the present generation, and begins a new one if it is due.
     fn generation(&self) -> u64 {
         let now_ms = self.begun.elapsed().as_millis() as u64;
         let begun_ms = self.generation_ms.load(Ordering::Relaxed);
@@ -359,7 +366,7 @@ impl Requests {
         let is_full = self.keys.load(Ordering::Relaxed) >= self.limits.keys / 2;
         if is_old || is_full {
             let relaxed = Ordering::Relaxed;
-            // Whoever is first begins the next one.
+            // The first thread to exchange it begins the next generation.
             if self
                 .generation_ms
                 .compare_exchange(begun_ms, now_ms.max(begun_ms + 1), relaxed, relaxed)
@@ -372,7 +379,7 @@ impl Requests {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Tells the others of the keys in a lane, if they are many.
+    /// Adds the unreported keys of a lane to the sum, if there are many.
     fn count(&self, memory: &mut Memory) {
         if memory.untold_keys > self.limits.keys / 2 / (8 * LANES as u64) {
             let keys = mem::take(&mut memory.untold_keys);
@@ -391,7 +398,7 @@ impl Requests {
 }
 
 impl Memory {
-    /// Forgets what is older than two generations.
+    /// Forgets the requests of generations before the last two.
     fn turn_to(&mut self, generation: u64) {
         if generation <= self.generation {
             return;
@@ -408,7 +415,7 @@ impl Memory {
 
     fn remember(&mut self, name: Name, hashes: Vec<KeyHash>, segment: u64) {
         let request = match self.young.entry(name) {
-            // Some of it may be in the segment that its first record is in.
+            // Keeps the segment of its first record: some of its keys can be there.
             Entry::Occupied(request) => request.into_mut(),
             Entry::Vacant(place) => {
                 self.untold_keys += KEYS_A_REQUEST;
@@ -421,29 +428,30 @@ impl Memory {
 }
 
 impl Turn<'_> {
-    /// The id of the request.
+    /// Returns the id of the request.
     pub fn id(&self) -> RequestId {
         let (_, id) = self.running.name;
         id
     }
 
-    /// Whether it had won a key before. Of one key this is true once: where it stands twice in a
-    /// batch, the second is seen.
+    /// Returns whether the request had added a key first before. True only once for each key: if a
+    /// key is twice in a batch, the second is answered as seen.
     pub fn has_won(&mut self, hash: KeyHash) -> bool {
         self.has_ever_won(hash) && self.told.insert((hash.low, hash.high))
     }
 
-    /// Whether it had won a key before, however often it is told so.
+    /// Returns whether the request had added a key first before, however often this is called.
     pub fn has_ever_won(&self, hash: KeyHash) -> bool {
         self.won.iter().any(|won| won.contains(hash))
     }
 
-    /// Whether it had won anything before.
+    /// Returns whether the request had added any key first before.
     pub fn is_repeated(&self) -> bool {
         !self.won.iter().all(Won::is_empty)
     }
 
-    /// Notes what it has won now, which is in no segment of the log before one.
+    /// Remembers the keys that the request has added first now. Their record is in `segment` or a
+    /// later one.
     pub fn win(&self, hashes: Vec<KeyHash>, segment: u64) {
         let Running {
             requests,
@@ -462,7 +470,7 @@ impl Turn<'_> {
 
 impl<'a> Waiting<'a> {
     async fn turn(mut self) -> Running<'a> {
-        // No sender is dropped before it has sent, but with the requests.
+        // No sender is dropped before it has sent, unless all requests are dropped.
         let _ = (&mut self.turn).await;
         self.has_got_it = true;
         Running {

@@ -1,4 +1,4 @@
-//! Filters that forget all keys at once.
+//! Resets filters: `ResetFilter`.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use super::{Engine, EngineError, FilterStatus, filters::given_name};
 use crate::store::FilterId;
 
 impl Engine {
-    /// Has a filter forget all keys in one step, and tells how it is then. It keeps its spec and
-    /// its secret; which requests have won its keys is forgotten as well. Calls fall before it or
-    /// after. An empty name is not `default` here.
+    /// Removes all keys of a filter in one step, and returns its status after that. The filter
+    /// keeps its spec and its secret. The requests that added its keys are forgotten too. Each call
+    /// takes effect before the step or after it. An empty name is not `default` here.
     ///
     /// # Errors
     ///
-    /// [`EngineError`]; nothing is then forgotten. [`EngineError::NotDurable`]: the keys may be
-    /// forgotten after a crash, and until that is certain the filter takes no others.
+    /// [`EngineError`]: no key was removed. [`EngineError::NotDurable`]: the keys can be gone after
+    /// a crash, and until this is certain the filter takes no more keys.
     pub async fn reset_filter(&self, name: &str) -> Result<FilterStatus, EngineError> {
         self.inner.check_recovered()?;
         let name = given_name("name", name)?;

@@ -1,4 +1,4 @@
-//! What filters are looked at for from time to time, so that their status tells how fast keys
+//! Periodic samples of the number of keys in each filter, so that its status shows how fast keys
 //! come.
 
 use std::time::Duration;
@@ -7,11 +7,12 @@ use tokio::time::{Instant, sleep};
 
 use super::Engine;
 
-/// As often as the history of a filter has use for.
+/// The interval between two samples. More frequent samples are of no use to the history of a
+/// filter.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 impl Engine {
-    /// Notes how many keys each filter has, again and again. Never returns.
+    /// Samples the number of keys of each filter, once per interval. Never returns.
     pub async fn sample_periodically(&self) {
         loop {
             sleep(INTERVAL).await;

@@ -1,4 +1,4 @@
-//! When filters are stored: when asked to, from time to time, and at the end.
+//! Stores filters: on request, periodically, and at the end.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     store::{FilterId, FilterName},
 };
 
-/// How often the length of the log is looked at, while nothing else makes it shorter.
+/// The interval between two checks of the length of the log, while no store runs.
 const LOOK_AT_LOG: Duration = Duration::from_secs(1);
 
 /// The number of filters that are stored concurrently.
@@ -28,31 +28,31 @@ const STORED_TOGETHER: usize = 16;
 /// The most bytes of a snapshot that is written concurrently with others.
 const SMALL_BYTES: u64 = 1 << 20;
 
-/// No log of fewer segments is long: 1 GiB, unless they are of another size.
+/// The fewest segments of a long log: 1 GiB at the default segment size.
 const LONG_LOG: u64 = 16;
 
-/// What came of storing one filter without being asked.
+/// The result of one store of a filter that nobody asked for.
 #[derive(Debug)]
 pub struct StoreOutcome {
     /// The filter.
     pub name: FilterName,
-    /// The snapshot, or why there is none. The one before is then still there.
+    /// The snapshot, or the reason why there is none. The snapshot before it then still exists.
     pub result: Result<StoreReport, EngineError>,
 }
 
 impl Engine {
-    /// Writes a snapshot of one filter, or of every filter if `filter` is empty, and returns
-    /// when they are on stable storage.
+    /// Writes a snapshot of one filter, or of every filter if `filter` is empty, and waits until
+    /// the snapshots are on stable storage.
     ///
     /// # Errors
     ///
-    /// [`EngineError`]: the first, if several filters could not be stored. All others have
-    /// been.
+    /// [`EngineError`]: the first error, if several filters could not be stored. All other filters
+    /// have been stored.
     pub async fn store(&self, filter: &str) -> Result<Vec<StoreReport>, EngineError> {
         self.inner.check_recovered()?;
         if !filter.is_empty() {
             let name = filter_name("filter", filter)?;
-            // While one was waited for it may have been deleted, or another put in its place.
+            // While this call waited for the filter, it may have been deleted or replaced.
             let report = loop {
                 let filter = self.filter_named(name.clone())?;
                 if let Some(report) = self.store_filter(filter).await? {
@@ -76,8 +76,8 @@ impl Engine {
         failed.map_or(Ok(reports), Err)
     }
 
-    /// Stores every filter that has changed since it was last stored, or whose keys have aged. One
-    /// that fails does not keep the others from being stored.
+    /// Stores every filter that has changed since it was last stored, or whose keys have aged. If
+    /// one filter fails, the others are still stored.
     pub async fn store_changed(&self) -> Vec<StoreOutcome> {
         let mut filters = self.inner.registry.list(None, usize::MAX);
         filters.retain(|filter| filter.is_due());
@@ -111,8 +111,9 @@ impl Engine {
             .await
     }
 
-    /// Has the log of those filters that their snapshots hold whole begin with the segment that
-    /// is written to. Else a filter that rests would keep all of the log of those that do not.
+    /// Sets the start of the log to the segment that is being written, for each filter whose
+    /// snapshot contains all its changes. Otherwise a filter without changes would keep the whole
+    /// log of the others.
     async fn shorten_log(&self) {
         let shortened = self.blocking(|inner| {
             let Some(journal) = inner.journal.get() else {
@@ -135,19 +136,19 @@ impl Engine {
                 .directory
                 .begin_log(segment, is_stored, requests_from)?)
         });
-        // Only room on the disk is at stake.
+        // A failure costs only room on the disk.
         if let Err(error) = shortened.await {
             tracing::warn!(%error, "the log keeps what is no longer needed");
         }
     }
 
-    /// Stores what has changed, again and again with `interval` between, or when the log has
-    /// become long, and reports what came of it. Never returns; a snapshot that is being written
-    /// when the future is dropped is still finished.
+    /// Stores the filters that have changed, whenever `interval` has passed or the log has become
+    /// long, and calls `report` with the results. Never returns. If the future is dropped, a
+    /// snapshot in progress is still finished.
     pub async fn store_periodically(&self, interval: Duration, report: impl Fn(Vec<StoreOutcome>)) {
         loop {
-            // Counted from the end of the last: one that took longer than the interval is not
-            // followed by another at once.
+            // The interval begins at the end of the last store, so a store that takes longer than
+            // the interval is not followed by another at once.
             let until = Instant::now() + interval;
             tokio::select! {
                 () = sleep_until(until) => {}
@@ -157,9 +158,9 @@ impl Engine {
         }
     }
 
-    /// Returns when the log takes more room than the filters that it is for, and so much that a
-    /// snapshot is worth it. A start would read it for longer than the snapshots, and the disk
-    /// might not have room for what comes before the next one.
+    /// Waits until the log takes more room than the filters, and so much that a snapshot is worth
+    /// its cost. Recovery would take longer to read the log than the snapshots. The disk might also
+    /// have no room for the records until the next snapshot.
     async fn log_is_long(&self) {
         loop {
             // Not at once: the last store may have failed just now.
@@ -173,7 +174,8 @@ impl Engine {
             let log_bytes = segments.saturating_mul(inner.segment_bytes);
             let long_bytes = inner.segment_bytes * LONG_LOG;
             let long_bytes = long_bytes.max(inner.budget.used_bytes());
-            // However often it is made shorter, these are written again.
+            // The log always keeps the remembered requests: they are appended again whenever it is
+            // shortened.
             let kept_bytes = inner.requests.limits().log_bytes();
             if log_bytes > long_bytes.saturating_add(kept_bytes) {
                 return;
@@ -194,8 +196,8 @@ impl Engine {
 }
 
 impl Inner {
-    /// Writes to the log again which requests are remembered, where they might be in a segment
-    /// before one and that is to go. Blocks.
+    /// Appends again to the log those remembered requests that can be in a segment before
+    /// `segment`, because these segments will be removed. Blocks.
     fn repeat_requests(&self, journal: &Journal, segment: u64) -> Result<(), EngineError> {
         let before = self.requests.before(segment);
         if before.is_empty() || Bug::RequestCutOff.is_planted() {

@@ -1,26 +1,27 @@
-//! What each thread has one of, so that it need not take a line from another core with each call.
+//! Striped values: each thread has a stripe of its own, so that a call does not have to fetch a
+//! cache line from another core.
 //!
-//! There are as many as threads that serve calls at one time, and a few for those beside them; where
-//! threads share one, all stays right, and is somewhat slower.
+//! The number of stripes is the number of threads that serve calls at one time, and a few more for
+//! other threads. If threads share a stripe, everything stays correct, and is somewhat slower.
 
 use crossbeam_utils::CachePadded;
 
 use crate::sync::{number_of_this_thread, stripes};
 
-/// One of something for each thread, each in a cache line of its own.
+/// One value for each thread, each in a cache line of its own.
 #[derive(Debug)]
 pub struct Striped<T>(Box<[CachePadded<T>]>);
 
 impl<T: Default> Default for Striped<T> {
     fn default() -> Self {
-        // So that a mask finds a thread's own.
+        // A power of two, so that a mask selects the stripe of a thread.
         let count = stripes().next_power_of_two();
         Self((0..count).map(|_| CachePadded::default()).collect())
     }
 }
 
 impl<T> Striped<T> {
-    /// That of this thread.
+    /// Returns the stripe of this thread.
     #[expect(
         clippy::indexing_slicing,
         reason = "a mask of one less than the number, a power of two"
@@ -30,12 +31,12 @@ impl<T> Striped<T> {
         &self.0[number_of_this_thread() & (self.0.len() - 1)]
     }
 
-    /// All of them.
+    /// Returns all stripes.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(|stripe| &**stripe)
     }
 
-    /// How many there are.
+    /// Returns the number of stripes.
     pub fn count(&self) -> usize {
         self.0.len()
     }

@@ -1,4 +1,4 @@
-//! The engine as the rpcs see it, without the rpcs.
+//! The engine as the RPCs see it, without the RPCs.
 
 use futures_util::FutureExt;
 
@@ -171,7 +171,7 @@ async fn creating_again_is_harmless_and_changing_is_refused() {
     assert!(!again.is_new);
     let again = again.filter;
     assert_eq!(again.keys_added, 1);
-    // So does the spec as it was resolved.
+    // The spec as it was resolved is accepted too.
     engine.create_filter("a", again.spec.into()).await.unwrap();
     let error = engine
         .create_filter("a", SpecRequest::new(1001, 0.01))
@@ -304,7 +304,7 @@ async fn a_filter_that_cannot_be_stored_keeps_no_other_from_it() {
         engine.create_filter(name, small()).await.unwrap();
         engine.add(name, "key").await.unwrap();
     }
-    // Directories in the place of the next files.
+    // Directories take the place of the next files.
     for number in 1..100 {
         let file = dir.path().join(format!("b.snapshot.{number:016x}"));
         if !file.exists() {
@@ -321,14 +321,14 @@ async fn a_filter_that_cannot_be_stored_keeps_no_other_from_it() {
     let names: Vec<&str> = outcomes.iter().map(|o| o.name.as_str()).collect();
     assert_eq!(names, ["b"]);
 
-    // Its log is kept, however long that of the others is.
+    // The log of `b` is kept, however long the log of the other filters is.
     for index in 0..200 {
         engine.add("a", &format!("key {index}")).await.unwrap();
     }
     engine.store_changed().await;
     drop(engine);
     for number in 1..100 {
-        // A directory: files are not removed.
+        // These are directories only: the call does not remove files.
         let _ = std::fs::remove_dir(dir.path().join(format!("b.snapshot.{number:016x}")));
     }
     let engine = recovered(dir.path()).await;
@@ -376,7 +376,7 @@ async fn a_snapshot_past_the_budget_is_named() {
     );
 }
 
-/// What was acknowledged before the engine was closed is stored; what comes after is refused.
+/// Keys that were acknowledged before the engine was closed are stored. Later keys are refused.
 #[tokio::test]
 async fn a_closed_engine_answers_and_takes_no_more() {
     let dir = tempfile::tempdir().unwrap();
@@ -394,7 +394,7 @@ async fn a_closed_engine_answers_and_takes_no_more() {
     assert_eq!(engine.store_changed().await.len(), 1);
 }
 
-/// Several are made in one write of the manifest, and each name once.
+/// One write of the manifest makes several filters, and each name is made once.
 #[tokio::test(flavor = "multi_thread")]
 async fn filters_are_made_and_stored_side_by_side() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,30 +1,30 @@
-//! Answers on their way to those who asked.
+//! Answers that wait for the log before they are sent.
 
 use super::{EngineError, journal::FilterLog};
 
-/// An answer that may have to wait for the log, and must not be told before.
+/// An answer that may have to wait for the log, and must not be sent before.
 #[derive(Debug)]
 pub struct Unsettled<T> {
     pub(super) value: T,
     pub(super) log: Option<FilterLog>,
     pub(super) rests_on: u64,
-    /// The same of the filter that is to take the place of the one that was asked.
+    /// The log and version that the answer waits for in the heir of the filter.
     pub(super) heir: Option<Box<(FilterLog, u64)>>,
 }
 
 impl<T> Unsettled<T> {
-    /// Whether the answer may be told.
+    /// Returns whether the answer can be sent.
     pub fn is_settled(&self) -> bool {
         self.waits_for()
             .all(|(log, version)| log.has_reached(version))
     }
 
-    /// The answer, if it may be told.
+    /// Returns the answer, if it can be sent.
     pub fn told(&self) -> Option<&T> {
         self.is_settled().then_some(&self.value)
     }
 
-    /// What a function makes of the answer, which waits for the same.
+    /// Applies a function to the answer. The result waits for the same versions.
     pub(super) fn map<U>(self, make: impl FnOnce(T) -> U) -> Unsettled<U> {
         Unsettled {
             value: make(self.value),
@@ -34,11 +34,13 @@ impl<T> Unsettled<T> {
         }
     }
 
-    /// Returns when the answer may be told: when what it rests on is as durable as it is to be.
+    /// Waits until the answer can be sent: until the changes that it rests on are as durable as
+    /// configured.
     ///
     /// # Errors
     ///
-    /// [`EngineError::NotDurable`], and neither of those that say that nothing was changed.
+    /// [`EngineError::NotDurable`]. It does not return the errors that mean that nothing was
+    /// changed.
     pub async fn settled(&self) -> Result<(), EngineError> {
         for (log, version) in self.waits_for() {
             let reached = log.reached(version).await;
@@ -53,7 +55,7 @@ impl<T> Unsettled<T> {
         own.into_iter().chain(heirs)
     }
 
-    /// Returns the answer when it may be told.
+    /// Waits until the answer can be sent, and returns it.
     ///
     /// # Errors
     ///

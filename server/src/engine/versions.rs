@@ -1,16 +1,16 @@
-//! The versions that a filter gives its changes: no two have the same, and each is greater than
-//! all that were [settled](Versions::settle) before.
+//! Allocates version numbers for the changes of a filter. No two changes have the same version, and
+//! each version is greater than all versions that were [settled](Versions::settle) before.
 //!
 //! # Leases
 //!
-//! One number that every call wrote would travel between the cores with each of them. So a thread
-//! looks now and then whether it takes many in a short time, and others take some as well; if that
-//! is so it takes several at once, for calls of its own to come. Where one call follows the other,
-//! versions do so too, without gaps.
+//! With one shared counter, its cache line would move between the cores at each call. So a thread
+//! checks now and then whether it takes many versions in a short time while other threads take some
+//! too. If so, it leases several versions at once for later calls of its own. If calls follow one
+//! another, their versions do too, without gaps.
 //!
-//! What is leased and not used is taken back when somebody needs a version that all later ones
-//! are greater than, and with each turn of the log, where an answer waits until all versions up
-//! to its own are written: those that are not used count as such.
+//! Unused leased versions are taken back when a caller needs a version that is less than all later
+//! ones. They are also taken back at each turn of the log: an answer waits until all versions up to
+//! its own are written, and unused versions count as written.
 
 use std::{mem, ops::Range, sync::Arc, time::Duration};
 
@@ -24,56 +24,58 @@ use crate::{
     },
 };
 
-/// A thread that takes versions less far apart than this, on the average, has more to do than
-/// calls that each wait for the answer to the one before, over a network. Tests are in no hurry.
+/// The greatest average interval between the versions of a busy thread. A client that waits for
+/// each answer before its next call, over a network, causes longer intervals. Tests use a longer
+/// limit.
 const PAUSE: Duration = Duration::from_micros(if cfg!(test) { 1000 } else { 16 });
 
 /// The versions of a filter.
 #[derive(Debug, Default)]
 pub struct Versions {
-    /// Not in the line of what all read.
+    /// In a cache line of its own, apart from the fields that all threads read.
     given: CachePadded<Given>,
     stripes: Striped<Stripe>,
     unused: Mutex<Unused>,
 }
 
-/// What is written when versions are given out or leased.
+/// The fields that are written when versions are given out or leased.
 #[derive(Debug, Default)]
 struct Given {
-    /// The greatest.
+    /// The greatest version given out or leased.
     latest: AtomicU64,
     /// Whether there may be leases that are not used up.
     are_leased: AtomicBool,
 }
 
-/// What is of one thread, or few.
+/// The state of one thread, or of a few.
 #[derive(Debug, Default)]
 struct Stripe {
-    /// Whether versions are leased. If not, it costs no lock to take one.
+    /// Whether the thread leases versions. If not, it takes a version without a lock.
     leases: AtomicBool,
-    /// How many have been taken one by one. Of two threads that count at once one may not be.
+    /// The number of versions taken one at a time. If two threads count at once, one of the two can
+    /// be lost.
     taken: AtomicU64,
     lease: Mutex<Lease>,
 }
 
 #[derive(Debug, Default)]
 struct Lease {
-    /// What is left of it.
+    /// The unused versions of the lease.
     versions: Range<u64>,
-    /// How many have been used since the last look.
+    /// The number of versions used since the last look.
     used: u64,
-    /// Which version was the latest at the last look, and when that was.
+    /// The latest version at the last look. `looked` is the time of that look.
     seen: u64,
     looked: Option<Instant>,
 }
 
 impl Stripe {
-    /// Looks whether versions are to be leased, when a lease is used up or taken back, or as many
-    /// have been taken one by one as it has.
+    /// Decides whether the thread leases versions. Called when a lease is used up or taken back, or
+    /// when as many versions as a lease has were taken one at a time.
     fn look(&self, lease: &mut Lease, latest: u64) {
         let now = Instant::now();
         let is_busy = |looked| now.duration_since(looked) < PAUSE * lease.used as u32;
-        // Another thread of the stripe may have looked meanwhile, and seen more.
+        // Another thread of the stripe may have looked meanwhile, and seen a greater version.
         let are_others = latest.saturating_sub(lease.seen) > LEASE;
         let leases = lease.looked.is_some_and(is_busy) && are_others;
         self.leases.store(leases, Ordering::Relaxed);
@@ -81,23 +83,23 @@ impl Stripe {
     }
 }
 
-/// What no call will use.
+/// The versions that no call will use.
 #[derive(Debug, Default)]
 struct Unused {
-    /// Whether a log asks for it.
+    /// Whether they are kept for a log.
     is_kept: bool,
     versions: Vec<Range<u64>>,
 }
 
 impl Versions {
-    /// Those behind a version.
+    /// Returns an allocator whose first version is the one after `version`.
     pub fn behind(version: u64) -> Arc<Self> {
         let versions = Self::default();
         versions.pass(version);
         Arc::new(versions)
     }
 
-    /// A version for a call of this thread.
+    /// Returns a version for a call of this thread.
     #[inline]
     pub fn next(&self) -> u64 {
         let stripe = self.stripes.own();
@@ -121,11 +123,11 @@ impl Versions {
             lease.used += 1;
             return version;
         }
-        // There was one since the last look.
+        // A lease has been used since the last look.
         if lease.used > 0 {
             stripe.look(&mut lease, self.latest());
         }
-        // Or another thread of the stripe has looked.
+        // This look, or one of another thread of the stripe, may have ended leasing.
         if !stripe.leases.load(Ordering::Relaxed) {
             return self.next_in_order();
         }
@@ -136,45 +138,46 @@ impl Versions {
         before + 1
     }
 
-    /// A version that is greater than all that have been given out: of a filter for which
-    /// [`Self::next`] is not called, one more than the last.
+    /// Returns a version that is greater than all that have been given out. If [`Self::next`] is
+    /// never called on the filter, it is one more than the last.
     #[inline]
     pub fn next_in_order(&self) -> u64 {
         self.given.latest.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// The greatest that any change has, or may have that is under way.
+    /// Returns the greatest version that a change has, or that a change in progress can have.
     pub fn latest(&self) -> u64 {
         self.given.latest.load(Ordering::Acquire)
     }
 
-    /// A version that no change is given from now on, nor an earlier one: those that have been
-    /// given out before have one up to this.
+    /// Returns a version V: from now on no change gets V or an earlier version. Versions given out
+    /// before are at most V.
     pub fn settle(&self) -> u64 {
-        // Before leases are taken back: what is leased meanwhile is greater.
+        // Read before leases are taken back: versions that are leased meanwhile are greater.
         let latest = self.latest();
         self.take_back(&mut self.unused.lock());
         latest
     }
 
-    /// Goes on behind a version at least, where nothing is leased yet.
+    /// Makes all later versions greater than `version`. Nothing must be leased yet.
     pub fn pass(&self, version: u64) {
         self.given.latest.fetch_max(version, Ordering::AcqRel);
     }
 
-    /// A version for a change that waits for all changes with an earlier one: [settled](Self::settle).
+    /// Returns a [settled](Self::settle) version, for a change that waits for all changes with an
+    /// earlier version.
     pub fn next_settled(&self) -> u64 {
         let version = self.next_in_order();
         self.take_back(&mut self.unused.lock());
         version
     }
 
-    /// From now on keeps what is not used, for a log that asks for it.
+    /// Keeps unused versions from now on, for a log that calls [`Self::take_unused`].
     pub fn keep_unused(&self) {
         self.unused.lock().is_kept = true;
     }
 
-    /// Takes back what is leased, and tells what will not be used of that and of all that was
+    /// Takes back the leased versions. Returns all versions that will not be used: these, and those
     /// taken back before.
     pub fn take_unused(&self) -> Vec<Range<u64>> {
         let mut unused = self.unused.lock();
@@ -183,9 +186,9 @@ impl Versions {
     }
 
     fn take_back(&self, unused: &mut Unused) {
-        // Whoever leases says so before it takes versions, and holds the lock of its lease until
-        // they are there. Whoever calls this has read `latest`, or taken a record from a lane, and
-        // so sees what was said before.
+        // A thread sets `are_leased` before it takes versions, and holds the lock of its lease
+        // until it has stored them. The caller of this has read `latest`, or taken a record from a
+        // lane, so it sees the flag of every lease before that.
         if !self.given.are_leased.load(Ordering::Relaxed) {
             return;
         }
@@ -215,8 +218,8 @@ pub mod tests {
         thread::scope(|scope| scope.spawn(|| versions.next()).join().unwrap())
     }
 
-    /// Has this thread hold versions that are not used, behind the one that is returned; and of
-    /// those that were taken on the way all but that are settled.
+    /// Makes this thread hold leased, unused versions after the one that is returned. Of the
+    /// versions taken before, all but the returned one are settled.
     pub fn lease(versions: &Versions) -> u64 {
         loop {
             for _ in 0..2 {
@@ -276,7 +279,7 @@ pub mod tests {
         assert_eq!(versions.take_unused(), []);
     }
 
-    /// Or is alone.
+    /// Also covers a thread that is alone.
     #[test]
     fn whoever_takes_few_takes_one_at_a_time() {
         for is_alone in [false, true] {
@@ -293,7 +296,7 @@ pub mod tests {
         }
     }
 
-    /// Though what is leased is taken back all the time, so that no lease is used up.
+    /// Leased versions are taken back all the time, so no lease is used up.
     #[test]
     fn whoever_takes_few_beside_a_log_takes_one_at_a_time() {
         let versions = Versions::default();

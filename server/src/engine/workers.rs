@@ -1,5 +1,5 @@
-//! Where the work of a heavy batch is done: on a thread beside the one that serves calls, which
-//! it would keep for too long.
+//! Workers: threads that run heavy batches, which would occupy the threads that serve calls for too
+//! long.
 
 use std::{io, sync::Arc};
 
@@ -14,12 +14,13 @@ use crate::sync::cores;
 #[cfg(test)]
 use std::sync::{Barrier, mpsc};
 
-/// The most keys, and bytes of keys, that a batch may have to be answered at once. Either
-/// takes some tenths of a millisecond: many times what it costs to change the thread.
+/// The most keys, and the most bytes of keys, of a batch that is answered at once. Either takes
+/// some tenths of a millisecond: many times the cost of a change of thread.
 const LIGHT_KEYS: usize = 2048;
 const LIGHT_BYTES: usize = 256 << 10;
 
-/// How many times as much work a key is that is brought into a canonical form before.
+/// The work of a key that is brought into a canonical form first, as a multiple of the work of
+/// another key.
 const PROFILE_WORK: usize = 8;
 
 /// The nice value of the threads, so that threads that serve connections run first.
@@ -56,7 +57,7 @@ impl<I> Drop for Caller<I> {
     }
 }
 
-/// How much work a batch is.
+/// The amount of work of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weight {
     /// The number of keys.
@@ -66,12 +67,12 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// Whether the work is little enough to be done at once.
+    /// Returns whether the work is little enough to be done at once.
     pub fn is_light(self) -> bool {
         self.keys <= LIGHT_KEYS && self.bytes <= LIGHT_BYTES
     }
 
-    /// The same if the filter has a key profile.
+    /// Returns whether the work is little enough if the filter has a key profile.
     pub fn is_light_with_profile(self) -> bool {
         let [keys, bytes] = [self.keys, self.bytes].map(|work| PROFILE_WORK * work);
         Self { keys, bytes }.is_light()
@@ -79,7 +80,7 @@ impl Weight {
 }
 
 impl Workers {
-    /// Workers for this machine.
+    /// Starts the workers for this machine.
     ///
     /// # Errors
     ///
@@ -100,7 +101,7 @@ impl Workers {
     ///
     /// # Errors
     ///
-    /// What the work returns, or [`EngineError::Internal`] if it could not be done.
+    /// The error of the work, or [`EngineError::Internal`] if the work could not be run.
     pub async fn run<I, T, F>(
         &self,
         input: I,
@@ -131,7 +132,7 @@ impl Workers {
         task.await.map_err(|error| ended(error.to_string()))?
     }
 
-    /// Keeps all workers from taking work until what is returned is dropped.
+    /// Keeps all workers busy until the returned sender is dropped.
     #[cfg(test)]
     pub async fn take_all(&self) -> mpsc::Sender<()> {
         let all = Arc::new(Barrier::new(cores() + 1));
@@ -141,7 +142,7 @@ impl Workers {
             let (all, wait) = (all.clone(), wait.clone());
             let work = async move {
                 all.wait();
-                // Until it is closed.
+                // Waits until the channel is closed.
                 let _ = wait.lock().recv();
             };
             self.runtime.as_ref().unwrap().spawn(work);
@@ -177,7 +178,7 @@ mod tests {
         assert_ne!(worker.unwrap(), thread::current().id());
     }
 
-    /// However long it would have waited for its turn.
+    /// Even if the work would have waited long for its turn.
     #[tokio::test]
     async fn what_work_is_about_goes_with_its_caller() {
         let workers = Workers::new().unwrap();
@@ -192,7 +193,7 @@ mod tests {
         drop(all_busy);
     }
 
-    /// However much of it there is.
+    /// Even for many tasks.
     #[tokio::test]
     async fn what_work_waits_for_it_waits_for_without_a_worker() {
         let workers = Workers::new().unwrap();

@@ -1,19 +1,21 @@
 //! Filters whose keys age.
 //!
-//! What adds a key may be done again, in any order, as in a plain filter: a stamp is only ever
-//! replaced by a younger one. So a call needs no version for each lock, and what the log holds is
-//! done again after a crash without a care for what the snapshots hold; each record says at which
-//! epoch its keys were added.
+//! Adding a key can be repeated, in any order, as in a plain filter: a stamp is only ever replaced
+//! by a younger one. So a call needs no version for each lock. After a crash, recovery replays the
+//! log without regard to the content of the snapshots. Each record has the epoch at which its keys
+//! were added.
 //!
 //! # Time
 //!
-//! A filter's epoch never goes back: not when the clock does, and not over a restart, for snapshots
-//! and records hold epochs. It is read under the lock of what is stamped, so nobody finds stamps
-//! there that are younger than that. A server that starts with a clock that has been set back goes
-//! on from the latest time that it finds: when the last snapshot was begun, which is told in the
-//! filter's own time, or the beginning of the latest epoch. So keys live longer by what has passed
-//! between that and the end of the server before. That a filter need not be stored for its keys is
-//! no reason to lose more of its time than a part of a slice: see [`Aging::has_gone_on_since`].
+//! A filter's epoch never goes back, neither when the clock does nor over a restart, because
+//! snapshots and records hold epochs. A call reads the epoch under the lock of the shard that it
+//! stamps. So nobody finds stamps there that are younger than the epoch.
+//!
+//! If the clock has been set back before the server starts, the filter goes on from the latest time
+//! that it finds. This is the time when the last snapshot was begun, in the filter's own time, or
+//! the beginning of the latest epoch. Keys then live longer by the time between that and the end of
+//! the previous server process. Even a filter whose keys need not be stored must not lose more of
+//! its time than a part of a slice: see [`Aging::has_gone_on_since`].
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -38,18 +40,18 @@ use crate::{
     store::{RecordHead, ShardState},
 };
 
-/// What a filter whose keys age has besides.
+/// The additional state of a filter whose keys age.
 #[derive(Debug)]
 pub(super) struct Aging {
     spec: spec::Aging,
     clock: Clock,
-    /// By how much the filter's time is ahead of the clock.
+    /// The time by which the filter's time is ahead of the clock.
     ahead: Duration,
-    /// When the last snapshot was begun, by the filter's time; 0 if there is none.
+    /// The time when the last snapshot was begun, in the filter's time; 0 if there is none.
     stored: Duration,
-    /// No less than that of any stamp.
+    /// The current epoch, which is no less than the epoch of any stamp.
     epoch: AtomicU64,
-    /// The one at which all shards have been cleared.
+    /// The epoch at which all shards have been cleared.
     cleared: AtomicU64,
 }
 
@@ -65,32 +67,34 @@ impl Aging {
         }
     }
 
-    /// Looks at the clock. To be done before a call takes a lock.
+    /// Reads the clock, and advances the epoch. To be called before a call takes a lock.
     fn look(&self) {
         self.pass(self.spec.epoch(self.clock.now() + self.ahead));
     }
 
-    /// The filter's time: that of the clock, if that is not behind.
+    /// Returns the filter's time: that of the clock, unless it is before the beginning of the
+    /// epoch.
     fn time(&self) -> Duration {
         self.look();
         let begun = self.spec.begin(self.epoch());
         begun.max(self.clock.now() + self.ahead)
     }
 
-    /// Notes that a snapshot was begun at a time of the filter.
+    /// Records the filter's time at which a snapshot was begun.
     pub fn note_stored(&mut self, time: SystemTime) {
         self.stored = since_1970(time);
     }
 
-    /// Whether so much time has passed since a snapshot was begun that another is to tell of it.
+    /// Returns whether so much time has passed since a snapshot was begun that another must record
+    /// it.
     fn has_gone_on_since(&self, stored: SystemTime) -> bool {
         const SNAPSHOTS_A_SLICE: u32 = 8;
         self.time().saturating_sub(since_1970(stored)) >= self.spec.slice() / SNAPSHOTS_A_SLICE
     }
 
-    /// Notes that it is an epoch, or a later one.
+    /// Advances the epoch to `epoch`, if that is later.
     pub fn pass(&self, epoch: u64) {
-        // Or all cores would write it.
+        // Checked first, because otherwise all cores would write it.
         if self.epoch() < epoch {
             self.epoch.fetch_max(epoch, Ordering::AcqRel);
         }
@@ -100,20 +104,20 @@ impl Aging {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Has time be the same as for another filter, from which this one has its stamps.
+    /// Takes over the time of another filter, from which this one has its stamps.
     pub fn follow(&mut self, other: &Self) {
         self.ahead = other.ahead;
         self.pass(other.epoch());
     }
 
-    /// Has time go on from the latest that was found, should the clock be behind that.
+    /// Continues from the latest time that was found, if the clock is before it.
     pub fn go_on(&mut self) {
         let found = self.spec.begin(*self.epoch.get_mut()).max(self.stored);
         self.ahead = found.saturating_sub(self.clock.now());
     }
 
-    /// For how many slices a key is there that was added within an age; for as long as the filter
-    /// remembers it if none is given.
+    /// Returns the number of slices for which a key is there that was added within `max_age`. If
+    /// there is no `max_age`, this is as long as the filter remembers the key.
     fn slices(&self, max_age: Option<Duration>) -> u32 {
         max_age.map_or(self.spec.slices, |age| self.spec.slices_of(age))
     }
@@ -126,12 +130,13 @@ impl Aging {
         }
     }
 
-    /// The stamps that count in a shard, which is locked.
+    /// Returns the stamps that count in a locked shard.
     fn there(&self, shard: &Shard, slices: u32) -> Values {
         self.window(&shard.state).since(slices)
     }
 
-    /// That of a shard which is about to be stamped, and is cleared first if it must be.
+    /// Returns the window of a shard that is about to be stamped. Clears the shard first if
+    /// necessary.
     fn fit(&self, shard: &mut Shard) -> Window {
         let window = self.window(&shard.state);
         if window.is_fit() {
@@ -144,24 +149,24 @@ impl Aging {
         }
     }
 
-    /// Clears a shard of what is too old.
+    /// Clears stamps that are too old from a shard.
     fn clear(&self, shard: &mut Shard) {
         shard.state = self.cleared(shard.state, &mut shard.words);
     }
 
-    /// Clears the words of a shard of what is too old now, or a copy of them.
+    /// Clears stamps that are too old now from the words of a shard, or from a copy of them.
     pub fn cleared(&self, state: ShardState, words: &mut [u64]) -> ShardState {
         Self::cleared_in(self.window(&state), state, words)
     }
 
-    /// Adds to the words of a shard those of the same shard of another filter, as they are stored:
-    /// of two stamps the younger stays. Both are cleared.
+    /// Adds the stored words of the same shard of another filter to the words of a shard. Of two
+    /// stamps the younger stays. Clears stamps that are too old from both.
     pub fn unite(
         &self,
         (state, words): (ShardState, &mut [u64]),
         (other, others): (ShardState, &mut [u64]),
     ) -> ShardState {
-        // It was cleared when it was copied for the disk: no stamp is younger.
+        // The other shard was cleared when it was copied for the disk: no stamp in it is younger.
         self.pass(other.cleared);
         let now = self.epoch();
         let window = |state: &ShardState| Window {
@@ -193,7 +198,7 @@ impl Aging {
     }
 }
 
-/// Keys that a call has stamped, as one version of the filter.
+/// The keys that a call has stamped, as one version of the filter.
 #[derive(Default)]
 struct Stamped {
     version: Option<u64>,
@@ -219,7 +224,7 @@ impl GuardedFilter {
         Ok(())
     }
 
-    /// The stamps that count in a shard, which is locked; all, where there are none.
+    /// Returns the stamps that count in a locked shard; all values if the keys do not age.
     pub(super) fn stamps(&self, shard: &Shard) -> Values {
         match &self.aging {
             None => Values::SET,
@@ -227,7 +232,8 @@ impl GuardedFilter {
         }
     }
 
-    /// Whether keys that lie behind one lock, which is held, are there.
+    /// Calls `tell` for each key with whether it is there. All keys lie behind one lock, which the
+    /// caller holds.
     pub(super) fn are_there(
         &self,
         aging: &Aging,
@@ -243,29 +249,29 @@ impl GuardedFilter {
             .contains_stamped(shards, first_shard, keys, there, tell);
     }
 
-    /// What time it is; for a filter whose keys age, by its own time, which does not go back.
+    /// Returns the time. A filter whose keys age has its own time, which does not go back.
     pub(super) fn time(&self) -> SystemTime {
         let since_1970 = self.aging.as_ref().map(Aging::time);
-        // A clock that a test drives may tell any time.
+        // A clock that a test drives can return any time.
         let of_aging = since_1970.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time));
         of_aging.unwrap_or_else(SystemTime::now)
     }
 
-    /// Whether the keys have aged since a snapshot was begun, so that it is to be followed by
-    /// another although they have not changed.
+    /// Returns whether the keys have aged so much since a snapshot was begun that another is due,
+    /// although they have not changed.
     pub(super) fn has_aged_since(&self, stored: SystemTime) -> bool {
         let aging = self.aging.as_ref();
         aging.is_some_and(|aging| aging.has_gone_on_since(stored))
     }
 
-    /// Looks at the clock, before a call takes a lock.
+    /// Reads the clock, before a call takes a lock.
     pub(super) fn look_at_clock(&self) {
         if let Some(aging) = &self.aging {
             aging.look();
         }
     }
 
-    /// Adds one key, and tells whether it was there.
+    /// Adds one key, and returns whether it was there.
     pub(super) fn stamp(
         &self,
         aging: &Aging,
@@ -278,7 +284,7 @@ impl GuardedFilter {
         answer.map(|seen| seen.first() == Some(&true))
     }
 
-    /// Adds keys, one after the other, and tells of each whether it was there.
+    /// Adds keys, one after the other, and returns for each whether it was there.
     pub(super) fn stamp_places(
         &self,
         aging: &Aging,
@@ -295,7 +301,7 @@ impl GuardedFilter {
         let slices = aging.slices(max_age);
         let renews = action == Action::Add || aging.spec.refresh;
         let mut seen = vec![true; places.len()];
-        // Nobody has a use for them where they are neither logged nor remembered.
+        // Only the log and remembered requests need the hashes.
         let keeps_hashes = self.log.is_some() || turn.is_some();
         let (mut new, mut renewed, mut rests_on) = (Stamped::default(), Stamped::default(), 0);
         aging.look();
@@ -311,8 +317,8 @@ impl GuardedFilter {
                 keys,
                 renews,
                 how,
-                // Or what is told goes by way of memory, where reading it waits for all that was
-                // written before.
+                // Inlined, because otherwise the arguments go through memory, where reading them
+                // waits for all earlier writes.
                 #[inline(always)]
                 |(key, hash), shard, change| {
                     if change.is_none_or(|change| !change.is_new) {
@@ -336,7 +342,7 @@ impl GuardedFilter {
         });
         self.remember(turn.as_ref(), new.hashes.iter().copied());
         if let (Some(log), Some(mut room)) = (&self.log, room) {
-            // A request has won what was new to it, and nothing else.
+            // The request has added the new keys first, and nothing else.
             for (stamped, turn) in [(new, turn.as_ref()), (renewed, None)] {
                 let Some(version) = stamped.version else {
                     continue;
@@ -356,7 +362,8 @@ impl GuardedFilter {
         }
     }
 
-    /// Adds keys that an earlier process has hashed, all in calls up to a version and at an epoch.
+    /// Replays keys that an earlier process has hashed. All were added by calls up to `version`, at
+    /// `epoch`.
     pub(super) fn replay_stamped(
         &self,
         aging: &Aging,
@@ -367,7 +374,7 @@ impl GuardedFilter {
         aging.pass(epoch);
         aging.look();
         let age = aging.epoch().saturating_sub(epoch);
-        // What is forgotten is not added again.
+        // Keys that are too old by now are not added again.
         let hashes = match age <= aging.spec.slices.into() {
             true => hashes,
             false => &[],
@@ -385,14 +392,14 @@ impl GuardedFilter {
         });
     }
 
-    /// Has time be the same as for another filter, from which this one has its stamps.
+    /// Takes over the time of another filter, from which this one has its stamps.
     pub(super) fn follow(&mut self, other: &Self) {
         if let (Some(own), Some(other)) = (&mut self.aging, &other.aging) {
             own.follow(other);
         }
     }
 
-    /// Has the filter go on from where the snapshots and the log left it.
+    /// Continues from where the snapshots and the log left the filter.
     pub fn go_on(&mut self) {
         if let Some(aging) = &mut self.aging {
             aging.go_on();
@@ -402,8 +409,8 @@ impl GuardedFilter {
         }
     }
 
-    /// Clears the memory of what is too old, one shard at a time. Calls do so where they must;
-    /// done in time, none has to.
+    /// Clears stamps that are too old from memory, one shard at a time. Calls also clear shards
+    /// where they must. If this runs in time, no call has to.
     pub fn clear_old(&self) {
         let Some(aging) = &self.aging else { return };
         aging.look();
@@ -419,7 +426,7 @@ impl GuardedFilter {
         aging.cleared.fetch_max(epoch, Ordering::AcqRel);
     }
 
-    /// Whether a slice has begun since all was cleared.
+    /// Returns whether a slice has begun since all shards were cleared.
     pub fn has_old(&self) -> bool {
         self.aging.as_ref().is_some_and(|aging| {
             aging.look();

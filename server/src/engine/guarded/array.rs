@@ -2,20 +2,21 @@
 //!
 //! # One winner
 //!
-//! Whoever adds a key locks all stripes that its bits lie in, in ascending order, so that no two
-//! callers ever wait for each other, and keeps them until it has found out whether the key is new,
-//! has set its bits, and has noted its version in each shard that it has changed. So of all that add
-//! one key the first to hold the locks finds bits unset, and every other finds them set.
+//! A call that adds a key locks all stripes that hold its bits. It locks them in ascending order,
+//! so that no two calls ever wait for each other. It keeps the locks until it has found out whether
+//! the key is new, has set its bits, and has noted its version in each shard that it has changed.
+//! So of all calls that add one key, the first to hold the locks finds bits unset, and every other
+//! call finds all bits set.
 //!
-//! Bits are never unset. So to look for a key takes one lock at a time: if all of its bits are
-//! found, each was set by a call of at most the version that its shard has then.
+//! Bits are never cleared. So a query takes one lock at a time. If it finds all bits of a key, each
+//! was set by a call whose version is at most the version that its shard has then.
 //!
-//! # What a crash leaves
+//! # After a crash
 //!
-//! A snapshot that is written meanwhile may have some bits of a key and not others. That is no key
-//! that is seen, and the log has it if it was acknowledged. When it is added again it may be counted
-//! twice, if the shard that it was counted in came to the snapshot with it: so after a crash
-//! `keys_added` may be too great, by no more than the keys that came while that was written.
+//! A snapshot that is written meanwhile can have some bits of a key and not others. Such a key is
+//! not seen, and the log has it if it was acknowledged. Replay can count the key twice, if the
+//! snapshot has the shard in which it was counted before. So after a crash `keys_added` can be too
+//! great, by at most the keys that were added while the snapshot was written.
 
 use std::iter;
 
@@ -37,30 +38,30 @@ use crate::{
     sync::{RwLockReadGuard, RwLockWriteGuard},
 };
 
-/// How many keys of a batch ahead memory is fetched.
+/// The number of keys of a batch whose memory is prefetched ahead.
 const AHEAD: usize = 4;
 
-/// What a filter of another program has besides shards.
+/// The additional state of another program's filter.
 #[derive(Debug)]
 pub(super) struct Array {
     parts: Parts,
-    /// Words of each shard.
+    /// The number of words of each shard.
     shard_words: usize,
-    /// The bits set of all parts but the last, as they were when somebody last asked. Keys change
-    /// the last alone.
+    /// The number of bits that are set in each part but the last, from an earlier count. Keys
+    /// change only the last part.
     old_bits: Mutex<Option<Vec<u64>>>,
 }
 
-/// What came of a key.
+/// The result of adding one key.
 struct Found {
     is_new: bool,
-    /// The latest version among those of the shards that it rests on.
+    /// The latest version of the shards that the result rests on.
     version: u64,
 }
 
 impl Array {
-    /// That of a filter of a spec, whose shards have so many words; `None` if its keys have all
-    /// of their bits in one shard.
+    /// Returns the state for a filter of a spec, whose shards have `shard_words` words; `None` if
+    /// its keys have all of their bits in one shard.
     pub fn of(spec: &FilterSpec, shard_words: usize) -> Option<Self> {
         Some(Self {
             parts: Parts::of(spec)?,
@@ -73,7 +74,7 @@ impl Array {
         &self.parts
     }
 
-    /// The bits of a key in a part, as (shard, word of the shard, mask).
+    /// Returns the positions of the bits of a key in a part.
     #[inline]
     fn positions(&self, part: &Part, hash: KeyHash) -> impl Iterator<Item = Position> + use<> {
         let shard_words = self.shard_words;
@@ -84,14 +85,14 @@ impl Array {
         })
     }
 
-    /// Forgets how many bits of old parts are set, because some may have been by other ways than
-    /// keys.
+    /// Drops the bit counts of old parts, because bits can have been set there in another way than
+    /// by keys.
     pub fn recount(&self) {
         *self.old_bits.lock() = None;
     }
 }
 
-/// Where a bit is.
+/// The position of a bit.
 #[derive(Debug, Clone, Copy)]
 struct Position {
     shard: usize,
@@ -110,7 +111,7 @@ impl Position {
 /// Exclusive locks on all stripes of a key.
 struct Locked<'a> {
     shards: &'a Shards,
-    /// In ascending order.
+    /// The locked stripes, in ascending order.
     stripes: Vec<(usize, RwLockWriteGuard<'a, OneOrMany<Shard>>)>,
 }
 
@@ -127,7 +128,7 @@ impl<'a> Locked<'a> {
         Self { shards, stripes }
     }
 
-    /// The shard that a position lies in.
+    /// Returns the shard of a position.
     #[inline]
     fn shard(&mut self, position: &Position) -> Option<&mut Shard> {
         let number = self.shards.stripe_of(position.shard);
@@ -138,7 +139,7 @@ impl<'a> Locked<'a> {
 }
 
 impl GuardedFilter {
-    /// The version that a key rests on if it is there.
+    /// Returns the version that the presence of a key rests on; `None` if the key is not there.
     pub(super) fn is_in_array(&self, array: &Array, hash: KeyHash) -> Option<u64> {
         let mut parts = array.parts.iter();
         parts.find_map(|part| self.is_in_part(array, part, hash))
@@ -151,7 +152,7 @@ impl GuardedFilter {
         for position in array.positions(part, hash) {
             let number = self.shards.stripe_of(position.shard);
             if held.as_ref().is_none_or(|(held, _)| *held != number) {
-                // Before the next is locked: never two at once.
+                // Released before the next is locked: never two at once.
                 drop(held.take());
                 let stripe = self.shards.stripes()[number].read();
                 held = Some((number, stripe));
@@ -166,10 +167,10 @@ impl GuardedFilter {
         Some(version)
     }
 
-    /// Adds a key if it is not there, in a call whose version is asked for then.
+    /// Adds a key if it is not there. Only then calls `version`, for the version of the call.
     fn add_to_array(&self, array: &Array, hash: KeyHash, version: impl FnOnce() -> u64) -> Found {
-        // Old parts take no keys: what is not there now never comes there, but with all keys of
-        // another filter.
+        // Old parts take no keys: a key that is not there now never gets there, except by a merge
+        // of another filter.
         let old = array.parts.old().iter();
         if let Some(version) = old
             .filter_map(|part| self.is_in_part(array, part, hash))
@@ -212,7 +213,7 @@ impl GuardedFilter {
         Found { is_new, version }
     }
 
-    /// Adds a key, and tells whether it had been seen before.
+    /// Adds a key, and returns whether it had been seen before.
     pub(super) fn insert_in_array(
         &self,
         array: &Array,
@@ -234,7 +235,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Adds the keys, and tells of each whether it had been seen before.
+    /// Adds the keys, and returns for each whether it had been seen before.
     pub(super) fn insert_all_in_array(
         &self,
         array: &Array,
@@ -260,7 +261,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Whether keys are there, each by its number, and what that rests on.
+    /// Returns for each key, at its index, whether it is there, and the version that this rests on.
     pub(super) fn are_in_array(&self, array: &Array, places: &[Place]) -> Answer<Vec<bool>> {
         let (mut value, mut rests_on) = (vec![false; places.len()], 0);
         self.visit_fetched(places, |place| {
@@ -272,14 +273,14 @@ impl GuardedFilter {
         Answer { value, rests_on }
     }
 
-    /// Adds keys that an earlier process has hashed, all in calls up to a version.
+    /// Replays keys that an earlier process has hashed. All were added by calls up to `version`.
     pub(super) fn replay_in_array(&self, array: &Array, version: u64, hashes: &[KeyHash]) {
         for &hash in hashes {
             self.add_to_array(array, hash, || version);
         }
     }
 
-    /// Visits keys in their order, with the memory of those to come fetched ahead.
+    /// Visits keys in their order, and prefetches the memory of the keys to come.
     fn visit_fetched(&self, places: &[Place], mut visit: impl FnMut(&Place)) {
         let mut coming = places.iter();
         coming
@@ -294,7 +295,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Has the processor fetch the memory of a key.
+    /// Prefetches the memory of a key.
     pub(super) fn fetch_in_array(&self, array: &Array, hash: KeyHash, to: Cache) {
         if let Some(prefetcher) = &self.prefetcher {
             for position in array.positions(array.parts.last(), hash) {
@@ -303,7 +304,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Tells of the part that has the key, or else of the one that it would come to.
+    /// Explains the part that holds the key, or the part that would take it.
     pub(super) fn explain_in_array(
         &self,
         array: &Array,
@@ -336,7 +337,8 @@ impl GuardedFilter {
         }
     }
 
-    /// How many bits of each part are set, if so many are of all together.
+    /// Returns the number of bits that are set in each part, if `bits_set` are set in all parts
+    /// together.
     pub(super) fn bits_of_parts(&self, array: &Array, bits_set: u64) -> Vec<u64> {
         let count = || {
             let old = array.parts.old().iter();

@@ -1,9 +1,11 @@
-//! Batches: many keys for one look at each stripe.
+//! Batches: one lock of each stripe for many keys.
 //!
-//! All keys are hashed first. Then they are visited stripe by stripe, so that one lock is taken
-//! for all keys behind it, or for as many as others may be kept waiting for, and with the cache lines of those to come fetched ahead. Within a
-//! stripe they keep their order, and equal keys lie in one: so a key that stands in a batch
-//! twice is seen the second time.
+//! A batch hashes all keys first. Then it visits them stripe by stripe, and takes the lock of a
+//! stripe once for all its keys. If they are many, it releases the lock in between, so that other
+//! calls do not wait too long. It prefetches the cache lines of the keys to come.
+//!
+//! Within a stripe the keys keep their order, and equal keys lie in one stripe. So a key that is in
+//! a batch twice is seen the second time.
 
 use std::{slice, time::Duration};
 
@@ -26,26 +28,26 @@ use crate::{
     sync::RwLock,
 };
 
-/// The cache lines that are fetched at once, ahead of use: enough to cover the latency of
-/// memory, few enough for the buffers of one core.
+/// The number of cache lines that are prefetched at once: enough to cover the latency of memory,
+/// few enough for the buffers of one core.
 const BURST_LINES: usize = 32;
-/// The same where each key has a lock of its own, which waits for them: no more than the first cache
-/// takes without standing still.
+/// The number of cache lines that are prefetched at once if each key has a lock of its own, which
+/// waits for them. The first-level cache takes this many without stalling.
 const BURST_LINES_A_LOCK_EACH: usize = 12;
 
-/// Lines of filters from this size on are fetched to the first cache
+/// The size of a filter from which on its lines are prefetched to the first-level cache
 /// (`docs/adr/0005-locks.md`).
 const LARGE_BYTES: u64 = 512 << 20;
 
-/// The most keys that a batch processes before it releases the lock of a stripe. Other calls wait for
-/// the lock for some tenths of a millisecond at most.
+/// The greatest number of keys that a batch processes before it releases the lock of a stripe.
+/// Other calls wait for the lock for some tenths of a millisecond at most.
 pub(super) const MAX_KEYS_A_LOCK: usize = 2048;
 
-/// With fewer keys for each stripe than this, there is little to gain from their order.
+/// The least number of keys for each stripe that makes sorting them worthwhile.
 const MIN_KEYS_A_STRIPE: usize = 2;
 
 impl GuardedFilter {
-    /// Whether each of the keys has been seen.
+    /// Returns for each key whether it has been seen.
     pub fn query_batch(&self, keys: &impl Keys, max_age: Option<Duration>) -> Answer<Vec<bool>> {
         self.look_at_clock();
         let mut rests_on = 0;
@@ -65,7 +67,7 @@ impl GuardedFilter {
         self.visit(keys, |stripe, first_shard, keys| {
             let shards = &stripe.read();
             let tell = |key, shard: &Shard, there| {
-                // That a key is not there may rest on its removal.
+                // The answer that a key is not there can rest on its removal.
                 let rests = there || self.counts();
                 if rests && !Bug::BatchSeenWithoutWaiting.is_planted() {
                     rests_on = shard.state.version.max(rests_on);
@@ -84,12 +86,12 @@ impl GuardedFilter {
         }
     }
 
-    /// Whether each of the keys had been seen before it was added, one after the other: a
-    /// key that stands there twice is seen the second time.
+    /// Adds the keys, one after the other, and returns for each whether it had been seen before. A
+    /// key that is in the batch twice is seen the second time.
     ///
     /// # Errors
     ///
-    /// [`EngineError::FilterFull`]; none has then been added.
+    /// [`EngineError::FilterFull`]; no key has been added then.
     pub fn query_and_add_batch(
         &self,
         keys: &impl Keys,
@@ -106,7 +108,7 @@ impl GuardedFilter {
     ///
     /// # Errors
     ///
-    /// [`EngineError::FilterFull`]; none has then been added.
+    /// [`EngineError::FilterFull`]; no key has been added then.
     pub fn add_batch(
         &self,
         keys: &impl Keys,
@@ -138,7 +140,7 @@ impl GuardedFilter {
         )
     }
 
-    /// Adds the keys, and tells of each whether it had been seen before.
+    /// Adds the keys, and returns for each whether it had been seen before.
     pub(super) fn insert_places(
         &self,
         places: Vec<Place>,
@@ -178,8 +180,8 @@ impl GuardedFilter {
         }
     }
 
-    /// Hands the keys that were not seen to the log, so many in a version, and tells a request that
-    /// is repeated of those that it has won before.
+    /// Appends the keys that were not seen to the log, with the version and the number in `own`.
+    /// For a retried request, marks the keys that it added before as not seen.
     pub(super) fn log_new(
         &self,
         places: &[Place],
@@ -196,8 +198,8 @@ impl GuardedFilter {
         answer_again(turn.as_mut(), places, seen);
     }
 
-    /// Hashes the keys, calls `visit` for each stripe in turn, with its first shard and with its
-    /// keys, and returns the places of all.
+    /// Hashes the keys, and calls `visit` for each stripe in turn with its first shard and its
+    /// keys. Returns the places of all keys.
     fn visit(
         &self,
         keys: &impl Keys,
@@ -208,14 +210,14 @@ impl GuardedFilter {
 
     #[inline]
     fn stripe_of(&self, hash: KeyHash) -> u32 {
-        // A filter has no more than 2^25 shards, nor partitions.
+        // A filter has at most 2^25 shards, and at most 2^25 partitions.
         (match &self.layered {
             None => self.shards.stripe_of(self.shape.shard(hash)),
             Some(layered) => layered.stripe_of(hash),
         }) as u32
     }
 
-    /// Hashes the keys.
+    /// Hashes the keys, and returns their places.
     #[expect(clippy::indexing_slicing, reason = "each key has a place")]
     pub(super) fn places(&self, keys: &impl Keys) -> Vec<Place> {
         let keys = keys.iter();
@@ -225,7 +227,8 @@ impl GuardedFilter {
         };
         match &self.spec.key_profile {
             None => self.hasher.hash_each(keys, tell),
-            // To hash several at once would save a hundredth of what their forms cost.
+            // Hashing several keys at once would save only a hundredth of the cost of their
+            // canonical forms.
             Some(_) => keys
                 .enumerate()
                 .for_each(|(index, key)| tell(index, self.hash(key))),
@@ -233,7 +236,7 @@ impl GuardedFilter {
         places
     }
 
-    /// The place of a key of a number.
+    /// Returns the place of the key with the index `key`.
     #[inline]
     pub(super) fn place(&self, key: usize, hash: KeyHash) -> Place {
         Place {
@@ -244,13 +247,13 @@ impl GuardedFilter {
         }
     }
 
-    /// The places of hashes.
+    /// Returns the places of hashes.
     pub(super) fn placed<'a>(&self, hashes: impl IntoIterator<Item = &'a KeyHash>) -> Vec<Place> {
         let numbered = hashes.into_iter().enumerate();
         numbered.map(|(key, &hash)| self.place(key, hash)).collect()
     }
 
-    /// Visits keys that have been hashed, of a filter that is not in layers.
+    /// Visits hashed keys of a filter that is not in layers.
     pub(super) fn visit_places(
         &self,
         places: Vec<Place>,
@@ -261,8 +264,8 @@ impl GuardedFilter {
         })
     }
 
-    /// Calls `visit` for each stripe that keys lie in, in turn, with its number and with its keys; more
-    /// than once where they are many.
+    /// Calls `visit` for each stripe that has keys, in turn, with its number and its keys. Calls it
+    /// several times for a stripe with many keys.
     #[expect(
         clippy::indexing_slicing,
         reason = "`stripe_of` returns less than the number of stripes"
@@ -283,8 +286,8 @@ impl GuardedFilter {
             places = by_stripe(&places, stripes.len());
         }
 
-        // With a lock for each key, nothing runs beside the way from one cache to the other, and
-        // lines are often not there in time; nor are they in a large filter.
+        // With a lock for each key, no work overlaps with the way from one cache to the other, and
+        // lines often arrive too late. In a large filter they often arrive too late, too.
         let to = match shares_locks && self.memory.bytes() < LARGE_BYTES {
             true => Cache::Second,
             false => Cache::First,
@@ -310,8 +313,8 @@ impl GuardedFilter {
         places
     }
 
-    /// Adds keys that an earlier process has hashed, all in calls up to a version and, as the log
-    /// tells of them, at an epoch and to a layer.
+    /// Replays keys that an earlier process has hashed. All were added by calls up to the version
+    /// of the record, at its epoch and to its layer, if the log has these.
     ///
     /// # Errors
     ///
@@ -380,8 +383,7 @@ pub(super) struct Place {
     pub key: u32,
 }
 
-/// The keys of a batch that lie in one stripe: their places in the batch, and their
-/// hashes.
+/// The keys of a batch that lie in one stripe: their indexes in the batch, and their hashes.
 pub(super) struct Group<'a, 'b> {
     keys: slice::Iter<'a, Place>,
     fetches: &'a mut Fetches<'b>,
@@ -398,10 +400,12 @@ impl Iterator for Group<'_, '_> {
     }
 }
 
-/// The lines of a batch, fetched ahead of use: one burst while those of the burst before are
-/// visited. In bursts, because taking a lock waits for the fetches before it to find their
-/// pages, which far beyond the caches takes as long as the memory itself: so it is waited for
-/// once for each burst, and not for each key.
+/// The prefetches of a batch, in bursts: one burst runs while the keys of the previous burst are
+/// visited.
+///
+/// Taking a lock waits until earlier prefetches have found their pages. Far beyond the caches, this
+/// takes as long as the memory access itself. With bursts, a batch waits once for each burst, and
+/// not once for each key.
 struct Fetches<'b> {
     filter: &'b GuardedFilter,
     coming: slice::Iter<'b, Place>,
@@ -413,7 +417,7 @@ struct Fetches<'b> {
 }
 
 impl<'b> Fetches<'b> {
-    /// Fetches so many lines at once.
+    /// Prefetches the first burst. Each burst has about `at_once` lines.
     fn new(filter: &'b GuardedFilter, places: &'b [Place], to: Cache, at_once: usize) -> Self {
         let mut lines = 0;
         match (places.first(), &filter.layered) {
@@ -441,8 +445,8 @@ impl<'b> Fetches<'b> {
         self.left -= 1;
     }
 
-    /// Fetches the lines of the next keys. Not inlined: it would take registers from the loop over
-    /// the keys.
+    /// Prefetches the lines of the next keys. Not inlined: it would take registers from the loop
+    /// over the keys.
     #[inline(never)]
     fn burst(&mut self) {
         let places = self.coming.by_ref().take(self.burst);
@@ -450,9 +454,10 @@ impl<'b> Fetches<'b> {
     }
 }
 
-/// The same places in the order of their stripes, those of one stripe as they were: a counting
-/// sort. The first key's stripe comes first, and behind the last one the order goes round: or
-/// batches that come at the same time would wait for each other at one stripe after the other.
+/// Returns the places sorted by stripe, with a counting sort. The places of one stripe keep their
+/// order. The stripe of the first key comes first, and after the last stripe the order wraps
+/// around. Otherwise batches that arrive at the same time would wait for each other at one stripe
+/// after the other.
 #[expect(
     clippy::indexing_slicing,
     reason = "`ends` has a place for each stripe, and the last one is where the places end"
@@ -478,12 +483,12 @@ fn by_stripe(places: &[Place], stripes: usize) -> Vec<Place> {
     sorted
 }
 
-/// Tells a request that is repeated of those keys that it has won before.
+/// Marks the keys that a retried request added before as not seen.
 pub(super) fn answer_again(turn: Option<&mut Turn<'_>>, places: &[Place], seen: &mut [bool]) {
     let Some(turn) = turn.filter(|turn| turn.is_repeated()) else {
         return;
     };
-    // In the order of the keys, as far as they are equal: the first one was new.
+    // Equal keys are visited in their order in the batch: the first one was new.
     for place in places {
         if turn.has_won(place.hash) {
             set(seen, place.key as usize, false);

@@ -1,4 +1,4 @@
-//! What [`Bug::BitByBit`](crate::planted::Bug) does.
+//! The planted bug [`Bug::BitByBit`](crate::planted::Bug): a key is added bit by bit.
 
 use std::{collections::BTreeMap, thread};
 
@@ -6,8 +6,8 @@ use super::GuardedFilter;
 use crate::filter::hash::KeyHash;
 
 impl GuardedFilter {
-    /// Adds a key as atomic operations on single bits would, with the lock let go between any two
-    /// of them, and returns how many bits it has set.
+    /// Adds a key as atomic operations on single bits would: releases the lock between any two
+    /// bits. Returns the number of bits that it has set.
     pub(super) fn insert_bit_by_bit(&self, hash: KeyHash) -> u32 {
         let index = self.shape.shard(hash);
         let mut missing = Vec::new();
@@ -40,7 +40,7 @@ impl GuardedFilter {
                 bits_added += 1;
             }
             if bits_added == 1 {
-                // So that others come between on busy cores too.
+                // Lets other threads run in between, on busy cores too.
                 thread::yield_now();
             }
         }

@@ -1,4 +1,4 @@
-//! A filter that begins with all that another has.
+//! Copies of filters: a new filter begins with the content of another.
 
 use std::{sync::Arc, thread, time::SystemTime};
 
@@ -12,19 +12,21 @@ use crate::{
 };
 
 impl GuardedFilter {
-    /// A filter of the same spec and secret and with the same content, in memory of its own, which
-    /// is counted against the budget before any is mapped. It holds every change that was made
-    /// before this was called, and of those that are made meanwhile whatever has reached a shard
-    /// when that was copied: of each key all or nothing, if all its bits lie in one. All that
-    /// it holds is on stable storage as far as there is a log, so it is never ahead of this one.
+    /// Returns a filter with the same spec, secret and content, in memory of its own. The budget
+    /// counts this memory before any of it is mapped.
     ///
-    /// Locks one shard (and its neighbours behind the same lock) at a time, for the copy alone and
-    /// against writers alone. Blocks.
+    /// The copy holds every change that was made before this call. Of the changes that are made
+    /// during this call, it holds those that had reached a shard when that shard was copied. If all
+    /// bits of a key lie in one shard, the copy has either all of them or none. If there is a log,
+    /// everything in the copy is on stable storage, so the copy is never ahead of this filter.
+    ///
+    /// Locks one shard at a time (with its neighbours behind the same lock), only while it copies
+    /// the shard, and only against writers. Blocks.
     ///
     /// # Errors
     ///
-    /// As [`Self::new`]; [`EngineError::Stopping`] soon after the barrier was closed; what keeps the
-    /// log from being written.
+    /// As [`Self::new`]; [`EngineError::Stopping`] soon after the barrier was closed;
+    /// [`EngineError::StorageFailed`] if the log cannot be written.
     pub fn copy(
         &self,
         id: FilterId,
@@ -35,10 +37,11 @@ impl GuardedFilter {
     ) -> Result<Self, EngineError> {
         let (spec, now) = (self.spec.clone(), SystemTime::now());
         let mut copy = Self::new(id, name, spec, self.secret, now, budget, &self.clock)?;
-        // Of each call with a version up to this one all is there to be copied.
+        // After the wait, all changes of calls with a version up to this one are in the shards.
         let mut latest = self.versions.latest();
         barrier.wait_for_writes();
-        // Of the new memory each page is made when it is first written to: not under the lock.
+        // The kernel allocates a page of the new memory at the first write to it. The words are
+        // copied twice, so that this does not happen under the lock.
         let (division, mut words) = (self.division(), Vec::new());
         let numbers = self.shard_numbers();
         if let (Some(from), Some(to)) = (&self.layered, &copy.layered) {

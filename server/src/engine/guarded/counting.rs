@@ -1,19 +1,19 @@
 //! Filters that count, so that keys can be removed.
 //!
-//! # Who counts what
+//! # Which calls count a key
 //!
-//! `QueryAndAdd` counts a key that is not there, and leaves one alone that is: so one removal
-//! undoes it, however often crawlers have come by. `Add` counts every time, for it may be that a
-//! key is found which was never added (a false positive): whoever adds it relies on its being
-//! there, also when the keys are removed that it was taken for.
+//! `QueryAndAdd` counts a key only if it is not there. So one removal undoes it, however often
+//! crawlers have come by. `Add` counts a key every time, because the key can be a false positive:
+//! it is found, but was never added. The caller of `Add` relies on the key being there, even after
+//! the keys that set its bits are removed.
 //!
 //! # Once, and in order
 //!
-//! What adds bits may be done again, in any order. To count is not so, and what the log holds is
-//! done again after a crash. So here, if there is a log, a version is given out under each lock
-//! that a call takes to change something: in every shard versions grow, a shard's version tells
-//! exactly which changes it holds, and each version has one record, whose keys lie behind one
-//! lock. Without a log a call has one version, as elsewhere.
+//! Setting bits can be repeated, in any order. Counting cannot, and recovery replays the log after
+//! a crash. So if there is a log, a call gets a version under each lock that it takes to change
+//! something. In every shard versions grow. So a shard's version shows exactly which changes it
+//! holds. Each version has one record, whose keys lie behind one lock. Without a log a call has one
+//! version, as in other filters.
 
 mod tally;
 
@@ -31,23 +31,23 @@ use crate::{
     store::{Counted, Direction},
 };
 
-/// What a filter that counts has besides.
+/// The additional state of a filter that counts.
 #[derive(Debug, Default)]
 pub(super) struct Counting {
     /// See [`Counted::since`].
     pub since: u64,
-    /// The counters that have come to their greatest value.
+    /// The number of counters that have reached their greatest value.
     saturated: AtomicU64,
 }
 
-/// What a call does with its keys.
+/// The action of a call on its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Tells whether they are there, and counts those that are not.
+    /// Returns whether the keys are there, and counts the keys that are not.
     QueryAndAdd,
-    /// Counts them.
+    /// Counts the keys.
     Add,
-    /// Counts those down that are there, and tells which.
+    /// Counts down the keys that are there, and returns which were.
     Remove,
 }
 
@@ -60,7 +60,7 @@ impl Action {
     }
 }
 
-/// Counts what a record says, as a version of the filter.
+/// The replay of one record: counts its keys, with its version.
 struct Replay<'a> {
     counting: &'a Counting,
     direction: Direction,
@@ -96,13 +96,13 @@ impl Counting {
         }
     }
 
-    /// What the log is told of keys that are counted.
+    /// Returns the part of a record's head for counted keys.
     pub fn counted(&self, direction: Direction) -> Counted {
         let since = self.since;
         Counted { direction, since }
     }
 
-    /// Notes what a call of a version did to a shard.
+    /// Records in the state of a shard the change by a call with `version`.
     #[inline(always)]
     fn note(
         &self,
@@ -130,7 +130,7 @@ impl Counting {
 }
 
 impl GuardedFilter {
-    /// Takes the keys out that are there. Tells of each whether it was taken out.
+    /// Removes the keys that are there. Returns for each whether it was removed.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl GuardedFilter {
         counting.ok_or_else(|| EngineError::NotCounting { name: name() })
     }
 
-    /// Does something with one key.
+    /// Applies an action to one key.
     pub(super) fn count(
         &self,
         counting: &Counting,
@@ -165,8 +165,9 @@ impl GuardedFilter {
         answer.map(|told| told.first() == Some(&true))
     }
 
-    /// Does something with keys, one after the other. Tells of each whether it was there or, of
-    /// those to be removed, whether it was taken out; of those to be added nothing.
+    /// Applies an action to keys, one after the other. Returns for each key whether it was there.
+    /// For [`Action::Remove`], returns whether the key was removed. For [`Action::Add`], the values
+    /// mean nothing.
     pub(super) fn count_places(
         &self,
         counting: &Counting,
@@ -192,8 +193,8 @@ impl GuardedFilter {
         tally.answer()
     }
 
-    /// Counts the keys of a record that an earlier process has logged, as far as that is not done
-    /// yet. They lie behind one lock.
+    /// Replays the keys of a record that an earlier process has logged, unless they are counted
+    /// already. They lie behind one lock.
     pub fn replay_counted(&self, version: u64, direction: Direction, hashes: &[KeyHash]) {
         let Some(counting) = &self.counting else {
             return;
@@ -216,7 +217,8 @@ impl GuardedFilter {
         self.pass_version(version);
     }
 
-    /// Has the filter give out no version again that an earlier process has given out.
+    /// Makes sure that the filter does not give out again a version that an earlier process has
+    /// given out.
     pub fn pass_version(&self, version: u64) {
         self.versions.pass(version);
     }

@@ -1,14 +1,14 @@
-//! The bits of a filter of another program as its file has them: one array of words.
+//! Import and export of the bits of another program's filter, as one array of words as in its file.
 
 use super::{GuardedFilter, array::Array};
 use crate::engine::{journal::Journal, versions::Versions};
 
-/// The version of what an import brings.
+/// The version of all imported bits.
 const IMPORTED: u64 = 1;
 
 impl GuardedFilter {
-    /// Sets the bits of some words, the first of which has an index in the array, of a filter that
-    /// nobody else knows of yet.
+    /// Sets the bits of `words` in a filter that no other thread uses yet. `first` is the index of
+    /// the first word in the array.
     pub fn import_words(&mut self, first: u64, words: &[u64]) {
         let shard_words = self.shape.shard_words();
         for (index, &word) in (first as usize..).zip(words) {
@@ -25,14 +25,14 @@ impl GuardedFilter {
         }
     }
 
-    /// Ends an import: from now on the filter is one that so many keys were added to, or as many as
-    /// its bits tell of if nobody says.
+    /// Ends an import. The filter then counts `keys` keys as added, or, if `keys` is `None`, the
+    /// number that it estimates from its bits.
     pub fn finish_import(&mut self, keys: Option<u64>, journal: Option<&Journal>) {
         let shards = self.shape.shard_count();
         let bits = |filter: &mut Self, shard| filter.shards.get_mut(shard).state.bits_set;
         let bits_set: u64 = (0..shards).map(|shard| bits(self, shard)).sum();
         let keys = keys.unwrap_or_else(|| self.estimate(bits_set));
-        // Dealt to the shards by their bits, of which each key has set one at least.
+        // The keys are divided among the shards by their bits. Each key has set at least one bit.
         let (mut bits_before, mut keys_before) = (0_u64, 0);
         for shard in 0..shards {
             let state = &mut self.shards.get_mut(shard).state;
@@ -51,7 +51,7 @@ impl GuardedFilter {
         }
     }
 
-    /// The keys that have set so many bits, as is to be expected.
+    /// Returns the expected number of keys that have set `bits_set` bits.
     fn estimate(&self, bits_set: u64) -> u64 {
         let estimate = |array: &Array| {
             let bits = self.bits_of_parts(array, bits_set);
@@ -59,13 +59,13 @@ impl GuardedFilter {
         };
         match self.array.as_ref().and_then(estimate) {
             Some(keys) => keys.round() as u64,
-            // Where all are set, nothing tells. There were as many at least.
+            // If all bits are set, there is no estimate. There were at least this many keys.
             None => bits_set / u64::from(self.spec.hash_count).max(1),
         }
     }
 
-    /// Copies some words of the array, the first of which has an index. Locks one shard (and its
-    /// neighbours behind the same lock) at a time, against writers alone.
+    /// Copies words of the array into `words`, from the index `first` on. Locks one shard at a time
+    /// (with its neighbours behind the same lock), and only against writers.
     pub fn export_words(&self, first: u64, words: &mut [u64]) {
         let shard_words = self.shape.shard_words();
         let (mut next, mut rest) = (first as usize, words);

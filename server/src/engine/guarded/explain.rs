@@ -1,39 +1,42 @@
-//! What a filter makes of a key, for whoever wonders why it is seen.
+//! The explanation of a query: the hash of a key, the place of its bits, and whether each bit is
+//! set.
 
 use super::{GuardedFilter, layered::Layered};
 use crate::filter::{cells::Values, hash::KeyHash};
 
-/// What a filter makes of a key, and what it knows of it.
+/// The hash and the bits of one key, and whether the filter has seen it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// What is hashed.
+    /// The bytes that are hashed: the key after the key profile, if the filter has one.
     pub canonical_key: Vec<u8>,
-    /// Its hash, under the filter's secret if the hash function takes one.
+    /// The hash of these bytes, under the filter's secret if the hash function takes one.
     pub hash: KeyHash,
-    /// The layer that has the key, or else the one that it would come to, of a filter that is made
-    /// of layers.
+    /// The layer that holds the key, or the layer that would take it. `None` if the filter has no
+    /// layers.
     pub layer: Option<usize>,
-    /// The shard that all bits of the key lie in, if they lie in one.
+    /// The shard that holds all bits of the key. `None` if they can lie in several shards.
     pub shard: Option<usize>,
-    /// The block in the shard that they lie in, if the layout has blocks, and the key bits.
+    /// The block in the shard that holds the bits. `None` if the layout has no blocks, or if the
+    /// key has counters or stamps.
     pub block: Option<usize>,
-    /// The lines of 64 bytes in the shard that its counters or stamps lie in, if it has such.
+    /// The 64-byte lines in the shard that hold the counters or stamps of the key. Empty if it has
+    /// none.
     pub lines: Vec<usize>,
-    /// The bits, each with its index in the shard, or in the filter if they may lie in several
-    /// shards, and whether it is set.
+    /// The bits of the key: for each, its index and whether it is set. The index is in the shard,
+    /// or in the filter if the bits can lie in several shards.
     pub bits: Vec<(u64, bool)>,
 }
 
 impl Explanation {
-    /// Whether the key is seen: all of its bits are set.
+    /// Returns whether the key is seen: all of its bits are set.
     pub fn seen(&self) -> bool {
         self.bits.iter().all(|&(_, is_set)| is_set)
     }
 }
 
 impl GuardedFilter {
-    /// What the filter makes of a key, as its memory is now. Changes nothing, and is not counted
-    /// as a query.
+    /// Returns the [`Explanation`] of a key from the current memory. Changes nothing, and does not
+    /// count as a query.
     pub fn explain(&self, key: &[u8]) -> Explanation {
         let profile = self.spec.key_profile.as_ref();
         let canonical_key = match profile {
@@ -65,7 +68,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Tells of the layer that has the key, or else of the one that it would come to.
+    /// Explains the layer that holds the key, or the layer that would take it.
     fn explain_in_layers(
         &self,
         layered: &Layered,

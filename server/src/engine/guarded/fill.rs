@@ -1,9 +1,9 @@
 //! Watches how full a filter is while keys come.
 //!
 //! The exact number of keys is a sum over all shards, which is too slow for each call. So each
-//! thread counts the new keys of its calls, and after [`Counters::count_new`] says so, one of them
-//! looks at the whole filter. A look moves memory to huge pages when it is dense, and warns before
-//! the filter is past its capacity.
+//! thread counts the new keys of its calls. When [`Counters::count_new`] says that a look is due,
+//! one of the threads looks at the whole filter. A look moves memory to huge pages when it is
+//! dense, and warns before the filter is past its capacity.
 
 use std::sync::{
     Arc,
@@ -24,13 +24,13 @@ use crate::{
     store::ShardState,
 };
 
-/// The share of the capacity from which on callers are warned, in percent.
+/// The percentage of the capacity from which on callers are warned.
 const WARN_PERCENT: u64 = 80;
 
-/// The looks until a filter is at its capacity, for each thread that adds keys.
+/// The number of looks until a filter is at its capacity, for each thread that adds keys.
 const LOOKS: u64 = 256;
 
-/// The looks until its memory is dense.
+/// The number of looks until the memory of a filter is dense.
 const LOOKS_UNTIL_DENSE: u64 = 16;
 
 /// A filter that is nearly at its capacity, or past it.
@@ -46,7 +46,7 @@ pub struct CapacityWarning {
     pub predicted_false_positive_rate: f64,
 }
 
-/// What the last look at a filter found.
+/// The result of the last look at a filter.
 #[derive(Debug, Default)]
 pub(super) struct FillWatch {
     /// Whether there is a warning. Read by each call, and seldom written.
@@ -66,14 +66,14 @@ struct Found {
 enum Logged {
     #[default]
     Nothing,
-    /// That the filter is nearly at its capacity.
+    /// The filter is nearly at its capacity.
     NearlyFull,
-    /// That it is at its capacity, or past it, with the rate at that time.
+    /// The filter is at its capacity, or past it. Holds the rate at that time.
     Full(f64),
 }
 
 impl Logged {
-    /// The line for the log that is due with a warning, if there is one.
+    /// Returns the line for the log that is due with a warning, if there is one.
     fn next(self, warning: &CapacityWarning) -> Option<Self> {
         let rate = warning.predicted_false_positive_rate;
         let is_full = warning.keys >= warning.capacity;
@@ -87,7 +87,7 @@ impl Logged {
 }
 
 impl GuardedFilter {
-    /// The warning for those who add keys, as of the last look.
+    /// Returns the warning for callers that add keys, as of the last look.
     #[inline]
     pub fn capacity_warning(&self) -> Option<Arc<CapacityWarning>> {
         match self.fill.has_warning.load(Ordering::Relaxed) {
@@ -121,7 +121,7 @@ impl GuardedFilter {
             _ => self.spec.capacity,
         };
         let keys = match self.spec.kind {
-            // Many of those that were added may be too old by now.
+            // Many of the keys that were added can be too old by now.
             Kind::Aging(_) => content.estimated_keys.unwrap_or(f64::INFINITY) as u64,
             Kind::Plain | Kind::Counting | Kind::Scaling(_) => content.keys_added,
         };
@@ -179,8 +179,8 @@ impl GuardedFilter {
         );
     }
 
-    /// Moves memory that has become dense to huge pages, and returns the number of keys that make
-    /// the rest dense; `None` if there is no rest.
+    /// Moves memory that has become dense to huge pages. Returns the number of keys that make the
+    /// rest dense; `None` if there is no rest.
     fn look_at_pages(&self, bits_set: u64) -> Option<u64> {
         match (&self.page_size, &self.layered) {
             (Some(page_size), _) => {
@@ -194,7 +194,8 @@ impl GuardedFilter {
 }
 
 impl GuardedFilter {
-    /// Puts memory on huge pages that will be dense, before shards of these states are restored.
+    /// Moves memory that will be dense to huge pages, before shards with the given states are
+    /// restored.
     pub(super) fn prepare_pages(&self, states: impl Iterator<Item = (usize, ShardState)>) {
         let mut bits = vec![0; MAX_LAYERS];
         for (shard, state) in states {
@@ -220,7 +221,7 @@ impl GuardedFilter {
     }
 }
 
-/// Whether a filter refuses new keys when it is full.
+/// Returns whether a filter refuses new keys when it is full.
 fn refuses(spec: &FilterSpec) -> bool {
     matches!(spec.kind, Kind::Scaling(OnFull::Scale(_) | OnFull::Reject))
 }
@@ -258,7 +259,7 @@ mod tests {
             }
         }
         assert_eq!(lines, [800, 1000, 1200, 1600]);
-        // One that has come by at once.
+        // A filter that has become full at once.
         let full = Logged::Nothing.next(&warning(5000, 0.5));
         assert_eq!(full, Some(Logged::Full(0.5)));
     }

@@ -1,12 +1,13 @@
-//! A filter that is to take the place of another, and gets the keys of that until then.
+//! A filter that is to take the place of another, and gets the keys of the other until then.
 //!
-//! The other one answers the calls. What they add to it comes here as well, and in a filter that
-//! counts what they remove is taken out here: so whatever is acknowledged while both are there is
-//! found when this one is asked in the place of the other. It is never refused. Where keys age it
-//! counts from now, as what it is filled with does.
+//! The other filter answers the calls. Keys that calls add to it are added here too. In a filter
+//! that counts, keys that calls remove from it are also removed here. So every change that is
+//! acknowledged while both exist is in this filter when it takes the place of the other. This
+//! filter never refuses keys. Where keys age, their age counts from now, as it does for the keys
+//! that the filter is filled with.
 //!
-//! Both have one secret, and hash alike: what requests have won of the other one can be handed over
-//! as it is.
+//! Both filters have the same secret and hash alike. So the keys that requests have added first to
+//! the other filter can be handed over unchanged.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -27,7 +28,7 @@ use crate::{
 };
 
 impl GuardedFilter {
-    /// A new filter of a spec that is to take the place of this one.
+    /// Returns a new filter of a spec, which is to take the place of this one.
     ///
     /// # Errors
     ///
@@ -43,12 +44,12 @@ impl GuardedFilter {
         let (secret, clock) = (self.secret, &self.clock);
         let mut heir = Self::new(id, name, spec, secret, create_time, budget, clock)?;
         heir.rebuilds = Some(self.id);
-        // It goes on from there, for whoever watches the name.
+        // The versions go on from those of the other, for callers that watch the name.
         heir.versions = Versions::behind(self.versions.latest() + 1);
         Ok(heir)
     }
 
-    /// Why a filter of a spec cannot take the place of this one, if it cannot.
+    /// Fails with the reason if a filter of a spec cannot take the place of this one.
     pub fn check_rebuild(&self, spec: &FilterSpec) -> Result<(), String> {
         let own = &self.spec;
         if own.hash_function != spec.hash_function || own.key_profile != spec.key_profile {
@@ -69,10 +70,13 @@ impl GuardedFilter {
         Ok(())
     }
 
-    /// [`Self::session_id`] for a call of the other filter, where keys are counted: they must not be
-    /// counted twice. What such a call wins here is nobody's, so it has an id that no call of this
-    /// filter has; but for one that adds, which is told nothing, and may be repeated when this
-    /// filter has the place of the other.
+    /// Returns the [`Self::session_id`] for a call of the other filter, so that no key is counted
+    /// twice. `None` if keys are not counted here, or if `id` is empty.
+    ///
+    /// The keys that such a call adds first here must not be reported to a call of this filter. So
+    /// the id is one that no call of this filter has. [`Action::Add`] is an exception: it returns
+    /// nothing about the keys, and a caller can retry it after this filter has taken the place of
+    /// the other.
     pub fn following_session_id(&self, id: &str, action: Action) -> Option<RequestId> {
         if id.is_empty() || !self.counts() {
             return None;
@@ -84,7 +88,7 @@ impl GuardedFilter {
         Some(RequestId(id.to_le_bytes()))
     }
 
-    /// Does with a key what a call has done with it in the other filter, and returns the version that
+    /// Applies to a key what a call has done with it in the other filter. Returns the version that
     /// this rests on.
     pub fn follow_key(&self, key: &[u8], action: Action, change: Change<'_>) -> u64 {
         self.follow_places(vec![self.place(0, self.hash(key))], action, change)
@@ -100,7 +104,7 @@ impl GuardedFilter {
             (Some(counting), ..) => self.count_places(counting, places, action, change),
             (_, Some(aging), ..) => self.stamp_places(aging, places, Action::Add, change),
             (_, _, Some(layered), _) => {
-                // It refuses none.
+                // With `WhenFull::Add`, no key is refused.
                 let added = self.add_to_layers(layered, places, change, WhenFull::Add);
                 return added.map_or(0, |answer| answer.rests_on);
             }
@@ -110,13 +114,13 @@ impl GuardedFilter {
         answer.rests_on
     }
 
-    /// The log, and the version of it, if an answer has to wait for that.
+    /// Returns the log and the version that an answer has to wait for; `None` if it need not wait.
     pub fn waits_for(&self, rests_on: u64) -> Option<(FilterLog, u64)> {
         self.unsettled(rests_on).map(|log| (log, rests_on))
     }
 
-    /// Sees to it that this filter can take the place of another, and that little is left to be
-    /// stored then; `false` if it has been deleted. Blocks.
+    /// Prepares this filter to take the place of another, so that little is left to be stored then.
+    /// Returns `false` if it has been deleted. Blocks.
     ///
     /// # Errors
     ///
@@ -133,7 +137,8 @@ impl GuardedFilter {
         Ok(is_there)
     }
 
-    /// Stores what is in no log, up to a version that no call has under way.
+    /// Stores the changes of a filter without a log, up to a version. No call up to that version is
+    /// in progress.
     fn store_unlogged(
         &self,
         directory: &DataDirectory,
@@ -150,14 +155,14 @@ impl GuardedFilter {
         Ok(())
     }
 
-    /// Takes the name of another filter, and its place in the data directory, in one step, but for
-    /// what is left to do with the files; `None` if either has been deleted. No call must change
-    /// either meanwhile. The other one is not stored again then.
+    /// Takes the name of another filter and its place in the data directory, in one step. Returns
+    /// what is left to do with the files; `None` if either filter has been deleted. Calls must not
+    /// change either filter meanwhile. The other one is not stored again afterwards.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; both are then what they were. [`StoreError::InDoubt`]: this one may have the
-    /// place after a crash, and so the other one takes no keys until it is stored again.
+    /// [`StoreError`]; both filters are unchanged then. After [`StoreError::InDoubt`], this filter
+    /// can have the place after a crash, so the other one takes no keys until it is stored again.
     pub fn take_place_of(
         &self,
         other: &Self,

@@ -1,8 +1,8 @@
-//! How fast a filter fills: how many keys it had up to a day ago.
+//! The growth of a filter: its number of keys at times up to a day ago.
 //!
-//! A sample is taken about once a minute, and kept for as long as it is of use: for an hour, or,
-//! of each quarter of an hour one, for a day. That is some 160 of 24 bytes for each filter. They
-//! are of this process alone: after a start they begin anew.
+//! A sample is taken about once a minute and kept for an hour. One sample of each quarter of an
+//! hour is kept for a day. These are some 160 samples of 24 bytes for each filter. They exist in
+//! this process alone: after a restart they begin anew.
 
 use std::{
     collections::VecDeque,
@@ -13,13 +13,13 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A shorter time says little of the rate at which keys come.
+/// The shortest time for a rate. A shorter time says little about the rate at which keys come.
 const SHORTEST: Duration = Duration::from_secs(5 * 60);
 
-/// What takes longer than this is taken for what never comes: a thousand years.
+/// The time that counts as never: a thousand years.
 const NEVER: Duration = Duration::from_secs(365_250 * 24 * 60 * 60);
 
-/// How many keys a filter had when.
+/// The number of keys that a filter had at past times.
 #[derive(Debug)]
 pub struct History {
     hour: Window,
@@ -30,9 +30,10 @@ pub struct History {
 #[derive(Debug)]
 struct Window {
     span: Duration,
-    /// The time between two samples, at least.
+    /// The least time between two samples.
     between: Duration,
-    /// Oldest first: one that is as old as the span, if there is one, and those that are younger.
+    /// The samples, oldest first: one that is as old as the span, if there is one, and the younger
+    /// ones.
     samples: VecDeque<Sample>,
 }
 
@@ -42,18 +43,19 @@ struct Sample {
     keys: u64,
 }
 
-/// How many keys have come to a filter in some time.
+/// The number of keys that have come to a filter in some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Growth {
-    /// The time: an hour or a day, or what there is of it; never less than five minutes.
+    /// The time: an hour or a day, or less if the history is shorter. It is never less than five
+    /// minutes.
     pub span: Duration,
-    /// The keys that were new, less those that were removed.
+    /// The number of new keys, minus the keys that were removed.
     pub new_keys: i64,
 }
 
 impl Growth {
-    /// How long so many keys more take at this rate. `None` if none came, or more were removed,
-    /// or if it takes a thousand years.
+    /// Returns the time in which `keys` more keys come at this rate. `None` if none came, if more
+    /// were removed, or if it takes a thousand years or more.
     pub fn time_for(self, keys: u64) -> Option<Duration> {
         let new_keys = u64::try_from(self.new_keys).ok().filter(|&new| new > 0)?;
         let seconds = self.span.as_secs_f64() * (keys as f64 / new_keys as f64);
@@ -72,13 +74,13 @@ impl Default for History {
 }
 
 impl History {
-    /// Notes how many keys there are. To be told once a minute, and when there was the first.
+    /// Records the number of keys. To be called at the start, and then once a minute.
     pub fn note(&mut self, now: Instant, keys: u64) {
         self.hour.note(now, keys);
         self.day.note(now, keys);
     }
 
-    /// What came in the last hour and in the last day, where `keys` are there now.
+    /// Returns the growth in the last hour and in the last day, if there are `keys` keys now.
     pub fn growth(&self, now: Instant, keys: u64) -> [Option<Growth>; 2] {
         [&self.hour, &self.day].map(|window| window.growth(now, keys))
     }
@@ -111,7 +113,8 @@ impl Window {
         }
     }
 
-    /// Since the youngest sample that is as old as the span, or else since the oldest.
+    /// Returns the growth since the youngest sample that is as old as the span, or else since the
+    /// oldest.
     fn growth(&self, now: Instant, keys: u64) -> Option<Growth> {
         let age = |sample: &Sample| now.saturating_duration_since(sample.at);
         let old = self
@@ -130,7 +133,7 @@ impl Window {
 mod tests {
     use super::*;
 
-    /// Drives a history by hand: so many minutes, each with so many keys.
+    /// A history that is driven by hand, with a number of keys for each minute.
     struct Driven {
         history: History,
         now: Instant,
@@ -192,12 +195,12 @@ mod tests {
         driven.minutes(60, 1);
         let day = 23 * 60 * 100 + 60;
         assert_eq!(driven.growth(), [minutes(60, 60), minutes(24 * 60, day)]);
-        // What is older has no part in it.
+        // Older keys do not count.
         driven.minutes(48 * 60, 0);
         assert_eq!(driven.growth(), [minutes(60, 0), minutes(24 * 60, 0)]);
     }
 
-    /// Up to now, and not up to the last sample.
+    /// The growth counts up to now, and not up to the last sample.
     #[test]
     fn keys_count_as_soon_as_they_come() {
         let mut driven = Driven::new(0);

@@ -2,16 +2,18 @@
 //!
 //! # Room
 //!
-//! A call adds all of its keys or none, and a filter that may take no more of them must not find
-//! that out amid a call. So a call claims the bits that its keys may set before it sets one: of what
-//! every partition can take for certain, as if all its keys lay in one. Calls that claim run side by
-//! side ([`Room`]).
+//! A call adds all of its keys or none, so it must not find out half-way that the filter is full.
+//! Before a call sets a bit, it claims the bits that its keys can set. It claims them from the bits
+//! that every partition can take for certain, as if all its keys lay in one partition. Calls that
+//! claim bits run side by side ([`Room`]).
 //!
-//! One that finds too little left has the filter to itself for a moment. It counts what is left
-//! in each partition and how many of its keys are new there, and has another layer come if that is
-//! little, or too little; it is refused if none may come, and in some partition there are more new
-//! keys than are to be expected to fill it. So a filter that is nearly full takes one call after the
-//! other, and one that is full is asked side by side again: keys that are all there need no room.
+//! A call that finds too little room takes the filter exclusively for a moment. It counts the bits
+//! that are left in each partition, and its own new keys there. If few bits or too few bits are
+//! left, it adds another layer. The call is refused if no layer can be added and in some partition
+//! it has more new keys than are expected to fill the partition.
+//!
+//! So a filter that is nearly full takes one call after the other. In a full filter calls run side
+//! by side again, if all of their keys are there already: such keys need no room.
 
 pub(super) mod new_keys;
 mod replay;
@@ -38,51 +40,52 @@ use crate::{
     },
 };
 
-/// Another layer comes when a partition has less left than this part of the newest.
+/// A layer is added when a partition has at most one part in `LOW_PART` of the newest layer left.
 const LOW_PART: u64 = 16;
 
-/// What a filter in layers has in the place of shards.
+/// The partitions and the room of a filter in layers. It has these in place of shards.
 #[derive(Debug)]
 pub(super) struct Layered {
     pub partitions: Partitions,
     on_full: OnFull,
     budget: Arc<MemoryBudget>,
-    /// The most bits that a key sets, in any layer.
+    /// The greatest number of bits that a key sets, in any layer.
     pub key_bits: u64,
-    /// Of every partition.
+    /// The room that every partition has.
     room: Room,
     told: Mutex<Told>,
 }
 
-/// What the log has been told, which is to say each thing once.
+/// The events that the server's log has already, so that each is logged once.
 #[derive(Debug, Default)]
 struct Told {
-    /// That keys are refused, since another layer came.
+    /// Whether it was logged that keys are refused, since the last layer was added.
     is_full: bool,
 }
 
-/// What is done with keys for which there is no room.
+/// The behaviour for a call whose keys have no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WhenFull {
-    /// None of the call's is added.
+    /// The call fails, and none of its keys is added.
     Refuse,
-    /// They are added, and the rate rises.
+    /// The keys are added, and the false-positive rate rises.
     Add,
 }
 
-/// What came of adding keys.
+/// The result of adding keys.
 struct Outcome {
     answer: Answer<Vec<bool>>,
-    /// The most bits that were set in one stripe.
+    /// The greatest number of bits that were set in one stripe.
     most_bits: u64,
 }
 
 impl Layered {
-    /// One without keys, with memory for the first layer, which the budget has counted.
+    /// Creates the layers of a filter without keys. Reserves memory for the first layer, which the
+    /// budget has counted already.
     ///
     /// # Errors
     ///
-    /// What the system says, if it has not as much address space left.
+    /// The error of the kernel if not enough address space is left.
     pub fn new(
         layers: &Arc<Layers>,
         on_full: OnFull,
@@ -102,13 +105,13 @@ impl Layered {
         Ok(layered)
     }
 
-    /// The stripe that a key lies in.
+    /// Returns the stripe of a key.
     #[inline]
     pub fn stripe_of(&self, hash: KeyHash) -> usize {
         self.partitions.stripe_of(self.layers().partition(hash))
     }
 
-    /// Whether new keys may be refused.
+    /// Returns whether the filter can refuse new keys.
     pub fn refuses(&self) -> bool {
         match self.on_full {
             OnFull::Scale(_) | OnFull::Reject => true,
@@ -120,7 +123,7 @@ impl Layered {
         self.partitions.layers()
     }
 
-    /// Has memory for so many layers.
+    /// Reserves memory until the given number of layers have it.
     ///
     /// # Errors
     ///
@@ -140,14 +143,14 @@ impl Layered {
         self.partitions.map_next(&self.budget, bound)
     }
 
-    /// Counts what is left.
+    /// Counts the bits that are left in the partitions, and sets the room to them.
     fn note_left(&self, alone: &Alone<'_>) {
         let least = self.partitions.left().map(|(_, left)| left).min();
         alone.note(least.unwrap_or_default());
     }
 
-    /// Sees to it that each partition can take so many keys more, while no call has claimed any of
-    /// what is left.
+    /// Adds layers until each partition can take the `needed` number of new keys. Calls must not
+    /// have claims meanwhile.
     fn make_room(&self, needed: &BTreeMap<usize, u64>) -> Result<(), Full> {
         loop {
             let newest = self.partitions.mapped().saturating_sub(1);
@@ -165,24 +168,25 @@ impl Layered {
             }
             match self.map_next() {
                 Err(full) if lacks => return Err(full),
-                // It was only to come early.
+                // No partition lacks room. The layer was only due early.
                 Err(_) => return Ok(()),
                 Ok(()) => {}
             }
         }
     }
 
-    /// Whether a partition that has so many bits left cannot take so many keys more.
+    /// Returns whether a partition with `left` bits left cannot take `keys` more keys.
     fn lacks(&self, partition: usize, left: u64, keys: u64) -> bool {
         match keys {
             0 => false,
-            // One fills it at most.
+            // One key only needs a partition that is not full.
             1 => left == 0,
             _ => left < keys * self.key_bits && self.partitions.keys_left(partition) < keys,
         }
     }
 
-    /// Does something that changes what is left, while no call has claimed any of it.
+    /// Calls `act`, which changes the bits that are left, while no call has a claim. Then counts
+    /// them again.
     pub fn alone<R>(&self, act: impl FnOnce() -> R) -> R {
         let alone = self.room.alone();
         let result = act();
@@ -190,7 +194,7 @@ impl Layered {
         result
     }
 
-    /// Counts what the shards hold, after it has come there by other ways than keys.
+    /// Recounts the bits of the shards, after they were filled in another way than by keys.
     pub fn count(&mut self) {
         self.partitions.count();
         self.note_left(&self.room.alone());
@@ -198,7 +202,7 @@ impl Layered {
 }
 
 impl GuardedFilter {
-    /// Whether a write may have to wait for the exclusive lock that recounts the room.
+    /// Returns whether a write can have to wait for the exclusive lock that recounts the room.
     pub fn may_be_full(&self) -> bool {
         self.layered.as_ref().is_some_and(Layered::refuses)
     }
@@ -209,7 +213,7 @@ impl GuardedFilter {
         self.layered.as_ref()?.room.claim(bits)
     }
 
-    /// Adds a key, and tells whether it had been seen before.
+    /// Adds a key, and returns whether it had been seen before.
     ///
     /// # Errors
     ///
@@ -225,12 +229,12 @@ impl GuardedFilter {
         Ok(answer.map(|seen| seen.first() == Some(&true)))
     }
 
-    /// Adds the keys, and tells of each whether it had been seen before.
+    /// Adds the keys, and returns for each whether it had been seen before.
     ///
     /// # Errors
     ///
-    /// [`EngineError::FilterFull`], or [`EngineError::FilterBusy`] for a call that must not wait; none
-    /// has then been added.
+    /// [`EngineError::FilterFull`], or [`EngineError::FilterBusy`] for a call that must not wait;
+    /// no key has been added then.
     pub(super) fn add_to_layers(
         &self,
         layered: &Layered,
@@ -253,7 +257,7 @@ impl GuardedFilter {
             return Ok(answer);
         }
         if self.new_keys(layered, &places).is_empty() {
-            // What is there stays there.
+            // Keys that are there stay there, so the call needs no room.
             return Ok(self.insert_in_layers(layered, places, change).answer);
         }
         let alone = match change.must_not_wait {
@@ -273,7 +277,7 @@ impl GuardedFilter {
         Ok(answer)
     }
 
-    /// Tells the log of layers that have come, and when keys are refused.
+    /// Logs new layers, and that keys are refused.
     pub(super) fn tell_of_growth(&self, layered: &Layered, mapped: usize, refused: Option<Full>) {
         let mut told = layered.told.lock();
         let layers = layered.partitions.mapped();
@@ -290,7 +294,7 @@ impl GuardedFilter {
         }
     }
 
-    /// The number of keys which are not there, of each partition that has any.
+    /// Returns the number of new keys for each partition that has any.
     fn new_keys(&self, layered: &Layered, places: &[Place]) -> BTreeMap<usize, u64> {
         let mut needed = BTreeMap::new();
         let seen = self.are_in_layers(layered, places.to_vec(), |_| {});
@@ -303,7 +307,8 @@ impl GuardedFilter {
         needed
     }
 
-    /// Whether keys are there, each by its number. `found` is told the version of each that is.
+    /// Returns for each key, at its index, whether it is there. Calls `found` with the version of
+    /// each key that is there.
     pub(super) fn are_in_layers(
         &self,
         layered: &Layered,
@@ -328,7 +333,7 @@ impl GuardedFilter {
         seen
     }
 
-    /// Whether a key is there, and the version that this rests on.
+    /// Returns the version that the presence of a key rests on; `None` if the key is not there.
     pub(super) fn is_in_layers(&self, layered: &Layered, hash: KeyHash) -> Option<u64> {
         let mut version = None;
         let partition = layered.layers().partition(hash);
@@ -357,7 +362,7 @@ impl GuardedFilter {
         let (mut own_version, mut rests_on, mut most_bits) = (None, 0, 0);
         let mut of_stripe = (usize::MAX, 0);
         let places = self.visit_stripes(partitions.stripes(), places, |index, stripe, keys| {
-            // It may have been locked before for others of the keys.
+            // The stripe can have been locked before, for other keys of the call.
             let (before, mut bits) = of_stripe;
             if before != index {
                 bits = 0;

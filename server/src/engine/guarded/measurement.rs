@@ -1,8 +1,8 @@
-//! The false-positive rate of a filter as it is, measured with its canaries.
+//! The current false-positive rate of a filter, measured with its canaries.
 //!
-//! One at a time measures a filter: whoever has its [`MeasuringTurn`], which is waited for
-//! without a thread. A measurement is given again for a second, and for as long as the filter has
-//! not changed: however often it is asked for, measuring a filter takes little.
+//! Only the holder of a filter's [`MeasuringTurn`] measures it. Waiting for the turn blocks no
+//! thread. A measurement is reused for a second, and for as long as the filter has not changed. So
+//! measurements of a filter cost little, however often they are requested.
 
 use std::{
     sync::Arc,
@@ -14,17 +14,17 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use super::{FilterStatus, GuardedFilter, shards::Shard};
 use crate::filter::canary::{Canary, Measurement};
 
-/// How long a measurement is given again, whatever has changed.
+/// The time for which a measurement is reused, whatever has changed.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The canaries that are looked up at once. No lock is held for longer than by a batch of so
-/// many keys, which is a light one.
+/// The number of canaries that are looked up at once. No lock is held for longer than by a batch of
+/// this size, which is a light one.
 const AT_ONCE: u64 = 2048;
 
-/// What was measured last.
+/// The last measurement of a filter, behind a lock.
 pub(super) type LastMeasurement = Arc<Mutex<Option<Measured>>>;
 
-/// A measurement, and what was measured.
+/// A measurement, and the state of the filter at that time.
 #[derive(Debug)]
 pub(super) struct Measured {
     begun: Instant,
@@ -32,8 +32,9 @@ pub(super) struct Measured {
     measurement: Measurement,
 }
 
-/// What differs when anything has changed in between. The version alone does not: it has come
-/// before the last bits of a batch. Nor do the bits: some may have been removed for others.
+/// The state of a filter, which differs after any change. The version alone is not enough: a batch
+/// gets it before it sets its last bits. The fill alone is not enough: some bits can have been
+/// cleared and others set.
 #[derive(Debug, PartialEq)]
 struct State {
     version: u64,
@@ -44,13 +45,13 @@ struct State {
 #[derive(Debug)]
 pub struct MeasuringTurn {
     last: OwnedMutexGuard<Option<Measured>>,
-    /// When the turn was asked for.
+    /// The time when the turn was requested.
     asked: Instant,
 }
 
 #[cfg(test)]
 impl MeasuringTurn {
-    /// The same turn, asked for when what was measured before is no longer fresh.
+    /// Returns the same turn, as if requested when the earlier measurement is no longer fresh.
     pub fn later(self) -> Self {
         let asked = self.asked + FRESH;
         Self { asked, ..self }
@@ -65,8 +66,8 @@ impl GuardedFilter {
         MeasuringTurn { last, asked }
     }
 
-    /// [`Self::status`] with the measured rate. Takes as long as some heavy batches, and the turn
-    /// ends with it.
+    /// Returns [`Self::status`] with the measured rate. Takes as long as some heavy batches. The
+    /// turn ends with it.
     pub fn measured_status(&self, mut turn: MeasuringTurn) -> FilterStatus {
         let status = self.status();
         let of = State {
@@ -94,7 +95,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Looks all canaries up, which is not counted as queries.
+    /// Looks up all canaries. They do not count as queries.
     fn measure(&self) -> Measurement {
         let canaries = Canary::count_for(self.spec.false_positive_rate);
         let mut seen = 0;

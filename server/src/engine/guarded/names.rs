@@ -1,7 +1,8 @@
-//! The name of a filter, which it may change.
+//! Names of filters, and renames.
 //!
-//! Calls, the log and the requests that are remembered know a filter by its id. So a call that has
-//! found it under its old name goes on, and so does what was written of it.
+//! Calls, the log and the remembered requests know a filter by its id. So after a rename, calls
+//! that found the filter under its old name go on, and everything that was written about it stays
+//! valid.
 
 use super::{
     GuardedFilter,
@@ -12,7 +13,7 @@ use crate::{
     store::{DataDirectory, FilterName, Renamed, ShardState, StoreError},
 };
 
-/// The name that a filter has, and the one that it had before.
+/// The name of a filter, and its previous name.
 #[derive(Debug)]
 pub(super) struct Names {
     now: FilterName,
@@ -26,36 +27,38 @@ impl Names {
 }
 
 impl GuardedFilter {
-    /// The filter's name.
+    /// Returns the filter's name.
     pub fn name(&self) -> FilterName {
         self.names.lock().now.clone()
     }
 
-    /// Whether the filter had a name before the one that it has.
+    /// Returns whether `name` is the filter's previous name.
     pub fn had_name(&self, name: &FilterName) -> bool {
         self.names.lock().before.as_ref() == Some(name)
     }
 
-    /// Whether nothing is known of a name before the one that it has.
+    /// Returns whether no previous name is known.
     pub fn had_no_name(&self) -> bool {
         self.names.lock().before.is_none()
     }
 
-    /// Notes the name that a restored filter had before.
+    /// Sets the previous name of a restored filter.
     pub(super) fn set_name_before(&mut self, before: Option<FilterName>) {
         self.names.get_mut().before = before;
     }
 
-    /// Gives the filter another name, which no other has nor gets meanwhile; `false` if it has
-    /// been deleted. Blocks until that is on stable storage. Writes a snapshot of no shards, which
-    /// tells the name; all of the filter if there is no snapshot that it could go with. `put` is for
-    /// the caller to have the calls find it there, before anybody else gets its turn: they would
-    /// take it for the one of the old name.
+    /// Renames the filter. Returns `false` if it has been deleted. The new name must be free, and
+    /// must stay free meanwhile. Blocks until the new name is on stable storage.
+    ///
+    /// Writes a snapshot without shards, which contains the new name. If there is no snapshot that
+    /// this can follow, writes the whole filter. `put` makes the calls find the filter under the
+    /// new name. It runs before any other caller gets the turn, because that caller would take the
+    /// filter for the one of the old name.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; the filter then has the name that it had. [`StoreError::InDoubt`]: after a
-    /// crash it may have the other one.
+    /// [`StoreError`]; the filter then keeps its name. After [`StoreError::InDoubt`], it can have
+    /// the new name after a crash.
     pub fn rename(
         &self,
         new_name: &FilterName,
@@ -76,8 +79,8 @@ impl GuardedFilter {
         Ok(true)
     }
 
-    /// Sees to it that there are snapshots that the filter can be renamed with; `false` if it has
-    /// been deleted. Blocks.
+    /// Makes sure that there are snapshots with which the filter can be renamed. Returns `false` if
+    /// it has been deleted. Blocks.
     ///
     /// # Errors
     ///
@@ -98,8 +101,9 @@ impl GuardedFilter {
         Ok(true)
     }
 
-    /// [`Self::rename`] of a filter whose snapshots it can be renamed with, but for what is left to
-    /// do with the files; `None` if it has been deleted. One that has the name loses its place.
+    /// The second part of [`Self::rename`], after [`Self::prepare_rename`]. Returns what is left to
+    /// do with the files; `None` if the filter has been deleted. Another filter that has the new
+    /// name loses its place.
     pub(super) fn rename_stored(
         &self,
         new_name: &FilterName,
@@ -120,7 +124,7 @@ impl GuardedFilter {
         let left = directory.rename_filter(&name, new_name, &renamed)?;
         *files = renamed;
         self.settle_place();
-        // It has the old name.
+        // The last report has the old name.
         *last = None;
         *self.names.lock() = Names {
             now: new_name.clone(),

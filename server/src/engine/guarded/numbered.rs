@@ -1,5 +1,5 @@
-//! The shards of a filter by their numbers, whether it is in layers or not: as snapshots and copies
-//! have them.
+//! Access to the shards of a filter by number, whether it is in layers or not. Snapshots and copies
+//! use it.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use crate::{
 };
 
 impl GuardedFilter {
-    /// How the filter is divided into shards.
+    /// Returns the division of the filter into shards.
     pub(super) fn division(&self) -> Division {
         Division::of(&self.spec)
     }
 
-    /// The numbers of all shards that there is memory for.
+    /// Returns the numbers of all shards that have memory.
     pub(super) fn shard_numbers(&self) -> Range<usize> {
         match &self.layered {
             None => 0..self.shape.shard_count(),
@@ -23,7 +23,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Locks a shard against writers; `None` if no key can have come to it yet.
+    /// Locks a shard against writers. Returns `None` if no key can have reached it yet.
     pub(super) fn read_shard(&self, number: usize) -> Option<MappedRwLockReadGuard<'_, Shard>> {
         match &self.layered {
             None => Some(self.shards.read(number)),
@@ -31,7 +31,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Locks a shard against everybody; `None` as of [`Self::read_shard`].
+    /// Locks a shard against readers and writers. Returns `None` as [`Self::read_shard`] does.
     pub(super) fn write_shard(&self, number: usize) -> Option<MappedRwLockWriteGuard<'_, Shard>> {
         match &self.layered {
             None => Some(self.shards.write(number)),
@@ -39,7 +39,8 @@ impl GuardedFilter {
         }
     }
 
-    /// A shard that nobody else knows of yet; `None` if there is no memory for it.
+    /// Returns a shard of a filter that no other thread uses yet; `None` if the shard has no
+    /// memory.
     pub(super) fn shard_mut(&mut self, number: usize) -> Option<&mut Shard> {
         match &mut self.layered {
             None => Some(self.shards.get_mut(number)),

@@ -1,8 +1,8 @@
-//! The partitions of a filter in layers behind their locks, and the memory of the layers.
+//! The partitions of a filter in layers with their locks, and the memory of the layers.
 //!
-//! A partition has its shards of each layer that it has come to, all behind one lock. A layer gets
-//! its memory before the first partition needs it, and each partition its part of that at once, as
-//! [`spare`](Partition::spare) shards: so none waits for memory with a lock held.
+//! A partition holds its shards of each layer that it has reached, all behind one lock. A layer
+//! gets its memory before the first partition needs it. Each partition then gets its part at once,
+//! as [`spare`](Partition::spare) shards. So no thread waits for memory while it holds a lock.
 
 use std::{
     ops::Range,
@@ -35,18 +35,18 @@ use crate::{
     },
 };
 
-/// The shards that hold all bits of some keys, in all layers.
+/// The shards that hold all bits of a part of the keys, in all layers.
 ///
-/// `repr(C)` keeps the fields in this order: while there is one layer, the lock and the shard share a
-/// cache line, and a query reads no other line of the partition.
+/// `repr(C)` keeps the fields in this order. While there is one layer, the lock and the shard share
+/// a cache line, and a query reads no other line of the partition.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Partition {
-    /// Those of the first layer, then those of the second, and so on.
+    /// The shards in use: all of the first layer, then all of the second, and so on.
     shards: OneOrMany<Shard>,
     /// The number of bits that can still be set before the newest layer is full.
     left_bits: u64,
-    /// Those of the layers that there is memory for, and that it has not come to.
+    /// The shards of layers that have memory, but that the partition has not reached.
     spare: Vec<Shard>,
 }
 
@@ -67,15 +67,15 @@ impl AsMut<[Shard]> for Partition {
 }
 
 impl Partition {
-    /// What is known of one of its shards.
+    /// Returns the state of one of its shards.
     #[inline(always)]
     pub fn state(&self, place: usize) -> ShardState {
         let shard = self.shards.get(place);
         shard.map_or_else(ShardState::default, |shard| shard.state)
     }
 
-    /// Notes that a new key was added, in the call of a version, and has the next layer come if this
-    /// one is full.
+    /// Records a new key that a call with `version` has added. Moves to the next layer if this one
+    /// is full.
     #[inline(always)]
     pub fn note(&mut self, layers: &Layers, added: Added, version: u64) {
         if let Some(shard) = self.shards.get_mut(added.shard) {
@@ -93,7 +93,7 @@ impl Partition {
         }
     }
 
-    /// Comes to the next layer, if the newest is full, and there is memory for another.
+    /// Moves to the next layer if the newest is full and the next has memory.
     #[cold]
     fn grow(&mut self, layers: &Layers) {
         while self.left_bits == 0 {
@@ -103,7 +103,7 @@ impl Partition {
         }
     }
 
-    /// Comes to the next layer, if there is memory for it.
+    /// Moves to the next layer. Returns `false` if it has no memory.
     fn push_layer(&mut self, layers: &Layers) -> bool {
         let next = layers.layers().get(layers.layers_of(self.shards.len()));
         let Some(next) = next.filter(|next| next.shards() <= self.spare.len()) else {
@@ -114,15 +114,16 @@ impl Partition {
         true
     }
 
-    /// Comes to a layer, for which there is memory, and counts bits that are about to be set there
-    /// by other ways than keys, if it is the newest.
+    /// Moves to a layer that has memory. If it is the newest then, counts bits that are about to be
+    /// set there in another way than by keys.
     pub fn expect(&mut self, layers: &Layers, layer: usize, bits: u64) {
         if self.come_to(layers, layer) && layers.layers_of(self.shards.len()) == layer + 1 {
             self.take(layers, bits);
         }
     }
 
-    /// Adds a key again, which was new in a call of a version, to the layer that it came to then.
+    /// Adds a key again, to the layer that it was added to when it was new. `version` is the
+    /// version of the call that added it.
     pub fn insert_again(&mut self, layers: &Layers, layer: usize, hash: KeyHash, version: u64) {
         if !self.come_to(layers, layer) {
             return;
@@ -136,7 +137,7 @@ impl Partition {
         }
     }
 
-    /// Comes to a layer; `false` if there is no memory for it.
+    /// Moves to a layer. Returns `false` if it has no memory.
     fn come_to(&mut self, layers: &Layers, layer: usize) -> bool {
         while layers.layers_of(self.shards.len()) <= layer {
             if !self.push_layer(layers) {
@@ -146,7 +147,7 @@ impl Partition {
         true
     }
 
-    /// Counts the bits of its newest layer.
+    /// Recounts the bits of its newest layer.
     fn recount(&mut self, layers: &Layers) {
         let newest = self.newest(layers);
         let full_bits = newest.map_or(0, |newest| newest.spec().full_bits);
@@ -156,7 +157,7 @@ impl Partition {
         self.grow(layers);
     }
 
-    /// The bits that are set in a layer.
+    /// Returns the number of bits that are set in a layer.
     fn bits_in(&self, layers: &Layers, layer: usize) -> u64 {
         let Some(layer) = layers.layers().get(layer) else {
             return 0;
@@ -172,7 +173,7 @@ impl Partition {
         layers.layers().get(count.checked_sub(1)?)
     }
 
-    /// The keys that are to be expected to fill all layers that there is memory for.
+    /// Returns the expected number of keys that fill all layers with memory.
     fn keys_left(&self, layers: &Layers, mapped: usize) -> u64 {
         let count = layers.layers_of(self.shards.len());
         let newest = self.newest(layers);
@@ -183,7 +184,7 @@ impl Partition {
         newest + to_come.iter().map(|layer| layer.keys_left(0)).sum::<u64>()
     }
 
-    /// The bits that can still be set before all layers are full that there is memory for.
+    /// Returns the number of bits that can still be set before all layers with memory are full.
     fn left(&self, layers: &Layers, mapped: usize) -> u64 {
         let count = layers.layers_of(self.shards.len());
         let to_come = layers.layers().get(count..mapped).unwrap_or_default();
@@ -196,26 +197,27 @@ impl Partition {
 #[derive(Debug)]
 pub struct Partitions {
     layers: Arc<Layers>,
-    /// Each in cache lines of its own.
+    /// The stripes of partitions, each with one lock and in its own cache lines.
     stripes: Box<[CachePadded<RwLock<OneOrMany<Partition>>>]>,
-    /// The partitions of each stripe, but for the last, as a power of two.
+    /// The number of partitions in each stripe, as a power of two. The last stripe can have fewer.
     log2_width: u32,
-    /// The layers that there is memory for.
+    /// The number of layers that have memory.
     mapped: AtomicUsize,
-    /// The way to their lines.
+    /// The prefetcher of each layer that has memory.
     prefetchers: Box<[OnceLock<Prefetcher>]>,
-    /// The pages that each lies on.
+    /// The page size of each layer that has memory.
     page_sizes: Box<[OnceLock<PageSize>]>,
-    /// What the budget counts of them, but for the first.
+    /// The memory reservation of each layer but the first.
     memory: Mutex<Vec<Reservation>>,
 }
 
 impl Partitions {
-    /// Partitions without keys. There is memory for the first layer, which the budget has counted.
+    /// Creates partitions without keys. Reserves memory for the first layer, which the budget has
+    /// counted already.
     ///
     /// # Errors
     ///
-    /// What the system says, if it has not as much address space left.
+    /// The error of the kernel if not enough address space is left.
     pub fn new(layers: Arc<Layers>) -> std::io::Result<Self> {
         let count = layers.partitions();
         let width = stripe_width(count);
@@ -238,53 +240,53 @@ impl Partitions {
         Ok(partitions)
     }
 
-    /// The layers that there may be.
+    /// Returns all layers that the filter can have.
     #[inline]
     pub fn layers(&self) -> &Layers {
         &self.layers
     }
 
-    /// The locks, each with its partitions.
+    /// Returns the locks, each with its partitions.
     #[inline]
     pub fn stripes(&self) -> &[CachePadded<RwLock<OneOrMany<Partition>>>] {
         &self.stripes
     }
 
-    /// The stripe that a partition is in.
+    /// Returns the stripe of a partition.
     #[inline]
     pub fn stripe_of(&self, partition: usize) -> usize {
         partition >> self.log2_width
     }
 
-    /// The first partition of a stripe.
+    /// Returns the first partition of a stripe.
     #[inline]
     pub fn first_of(&self, stripe: usize) -> usize {
         stripe << self.log2_width
     }
 
-    /// The stripe that a partition is in, and its place there.
+    /// Returns the stripe of a partition, and its index there.
     fn place_of(&self, partition: usize) -> (usize, usize) {
         let stripe = self.stripe_of(partition);
         (stripe, partition - self.first_of(stripe))
     }
 
-    /// The number of layers that there is memory for.
+    /// Returns the number of layers that have memory.
     #[inline]
     pub fn mapped(&self) -> usize {
         self.mapped.load(Ordering::Acquire)
     }
 
-    /// The memory that the budget counts beside that of the first layer, in bytes.
+    /// Returns the memory that the budget counts for all layers but the first, in bytes.
     pub fn grown_bytes(&self) -> u64 {
         self.memory.lock().iter().map(Reservation::bytes).sum()
     }
 
-    /// Makes memory for another layer, of which each partition gets its part. Nobody else must do so
-    /// meanwhile.
+    /// Reserves memory for the next layer, and gives each partition its part. The caller makes sure
+    /// that no other thread does so at the same time.
     ///
     /// # Errors
     ///
-    /// [`Full`], if there is none to be had; nothing has changed then.
+    /// [`Full`] if no memory can be had; nothing has changed then.
     pub fn map_next(&self, budget: &Arc<MemoryBudget>, bound: Option<u64>) -> Result<(), Full> {
         let next = self.layers.layers().get(self.mapped());
         let next = next.ok_or(Full::AllLayers {
@@ -323,7 +325,7 @@ impl Partitions {
         self.mapped.store(number + 1, Ordering::Release);
     }
 
-    /// Has the processor fetch the lines of a key, in all layers that there is memory for.
+    /// Prefetches the cache lines of a key, in all layers that have memory.
     #[inline]
     pub fn fetch(&self, hash: KeyHash, to: Cache) {
         for (layer, prefetcher) in self.layers.layers().iter().zip(&self.prefetchers) {
@@ -334,7 +336,7 @@ impl Partitions {
         }
     }
 
-    /// The bits that each partition can take before it is full, with its number.
+    /// Returns the number of each partition, and the bits that it can take before it is full.
     pub fn left(&self) -> impl Iterator<Item = (usize, u64)> {
         let mapped = self.mapped();
         let stripes = self.stripes.iter().enumerate();
@@ -348,7 +350,7 @@ impl Partitions {
         })
     }
 
-    /// The keys that a partition can take before it is full, as is to be expected.
+    /// Returns the expected number of keys that a partition can take before it is full.
     pub fn keys_left(&self, partition: usize) -> u64 {
         let (stripe, index) = self.place_of(partition);
         let partitions = self.stripes.get(stripe).map(|stripe| stripe.read());
@@ -358,7 +360,7 @@ impl Partitions {
         })
     }
 
-    /// What each layer that there is memory for has come to.
+    /// Returns the fill of each layer that has memory.
     pub fn fills(&self) -> Vec<Fill> {
         let mut fills = vec![Fill::default(); self.mapped()];
         self.visit(|partition| {
@@ -373,8 +375,8 @@ impl Partitions {
         fills
     }
 
-    /// Moves the layers that have become dense to huge pages, and returns the least number of keys
-    /// that make another one dense; `None` if all are on huge pages.
+    /// Moves layers that have become dense to huge pages. Returns the least number of keys that
+    /// would make another layer dense; `None` if all layers are on huge pages.
     pub fn look_at_pages(&self) -> Option<u64> {
         let page_sizes = || self.page_sizes.iter().map_while(OnceLock::get);
         page_sizes().filter_map(PageSize::dense_keys).next()?;
@@ -399,12 +401,12 @@ impl Partitions {
         }
     }
 
-    /// The numbers of all shards that there is memory for.
+    /// Returns the numbers of all shards that have memory.
     pub fn numbers(&self) -> Range<usize> {
         0..self.layers.first_shard(self.mapped())
     }
 
-    /// Locks a shard against writers; `None` if its partition has not come to its layer.
+    /// Locks a shard against writers. Returns `None` if its partition has not reached its layer.
     pub fn read(&self, number: usize) -> Option<MappedRwLockReadGuard<'_, Shard>> {
         let (_, partition, place) = self.layers.locate(number)?;
         let (stripe, index) = self.place_of(partition);
@@ -415,7 +417,8 @@ impl Partitions {
         .ok()
     }
 
-    /// Locks a shard against everybody; `None` if its partition has not come to its layer.
+    /// Locks a shard against readers and writers. Returns `None` if its partition has not reached
+    /// its layer.
     pub fn write(&self, number: usize) -> Option<MappedRwLockWriteGuard<'_, Shard>> {
         let (_, partition, place) = self.layers.locate(number)?;
         let (stripe, index) = self.place_of(partition);
@@ -426,7 +429,7 @@ impl Partitions {
         .ok()
     }
 
-    /// The number of the shard that a key is in, or else of that which it would come to.
+    /// Returns the number of the shard that holds a key, or of the shard that would take it.
     pub fn find(&self, hash: KeyHash) -> usize {
         let number = self.layers.partition(hash);
         let (stripe, index) = self.place_of(number);
@@ -438,8 +441,9 @@ impl Partitions {
         self.layers.number(number, place)
     }
 
-    /// A shard that nobody else knows of yet. Its partition comes to its layer, for which there is
-    /// memory. When all that there is has come to the shards, they are to be [counted](Self::count).
+    /// Returns a shard of a filter that no other thread uses yet. Moves its partition to its layer,
+    /// which must have memory. After all shards are filled, the caller must [recount](Self::count)
+    /// them.
     pub fn get_mut(&mut self, number: usize) -> Option<&mut Shard> {
         let (_, partition, place) = self.layers.locate(number)?;
         let (stripe, index) = self.place_of(partition);
@@ -449,7 +453,7 @@ impl Partitions {
         partition.shards.get_mut(place).filter(|_| there)
     }
 
-    /// Counts what the shards hold, after it has come there by other ways than keys.
+    /// Recounts the bits of the shards, after they were filled in another way than by keys.
     pub fn count(&mut self) {
         for stripe in &mut self.stripes {
             for partition in &mut **stripe.get_mut() {
@@ -458,7 +462,7 @@ impl Partitions {
         }
     }
 
-    /// As [`Self::count`], while others use the filter.
+    /// Recounts as [`Self::count`] does, while other threads use the filter.
     pub fn recount(&self) {
         for stripe in &self.stripes {
             for partition in stripe.write().iter_mut() {
@@ -467,7 +471,7 @@ impl Partitions {
         }
     }
 
-    /// The bits that are set in a layer of a partition.
+    /// Returns the number of bits that are set in a layer of a partition.
     pub fn bits_in(&self, partition: usize, layer: usize) -> u64 {
         let (stripe, index) = self.place_of(partition);
         let partitions = self.stripes.get(stripe).map(|stripe| stripe.read());
@@ -475,7 +479,7 @@ impl Partitions {
         partition.map_or(0, |partition| partition.bits_in(&self.layers, layer))
     }
 
-    /// Changes a partition.
+    /// Calls `change` with a partition, under its exclusive lock.
     pub fn change(&self, partition: usize, change: impl FnOnce(&mut Partition)) {
         let (stripe, index) = self.place_of(partition);
         let mut partitions = self.stripes.get(stripe).map(|stripe| stripe.write());

@@ -1,4 +1,4 @@
-//! What is logged of a call, and remembered of its request.
+//! The log records of a call, and the keys that are remembered for its request.
 
 use super::{GuardedFilter, batch::MAX_KEYS_A_LOCK, counting::Action, shards::Shards};
 use crate::{
@@ -12,7 +12,8 @@ use crate::{
 };
 
 impl GuardedFilter {
-    /// Has what is added from now on go to a log. To be called before anything is.
+    /// Connects the filter to a log, which gets all changes from now on. To be called before any
+    /// key is added.
     pub fn set_log(&mut self, journal: &Journal) {
         self.log = Some(journal.filter(self.id, &self.versions));
         if let Some(counting) = &mut self.counting {
@@ -20,18 +21,18 @@ impl GuardedFilter {
         }
     }
 
-    /// The log, if an answer that rests on a version has to wait for it.
+    /// Returns the log, if an answer that rests on a version has to wait for it.
     #[inline]
     pub fn unsettled(&self, rests_on: u64) -> Option<FilterLog> {
         let log = self.log.as_ref()?;
         (!log.has_reached(rests_on)).then(|| log.clone())
     }
 
-    /// The key under which a request id is remembered for this filter; `None` if it need not be. The
-    /// same id for an addition and for a removal gives two keys.
+    /// Returns the key under which a request id is remembered for this filter; `None` if it need
+    /// not be. The same id for an addition and for a removal gives two keys.
     #[inline]
     pub fn session_id(&self, id: &str, action: Action) -> Option<RequestId> {
-        // To add keys again changes nothing, but where they are counted.
+        // Adding keys again changes nothing, except where they are counted.
         let is_idempotent = action == Action::Add && !self.counts();
         if id.is_empty() || is_idempotent {
             return None;
@@ -40,7 +41,7 @@ impl GuardedFilter {
     }
 
     pub(super) fn request_id(&self, id: &str, action: Action) -> u128 {
-        // Under a secret, also where keys are not: nobody can choose ids that meet.
+        // Hashed under a secret, even if the keys are not: nobody can choose ids that collide.
         let KeyHash { low, high } = self.request_hasher.hash(id.as_bytes());
         let id = u128::from(low) | (u128::from(high) << 64);
         match action {
@@ -49,7 +50,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Hands so many hashes over to the log, and to the memory of the request.
+    /// Appends `count` hashes to the log, and remembers them for the request.
     #[inline]
     pub(super) fn log_change(
         &self,
@@ -66,7 +67,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Hands hashes over to the memory of the request, if there is one.
+    /// Remembers hashes for the request, if there is one.
     #[inline]
     pub(super) fn remember(&self, turn: Option<&Turn<'_>>, hashes: impl Iterator<Item = KeyHash>) {
         if let Some(turn) = turn {
@@ -75,10 +76,12 @@ impl GuardedFilter {
         }
     }
 
-    /// The most records that a call with so many keys brings to the log, beside those that are full.
-    /// Where keys are counted, one for each lock that is taken for them, and more where they are more than
-    /// a record has; where they age, one for what is new and one for what is not; in layers, one for
-    /// each of those.
+    /// Returns the greatest number of records that a call with `keys` keys appends to the log,
+    /// apart from full records.
+    ///
+    /// A filter that counts appends one record for each lock that the call takes, and more if the
+    /// keys exceed one record. A filter whose keys age appends one for new keys and one for renewed
+    /// keys. A filter in layers appends one for each layer.
     pub fn records_of_a_call(&self, keys: usize) -> usize {
         if let Some(layered) = &self.layered {
             let layers = layered.partitions.layers().layers();
@@ -92,13 +95,13 @@ impl GuardedFilter {
         keys.min(self.shards.stripes().len() + full_locks(keys) + full)
     }
 
-    /// No filter brings more of them to the log in one call of so many keys, beside those that are
-    /// full.
+    /// Returns the greatest number of records that a call with `keys` keys appends to the log in
+    /// any filter, apart from full records.
     pub fn most_records(keys: usize) -> usize {
         (Shards::most_stripes() + full_locks(keys)).max(MAX_LAYERS)
     }
 
-    /// What is logged of a version, beside the hashes.
+    /// Returns the head of the record for a version: everything but the hashes.
     #[inline]
     pub(super) fn record_head(&self, turn: Option<&Turn<'_>>, version: u64) -> RecordHead {
         let request = turn.map(Turn::id);
@@ -108,10 +111,10 @@ impl GuardedFilter {
         }
     }
 
-    /// Whether keys that were found where the latest change is of a version are in the log for
-    /// certain, although that cannot be written at present.
+    /// Returns whether keys that were found are certainly in the log, although the log cannot be
+    /// written at present. `version` is the version of the latest change where the keys were found.
     pub fn is_certain<'a>(&self, version: u64, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
-        // Where keys are removed, that one was added says nothing of how it is now.
+        // If keys can be removed, an addition in the log does not say whether the key is there now.
         if self.counts() {
             return false;
         }

@@ -1,8 +1,9 @@
-//! A filter that forgets all keys at once: an empty one of another id takes its place.
+//! Reset: a filter forgets all keys at once. An empty filter with another id takes its place.
 //!
-//! The step is the one in which the manifest names the snapshot of the empty filter, of no shards,
-//! under the name. Of the one before it all is known by its id: what calls in flight still log of
-//! it, and what its requests have won, is nobody's then.
+//! The reset takes effect when the manifest names the snapshot of the empty filter, which has no
+//! shards, under the filter's name. The log and the remembered requests know the old filter by its
+//! id. So records that calls in flight still append for it, and keys that its requests have added,
+//! belong to no filter afterwards.
 
 use std::sync::atomic::Ordering;
 
@@ -16,19 +17,20 @@ use crate::{
 };
 
 impl GuardedFilter {
-    /// An empty filter to take the place of this one, with all that is this one's but the keys. In
-    /// the same memory, as the budget counts it: this one's goes when the last call with it ends.
+    /// Returns an empty filter to take the place of this one, equal to it in everything but the
+    /// keys. The budget counts the memory of both only once: the memory of this one is freed when
+    /// the last call that uses it ends.
     ///
     /// # Errors
     ///
-    /// [`EngineError::OutOfMemory`] if the system has no address space left.
+    /// [`EngineError::OutOfMemory`] if the kernel has no address space left.
     pub fn emptied(&self, id: FilterId, journal: Option<&Journal>) -> Result<Self, EngineError> {
         let (name, spec, memory) = (self.name(), self.spec.clone(), self.memory.clone());
         let clock = &self.clock;
         let emptied = Self::in_memory(id, name, spec, self.secret, self.create_time, memory, clock);
         let mut empty = emptied?;
         empty.follow(self);
-        // It has changed, for whoever watches the name.
+        // A later version, because the content of the name has changed for callers that watch it.
         empty.versions = Versions::behind(self.versions.latest() + 1);
         if let Some(journal) = journal {
             empty.set_log(journal);
@@ -36,14 +38,15 @@ impl GuardedFilter {
         Ok(empty)
     }
 
-    /// Has an empty filter take the place of this one in the data directory, under its name;
-    /// `false` if this one has been deleted. It must not be stored again then: `put` is for the
-    /// caller to have the calls find the other one, before anybody else gets this one's turn.
+    /// Puts an empty filter in the place of this one in the data directory, under the same name.
+    /// Returns `false` if this one has been deleted. This one must not be stored again afterwards.
+    /// `put` makes the calls find the empty filter. It runs before any other caller gets the turn
+    /// of this one.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; this one then keeps its place. [`StoreError::InDoubt`]: the other one may
-    /// have it after a crash, and so this one takes no keys until it is stored again.
+    /// [`StoreError`]; this filter then keeps its place. After [`StoreError::InDoubt`], the empty
+    /// filter can have the place after a crash, so this one takes no keys until it is stored again.
     pub fn give_place_to(
         &self,
         empty: &Self,
@@ -66,23 +69,24 @@ impl GuardedFilter {
         Ok(true)
     }
 
-    /// Notes that another filter may be in the place of this one after a crash, or about to be.
+    /// Records that after a crash another filter can have the place of this one, or that this is
+    /// about to be possible.
     pub fn doubt_place(&self) {
         self.place_in_doubt.store(true, Ordering::Release);
     }
 
-    /// Whether another filter may be in the place of this one after a crash.
+    /// Returns whether after a crash another filter can have the place of this one.
     pub(super) fn is_place_in_doubt(&self) -> bool {
         self.place_in_doubt.load(Ordering::Acquire)
     }
 
-    /// Notes that this one has its place for certain.
+    /// Records that this filter certainly has its place.
     pub(super) fn settle_place(&self) {
         self.place_in_doubt.store(false, Ordering::Release);
     }
 
-    /// Lets calls through that change keys. Those of a filter that may be another after a crash
-    /// would be lost with it.
+    /// Fails if the place of the filter is in doubt, so that it takes no keys. If another filter
+    /// has the place after a crash, keys of this one would be lost.
     #[inline]
     pub fn check_takes_keys(&self) -> Result<(), EngineError> {
         if !self.is_place_in_doubt() {

@@ -1,10 +1,9 @@
-//! The shards of a filter behind their locks.
+//! The shards of a filter, with their locks.
 //!
-//! A lock guards a stripe: one shard, or several that are neighbours where there are many.
-//! Taking a lock waits for all that the processor has under way, lines fetched ahead of use
-//! among it, which in a filter far larger than the caches takes longer than the work on a key.
-//! So there are no more locks than keep the cores from waiting for each other, and a batch
-//! takes each of them for many keys.
+//! A lock guards a stripe: one shard, or several neighbours if the filter has many shards. Taking a
+//! lock waits for everything that the processor has in progress, also for prefetches. In a filter
+//! far larger than the caches, this takes longer than the work on a key. So there are only as many
+//! locks as keep the cores from waiting for each other, and a batch takes each lock for many keys.
 
 use crossbeam_utils::CachePadded;
 
@@ -18,17 +17,19 @@ use crate::{
     },
 };
 
-/// The most locks for each core of the machine. A core holds one at a time: with 32 for each,
-/// two cores still found each other's often enough to lose a tenth of their time; with twice
-/// as many as here, a batch of 1,000 takes a third longer (`docs/adr/0005-locks.md`).
+/// The greatest number of locks for each core of the machine. A core holds one at a time. With 32
+/// locks for each core, two cores still met at a lock so often that they lost a tenth of their
+/// time. With twice as many as here, a batch of 1,000 takes a third longer
+/// (`docs/adr/0005-locks.md`).
 const STRIPES_A_CORE: usize = 128;
 
-/// How many of so many neighbours one lock is to guard: a power of two.
+/// Returns the number of neighbours that one lock guards, if there are `count` in all: a power of
+/// two.
 pub fn stripe_width(count: usize) -> usize {
     width(count, Shards::most_stripes())
 }
 
-/// The same, for no more than so many locks.
+/// Returns the [`stripe_width`] for at most `stripes` locks.
 fn width(count: usize, stripes: usize) -> usize {
     count.div_ceil(stripes).next_power_of_two()
 }
@@ -36,9 +37,10 @@ fn width(count: usize, stripes: usize) -> usize {
 /// All shards of a filter.
 #[derive(Debug)]
 pub struct Shards {
-    /// Each in a cache line of its own, or cores would contend for different locks.
+    /// The stripes, each in a cache line of its own. Otherwise cores would contend for different
+    /// locks.
     stripes: Box<[CachePadded<RwLock<OneOrMany<Shard>>>]>,
-    /// The shards of each stripe, but for the last, as a power of two.
+    /// The number of shards in each stripe, as a power of two. The last stripe can have fewer.
     log2_width: u32,
 }
 
@@ -53,7 +55,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Notes that a new key set so many bits, in the call of a version.
+    /// Records a new key, which set `bits_added` bits in a call with `version`.
     #[inline]
     pub fn note(&mut self, bits_added: u32, version: u64) {
         let state = &mut self.state;
@@ -62,7 +64,8 @@ impl Shard {
         state.bits_set += u64::from(bits_added);
     }
 
-    /// Notes that a key was stamped, so many bits for the first time, in the call of a version.
+    /// Records a key that was stamped in a call with `version`, `bits_added` of its bits for the
+    /// first time.
     #[inline]
     pub fn note_stamped(&mut self, is_new: bool, bits_added: u32, version: u64) {
         let state = &mut self.state;
@@ -87,18 +90,18 @@ impl AsMut<[u64]> for Shard {
 }
 
 impl Shards {
-    /// Puts shards that hold no keys behind as many locks as the machine has use for.
+    /// Creates shards without keys, with as many locks as the machine has use for.
     pub fn new(words: Vec<ShardWords>) -> Self {
         let width = stripe_width(words.len());
         Self::striped(words, width)
     }
 
-    /// No filter has more locks.
+    /// Returns the greatest number of locks that a filter has.
     pub fn most_stripes() -> usize {
         STRIPES_A_CORE * cores()
     }
 
-    /// Puts so many shards behind each lock.
+    /// Puts `width` shards behind each lock.
     fn striped(words: Vec<ShardWords>, width: usize) -> Self {
         let mut shards = words.into_iter().map(|words| Shard {
             words,
@@ -114,18 +117,18 @@ impl Shards {
         }
     }
 
-    /// The locks, each with its shards.
+    /// Returns the locks, each with its shards.
     pub fn stripes(&self) -> &[CachePadded<RwLock<OneOrMany<Shard>>>] {
         &self.stripes
     }
 
-    /// The index of the stripe that a shard is in.
+    /// Returns the index of the stripe that a shard is in.
     #[inline]
     pub fn stripe_of(&self, shard: usize) -> usize {
         shard >> self.log2_width
     }
 
-    /// The index of the first shard in a stripe.
+    /// Returns the index of the first shard in a stripe.
     #[inline]
     pub fn first_shard(&self, stripe: usize) -> usize {
         stripe << self.log2_width
@@ -141,7 +144,7 @@ impl Shards {
     ///
     /// # Panics
     ///
-    /// Here and in the methods like this one: if there are not as many shards.
+    /// This method and those like it panic if there is no such shard.
     #[expect(clippy::indexing_slicing, reason = "the caller's part of the bargain")]
     #[inline]
     pub fn read(&self, shard: usize) -> MappedRwLockReadGuard<'_, Shard> {
@@ -149,7 +152,7 @@ impl Shards {
         RwLockReadGuard::map(self.stripes[stripe].read(), |shards| &shards[place])
     }
 
-    /// Locks a shard against everybody.
+    /// Locks a shard against readers and writers.
     #[expect(clippy::indexing_slicing, reason = "as for `read`")]
     #[inline]
     pub fn write(&self, shard: usize) -> MappedRwLockWriteGuard<'_, Shard> {
@@ -157,7 +160,7 @@ impl Shards {
         RwLockWriteGuard::map(self.stripes[stripe].write(), |shards| &mut shards[place])
     }
 
-    /// A shard that nobody else knows of yet.
+    /// Returns a shard of a filter that no other thread uses yet.
     #[expect(clippy::indexing_slicing, reason = "as for `read`")]
     pub fn get_mut(&mut self, shard: usize) -> &mut Shard {
         let (stripe, place) = self.locate(shard);

@@ -1,9 +1,9 @@
 //! The snapshots of one filter: written while it is in use, read at the start, removed with it.
 //!
-//! One at a time may write or remove a filter's snapshot: whoever has its [`Turn`]. A turn is
-//! waited for without a thread, so callers that all want the same filter stored hold up
-//! nobody else; and those that came before a snapshot was begun share it, for it holds all
-//! that they can have been told.
+//! Only the holder of a filter's [`Turn`] can write or remove its snapshot. Waiting for a turn
+//! blocks no thread, so callers that all want the same filter stored do not delay others. Callers
+//! that asked before a snapshot was begun share it, because it holds everything that was
+//! acknowledged to them.
 
 use std::{
     path::PathBuf,
@@ -31,11 +31,11 @@ use crate::{
 pub struct LastStore {
     /// The version that it holds.
     pub version: u64,
-    /// When it was begun.
+    /// The time when it was begun.
     pub time: SystemTime,
 }
 
-/// A snapshot that reached stable storage.
+/// The report of a snapshot that reached stable storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreReport {
     /// The filter.
@@ -44,24 +44,24 @@ pub struct StoreReport {
     pub version: u64,
     /// The length of its file; 0 if nothing had changed since the last one.
     pub written_bytes: u64,
-    /// How long it took.
+    /// The time that it took.
     pub duration: Duration,
 }
 
-/// Gives out turns, one at a time.
+/// The lock that gives out turns, one at a time.
 pub(super) type Turns = Arc<Mutex<Presence>>;
 
-/// What the one whose turn it is must know.
+/// The state of a filter on the disk, for the holder of its turn.
 #[derive(Debug)]
 pub(super) enum Presence {
-    /// The filter is there.
+    /// The filter exists.
     Present {
         /// The files of its snapshots.
         files: SnapshotFiles,
         /// The last snapshot of this process, and when it was begun.
         last: Option<(Instant, StoreReport)>,
     },
-    /// The filter is gone: its snapshot must not come back.
+    /// The filter has been deleted. Its snapshot must not be written again.
     Deleted,
 }
 
@@ -78,18 +78,19 @@ impl Default for Presence {
 #[derive(Debug)]
 pub struct Turn {
     pub(super) presence: OwnedMutexGuard<Presence>,
-    /// When the turn was asked for.
+    /// The time when the turn was requested.
     asked: Instant,
 }
 
 impl GuardedFilter {
-    /// The filter that is stored. Tells `advance` how much has been read, which may end it.
+    /// Restores a stored filter. Calls `advance` with the number of bytes that were read. An error
+    /// that `advance` returns ends the restore.
     ///
     /// # Errors
     ///
-    /// As [`Self::new`], but for [`EngineError::RestoreOverBudget`] if the filter does not fit
-    /// the budget; [`EngineError::Snapshot`] or [`EngineError::StorageFailed`] if a shard is
-    /// damaged or cannot be read; what `advance` returned.
+    /// As [`Self::new`], but [`EngineError::RestoreOverBudget`] if the filter does not fit the
+    /// budget; [`EngineError::Snapshot`] or [`EngineError::StorageFailed`] if a shard is damaged or
+    /// cannot be read; the error that `advance` returned.
     pub fn restore(
         stored: FilterReader,
         budget: &Arc<MemoryBudget>,
@@ -123,7 +124,7 @@ impl GuardedFilter {
         filter.map_for(stored.shards().max(), path)?;
         filter.prepare_pages(stored.states());
         for index in stored.shards() {
-            // The shards of the spec, for which there is memory now.
+            // Only shards of the spec, which have memory now.
             let shape = filter.shape;
             let Some(shard) = filter.shard_mut(index) else {
                 continue;
@@ -162,7 +163,7 @@ impl GuardedFilter {
         Ok(filter)
     }
 
-    /// Has memory for all layers that are stored, up to that of a shard.
+    /// Reserves memory for all stored layers, up to the layer of the shard `last`.
     fn map_for(&self, last: Option<usize>, path: PathBuf) -> Result<(), EngineError> {
         let (Some(layered), Some(last)) = (&self.layered, last) else {
             return Ok(());
@@ -178,20 +179,21 @@ impl GuardedFilter {
         })
     }
 
-    /// Whether there is anything that the last snapshot does not hold, or it is in doubt.
+    /// Returns whether something has changed since the last snapshot, or the place of the filter is
+    /// in doubt.
     pub fn has_changed(&self) -> bool {
         let stored = self.last_store.lock().map(|last| last.version);
         stored != Some(self.versions.latest()) || self.is_place_in_doubt()
     }
 
-    /// Whether another snapshot is due: there is something that the last one does not hold, or the
-    /// keys have aged since.
+    /// Returns whether another snapshot is due: the filter [has changed](Self::has_changed), or its
+    /// keys have aged since the last one.
     pub fn is_due(&self) -> bool {
         let stored = *self.last_store.lock();
         self.has_changed() || stored.is_some_and(|stored| self.has_aged_since(stored.time))
     }
 
-    /// Whether a snapshot would write at most `bytes` bytes.
+    /// Returns whether a snapshot would write at most `bytes` bytes.
     pub fn has_little_to_store(&self, bytes: u64) -> bool {
         let stored = self.stored_version();
         let division = self.division();
@@ -208,19 +210,19 @@ impl GuardedFilter {
         })
     }
 
-    /// Whether the last snapshot holds all changes of a version.
+    /// Returns whether the last snapshot holds all changes of a version.
     pub fn is_stored(&self, version: u64) -> bool {
         let last = *self.last_store.lock();
         let left_out = u64::from(Bug::ReplayLeavesOut.is_planted());
         last.is_some_and(|last| version <= last.version + left_out)
     }
 
-    /// The version up to which the last snapshot holds all changes; 0 if there is none.
+    /// Returns the version up to which the last snapshot holds all changes; 0 if there is none.
     pub fn stored_version(&self) -> u64 {
         self.last_store.lock().map_or(0, |last| last.version)
     }
 
-    /// Waits until no other writes or removes the snapshot.
+    /// Waits until no other caller writes or removes the snapshot.
     pub async fn turn(&self) -> Turn {
         let asked = Instant::now();
         Turn {
@@ -229,15 +231,19 @@ impl GuardedFilter {
         }
     }
 
-    /// Stores what has changed, and tells up to where; `None` if the filter has been deleted. All calls
-    /// that change the filter pass the barrier; this waits for those in progress.
-    /// Blocks until it is on stable storage. Locks one shard (and its neighbours behind the same
-    /// lock) at a time, for the copy alone and against writers alone. Writes none if one was
-    /// begun after the turn was asked for: that one holds everything acknowledged until then.
+    /// Writes a snapshot of what has changed, and returns its report; `None` if the filter has been
+    /// deleted. Blocks until the snapshot is on stable storage.
+    ///
+    /// All calls that change the filter pass the barrier; this waits for those in progress. Locks
+    /// one shard at a time (with its neighbours behind the same lock), only while it copies the
+    /// shard, and only against writers.
+    ///
+    /// Writes no snapshot if another was begun after the turn was requested: that one holds
+    /// everything that was acknowledged before the request.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; the snapshot before is then still there.
+    /// [`StoreError`]; the previous snapshot still exists then.
     pub fn store(
         &self,
         directory: &DataDirectory,
@@ -247,9 +253,10 @@ impl GuardedFilter {
         self.store_in(&mut turn, directory, barrier)
     }
 
-    /// What has been stored of the filter when this returns: all that was acknowledged before the
-    /// turn was asked for, and nothing that comes later, whatever becomes of the filter and its
-    /// files. `None` if it has been deleted. Blocks as [`Self::store`] does.
+    /// Stores the filter, and returns a reader of what is stored; `None` if the filter has been
+    /// deleted. The reader has everything that was acknowledged before the turn was requested. It
+    /// has nothing that is stored later, whatever happens to the filter and its files. Blocks as
+    /// [`Self::store`] does.
     ///
     /// # Errors
     ///
@@ -261,8 +268,8 @@ impl GuardedFilter {
         mut turn: Turn,
     ) -> Result<Option<FilterReader>, StoreError> {
         match self.store_in(&mut turn, directory, barrier)? {
-            // Nobody gives it another name before the turn ends, or removes its files. Once they
-            // are open, they may.
+            // Nobody renames the filter or removes its files before the turn ends. After the files
+            // are open, both can happen.
             Some(report) => directory.read_filter(&report.name),
             None => Ok(None),
         }
@@ -304,12 +311,12 @@ impl GuardedFilter {
         Ok(Some(report))
     }
 
-    /// The version that a snapshot begun now holds, and the segment of the log from which on later
-    /// changes are. Blocks until the writes have ended that are under way.
+    /// Returns the version that a snapshot begun now holds, and the first log segment that can
+    /// contain later changes. Blocks until the writes in progress have ended.
     pub(super) fn begin_snapshot(&self, barrier: &WriteBarrier) -> (u64, u64) {
-        // The segment is read before the version: a change with a later version is appended later, so
-        // it is in this segment or a later one. A change in an earlier segment has set its bits, so
-        // the snapshot contains it.
+        // The segment is read before the version: a change with a later version is appended later,
+        // so it is in this segment or a later one. A change in an earlier segment has set its bits,
+        // so the snapshot contains it.
         let segment = self.log.as_ref().map_or(0, FilterLog::segment);
         let version = self.versions.settle();
         if !Bug::SnapshotAmidCalls.is_planted() {
@@ -318,7 +325,7 @@ impl GuardedFilter {
         (version, segment)
     }
 
-    /// The header of the snapshot in the file of a number.
+    /// Returns the header of the snapshot whose file has the given number.
     pub(super) fn header(
         &self,
         number: u64,
@@ -337,9 +344,10 @@ impl GuardedFilter {
         }
     }
 
-    /// Writes what has changed since the last snapshot, if there is one, and returns the length
-    /// of the file. It begins at a version, from where on changes are in the log from a segment on.
-    /// What is added to the shards on their way to the file is not in memory.
+    /// Writes the shards that have changed since the last snapshot, `stored`, if there is one.
+    /// Returns the length of the file. The snapshot holds all changes up to `version`; later
+    /// changes are in the log, from the segment `log_from` on. An `addition` goes into the shards
+    /// in the file, but not into memory.
     pub(super) fn write_snapshot(
         &self,
         directory: &DataDirectory,
@@ -364,7 +372,7 @@ impl GuardedFilter {
                 with_keys += 1;
                 bytes += shard_bytes(shard);
             }
-            // One that is empty again has to say so in the place of the copy before.
+            // A shard that is empty again must be written, to replace its previous copy.
             let has_content = state.bits_set > 0 || state.version > 0;
             let has_changed = stored.is_none_or(|stored| state.version > stored.version);
             if gets_more || (has_content && has_changed) {
@@ -378,7 +386,7 @@ impl GuardedFilter {
         let mut latest = version;
         let written = directory.write_snapshot(&header, &shards, |shard, words| {
             let mut state = {
-                // One that was there when they were listed, or is in a file.
+                // The shard existed when the shards were listed, or it is in a file.
                 let Some(shard) = self.read_shard(shard) else {
                     return Ok(ShardState::default());
                 };
@@ -394,8 +402,8 @@ impl GuardedFilter {
                 None => Ok(state),
             }
         })?;
-        // A key that a crash leaves in the snapshot and not in the log would be seen by
-        // everybody, also by a request that is repeated because nobody has answered it.
+        // Suppose that a crash leaves a key in the snapshot and not in the log. Then every call
+        // would see the key, also a request that is retried because it got no answer.
         let log = self.log.as_ref();
         let log = log.filter(|_| !Bug::SnapshotAheadOfTheLog.is_planted());
         let logged = log.map_or(Ok(()), |log| log.flush(latest));
@@ -408,8 +416,8 @@ impl GuardedFilter {
         Ok(written.bytes)
     }
 
-    /// Removes the filter from the disk, and sees to it that it is not stored any more; `false`
-    /// if that has been done before.
+    /// Removes the filter from the disk, and prevents that it is stored again. Returns `false` if
+    /// it was deleted before.
     ///
     /// # Errors
     ///
@@ -419,7 +427,7 @@ impl GuardedFilter {
         if matches!(*turn.presence, Presence::Deleted) {
             return Ok(false);
         }
-        // Should the removal fail half-way, the filter lives on, and must be stored again.
+        // If the removal fails half-way, the filter lives on and must be stored again.
         *self.last_store.lock() = None;
         *turn.presence = Presence::default();
         let removed = directory.remove_filter(&self.name());

@@ -1,4 +1,4 @@
-//! What a filter tells of itself.
+//! The status of a filter.
 
 use std::time::{Instant, SystemTime};
 
@@ -13,75 +13,76 @@ use crate::{
     store::FilterName,
 };
 
-/// A filter as it is at one moment.
+/// The state of a filter at one moment.
 #[derive(Debug, Clone)]
 pub struct FilterStatus {
     /// The filter's name.
     pub name: FilterName,
-    /// What it is made for.
+    /// The spec of the filter.
     pub spec: FilterSpec,
     /// The memory that it takes once all of it has been touched.
     pub memory_bytes: u64,
-    /// Keys added that were new, without those that were removed.
+    /// The number of new keys that were added, minus the keys that were removed.
     pub keys_added: u64,
-    /// Of a filter that counts: the counters that stay as they are, for they have come to their
-    /// greatest value.
+    /// The number of counters that have reached their greatest value and stay as they are. Only of
+    /// a filter that counts.
     pub saturated_counters: u64,
     /// The share of bits that are set.
     pub fill_ratio: f64,
-    /// The rate that is to be expected at this fill.
+    /// The false-positive rate that is expected at this fill.
     pub predicted_false_positive_rate: f64,
-    /// The rate as it was measured, if it was.
+    /// The measured false-positive rate, if it was measured.
     pub measured: Option<Measurement>,
-    /// The number of distinct keys that are to be expected at this fill, false positives among
-    /// them; nothing if all bits are set.
+    /// The number of distinct keys that are expected at this fill, including false positives;
+    /// `None` if all bits are set.
     pub estimated_keys: Option<u64>,
     /// The keys that came in the last hour.
     pub last_hour: Option<Outlook>,
     /// The keys that came in the last day.
     pub last_day: Option<Outlook>,
-    /// Of a filter in layers.
+    /// The layers of a filter in layers.
     pub layers: Option<LayersStatus>,
     /// The filter that is to take its place.
     pub rebuilt_as: Option<FilterName>,
     /// The filter whose place it is to take.
     pub rebuilds: Option<FilterName>,
-    /// Advances with each call that changed the filter.
+    /// The version, which advances with each call that changes the filter.
     pub version: u64,
-    /// When it was made.
+    /// The time when it was created.
     pub create_time: SystemTime,
     /// Its last snapshot, if it has one.
     pub last_store: Option<LastStore>,
-    /// What has been asked of it since the server started.
+    /// The lookups since the server started.
     pub usage: Usage,
 }
 
-/// How far a filter in layers has grown, and may.
+/// The growth of a filter in layers: its present size and its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayersStatus {
-    /// The layers that there is memory for.
+    /// The number of layers that have memory.
     pub layers: usize,
-    /// The keys that it may grow to, with all the layers that it may come to have.
+    /// The number of keys that it can grow to, with all the layers that it can have.
     pub max_capacity: u64,
     /// The memory that all those layers take, in bytes.
     pub max_memory_bytes: u64,
-    /// Whether the server's budget has room for them as things are.
+    /// Whether the server's budget has room for all those layers at present.
     pub fits_budget: bool,
 }
 
 impl FilterStatus {
-    /// The keys for which the rate holds, with all layers that it may come to have.
+    /// Returns the number of keys up to which the rate holds, with all layers that the filter can
+    /// have.
     pub fn max_capacity(&self) -> u64 {
         most_keys(&self.spec)
     }
 
-    /// Whether the filter has come to its capacity, or is past it.
+    /// Returns whether the filter has reached its capacity.
     pub fn is_full(&self) -> bool {
         match self.spec.kind {
             Kind::Plain | Kind::Counting | Kind::Scaling(_) => {
                 self.keys_added >= most_keys(&self.spec)
             }
-            // Many of those that were added may be too old by now.
+            // Many of the keys that were added can be too old by now.
             Kind::Aging(_) => self
                 .estimated_keys
                 .is_none_or(|keys| keys >= self.spec.capacity),
@@ -89,27 +90,27 @@ impl FilterStatus {
     }
 }
 
-/// How many keys have come to a filter in some time, and what comes of it if they go on so.
+/// The growth of a filter, and the time when it is full if it continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outlook {
     /// The keys that have come.
     pub growth: Growth,
-    /// When the filter will have come to its capacity. `None` if it has, and if it never will, or
-    /// keys age.
+    /// The time when the filter will reach its capacity. `None` if it has reached it, if it never
+    /// will, or if keys age.
     pub full_time: Option<SystemTime>,
 }
 
 impl GuardedFilter {
-    /// How the filter is now. Takes each lock for a moment; where keys age, long enough to clear
-    /// the memory of what is too old, if that has not been done.
+    /// Returns the current status. Takes each lock for a moment. Where keys age, holds a lock long
+    /// enough to clear stamps that are too old, if that has not been done.
     pub fn status(&self) -> FilterStatus {
         self.status_at(Instant::now(), SystemTime::now())
     }
 
-    /// [`Self::status`] at a time, by either clock.
+    /// Returns [`Self::status`] at a time, which is given by both clocks.
     pub(in crate::engine) fn status_at(&self, now: Instant, time: SystemTime) -> FilterStatus {
         self.clear_old();
-        // Before the version, so that it is never the greater of the two.
+        // Read before the version, so that it is never the greater of the two.
         let last_store = *self.last_store.lock();
         let Content {
             keys_added,
@@ -123,7 +124,7 @@ impl GuardedFilter {
             growth,
             full_time: growth
                 .time_for(missing)
-                // What comes where keys age takes the place of others.
+                // Where keys age, new keys take the place of others.
                 .filter(|_| missing > 0 && self.aging.is_none())
                 .and_then(|left| time.checked_add(left)),
         };
@@ -159,13 +160,13 @@ impl GuardedFilter {
         self.look_at(&content);
     }
 
-    /// The memory that the budget counts.
+    /// Returns the memory that the budget counts.
     pub(super) fn memory_bytes(&self) -> u64 {
         let grown = self.layered.as_ref();
         self.memory.bytes() + grown.map_or(0, |layered| layered.partitions.grown_bytes())
     }
 
-    /// How far the filter has grown, and may, if it is in layers.
+    /// Returns the status of the layers, if the filter is in layers.
     fn layers_status(&self) -> Option<LayersStatus> {
         let partitions = &self.layered.as_ref()?.partitions;
         let max_memory_bytes = partitions.layers().max_memory_bytes();
@@ -178,7 +179,7 @@ impl GuardedFilter {
         })
     }
 
-    /// What all shards hold.
+    /// Returns the content of all shards.
     pub(super) fn content(&self) -> Content {
         let (mut keys_added, mut bits_set) = (0, 0);
         let mut count = |shard: &Shard| {
@@ -224,18 +225,18 @@ impl GuardedFilter {
     }
 }
 
-/// What the shards of a filter hold.
+/// The content of the shards of a filter.
 pub(super) struct Content {
     pub keys_added: u64,
     pub bits_set: u64,
     pub fill_ratio: f64,
     /// The false-positive rate to expect.
     pub rate: f64,
-    /// The number of distinct keys that such a fill lets expect.
+    /// The number of distinct keys that is expected at this fill.
     pub estimated_keys: Option<f64>,
 }
 
-/// The keys that a filter is for, with all layers that it may come to have.
+/// Returns the number of keys that a filter is made for, with all layers that it can have.
 pub(super) fn most_keys(spec: &FilterSpec) -> u64 {
     let layers = spec.layers.as_ref();
     layers.map_or(spec.capacity, |layers| layers.capacity())

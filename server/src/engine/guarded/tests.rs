@@ -115,8 +115,8 @@ fn every_way_to_ask_agrees() {
     }
 }
 
-/// Threads race with single calls and with batches in opposite orders: for each key, one
-/// is told that it is new.
+/// Threads race with single calls and with batches in opposite orders. For each key, exactly one
+/// call gets the answer that it is new.
 #[test]
 fn one_winner() {
     for layout in Layout::OWN {
@@ -175,13 +175,14 @@ fn one_winner() {
             wins.iter().all(|wins| wins.load(Ordering::Relaxed) <= 1),
             "{layout}: two winners"
         );
-        // A key without a winner is a false positive: next to none in a filter so empty.
+        // A key that is new to nobody is a false positive. There are almost none in a filter so
+        // empty.
         assert!(lost <= 1, "{layout}: {lost} keys without a winner");
         assert_eq!(filter.status().keys_added as usize, keys.len() - lost);
     }
 }
 
-/// Two threads ask for the same keys at the same moment, and then for the next: so many at once.
+/// Two threads ask for the same `keys_at_once` keys at the same moment, and then for the next.
 fn race_in_step(
     keys_at_once: usize,
     ask: impl Fn(&GuardedFilter, Vec<String>) -> Vec<bool> + Sync,
@@ -213,7 +214,7 @@ fn race_in_step(
     });
     let twice = one.intersection(&other).count();
     assert_eq!(twice, 0, "keys with two winners");
-    // Without one is a false positive.
+    // A key that is new to nobody is a false positive.
     assert!(one.len() + other.len() >= KEYS - 1);
 }
 
@@ -240,8 +241,8 @@ fn one_winner_of_two_batches_in_step() {
     });
 }
 
-/// Snapshots taken while writers are at work hold everything that was acknowledged before
-/// they were begun, and the shards that changed since can be told by their versions.
+/// Snapshots that are taken while writers work hold every key that was acknowledged before they
+/// began. The versions of the shards show which shards have changed since.
 #[test]
 fn a_snapshot_holds_all_that_came_before_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -252,7 +253,8 @@ fn a_snapshot_holds_all_that_came_before_it() {
     let (acknowledged, done) = (AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Bounded, or the checks below would fall ever further behind.
+            // The number is bounded, because otherwise the checks below would fall further and
+            // further behind.
             for batch in 0..3000 {
                 let keys: Vec<String> = (batch * 100..(batch + 1) * 100).map(key).collect();
                 let pass = barrier.pass().unwrap();
@@ -296,8 +298,8 @@ fn a_snapshot_holds_all_that_came_before_it() {
     assert_eq!(stale(&filter), HashSet::from([filter.shape.shard(hash)]));
 }
 
-/// What a call under way has yet to add with a version that the snapshot claims to hold, no later one
-/// would look for.
+/// A call in progress may still add keys with a version that the snapshot claims to hold. No later
+/// snapshot would look for them.
 #[test]
 fn a_store_waits_for_the_calls_that_are_under_way_and_they_do_not_for_it() {
     let disk = SimulatedDisk::default();
@@ -313,15 +315,15 @@ fn a_store_waits_for_the_calls_that_are_under_way_and_they_do_not_for_it() {
         let storing = scope.spawn(|| store_while(&filter, &directory, &barrier).unwrap());
         thread::sleep(std::time::Duration::from_millis(20));
         assert_eq!(disk.names().unwrap(), files);
-        // One that begins meanwhile.
+        // A call that begins meanwhile.
         drop(barrier.pass().unwrap());
         drop(permit);
         assert_eq!(storing.join().unwrap().version, first.rests_on);
     });
 }
 
-/// A snapshot after a small change holds what has changed and an old shard or two, and is read
-/// together with those before.
+/// A snapshot after a small change holds the changed shards and one or two old ones. It is read
+/// together with the earlier snapshots.
 #[test]
 fn a_snapshot_holds_what_has_changed() {
     let disk = SimulatedDisk::default();
@@ -356,13 +358,13 @@ fn a_snapshot_holds_what_has_changed() {
     assert_eq!(restored.status().keys_added, filter.status().keys_added);
     assert!(restored.query(b"one more", None).value);
     assert!((0..10_000).all(|index| restored.query(key(index).as_bytes(), None).value));
-    // It knows what it has on the disk.
+    // The restored filter knows which shards are on the disk.
     restored.add(b"another", Change::default()).unwrap();
     let change = store(&restored, &directory).unwrap();
     assert!(is_small(change));
 }
 
-/// What a store that failed was to hold is in the next one.
+/// The changes of a store that failed are in the next one.
 #[test]
 fn a_store_that_fails_is_made_again_in_full() {
     let stored_once = || {
@@ -410,14 +412,14 @@ fn a_deleted_filter_is_not_stored_again() {
     assert!(store(&filter, &directory).is_none());
     assert!(directory.filters().is_empty());
 
-    // Nor is the snapshot of another filter that has the name by now removed with it.
+    // The snapshot of another filter that has the name now is not removed either.
     let another = self::filter(Layout::Classic, 1000);
     store(&another, &directory).unwrap();
     assert!(!filter.delete(&directory, block_on(filter.turn())).unwrap());
     assert_eq!(directory.filters(), [another.name().clone()]);
 }
 
-/// Whoever asked before a snapshot was begun is content with it; whoever asks later is not.
+/// A caller that asked before a snapshot began shares it. A caller that asks later does not.
 #[test]
 fn callers_share_a_snapshot_that_holds_what_they_were_told() {
     let dir = tempfile::tempdir().unwrap();
@@ -435,7 +437,7 @@ fn callers_share_a_snapshot_that_holds_what_they_were_told() {
     let written = filter.store(&directory, &barrier, first).unwrap();
     let second = block_on(second);
     let shared = filter.store(&directory, &barrier, second).unwrap();
-    // To the nanosecond of its duration.
+    // Equal to the nanosecond of its duration.
     assert_eq!(shared, written);
 
     let again = store(&filter, &directory);
@@ -443,8 +445,8 @@ fn callers_share_a_snapshot_that_holds_what_they_were_told() {
     assert_ne!(again, written);
 }
 
-/// A shard that holds no keys any more keeps its version, or what it has been through would be
-/// counted again.
+/// A shard that has no keys any more keeps its version. Otherwise replay would count its old
+/// changes again.
 #[test]
 fn a_shard_that_is_empty_again_is_stored_as_such() {
     let disk = SimulatedDisk::default();

@@ -1,32 +1,40 @@
-//! A filter that takes the keys of another: the union of their bits, or the sums of their counters.
+//! Merge: a filter takes the keys of another, as the union of their bits or the sums of their
+//! counters.
 //!
 //! # On stable storage first
 //!
-//! What calls add is in the log before it is acknowledged; the bits of another filter are not. If
-//! they came into memory first, a key that is found among them could be told to be seen, or be
-//! taken for added, and be gone after a crash. So the union comes to the disk before anybody sees
-//! it: a snapshot is written of what the shards hold and what they are to get, and becomes the
-//! filter's in one step of the manifest. Only then does it come to the shards in memory, one by
-//! one, whatever has been added to them meanwhile. A crash after the step finds the union, one
-//! before finds nothing of it.
+//! Keys that calls add are in the log before the calls are acknowledged. The bits of another filter
+//! are not in the log. If they reached memory first, a call could report a key among them as seen
+//! or as added, and a crash could then lose the key.
 //!
-//! # The same twice
+//! So a merge writes the union to the disk before any call can see it. It writes a snapshot of the
+//! shards together with the new bits. This becomes the snapshot of the filter in one step of the
+//! manifest. Only then does the merge add the bits to the shards in memory, one by one, on top of
+//! the changes that calls have made meanwhile. After a crash, the filter has the whole union if the
+//! crash came after the step, and nothing of it otherwise.
 //!
-//! What comes to memory has to be what came to the disk: a key that comes there alone is lost by a
-//! crash, and where keys are counted it would be one count here and two there. The other filter
-//! goes on, so it is not what it was. What is stored of it is: it is stored first, and both are
-//! read from there; in layers once more before, to find out whether it fits.
+//! # The same bits on the disk and in memory
+//!
+//! Memory must get the same bits as the disk. A crash loses a key that was added to memory alone.
+//! Where keys are counted, one key could have one count in memory and two on the disk.
+//!
+//! The other filter goes on changing, but its stored copy does not. So the other filter is stored
+//! first, and both the disk and memory get their bits from the stored copy. In layers, the merge
+//! reads the copy once more before that, to find out whether it fits.
 //!
 //! # Versions
 //!
-//! The merge is one change of one version, and calls with earlier ones are waited for, as for a
-//! snapshot.
-//! What it changes is not in the log, for nothing rests on it before it is on stable storage, but its
-//! version is: what is counted behind a gap would be left out if the merge comes to nothing. The
-//! version of a shard tells exactly what it holds, as ever: of the changes up to the merge's all, for
-//! they have been waited for. So what was counted later is counted on top of the sums,
-//! once. On the disk a counter may have come to where it stays when the one in memory has not, or has
-//! stayed there longer; it is never less.
+//! A merge is one change with one version. It waits for calls with earlier versions, as a snapshot
+//! does.
+//!
+//! The bits of the merge are not in the log, because no answer rests on them before they are on
+//! stable storage. Its version is in the log. Otherwise there would be a gap if the merge fails,
+//! and recovery would leave out counts after the gap.
+//!
+//! As always, the version of a shard shows exactly which changes it holds. It holds all changes up
+//! to the version of the merge, because the merge has waited for them. So later changes are counted
+//! once, on top of the sums. On the disk, a counter can be saturated when the counter in memory is
+//! not, or can have been saturated for longer. The counter on the disk is never less.
 
 pub(super) mod coming;
 
@@ -53,17 +61,17 @@ use crate::{
     },
 };
 
-/// Why filters in layers have no union.
+/// The reason why two filters in layers cannot be merged.
 const OVERFULL: &str = "together they have more keys than the layers are made for that they have \
                         come to, and would be wrong more often than was asked for; fill a filter \
                         for more keys from a list";
 
-/// What the shards of a filter get from what is stored of another.
+/// The bits that a merge adds to the shards of a filter, from the stored copy of another.
 #[derive(Debug)]
 pub(super) struct Addition<'a> {
     target: &'a GuardedFilter,
     stored: &'a FilterReader,
-    /// That of the merge.
+    /// The version of the merge.
     version: u64,
     words: Vec<u64>,
 }
@@ -78,12 +86,12 @@ impl<'a> Addition<'a> {
         }
     }
 
-    /// Whether there is anything for a shard.
+    /// Returns whether the stored copy has a shard.
     pub fn has(&self, shard: usize) -> bool {
         self.stored.holds(shard)
     }
 
-    /// Adds to a copy of a shard what there is for it.
+    /// Adds the stored bits of a shard to a copy of the same shard of the target.
     pub fn add_to_copy(
         &mut self,
         shard: usize,
@@ -96,8 +104,8 @@ impl<'a> Addition<'a> {
         Ok(self.unite(shard, (state, words), other))
     }
 
-    /// Adds to all shards in memory what there is for them. Locks one (and its neighbours behind the
-    /// same lock) at a time, and none while it reads.
+    /// Adds the stored bits to all shards in memory. Locks one shard at a time (with its neighbours
+    /// behind the same lock), and none while it reads.
     fn add_to_memory(&mut self) -> Result<(), StoreError> {
         let target = self.target;
         for number in self.stored.shards() {
@@ -116,14 +124,14 @@ impl<'a> Addition<'a> {
         Ok(())
     }
 
-    /// Reads what there is for a shard.
+    /// Reads the stored bits of a shard.
     fn read(&mut self, shard: usize) -> Result<ShardState, StoreError> {
         let words = self.target.division().shape(shard).shard_words();
         self.words.resize(words, 0);
         self.stored.read_shard(shard, &mut self.words, &mut Err)
     }
 
-    /// Adds to the words of a shard those that have been read, which are those of the same shard.
+    /// Adds the words that have been read to the words of the same shard of the target.
     fn unite(
         &mut self,
         shard: usize,
@@ -140,7 +148,7 @@ impl<'a> Addition<'a> {
         let bits = target.division().shape(shard).shard_bits();
         state.keys_added = match target.aging {
             None => keys_of_union(bits, fill(before), fill(other), state.bits_set),
-            // Of those that are too old by now no bits tell.
+            // Keys that are too old by now have no bits, from which their number could be computed.
             Some(_) => before.keys_added.max(other.keys_added),
         };
         state.version = state.version.max(self.version);
@@ -156,11 +164,11 @@ fn fill(state: ShardState) -> Fill {
 }
 
 impl GuardedFilter {
-    /// Lets through what a merge of another filter into this one makes sense of.
+    /// Fails if another filter cannot be merged into this one.
     ///
     /// # Errors
     ///
-    /// [`EngineError::NotMergeable`], with what differs.
+    /// [`EngineError::NotMergeable`], with the differences.
     pub fn check_mergeable(&self, source: &Self) -> Result<(), EngineError> {
         let (own, other) = (&self.spec, &source.spec);
         let differences = [
@@ -187,7 +195,7 @@ impl GuardedFilter {
                 "layers",
                 own.chain != other.chain || own.layers != other.layers,
             ),
-            // Keys of other programs' filters are hashed without one.
+            // Keys of other programs' filters are hashed without a secret.
             (
                 "secret",
                 self.array.is_none() && self.secret != source.secret,
@@ -216,15 +224,15 @@ impl GuardedFilter {
         }
     }
 
-    /// Takes all keys of another filter, which [can be merged](Self::check_mergeable) into this one:
-    /// those that are stored of it. `false` if this one has been deleted. There is to be room for a
-    /// record without keys, if there is a log. Blocks until the keys are on stable storage. Locks one
-    /// shard (and its neighbours behind the same lock) at a time.
+    /// Adds all keys of the stored copy of another filter, which [can be
+    /// merged](Self::check_mergeable) into this one. Returns `false` if this one has been deleted.
+    /// If there is a log, there must be room for a record without keys. Blocks until the keys are
+    /// on stable storage. Locks one shard at a time (with its neighbours behind the same lock).
     ///
     /// # Errors
     ///
-    /// [`EngineError`]; nothing has been taken then. [`EngineError::NotDurable`]; all of it may have
-    /// been taken, some of it, or nothing, now and after a crash.
+    /// [`EngineError`]; no key has been added then. [`EngineError::NotDurable`] is an exception:
+    /// all keys, some or none can have been added, now and after a crash.
     pub fn merge(
         &self,
         source: &FilterReader,
@@ -241,10 +249,10 @@ impl GuardedFilter {
             None => None,
         };
         let stored = *self.last_store.lock();
-        // As a snapshot is begun.
+        // In the same order as `begin_snapshot`: the segment first, then the version.
         let segment = self.log.as_ref().map_or(0, FilterLog::segment);
         let version = self.versions.next_settled();
-        // Before anything is waited for: no later version is durable without it.
+        // The record is appended before any wait: no later version is durable without it.
         if let (Some(log), Some(mut room)) = (&self.log, room) {
             let counted = self.counting.as_ref();
             let head = RecordHead {
@@ -265,7 +273,7 @@ impl GuardedFilter {
         Ok(true)
     }
 
-    /// Has the layers be ready for what is stored of another filter.
+    /// Prepares the layers for the bits of the stored copy of another filter.
     fn expect<'a>(
         &self,
         layered: &'a Layered,

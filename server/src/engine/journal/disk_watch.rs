@@ -9,7 +9,8 @@ use std::{
 #[derive(Debug)]
 pub struct DiskWatch {
     begun: Instant,
-    /// For each thread the start of its call, in milliseconds plus one; 0 if it is in none.
+    /// The start of the call of each thread, in milliseconds plus one; 0 if the thread is in no
+    /// call.
     calls: [AtomicU64; 2],
 }
 
@@ -49,7 +50,7 @@ impl DiskWatch {
         calling
     }
 
-    /// How long the oldest call has been in progress.
+    /// Returns the time for which the oldest call has been in progress.
     pub fn silence(&self) -> Duration {
         let now = self.now();
         let begun = self.calls.iter().map(|call| call.load(Ordering::Relaxed));
@@ -63,7 +64,7 @@ impl DiskWatch {
 }
 
 impl Calling<'_> {
-    /// Restarts the time: a call has returned, and the next begins.
+    /// Restarts the time: one call has returned, and the next one begins.
     pub fn answered(&self) {
         self.call.store(self.watch.now(), Ordering::Relaxed);
     }

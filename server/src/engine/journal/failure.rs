@@ -1,4 +1,4 @@
-//! What is told to calls while the log cannot be written.
+//! The error that calls get while the log cannot be written.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use crate::{
     store::{FilterId, StoreError},
 };
 
-/// Why nothing can be written, and what of the filters may be lost for it.
+/// The reason why nothing can be written, and the keys of each filter that may be lost.
 #[derive(Debug)]
 pub struct Failure {
     is_full: bool,
@@ -16,12 +16,12 @@ pub struct Failure {
     doubts: HashMap<FilterId, Doubts>,
 }
 
-/// Which keys of a filter may be lost.
+/// The keys of a filter that may be lost.
 #[derive(Debug, Default)]
 pub struct Doubts {
-    /// Changes up to this version are among those known to be in the log, or among `hashes`.
+    /// Changes up to this version are known to be in the log, or their keys are among `hashes`.
     pub complete_to: u64,
-    /// The two halves of the hashes of keys that are in the filter and perhaps not in the log.
+    /// The two halves of the hashes of keys that are in the filter but perhaps not in the log.
     pub hashes: BTreeSet<(u64, u64)>,
 }
 
@@ -34,7 +34,7 @@ impl Failure {
         }
     }
 
-    /// That nothing will ever be written again.
+    /// A failure that never ends: the thread that writes the log has ended.
     pub fn ended() -> Self {
         Self {
             is_full: false,
@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// What a call is told.
+    /// Returns the error for a call.
     pub fn error(&self) -> EngineError {
         let error = self.error.clone().into();
         if self.is_full {
@@ -53,8 +53,8 @@ impl Failure {
         }
     }
 
-    /// Whether keys are in the log for certain, that were found where the latest change is of
-    /// a version.
+    /// Returns whether the given keys are certainly in the log. The caller has found them in the
+    /// filter, where the latest change has the given version.
     pub fn is_certain(
         &self,
         filter: FilterId,

@@ -1,5 +1,5 @@
-//! The thread that does for the log what takes long: it syncs what has been written while more
-//! is written, and makes the next segment before it is needed.
+//! The keeper: the thread that does the slow work of the log. It syncs written records while more
+//! are written, and makes the next segment before it is needed.
 
 use std::{
     sync::{
@@ -12,10 +12,10 @@ use std::{
 use super::disk_watch::{Caller, DiskWatch};
 use crate::store::{Disk, PendingSync, Segment, StoreError};
 
-/// The thread, and what there is to tell it.
+/// The handle of the keeper thread.
 #[derive(Debug)]
 pub struct Keeper {
-    /// `None` once it is to end.
+    /// The channel to the thread; `None` once the thread is to end.
     jobs: Option<Sender<Job>>,
     done: Receiver<Done>,
     thread: Option<JoinHandle<()>>,
@@ -27,11 +27,11 @@ pub struct Keeper {
 #[derive(Debug)]
 enum Job {
     Sync(PendingSync),
-    /// A segment of a number.
+    /// Make the segment with this number.
     Make(u64),
 }
 
-/// What has been done.
+/// The result of a job.
 #[derive(Debug)]
 pub enum Done {
     /// A sync was run.
@@ -41,11 +41,11 @@ pub enum Done {
 }
 
 impl Keeper {
-    /// Starts the thread. It calls `tell` each time it has done something.
+    /// Starts the thread. It calls `tell` after each job.
     ///
     /// # Errors
     ///
-    /// If the system gives no thread.
+    /// If the operating system cannot start a thread.
     pub fn start(
         disk: Arc<dyn Disk>,
         segment_bytes: u64,
@@ -85,12 +85,12 @@ impl Keeper {
         })
     }
 
-    /// Whether a sync has been begun and not ended.
+    /// Returns whether a sync has begun and has not ended.
     pub fn is_syncing(&self) -> bool {
         self.is_syncing
     }
 
-    /// Whether a segment is being made.
+    /// Returns whether a segment is being made.
     pub fn is_making(&self) -> bool {
         self.is_making
     }
@@ -110,20 +110,20 @@ impl Keeper {
         jobs.is_some_and(|jobs| jobs.send(job).is_ok())
     }
 
-    /// What has been done, if anything has.
+    /// Returns the result of a job, if one has ended.
     pub fn done(&mut self) -> Option<Done> {
         let done = self.done.try_recv().ok();
         self.note(done)
     }
 
-    /// What is done next; `None` if there is nothing to do. Waits for it.
+    /// Waits for the result of the next job; `None` if no job is in progress.
     pub fn wait(&mut self) -> Option<Done> {
         if !self.is_syncing && !self.is_making {
             return None;
         }
         let done = self.done.recv().ok();
         if done.is_none() {
-            // The thread has ended, which a panic alone can make it do.
+            // The thread has ended. Only a panic can cause this.
             (self.is_syncing, self.is_making) = (false, false);
         }
         self.note(done)
@@ -143,7 +143,7 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panic there has been told by its message.
+            // The panic message has been printed already.
             let _ = thread.join();
         }
     }

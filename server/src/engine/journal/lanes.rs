@@ -1,16 +1,18 @@
 //! Lanes: records on their way from calls to the log.
 //!
-//! Each thread, or few, has a lane, so that calls on different cores do not contend; in which
-//! order their records reach the log does not matter, for additions commute, and a start puts
-//! those in order that do not (`engine/recovery/order.rs`).
+//! Each thread, or each few threads, has a lane, so that calls on different cores do not contend.
+//! The order in which their records reach the log does not matter, because additions commute.
+//! Recovery sorts the records that do not commute (`engine/recovery/order.rs`).
 //!
 //! # Room before bits
 //!
-//! A call [reserves](Lanes::reserve) room on the disk for all that it may add before it sets a
-//! bit, so that no bit is set that the log has no room for. The room comes from segments that
-//! are there already. Lanes take it in large pieces, or every call would write one number that
-//! all share; and they keep what a call has not used, for the next one. Where there is too
-//! little left, they have to part with it.
+//! A call [reserves](Lanes::reserve) disk room for all keys that it may add before it sets a bit.
+//! So no bit is set without room for it in the log. The room comes from segments that exist
+//! already.
+//!
+//! Lanes take room in large pieces, because otherwise every call would write one number that all
+//! threads share. A lane keeps the room that a call has not used for the next call. If too little
+//! room is left, lanes must give it up.
 
 use std::{iter, mem};
 
@@ -27,23 +29,23 @@ use crate::{
     },
 };
 
-/// How many emptied batches are kept, each with its memory.
+/// The most emptied batches that are kept, each with its memory.
 const MAX_SPENT: usize = 128;
 
 /// All lanes.
 #[derive(Debug)]
 pub struct Lanes {
     lanes: Striped<Mutex<Lane>>,
-    /// The room that no lane has taken. Less than none where more has been promised than a new
-    /// segment has, after one was given up.
+    /// The room that no lane has taken. It is negative if more has been promised than a new segment
+    /// has, after an earlier segment was given up.
     free_bytes: AtomicI64,
-    /// How many wait for room.
+    /// The number of calls that wait for room.
     waiting: CachePadded<AtomicUsize>,
-    /// Has come when there may be more room, or none for a reason that can be told.
+    /// Notifies calls when there may be more room, or when there is none and the reason is known.
     pub more_room: Notify,
-    /// How large a batch gets: segments have room for several.
+    /// The largest size of a batch: a segment has room for several batches.
     max_batch_bytes: u64,
-    /// How much room a lane takes at once, beyond what it needs.
+    /// The room that a lane takes at once, beyond the room that it needs.
     piece_bytes: u64,
     spent: Mutex<Vec<Batch>>,
 }
@@ -59,18 +61,18 @@ struct Lane {
 #[derive(Debug)]
 pub struct Filled {
     pub batch: Batch,
-    /// The room that was reserved for it.
+    /// The room that was reserved for the batch.
     pub reserved_bytes: u64,
 }
 
-/// That a version of a filter is in the batches.
+/// A mark that a version of a filter is complete in the batches.
 #[derive(Debug, Clone, Copy)]
 pub struct End {
     pub filter: FilterId,
     pub version: u64,
 }
 
-/// Room in the log for what one call adds. What it does not use is given back.
+/// Room in the log for one call. Unused room is given back when it is dropped.
 #[derive(Debug)]
 pub struct Room<'a> {
     lanes: &'a Lanes,
@@ -79,7 +81,7 @@ pub struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    /// Room for two calls: of so many bytes for the first, and what is left for the second.
+    /// Splits the room for two calls: the first gets at most `bytes`, the second the rest.
     pub fn split(mut self, bytes: u64) -> [Room<'a>; 2] {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -95,7 +97,7 @@ impl Drop for Room<'_> {
     }
 }
 
-/// That somebody waits for room, until dropped.
+/// A guard of a call that waits for room. The call stops waiting when it is dropped.
 #[derive(Debug)]
 pub struct Waiting<'a>(&'a Lanes);
 
@@ -106,7 +108,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Lanes {
-    /// Lanes to segments of so many bytes.
+    /// Creates the lanes for segments of this size.
     pub fn new(segment_bytes: u64) -> Self {
         Self {
             lanes: Striped::default(),
@@ -119,26 +121,27 @@ impl Lanes {
         }
     }
 
-    /// No batch is larger.
+    /// Returns the largest size of a batch.
     pub fn max_batch_bytes(&self) -> u64 {
         self.max_batch_bytes
     }
 
-    /// Has so much more room, or less.
+    /// Adds room, or removes it if `bytes` is negative.
     pub fn add_room(&self, bytes: i64) {
         self.free_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// Has everybody who gives room back tell so, until what is returned is dropped. Whoever
-    /// finds no room after this is told when there may be some.
+    /// Marks the caller as waiting until the returned guard is dropped: every call that gives room
+    /// back then notifies `more_room`. A call that finds no room after this is notified when there
+    /// may be some.
     pub fn wait(&self) -> Waiting<'_> {
-        // Whoever gives room back to a lane after that lane was looked into sees this: both have
-        // had its lock.
+        // A call that gives room back to a lane after that lane was checked sees this count: both
+        // have held the lock of the lane.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting(self)
     }
 
-    /// How many wait for room.
+    /// Returns the number of calls that wait for room.
     #[cfg(test)]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
@@ -150,7 +153,7 @@ impl Lanes {
         }
     }
 
-    /// Reserves room for up to so many hashes in so many records; `None` if there is not as much.
+    /// Reserves room for up to `hashes` hashes in `records` records; `None` if there is not enough.
     pub fn reserve(&self, hashes: usize, records: usize) -> Option<Room<'_>> {
         let bytes = self.needed_bytes(hashes, records);
         self.reserve_bytes(bytes).or_else(|| {
@@ -159,18 +162,18 @@ impl Lanes {
         })
     }
 
-    /// What up to so many hashes in so many records take at most. The hashes and the records of two
-    /// calls take no less together than each by itself.
+    /// Returns the most bytes that up to `hashes` hashes in `records` records take. For the hashes
+    /// and records of two calls together it is at least the sum of both.
     pub fn needed_bytes(&self, hashes: usize, records: usize) -> u64 {
         let more = records.saturating_sub(1) as u64;
         self.bytes_for(hashes) + more * Batch::bytes_for(0)
     }
 
-    /// Takes from all lanes what their calls have not used.
+    /// Takes back the unused room of all lanes.
     fn collect(&self) {
         for lane in self.lanes.iter() {
             let bytes = mem::take(&mut lane.lock().room_bytes);
-            // No more than was added.
+            // The value is never more than was added.
             self.add_room(bytes as i64);
         }
     }
@@ -193,13 +196,13 @@ impl Lanes {
         })
     }
 
-    /// Takes at least so much of the room that no lane has.
+    /// Takes at least `least` bytes of the room that no lane has.
     fn take_room(&self, least: u64) -> Option<u64> {
         let mut free = self.free_bytes.load(Ordering::Acquire);
         loop {
             let available = u64::try_from(free).ok().filter(|&free| free >= least)?;
             let taken = available.min(least + self.piece_bytes);
-            // No more than what is free, which is a number of that kind.
+            // This is at most `free`, which is an `i64`.
             let left = free - taken as i64;
             match self.free_bytes.compare_exchange_weak(
                 free,
@@ -213,8 +216,8 @@ impl Lanes {
         }
     }
 
-    /// Hands over so many hashes, which a call of a version has changed, and for which room was
-    /// reserved. Of a version without any there is a record nevertheless.
+    /// Appends `count` hashes, which a call has changed and for which room was reserved. `head` has
+    /// the version of the call. A version without hashes has a record too.
     pub fn append(
         &self,
         room: &mut Room<'_>,
@@ -225,7 +228,7 @@ impl Lanes {
         self.append_parts(room, iter::once((*head, count, hashes)));
     }
 
-    /// [`Self::append`] for a version whose hashes are not all of one head, but in that.
+    /// Like [`Self::append`], for a version whose hashes have different heads.
     pub fn append_parts<H: Iterator<Item = KeyHash>>(
         &self,
         room: &mut Room<'_>,
@@ -237,7 +240,7 @@ impl Lanes {
             self.push(&mut lane, room, &head, count, hashes);
             end = Some(head);
         }
-        // Not before all of the version is there.
+        // The mark is added after all records of the version.
         if let Some(RecordHead {
             filter, version, ..
         }) = end.filter(|head| head.version > 0)
@@ -270,7 +273,8 @@ impl Lanes {
             if let Some(filled) = lane.filled.last_mut() {
                 let hashes = hashes.by_ref();
                 filled.batch.push(head, count, hashes);
-                // As much of it as was reserved, or room would be given back that nobody has taken.
+                // Only the reserved part is counted. Otherwise room would be given back that nobody
+                // has taken.
                 let reserved = bytes.min(room.bytes);
                 room.bytes -= reserved;
                 filled.reserved_bytes += reserved;
@@ -281,7 +285,7 @@ impl Lanes {
         }
     }
 
-    /// The bytes that so many hashes of one call take at most.
+    /// Returns the most bytes that this number of hashes of one call takes.
     fn bytes_for(&self, hashes: usize) -> u64 {
         let whole = hashes / self.hashes_of_a_record();
         let rest = match hashes % self.hashes_of_a_record() {
@@ -291,13 +295,14 @@ impl Lanes {
         whole as u64 * Batch::bytes_for(self.hashes_of_a_record()) + rest
     }
 
-    /// Calls with more hashes have several records, for batches are small beside a segment.
+    /// Returns the most hashes of one record. A call with more hashes has several records, because
+    /// a batch is small compared with a segment.
     pub fn hashes_of_a_record(&self) -> usize {
         let bytes = (self.max_batch_bytes / 2).saturating_sub(Batch::bytes_for(0));
         (bytes / 16).max(1) as usize
     }
 
-    /// Takes all that has been handed over.
+    /// Takes all batches and marks that were handed over.
     pub fn take(&self, filled: &mut impl Extend<Filled>, ends: &mut Vec<End>) {
         for lane in self.lanes.iter() {
             let mut lane = lane.lock();
@@ -314,7 +319,7 @@ impl Lanes {
         }
     }
 
-    /// Whether nothing has been handed over.
+    /// Returns whether no batch has been handed over.
     pub fn is_empty(&self) -> bool {
         let mut lanes = self.lanes.iter();
         lanes.all(|lane| lane.lock().filled.is_empty())

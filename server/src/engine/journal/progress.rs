@@ -1,17 +1,19 @@
-//! How far the log of a filter has come, and who waits for it.
+//! The progress of the log of a filter, and the answers that wait for it.
 //!
-//! A filter gives its changes versions, and each comes to the log once, or is known to be of no
-//! change. The [`Progress`] of a filter is the version up to which *all* have been written (and
-//! synced, as is demanded). An answer that rests on a version waits until progress is there:
-//! whatever it has seen or changed is then as durable as it is to be.
+//! A filter gives its changes versions. Each version is written to the log once, or is known to
+//! belong to no change. The [`Progress`] of a filter is the version up to which *all* versions are
+//! written (and synced, if the durability mode demands it). An answer that rests on a version waits
+//! until progress has reached it. Then all that the call has seen or changed is as durable as the
+//! mode demands.
 //!
-//! # Who wakes whom
+//! # Wake-ups
 //!
-//! Each is woken when its own version is reached, and not with every move: of hundreds of calls
-//! in flight a turn of the log brings a few further. And the log wakes one of those alone on each
-//! thread, which wakes the others when it no longer waits. A task that another thread wakes is
-//! run by itself, and its answer sent by itself; those that are woken on their own thread run one
-//! after the other, and their answers leave together.
+//! A waiter is woken when its own version is reached, and not each time progress moves: of hundreds
+//! of calls in flight, a turn of the log completes only a few. The log wakes only one of these
+//! waiters on each thread. That waiter wakes the others of its thread when it is dropped.
+//!
+//! The reason: a task that another thread wakes runs alone, and its answer is sent alone. Tasks
+//! that are woken on their own thread run one after the other, and their answers are sent together.
 
 use std::{
     collections::BTreeMap,
@@ -27,33 +29,33 @@ use crate::{
     },
 };
 
-/// How far the log of a filter has come.
+/// The progress of the log of a filter.
 #[derive(Debug, Default)]
 pub struct Progress {
     version: AtomicU64,
-    /// Those who wait: each in the queue of its thread.
+    /// The waiters, each in the queue of its thread.
     pub(super) queues: Striped<Mutex<Queue>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// By version and, among those of one, by a number of their own.
+    /// The wakers, by version and then by the number of the waiter.
     pub(super) wakers: BTreeMap<(u64, u64), Waker>,
     next: u64,
 }
 
-/// One who may wait for a version. No longer when dropped.
+/// A call that may wait for a version. It stops waiting when dropped.
 #[derive(Debug)]
 pub(super) struct Waiter<'a> {
     progress: &'a Progress,
     version: u64,
     queue: &'a Mutex<Queue>,
-    /// `None` until it waits.
+    /// The number in the queue; `None` until it waits.
     number: Option<u64>,
 }
 
 impl Progress {
-    /// Of a filter whose log has come to a version.
+    /// Creates the progress of a filter whose log has reached the given version.
     pub fn new(version: u64) -> Self {
         Self {
             version: AtomicU64::new(version),
@@ -61,7 +63,7 @@ impl Progress {
         }
     }
 
-    /// Whether a version and all before it are as durable as they are to be.
+    /// Returns whether this version and all before it are as durable as the mode demands.
     #[inline]
     pub fn has_reached(&self, version: u64) -> bool {
         self.version() >= version
@@ -71,8 +73,8 @@ impl Progress {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Waits until a version is reached, or `check` fails, which is done whenever
-    /// [all are woken](Self::wake_all).
+    /// Waits until the version is reached. Fails if `check` fails; `check` runs again each time
+    /// [all waiters are woken](Self::wake_all).
     pub async fn reached<E>(
         &self,
         version: u64,
@@ -96,7 +98,7 @@ impl Progress {
         .await
     }
 
-    /// Tells those who wait for a version, or an earlier one, that it is reached.
+    /// Sets the version, and wakes the waiters for this version and earlier ones.
     pub fn move_to(&self, version: u64) {
         self.version.store(version, Ordering::Release);
         for queue in self.queues.iter() {
@@ -105,7 +107,7 @@ impl Progress {
         }
     }
 
-    /// Has all who wait look again.
+    /// Wakes all waiters, so that each checks again.
     pub fn wake_all(&self) {
         for queue in self.queues.iter() {
             let all = std::mem::take(&mut queue.lock().wakers);
@@ -113,7 +115,7 @@ impl Progress {
         }
     }
 
-    /// One who does not wait yet.
+    /// Returns a waiter that does not wait yet.
     pub(super) fn waiter(&self, version: u64) -> Waiter<'_> {
         Waiter {
             progress: self,
@@ -125,7 +127,7 @@ impl Progress {
 }
 
 impl Queue {
-    /// Removes the first who waits for no more than a version.
+    /// Removes and returns the first waker whose version is not greater than the given one.
     fn pop_to(&mut self, version: u64) -> Option<Waker> {
         let first = self.wakers.first_entry()?;
         (first.key().0 <= version).then(|| first.remove())
@@ -133,7 +135,8 @@ impl Queue {
 }
 
 impl Waiter<'_> {
-    /// From now on is woken. What happened before is to be looked at after this.
+    /// Adds the waiter to its queue. The caller must check progress again after this: a move before
+    /// this call wakes nobody.
     pub(super) fn wait(&mut self, waker: &Waker) {
         let mut queue = self.queue.lock();
         let number = *self.number.get_or_insert_with(|| {
@@ -145,12 +148,12 @@ impl Waiter<'_> {
 }
 
 impl Drop for Waiter<'_> {
-    /// Wakes those beside it: whether it was told or has given up, it may be the one of its
-    /// queue that was to tell the others.
+    /// Wakes the next waiters of the queue. This waiter may be the one that the log has woken to
+    /// wake the others, whether it has its answer or was cancelled.
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
         let own = self.queue.lock().wakers.remove(&(self.version, number));
-        // Neither with the lock held: each may be the last that knows of a task.
+        // Neither is done with the lock held: each waker may be the last reference to a task.
         drop(own);
         let version = self.progress.version();
         loop {

@@ -1,4 +1,4 @@
-//! The sleep of a thread that others give work to.
+//! The sleep of a thread that gets its work from other threads.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -7,8 +7,8 @@ use crate::sync::{
     thread::{self, Thread},
 };
 
-/// One thread that sleeps when it has nothing to do, and those who wake it. To wake one that is
-/// awake costs no call to the system.
+/// A thread that sleeps when it has nothing to do, and that others can wake. To wake it costs no
+/// system call if it is awake.
 #[derive(Debug, Default)]
 pub struct Sleeper {
     is_asleep: AtomicBool,
@@ -16,15 +16,15 @@ pub struct Sleeper {
 }
 
 impl Sleeper {
-    /// Tells which thread it is. Until then nobody wakes it.
+    /// Sets the thread. Until then nobody can wake it.
     pub fn set_thread(&self, thread: Thread) {
-        // It is told once.
+        // This is called once.
         let _ = self.thread.set(thread);
     }
 
-    /// Has the thread look for work, which has been left for it before this.
+    /// Wakes the thread, so that it finds the work that was left for it before this call.
     pub fn wake(&self) {
-        // Either this sees that the thread is asleep, or the thread sees what there is.
+        // Either this call sees that the thread is asleep, or the thread sees the new work.
         fence(Ordering::SeqCst);
         if self.is_asleep.load(Ordering::Relaxed)
             && let Some(thread) = self.thread.get()
@@ -33,7 +33,8 @@ impl Sleeper {
         }
     }
 
-    /// Sleeps until it is woken or time is up, if there is nothing to do. Of the thread itself.
+    /// Sleeps until another thread wakes it or the time is up, if it has nothing to do. Only the
+    /// thread itself calls this.
     pub fn sleep(&self, has_nothing_to_do: impl FnOnce() -> bool, time: Option<Duration>) {
         self.is_asleep.store(true, Ordering::Relaxed);
         // See `wake`.

@@ -1,4 +1,4 @@
-//! The log under calls that come at the same time.
+//! The log under concurrent calls.
 
 mod progress;
 
@@ -17,7 +17,7 @@ use crate::{
 
 const SEGMENT_BYTES: u64 = 4 << 10;
 
-/// The log of a new disk, in segments of so many bytes.
+/// Starts the log of a new disk, in segments of this size.
 pub fn start_with(disk: &SimulatedDisk, segment_bytes: u64) -> Journal {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let segment = Segment::create(&*disk, 1, segment_bytes).unwrap();
@@ -40,8 +40,8 @@ async fn append(journal: &Journal, log: &FilterLog, version: u64) {
     log.append(&mut room, &head, 1, iter::once(hash));
 }
 
-/// A version whose call has not handed it over yet holds up those behind it, and nobody who
-/// waits for those before.
+/// A version whose call has not handed it over yet delays the versions after it, but no call that
+/// waits for an earlier version.
 #[tokio::test]
 async fn progress_waits_for_every_version() {
     let disk = SimulatedDisk::default();
@@ -55,7 +55,7 @@ async fn progress_waits_for_every_version() {
     log.reached(5).await.unwrap();
     append(&journal, &log, 8).await;
     append(&journal, &log, 7).await;
-    // What comes later has been written, and so have those.
+    // The log has written this later record, so it has written the two before it.
     append(&journal, &other, 1).await;
     other.reached(1).await.unwrap();
     assert!(!log.has_reached(6));
@@ -79,7 +79,7 @@ async fn progress_waits_for_every_version() {
     assert_eq!(versions, [(1, 5), (1, 6), (1, 7), (1, 8), (2, 1)]);
 }
 
-/// Nor do versions hold anybody up that a thread has taken and not used, or others have taken back.
+/// Versions that a thread leased and did not use, or that were taken back, delay nobody either.
 #[tokio::test]
 async fn progress_does_not_wait_for_what_nobody_uses() {
     for is_settled in [false, true] {
@@ -105,7 +105,7 @@ async fn progress_does_not_wait_for_what_nobody_uses() {
     }
 }
 
-/// While nothing can be written, what is not used is no reason to doubt what is in the log.
+/// While nothing can be written, an unused version does not make keys in the log uncertain.
 #[tokio::test]
 async fn what_nobody_uses_is_in_no_doubt() {
     let disk = SimulatedDisk::default();
@@ -129,7 +129,7 @@ async fn what_nobody_uses_is_in_no_doubt() {
     log.reached(other).await.unwrap_err();
     let is_certain = |low| log.is_certain(other, iter::once(KeyHash { low, high: low }));
     let begun = Instant::now();
-    // The thread has to have seen all of them.
+    // The writer thread must have seen all of them.
     while !is_certain(u64::MAX) {
         assert!(begun.elapsed() < Duration::from_secs(10));
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -137,7 +137,7 @@ async fn what_nobody_uses_is_in_no_doubt() {
     assert!(!is_certain(first) && !is_certain(other));
 }
 
-/// Threads hand over at the same time: nothing is lost on the way, and everybody is woken.
+/// Several threads hand over records at the same time: no record is lost, and every call is woken.
 #[test]
 fn nothing_is_lost_between_threads() {
     let disk = SimulatedDisk::default();
@@ -162,7 +162,7 @@ fn nothing_is_lost_between_threads() {
     assert!(!log.has_reached(1601));
 }
 
-/// What several calls of one id have won may be more than there is room for at once.
+/// The keys that several calls of one id have added first may need more room than there is at once.
 #[tokio::test]
 async fn a_request_of_any_size_is_repeated() {
     let disk = SimulatedDisk::default();
@@ -197,7 +197,7 @@ fn room_is_neither_lost_nor_made() {
     let of_a_record = lanes.hashes_of_a_record();
     for count in [1, of_a_record, 3 * of_a_record, 3 * of_a_record + 1] {
         let room = |lanes: &Lanes| {
-            // As many keys one by one as there is room for.
+            // Counts the single keys that there is room for.
             let rooms: Vec<_> = std::iter::from_fn(|| lanes.reserve(1, 1)).collect();
             rooms.len()
         };
@@ -217,8 +217,7 @@ fn room_is_neither_lost_nor_made() {
     }
 }
 
-/// Nor where a call hands over more than it had reserved room for, as it may where the filter
-/// that it was for has become another one meanwhile.
+/// A call can hand over more than it has reserved room for, if its filter was replaced meanwhile.
 #[test]
 fn no_more_room_is_given_back_than_was_reserved() {
     let lanes = Lanes::new(SEGMENT_BYTES);
@@ -256,8 +255,8 @@ async fn nobody_waits_for_a_filter_that_is_no_more() {
     waited.unwrap();
 }
 
-/// A call waits for room that others give back, but for none that there never is: however much is
-/// left of the segment that is written to.
+/// Every call finds room if it waits for the room that others give back, however little is left of
+/// the current segment.
 #[tokio::test]
 async fn segments_have_room_for_every_call() {
     const LEAST: u64 = 64 << 10;
@@ -267,7 +266,7 @@ async fn segments_have_room_for_every_call() {
         let journal = start_with(&disk, segment_bytes);
         let log = journal.filter(FilterId(1), &Versions::behind(0));
         let most = records + keys / Lanes::new(segment_bytes).hashes_of_a_record();
-        // In steps so small that nearly all room of a segment is taken in one of them.
+        // Steps so small that nearly all room of a segment is taken in one of them.
         let count = keys.min(500);
         let steps = 2 * segment_bytes / Batch::bytes_for(count);
         for version in 1..=steps {

@@ -1,4 +1,4 @@
-//! Which versions of each filter are in the log.
+//! The trackers: for each filter, the versions that are in the log.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,7 +12,7 @@ use crate::{engine::versions::Versions, store::FilterId};
 #[derive(Debug, Default)]
 pub struct Trackers(HashMap<FilterId, Tracker>);
 
-/// Which versions of a filter have been written.
+/// The versions of a filter that have been written.
 #[derive(Debug)]
 struct Tracker {
     progress: Arc<Progress>,
@@ -20,11 +20,11 @@ struct Tracker {
     written: Written,
 }
 
-/// A set of versions: all up to one, and some behind that.
+/// A set of versions: all up to `all_to`, and some ranges after it.
 #[derive(Debug, Clone)]
 struct Written {
     all_to: u64,
-    /// The first and the last of each range of them.
+    /// The first version of each range, and its last one.
     ahead: BTreeMap<u64, u64>,
 }
 
@@ -44,7 +44,7 @@ impl Written {
 }
 
 impl Tracker {
-    /// Notes versions as written, each from the first to the last of a range.
+    /// Notes versions as written. Each item is the first and the last version of a range.
     fn note(&mut self, versions: impl Iterator<Item = (u64, u64)>) {
         let before = self.written.all_to;
         versions.for_each(|(first, last)| self.written.insert(first, last));
@@ -55,7 +55,7 @@ impl Tracker {
 }
 
 impl Trackers {
-    /// Follows a filter from the version on that it has.
+    /// Begins to track a filter, from its present version.
     pub fn begin(&mut self, filter: FilterId, versions: &Arc<Versions>) -> Arc<Progress> {
         let all_to = versions.settle();
         versions.keep_unused();
@@ -72,24 +72,23 @@ impl Trackers {
         progress
     }
 
-    /// Ends the progress of a filter that is no more: nobody need wait for it.
+    /// Ends the progress of a deleted filter: its waiters need not wait any more.
     pub fn end(&mut self, filter: FilterId) {
         if let Some(tracker) = self.0.remove(&filter) {
             tracker.progress.move_to(u64::MAX);
         }
     }
 
-    /// Notes what has been written, and tells those who wait for it.
+    /// Notes written versions, and wakes the calls that wait for them.
     pub fn note(&mut self, ends: &[End]) {
         self.each(ends, |tracker, ends| {
             tracker.note(ends.iter().map(|end| (end.version, end.version)));
         });
     }
 
-    /// Notes as written what no call will use of the versions of filters of which some others have
-    /// just been handed over: whoever waits for one behind those would wait for ever. Whoever
-    /// leases versions hands the first of them over, and so this is called with that or has been
-    /// called since.
+    /// Notes the unused versions of these filters as written: a waiter for a later version would
+    /// wait for ever otherwise. A thread that leases versions appends the first of them, and this
+    /// is called with that one, unless it was called since the lease.
     pub fn note_unused(&mut self, ends: &[End]) {
         self.each(ends, |tracker, _| {
             let unused = tracker.versions.take_unused().into_iter();
@@ -97,24 +96,25 @@ impl Trackers {
         });
     }
 
-    /// Calls `visit` with the filter of some ends after the other, each with those ends.
+    /// Calls `visit` once for each run of ends of the same filter, with these ends.
     fn each(&mut self, ends: &[End], mut visit: impl FnMut(&mut Tracker, &[End])) {
         for ends in ends.chunk_by(|left, right| left.filter == right.filter) {
             let filter = ends.first().map(|end| end.filter);
-            // One that has been deleted has none.
+            // A deleted filter has no tracker.
             if let Some(tracker) = filter.and_then(|filter| self.0.get_mut(&filter)) {
                 visit(tracker, ends);
             }
         }
     }
 
-    /// Whether all up to a version of a filter have been written, or it is no more.
+    /// Returns whether all versions up to this one have been written. It is true for a deleted
+    /// filter.
     pub fn has_reached(&self, filter: FilterId, version: u64) -> bool {
         let tracker = self.0.get(&filter);
         tracker.is_none_or(|tracker| tracker.progress.has_reached(version))
     }
 
-    /// Up to which version of each filter all would have been written if these had been.
+    /// Returns, for each filter, the version up to which all would be written if these ends were.
     pub fn after(&self, ends: &[End]) -> HashMap<FilterId, u64> {
         let mut after: HashMap<FilterId, Written> = HashMap::new();
         for (filter, tracker) in &self.0 {
@@ -131,7 +131,7 @@ impl Trackers {
             .collect()
     }
 
-    /// Has all who wait look again.
+    /// Wakes all waiters, so that each checks again.
     pub fn wake_all(&self) {
         for tracker in self.0.values() {
             tracker.progress.wake_all();

@@ -1,5 +1,5 @@
-//! The thread that writes the log, for all filters at once. While a group of records is
-//! written, and synced if need be, the next one gathers.
+//! The writer: the thread that writes the log for all filters. While it writes a group of records,
+//! and syncs it if need be, the next group gathers.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -22,49 +22,49 @@ use crate::{
     store::{Batch, FilterId, LogWriter, RecordHead, Segment, StoreError},
 };
 
-/// The interval of [`Writer::check_files`]. What is acknowledged between the removal of a file and the
-/// next check may be lost.
+/// The interval of [`Writer::check_files`]. Records that are acknowledged between the removal of a
+/// file and the next check may be lost.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long the thread waits before it tries again what has failed.
+/// The pause before the thread retries a failed operation.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// How much is gathered before it is written to the segment and synced: a disk takes a large
-/// piece at a fraction of what many small ones cost.
+/// The number of unsynced bytes at which a sync begins: a disk takes one large piece at a fraction
+/// of the cost of many small ones.
 const SYNC_BYTES: u64 = 4 << 20;
 
-/// The thread.
+/// The writer thread.
 pub struct Writer {
     shared: Arc<Shared>,
     log: LogWriter,
     keeper: Keeper,
     segment_bytes: u64,
-    /// How long what has been written may stay unsynced; `None` for not at all.
+    /// The time for which written records may stay unsynced; `None` if they may not.
     interval: Option<Duration>,
-    /// What is to be written.
+    /// The batches that are to be written.
     filled: VecDeque<Filled>,
-    /// The versions in that, and in what has been written but not told of.
+    /// The versions in those batches, and in written batches whose calls have not been woken yet.
     ends: Vec<End>,
-    /// Those who wait for what has been written to be on stable storage.
+    /// The calls that wait until written records are on stable storage.
     flushes: Vec<Flush>,
-    /// When the first of what is being synced was written, and of what is not.
+    /// The time at which the first of the records that are being synced was written. In
+    /// `unsynced_since`: the first of those that are not being synced yet.
     syncing_since: Option<Instant>,
     unsynced_since: Option<Instant>,
     /// The segment after the one that is written to.
     spare: Option<Segment>,
-    /// When to try again to make it.
+    /// The time to retry making the next segment.
     make_at: Option<Instant>,
     /// The time of the last [`Self::check_files`] that succeeded.
     checked: Option<Instant>,
-    /// The room that the lanes have been told of.
+    /// The room that the lanes know of.
     room_bytes: i64,
-    /// Whether the log has failed, or has no segment: it is to be recovered before anything is
-    /// written.
+    /// Whether the log has failed or has no segment. It must be recovered before the next write.
     is_broken: bool,
 }
 
 impl Drop for Writer {
-    /// Leaves nobody waiting for a thread that is no more.
+    /// Ends all waits for this thread.
     fn drop(&mut self) {
         if thread::panicking() {
             self.shared.set_failure(Some(Failure::ended()));
@@ -75,11 +75,11 @@ impl Drop for Writer {
 }
 
 impl Writer {
-    /// A thread's work, to be [run](Self::run).
+    /// Creates the work of the thread, to be [run](Self::run).
     ///
     /// # Errors
     ///
-    /// [`EngineError::Internal`] if the system gives no thread for the keeper.
+    /// [`EngineError::Internal`] if the operating system cannot start the keeper thread.
     pub fn new(
         shared: Arc<Shared>,
         log: LogWriter,
@@ -123,13 +123,14 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Writes what is handed over until the log is stopped.
+    /// Writes the records that are handed over, until the log is stopped.
     pub fn run(mut self) {
         loop {
-            // Before the records are taken: those that are there by now are the last ones.
+            // This is read before the records are taken: if the log is stopping, they are the last
+            // ones.
             let is_stopping = self.shared.is_stopping();
-            // Those who have woken this thread may have more for it: on a machine with few cores
-            // it would otherwise interrupt them for each call.
+            // The threads that have woken this one may append more. Without the yield, this thread
+            // would interrupt them for each call on a machine with few cores.
             thread::yield_now();
             self.flushes.append(&mut self.shared.flushes.lock());
             self.take();
@@ -146,19 +147,19 @@ impl Writer {
         }
     }
 
-    /// Takes what has been handed over.
+    /// Takes the records that were handed over.
     fn take(&mut self) {
         let before = self.ends.len();
         self.shared.lanes.take(&mut self.filled, &mut self.ends);
         let taken = self.ends.get(before..).unwrap_or_default();
-        // Now, and not when it is written: what is used meanwhile comes with the next turn, and who
-        // waits for this one would wait for that as well.
+        // This is done now and not after the write. A version that is used until then is written
+        // with the next turn, and calls that wait for this turn would wait for the next one too.
         if !taken.is_empty() {
             self.shared.trackers.lock().note_unused(taken);
         }
     }
 
-    /// Writes what is to be written, and syncs if it is time to.
+    /// Writes the batches, and syncs if a sync is due.
     fn commit(&mut self, is_stopping: bool, calling: &Calling<'_>) -> Result<(), StoreError> {
         self.shared.has_news.store(false, Ordering::Release);
         self.check_files()?;
@@ -196,7 +197,7 @@ impl Writer {
         }
     }
 
-    /// Checks that no other program has removed or replaced the files, at most once an interval.
+    /// Checks that no other program has removed or replaced the files, at most once per interval.
     fn check_files(&mut self) -> Result<(), StoreError> {
         let now = Instant::now();
         if self.checked.is_some_and(|at| now < at + CHECK_INTERVAL) {
@@ -207,7 +208,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the first of what is to be written.
+    /// Writes the first of the batches.
     fn write_first(&mut self) {
         let Some(mut filled) = self.filled.pop_front() else {
             return;
@@ -221,7 +222,8 @@ impl Writer {
         self.tell_room(filled.reserved_bytes);
     }
 
-    /// Has the system get what is not synced, if that is enough for an answer.
+    /// Begins a [tail](LogWriter::begin_tail) in interval mode, so that a killed process loses no
+    /// unsynced records.
     fn begin_tail(&mut self) {
         if self.interval.is_some()
             && !self.log.has_tail()
@@ -231,7 +233,7 @@ impl Writer {
         }
     }
 
-    /// Goes on in the next segment.
+    /// Continues in the next segment.
     fn roll(&mut self) -> Result<(), StoreError> {
         self.finish_sync()?;
         let next = self.next_segment()?;
@@ -241,11 +243,11 @@ impl Writer {
         Ok(())
     }
 
-    /// After an error: writes what may be lost to another segment.
+    /// Recovers from an error: writes the records that may be lost to another segment.
     fn recover(&mut self) -> Result<(), StoreError> {
-        // Also that nobody makes the segment that is made here.
+        // This also makes sure that the keeper does not make the segment that is made here.
         while let Some(done) = self.keeper.wait() {
-            // How it ended matters no more: it is all written again.
+            // The result does not matter any more: all unsynced records are written again.
             let _ = self.note_done(done);
         }
         let needed = self.log.unsynced_bytes();
@@ -254,7 +256,7 @@ impl Writer {
         let next = match self.spare.take() {
             Some(spare) if is_it(&spare) => spare,
             other => {
-                // It may still be the one after that.
+                // The spare can still be the segment after that one.
                 self.spare = other.filter(|spare| spare.number() > number);
                 let bytes = (Segment::OVERHEAD_BYTES + needed).max(self.segment_bytes);
                 self.log.segment_to_recover(bytes)?
@@ -267,7 +269,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The segment after this one: made already, or as soon as it is.
+    /// Returns the next segment: the spare, the one that the keeper is making, or a new one.
     fn next_segment(&mut self) -> Result<Segment, StoreError> {
         while self.spare.is_none()
             && self.keeper.is_making()
@@ -285,7 +287,7 @@ impl Writer {
         }
     }
 
-    /// Tells of a segment that has just been begun, and has the next one made.
+    /// Publishes the number of the new segment, and has the keeper make the next one.
     fn begin_segment(&mut self) {
         self.shared
             .segment
@@ -318,11 +320,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Tells the lanes how much room there is, after a batch was written for which so much had
-    /// been reserved.
+    /// Updates the room that the lanes know of, after a write released `released_bytes` of reserved
+    /// room.
     fn tell_room(&mut self, released_bytes: u64) {
-        // Behind the last batch of a segment there may be room that the next one was too large
-        // for.
+        // The last batch of a segment can leave room that was too small for the next batch.
         let slack = self.shared.lanes.max_batch_bytes() as i64;
         let spare = self.spare.as_ref();
         let spare = spare.map_or(0, |spare| spare.room_bytes() as i64 - slack);
@@ -335,9 +336,9 @@ impl Writer {
         }
     }
 
-    /// Waits if the oldest of what is not synced is as old as it may get, for what is answered
-    /// meanwhile would be lost with it; or if there would be too much of it with a batch of so
-    /// many bytes.
+    /// Waits for a sync if the oldest unsynced record has reached the interval, because answers
+    /// that are given meanwhile would be lost with it. Also waits if a batch of `bytes` bytes would
+    /// make too many unsynced bytes.
     fn hold_back(&mut self, bytes: u64) -> Result<(), StoreError> {
         let is_too_much = |log: &LogWriter| log.unsynced_bytes() + bytes > log.max_unsynced_bytes();
         if is_too_much(&self.log) {
@@ -360,7 +361,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Has a sync begin, if it is time to and there is none.
+    /// Begins a sync, if one is due and none is in progress.
     fn sync_behind(&mut self) {
         if self.keeper.is_syncing() {
             return;
@@ -374,13 +375,14 @@ impl Writer {
         }
     }
 
-    /// When it is time for a sync: early enough for it to take as long again.
+    /// Returns the time until the next sync is due. A sync begins after half the interval, so that
+    /// it has the other half to complete.
     fn sync_in(&self) -> Option<Duration> {
         let since = self.unsynced_since?;
         Some((self.interval? / 2).saturating_sub(since.elapsed()))
     }
 
-    /// Waits for the end of the sync that is under way.
+    /// Waits for the end of the sync that is in progress.
     fn finish_sync(&mut self) -> Result<(), StoreError> {
         while self.keeper.is_syncing()
             && let Some(done) = self.keeper.wait()
@@ -390,7 +392,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts all that has been written on stable storage.
+    /// Syncs all written records.
     fn sync(&mut self) -> Result<(), StoreError> {
         self.finish_sync()?;
         let synced = self.log.sync();
@@ -404,7 +406,7 @@ impl Writer {
         done
     }
 
-    /// Tells those who wait what has been written, or why it has not.
+    /// Wakes the calls whose records have been written, or reports the error to all that wait.
     fn tell(&mut self, error: Option<&StoreError>) {
         if let Some(error) = error {
             let failure = Failure::new(error, self.doubts());
@@ -418,7 +420,8 @@ impl Writer {
         }
     }
 
-    /// What is not known to be in the log, of what nobody has been told of.
+    /// Returns, for each filter, the keys that may be missing from the log and whose calls have not
+    /// been answered.
     fn doubts(&self) -> HashMap<FilterId, Doubts> {
         let trackers = self.shared.trackers.lock();
         let after = trackers.after(&self.ends).into_iter();
@@ -450,7 +453,7 @@ impl Writer {
         doubts
     }
 
-    /// Tells those who wait for stable storage, if what they wait for has been written.
+    /// Answers the calls that wait for stable storage and whose records have been written.
     fn answer_flushes(&mut self) {
         if self.flushes.is_empty() {
             return;
@@ -463,12 +466,12 @@ impl Writer {
         };
         if let Err(error) = self.shared.check() {
             let failure = Err(error.to_string());
-            // Whoever waits for what is there need not know that no more can be written.
+            // A call whose records are all synced need not know that no more can be written.
             let is_synced = self.log.unsynced_bytes() == 0 && self.filled.is_empty();
             let of_ready = if is_synced { Ok(()) } else { failure.clone() };
             for (flushes, result) in [(ready, of_ready), (waiting, failure)] {
                 for flush in flushes {
-                    // Nobody may wait any more.
+                    // The receiver may have stopped waiting.
                     let _ = flush.done.send(result.clone());
                 }
             }
@@ -483,7 +486,7 @@ impl Writer {
         }
     }
 
-    /// Waits, if there is nothing to do, for something to do or until time is up.
+    /// Sleeps until there is work or the time is up. Returns at once if there is work already.
     fn sleep(&self, has_failed: bool) {
         let sync_in = if self.keeper.is_syncing() {
             None

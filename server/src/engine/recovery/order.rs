@@ -1,11 +1,12 @@
-//! The order in which keys are counted again.
+//! Replay order of counted records.
 //!
-//! Records come to the log in about the order of their versions: each thread hands over its own.
-//! A key may be removed that another call has added just before, so they are put in order here.
+//! Records are in the log in about the order of their versions, because each thread appends its
+//! own. A removal must follow the addition of the same key by another call, so the records are put
+//! in order here.
 //!
-//! A crash may leave out some of the last ones and not others. Of those behind a gap none has been
-//! acknowledged, or the crash may take them as well, and they are left out too: what is found is
-//! what there was at one version.
+//! A crash can lose some of the last records and keep later ones. Records after such a gap were not
+//! acknowledged, because a crash could have lost them too. So they are left out, and the result is
+//! the state at one version.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +15,19 @@ use crate::{
     store::{Counted, Record},
 };
 
-/// Puts the records of one filter in order. Takes memory for those that wait: of a server that
-/// was killed, what others had done while one call was under way.
+/// Puts the records of one filter in order. Records that wait take memory. If the server was
+/// killed, these are the records of other calls that ended while one call was still in progress.
 #[derive(Debug)]
 pub struct Order {
-    /// That of the records that come now.
+    /// The `since` of the records that are being read.
     since: u64,
-    /// The version that is next.
+    /// The next version to apply.
     next: u64,
     waiting: BTreeMap<u64, Record>,
 }
 
 impl Order {
-    /// That of a filter whose snapshots hold all changes up to a version.
+    /// Returns the order for a filter whose snapshots contain all changes up to a version.
     pub fn behind(version: u64) -> Self {
         Self {
             since: version,
@@ -35,10 +36,10 @@ impl Order {
         }
     }
 
-    /// Takes the next record of the log, and calls `apply` for those whose turn it is.
+    /// Takes the next record of the log, and calls `apply` for each record whose turn it is.
     pub fn take(&mut self, counted: Counted, record: Record, apply: &mut impl FnMut(Record)) {
         if counted.since != self.since {
-            // Of an earlier server no more will come.
+            // No more records of the earlier server run follow.
             if Bug::GapPassedOver.is_planted() {
                 std::mem::take(&mut self.waiting)
                     .into_values()
@@ -73,7 +74,7 @@ mod tests {
         },
     };
 
-    /// The versions that are applied of these records, of direction, `since` and version.
+    /// Returns the versions that are applied. Each record is a direction, `since` and version.
     fn applied(behind: u64, records: &[(Direction, u64, u64)]) -> Vec<u64> {
         let mut order = Order::behind(behind);
         let mut applied = Vec::new();
@@ -114,7 +115,7 @@ mod tests {
             (Up, 0, 1),
             (Down, 0, 4),
             (Up, 0, 3),
-            // It has found version 4, and goes on from there.
+            // The next server has found version 4, and goes on from there.
             (Down, 4, 6),
             (Up, 4, 5),
             (Down, 4, 7),

@@ -37,7 +37,7 @@ fn won(requests: &Requests, id: u64) -> usize {
     turn.won.iter().map(Won::len).sum()
 }
 
-/// Whatever the number of records that it came in, and however often, a request is counted once.
+/// A request is counted once, however many records it came in and however often.
 #[test]
 fn a_request_that_comes_in_parts_pushes_no_other_out() {
     let requests = requests(1000, 500);
@@ -49,8 +49,8 @@ fn a_request_that_comes_in_parts_pushes_no_other_out() {
     assert_eq!(won(&requests, 2), 300);
 }
 
-/// Else whoever uses one id for all calls would have the server remember them all, look through
-/// them all with each, and forget those of everybody else.
+/// Otherwise a caller that uses one id for all its calls would make the server remember all of
+/// them, search all of them with each call, and forget the requests of everybody else.
 #[test]
 fn an_id_that_is_used_for_ever_takes_no_more_than_its_share() {
     let requests = requests(1000, 1000);
@@ -59,7 +59,7 @@ fn an_id_that_is_used_for_ever_takes_no_more_than_its_share() {
         win(&requests, 1, [number]);
         win(&requests, 2 + number, [number]);
         most_won = won(&requests, 1).max(most_won);
-        // The last ones are remembered.
+        // The last requests are remembered.
         for back in 0..50.min(number) {
             assert_eq!(
                 won(&requests, 2 + number - back),
@@ -78,7 +78,7 @@ fn an_id_that_is_used_for_ever_takes_no_more_than_its_share() {
 fn an_id_that_has_won_more_than_a_call_can_have_is_refused() {
     let requests = requests(1000, 10);
     win(&requests, 1, 0..10);
-    // As many as there may be: it may come again, in any parts.
+    // The request has as many keys as a call can have. It can be repeated, in any parts.
     let mut turn = begin(&requests, 1).unwrap();
     assert!(turn.is_repeated() && turn.has_won(hash(9)) && !turn.has_won(hash(9)));
     drop(turn);
@@ -99,7 +99,7 @@ fn an_id_that_has_won_more_than_a_call_can_have_is_refused() {
     assert_eq!(won(&requests, 2), 0);
 }
 
-/// Whoever waits no more neither gets a turn nor keeps it from those behind.
+/// A call that stops waiting gets no turn, and does not delay those after it.
 #[test]
 fn turns_come_in_the_order_of_those_who_wait_for_them() {
     let requests = requests(1000, 10);
@@ -114,7 +114,7 @@ fn turns_come_in_the_order_of_those_who_wait_for_them() {
     assert_eq!(won(&requests, 2), 0);
     drop(waiting.remove(1));
     drop(first);
-    // The one whose turn has come goes away before it knows.
+    // The call whose turn has come is dropped before it is polled.
     drop(waiting.remove(0));
     for mut waiting in waiting {
         let turn = waiting.as_mut().now_or_never().unwrap().unwrap();
@@ -125,14 +125,14 @@ fn turns_come_in_the_order_of_those_who_wait_for_them() {
     assert!(lane.running.is_empty());
     drop(lane);
 
-    // Whoever does not wait is told so, and takes no place in the queue.
+    // A call that does not wait returns at once, and takes no place in the queue.
     let try_begin = || requests.try_begin(FilterId(1), request(1)).unwrap();
     let first = try_begin().unwrap();
     assert!(try_begin().is_none());
     drop(first);
     drop(try_begin().unwrap());
 
-    // Nor does it take memory, however often it comes while another has the turn.
+    // Dropped calls take no memory either, however often they come while another call has the turn.
     let _first = begin(&requests, 1).unwrap();
     for _ in 0..1000 {
         let mut gone = Box::pin(requests.begin(FilterId(1), request(1)));

@@ -1,4 +1,4 @@
-//! What one request has won.
+//! The keys that one request added first.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use smallvec::SmallVec;
 
 use crate::filter::hash::KeyHash;
 
-/// A set of hashes that gets larger.
+/// A set of hashes that only grows.
 ///
-/// Sorted runs, each more than twice as long as the one after it, so that nothing is costly
-/// whether the hashes come all at once, as nearly always, or one by one: a hash is looked for in
-/// few runs, and is moved few times. To copy the set is to copy a pointer for each run.
+/// Consists of sorted runs, each more than twice as long as the next one. So it is cheap whether
+/// the hashes come all at once, as nearly always, or one by one: a lookup searches few runs, and a
+/// hash is moved few times. A clone copies only a pointer for each run.
 #[derive(Debug, Clone, Default)]
 pub struct Won {
     runs: SmallVec<[Arc<[KeyHash]>; 1]>,
 }
 
 impl Won {
-    /// The number of hashes.
+    /// Returns the number of hashes.
     pub fn len(&self) -> usize {
         self.runs.iter().map(|run| run.len()).sum()
     }
@@ -31,7 +31,7 @@ impl Won {
         self.runs.iter().any(is_in)
     }
 
-    /// Adds hashes, and tells how many of them it did not have.
+    /// Adds hashes, and returns how many of them were not in the set.
     pub fn extend(&mut self, mut hashes: Vec<KeyHash>) -> usize {
         hashes.retain(|&hash| !self.contains(hash));
         hashes.sort_unstable_by_key(order);
@@ -44,7 +44,7 @@ impl Won {
             && last.len() <= 2 * hashes.len()
         {
             hashes.extend_from_slice(last);
-            // Not the unstable one: this one makes use of runs.
+            // The stable sort, because it makes use of sorted runs.
             hashes.sort_by_key(order);
             self.runs.pop();
         }
@@ -52,7 +52,7 @@ impl Won {
         added
     }
 
-    /// All hashes, in the order of none.
+    /// Returns all hashes, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = KeyHash> {
         self.runs.iter().flat_map(|run| run.iter().copied())
     }
@@ -81,7 +81,7 @@ mod tests {
             let mut won = Won::default();
             let mut all = HashSet::new();
             for first in (0..4000).step_by(batch) {
-                // Every other one has come before, and one stands there twice.
+                // Half of the numbers were added before, and one is there twice.
                 let numbers = (first / 2..first / 2 + batch as u64).chain([first / 2]);
                 let added = won.extend(numbers.clone().map(hash).collect());
                 let before = all.len();

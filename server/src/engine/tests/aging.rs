@@ -1,5 +1,5 @@
-//! Filters whose keys age: what was added is there for as long as it is to be, and not for longer,
-//! whatever crashes and whichever way the clock goes.
+//! Filters whose keys age: a key stays for its time and not longer, whatever crashes and whichever
+//! way the clock goes.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ fn ages(refresh: bool) -> Aging {
     }
 }
 
-/// So exact that no false positive is to be expected, in few enough blocks that keys share stamps.
+/// So exact that no false positive is expected, in so few blocks that keys share stamps.
 fn exact(refresh: bool) -> SpecRequest {
     SpecRequest {
         kind: Kind::Aging(ages(refresh)),
@@ -41,7 +41,7 @@ async fn start(disk: &SimulatedDisk, clock: &Clock) -> Result<Engine, EngineErro
     Ok(engine)
 }
 
-/// A filter named `urls`, and a clock that stands at the beginning of a slice.
+/// Returns a filter named `urls`, and a clock that stands at the beginning of a slice.
 async fn begun(refresh: bool) -> (SimulatedDisk, Engine, Clock, Hand) {
     let (clock, hand) = Clock::by_hand();
     hand.set(SLICE * 1000);
@@ -142,7 +142,7 @@ async fn a_shorter_age_may_be_asked_for() {
             let batch = engine.query_batch(call, vec!["a"]).await.unwrap();
             assert_eq!(batch, [seen], "{age}");
         }
-        // A nanosecond more is a slice more.
+        // One nanosecond more counts as one more slice.
         let call = within(SLICE + Duration::from_nanos(1));
         assert!(engine.query(call, "a").await.unwrap());
         let call = within(SLICE);
@@ -185,7 +185,7 @@ async fn a_shorter_age_may_be_asked_for() {
     assert!(!engine.query("plain", "a").await.unwrap());
 }
 
-/// What is too old takes no room, and does not make keys seen that nobody has added.
+/// A key that is too old takes no room, and does not make other keys seen.
 #[tokio::test]
 async fn the_memory_is_cleared_of_what_is_too_old() {
     let (_, engine, _, hand) = begun(false).await;
@@ -197,7 +197,7 @@ async fn the_memory_is_cleared_of_what_is_too_old() {
             .unwrap()
             .status();
         assert_eq!(status.keys_added, (round + 1) * 100);
-        // No more rounds than these have keys that count.
+        // The keys of at most this number of rounds count.
         let most = 8.0 * 100.0 * f64::from(status.spec.hash_count);
         assert!(status.fill_ratio <= most / status.spec.bit_count as f64);
         hand.advance(SLICE * (round % 3) as u32);
@@ -229,7 +229,7 @@ async fn a_clock_that_jumps_does_no_harm() {
     hand.advance(SLICE * 2);
     engine.add("urls", "b").await.unwrap();
 
-    // Back: time stands still until the clock has come there again.
+    // Back: time stands still until the clock has caught up.
     hand.set(begun - SLICE * 500);
     assert!(has(&engine, "a").await && has(&engine, "b").await);
     engine.add("urls", "c").await.unwrap();
@@ -238,7 +238,7 @@ async fn a_clock_that_jumps_does_no_harm() {
     hand.set(begun + SLICE * 5);
     assert!(!has(&engine, "a").await && has(&engine, "c").await);
 
-    // Back over a restart: time goes on from where it was, as fast as the clock does.
+    // Back over a restart: time continues from where it was, as fast as the clock does.
     hand.set(Duration::from_secs(1));
     let killed = disk.kill();
     let engine = start(&killed, &clock).await.unwrap();
@@ -266,8 +266,9 @@ async fn a_clock_that_jumps_does_no_harm() {
     assert!(!has(&engine, "e").await);
 }
 
-/// A machine may have no clock that goes on without power, and the system may set it later than the
-/// server starts: each time it is 1970. Time goes on from the last snapshot then, amid a slice.
+/// Some machines have no clock that runs without power, and the operating system sets the clock
+/// only after the server has started. Then each start finds the year 1970, and time continues from
+/// the last snapshot, in the middle of a slice.
 #[tokio::test]
 async fn time_goes_on_over_starts_with_a_clock_that_is_behind() {
     let (mut disk, mut engine, clock, hand) = begun(false).await;
@@ -275,7 +276,7 @@ async fn time_goes_on_over_starts_with_a_clock_that_is_behind() {
     engine.store("urls").await.unwrap();
     let mut lived = Duration::ZERO;
     for start_number in 0.. {
-        // A change, or there is nothing to be stored.
+        // A change, so that there is something to store.
         let other = format!("other {start_number}");
         engine.add("urls", &other).await.unwrap();
         hand.advance(SLICE * 2 / 5);
@@ -295,7 +296,7 @@ async fn time_goes_on_over_starts_with_a_clock_that_is_behind() {
     assert!(lived >= SLICE * SLICES, "{lived:?}");
 }
 
-/// The same where nothing is added any more, so that there is no change to be stored.
+/// The same if no key is added any more, so that there is no change to store.
 #[tokio::test]
 async fn time_goes_on_over_starts_of_a_filter_that_is_only_asked() {
     let (mut disk, mut engine, clock, hand) = begun(false).await;
@@ -313,11 +314,11 @@ async fn time_goes_on_over_starts_of_a_filter_that_is_only_asked() {
     assert!(!engine.query("urls", "a").await.unwrap());
 }
 
-/// A copy has the keys with their ages, and when it is merged the younger age stays.
+/// A copy has the keys with their ages. A merge keeps the younger age.
 #[tokio::test]
 async fn copies_and_unions_have_the_ages_of_their_keys() {
     let (disk, engine, clock, hand) = begun(false).await;
-    // As if the clock had been set back before.
+    // As if the clock had been set back earlier.
     hand.advance(SLICE * 100);
     engine.add("urls", "old").await.unwrap();
     hand.set(SLICE * 1000);
@@ -341,7 +342,7 @@ async fn copies_and_unions_have_the_ages_of_their_keys() {
     hand.advance(SLICE);
     engine.add("urls", "c").await.unwrap();
     let merged = engine.merge_filters("copy", "urls").await.unwrap();
-    // Of each shard as many as one of both has, at least.
+    // Each shard has at least as many keys as it has in one of the filters.
     assert!((3..=4).contains(&merged.keys_added));
     let killed = killed.kill();
     for engine in [&engine, &start(&killed, &clock).await.unwrap()] {
@@ -362,7 +363,7 @@ async fn copies_and_unions_have_the_ages_of_their_keys() {
     assert!(!engine.query("urls", "d").await.unwrap());
 }
 
-/// A request has won what was new to it, and not what it has renewed.
+/// A repeated request added first the keys that were new to it, not the keys that it renewed.
 #[tokio::test]
 async fn a_repeated_request_gets_the_answers_of_the_first_one() {
     let (disk, engine, clock, hand) = begun(true).await;
@@ -385,15 +386,14 @@ async fn a_repeated_request_gets_the_answers_of_the_first_one() {
     assert!(has(&engine, "old").await, "it was renewed");
 }
 
-/// At which epochs a key may have been added last: one, or one of two where a call was not
-/// answered.
+/// The epoch at which each key was added last. There are two if a call was not answered.
 type Epochs = BTreeMap<u64, [Option<u64>; 2]>;
 
 fn is_there(epoch: Option<u64>, now: u64, slices: u32) -> bool {
     epoch.is_some_and(|epoch| epoch + u64::from(slices) >= now)
 }
 
-/// Adds keys for as long as the disk lets it, while time passes.
+/// Adds keys while time passes, until the disk fails.
 async fn work(engine: &Engine, hand: &Hand, chance: &mut Chance, all: &mut Epochs, refresh: bool) {
     for _ in 0..30 {
         let now = ages(refresh).epoch(hand.time());
@@ -441,8 +441,8 @@ async fn work(engine: &Engine, hand: &Hand, chance: &mut Chance, all: &mut Epoch
     }
 }
 
-/// Some generations of a server, each of which loses its power at some call of the disk, and is
-/// found again after some time: all keys are there that must be, and no others.
+/// Runs several generations of a server. Each loses its power at a call of the disk, and is started
+/// again after some time. All keys that must be there are there, and no others.
 async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
     let refresh = seed % 2 == 1;
     let (clock, hand) = Clock::by_hand();
@@ -477,7 +477,7 @@ async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
             for slices in 1..=SLICES {
                 let call = within(SLICE * slices);
                 let found = engine.query(call, &key(index)).await.unwrap();
-                // What is found says which it was.
+                // The answer shows which of the two epochs is right.
                 let may_be: Vec<_> = epochs
                     .iter()
                     .copied()
@@ -489,7 +489,7 @@ async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
                     _ => {}
                 }
             }
-            // Where it does not, it makes no difference any more.
+            // If the answers do not show it, both epochs are equal from now on.
             epochs[1] = epochs[0];
         }
         drop(engine);

@@ -1,4 +1,4 @@
-//! Filters that are copied while others write, the power is cut, and the disk fails.
+//! Copies of filters while others write, the power is cut, and the disk fails.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::store::simulated::{Chance, Fault, SimulatedDisk};
 
-/// A filter with the keys 0 to 19, each twice, and 20.
+/// Returns an engine with a filter that has the keys 0 to 19, each twice, and the key 20.
 async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     let engine = start(disk, Durability::Always).await.unwrap();
     sample.make(&engine, "urls").await.unwrap();
@@ -21,12 +21,12 @@ async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     engine
 }
 
-/// How often each key of such a filter is there.
+/// Returns the counts of all keys of such a filter.
 fn all_of(sample: &Sample) -> Vec<u32> {
     [vec![sample.times(2); 20], vec![1]].concat()
 }
 
-/// Whether each of so many keys is in a filter.
+/// Returns, for each of `count` keys, whether the filter has it.
 async fn seen(engine: &Engine, filter: &str, count: u64) -> Vec<bool> {
     let mut seen = Vec::new();
     for keys in keys(0..count).chunks(1000) {
@@ -125,8 +125,8 @@ async fn fail_at_any_call(sample: &Sample) {
     }
 }
 
-/// What was acknowledged before is in the copy; and of what comes meanwhile, each key is there whole
-/// or can be added, also where keys are counted.
+/// Keys that were acknowledged before are in the copy. A key that comes meanwhile is in the copy
+/// whole, or can be added to it. This holds for counted keys too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_go_on_while_a_filter_is_copied() {
     let counting = SpecRequest {
@@ -195,7 +195,7 @@ async fn a_copy_is_apart_from_what_it_was_copied_from() {
     let copy = engine.copy_filter("urls", "copy").await.unwrap();
     assert_eq!(copy.saturated_counters, before.saturated_counters);
     assert_eq!((&copy.spec, copy.version), (&before.spec, before.version));
-    // Who has won a key of the one has not won it of the other.
+    // A request that has added a key first to one filter has not added it to the other.
     assert!(engine.query_and_add(won("copy"), "a").await.unwrap());
     assert!(!engine.query_and_add(won("urls"), "a").await.unwrap());
     assert!(engine.remove("copy", "a").await.unwrap());
@@ -209,7 +209,7 @@ async fn a_copy_is_apart_from_what_it_was_copied_from() {
     }
 }
 
-/// A name is promised while a copy is made, and no longer.
+/// A name is reserved while a copy is made, and no longer.
 #[tokio::test]
 async fn a_name_is_given_once() {
     let disk = SimulatedDisk::default();
@@ -223,7 +223,7 @@ async fn a_name_is_given_once() {
     );
     first.unwrap();
     for refused in [second.map(|_| ()), created.map(|_| ()), renamed.map(|_| ())] {
-        // Whether the copy is there by then is chance.
+        // It depends on chance whether the copy exists by then.
         let is_refused = matches!(
             refused,
             Err(EngineError::NameTaken { .. } | EngineError::FilterExists { .. })

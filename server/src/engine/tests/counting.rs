@@ -1,4 +1,5 @@
-//! Filters that count: what is added and removed is so as often as it was, whatever crashes.
+//! Filters that count: each key is there as often as it was added and not removed, whatever
+//! crashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +18,7 @@ use crate::{
     },
 };
 
-/// So exact that no false positive is to be expected, and in few enough shards that keys share
-/// counters.
+/// So exact that no false positive is expected, in so few shards that keys share counters.
 fn exact() -> SpecRequest {
     SpecRequest {
         kind: Kind::Counting,
@@ -35,11 +35,11 @@ fn named<'a>(request_id: &'a str) -> engine::Call<'a> {
     }
 }
 
-/// How often each key was added and not removed: one number, or one of two where a call was not
-/// answered.
+/// The number of times that each key was added and not removed. There are two numbers if a call was
+/// not answered.
 type Counts = BTreeMap<u64, (u32, u32)>;
 
-/// What is done with keys.
+/// A change of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     QueryAndAdd,
@@ -48,7 +48,7 @@ enum Action {
 }
 
 impl Action {
-    /// What a key is counted as after this, and what is told of it.
+    /// Returns the count of a key after the action, and the answer for this key.
     fn of(self, count: u32) -> (u32, Option<bool>) {
         match self {
             Self::QueryAndAdd => (count.max(1), Some(count > 0)),
@@ -81,8 +81,8 @@ impl Made {
         })
     }
 
-    /// Calls, notes what that has done, and returns whether it was answered. `counts` are those
-    /// before.
+    /// Makes the call, updates `counts`, and returns whether the call was answered. `counts` has
+    /// the counts before the call.
     async fn carry_out(&self, engine: &Engine, counts: &mut Counts, case: &str) -> bool {
         let told = self.call(engine).await;
         for (place, &key) in self.keys.iter().enumerate() {
@@ -108,7 +108,7 @@ impl Made {
     }
 }
 
-/// Adds and removes keys of its own until something fails, and returns the call that did.
+/// Adds and removes keys of its own until a call fails, and returns this call.
 async fn work(
     engine: Engine,
     keys: std::ops::Range<u64>,
@@ -145,8 +145,8 @@ async fn work(
     None
 }
 
-/// Some generations of a server, each of which loses its power at some call of the disk and is
-/// found again: all keys are there as often as they were added and not removed.
+/// Runs several generations of a server. Each loses its power at a call of the disk, and is started
+/// again. Every key is there as often as it was added and not removed.
 async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
     const TASKS: u64 = 3;
     let mut disk = SimulatedDisk::default();
@@ -199,7 +199,7 @@ async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
     calls
 }
 
-/// Makes certain what a call has done that was not answered: by repeating it, or by asking.
+/// Determines what a call without an answer has changed: repeats it, or asks for its keys.
 async fn settle(engine: &Engine, counts: &mut Counts, made: &Made, repeat: bool, case: &str) {
     if repeat {
         for key in &made.keys {
@@ -211,7 +211,7 @@ async fn settle(engine: &Engine, counts: &mut Counts, made: &Made, repeat: bool,
     }
     for key_index in &made.keys {
         let count = counts.get_mut(key_index).unwrap();
-        // Taken out as often as it is there, and then put back.
+        // Each key is removed as often as it is there, and then added again.
         let mut found = 0;
         while engine.remove("urls", &key(*key_index)).await.unwrap() {
             found += 1;
@@ -227,7 +227,7 @@ async fn settle(engine: &Engine, counts: &mut Counts, made: &Made, repeat: bool,
     }
 }
 
-/// Takes all keys out as often as they must be there, after which nothing is.
+/// Removes all keys as often as they must be there, and checks that nothing is left.
 async fn check(disk: &SimulatedDisk, all: &[Counts], case: &str) {
     let engine = start(disk, Durability::Always).await.unwrap();
     let Ok(filter) = engine.filter_named("urls".parse().unwrap()) else {
@@ -263,7 +263,7 @@ async fn keys_are_there_as_often_as_they_were_added_after_power_cuts() {
     }
 }
 
-/// Shards are copied one after the other, while calls go on that change several of them.
+/// A store copies shards one after the other while calls change several of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_store_copies_amid_calls_is_counted_once() {
     const KEYS: u64 = 400;
@@ -401,7 +401,7 @@ async fn a_repeated_request_counts_once() {
     assert_eq!(removed.unwrap(), [true, true, false]);
 }
 
-/// The power goes in the middle of a batch that lies in several shards and has keys twice.
+/// The power is cut in the middle of a batch that is in several shards and has keys twice.
 #[tokio::test]
 async fn a_batch_that_is_repeated_after_a_power_cut_counts_once() {
     let several_shards = SpecRequest {
@@ -435,7 +435,7 @@ async fn a_batch_that_is_repeated_after_a_power_cut_counts_once() {
     assert!(lost > 0);
 }
 
-/// While it is not known whether the last removal will be found, nobody is told how it is.
+/// No query is answered while it is uncertain whether the last removal survives.
 #[tokio::test]
 async fn what_may_be_removed_is_not_told_while_the_log_fails() {
     let disk = SimulatedDisk::default();
@@ -458,7 +458,7 @@ async fn what_may_be_removed_is_not_told_while_the_log_fails() {
         engine.query_batch("urls", vec![key]).await.unwrap_err();
     }
     disk.heal();
-    // Keys are refused until the log has been tried again.
+    // Keys are refused until the log has retried.
     while engine.add("urls", "c").await.is_err() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
@@ -466,12 +466,12 @@ async fn what_may_be_removed_is_not_told_while_the_log_fails() {
     assert_eq!(seen, [false, true]);
 }
 
-/// What was lost is forgotten; what is whole is counted once, and so is what the log has.
+/// Lost keys are forgotten. Keys of whole pages are counted once, and so are the keys in the log.
 #[tokio::test]
 async fn what_is_salvaged_is_counted_once() {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, Durability::Always).await.unwrap();
-    // Of two pages of 64 KiB, and a little.
+    // The filter has a little more than two pages of 64 KiB.
     let pages = SpecRequest {
         kind: Kind::Counting,
         bit_count: Some(300_000),
@@ -521,7 +521,7 @@ async fn what_is_salvaged_is_counted_once() {
     }
 }
 
-/// An id names one call: one that adds and one that removes are two, whatever they are called.
+/// An id names one call: an add and a remove with the same id are two calls.
 #[tokio::test]
 async fn an_id_of_an_add_is_none_of_a_remove() {
     let dir = tempfile::tempdir().unwrap();

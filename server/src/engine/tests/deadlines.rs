@@ -1,4 +1,4 @@
-//! Calls whose callers have stopped waiting before they begin: they are dropped whole.
+//! Calls whose callers have stopped waiting before the calls begin: they are dropped whole.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::*;
 
-/// More than a batch that is answered at once has.
+/// The size of a batch that is too large to be answered at once.
 const HEAVY: usize = 3000;
 
 fn counting() -> SpecRequest {
@@ -69,7 +69,7 @@ async fn a_call_after_its_deadline_changes_nothing() {
         let seen = engine.query_batch("", vec!["a", "b", "there"]).await;
         assert_eq!(seen.unwrap(), [false, false, true], "{durability:?}");
 
-        // One that has time left is carried out.
+        // A call that has time left is carried out.
         let in_time = call(Instant::now() + Duration::from_secs(3600));
         assert!(!engine.query_and_add(in_time, "a").await.unwrap());
         assert_eq!(
@@ -79,7 +79,7 @@ async fn a_call_after_its_deadline_changes_nothing() {
     }
 }
 
-/// Of any kind of filter, when all keys have been hashed.
+/// Applies to filters of every kind: the deadline passes when all keys have been hashed.
 #[tokio::test]
 async fn a_batch_whose_deadline_passes_before_its_first_bit_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -148,7 +148,7 @@ async fn a_call_whose_deadline_passes_in_a_queue_changes_nothing() {
     assert!(!engine.query("", "a").await.unwrap());
 }
 
-/// A batch whose caller goes away waits for a worker in vain.
+/// A batch waits for a worker, and its caller goes away.
 #[tokio::test]
 async fn a_cancelled_call_that_has_not_begun_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Filters that are removed while the disk fails.
+//! Deletions of filters while the disk fails.
 
 use std::io;
 
@@ -13,8 +13,8 @@ async fn filled(disk: &SimulatedDisk) -> Engine {
     engine
 }
 
-/// The last step of a removal that fails may be done nevertheless: whoever is answered by the
-/// filter after that may lose it with the next crash.
+/// A removal whose last step fails may have been done nevertheless. A key that the filter takes
+/// after that could be lost with the next crash.
 #[tokio::test]
 async fn a_filter_whose_removal_is_in_doubt_takes_no_keys() {
     let (mut kept, mut in_doubt) = (0, 0);
@@ -49,7 +49,7 @@ async fn a_filter_whose_removal_is_in_doubt_takes_no_keys() {
     assert!(kept > 0 && in_doubt > 0, "{kept} kept, {in_doubt} in doubt");
 }
 
-/// Nor is one told that it is gone who was slower than the call that left it in doubt.
+/// A slower removal does not report that the filter is gone if a faster one has left that in doubt.
 #[tokio::test]
 async fn whoever_is_slower_to_remove_a_filter_is_told_what_is_certain() {
     let mut in_doubt = 0;
@@ -79,7 +79,7 @@ async fn whoever_is_slower_to_remove_a_filter_is_told_what_is_certain() {
     assert!(in_doubt > 0);
 }
 
-/// Or nobody could ever be sure that it is gone.
+/// Otherwise nobody could ever be sure that the filter is gone.
 #[tokio::test]
 async fn a_removal_in_doubt_that_is_repeated_says_what_is_certain() {
     let mut in_doubt = 0;

@@ -1,4 +1,4 @@
-//! A disk that fails, or is full: nothing is acknowledged falsely, and queries go on.
+//! A disk that fails or is full: no false acknowledgement is given, and queries are still answered.
 
 use std::{
     io,
@@ -20,14 +20,14 @@ use crate::store::{
     simulated::{Chance, Fault, SimulatedDisk},
 };
 
-/// The workloads that are tried with faults, in each of two modes.
+/// The number of workloads that are tried with faults, in each of two modes.
 const WORKLOADS: u64 = 7;
-/// So short that the log is synced while a workload goes on.
+/// An interval so short that the log is synced during a workload.
 const SHORT: Duration = Duration::from_millis(10);
-/// What takes as long as this hangs, also on a machine that has much else to do.
+/// A case that takes as long as this hangs, even on a busy machine.
 const HANGS: Duration = Duration::from_secs(60);
 
-/// What can be wrong with a call, and with how many from it on.
+/// The faults, each with the number of calls that it affects.
 const FAULTS: [(Fault, u64); 8] = [
     (Fault::Error(io::ErrorKind::Other), 1),
     (Fault::Error(io::ErrorKind::Other), u64::MAX),
@@ -39,18 +39,19 @@ const FAULTS: [(Fault, u64); 8] = [
     (Fault::Short, u64::MAX),
 ];
 
-/// At each call to the disk: whatever is acknowledged nevertheless is there after a crash, a
-/// filter that nobody changes answers, and nobody waits for ever. Each call has one of the faults,
-/// another one in the next workload; with `SEENSET_FAULTS=all` each has all of them.
+/// A fault is injected at each call to the disk. Every acknowledged key is there after a crash, a
+/// filter that nobody changes answers queries, and nobody waits for ever. Each call gets one of the
+/// faults, and another one in the next workload. With `SEENSET_FAULTS=all` each call gets all of
+/// them.
 #[test]
 fn no_error_of_the_disk_makes_a_false_acknowledgement() {
-    // Many workloads: a sync that failed is made good by the next one that covers it, so it has
-    // to be the last one of what it is for.
+    // Many workloads are needed. A later sync makes good a sync that failed, so a fault shows only
+    // if it hits the last sync of a record.
     let workloads = Arc::new(AtomicU64::new(0));
     let (tell, told) = mpsc::channel();
     let threads = (0..AT_ONCE).map(|thread| {
         let (workloads, tell) = (Arc::clone(&workloads), tell.clone());
-        // None that is waited for here: the test ends although one of them does not.
+        // No thread is joined if one hangs: the test must end then.
         thread::spawn(move || {
             let begin = |case| tell.send((thread, case)).unwrap();
             let runtimes = [one_thread(), threads()];
@@ -89,10 +90,10 @@ fn no_error_of_the_disk_makes_a_false_acknowledgement() {
     ));
 }
 
-/// Tries a workload with a fault at each of its calls, and tells each case when it begins.
+/// Runs a workload with a fault at each of its calls, and reports each case when it begins.
 async fn try_faults(durability: Durability, seed: u64, begin: impl Fn(String)) {
     let (prepared, told) = prepare(durability, seed).await;
-    // As it is with those of a call that never comes.
+    // This is a fault at a call that never comes.
     let (fault, count) = FAULTS[0];
     let calls = try_fault(
         &prepared,
@@ -128,12 +129,12 @@ fn is_all() -> bool {
     std::env::var("SEENSET_FAULTS").is_ok_and(|faults| faults == "all")
 }
 
-/// Keys of a filter that is at rest.
+/// Returns the keys of a filter that does not change.
 fn kept() -> Vec<String> {
     (0..20).map(key).collect()
 }
 
-/// A disk that a server has worked with, and what callers were told.
+/// Returns a disk that a server has worked with, and the answers that its callers got.
 async fn prepare(durability: Durability, seed: u64) -> (SimulatedDisk, Told) {
     let (disk, mut told) = (SimulatedDisk::default(), Told::default());
     let engine = start(&disk, durability).await.unwrap();
@@ -142,13 +143,13 @@ async fn prepare(durability: Durability, seed: u64) -> (SimulatedDisk, Told) {
     work_with(&engine, seed + 1000, &mut told).await;
     let found = match durability {
         Durability::Always => disk.cut(&mut Chance::new(seed)),
-        // The tail has what was told last.
+        // The tail has the last acknowledged records.
         _ => disk.kill(),
     };
     (found, told)
 }
 
-/// Has a server work with a disk that has a fault, and returns the number of its calls.
+/// Runs a server on a disk that has a fault, and returns the number of its disk calls.
 async fn try_fault(
     prepared: &SimulatedDisk,
     told: &Told,
@@ -160,14 +161,15 @@ async fn try_fault(
     let (disk, mut told) = (prepared.kill(), told.clone());
     let mut chance = Chance::new(seed ^ call);
     disk.fail(call, count, fault);
-    // A start that is refused has told nobody anything.
+    // A start that fails has answered no calls.
     if let Ok(engine) = start(&disk, durability).await {
         for round in 0..2 {
             work_with(&engine, seed + 2000 * round, &mut told).await;
             let seen = engine.query_batch("kept", kept()).await;
             assert_eq!(seen.expect(case), [true; 20], "{case}");
             if durability != Durability::Always && round == 0 {
-                // Who is answered now can rely on all that was told an interval ago.
+                // A call that is answered now may rely on every answer that is older than an
+                // interval.
                 tokio::time::sleep(2 * SHORT).await;
                 if engine.add("urls", "relies").await.is_ok() {
                     let found = disk.cut(&mut chance);
@@ -195,8 +197,8 @@ async fn add_at_last(engine: &Engine, key: &str) {
     added.await.unwrap();
 }
 
-/// Without room for another segment keys are refused before any bit is set, and all that was
-/// acknowledged is answered, and is there after a kill.
+/// If the log has no room for another segment, keys are refused before any bit is set. Every
+/// acknowledged key is still seen, before and after a kill.
 #[tokio::test]
 async fn keys_that_the_log_has_no_room_for_are_refused_whole() {
     for durability in [Durability::Always, INTERVAL] {
@@ -204,7 +206,7 @@ async fn keys_that_the_log_has_no_room_for_are_refused_whole() {
         let engine = start(&disk, durability).await.unwrap();
         let request = SpecRequest::new(1_000_000, 0.001);
         engine.create_filter("urls", request).await.unwrap();
-        // No file gets longer.
+        // No file can grow.
         disk.limit(Some(0));
         let batch =
             |index: u64| -> Vec<String> { (0..100).map(|i| key(index * 100 + i)).collect() };
@@ -246,7 +248,7 @@ async fn keys_that_the_log_has_no_room_for_are_refused_whole() {
     }
 }
 
-/// Leaves no room but that of the files there are.
+/// Leaves no room except in the files that exist.
 fn fill(disk: &SimulatedDisk) {
     disk.limit(Some(disk_bytes(disk)));
 }
@@ -257,7 +259,7 @@ fn disk_bytes(disk: &SimulatedDisk) -> u64 {
     bytes.sum()
 }
 
-/// Takes the room that a server which has ended keeps for its log, all of which is in segments.
+/// Takes the room that a stopped server keeps for its log. All of it is in segments.
 fn take_room(disk: &SimulatedDisk) {
     for name in disk.names().unwrap() {
         if name == "log.tail" {
@@ -270,8 +272,8 @@ fn take_room(disk: &SimulatedDisk) {
     fill(disk);
 }
 
-/// What is stored without a segment to write to can be read by the next start, also where no
-/// batch has come to the log since it was made shorter.
+/// The next start can read a store that was made without a segment to write to, even if no batch
+/// has been written since the log was cut.
 #[tokio::test]
 async fn a_start_on_a_full_disk_stores_what_the_next_one_reads() {
     for durability in [Durability::Always, INTERVAL] {
@@ -287,7 +289,7 @@ async fn a_start_on_a_full_disk_stores_what_the_next_one_reads() {
         let engine = start(&disk, durability).await.unwrap();
         let error = engine.add("urls", "second").await.unwrap_err();
         assert!(matches!(error, EngineError::StorageFull(_)), "{error}");
-        // A manifest has room, and a small snapshot.
+        // There is room for a manifest and a small snapshot.
         disk.limit(Some(disk_bytes(&disk) + 4096));
         engine.store("").await.unwrap();
         engine.create_filter("other", small()).await.unwrap();
@@ -303,7 +305,7 @@ async fn a_start_on_a_full_disk_stores_what_the_next_one_reads() {
     }
 }
 
-/// A start needs no room to answer queries. Keys are taken as soon as there is some.
+/// A start needs no room to answer queries. It accepts keys as soon as there is some.
 #[tokio::test]
 async fn a_start_on_a_full_disk_answers_queries() {
     for durability in [Durability::Always, INTERVAL] {
@@ -311,7 +313,7 @@ async fn a_start_on_a_full_disk_answers_queries() {
         let engine = start(&disk, durability).await.unwrap();
         engine.create_filter("urls", small()).await.unwrap();
         engine.add("urls", "first").await.unwrap();
-        // The room that was kept for what comes next is enough for a start.
+        // The room that was kept for the next segment is enough for a start.
         while disk.contents("0000000000000002.log").is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -322,7 +324,7 @@ async fn a_start_on_a_full_disk_answers_queries() {
             engine.add("urls", key).await.unwrap();
             assert!(engine.query("urls", "first").await.unwrap());
         }
-        // Somebody else has taken it.
+        // Another program has taken this room.
         let full = full.kill();
         take_room(&full);
         let engine = start(&full, durability).await.unwrap();
@@ -345,13 +347,13 @@ async fn a_start_on_a_full_disk_answers_queries() {
     }
 }
 
-/// While nothing can be written keys are refused, and queries are answered; and then it goes on
-/// by itself.
+/// While nothing can be written, keys are refused and queries are answered. When writes succeed
+/// again, keys are accepted again.
 #[tokio::test]
 async fn a_full_disk_refuses_keys_until_there_is_room() {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, Durability::Always).await.unwrap();
-    // Of one shard, which has a change that is not on the disk.
+    // The filter has one shard, which has a change that is not on the disk.
     engine.create_filter("urls", small()).await.unwrap();
     let before: Vec<String> = (0..40).map(key).collect();
     engine.add_batch("urls", before.clone()).await.unwrap();
@@ -359,8 +361,8 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
     assert!(!*is_read_only.borrow());
     let full = Fault::Error(io::ErrorKind::StorageFull);
     disk.fail(disk.calls(), u64::MAX, full);
-    // Its bits are set when it turns out that it cannot be written: to say that the disk is full
-    // would be to say that they are not.
+    // The bits of this key are set before the write fails. `StorageFull` would say that they are
+    // not set.
     let first = Call {
         filter: "urls",
         request_id: "1",
@@ -377,7 +379,7 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
         assert!(engine.query("urls", key).await.unwrap(), "{key}");
     }
     assert!(!engine.query("urls", "second").await.unwrap());
-    // What rests on a change that is not on the disk is not told.
+    // A query fails if its answer rests on a change that is not on the disk.
     let error = engine.query("urls", "first").await.unwrap_err();
     assert!(matches!(error, EngineError::NotDurable(_)), "{error}");
     assert!(*is_read_only.borrow());
@@ -385,7 +387,7 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
     disk.heal();
     add_at_last(&engine, "third").await;
     assert!(!*is_read_only.borrow());
-    // Who repeats the call is told what it earned.
+    // A repeat of the call gets its first answer.
     assert!(!engine.query_and_add(first, "first").await.unwrap());
     let found = disk.cut(&mut Chance::new(1));
     let engine = start(&found, Durability::Always).await.unwrap();

@@ -1,4 +1,4 @@
-//! What is acknowledged is found after a crash, on a disk that keeps no more than it must.
+//! Acknowledged keys are found after a crash, on a disk that keeps no more than it must.
 
 use std::{
     fmt::Display,
@@ -72,7 +72,7 @@ async fn a_killed_process_loses_nothing_and_a_snapshot_alone_does() {
         assert_eq!(status.keys_added, if survives { 3 } else { 0 });
         assert_eq!(status.version, if survives { 2 } else { 0 });
 
-        // It goes on from there, and what has been stored is not needed in the log.
+        // The log continues from there, and does not need the records that are stored.
         engine.add("urls", "e").await.unwrap();
         engine.store("urls").await.unwrap();
         engine.add("urls", "f").await.unwrap();
@@ -83,7 +83,7 @@ async fn a_killed_process_loses_nothing_and_a_snapshot_alone_does() {
     }
 }
 
-/// What a start that takes long can be asked meanwhile.
+/// A start that takes long reports its progress.
 #[tokio::test]
 async fn a_start_tells_how_far_it_has_come() {
     let disk = SimulatedDisk::default();
@@ -145,41 +145,41 @@ async fn a_log_that_is_switched_on_and_off_loses_nothing() {
     }
 }
 
-/// The number of cuts: `SEENSET_CUTS=1000000` for a long run.
+/// Returns the number of power cuts: `SEENSET_CUTS=1000000` for a long run.
 pub(super) fn cuts() -> u64 {
     number("SEENSET_CUTS").unwrap_or(20_000)
 }
 
-/// The first seed: `SEENSET_SEED=20000` to go on where another run has ended.
+/// Returns the first seed: `SEENSET_SEED=20000` to continue where another run has ended.
 fn first_seed() -> u64 {
     number("SEENSET_SEED").unwrap_or(0)
 }
 
-/// What a variable says.
+/// Returns the number in an environment variable.
 pub(super) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// So many workloads at once: their threads wait for each other most of the time.
+/// The number of workloads at once: their threads wait for each other most of the time.
 pub(super) const AT_ONCE: usize = 8;
 
-/// Of the seeds, one in so many has its tasks race on threads.
+/// One in this number of seeds has its tasks race on threads.
 pub(super) const THREADED_IN: u64 = 4;
 
-/// A runtime whose tasks meet where they wait.
+/// Returns a runtime with one thread: its tasks interleave only where they wait.
 pub(super) fn one_thread() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().build().unwrap()
 }
 
-/// A runtime whose tasks meet anywhere.
+/// Returns a runtime with several threads: its tasks interleave anywhere.
 pub(super) fn threads() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).enable_time().build().unwrap()
 }
 
-/// Has several threads, each with a runtime of either kind, call `go_on` until it returns `false`;
-/// or until it panics in one of them, for that is found then.
+/// Runs several threads, each with a runtime of either kind. Each calls `go_on` until it returns
+/// `false`, or until a call panics on one of the threads.
 fn at_once(go_on: impl Fn(&[Runtime; 2]) -> bool + Sync) {
     struct EndOnPanic<'a>(&'a AtomicBool);
 
@@ -207,15 +207,15 @@ fn at_once(go_on: impl Fn(&[Runtime; 2]) -> bool + Sync) {
     });
 }
 
-/// Leaves a line of a test that passes: of what is printed the test's harness shows nothing then.
+/// Prints a line for a test that passes. It bypasses the test harness, which hides output then.
 pub(super) fn note(line: impl Display) {
     writeln!(std::io::stderr(), "{line}").unwrap();
 }
 
-/// Cuts the power so many times while `work` goes on with a seed: for one seed after the other at
-/// every `stride`th call to the disk. `check` gets what is found then, what `work` has returned,
-/// and the name of the case. Of some seeds the tasks have threads, and meet anywhere; those of the
-/// others meet where they wait, which is the same each time. Returns the seeds.
+/// Cuts the power `cuts` times during `work`: for one seed after the other, at every `stride`th
+/// call to the disk. `check` gets the disk after the cut, the result of `work`, and the name of the
+/// case. For some seeds the tasks run on several threads and interleave anywhere. For the other
+/// seeds they interleave only where they wait, which is the same each time. Returns the seeds.
 pub(super) fn cut_power<T>(
     cuts: u64,
     stride: u64,
@@ -231,7 +231,7 @@ pub(super) fn cut_power<T>(
         let runtime = if is_threaded { threads } else { one_thread };
         let disk = SimulatedDisk::default();
         work(runtime, &disk, seed);
-        // The first calls are those of a start: other ones for each seed.
+        // The first calls are those of a start: each seed begins at another call.
         for call in (seed % stride..disk.calls()).step_by(stride as usize) {
             if done.fetch_add(1, Ordering::Relaxed) >= cuts {
                 return false;
@@ -300,8 +300,8 @@ fn a_kill_anywhere_loses_nothing_that_was_acknowledged() {
     ));
 }
 
-/// What a killed process has written is known to the system alone: the next start relies on
-/// it, and a power cut may yet take it.
+/// The files that a killed process has written are in the page cache only. The next start relies on
+/// them, and a power cut can still lose them.
 #[test]
 fn a_power_cut_after_a_kill_loses_nothing_that_was_acknowledged() {
     let runtime = one_thread();
@@ -334,15 +334,15 @@ fn a_power_cut_after_a_kill_loses_nothing_that_was_acknowledged() {
     ));
 }
 
-/// The manifest that a start relies on may be known to the system alone: what it no longer names
-/// must not go before it is on stable storage.
+/// The manifest that a start relies on may be in the page cache only. Files that it no longer names
+/// must not be removed before it is on stable storage.
 #[tokio::test]
 async fn a_power_cut_after_a_kill_amid_a_store_finds_the_filter() {
     let mut chance = Chance::new(1);
     for call in 0.. {
         let disk = SimulatedDisk::default();
         let engine = start(&disk, Durability::Snapshot).await.unwrap();
-        // Of one shard: each store writes all of it to another file.
+        // The filter has one shard: each store writes all of it to another file.
         engine.create_filter("urls", small()).await.unwrap();
         engine.add("urls", "a").await.unwrap();
         engine.store("urls").await.unwrap();

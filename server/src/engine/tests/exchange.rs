@@ -1,6 +1,6 @@
-//! Filters of other programs: imported, served, stored and exported, and files that nobody has.
+//! Filters of other programs: import, service, store and export, and malformed files.
 //!
-//! The files are those of `filter/tests/exchange/`, which Guava and RedisBloom have made.
+//! The files are those of `filter/tests/exchange/`, made by Guava and RedisBloom.
 
 use std::io::{self, Read};
 
@@ -23,7 +23,7 @@ const GUAVA: [(Layout, &[u8]); 2] = [
         include_bytes!("../../../../filter/tests/exchange/guava-mitz-64.bin"),
     ),
 ];
-/// 39 keys in three layers, of the 40 that were added.
+/// A filter with 39 keys in three layers, of the 40 keys that were added.
 const REDISBLOOM: &[u8] = include_bytes!("../../../../filter/tests/exchange/redisbloom-chain.dump");
 const KEYS: u64 = 40;
 
@@ -35,7 +35,7 @@ fn guava(capacity: u64, rate: f64) -> SpecRequest {
     }
 }
 
-/// Of several shards, and so large that no key is seen by accident.
+/// A filter with several shards, so large that no key is seen by accident.
 fn large() -> SpecRequest {
     let request = SpecRequest {
         bit_count: Some(100_000_000),
@@ -76,7 +76,7 @@ async fn exported(engine: &Engine, name: &str) -> Vec<u8> {
     file
 }
 
-/// What the pure code makes of keys, as the file of a spec.
+/// Returns the file that the pure code makes of a spec and keys.
 fn file_of(spec: &FilterSpec, keys: impl Iterator<Item = String>) -> Vec<u8> {
     let strategy = spec.layout.strategy().unwrap();
     let shape = guava::Shape::new(strategy, spec.hash_count, spec.bit_count / 64).unwrap();
@@ -107,7 +107,7 @@ async fn a_file_of_guava_is_served_added_to_and_comes_back_byte_for_byte() {
         let spec = &status.spec;
         assert_eq!((spec.layout, spec.hash_count), (layout, 7));
         assert_eq!(spec.hash_function, HashFunction::Murmur3X64_128);
-        // Guava was asked for 40 keys at 0.01, and rounds the bits up.
+        // Guava was asked for 40 keys at 0.01, and rounds the number of bits up.
         assert!((38..=46).contains(&spec.capacity), "{}", spec.capacity);
         assert!((35..=45).contains(&status.keys_added), "{status:?}");
         assert_eq!(status.estimated_keys, Some(status.keys_added));
@@ -126,7 +126,7 @@ async fn a_file_of_guava_is_served_added_to_and_comes_back_byte_for_byte() {
         let keys = || (0..KEYS).chain([900, 901]).map(key);
         let expected = file_of(spec, keys());
         assert_eq!(exported(&engine, "java").await, expected);
-        // What is in the snapshot and what is in the log make the same file.
+        // The keys in the snapshot and the keys in the log make the same file.
         let killed = disk.kill();
         let engine = start(&killed, Durability::Always).await.unwrap();
         assert_eq!(exported(&engine, "java").await, expected);
@@ -152,7 +152,7 @@ async fn a_dump_of_redisbloom_is_served_and_its_last_layer_added_to() {
     );
     assert!((25..=55).contains(&status.estimated_keys.unwrap()));
     assert_eq!(seen(&engine, "redis", 0..KEYS).await, KEYS as usize);
-    // Of so few bits no formula tells the rate; canaries do.
+    // With so few bits no formula predicts the rate. Canaries measure it.
     let others = seen(&engine, "redis", 1000..11_000).await as f64 / 10_000.0;
     let measured = engine.get_filter("redis").await.unwrap().measured.unwrap();
     let (low, high) = measured.interval();
@@ -207,7 +207,7 @@ async fn a_filter_that_is_made_has_guavas_size_and_bytes() {
     assert_eq!(made.filter.spec.false_positive_rate, 0.01);
     let again = engine.create_filter("urls", guava(40, 0.01)).await.unwrap();
     assert!(!again.is_new);
-    // The same again without its keys, and another of the same size.
+    // The same filter without its keys, and another one of the same size.
     engine.reset_filter("urls").await.unwrap();
     assert_eq!(seen(&engine, "urls", 0..KEYS).await, 0);
     engine
@@ -264,7 +264,7 @@ fn specs_that_no_such_filter_has_are_refused() {
             },
             "give more bits",
         ),
-        // Bits from 2^31 on would never be set.
+        // Bits from 2^31 on can never be set.
         (
             SpecRequest {
                 layout: Layout::GuavaMitz32,
@@ -281,7 +281,7 @@ fn specs_that_no_such_filter_has_are_refused() {
     assert_eq!(again, resolved);
 }
 
-/// Keys of many shards, in calls for one and for many at once.
+/// Callers race for keys of many shards, with calls for one key and for many keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_all_that_add_a_key_one_wins() {
     const RACED: u64 = 20_000;
@@ -293,7 +293,7 @@ async fn of_all_that_add_a_key_one_wins() {
         tokio::spawn(async move {
             let mut won = 0;
             for first in (0..RACED).step_by(100) {
-                // All at the same keys at the same time, from either end.
+                // All callers ask for the same keys at the same time, from either end.
                 let mut keys: Vec<String> = (first..first + 100).map(key).collect();
                 if racer % 2 == 0 {
                     keys.reverse();
@@ -322,7 +322,7 @@ async fn of_all_that_add_a_key_one_wins() {
     assert!(exported(&engine, "urls").await == expected);
 }
 
-/// Amid snapshots of which each may have a part of the bits of a key.
+/// Each snapshot may have only a part of the bits of a key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_several_shards_survive_crashes_amid_stores() {
     let mut chance = Chance::new(3);
@@ -357,7 +357,7 @@ async fn keys_of_several_shards_survive_crashes_amid_stores() {
     }
 }
 
-/// A snapshot holds each shard that a key has changed since the one before.
+/// A snapshot holds each shard that a key has changed since the snapshot before.
 #[tokio::test]
 async fn a_single_key_is_stored_in_all_of_its_shards() {
     let disk = SimulatedDisk::default();
@@ -378,7 +378,7 @@ async fn filters_of_one_shape_are_merged_and_copied() {
     let (_, file) = GUAVA[1];
     imported(&engine, "java", file).await;
     let spec = engine.get_filter("java").await.unwrap().spec;
-    // Two imports have secrets of their own, of which no key's bits depend.
+    // Two imports have different secrets, but the bits of a key do not depend on them.
     imported(&engine, "other", file).await;
     engine.add("other", &key(500)).await.unwrap();
     engine.merge_filters("other", "java").await.unwrap();
@@ -397,8 +397,8 @@ async fn filters_of_one_shape_are_merged_and_copied() {
     assert!(refused.to_string().contains("layout"), "{refused}");
 }
 
-/// They are not hashed as keys are, without a secret: whoever can choose keys would choose the
-/// measured rate as well.
+/// Canaries are not hashed as the keys of these filters are, without a secret. Otherwise a caller
+/// who can choose keys could also choose the measured rate.
 #[tokio::test]
 async fn the_measured_rate_is_that_of_secret_keys() {
     let disk = SimulatedDisk::default();
@@ -423,7 +423,7 @@ async fn the_measured_rate_is_that_of_secret_keys() {
     assert_ne!(rates[0], rates[1], "the same canaries in both");
 }
 
-/// A file that breaks off, as its connection does.
+/// A file that breaks off, as if its connection had ended.
 struct Broken(&'static [u8]);
 
 impl Read for Broken {
@@ -446,7 +446,7 @@ async fn what_is_no_file_leaves_nothing() {
     };
     let cases: [(Vec<u8>, u64, &str); 9] = [
         (vec![], 0, "file length"),
-        // Six bytes that ask for 17 GB.
+        // Six bytes that claim 17 GB.
         (head(1, 7, i32::MAX as u32), 6, "file length"),
         (
             head(1, 7, i32::MAX as u32),
@@ -502,7 +502,7 @@ async fn what_is_no_file_leaves_nothing() {
         engine.inner.imports.available_permits(),
         super::super::exchange::MAX_IMPORTS
     );
-    // The name is free all the while, and taken afterwards.
+    // The failed imports have left the name free. A successful import takes it.
     imported(&engine, "java", whole).await;
     let taken = import("java", FileFormat::Guava, whole);
     let refused = engine.import_filter(taken, whole).await.unwrap_err();

@@ -1,12 +1,12 @@
-//! Starts that the disk fails, of a server that was killed.
+//! Starts that fail on a disk error, after a kill.
 
 use std::io;
 
 use super::{durability::start, *};
 use crate::store::simulated::{Chance, Fault, SimulatedDisk};
 
-/// What a sync could not put on stable storage may still be read, and a later sync says nothing
-/// of it. So what the next start finds must not be taken to be there for good.
+/// Data that a sync failed to write may still be readable, and a later sync does not report it. So
+/// the next start must not assume that the data it finds is durable.
 #[tokio::test]
 async fn what_a_failed_start_has_not_kept_the_next_one_keeps() {
     for durability in [Durability::Always, INTERVAL] {
@@ -19,7 +19,7 @@ async fn what_a_failed_start_has_not_kept_the_next_one_keeps() {
             engine.add("urls", "synced").await.unwrap();
             engine.store("urls").await.unwrap();
             engine.add("urls", "a").await.unwrap();
-            // Whatever the server does from here on is for nothing, its end as well.
+            // The server changes nothing on `killed` from here on, not even when it ends.
             let killed = disk.kill();
             drop(engine);
 
@@ -29,7 +29,8 @@ async fn what_a_failed_start_has_not_kept_the_next_one_keeps() {
             let was_met = killed.calls() > call;
             killed.heal();
             let killed = killed.kill();
-            // One that adds to the log, which then says that what is before that is there.
+            // This start appends to the log. After that the log says that all records before are
+            // durable.
             let engine = start(&killed, durability).await.expect(&case);
             engine.add("urls", "b").await.unwrap();
             drop(engine);

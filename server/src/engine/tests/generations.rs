@@ -1,5 +1,5 @@
-//! What was told of a filter that is made and deleted again and again, and whether a server knows
-//! that.
+//! A filter that is made and deleted again and again: the answers of these calls, and whether the
+//! server still agrees with them.
 
 use futures_util::future::join_all;
 
@@ -8,23 +8,23 @@ use crate::store::simulated::Chance;
 
 const NAME: &str = "other";
 
-/// The filter from when it is made until it is deleted. No other one has its spec.
+/// One filter, from its creation until its deletion. No other one has its spec.
 #[derive(Debug, Clone)]
 struct Generation {
     number: u64,
-    /// The keys that were asked for, each once and by a request of its own: whether that was
-    /// answered.
+    /// The keys that were asked for, each once and by a request of its own. The flag says whether
+    /// the request was answered.
     keys: Vec<bool>,
 }
 
-/// All that one caller was told.
+/// All answers that one caller got.
 #[derive(Debug, Clone)]
 pub(super) struct Generations {
-    /// What there may be, where `None` is no filter. There is more than one if a call that makes
-    /// or deletes the filter was not answered.
+    /// The filters that may exist, where `None` is no filter. There is more than one if a call that
+    /// makes or deletes the filter was not answered.
     possible: Vec<Option<Generation>>,
     made: u64,
-    /// Calls that make or delete the filter, and were answered.
+    /// The number of answered calls that make or delete the filter.
     answered: u64,
 }
 
@@ -43,7 +43,7 @@ impl Generations {
         self.answered
     }
 
-    /// Makes the filter, adds keys, and deletes it if chance will have it so.
+    /// Makes the filter, adds keys, and deletes it with some probability.
     pub(super) async fn take_turn(&mut self, engine: &Engine, chance: &mut Chance) {
         self.create(engine).await;
         for _ in 0..chance.below(3) {
@@ -85,7 +85,7 @@ impl Generations {
     }
 
     async fn add(&mut self, engine: &Engine) {
-        // Those before it were not made, or there would be no other.
+        // Earlier ones were not made, because otherwise there would be no later one.
         let last = self.possible.iter_mut().flatten().last();
         let Some(Generation { number, keys }) = last else {
             let refused = engine.query_and_add(NAME, "a").await;
@@ -104,7 +104,7 @@ impl Generations {
         }
     }
 
-    /// Holds what a server has after a start against what was told.
+    /// Compares a server after a start with the answers.
     pub(super) async fn check(&mut self, engine: &Engine, case: &str) {
         let found = match engine.get_filter(NAME).await {
             Ok(status) => Some(status.spec.capacity - spec(0).capacity),
@@ -119,7 +119,7 @@ impl Generations {
         let Some(Generation { number, keys }) = filter else {
             return;
         };
-        // Those of the one before are not its.
+        // The filter must not have keys of the filter before it.
         let strangers = (0..3).map(|index| key(number.wrapping_sub(1), index));
         let names = (0..keys.len()).map(|index| key(*number, index));
         let all: Vec<String> = strangers.chain(names).collect();
@@ -131,8 +131,8 @@ impl Generations {
         assert!(is_kept, "{case}: seen {own:?} after {before:?}");
     }
 
-    /// Asks for all keys of the filter there is again: each request is told what it was told, or
-    /// would have been.
+    /// Asks again for all keys of the present filter. Each request gets its first answer, or the
+    /// answer that it would have got.
     pub(super) async fn ask_again(&self, engine: &Engine, case: &str) {
         let [Some(Generation { number, keys })] = &*self.possible else {
             return;
@@ -146,15 +146,16 @@ impl Generations {
         assert!(!again.contains(&false), "{case}: {again:?}, {self:?}");
     }
 
-    /// Notes which one there is.
+    /// Notes which filter exists.
     fn is(&mut self, number: Option<u64>) {
         self.possible
             .retain(|one| one.as_ref().map(|one| one.number) == number);
         self.possible.truncate(1);
     }
 
-    /// One that was made is there, unless it may have been deleted. One whose making was not
-    /// answered need not be there now, and may be after a crash.
+    /// Checks that the filter may be missing. A filter whose creation was answered exists, unless
+    /// it may have been deleted. A filter whose creation was not answered may be missing now and
+    /// exist after a crash.
     fn may_be_gone(&self) {
         assert!(self.possible.iter().any(Option::is_none), "{self:?}");
     }

@@ -1,4 +1,4 @@
-//! What a power cut takes if answers do not wait for the disk.
+//! The answers that a power cut loses if answers do not wait for the disk.
 
 use std::{
     ops::Range,
@@ -14,18 +14,19 @@ use super::{
 };
 use crate::store::simulated::{Chance, SimulatedDisk};
 
-/// Many times what a busy machine may keep a thread waiting.
+/// Many times the delay of a thread on a busy machine.
 const INTERVAL: Duration = Duration::from_millis(400);
-/// Shorter, since thousands of cuts have to wait for it.
+/// A shorter interval, because thousands of cuts have to wait for it.
 const SHORT: Duration = Duration::from_millis(150);
-/// Of the cuts of the other tests one in so many is made here, where each takes some intervals.
+/// One in this number of the cuts of the other tests is made here, because each takes some
+/// intervals.
 const CUTS_IN_ONE: u64 = 50;
-/// Of the calls of a workload, one in so many is cut.
+/// One in this number of the calls of a workload is cut.
 const STRIDE: u64 = 13;
 
-/// Of a disk that is quick enough no answer is lost that is older than the interval. Of one that is
-/// not they may be older, for nobody can sync what it does not; but they were all given within the
-/// interval. Both by a bound of two, for what a busy machine keeps a thread waiting.
+/// A fast disk loses no answer that is older than the interval. A slow disk can lose older answers,
+/// because it cannot sync them in time, but all lost answers were given within one interval. Both
+/// bounds are doubled, for the delays of threads on a busy machine.
 #[test]
 fn a_power_cut_takes_no_more_than_the_interval_has() {
     for sync_time in [Duration::ZERO, 3 * INTERVAL] {
@@ -36,7 +37,7 @@ fn a_power_cut_takes_no_more_than_the_interval_has() {
             .build()
             .unwrap();
         let engine = runtime.block_on(start(&disk, durability)).unwrap();
-        // Each key goes to another of the filters.
+        // Each key is added to the next of the filters.
         let samples = Sample::all();
         let name_of = |index: u64| format!("urls-{}", index % samples.len() as u64);
         for (index, sample) in (0..).zip(&samples) {
@@ -92,17 +93,17 @@ fn a_power_cut_takes_no_more_than_the_interval_has() {
     }
 }
 
-/// What calls were told, in their order.
+/// The answers of the calls, in their order.
 #[derive(Default)]
 struct Told {
-    /// The keys that were marked, and when that was answered.
+    /// The keys that were marked, and the time of the answer.
     marked: Vec<(Range<u64>, Instant)>,
-    /// As many of these were answered before a store that succeeded began.
+    /// The number of these that were answered before a successful store began.
     stored: usize,
 }
 
-/// Marks keys, with pauses, for some intervals, and stores, makes and deletes filters, until
-/// nothing works any more.
+/// Marks keys, with pauses, for some intervals. Stores, makes and deletes filters meanwhile, until
+/// a call fails.
 async fn work(disk: &SimulatedDisk, seed: u64) -> Told {
     let mut told = Told::default();
     let Ok(engine) = start(disk, Durability::Interval(SHORT)).await else {
@@ -145,7 +146,7 @@ async fn work(disk: &SimulatedDisk, seed: u64) -> Told {
     told
 }
 
-/// Wherever the log, the snapshots and the manifest are at.
+/// The power can be cut at any write of the log, the snapshots and the manifest.
 #[test]
 fn a_power_cut_at_any_call_takes_no_more_than_the_interval_has() {
     let cuts = cuts() / CUTS_IN_ONE;

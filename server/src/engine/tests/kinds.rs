@@ -1,4 +1,4 @@
-//! A filter of each kind and each layout, for tests of what all of them go through.
+//! A filter of each kind and each layout, for tests that apply to all of them.
 
 #[path = "../../../tests/common/redisbloom.rs"]
 mod redisbloom;
@@ -7,12 +7,12 @@ use std::{fmt, io::Cursor, ops::Range, time::Duration};
 
 use super::{durability::key, *};
 
-/// What a filter is to be: small, and so exact that no false positive is to be expected.
+/// The kind of a filter: small, and so exact that no false positive is expected.
 #[derive(Debug, Clone)]
 pub(super) enum Sample {
-    /// Made of a spec.
+    /// A filter made from a spec.
     Made(SpecRequest),
-    /// Of RedisBloom, whose filters are imported.
+    /// A filter of RedisBloom, which has to be imported.
     RedisBloom,
 }
 
@@ -40,12 +40,12 @@ impl Sample {
         })
     }
 
-    /// One of each kind, and of each layout. Some keys are enough for the one in layers to grow.
+    /// Returns one of each kind and of each layout. A few keys make the scaling filter grow.
     pub(super) fn all() -> [Self; 8] {
         Self::growing_from(2)
     }
 
-    /// The same, where the one in layers begins with so many keys.
+    /// The same, with this first capacity of the scaling filter.
     pub(super) fn growing_from(capacity: u64) -> [Self; 8] {
         let aging = Aging {
             max_age: Duration::from_secs(1_000_000),
@@ -65,7 +65,7 @@ impl Sample {
         ]
     }
 
-    /// Makes a filter that is so.
+    /// Makes the filter.
     pub(super) async fn make(&self, engine: &Engine, name: &str) -> Result<(), EngineError> {
         match self {
             Self::Made(request) => {
@@ -86,7 +86,7 @@ impl Sample {
         }
     }
 
-    /// How often a key is there that was added so many times.
+    /// Returns the count of a key that was added this number of times.
     pub(super) fn times(&self, added: u32) -> u32 {
         match self {
             Self::Made(request) if request.kind == Kind::Counting => added,
@@ -104,13 +104,13 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Keys by their numbers.
+/// Returns the keys with these numbers.
 pub(super) fn keys(range: Range<u64>) -> Vec<String> {
     range.map(key).collect()
 }
 
-/// How often each key is there: in a filter that counts as often as it can be removed, and it is;
-/// else once, if it is seen.
+/// Returns the count of each key. A filter that counts is asked by removal, and the keys are gone
+/// after that. In other filters the count is 1 if the key is seen.
 pub(super) async fn counts(engine: &Engine, filter: &str, range: Range<u64>) -> Vec<u32> {
     let keys = keys(range);
     let mut times = vec![0; keys.len()];

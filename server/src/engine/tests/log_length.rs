@@ -1,4 +1,4 @@
-//! How long the log gets.
+//! The length of the log.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -11,14 +11,14 @@ use super::{
 };
 use crate::store::{Disk, simulated::SimulatedDisk};
 
-/// The number of segments, with the one that is made ahead.
+/// Returns the number of segments, including the one that is made ahead.
 fn segments(disk: &SimulatedDisk) -> usize {
     let names = disk.names().unwrap().into_iter();
     names.filter(|name| name.ends_with(".log")).count()
 }
 
-/// The log is no longer than what the snapshots do not hold, however often the server starts and
-/// however long some filters rest.
+/// The log is no longer than the changes that are not in snapshots, however often the server starts
+/// and however long some filters rest.
 #[tokio::test]
 async fn the_log_does_not_grow_for_ever() {
     let disk = SimulatedDisk::default();
@@ -53,8 +53,8 @@ async fn the_log_does_not_grow_for_ever() {
     assert!(engine.query("urls", &key(3)).await.unwrap());
 }
 
-/// Nobody has to ask for a store, nor to wait for its time, before the log takes more room than
-/// the filters.
+/// A long log triggers a store before it takes more room than the filters. Nobody has to ask for
+/// the store or wait for its time.
 #[tokio::test]
 async fn a_long_log_has_the_filters_stored() {
     let disk = SimulatedDisk::default();
@@ -87,8 +87,7 @@ async fn a_long_log_has_the_filters_stored() {
     assert!(engine.query("large", &key(119_999)).await.unwrap());
 }
 
-/// What is remembered of requests is written again with every store: were it counted, there would
-/// be no end of them.
+/// Every store writes the remembered requests again. If they counted, stores would never end.
 #[tokio::test(start_paused = true)]
 async fn remembered_requests_do_not_have_the_filters_stored() {
     let segment_bytes = 16 << 10;
@@ -118,7 +117,7 @@ async fn remembered_requests_do_not_have_the_filters_stored() {
         engine.query_and_add(call, &key(number)).await.unwrap();
     }
     engine.store_changed().await;
-    // As much as has others stored.
+    // The log is as long as one that triggers a store.
     assert!(segments(&disk) > 18);
     let stored = AtomicUsize::new(0);
     let hour = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! Filters that are merged while others write, the power is cut, and the disk fails.
+//! Merges of filters while others write, the power is cut, and the disk fails.
 
 mod counting;
 mod layers;
@@ -14,14 +14,15 @@ use super::{
 };
 use crate::store::simulated::{Chance, Fault, SimulatedDisk};
 
-/// The filter `urls` with keys 0 to 29, and a copy of it from when it had 10, with 30 to 49 as
-/// well. Some of each are in a snapshot and some in the log.
+/// Returns an engine with the filter `urls` with keys 0 to 29, and a copy of it. The copy was made
+/// when `urls` had 10 keys, and has the keys 30 to 49 too. Some keys of each are in a snapshot and
+/// some in the log.
 async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     let engine = start(disk, Durability::Always).await.unwrap();
     sample.make(&engine, "urls").await.unwrap();
     engine.add_batch("urls", keys(0..10)).await.unwrap();
     if engine.get_filter("urls").await.unwrap().layers.is_some() {
-        // The second layer, which has room for what comes to both.
+        // The second layer has room for all keys that come to both filters.
         engine.add_batch("urls", keys(1000..1150)).await.unwrap();
         let layers = engine.get_filter("urls").await.unwrap().layers;
         assert_eq!(layers.unwrap().layers, 2);
@@ -37,7 +38,7 @@ async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     engine
 }
 
-/// How many of some keys are seen.
+/// Returns the number of the given keys that are seen.
 async fn seen(engine: &Engine, filter: &str, range: Range<u64>) -> usize {
     let mut count = 0;
     for keys in keys(range).chunks(1000) {
@@ -47,14 +48,15 @@ async fn seen(engine: &Engine, filter: &str, range: Range<u64>) -> usize {
     count
 }
 
-/// What anybody has been told before a crash is so after it, also while a merge is not done: a key
-/// that is found in what is being merged, or needs not be added for that reason, is there.
+/// An answer from before a crash stays true after it, even if a merge has not ended: a key that was
+/// found in the other filter, or was not added for that reason, is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_cut_at_any_call_takes_nothing_that_was_told() {
     for sample in Sample::growing_from(100) {
         cut_power_at_any_call(&sample, true, 0).await;
-        // Both are found of merges that were not answered. All of one only if the power goes behind
-        // its last write but before its answer, which takes more than one go if chance has it so.
+        // After merges without an answer, a start finds either all keys or none. It finds all keys
+        // only if the power is cut after the last write of the merge and before its answer, which
+        // can take more than one seed.
         let (mut whole, mut nothing) = (0, 0);
         for seed in 1..=10 {
             let found = cut_power_at_any_call(&sample, false, seed).await;
@@ -70,7 +72,7 @@ async fn a_power_cut_at_any_call_takes_nothing_that_was_told() {
     }
 }
 
-/// Tells how often all or nothing was found of a merge that was not answered.
+/// Returns how often all keys, and how often none, were found of a merge without an answer.
 async fn cut_power_at_any_call(sample: &Sample, others_write: bool, seed: u64) -> [u64; 2] {
     let mut chance = Chance::new(seed);
     let (mut whole, mut nothing) = (0, 0);
@@ -83,7 +85,7 @@ async fn cut_power_at_any_call(sample: &Sample, others_write: bool, seed: u64) -
             let engine = engine.clone();
             tokio::spawn(async move { engine.merge_filters("copy", "urls").await })
         };
-        // All the while keys of the other one are asked for and added here.
+        // Meanwhile keys of the other filter are asked for and added here.
         let mut told = Vec::new();
         for index in (30..50).cycle() {
             if engine.query("urls", &key(index)).await.unwrap_or(false) {
@@ -119,7 +121,7 @@ async fn cut_power_at_any_call(sample: &Sample, others_write: bool, seed: u64) -
         engine.merge_filters("copy", "urls").await.unwrap();
         assert_eq!(seen(&engine, "urls", 0..50).await, 50, "{case}");
 
-        // How many calls writers make differs.
+        // The number of calls of the writers varies.
         if merged.is_ok() && used < call {
             break;
         }
@@ -145,7 +147,7 @@ async fn fail_at_any_call(sample: &Sample) {
         let used = disk.calls() - before;
         disk.heal();
         refused += u64::from(merged.is_err());
-        // Keys are refused until a log that has failed has been tried again.
+        // Keys are refused until the failed log has retried.
         while engine.add("urls", &key(60)).await.is_err() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
@@ -206,7 +208,7 @@ async fn a_union_has_the_keys_of_both_and_they_are_counted_once() {
         assert_eq!(merged.version, before.version + 1);
         assert_eq!(merged.last_store.unwrap().version, merged.version);
         assert_eq!(seen(&engine, "urls", 0..2500).await, 2500);
-        // Again it changes nothing, and a start knows as much of it.
+        // A second merge changes nothing, also after a start.
         let again = engine.merge_filters("copy", "urls").await.unwrap();
         assert_eq!(again.keys_added, merged.keys_added);
         assert_eq!(again.fill_ratio, merged.fill_ratio);
@@ -218,7 +220,7 @@ async fn a_union_has_the_keys_of_both_and_they_are_counted_once() {
     }
 }
 
-/// A merge that goes on has nobody wait, and what is added meanwhile stays.
+/// A merge makes nobody wait, and keys that are added meanwhile stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_go_on_while_filters_are_merged() {
     let disk = SimulatedDisk::default();
@@ -240,7 +242,7 @@ async fn writers_go_on_while_filters_are_merged() {
         })
     });
     let writers: Vec<_> = writers.collect();
-    // In both directions at once, and each is stored meanwhile.
+    // Both directions run at once, and each filter is stored meanwhile.
     let (first, second, stored) = tokio::join!(
         engine.merge_filters("a", "b"),
         engine.merge_filters("b", "a"),
@@ -292,7 +294,7 @@ async fn filters_that_are_no_copies_are_not_merged() {
         let after = engine.get_filter(target).await.unwrap();
         assert_eq!(after.version, before.version);
     }
-    // What was reset has its secret still.
+    // A reset filter keeps its secret.
     engine.copy_filter("urls", "empty").await.unwrap();
     engine.reset_filter("empty").await.unwrap();
     engine.merge_filters("urls", "empty").await.unwrap();

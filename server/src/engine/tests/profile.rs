@@ -1,5 +1,5 @@
-//! A filter with a key profile: each call knows a key by its canonical form, before a restart and
-//! after one.
+//! A filter with a key profile: each call uses the canonical form of a key, before and after a
+//! restart.
 
 use super::{
     durability::{settings, start},
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::store::simulated::{Fault, SimulatedDisk};
 
-/// Ways to write one key.
+/// Spellings of one key.
 const WAYS: [&str; 4] = [
     "https://example.com/b?x=1",
     "HTTPS://Example.com:443/a/../%62?x=1#top",
@@ -32,7 +32,7 @@ fn all() -> Vec<&'static str> {
 async fn every_call_knows_a_key_in_whichever_way_it_is_written() {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, INTERVAL).await.unwrap();
-    // The first key of each is added by one call, and seen by all.
+    // One call adds the key first, and all calls see it.
     for (number, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
         engine.create_filter(name, profiled()).await.unwrap();
         match number {
@@ -56,7 +56,7 @@ async fn every_call_knows_a_key_in_whichever_way_it_is_written() {
         let status = engine.get_filter(name).await.unwrap();
         assert_eq!(status.keys_added, 1, "{name}");
     }
-    // Without a profile they are as many keys as there are ways.
+    // Without a profile each spelling is a key of its own.
     let plain = SpecRequest::new(1000, 1e-12);
     engine.create_filter("plain", plain).await.unwrap();
     let seen = engine.query_and_add_batch("plain", all()).await.unwrap();
@@ -103,7 +103,7 @@ async fn a_restart_keeps_the_profile_and_what_it_has_seen() {
     }
 }
 
-/// Nor is a key told as seen that a failing disk may have lost, whatever way it is asked for in.
+/// A key that a failing disk may have lost is not reported as seen, in any spelling.
 #[tokio::test]
 async fn what_is_not_durable_is_not_told_by_another_name() {
     let disk = SimulatedDisk::default();
@@ -138,7 +138,7 @@ async fn another_profile_is_another_filter() {
     assert!(refused.to_string().ends_with(told), "{refused}");
 }
 
-/// The forms of many keys are made where they keep nobody waiting.
+/// The canonical forms of many keys are made on a worker, where they keep nobody waiting.
 #[tokio::test]
 async fn a_batch_is_heavy_sooner() {
     let disk = SimulatedDisk::default();
@@ -167,7 +167,7 @@ async fn an_explanation_is_what_calls_find() {
         let name = layout.name();
         let request = SpecRequest {
             layout,
-            // More than one shard.
+            // This filter has more than one shard.
             bit_count: Some(5 << 25),
             false_positive_rate: None,
             hash_count: Some(7),
@@ -183,7 +183,7 @@ async fn an_explanation_is_what_calls_find() {
             let of_block = |(bit, _): &(u64, bool)| bit / 512 == block as u64;
             assert!(explained.bits.iter().all(of_block));
         }
-        // It has marked nothing, and was no query.
+        // The explanation has marked nothing, and does not count as a query.
         let status = engine.get_filter(name).await.unwrap();
         assert_eq!((status.version, status.usage.queries), (0, 0));
 

@@ -1,4 +1,4 @@
-//! Filters that are rebuilt while calls go on.
+//! Rebuilds of filters while calls go on.
 
 mod disk;
 mod room;
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::store::simulated::SimulatedDisk;
 
-/// So large that none of a few keys is taken for another.
+/// A filter so large that none of a few keys is taken for another.
 fn exact() -> SpecRequest {
     SpecRequest::new(10_000, 1e-9)
 }
@@ -41,7 +41,7 @@ async fn seen(engine: &Engine, filter: &str, keys: std::ops::Range<u64>) -> Vec<
     seen
 }
 
-/// A filter with the keys 0 to 9.
+/// Returns an engine with a filter that has the keys 0 to 9.
 async fn filled(disk: &SimulatedDisk, spec: SpecRequest) -> Engine {
     let engine = start(disk, Durability::Always).await.unwrap();
     engine.create_filter("urls", spec).await.unwrap();
@@ -61,7 +61,7 @@ async fn what_comes_meanwhile_comes_to_both_and_the_new_one_takes_the_place() {
     assert_eq!(new.rebuilds.unwrap().as_str(), "urls");
     let again = engine.start_rebuild("urls", "new", Some(larger)).await;
     assert_eq!(again.unwrap().version, new.version);
-    // One of each call, of keys that are there and of others.
+    // One of each call, with keys that are there and with other keys.
     assert!(engine.query_and_add("urls", &key(8)).await.unwrap());
     assert!(!engine.query_and_add("urls", &key(10)).await.unwrap());
     engine.add("urls", &key(11)).await.unwrap();
@@ -79,7 +79,7 @@ async fn what_comes_meanwhile_comes_to_both_and_the_new_one_takes_the_place() {
     assert_eq!(seen(&engine, "new", 0..1000).await, expected);
     assert_eq!(seen(&engine, "urls", 0..1000).await, [true; 1000]);
 
-    // It goes on after a kill.
+    // The rebuild continues after a kill.
     drop(engine);
     let killed = disk.kill();
     let engine = start(&killed, Durability::Always).await.unwrap();
@@ -114,13 +114,13 @@ async fn what_comes_meanwhile_comes_to_both_and_the_new_one_takes_the_place() {
     assert_eq!(seen(&engine, "urls", 0..1002).await, expected);
     assert_eq!(*engine.oddities(), Oddities::default());
     engine.finish_rebuild("urls", "new").await.unwrap();
-    // Another one can follow.
+    // Another rebuild can follow.
     engine.start_rebuild("urls", "new", None).await.unwrap();
     engine.finish_rebuild("urls", "new").await.unwrap();
     assert_eq!(seen(&engine, "urls", 0..2).await, [false; 2]);
 }
 
-/// A request that has won a key of the filter before has won it of the one in its place.
+/// A request that added a key first to the old filter keeps this answer with the new one.
 #[tokio::test]
 async fn a_call_that_is_repeated_afterwards_gets_its_answer() {
     let disk = SimulatedDisk::default();
@@ -133,7 +133,7 @@ async fn a_call_that_is_repeated_afterwards_gets_its_answer() {
     engine.start_rebuild("urls", "new", None).await.unwrap();
     let keys: Vec<String> = (20..30).map(key).collect();
     engine.add_batch("new", keys).await.unwrap();
-    // Its keys are in the new filter already, and it wins them nevertheless.
+    // The key is in the new filter already. The request adds it first to the old one nevertheless.
     assert!(won(engine.clone(), "meanwhile", 21).await);
     assert!(won(engine.clone(), "meanwhile", 21).await);
     assert!(!won(engine.clone(), "other", 21).await);
@@ -150,7 +150,7 @@ async fn a_call_that_is_repeated_afterwards_gets_its_answer() {
     }
 }
 
-/// Without a log there is on the disk what was stored: that stays, and a crash ends a rebuild.
+/// Without a log only stored keys are on the disk: they stay, and a crash ends a rebuild.
 #[tokio::test]
 async fn without_a_log_what_was_stored_stays() {
     let disk = SimulatedDisk::default();
@@ -185,7 +185,7 @@ async fn without_a_log_what_was_stored_stays() {
     }
 }
 
-/// Whatever the kinds, all that is acknowledged is found in the new one.
+/// For all kinds, every acknowledged key is found in the new filter.
 #[tokio::test]
 async fn any_kind_takes_the_place_of_another() {
     let aging = Kind::Aging(Aging {
@@ -205,7 +205,7 @@ async fn any_kind_takes_the_place_of_another() {
         (exact(), of_kind(Kind::Counting)),
         (exact(), of_kind(aging)),
         (exact(), scaling(10, grows)),
-        // It is full before all keys have come, and takes them.
+        // The new filter is full before all keys have come, and accepts them.
         (exact(), scaling(10, OnFull::Reject)),
         (of_kind(aging), of_kind(aging)),
         (of_kind(Kind::Counting), of_kind(Kind::Counting)),
@@ -241,7 +241,7 @@ async fn what_is_removed_meanwhile_is_removed_from_both_and_counts_are_exact() {
     engine.start_rebuild("urls", "new", None).await.unwrap();
     let keys: Vec<String> = (0..10).map(key).collect();
     engine.add_batch("new", keys).await.unwrap();
-    // Repeated, it is counted once in both.
+    // A repeated call is counted once in both filters.
     for _ in 0..3 {
         engine.add(named("urls", "add"), &key(10)).await.unwrap();
         let batch = vec![key(11), key(11)];
@@ -257,7 +257,7 @@ async fn what_is_removed_meanwhile_is_removed_from_both_and_counts_are_exact() {
     let engine = start(&disk.kill(), Durability::Always).await.unwrap();
     engine.add(named("urls", "add"), &key(10)).await.unwrap();
     engine.finish_rebuild("urls", "new").await.unwrap();
-    // The answers of calls that are repeated now.
+    // Calls that are repeated now get their first answers.
     assert!(engine.remove(named("urls", "x"), &key(0)).await.unwrap());
     engine.add(named("urls", "add"), &key(10)).await.unwrap();
     for (index, times) in [(0, 0), (1, 1), (10, 1), (11, 2), (12, 0), (13, 1)] {
@@ -268,7 +268,7 @@ async fn what_is_removed_meanwhile_is_removed_from_both_and_counts_are_exact() {
     }
 }
 
-/// In whichever order calls come, both filters come to the same.
+/// Both filters end with the same keys, in whatever order the calls come.
 #[test]
 fn removals_keep_their_order_in_both() {
     let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
@@ -309,8 +309,8 @@ fn removals_keep_their_order_in_both() {
     assert_eq!(old, new);
 }
 
-/// Of all that ask for a key, while rebuilds begin and end, one is told that it is new; and what
-/// was acknowledged stays.
+/// While rebuilds begin and end, exactly one of all callers that ask for a key gets the answer that
+/// it is new. Acknowledged keys stay.
 #[test]
 fn calls_that_go_on_lose_nothing_and_win_once() {
     let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
@@ -335,7 +335,7 @@ fn calls_that_go_on_lose_nothing_and_win_once() {
                 }
             });
         }
-        // Those that came before it began are to be loaded.
+        // Keys that were added before the rebuild began must be loaded.
         runtime.block_on(async {
             for _ in 0..5 {
                 engine.start_rebuild("urls", "new", None).await.unwrap();
@@ -355,7 +355,7 @@ fn calls_that_go_on_lose_nothing_and_win_once() {
     assert!(all.iter().all(|&seen| seen));
 }
 
-/// What got another name while its turn was waited for is not found by its old one.
+/// A filter that is renamed while a call waits for its turn is not found by its old name.
 #[tokio::test]
 async fn a_finish_that_waits_behind_a_rename_changes_nothing() {
     let disk = SimulatedDisk::default();
@@ -450,7 +450,7 @@ async fn what_would_break_a_rebuild_is_refused() {
     engine.copy_filter("plain", "copy").await.unwrap();
     let merged = engine.merge_filters("copy", "plain").await.unwrap_err();
     assert!(matches!(merged, EngineError::Rebuilding { .. }), "{merged}");
-    // A name is no part of it.
+    // A rename does not affect the rebuild.
     engine.rename_filter("plain", "old").await.unwrap();
     engine.rename_filter("new", "newer").await.unwrap();
     engine.add("old", "a").await.unwrap();
@@ -458,7 +458,8 @@ async fn what_would_break_a_rebuild_is_refused() {
     engine.finish_rebuild("old", "newer").await.unwrap();
     assert!(engine.query("old", "a").await.unwrap());
 
-    // Whoever deletes the new one gives it up, and whoever deletes the old one leaves the new one.
+    // A deletion of the new filter ends the rebuild. A deletion of the old filter leaves the new
+    // one.
     engine.start_rebuild("old", "new", None).await.unwrap();
     engine.delete_filter("new").await.unwrap();
     engine.add("old", "b").await.unwrap();

@@ -1,4 +1,4 @@
-//! Filters that get another name while the power is cut, the disk fails, and calls go on.
+//! Renames of filters while the power is cut, the disk fails, and calls go on.
 
 use std::io;
 
@@ -12,10 +12,10 @@ use crate::store::{
     simulated::{Chance, Fault, SimulatedDisk},
 };
 
-/// The keys that are added before anything happens, each twice.
+/// The number of keys that are added first, each twice.
 const KEYS: u64 = 10;
 
-/// A filter with keys in a snapshot, in the log, and won by a request.
+/// Returns an engine with a filter that has keys in a snapshot, in the log, and added by a request.
 async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     let engine = start(disk, Durability::Always).await.unwrap();
     sample.make(&engine, "urls").await.unwrap();
@@ -28,8 +28,8 @@ async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     engine
 }
 
-/// How often each key is there: those that were added, the one that was won, and one that may have
-/// been added since.
+/// Returns the counts of the keys that were added, of the key that a request added first, and of a
+/// key that may have been added since.
 async fn found(engine: &Engine, filter: &str) -> [Vec<u32>; 3] {
     let mut added = counts(engine, filter, 0..KEYS + 2).await;
     let since = added.split_off(KEYS as usize + 1);
@@ -48,7 +48,7 @@ async fn won(engine: &Engine, filter: &str) -> bool {
     engine.query_and_add(call, &key(KEYS)).await.unwrap()
 }
 
-/// Which of the names is the filter's, if it is one alone.
+/// Returns the name of the filter, if exactly one of the names is in use.
 async fn name_of(engine: &Engine, names: [&'static str; 2]) -> Option<&'static str> {
     let [first, second] = names.map(|name| engine.get_filter(name));
     match (first.await, second.await) {
@@ -58,7 +58,7 @@ async fn name_of(engine: &Engine, names: [&'static str; 2]) -> Option<&'static s
     }
 }
 
-/// Of the files there are, none is another's, and each has the name of its filter.
+/// Checks that every snapshot file has the name of its filter, and that no file is of another one.
 fn check_files(disk: &SimulatedDisk, engine: &Engine, name: &str, case: &str) {
     let oddities = engine.oddities();
     assert_eq!(*oddities, Oddities::default(), "{case}");
@@ -85,10 +85,10 @@ async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
         let renamed = engine.rename_filter("urls", "pages").await;
         drop(engine);
         let killed = disk.kill();
-        // Another one at each call, and with each sample.
+        // Another crash at each call, and with each sample.
         let after = match (call + seed) % 3 {
             0 => disk.cut(&mut chance),
-            // A start that was cut short in its turn.
+            // A start that was interrupted too.
             1 => {
                 let started = disk.cut(&mut chance);
                 started.fail(chance.below(12), 1, Fault::PowerCut);
@@ -107,7 +107,7 @@ async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
         let [added, won, since] = found(&engine, name).await;
         assert_eq!(added, [sample.times(2); KEYS as usize], "{case}");
         assert_eq!((won, since), (vec![1], vec![0]), "{case}");
-        // Whoever asks again gets what was asked for.
+        // A repeated rename succeeds.
         let again = engine.rename_filter("urls", "pages").await;
         assert_eq!(again.unwrap().name.as_str(), "pages", "{case}");
         names.push(name);
@@ -121,7 +121,7 @@ async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
     );
 }
 
-/// Whatever the disk makes of it, the filter goes on, and nothing that it takes is lost.
+/// Whatever error the disk returns, the filter stays in use and no key that it takes is lost.
 #[tokio::test]
 async fn a_disk_that_fails_leaves_the_filter_in_use() {
     for sample in Sample::all() {
@@ -160,7 +160,7 @@ async fn fail_at_any_call(sample: &Sample) {
         let may_differ = matches!(renamed, Err(EngineError::NotDurable(_)));
         assert!(may_differ || found_name == name, "{case}");
         assert_eq!(found(&restarted, found_name).await, all, "{case}");
-        // The next one succeeds, and the filter is stored under the name.
+        // The next rename succeeds, and the filter is stored under the new name.
         engine.rename_filter(name, "last").await.unwrap();
         engine.store("last").await.unwrap();
         engine.add("last", &key(KEYS + 1)).await.unwrap();
@@ -179,7 +179,7 @@ async fn fail_at_any_call(sample: &Sample) {
     );
 }
 
-/// A name is of the filter that has it now, also where many change theirs at once.
+/// A name belongs to the filter that has it now, even if many filters change names at once.
 #[tokio::test]
 async fn names_go_round() {
     let disk = SimulatedDisk::default();
@@ -212,7 +212,7 @@ async fn names_go_round() {
     assert_eq!(*engine.oddities(), Oddities::default());
 }
 
-/// A call that has waited for a filter while that was renamed is about the name that it was given.
+/// A call that waits for a filter while it is renamed applies to the name that it was given.
 #[tokio::test]
 async fn whoever_has_waited_looks_again() {
     let disk = SimulatedDisk::default();
@@ -227,13 +227,13 @@ async fn whoever_has_waited_looks_again() {
     );
     assert_eq!(renamed.unwrap().name.as_str(), "pages");
     assert!(matches!(deleted, Err(EngineError::UnknownFilter { .. })));
-    // That one was found before.
+    // The store had found the filter before the rename.
     assert_eq!(stored.unwrap()[0].name.as_str(), "pages");
     assert!(engine.query("pages", &key(0)).await.unwrap());
 }
 
-/// What a rename had written before it failed is of no use to anybody, and goes with the next start,
-/// also when others have been stored since.
+/// Files that a failed rename has written are useless. The next start removes them, even if other
+/// files have been stored since.
 #[tokio::test]
 async fn what_was_written_for_another_name_is_removed() {
     let disk = SimulatedDisk::default();
@@ -249,7 +249,7 @@ async fn what_was_written_for_another_name_is_removed() {
         disk.fail(disk.calls() + call, 1, Fault::Error(io::ErrorKind::Other));
         let renamed = engine.rename_filter("urls", "pages").await;
         disk.heal();
-        // The last step of it may be done, and is not relied on.
+        // The last step of the rename may have been done. Nothing relies on it.
         if matches!(renamed, Err(EngineError::NotDurable(_))) && has_stray() {
             break;
         }

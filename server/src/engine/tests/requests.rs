@@ -1,4 +1,4 @@
-//! A request that comes again gets its first answer, per key, whatever happened in between.
+//! A request that is repeated gets its first answer, per key, whatever happened in between.
 
 use std::{sync::Barrier, thread};
 
@@ -28,7 +28,7 @@ async fn engine(disk: &SimulatedDisk) -> Engine {
     engine
 }
 
-/// Asks for the keys again: as they were, each by itself, and together with others.
+/// Repeats the request: as it was, each key alone, and together with other keys.
 async fn ask_again(engine: &Engine) {
     let batch = engine.query_and_add_batch(call("1"), vec!["a", "b", "old", "b"]);
     assert_eq!(batch.await.unwrap(), [false, false, true, true]);
@@ -38,7 +38,7 @@ async fn ask_again(engine: &Engine) {
     }
     let regrouped = engine.query_and_add_batch(call("1"), vec!["old", "b"]);
     assert_eq!(regrouped.await.unwrap(), [true, false]);
-    // To all others they are seen.
+    // All other requests see the keys.
     for id in ["", "2", "11"] {
         let others = engine.query_and_add_batch(call(id), vec!["a", "b", "old"]);
         assert_eq!(others.await.unwrap(), [true; 3], "{id}");
@@ -59,7 +59,7 @@ async fn a_repeated_request_gets_its_first_answer_also_after_crashes_and_stores(
     for round in 0..6 {
         let engine = engine(&disk).await;
         ask_again(&engine).await;
-        // The log is cut, and what is remembered must not go with it. A segment has 64 KiB.
+        // The log is cut, but the remembered requests must stay. A segment has 64 KiB.
         for batch in 0..40 {
             let keys: Vec<String> = (0..100).map(|i| format!("{round} {batch} {i}")).collect();
             engine.add_batch("urls", keys).await.unwrap();
@@ -76,8 +76,8 @@ async fn a_repeated_request_gets_its_first_answer_also_after_crashes_and_stores(
     }
 }
 
-/// An id that is used for other keys is answered for these as any call is, for they may be a part
-/// of the same call that had not been carried out.
+/// An id that is reused for other keys is answered for these keys as any call is, because they can
+/// be the rest of the same call that had not been carried out.
 #[tokio::test]
 async fn an_id_that_comes_with_other_keys_is_a_call_for_those() {
     let engine = engine(&SimulatedDisk::default()).await;
@@ -87,7 +87,7 @@ async fn an_id_that_comes_with_other_keys_is_a_call_for_those() {
     assert!(!engine.query_and_add(call("1"), "c").await.unwrap());
     let seen = engine.query_and_add_batch(call("1"), vec!["a", "b", "c", "d"]);
     assert_eq!(seen.await.unwrap(), [false, true, false, false]);
-    // In another filter it is another request.
+    // In another filter the same id is another request.
     engine.create_filter("other", small()).await.unwrap();
     let other = Call {
         filter: "other",
@@ -97,12 +97,12 @@ async fn an_id_that_comes_with_other_keys_is_a_call_for_those() {
     };
     assert!(!engine.query_and_add(other, "a").await.unwrap());
     assert!(!engine.query_and_add(other, "a").await.unwrap());
-    // An add wins nothing that could be told again.
+    // An add has no answer to repeat.
     engine.add(call("3"), "e").await.unwrap();
     assert!(engine.query_and_add(call("3"), "e").await.unwrap());
 }
 
-/// One that cannot be of one call is no name of a call, and nothing is done for it.
+/// An id with more keys than one call can have is refused, and nothing is done for it.
 #[tokio::test]
 async fn an_id_of_more_keys_than_a_call_may_have_is_refused() {
     let disk = SimulatedDisk::default();
@@ -135,7 +135,7 @@ async fn an_id_of_more_keys_than_a_call_may_have_is_refused() {
         assert!(text.contains("at most 1000"), "{text}");
     }
     assert!(!engine.query("urls", "another").await.unwrap());
-    // Nor does it harm others, or calls that win nothing.
+    // This does not affect other ids, or calls that need no first answer.
     engine.add(call("1"), "another").await.unwrap();
     assert!(engine.query_and_add(call("2"), "another").await.unwrap());
 }
@@ -158,8 +158,8 @@ async fn an_id_that_is_too_long_is_refused_by_name() {
     assert!(!engine.query("urls", "a").await.unwrap());
 }
 
-/// The power is cut at any call, the request comes again, and its keys are won by somebody
-/// who is told so, whether they were on the disk or not.
+/// The power is cut at any call, and the request is repeated. Its keys are added first by exactly
+/// one caller that gets this answer, whether they were on the disk or not.
 #[test]
 fn a_request_whose_answer_a_power_cut_took_is_answered_after_it() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -170,7 +170,7 @@ fn a_request_whose_answer_a_power_cut_took_is_answered_after_it() {
         for id in ["1", "2", "3"] {
             let keys: Vec<String> = (0..3).map(|i| format!("{id} {i}")).collect();
             told.push(engine.query_and_add_batch(call(id), keys).await.ok());
-            // A store may have the keys before the log has.
+            // A store can write the keys before the log does.
             let _ = engine.store("").await;
         }
         told
@@ -194,11 +194,11 @@ fn a_request_whose_answer_a_power_cut_took_is_answered_after_it() {
     }
 }
 
-/// What a snapshot has, the log has as well: else the keys would be found after a power cut, and
-/// nobody who has won them.
+/// Every key in a snapshot is in the log too. Otherwise the keys would be found after a power cut,
+/// but not the requests that added them first.
 #[tokio::test]
 async fn no_snapshot_is_ahead_of_the_log() {
-    // Nothing is synced by itself.
+    // No sync happens on its own.
     let rarely = Durability::Interval(std::time::Duration::from_secs(3600));
     for seed in 0..20 {
         let disk = SimulatedDisk::default();
@@ -217,7 +217,7 @@ async fn no_snapshot_is_ahead_of_the_log() {
 async fn no_more_is_remembered_than_was_asked_for() {
     let disk = SimulatedDisk::default();
     let engine = engine(&disk).await;
-    // `start` has the memory of 1,000 keys: two generations of 500, and 5 for each of these.
+    // `start` remembers 1,000 keys: two generations of 500, and 5 for each of these requests.
     for index in 0..400 {
         let id = index.to_string();
         assert!(!engine.query_and_add(call(&id), &id).await.unwrap());
@@ -231,7 +231,7 @@ async fn no_more_is_remembered_than_was_asked_for() {
     assert!(!engine.query_and_add(call("399"), "399").await.unwrap());
 }
 
-/// Two calls of one id at the same time are one after the other: both win.
+/// Two simultaneous calls of one id run one after the other: both get the answer "new".
 #[test]
 fn a_request_that_overtakes_itself_wins_as_well() {
     let runtime = || {
@@ -249,7 +249,7 @@ fn a_request_that_overtakes_itself_wins_as_well() {
             let seen = runtime.block_on(engine.query_and_add_batch(call(&id), keys));
             seen.unwrap() != [false; 100]
         });
-        // Told at the end: the other one would wait for ever.
+        // Failures are counted to the end: a panic would make the other thread wait for ever.
         lost.count()
     };
     let lost = thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Filters that forget all keys while the power is cut, the disk fails, and calls go on.
+//! Resets of filters while the power is cut, the disk fails, and calls go on.
 
 use std::io;
 
@@ -9,7 +9,8 @@ use super::{
 };
 use crate::store::simulated::{Chance, Fault, SimulatedDisk};
 
-/// A filter with the keys 0 to 9 in a snapshot and 10 to 19 in the log, each twice.
+/// Returns an engine with a filter that has the keys 0 to 9 in a snapshot and 10 to 19 in the log,
+/// each twice.
 async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     let engine = start(disk, Durability::Always).await.unwrap();
     sample.make(&engine, "urls").await.unwrap();
@@ -24,8 +25,8 @@ async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     engine
 }
 
-/// How often the keys of such a filter are there, if each is so as often as the others, and how
-/// often one that may have come since.
+/// Returns the count of the keys of such a filter, and the count of a key that may have been added
+/// since. Fails with all counts if the keys have different counts.
 async fn found(engine: &Engine) -> Result<[u32; 2], Vec<u32>> {
     let times = counts(engine, "urls", 0..21).await;
     match &*times {
@@ -67,7 +68,7 @@ async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
         assert!(reset.is_err() || !is_before, "{case}");
         assert!(last == 1 || last == 0 && added.is_err(), "{case}: {last}");
         found_before.push(is_before);
-        // It can be done again, and what comes after it stays.
+        // The reset can be repeated, and keys that are added after it stay.
         engine.reset_filter("urls").await.unwrap();
         engine.add("urls", &key(20)).await.unwrap();
         drop(engine);
@@ -81,8 +82,8 @@ async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
     assert!(both, "{sample}");
 }
 
-/// The last step may be done although it fails: what is added after that would be lost with the
-/// next crash, on whichever side.
+/// The last step of a reset may have been done although it fails. A key that is added after that
+/// would be lost with the next crash, on one of the two sides.
 #[tokio::test]
 async fn a_filter_whose_reset_is_in_doubt_takes_no_keys() {
     for sample in Sample::all() {
@@ -114,7 +115,7 @@ async fn fail_at_any_call(sample: &Sample) {
         let [keys, last] = found(&restarted).await.expect(&case);
         assert!(keys == 0 || keys == before && reset.is_err(), "{case}");
         assert_eq!(last, u32::from(added.is_ok()), "{case}");
-        // It is stored like those that have changed, and that settles it.
+        // The filter is stored like a changed one, and that ends the doubt.
         let stored = engine.store_changed().await;
         assert_eq!(stored.len(), 1, "{case}");
         engine.add("urls", &key(20)).await.unwrap();
@@ -135,7 +136,8 @@ async fn fail_at_any_call(sample: &Sample) {
     );
 }
 
-/// A request that has won a key before the reset must not win it from whoever has after it.
+/// A request that added a key first before the reset must not get this answer again, after another
+/// request has added the key first.
 #[tokio::test]
 async fn what_requests_have_won_is_forgotten_with_the_keys() {
     let disk = SimulatedDisk::default();
@@ -199,7 +201,7 @@ async fn a_reset_keeps_all_but_the_keys() {
     assert!(matches!(error, EngineError::UnknownFilter { .. }));
 }
 
-/// A store that waits while the filter is reset is one of the filter that has the name then.
+/// A store that waits while the filter is reset stores the filter that has the name then.
 #[tokio::test]
 async fn whoever_has_waited_finds_the_new_one() {
     let disk = SimulatedDisk::default();
@@ -216,7 +218,7 @@ async fn whoever_has_waited_finds_the_new_one() {
     assert!(first < second, "{first}, {second}");
     assert_eq!(stored.unwrap()[0].name.as_str(), "urls");
     assert_eq!(found(&engine).await, Ok([0, 0]));
-    // The one that was left behind is not stored any more.
+    // The old filter is not stored any more.
     let turn = filter.turn().await;
     let stored = filter.store(&engine.inner.directory, &engine.inner.barrier, turn);
     assert!(matches!(stored, Ok(None)));

@@ -1,4 +1,4 @@
-//! Filters of which a part was salvaged, and what they go on with.
+//! Filters that were salvaged in part, and the keys that they keep.
 
 use super::{
     durability::{key, start},
@@ -7,8 +7,8 @@ use super::{
 };
 use crate::store::{Disk, Inspection, Salvaged, simulated::SimulatedDisk};
 
-/// What a server leaves that is killed: a filter with the keys 0 to 9 in a snapshot and 10 to 19 in
-/// the log alone, each of which came twice.
+/// Returns the disk of a killed server: a filter with the keys 0 to 9 in a snapshot and 10 to 19
+/// only in the log, each added twice.
 async fn left(sample: &Sample) -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, Durability::Always).await.unwrap();
@@ -24,7 +24,7 @@ async fn left(sample: &Sample) -> SimulatedDisk {
     disk.kill()
 }
 
-/// Turns a bit of a file.
+/// Flips a bit of a file.
 fn damage(disk: &SimulatedDisk, file: &str, at: usize) {
     let mut bytes = disk.contents(file).unwrap();
     bytes[at] ^= 1;
@@ -52,7 +52,7 @@ fn damage_page(disk: &SimulatedDisk) {
         let tried = disk.kill();
         damage(&tried, &file, *at);
         let inspection = inspect(&tried);
-        // What is not in a page is of all of the file.
+        // Damage outside a page affects the whole file.
         let mut filters = inspection.filters();
         filters.any(|(_, found)| found.files > 0 && !found.damage.is_none())
     };
@@ -61,14 +61,14 @@ fn damage_page(disk: &SimulatedDisk) {
     damage(disk, &file, at);
 }
 
-/// How often the keys are there, also after what came then and another kill.
+/// Returns the counts of the keys. Checks them again after another key and another kill.
 async fn found(disk: &SimulatedDisk, sample: &Sample) -> Vec<u32> {
     let engine = start(disk, Durability::Always).await.unwrap();
     engine.add("urls", &key(20)).await.unwrap();
     let first = counts(&engine, "urls", 0..20).await;
     let engine = start(&disk.kill(), Durability::Always).await.unwrap();
     let again = counts(&engine, "urls", 0..21).await;
-    // To be counted they were removed.
+    // The count has removed the keys.
     let left = if sample.times(2) == 2 {
         vec![0; 20]
     } else {
@@ -78,7 +78,8 @@ async fn found(disk: &SimulatedDisk, sample: &Sample) -> Vec<u32> {
     first
 }
 
-/// The log has the keys of a page that is damaged; but what was counted there is not counted again.
+/// Keys of a damaged page that are in the log are there again. Counted keys of the page are not
+/// counted again.
 #[tokio::test]
 async fn what_the_log_has_of_a_lost_page_is_there() {
     for sample in Sample::all() {
@@ -93,7 +94,7 @@ async fn what_the_log_has_of_a_lost_page_is_there() {
     }
 }
 
-/// Of keys that were counted it is not known how often, where a part of the log is damaged.
+/// The counts of counted keys are unknown if a part of the log is damaged.
 #[tokio::test]
 async fn what_is_whole_of_a_damaged_log_is_there() {
     for sample in Sample::all() {
@@ -107,7 +108,7 @@ async fn what_is_whole_of_a_damaged_log_is_there() {
         let found = found(&disk, &sample).await;
         let (stored, logged) = found.split_at(10);
         assert_eq!(stored, [sample.times(2); 10], "{sample}");
-        // No batch has more than one, and those that were counted came twice.
+        // No batch has more than one key, and counted keys came twice.
         let lost = logged.iter().filter(|&&times| times == 0).count();
         assert!(
             logged.iter().all(|&times| times <= 1),
@@ -118,12 +119,12 @@ async fn what_is_whole_of_a_damaged_log_is_there() {
     }
 }
 
-/// Older snapshots are all that is left of a filter, and the log begins later than they end.
+/// Only older snapshots are left of a filter, and the log begins later than they end.
 #[tokio::test]
 async fn what_the_log_has_behind_a_lost_snapshot_is_there() {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, Durability::Always).await.unwrap();
-    // Of several shards, one of which has not changed since the first snapshot.
+    // The filter has several shards. One of them has not changed since the first snapshot.
     let spec = SpecRequest {
         kind: Kind::Counting,
         bit_count: Some(1 << 25),
@@ -134,7 +135,7 @@ async fn what_the_log_has_behind_a_lost_snapshot_is_there() {
     engine.create_filter("urls", spec).await.unwrap();
     engine.add_batch("urls", keys(0..100)).await.unwrap();
     engine.store("urls").await.unwrap();
-    // More than a segment of the log has.
+    // More records than one segment has room for.
     for _ in 0..1000 {
         engine.add("urls", &key(0)).await.unwrap();
         engine.remove("urls", &key(0)).await.unwrap();

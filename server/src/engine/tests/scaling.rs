@@ -1,4 +1,4 @@
-//! Filters in layers, which know when they are full.
+//! Scaling filters, which have layers and know when they are full.
 
 mod log;
 
@@ -41,7 +41,7 @@ async fn begun(spec: SpecRequest) -> (SimulatedDisk, Engine) {
     (disk, engine)
 }
 
-/// The share of keys that were never added and are seen.
+/// Returns the share of keys that were never added and are seen.
 async fn rate(engine: &Engine) -> f64 {
     let mut seen = 0;
     for batch in 0..100 {
@@ -65,10 +65,10 @@ async fn a_filter_grows_and_keeps_its_rate() {
     let (disk, engine) = begun(scaling(1000, None)).await;
     let first = engine.get_filter("urls").await.unwrap();
     let mut new = 0;
-    // Well into the seventh layer: 63,000 keys fill six.
+    // Far into the seventh layer: 63,000 keys fill six.
     for number in 0..80 {
         let batch = keys(number * 1000..(number + 1) * 1000);
-        // Some one by one, some twice in a batch.
+        // Some keys come one by one, some twice in a batch.
         let seen = match number % 3 {
             0 => {
                 let mut seen = Vec::new();
@@ -112,7 +112,7 @@ async fn a_filter_grows_and_keeps_its_rate() {
     let canaries = status.measured.unwrap();
     assert!(canaries.rate() <= 0.0115, "{canaries:?}");
 
-    // After a kill, out of the log; after a store, out of that and the log.
+    // After a kill, from the log. After a store, from the snapshot and the log.
     let versions = status.version;
     drop(engine);
     let killed = disk.kill();
@@ -142,7 +142,7 @@ async fn a_filter_grows_and_keeps_its_rate() {
     assert_eq!(status.memory_bytes, before.memory_bytes);
     all_are_seen(&engine, 81_000).await;
     assert!(rate(&engine).await <= 0.0115);
-    // And it goes on growing.
+    // The filter continues to grow.
     for number in 81..160 {
         let batch = keys(number * 1000..(number + 1) * 1000);
         engine.add_batch("urls", batch).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_filter_grows_and_keeps_its_rate() {
     assert!(rate(&engine).await <= 0.0115);
 }
 
-/// What a batch needs more than there is comes before it begins.
+/// The layers that a batch needs are made before it begins.
 #[tokio::test]
 async fn a_batch_may_be_larger_than_the_filter() {
     let (_, engine) = begun(scaling(10, None)).await;
@@ -163,7 +163,7 @@ async fn a_batch_may_be_larger_than_the_filter() {
     assert!(wrong < 20, "{wrong}");
     all_are_seen(&engine, 1000).await;
     assert!(rate(&engine).await <= 0.0115);
-    // The same keys need no more.
+    // The same keys need no more layers.
     let layers = engine.get_filter("urls").await.unwrap().layers.unwrap();
     for _ in 0..20 {
         engine.add_batch("urls", keys(0..1000)).await.unwrap();
@@ -176,7 +176,7 @@ fn is_full(error: &EngineError, expected: Full) -> bool {
     matches!(error, EngineError::FilterFull { why, .. } if *why == expected)
 }
 
-/// Fills a filter until it refuses keys; how many batches of ten it took.
+/// Fills a filter until it refuses keys, and returns the number of batches of ten that it took.
 async fn fill(engine: &Engine, full: Full) -> u64 {
     for number in 0..100_000 {
         let batch = keys(number * 10..(number + 1) * 10);
@@ -193,7 +193,7 @@ async fn a_full_filter_is_honest(engine: &Engine, full: Full, batches: u64) {
     assert!(status.predicted_false_positive_rate <= 0.01, "{status:?}");
     assert!(rate(engine).await <= 0.0115);
 
-    // A batch is refused whole, and a key too; what is there is answered for.
+    // A batch is refused whole, and so is a single key. Queries of added keys are answered.
     let mixed: Vec<String> = keys(0..500)
         .into_iter()
         .chain(keys(900_000..900_500))
@@ -233,7 +233,7 @@ async fn a_full_filter_is_honest(engine: &Engine, full: Full, batches: u64) {
                 );
                 refused += 1;
             }
-            // Some partition has room for a key yet, or it is seen by chance.
+            // Some partition still has room for a key, or the key is seen by chance.
             Ok(_) => assert!(
                 engine
                     .query("urls", &format!("other/{number}"))
@@ -261,7 +261,7 @@ async fn a_filter_that_rejects_takes_what_it_is_for_and_no_more() {
     let batches = fill(&engine, Full::Rejects).await;
     assert!((4950..5600).contains(&batches), "{batches}");
     a_full_filter_is_honest(&engine, Full::Rejects, batches).await;
-    // Also after a kill.
+    // The same after a kill.
     let engine = start(&disk.kill(), INTERVAL).await.unwrap();
     a_full_filter_is_honest(&engine, Full::Rejects, batches).await;
     // A reset makes room.
@@ -333,7 +333,7 @@ async fn the_budget_of_the_server_bounds_all_filters() {
     let count = number * 20;
     all_are_seen(&engine, count).await;
 
-    // A server with less memory does not start and forgets nothing.
+    // A server with less memory does not start, and loses no keys.
     let killed = disk.kill();
     let less = Settings {
         max_memory_bytes: 100_000,
@@ -392,8 +392,8 @@ async fn a_filter_that_degrades_takes_everything_and_says_so() {
     );
 }
 
-/// Whoever comes when it is nearly full, together no more are added than there is room for, of each
-/// batch all keys or none, and each key is new to one alone.
+/// Callers race when the filter is nearly full. Together they add no more keys than there is room
+/// for. A batch adds all its keys or none, and each key is new to exactly one caller.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn racing_callers_do_not_overfill_a_filter() {
     for on_full in [
@@ -410,7 +410,7 @@ async fn racing_callers_do_not_overfill_a_filter() {
             async move {
                 let mut added = Vec::new();
                 for number in 0..300 {
-                    // Two callers each have the same keys, in batches of 1 to 128.
+                    // Each pair of callers uses the same keys, in batches of 1 to 128.
                     let size = 1 << (number % 8);
                     let first = (caller / 2) * 1_000_000 + number * 1000;
                     let batch = keys(first..first + size);
@@ -510,7 +510,7 @@ async fn whole_filters_in_layers() {
         engine.add_batch("urls", batch).await.unwrap();
     }
     all_are_seen(&engine, 30_000).await;
-    // What is explained is what is seen, in whichever layer.
+    // The explanation agrees with the query, in any layer.
     let layers = engine
         .get_filter("urls")
         .await
@@ -524,7 +524,7 @@ async fn whole_filters_in_layers() {
         assert_eq!(explained.seen(), seen, "{number}: {explained:?}");
         let layer = explained.layer.unwrap();
         assert!(explained.block.is_some() && explained.lines.is_empty());
-        // The first keys are in the first layer, and new ones would come to one of the last.
+        // The first keys are in the first layer. New ones would be added to one of the last.
         match number {
             0 => assert_eq!(layer, 0),
             500_000.. if !seen => assert!(layer + 2 >= layers && layer < layers),

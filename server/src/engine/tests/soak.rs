@@ -1,5 +1,5 @@
-//! Filters of every kind under callers that race, against exact models: what must be there is,
-//! over any number of operations, stores, restarts, kills and power cuts amid them all.
+//! Filters of every kind under racing callers, compared with exact models. A key that must be there
+//! is there after any number of operations, stores, restarts, kills and power cuts.
 //!
 //! `SEENSET_SOAK_KEYS=100000000 cargo test --release -p seenset-server --lib -- --nocapture soak`
 //! does a hundred million with each kind; `SEENSET_SEED` is another seed than 7.
@@ -16,17 +16,18 @@ use self::{
 use super::{durability::number, *};
 use crate::store::simulated::{Chance, SimulatedDisk};
 
-/// The keys that there are.
+/// The number of keys.
 const KEYS: u64 = 100_000;
-/// High: keys that are seen by chance rest on others, and must not be forgotten either.
+/// A high rate: keys that are seen by chance rest on the bits of others, and must not be forgotten
+/// either.
 const RATE: f64 = 0.02;
 const CALLERS: u64 = 3;
-/// The operations where nothing else is said: keys that something is done with.
+/// The default number of operations: each is one key in one call.
 const OPERATIONS: u64 = 1_000_000;
 /// The most calls of a round.
 const CALLS: u64 = 120;
 
-/// Syncs what it acknowledges or does not: if it does, the power may be cut.
+/// Starts an engine. Only if it syncs what it acknowledges may the power be cut.
 async fn start(disk: &SimulatedDisk, clock: &Clock, durability: Durability) -> Engine {
     let directory = DataDirectory::on(Arc::new(disk.clone())).unwrap();
     let settings = Settings {
@@ -103,7 +104,7 @@ async fn soak(subject: &Subject, operations: u64) {
          refused; of {absent} keys that were not there {false_positives} seen, {rate:.2e}"
     );
     assert!(crashes > 0 && stops > 0 && resets > 0, "{name}");
-    // Rates are measured elsewhere: here chance may add to what is asked for.
+    // Rates are measured elsewhere: here chance can raise them.
     assert!(!subject.keeps_rate || rate <= 1.5 * RATE, "{name}: {rate}");
     let rejects = matches!(subject.spec.kind, Kind::Scaling(OnFull::Reject));
     assert_eq!(refused > 0, rejects, "{name}");

@@ -1,4 +1,4 @@
-//! What filters tell of themselves, by way of the engine.
+//! The status of filters, read through the engine.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,7 +20,7 @@ async fn a_rate_is_measured_where_one_filter_is_asked_for() {
     assert_eq!(listed[0].usage, Usage::default());
 }
 
-/// The keys of a filter as its history has them in an hour from now.
+/// Returns the keys of a filter in its history, one hour from now.
 fn last_hour(engine: &Engine) -> Option<(u64, i64)> {
     let filter = engine.inner.registry.get(&"a".parse().unwrap()).unwrap();
     let status = filter.status_at(Instant::now() + HOUR, SystemTime::now());
@@ -39,7 +39,7 @@ async fn a_history_begins_with_the_filter_and_anew_with_a_start() {
         engine.store("").await.unwrap();
         engine.add("a", "d").await.unwrap();
     }
-    // What is read from the disk has not just come.
+    // Keys that are read from the disk do not count as new.
     let engine = recovered(dir.path()).await;
     assert_eq!(last_hour(&engine), Some((4, 0)));
     engine.add("a", "e").await.unwrap();
@@ -56,7 +56,7 @@ async fn filters_are_looked_at_once_a_minute() {
             max_filters: Limits::MAX_FILTERS,
         },
         max_memory_bytes: 1 << 30,
-        // Time would pass on while a log is waited for.
+        // Time would advance while a call waits for a log.
         durability: Durability::Snapshot,
         segment_bytes: Settings::SEGMENT_BYTES,
         requests: RequestLimits::default(),
@@ -65,7 +65,7 @@ async fn filters_are_looked_at_once_a_minute() {
     engine.recover(None).await.unwrap();
     engine.create_filter("a", small()).await.unwrap();
     let filter = engine.inner.registry.get(&"a".parse().unwrap()).unwrap();
-    // To the minute: that in which the filter was made passed on another clock.
+    // To the minute: the minute in which the filter was made was measured by another clock.
     let last_hour = || {
         let now = tokio::time::Instant::now().into_std();
         let growth = filter.status_at(now, SystemTime::now()).last_hour;
@@ -77,7 +77,7 @@ async fn filters_are_looked_at_once_a_minute() {
         let engine = engine.clone();
         async move { engine.sample_periodically().await }
     });
-    // Between two of its looks.
+    // Between two samples.
     tokio::time::sleep(HOUR / 2 + HOUR / 120).await;
     engine.add_batch("a", vec!["a", "b", "c"]).await.unwrap();
     assert!(matches!(last_hour(), (30..=31, 3)), "{:?}", last_hour());
@@ -109,7 +109,7 @@ async fn there_are_no_more_filters_than_allowed() {
     is_refused(create("d").await);
     is_refused(engine.copy_filter("a", "d").await);
     is_refused(engine.start_rebuild("a", "d", None).await);
-    // What is there is there.
+    // Calls for existing filters succeed.
     create("a").await.unwrap();
     engine.rename_filter("a", "d").await.unwrap();
     engine.delete_filter("b").await.unwrap();

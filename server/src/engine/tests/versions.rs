@@ -1,4 +1,5 @@
-//! A change whose version a thread has held since before a snapshot: the next one has it.
+//! A thread that leased a version before a snapshot uses it for a change: the next snapshot has the
+//! change.
 
 use super::{
     durability::{key, start},

@@ -1,4 +1,4 @@
-//! What a call waits for, it waits for without the thread that serves other calls.
+//! Calls wait without blocking the thread that serves other calls.
 
 use std::{pin::Pin, thread, time::Duration};
 
@@ -7,7 +7,7 @@ use futures_util::{FutureExt, future::BoxFuture};
 use super::*;
 use crate::engine::{Action, guarded::GuardedFilter};
 
-/// An engine with a filter of each of these names.
+/// Returns an engine with filters of these names.
 async fn with_filters(path: &std::path::Path, filters: &[(&str, SpecRequest)]) -> Engine {
     // No answer waits for a log.
     let engine = engine_with(
@@ -41,7 +41,7 @@ fn found(engine: &Engine, name: &str) -> Arc<GuardedFilter> {
     engine.inner.registry.get(&name.parse().unwrap()).unwrap()
 }
 
-/// What a call is told that waits for nothing.
+/// Returns the answer of a call that does not wait.
 fn told<T>(call: impl Future<Output = Result<T, EngineError>>) -> T {
     call.now_or_never().expect("it waits").unwrap()
 }
@@ -50,7 +50,7 @@ fn waits<T>(call: &mut Pin<Box<impl Future<Output = T>>>) {
     assert!(call.as_mut().now_or_never().is_none(), "it does not wait");
 }
 
-/// A write that is under way, as that of a heavy batch is for long.
+/// A write is in progress for long, as with a heavy batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_call_waits_for_a_store_that_waits_for_a_heavy_batch() {
     let dir = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ async fn a_call_waits_for_another_of_its_id_without_a_thread() {
     assert!(!single.await.unwrap());
 }
 
-/// Where keys are removed, calls come one by one while the filter is rebuilt.
+/// If a filter allows removals, calls run one by one while it is rebuilt.
 #[tokio::test]
 async fn a_call_waits_for_its_turn_in_a_rebuild_without_a_thread() {
     let dir = tempfile::tempdir().unwrap();
@@ -136,7 +136,8 @@ async fn a_call_waits_for_the_end_of_a_rebuild_without_a_thread() {
     }
 }
 
-/// It has the filter to itself to find out what is left, which nobody has who has claimed some.
+/// A call needs the filter to itself to find out how much room is left. It has to wait while
+/// another call has claimed some.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_has_to_wait_for_room_in_a_filter_goes_to_a_worker() {
     let dir = tempfile::tempdir().unwrap();
@@ -167,7 +168,7 @@ async fn a_call_that_has_to_wait_for_room_in_a_filter_goes_to_a_worker() {
     waits(&mut single);
     told(engine.add("other", "a"));
     drop(claimed);
-    // Or the filter is full.
+    // The filter can also be full.
     let told = single.await;
     let is_answer = matches!(told, Ok(_) | Err(EngineError::FilterFull { .. }));
     assert!(is_answer, "{told:?}");

@@ -1,4 +1,4 @@
-//! Callers who race for keys while filters are stored, made and deleted, and what they were told.
+//! Callers that race for keys while filters are stored, made and deleted, and their answers.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::{
     store::simulated::{Chance, SimulatedDisk},
 };
 
-/// Keys that are asked for.
+/// The number of keys that are asked for.
 const KEYS: u64 = 40;
 
-/// What callers asked, and were told.
+/// The calls of the callers, and their answers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Told {
     pub(super) history: Vec<Call<u64>>,
     /// The calls that can be repeated.
     requests: Vec<Request>,
-    /// What the filter is, once it has been made.
+    /// The spec of the filter, once it has been made.
     spec: Option<SpecRequest>,
     pub(super) generations: Generations,
 }
@@ -36,9 +36,8 @@ struct Request {
     keys: Vec<u64>,
 }
 
-/// Several tasks query and add keys, single and in batches, while another stores, makes and
-/// deletes filters, until nothing works any more. Adds what they were told to what was told
-/// before.
+/// Runs several tasks that query and add keys, single and in batches. Another task stores, makes
+/// and deletes filters. They go on until a call fails. Adds their answers to `told`.
 pub(super) async fn work(
     disk: &SimulatedDisk,
     durability: Durability,
@@ -54,7 +53,7 @@ pub(super) async fn work(
     told
 }
 
-/// The same with an engine that has started.
+/// Like [`work`], with an engine that has started.
 pub(super) async fn work_with(engine: &Engine, seed: u64, told: &mut Told) {
     let spec = told.spec.get_or_insert_with(|| match seed % 6 {
         0 => exact_in_layers(),
@@ -94,10 +93,10 @@ pub(super) async fn work_with(engine: &Engine, seed: u64, told: &mut Told) {
     }
 }
 
-/// Does something with whole filters after which there is to be what there was: what a copy has
-/// the filter has.
+/// Copies, renames, merges or deletes whole filters. No key of `urls` comes or goes,
+/// because a copy has no other keys.
 async fn change_whole(engine: &Engine, choice: u64) {
-    // What comes of it is found in what callers are told.
+    // The result shows in the answers of the callers.
     let _ = match choice {
         0..3 => engine.copy_filter("urls", "copy").await.map(|_| ()),
         3 => engine.rename_filter("copy", "moved").await.map(|_| ()),
@@ -107,7 +106,7 @@ async fn change_whole(engine: &Engine, choice: u64) {
     };
 }
 
-/// What one task does.
+/// Runs one task.
 async fn race(engine: &Engine, seed: u64) -> (Vec<Call<u64>>, Vec<Request>) {
     let mut chance = Chance::new(seed);
     let (mut history, mut requests) = (Vec::new(), Vec::new());
@@ -123,7 +122,7 @@ async fn race(engine: &Engine, seed: u64) -> (Vec<Call<u64>>, Vec<Request>) {
         let mut id = String::new();
         if operation == Operation::QueryAndAdd && chance.one_in(2) {
             id = format!("{seed}/{number}");
-            // Each is told one thing, also by itself.
+            // A request has one answer per key, and can be repeated key by key.
             keys.sort_unstable();
             keys.dedup();
             requests.push(Request {
@@ -140,8 +139,8 @@ async fn race(engine: &Engine, seed: u64) -> (Vec<Call<u64>>, Vec<Request>) {
     (history, requests)
 }
 
-/// So exact that no false positive is to be expected in a million runs: the history would show
-/// it as a violation.
+/// So exact that no false positive is expected in a million runs: the history would show it as a
+/// violation.
 pub(super) fn exact() -> SpecRequest {
     SpecRequest::new(1000, 1e-12)
 }
@@ -150,7 +149,7 @@ fn of_kind(kind: Kind) -> SpecRequest {
     SpecRequest { kind, ..exact() }
 }
 
-/// The same, which grows for few keys.
+/// The same, but with a filter that grows after a few keys.
 pub(super) fn exact_in_layers() -> SpecRequest {
     SpecRequest {
         kind: Kind::Scaling(OnFull::Scale(Scaling::default())),
@@ -158,7 +157,7 @@ pub(super) fn exact_in_layers() -> SpecRequest {
     }
 }
 
-/// A call for one key or for several, what came of it, and whether it was answered.
+/// Makes a call for one or several keys. Returns its results, and whether it was answered.
 async fn call(
     engine: &Engine,
     operation: Operation,
@@ -203,9 +202,9 @@ async fn call(
     (calls.collect(), answer.is_ok())
 }
 
-/// What is found after the crash goes together with all that anybody was told before: nothing is
-/// forgotten, no key was seen that nobody had marked, no key is won again but by who has won it,
-/// and there are the filters that were made and not deleted.
+/// Checks the disk after a crash against all earlier answers. No key is forgotten, and no key was
+/// seen before it was marked. A key is new again only to the request that added it first. The
+/// filters that were made and not deleted exist.
 pub(super) async fn check(found: &SimulatedDisk, durability: Durability, told: Told, case: &str) {
     let engine = match start(found, durability).await {
         Ok(engine) => engine,
@@ -222,7 +221,8 @@ pub(super) async fn check(found: &SimulatedDisk, durability: Durability, told: T
     if history.is_empty() {
         return;
     }
-    // Whoever is first, whoever asks again is told what it was told.
+    // New callers and repeated requests come in either order. A repeated request gets its first
+    // answer.
     let mut chance = Chance::new(history.len() as u64);
     let mut checker = Checker::default();
     checker.extend(history);
@@ -243,7 +243,7 @@ pub(super) async fn check(found: &SimulatedDisk, durability: Durability, told: T
     }
 }
 
-/// Asks for all keys as somebody else.
+/// Asks for all keys as another caller.
 async fn ask_all(engine: &Engine) -> Vec<(Vec<Call<u64>>, bool)> {
     let keys: Vec<u64> = (0..KEYS).collect();
     let queried = call(engine, Operation::Query, &keys, "").await;
@@ -253,7 +253,7 @@ async fn ask_all(engine: &Engine) -> Vec<(Vec<Call<u64>>, bool)> {
     ]
 }
 
-/// Repeats the requests, all at the same time, in batches as they were or in others.
+/// Repeats the requests, all at the same time, in the same batches or in others.
 async fn ask_again(
     engine: &Engine,
     requests: &[Request],

@@ -1,4 +1,4 @@
-//! What a call counts, key by key and lock by lock.
+//! The tally of one call: the keys that it counts, key by key and lock by lock.
 
 use super::{Action, Counting};
 use crate::{
@@ -13,38 +13,38 @@ use crate::{
     },
 };
 
-/// What a call has done with its keys so far.
+/// The results of a call for its keys so far.
 pub struct Tally<'a, 'b> {
     filter: &'a GuardedFilter,
     counting: &'a Counting,
     action: Action,
     pub turn: Option<Turn<'b>>,
-    /// Of each key, whether it was there or, of those to be removed, whether it was taken out; of
-    /// those to be added nothing.
+    /// The result for each key: whether it was there, or, for a removal, whether it was removed.
+    /// The values mean nothing for an addition.
     told: Vec<bool>,
     rests_on: u64,
-    /// The keys that it has counted, if anybody has a use for them: they are logged or remembered.
+    /// The keys that the call has counted, if they are to be logged or remembered.
     pub counted: Vec<KeyHash>,
     keeps_hashes: bool,
     groups: Vec<Group>,
-    /// The most keys of a group: those of a record.
+    /// The greatest number of keys in a group: as many as a record can have.
     max_group_keys: usize,
     /// Whether there is a log, which has a record for each group.
     is_logged: bool,
-    /// Whether what is counted next has a version already: it is behind the same lock as the last
-    /// group, if that matters.
+    /// Whether the next counted key can have the version of the last group. If there is a log, the
+    /// key must be behind the same lock as that group.
     has_version: bool,
 }
 
-/// What a call has counted as one version of the filter: under one lock, if there is a log.
+/// The keys that a call has counted with one version: under one lock, if there is a log.
 struct Group {
     version: u64,
-    /// Where its keys begin among those that the call has counted.
+    /// The index of its first key among the keys that the call has counted.
     begin: usize,
 }
 
 impl<'a, 'b> Tally<'a, 'b> {
-    /// That of a call with so many keys.
+    /// Returns the tally of a call with `keys` keys.
     pub fn new(
         filter: &'a GuardedFilter,
         counting: &'a Counting,
@@ -69,12 +69,12 @@ impl<'a, 'b> Tally<'a, 'b> {
         }
     }
 
-    /// To be called before a lock is taken for more keys.
+    /// Begins a new lock. To be called before the lock is taken for more keys.
     pub fn begin_lock(&mut self) {
         self.has_version &= !self.is_logged;
     }
 
-    /// The version of what is counted next, under the lock that is held.
+    /// Returns the version of the next counted key, under the lock that is held.
     #[inline(always)]
     fn version(&mut self) -> u64 {
         let counted = self.counted.len();
@@ -96,14 +96,14 @@ impl<'a, 'b> Tally<'a, 'b> {
         }
     }
 
-    /// What a request has done before is done. A key that stands in its batch twice was counted
-    /// twice.
+    /// Returns whether the request has counted the key before. A key that is in its batch twice was
+    /// counted twice.
     fn is_done(&self, hash: KeyHash) -> bool {
         let turn = self.turn.as_ref();
         turn.is_some_and(|turn| turn.has_ever_won(hash))
     }
 
-    /// What was counted under each lock, with its version: a record each.
+    /// Returns the keys that were counted under each lock, with their version: one record each.
     pub fn records(&self) -> impl Iterator<Item = (u64, &[KeyHash])> {
         let ends = self.groups.iter().skip(1).map(|next| next.begin);
         let ends = ends.chain([self.counted.len()]);
@@ -113,7 +113,7 @@ impl<'a, 'b> Tally<'a, 'b> {
         })
     }
 
-    /// What the caller is told.
+    /// Returns the answer for the caller.
     pub fn answer(self) -> Answer<Vec<bool>> {
         let own = self.groups.last().map_or(0, |last| last.version);
         Answer {
@@ -128,7 +128,7 @@ impl Stepper<Shard> for Tally<'_, '_> {
     fn step(&self, hash: KeyHash) -> Step {
         match self.action {
             Action::QueryAndAdd => Step::AddNew,
-            // It is there then, but for one that was removed meanwhile.
+            // The key is there then, unless it was removed meanwhile.
             Action::Add if self.is_done(hash) => Step::AddNew,
             Action::Add => Step::Add,
             Action::Remove if self.is_done(hash) => Step::Leave,

@@ -1,8 +1,9 @@
-//! The keys of a call that were new, and the layers that they came to.
+//! The new keys of a call, and the layers that they were added to.
 //!
-//! The log has to tell the layers. Whoever is told that a key is seen may rest on bits that other
-//! keys have set, by chance; so those have to be where they were when they come back from the log,
-//! and where a key comes to else depends on which others were there before it.
+//! The log must contain the layer of each key. The answer that a key is seen can rest on bits that
+//! other keys have set by chance. So replay must put those other keys back into the same layers.
+//! Without the layers in the log, the layer of a replayed key would depend on which keys were there
+//! before it.
 
 use crate::{
     engine::guarded::batch::{Place, set},
@@ -10,7 +11,7 @@ use crate::{
     store::RecordHead,
 };
 
-/// No layer: there are fewer.
+/// The number for no layer: there are fewer layers.
 const NONE: u8 = u8::MAX;
 const _: () = assert!(MAX_LAYERS < NONE as usize);
 
@@ -25,7 +26,7 @@ pub struct NewKeys {
 }
 
 impl NewKeys {
-    /// Of so many keys none is new yet.
+    /// Returns the value for a call with `keys` keys, none of which is new yet.
     pub fn among(keys: usize) -> Self {
         Self {
             seen: vec![true; keys],
@@ -34,10 +35,10 @@ impl NewKeys {
         }
     }
 
-    /// Notes that a key was new, and came to a layer.
+    /// Records that a key was new and was added to a layer.
     #[inline(always)]
     pub fn note(&mut self, key: usize, layer: usize) {
-        // There are no more layers than that.
+        // There are at most `MAX_LAYERS` layers.
         let layer = layer as u8;
         if layer != self.layer {
             self.note_layer(key, layer);
@@ -45,7 +46,7 @@ impl NewKeys {
         set(&mut self.seen, key, false);
     }
 
-    /// Notes the layer of a key if it is not that of the keys before.
+    /// Records the layer of a key, if it is not that of the keys before.
     #[cold]
     fn note_layer(&mut self, key: usize, layer: u8) {
         if self.layer == NONE {
@@ -58,12 +59,12 @@ impl NewKeys {
         }
     }
 
-    /// The hashes of all, given the places of all keys.
+    /// Returns the hashes of all new keys, given the places of all keys.
     pub fn hashes<'a>(&'a self, places: &'a [Place]) -> impl Iterator<Item = KeyHash> + Clone + 'a {
         self.hashes_where(places, |_| true)
     }
 
-    /// What the log is to have of them: a part for each layer.
+    /// Returns the records for the log: one for each layer that has new keys.
     pub fn records<'a>(
         &'a self,
         head: RecordHead,
@@ -86,7 +87,7 @@ impl NewKeys {
         })
     }
 
-    /// The hashes of the new keys whose index passes the filter.
+    /// Returns the hashes of the new keys whose index passes the filter.
     fn hashes_where<'a>(
         &'a self,
         places: &'a [Place],

@@ -1,4 +1,4 @@
-//! Keys of the log that come back to the layers that they were in.
+//! Replay of logged keys into the layers that they were added to.
 
 use super::Layered;
 use crate::{
@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl GuardedFilter {
-    /// Adds keys that an earlier process has hashed, all in calls up to a version, to the layer that
-    /// they came to.
+    /// Replays keys that an earlier process has hashed, into the layer that they were added to. All
+    /// were added by calls up to `version`.
     pub(in crate::engine::guarded) fn replay_in_layers(
         &self,
         layered: &Layered,
@@ -53,8 +53,8 @@ impl GuardedFilter {
         Ok(())
     }
 
-    /// Adds keys of a log from before that told of layers. There was room for them when they were
-    /// added; that some may lie in other layers now is no reason to lose one.
+    /// Replays keys of an old log, whose records name no layers. The filter had room for these keys
+    /// when they were added. Some can land in other layers now, but none must be lost.
     fn replay_in_any_layer(
         &self,
         layered: &Layered,

@@ -1,9 +1,10 @@
-//! The bits that a filter in layers can take for certain, and who has claimed them.
+//! The room of a filter in layers: the bits that it can take for certain, and the claims on them.
 //!
-//! Many calls claim some side by side, and whoever counts what is left is alone. One number that
-//! every call wrote would travel between the cores with each of them. So a thread takes more than a
-//! call needs at once, for calls of its own to come, and keeps there what they give back. What
-//! threads keep is nobody's again when somebody counts anew: that comes a little sooner for it.
+//! Many calls claim bits side by side. A call that counts the bits that are left runs alone. A
+//! single number that every call writes would move between the cores with each call. So a thread
+//! takes more bits at once than a call needs, for its later calls, and keeps the bits that its
+//! calls give back. A recount frees the bits that threads keep. Because of these bits, a recount
+//! becomes necessary a little sooner.
 
 use std::sync::{PoisonError, TryLockError};
 
@@ -17,24 +18,24 @@ use crate::{
     },
 };
 
-/// A thread takes as much at once as so many calls like the one that it is for.
+/// The number of equal calls for which a thread takes bits at once.
 const CALLS: u64 = if cfg!(test) { 4 } else { 64 };
 
-/// All threads together keep no more than about this part of what is left.
+/// The part of the bits left that all threads together can keep: about one in `KEPT_PART`.
 const KEPT_PART: u64 = 2;
 
-/// What is left, in bits. None until it is counted.
+/// The room that is left, in bits. It is 0 until it is counted.
 #[derive(Debug)]
 pub struct Room {
     /// Held for reading by calls that have claimed what they need.
     calls: ShardedLock<()>,
-    /// What neither calls nor threads have. Not in the line of what all read.
+    /// The bits that neither calls nor threads have. Not in the cache line that all calls read.
     left: CachePadded<AtomicU64>,
-    /// What threads keep.
+    /// The bits that threads keep.
     kept: Striped<AtomicU64>,
 }
 
-/// Bits that are a call's, until it is dropped.
+/// The bits that a call has claimed, until this is dropped.
 #[derive(Debug)]
 pub struct Claim<'a> {
     kept: &'a AtomicU64,
@@ -46,7 +47,7 @@ pub struct Claim<'a> {
 #[derive(Debug)]
 pub struct Busy;
 
-/// That no call has claimed anything.
+/// The guard of exclusive access: no call has claimed anything.
 #[derive(Debug)]
 pub struct Alone<'a> {
     room: &'a Room,
@@ -54,7 +55,7 @@ pub struct Alone<'a> {
 }
 
 impl Room {
-    /// Nothing is left.
+    /// Returns a room in which nothing is left.
     pub fn new() -> Self {
         Self {
             calls: ShardedLock::new(()),
@@ -63,19 +64,19 @@ impl Room {
         }
     }
 
-    /// Claims so many bits, if they are left. What several threads keep is not found, even if it
-    /// were enough. Waits for whoever is alone.
+    /// Claims `bits` bits; `None` if too few are left. Does not use the bits that other threads
+    /// keep, even if they were enough. Waits while another caller has exclusive access.
     #[inline]
     pub fn claim(&self, bits: u64) -> Option<Claim<'_>> {
         let calls = self.calls.read().unwrap_or_else(PoisonError::into_inner);
         self.claim_in(calls, bits)
     }
 
-    /// [`Self::claim`] for whoever must not wait.
+    /// Claims as [`Self::claim`] does, for a caller that must not wait.
     ///
     /// # Errors
     ///
-    /// [`Busy`] if somebody is alone.
+    /// [`Busy`] if another caller has exclusive access.
     #[inline]
     pub fn try_claim(&self, bits: u64) -> Result<Option<Claim<'_>>, Busy> {
         Ok(self.claim_in(unblocked(self.calls.try_read())?, bits))
@@ -90,7 +91,7 @@ impl Room {
         let kept = self.kept.own();
         let is_there = take(kept, |kept| (kept >= bits).then_some(bits)).is_some();
         if !is_there {
-            // Of several threads that keep theirs in one place each takes its own.
+            // Several threads can share the place where they keep bits. Each takes its own portion.
             let taken = take(&self.left, |left| self.portion(left, bits))?;
             kept.fetch_add(taken - bits, Ordering::Relaxed);
         }
@@ -98,23 +99,24 @@ impl Room {
         Some(claim)
     }
 
-    /// Waits until no call has claimed anything, and has others wait meanwhile.
+    /// Waits until no call has claimed anything, and makes others wait until the guard is dropped.
     pub fn alone(&self) -> Alone<'_> {
         let _alone = self.calls.write().unwrap_or_else(PoisonError::into_inner);
         Alone { room: self, _alone }
     }
 
-    /// [`Self::alone`] for whoever must not wait.
+    /// Takes exclusive access as [`Self::alone`] does, for a caller that must not wait.
     ///
     /// # Errors
     ///
-    /// [`Busy`] if a call has claimed something, or somebody is alone.
+    /// [`Busy`] if a call has claimed something, or another caller has exclusive access.
     pub fn try_alone(&self) -> Result<Alone<'_>, Busy> {
         let _alone = unblocked(self.calls.try_write())?;
         Ok(Alone { room: self, _alone })
     }
 
-    /// What a call takes that needs so many bits: more, if much is left.
+    /// Returns the number of bits that a call takes if it needs `bits`: more, if much is left.
+    /// `None` if too few are left.
     fn portion(&self, left: u64, bits: u64) -> Option<u64> {
         let rest = left.checked_sub(bits)?;
         let most = bits.saturating_mul(CALLS - 1);
@@ -123,7 +125,7 @@ impl Room {
 }
 
 impl Claim<'_> {
-    /// Ends a call that has used no more than so many of its bits.
+    /// Ends a call that has used at most `used` of its bits. Gives the rest back.
     #[inline]
     pub fn end(self, used: u64) {
         let unused = self.bits.saturating_sub(used);
@@ -132,7 +134,7 @@ impl Claim<'_> {
 }
 
 impl Alone<'_> {
-    /// Notes what has been counted.
+    /// Sets the bits that are left to the number that was counted.
     pub fn note(&self, left: u64) {
         for kept in self.room.kept.iter() {
             kept.store(0, Ordering::Relaxed);
@@ -149,10 +151,11 @@ fn unblocked<G>(locked: Result<G, TryLockError<G>>) -> Result<G, Busy> {
     }
 }
 
-/// Takes from a number what is to be taken of its value, if anything.
+/// Subtracts from a number what `what` returns for its value, and returns that; `None` if `what`
+/// returns `None`.
 #[inline]
 fn take(from: &AtomicU64, what: impl Fn(u64) -> Option<u64>) -> Option<u64> {
-    // The locks put the calls, and whoever is alone, in order.
+    // The locks order the calls and callers with exclusive access.
     let order = Ordering::Relaxed;
     let before = from.fetch_update(order, order, |left| what(left).map(|taken| left - taken));
     before.ok().and_then(what)

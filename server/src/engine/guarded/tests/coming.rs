@@ -1,4 +1,4 @@
-//! What is to come to layers takes room before it is there, and no longer.
+//! Keys that a merge will add to layers take room before they are there, and only until then.
 
 use super::*;
 use crate::{
@@ -52,7 +52,7 @@ fn keys_find_the_room_beside_what_is_expected() {
     let coming = Coming::find(layered, &stored(&other)).unwrap();
     let expectation = coming.expect(layered).unwrap();
     let taken = left_before - left(&filter);
-    // Some of its bits are set already.
+    // Some of the bits are set already.
     assert!(taken as f64 <= its_bits && taken as f64 > its_bits * 0.8);
     drop(expectation);
     assert_eq!(left(&filter), left_before);
@@ -79,7 +79,7 @@ fn what_does_not_fit_takes_no_room() {
     assert!(matches!(unfit, Unfit::Overfull), "{unfit:?}");
     assert_eq!(left(&filter), left_before);
     assert_eq!(layered.partitions.mapped(), mapped);
-    // The same keys are there twice, and once.
+    // The same keys come twice, but count once.
     let coming = Coming::find(layered, &stored(&filter)).unwrap();
     drop(coming.expect(layered).unwrap());
     assert_eq!(left(&filter), left_before);

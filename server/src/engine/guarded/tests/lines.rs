@@ -1,4 +1,4 @@
-//! Filters that were made when a key had its stamps in four lines.
+//! Filters from older versions, where a key had its stamps in four lines.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::filter::{
     spec::{Aging, Kind},
 };
 
-/// The stamps of one mean other keys in the other, although both are of one spec and secret.
+/// The stamps of the one mean other keys in the other, although both have the same spec and secret.
 #[test]
 fn they_take_keys_and_are_merged_with_their_like_alone() {
     let request = SpecRequest {

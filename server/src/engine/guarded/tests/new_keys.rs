@@ -1,4 +1,4 @@
-//! What the log is told of the layers of keys.
+//! The layers of keys in log records.
 
 use super::*;
 use crate::{
@@ -17,7 +17,7 @@ fn each_layer_has_a_record_and_there_is_room_for_all() {
     for keys in [1, 2, layers, 5 * layers] {
         let names: Vec<String> = (0..keys).map(key).collect();
         let mut places = filter.places(&names);
-        // They are visited in another order than they came.
+        // The keys are visited in another order than they came.
         places.reverse();
         let mut new = NewKeys::among(keys);
         for key in 0..keys {

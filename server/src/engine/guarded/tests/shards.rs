@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// For each lock there may be one: what the start asks of the segments of the log rests on that.
+/// A call can have one record per lock. The start sizes the segments of the log by this number.
 #[test]
 fn no_filter_brings_more_records_than_is_said() {
     let of = |kind, capacity| {
@@ -20,8 +20,8 @@ fn no_filter_brings_more_records_than_is_said() {
     }
 }
 
-/// Filters that were made before small ones had many shards have fewer. A key is in another shard
-/// there, although both are of one spec and secret.
+/// Small filters from older versions have fewer shards. A key is in another shard there, although
+/// both have the same spec and secret.
 #[test]
 fn they_take_keys_and_are_merged_with_their_like_alone() {
     let of = |shard_count| {

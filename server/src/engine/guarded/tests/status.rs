@@ -1,4 +1,4 @@
-//! What a filter tells of itself: its rate, its keys, and when it will be full.
+//! The status of a filter: its rate, its keys, and the time when it will be full.
 
 use std::{
     pin::pin,
@@ -21,7 +21,7 @@ use crate::{
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// Of each kind, for 100,000 keys at a rate of 0.01.
+/// Returns one request of each kind, for 100,000 keys at a rate of 0.01.
 fn requests() -> [SpecRequest; 6] {
     let of = |layout| SpecRequest {
         layout,
@@ -66,8 +66,8 @@ fn measured(filter: &GuardedFilter) -> Measurement {
     filter.measured_status(turn).measured.unwrap()
 }
 
-/// What is measured and what is predicted have nothing in common but the bits. Secret and keys
-/// are fixed, so what comes of it is too.
+/// The measured and the predicted rate have nothing in common but the bits. Secret and keys are
+/// fixed, so the result is fixed too.
 #[test]
 fn the_measured_rate_is_the_predicted_one_and_the_keys_are_those_that_came() {
     for request in requests() {
@@ -91,7 +91,7 @@ fn the_measured_rate_is_the_predicted_one_and_the_keys_are_those_that_came() {
                 estimated.abs_diff(keys as u64) <= keys as u64 / 100,
                 "{request:?}: {estimated} for {keys}"
             );
-            // False positives are no keys that were added, yet they came.
+            // False positives do not count as added, but they came.
             assert!(keys < 100_000 || status.keys_added < estimated);
         }
         let usage = filter.status().usage;
@@ -116,7 +116,7 @@ fn a_full_array_says_nothing_of_its_keys() {
     }
 }
 
-/// Sets all bits of a shard, behind the back of everybody.
+/// Sets all bits of a shard without a note of the change.
 fn spoil(filter: &GuardedFilter) {
     filter.shards.write(0).words.fill(u64::MAX);
 }
@@ -159,7 +159,7 @@ fn whoever_has_waited_shares_a_measurement() {
     assert_ne!(measured(&filter), first, "who comes later measures");
 }
 
-/// So a filter takes no memory before there are keys.
+/// So a filter takes no memory before it has keys.
 #[test]
 fn shards_without_keys_are_not_looked_at() {
     let filter = filter(Layout::Blocked, 1000);
@@ -199,7 +199,7 @@ fn it_tells_when_it_will_be_full() {
     assert_eq!(status(24 * HOUR).last_day, outlook(24 * HOUR, 400, 36));
     assert!(!status(24 * HOUR).is_full());
 
-    // Past the capacity it is full, and not some time ago.
+    // At the capacity the filter is full now, and not since an earlier time.
     add(&filter, 400..999);
     assert!(!filter.status().is_full());
     add(&filter, 999..1000);
@@ -231,7 +231,7 @@ fn keys_that_are_removed_do_not_fill_it() {
     assert!((148..=152).contains(&status.estimated_keys.unwrap()));
 }
 
-/// Once at 80 % of the capacity, once at all of it, and again when the rate has doubled.
+/// Warns at 80 % of the capacity, at 100 %, and again when the rate has doubled.
 #[test]
 fn filters_that_can_be_overfull_warn_as_keys_come() {
     let kinds = [
@@ -264,7 +264,7 @@ fn filters_that_can_be_overfull_warn_as_keys_come() {
         };
         assert_eq!(lines_up_to(7_800), [""; 0], "{kind:?}");
         assert_eq!(filter.capacity_warning(), None);
-        // Of several that are due together there is one.
+        // If several warnings are due together, only one is logged.
         for (keys, percent) in [(8_300, "at 80 %"), (10_500, "at 100 %"), (40_000, "at ")] {
             let told = lines_up_to(keys);
             assert!(!told.is_empty(), "{kind:?}: nothing at {keys}");

@@ -1,9 +1,9 @@
-//! Which versions calls get, and what is stored at one.
+//! The versions that calls get, and the changes that are stored at a version.
 
 use super::*;
 use crate::engine::journal;
 
-/// The version advances once for a call or batch, and only if that changed anything.
+/// The version advances once for a call or batch, and only if the call has changed anything.
 #[test]
 fn versions_count_changes() {
     let filter = filter(Layout::Blocked, 1000);
@@ -23,7 +23,7 @@ fn versions_count_changes() {
     assert_eq!(version(), 3);
 }
 
-/// Also where a thread holds some that it has not used.
+/// This holds even if a thread has leased versions that it has not used.
 #[test]
 fn each_change_advances_the_version_that_is_told() {
     for kind in [Kind::Plain, Kind::Counting] {
@@ -42,7 +42,8 @@ fn each_change_advances_the_version_that_is_told() {
     }
 }
 
-/// Nor is what a thread holds of a change behind a merge, or behind the last step of a rebuild.
+/// A version that a thread leased before a merge, or before the last step of a rebuild, is not used
+/// for a change after it.
 #[test]
 fn what_is_held_is_of_no_change_behind_what_is_stored() {
     let directory = DataDirectory::on(Arc::new(SimulatedDisk::default())).unwrap();
@@ -74,7 +75,8 @@ fn what_is_held_is_of_no_change_behind_what_is_stored() {
     assert!(heir.has_changed());
 }
 
-/// As many versions as there is room for in the log, and an answer rests on removals too.
+/// A batch gets at most as many versions as it has reserved records in the log. An answer rests on
+/// removals too.
 #[test]
 fn a_filter_that_counts_gives_versions_to_each_lock() {
     let counting = SpecRequest {

@@ -1,12 +1,14 @@
-//! What is to come to the layers of a filter when another one is merged into it.
+//! The bits that a merge will add to each layer of a filter in layers.
 //!
-//! A key stays in the layer that it is in, so each layer gets the bits of the other filter's. It must
-//! not come to have more than it is made for, or the filter would be wrong more often than was asked
-//! for, and for good. And keys go on coming meanwhile. So first it is found out how many bits are to
-//! come to each layer of each partition; later it can only be fewer, for bits that are set stay so.
-//! Then, with the filter to itself for a moment, these count as if they were set, and a partition
-//! comes to its next layer as soon as those and its own fill the newest one. When all has come, or
-//! nothing does, it is what is set that counts again.
+//! A key stays in its layer, so a merge adds to each layer the bits of the same layer of the other
+//! filter. No layer can take more bits than it is made for: the false-positive rate would then be
+//! above the requested rate for good. Calls go on adding keys during the merge.
+//!
+//! So the merge first counts, for each layer of each partition, the bits that it will newly set.
+//! Later this number can only shrink, because set bits stay set. Then the merge takes the filter
+//! exclusively for a moment and counts these bits as if they were set. From then on, a partition
+//! moves to its next layer as soon as these bits and its own bits fill its newest layer. After the
+//! merge has ended or failed, only bits that are set count again.
 
 use std::collections::BTreeMap;
 
@@ -16,24 +18,25 @@ use crate::{
     store::{FilterReader, StoreError},
 };
 
-/// Why what is to come does not fit.
+/// The reason why the bits of a merge do not fit.
 #[derive(Debug)]
 pub enum Unfit {
-    /// There is no memory for a layer that the other filter has.
+    /// The filter has no memory for a layer that the other filter has.
     Full(Full),
     /// A layer would have more bits than it is made for.
     Overfull,
 }
 
-/// What is to come to each layer.
+/// The number of bits that a merge will newly set in each layer.
 #[derive(Debug)]
 pub struct Coming {
-    /// How many bits that are not set, by partition and layer.
+    /// The number of bits that are not set yet, by partition and layer.
     bits: BTreeMap<(usize, usize), u64>,
 }
 
 impl Coming {
-    /// That of a filter in layers, from what is stored of another of the same. Reads all of that.
+    /// Counts the bits that a merge would newly set in a filter in layers. `stored` is the stored
+    /// copy of another filter with the same layers. Reads all of it.
     ///
     /// # Errors
     ///
@@ -55,8 +58,8 @@ impl Coming {
         Ok(Self { bits })
     }
 
-    /// Has a filter count on it. Nothing has changed if it does not fit, but that there may be
-    /// memory for layers to come.
+    /// Counts the bits as if they were set, until the [`Expectation`] is dropped. If the bits do
+    /// not fit, nothing changes, except that further layers can have memory.
     ///
     /// # Errors
     ///
@@ -72,8 +75,8 @@ impl Coming {
                 .map(layers.unwrap_or_default())
                 .map_err(Unfit::Full)?;
             for (&(number, layer), &new) in &self.bits {
-                // In the order of the layers: what comes to one that is not the newest any more
-                // needs not be counted.
+                // In the order of the layers: bits for a layer that is no longer the newest need
+                // not be counted.
                 partitions.change(number, |partition| {
                     partition.expect(partitions.layers(), layer, new);
                 });
@@ -82,8 +85,8 @@ impl Coming {
         })
     }
 
-    /// Whether no layer comes to have more bits than it is made for, but for some of those of a last
-    /// key, which may set more than there was room for.
+    /// Returns whether every layer stays within the bits that it is made for. The last key of a
+    /// layer is an exception: it can set more bits than there was room for.
     fn fits(&self, layered: &Layered) -> bool {
         let partitions = &layered.partitions;
         self.bits.iter().all(|(&(number, layer), &new)| {
@@ -95,7 +98,8 @@ impl Coming {
     }
 }
 
-/// That bits are about to come. Until this is dropped they count as if they were set.
+/// The guard of bits that a merge is about to set. Until it is dropped, they count as if they were
+/// set.
 #[derive(Debug)]
 pub struct Expectation<'a> {
     layered: &'a Layered,

@@ -1,4 +1,4 @@
-//! Who is woken, and by whom.
+//! Which waiters are woken, and by which thread.
 
 use std::{
     sync::{
@@ -38,7 +38,7 @@ fn each_is_woken_for_its_own_version_by_one_of_its_thread() {
     let third = waiter(5, &woken[2]);
     let later = waiter(9, &woken[3]);
     let given_up = waiter(4, &woken[4]);
-    // Of another thread.
+    // A waiter of another thread.
     let other = std::thread::scope(|scope| {
         let other = scope.spawn(|| waiter(5, &woken[5]));
         other.join().unwrap()
@@ -51,7 +51,7 @@ fn each_is_woken_for_its_own_version_by_one_of_its_thread() {
     assert_eq!(counts(), [1, 0, 0, 0, 0, 1]);
     drop(first);
     assert_eq!(counts(), [1, 1, 1, 0, 0, 1]);
-    // One that looked again in vain.
+    // A waiter that checked again in vain.
     second.wait(&woken[1].clone().into());
     progress.wake_all();
     assert_eq!(counts(), [1, 2, 1, 1, 0, 1]);
@@ -64,7 +64,7 @@ fn each_is_woken_for_its_own_version_by_one_of_its_thread() {
     );
 }
 
-/// One that was to tell the others may be cancelled instead.
+/// A waiter that should wake the others can be cancelled instead.
 #[test]
 fn one_that_gives_up_tells_the_others() {
     let progress = Progress::new(0);

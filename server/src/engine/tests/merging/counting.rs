@@ -1,4 +1,4 @@
-//! Filters that count and are merged: each key is counted as often as in both together.
+//! Merges of filters that count: the count of each key is the sum of both.
 
 use super::{super::kinds::counts, *};
 
@@ -9,7 +9,7 @@ fn spec() -> SpecRequest {
     }
 }
 
-/// Adds each of some keys so many times.
+/// Adds each key of the range `times` times.
 async fn add(engine: &Engine, filter: &str, range: Range<u64>, times: u32) {
     for _ in 0..times {
         engine.add_batch(filter, keys(range.clone())).await.unwrap();
@@ -29,11 +29,11 @@ async fn counts_of_both_add_up() {
     assert_eq!(removed, [true; 3]);
     let merged = engine.merge_filters("copy", "urls").await.unwrap();
     assert_eq!(merged.last_store.unwrap().version, merged.version);
-    // What is counted later is so on top of that, once.
+    // Later changes are counted on top of that, once.
     add(&engine, "urls", 25..35, 1).await;
     let mut expected = Vec::new();
     for (count, times) in [
-        // Twice here, and once there.
+        // The key was added twice here, and once there.
         (3, 3),
         (2 + 2, 2),
         (3 + 2, 5),
@@ -53,19 +53,19 @@ async fn counts_of_both_add_up() {
         assert_eq!(counts(engine, "urls", 0..40).await, expected);
         let empty = engine.get_filter("urls").await.unwrap();
         assert_eq!(empty.fill_ratio, 0.0);
-        // The source is what it was.
+        // The source has not changed.
         let own = [vec![1; 3], vec![2; 7], vec![0; 5], vec![3; 15]].concat();
         assert_eq!(counts(engine, "copy", 0..30).await, own);
     }
 }
 
-/// A merge that is repeated counts again, and what is too often to be counted stays.
+/// A repeated merge counts again. A counter at its maximum stays there.
 #[tokio::test]
 async fn counters_that_come_to_their_end_are_told_of() {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, Durability::Always).await.unwrap();
     engine.create_filter("urls", spec()).await.unwrap();
-    // One alone: two may share a counter by chance.
+    // Only one key: two can share a counter by chance.
     add(&engine, "urls", 0..1, 4).await;
     engine.copy_filter("urls", "copy").await.unwrap();
     let mut saturated = Vec::new();
@@ -84,8 +84,8 @@ async fn counters_that_come_to_their_end_are_told_of() {
     }
 }
 
-/// Keys are counted up and down while the power is cut at any call of a merge; after it each is
-/// there as often as it was counted, and those of the other filter once, or none of them.
+/// Keys are counted up and down while the power is cut at any call of a merge. After it each key
+/// has its count. The keys of the other filter were counted once, or none of them was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_cut_leaves_all_counts_of_a_merge_or_none() {
     let mut chance = Chance::new(2);
@@ -99,8 +99,8 @@ async fn a_power_cut_leaves_all_counts_of_a_merge_or_none() {
             let engine = engine.clone();
             tokio::spawn(async move { engine.merge_filters("copy", "urls").await })
         };
-        // Those of 40 to 49 are counted up, and those of 20 to 29, which only this filter has, down
-        // and up. The last call is in doubt.
+        // The keys 40 to 49 are counted up. The keys 20 to 29, which only this filter has, are
+        // counted down and up. The last call is in doubt.
         let mut up = Vec::new();
         let mut doubted = None;
         for index in (0..10).cycle() {
@@ -114,7 +114,7 @@ async fn a_power_cut_leaves_all_counts_of_a_merge_or_none() {
             if engine.remove("urls", &key(20 + index)).await.is_ok() {
                 let _ = engine.add("urls", &key(20 + index)).await;
             }
-            // No more than counters can tell.
+            // The counters cannot hold more.
             if merge.is_finished() || up.len() == 100 {
                 break;
             }
@@ -145,7 +145,7 @@ async fn a_power_cut_leaves_all_counts_of_a_merge_or_none() {
             let both = counts(&engine, "urls", 0..10).await;
             assert_eq!(both, [1 + times; 10], "{case}");
             assert_eq!(counts(&engine, "urls", 10..20).await, [1; 10], "{case}");
-            // Of each at most one call was not answered.
+            // At most one call for these keys was not answered.
             let moved = counts(&engine, "urls", 20..30).await;
             let changed = moved.iter().filter(|&&count| count != 1).count();
             assert!(
@@ -160,8 +160,8 @@ async fn a_power_cut_leaves_all_counts_of_a_merge_or_none() {
     assert!(found[0] > 0 && found[1] > 0, "{found:?}");
 }
 
-/// While both filters are counted up and down, and merged again and again, nothing is counted twice
-/// or forgotten, here and after a crash.
+/// Both filters are counted up and down, and merged again and again. No key is counted twice or
+/// forgotten, neither here nor after a crash.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_go_on_while_filters_are_merged() {
     const MERGES: u32 = 3;
@@ -177,7 +177,7 @@ async fn counts_go_on_while_filters_are_merged() {
     let writer = |first: u64| {
         let engine = engine.clone();
         tokio::spawn(async move {
-            // Each ends as it began, but for a key that stays.
+            // Each key ends with its first count, except one key that stays.
             for round in 0..400 {
                 let batch = keys(first + round..first + round + 20);
                 engine.add_batch("urls", batch.clone()).await.unwrap();
@@ -187,7 +187,7 @@ async fn counts_go_on_while_filters_are_merged() {
             }
         })
     };
-    // The first has keys of the other filter.
+    // The first writer uses keys of the other filter.
     let writers = [writer(0), writer(1000), writer(2000)];
     for _ in 0..MERGES {
         engine.merge_filters("copy", "urls").await.unwrap();

@@ -1,4 +1,5 @@
-//! Filters in layers that are merged: as long as no layer comes to have more than it is made for.
+//! Merges of filters in layers: they succeed as long as no layer gets more keys than it is made
+//! for.
 
 use super::*;
 
@@ -32,13 +33,13 @@ async fn begun(on_full: OnFull) -> (SimulatedDisk, Engine) {
     (disk, engine)
 }
 
-/// The rate that the bits of a filter predict.
+/// Returns the rate that the bits of a filter predict.
 async fn predicted(engine: &Engine) -> f64 {
     let status = engine.get_filter("urls").await.unwrap();
     status.predicted_false_positive_rate
 }
 
-/// One has come to layers that the other has not.
+/// One filter has grown to layers that the other does not have.
 #[tokio::test]
 async fn layers_are_merged_one_by_one() {
     let (disk, engine) = begun(scale(None)).await;
@@ -57,13 +58,13 @@ async fn layers_are_merged_one_by_one() {
     for engine in [&engine, &again] {
         let all = CAPACITY * 9;
         assert_eq!(seen(engine, "urls", 0..all).await, all as usize);
-        // Both go on from there.
+        // Both filters grow on from there.
         add(engine, "urls", all..all + CAPACITY * 8).await;
         assert!(predicted(engine).await <= 0.01);
         let all = all + CAPACITY * 8;
         assert_eq!(seen(engine, "urls", 0..all).await, all as usize);
     }
-    // And nothing is taken the other way that is there already.
+    // A merge in the other direction adds only new keys.
     engine.merge_filters("urls", "copy").await.unwrap();
     assert_eq!(
         seen(&engine, "copy", 0..CAPACITY * 9).await as u64,
@@ -78,7 +79,7 @@ async fn a_union_that_would_be_wrong_too_often_is_refused() {
         engine.copy_filter("urls", "copy").await.unwrap();
         add(&engine, "urls", 0..CAPACITY * 3 / 4).await;
         add(&engine, "copy", CAPACITY / 2..CAPACITY).await;
-        // They have a quarter in common, and make it full together.
+        // The filters have a quarter of the keys in common, and fill the layer together.
         let merged = engine.merge_filters("copy", "urls").await.unwrap();
         let error = merged.keys_added.abs_diff(CAPACITY);
         assert!(error < CAPACITY / 50, "{} keys", merged.keys_added);
@@ -92,7 +93,7 @@ async fn a_union_that_would_be_wrong_too_often_is_refused() {
             (after.version, after.fill_ratio),
             (merged.version, merged.fill_ratio)
         );
-        // It can take as many as before.
+        // The filter can take as many keys as before.
         let room = CAPACITY / 100;
         add(&engine, "urls", CAPACITY..CAPACITY + room).await;
         assert!(predicted(&engine).await <= 0.01);
@@ -113,7 +114,7 @@ async fn one_that_degrades_takes_what_there_is() {
     }
 }
 
-/// There has to be memory for the layers of the other.
+/// A merge needs memory for the layers of the other filter.
 #[tokio::test]
 async fn a_bound_on_memory_holds() {
     let (disk, engine) = begun(scale(None)).await;
@@ -144,7 +145,7 @@ async fn a_bound_on_memory_holds() {
     assert_eq!(seen(&engine, "urls", 0..CAPACITY / 2).await, 10_000);
 }
 
-/// What comes while the union is made finds the room that is left beside it.
+/// Keys that are added while the union is made use the room that is left beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_that_come_meanwhile_do_not_make_it_wrong_too_often() {
     let (disk, engine) = begun(scale(None)).await;
@@ -157,7 +158,7 @@ async fn keys_that_come_meanwhile_do_not_make_it_wrong_too_often() {
         let engine = engine.clone();
         tokio::spawn(async move { engine.merge_filters("copy", "urls").await })
     };
-    // It has its version, and nothing is on the disk yet.
+    // The merge has its version, and nothing is on the disk yet.
     while filter.status().version == before {
         tokio::task::yield_now().await;
     }

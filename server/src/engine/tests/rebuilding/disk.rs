@@ -1,4 +1,4 @@
-//! Filters that are rebuilt while the power is cut, and the disk fails.
+//! Rebuilds of filters while the power is cut and the disk fails.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::store::simulated::{Chance, Fault};
 
-/// A filter with the keys 0 to 9.
+/// Returns an engine with a filter that has the keys 0 to 9.
 async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     let engine = start(disk, Durability::Always).await.unwrap();
     sample.make(&engine, "urls").await.unwrap();
@@ -16,7 +16,8 @@ async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     engine
 }
 
-/// Under the name is one of the two, with all that was acknowledged, and the call can be repeated.
+/// The name belongs to one of the two filters, with every acknowledged key, and the call can be
+/// repeated.
 #[tokio::test]
 async fn a_power_cut_at_any_call_leaves_one_or_the_other() {
     for (seed, sample) in (0..).zip(Sample::all()) {
@@ -58,7 +59,7 @@ async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
         assert_eq!(filters, if is_new { 1 } else { 2 }, "{case}");
         let won = engine.query_and_add(named("urls", "won"), &key(11)).await;
         assert!(!won.unwrap(), "{case}");
-        // What comes now comes to whichever is left.
+        // Keys that are added now go to the remaining filter.
         engine.add("urls", &key(13)).await.unwrap();
         engine.finish_rebuild("urls", "new").await.unwrap();
         drop(engine);
@@ -107,7 +108,7 @@ async fn cut_power_at_the_beginning(sample: &Sample, seed: u64) {
         let is_new = engine.get_filter("new").await.is_ok();
         found_new.push(is_new);
         assert!(started.is_err() || is_new, "{case}");
-        // It is begun for certain now.
+        // The rebuild has certainly begun now.
         engine.start_rebuild("urls", "new", None).await.unwrap();
         engine.add("urls", &key(11)).await.unwrap();
         engine.finish_rebuild("urls", "new").await.unwrap();
@@ -124,8 +125,8 @@ async fn cut_power_at_the_beginning(sample: &Sample, seed: u64) {
     assert!(both, "{sample}");
 }
 
-/// The last step may be done although it fails: what is added after that would be lost with one of
-/// the two.
+/// The last step may have been done although it fails. A key that is added after that would be lost
+/// with one of the two filters.
 #[tokio::test]
 async fn a_disk_that_fails_leaves_both_in_use_or_in_doubt() {
     for sample in Sample::all() {
@@ -149,7 +150,7 @@ async fn fail_at_any_call(sample: &Sample) {
         let mut added = engine.add("urls", &key(11)).await;
         match (&finished, &added) {
             (Err(EngineError::StorageFailed(_)), Ok(())) => kept += 1,
-            // The log may take a moment to find that it can be written again.
+            // The log can need a moment to find that it can be written again.
             (Err(EngineError::StorageFailed(_)), Err(_)) => {
                 kept += 1;
                 while added.is_err() {
@@ -184,7 +185,7 @@ async fn fail_at_any_call(sample: &Sample) {
     );
 }
 
-/// One that may be back after a crash must not be without what came meanwhile.
+/// A filter that may be back after a crash must have the keys that were added meanwhile.
 #[tokio::test]
 async fn a_new_filter_whose_removal_is_in_doubt_misses_nothing() {
     for sample in Sample::all() {

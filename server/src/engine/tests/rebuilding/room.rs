@@ -1,4 +1,4 @@
-//! Filters that are rebuilt while there is little room in the log.
+//! Rebuilds of filters while there is little room in the log.
 
 use std::{thread, time::Instant};
 
@@ -20,8 +20,8 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// A call has room for both filters, or waits for both: or each of these could have a half of what
-/// there is, and wait for the other half.
+/// A call reserves room for both filters at once, or waits. Otherwise two calls could each hold
+/// half of the room and wait for the other half.
 #[test]
 fn calls_do_not_wait_for_each_others_halves() {
     let runtime = runtime();
@@ -36,7 +36,7 @@ fn calls_do_not_wait_for_each_others_halves() {
             let engine = engine.clone();
             runtime.spawn(async move {
                 for call in 0..50 {
-                    // Both halves of one are half of a segment.
+                    // The room of one call for both filters is half of a segment.
                     let of_call = 1000 * (50 * caller + call);
                     let keys: Vec<String> = (of_call..of_call + 1000).map(key).collect();
                     engine.add_batch("urls", keys).await.unwrap();
@@ -52,7 +52,7 @@ fn calls_do_not_wait_for_each_others_halves() {
     });
 }
 
-/// Writes that wait until the filters take them may have all the room that there is.
+/// Writes that wait until the filters take them can hold all the room.
 #[test]
 fn nobody_waits_for_room_while_the_filters_are_held() {
     let runtime = runtime();
@@ -82,7 +82,7 @@ fn nobody_waits_for_room_while_the_filters_are_held() {
         };
         requests.remember(won, journal.segment());
     };
-    // Room for one of two requests, and all the rest.
+    // `one` is the room for one of two requests, and `all` takes the rest.
     let room = |keys| journal.reserve(keys, 1).now_or_never().transpose().unwrap();
     let one = room(1).unwrap();
     let all = || {
@@ -97,7 +97,7 @@ fn nobody_waits_for_room_while_the_filters_are_held() {
             thread::sleep(Duration::from_millis(1));
         }
     };
-    // Of two segments: the second may be on its way.
+    // There is room in two segments: the second may still be in the making.
     until("there is one segment", &mut || {
         rest.extend(all());
         rest.iter().filter(|(keys, _)| *keys == 1000).count() >= 6
@@ -108,7 +108,7 @@ fn nobody_waits_for_room_while_the_filters_are_held() {
         runtime.spawn(async move { engine.finish_rebuild("urls", "new").await })
     };
     until("it does not wait", &mut || journal.waiting() == 1);
-    // More than is given back of what was reserved for the first.
+    // This needs more room than the first reservation gives back.
     win(2, 100);
     drop(one);
     let missing = || requests.missing(urls, new).len();

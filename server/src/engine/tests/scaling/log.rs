@@ -1,11 +1,11 @@
-//! Keys in layers that come back from the log: those that were taken for seen by chance rest on the
-//! bits of others.
+//! Keys in layers that are replayed from the log. Keys that were seen by chance rest on the bits of
+//! others.
 
 use super::*;
 use crate::store::{Batch, RecordHead};
 
-/// A key that is taken for seen is there for good, and it may be other keys that set its bits: those
-/// come back to where they were, in whichever order they came to the log.
+/// A key that was seen by chance must stay seen, although other keys have set its bits. Replay puts
+/// those keys back into their layers, in whatever order they were written to the log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_seen_by_chance_is_seen_after_a_crash() {
     let (disk, engine) = begun(scaling(1000, None)).await;
@@ -28,7 +28,8 @@ async fn what_was_seen_by_chance_is_seen_after_a_crash() {
     all_are_seen(&engine, 100_000).await;
 }
 
-/// The disk of a server from before the log told of layers, killed when it had added so many keys.
+/// Returns the disk of an old server whose log has no layers. It was killed after it had added
+/// `count` keys.
 async fn left_by_an_old_server(count: u64) -> SimulatedDisk {
     let (disk, engine) = begun(frequent()).await;
     let empty = disk.kill();
@@ -62,7 +63,7 @@ async fn left_by_an_old_server(count: u64) -> SimulatedDisk {
     empty.kill()
 }
 
-/// One in which many keys are seen by chance.
+/// A filter in which many keys are seen by chance.
 fn frequent() -> SpecRequest {
     SpecRequest {
         false_positive_rate: Some(0.1),

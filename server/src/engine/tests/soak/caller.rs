@@ -1,4 +1,4 @@
-//! One of several callers, and what they share.
+//! One of several callers, and the state that they share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -11,19 +11,19 @@ use super::{
 use crate::store::simulated::{Chance, SimulatedDisk};
 
 const MOST_KEYS: u64 = 900;
-/// Saturated counters would not be counted down.
+/// The most times that a key is added. Saturated counters could not be counted down.
 const MOST_TIMES: u64 = 5;
-/// What is asked for in each query besides, and was never added.
+/// The number of keys in each query that were never added.
 const STRANGERS: u64 = 100;
 
-/// How a round of calls ends that several callers make.
+/// The end of a round of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// When all calls have been answered.
+    /// All calls have been answered.
     Quiet,
-    /// While others are under way, by a kill of the process.
+    /// The process is killed while calls are in progress.
     Kill,
-    /// By a power cut.
+    /// The power is cut while calls are in progress.
     Cut,
 }
 
@@ -33,12 +33,12 @@ pub struct Round {
     pub disk: SimulatedDisk,
     pub hand: Hand,
     pub end: End,
-    /// The number of calls, after which it ends.
+    /// The number of calls after which the round ends.
     pub last_call: u64,
     calls: AtomicU64,
     is_over: AtomicBool,
     advancing: Mutex<()>,
-    /// What a crash has left.
+    /// The disk that a crash has left.
     pub left: Mutex<Option<SimulatedDisk>>,
 }
 
@@ -65,12 +65,12 @@ impl Round {
         self.is_over.load(SeqCst)
     }
 
-    /// Whether an answer came before the crash. To be asked after it came.
+    /// Returns whether an answer came before the crash. Must be called after the answer.
     fn is_certain(&self) -> bool {
         self.end == End::Quiet || !self.is_over()
     }
 
-    /// Counts a call that was answered; the last one ends the round.
+    /// Counts an answered call. The last one ends the round.
     fn count(&self, chance: &mut Chance) {
         if self.calls.fetch_add(1, SeqCst) + 1 != self.last_call {
             return;
@@ -84,14 +84,14 @@ impl Round {
         *self.left.lock() = Some(left);
     }
 
-    /// Lets up to two slices pass.
+    /// Advances time by up to two slices.
     fn advance(&self, chance: &mut Chance) {
         let _one = self.advancing.lock();
         self.hand.advance(SLICE * (1 + chance.below(16) as u32) / 8);
     }
 }
 
-/// A caller. Its keys are its own, so that it knows what is to be there; their bits are everybody's.
+/// A caller. Its keys are its own, so it knows which must be there. All callers share the bits.
 pub struct Caller {
     number: u64,
     kind: Kind,
@@ -99,7 +99,8 @@ pub struct Caller {
     pub model: Model,
     chance: Chance,
     strangers: u64,
-    /// Keys that something was done with, and calls that a full filter refused.
+    /// The number of keys in its calls. In `refused`: the number of calls that a full filter
+    /// refused.
     pub done: u64,
     pub refused: u64,
 }
@@ -135,11 +136,11 @@ impl Caller {
         self
     }
 
-    /// Keys that may have something done to them, each once.
+    /// Returns keys that `may` allows, each once.
     fn pick(&mut self, may: impl Fn(&Self, u64) -> bool) -> Vec<u64> {
         let most = 1 + self.chance.below(MOST_KEYS) as usize;
         let first = self.chance.below(self.keys);
-        // Neighbours, with gaps.
+        // Neighbouring keys, with gaps.
         let step = 1 + self.chance.below(9);
         let keys = (0..most as u64 * 2).map(|place| (first + place * step) % self.keys);
         keys.filter(|&key| may(self, key)).take(most).collect()
@@ -187,7 +188,7 @@ impl Caller {
 
     async fn add(&mut self, round: &Round, asks: bool) {
         let keys = self.pick(|caller, key| match caller.kind {
-            // Some are asked for alone.
+            // Some keys are only queried.
             Kind::Plain | Kind::Scaling(_) => key % 4 < 2,
             Kind::Counting => caller.model.known(key).most < MOST_TIMES,
             Kind::Aging(_) => true,

@@ -1,22 +1,23 @@
-//! What a caller knows of its keys.
+//! The knowledge of a caller about its keys.
 
 use std::time::Duration;
 
 use super::super::*;
 
-/// The length of a slice, where keys age.
+/// The length of a slice, for keys that age.
 pub const SLICE: Duration = Duration::from_secs(3600);
 
-/// The epochs between which a call took place.
+/// The epochs at the begin and the end of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Epochs {
     pub begin: u64,
     pub end: u64,
 }
 
-/// How often a key was added and not removed, where keys are counted; at which epoch it was added
-/// last, plus one, where they age; or 1 if it was added. Of a call that was under way at a crash
-/// nobody knows whether it has changed anything: so there is a least and a most.
+/// The state of a key. If keys are counted: how often it was added and not removed. If they age:
+/// the epoch at which it was added last, plus one. Otherwise: 1 if it was added. It is unknown
+/// whether a call that was in progress at a crash has changed anything, so there is a least and a
+/// most.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known {
     pub least: u64,
@@ -28,7 +29,7 @@ pub struct Known {
 pub struct Model {
     kind: Kind,
     keys: Vec<Known>,
-    /// Answers for keys that were not there, and those of them that said seen.
+    /// The number of answers for absent keys. In `false_positives`: those of them that said seen.
     pub absent: u64,
     pub false_positives: u64,
 }
@@ -59,7 +60,7 @@ impl Model {
         }
     }
 
-    /// Checks what was told of a key.
+    /// Checks the answer for a key.
     pub fn check(&mut self, key: u64, seen: bool, when: Epochs) {
         let known = self.known(key);
         if self.is_there(known.least, when.end) {
@@ -69,13 +70,13 @@ impl Model {
         }
     }
 
-    /// Notes what was told of a key that was not there.
+    /// Notes the answer for a key that was not there.
     pub fn note_absent(&mut self, seen: bool) {
         self.absent += 1;
         self.false_positives += u64::from(seen);
     }
 
-    /// Whether what is seen once is seen for good, be it seen by chance.
+    /// Returns whether a key that is seen once stays seen, even if it was seen by chance.
     fn keeps_all(&self) -> bool {
         matches!(self.kind, Kind::Plain | Kind::Scaling(_))
     }
@@ -87,12 +88,12 @@ impl Model {
         }
     }
 
-    /// Adds a key that was told to be seen, or not, or nothing of. `is_certain`: a crash has not
-    /// taken it.
+    /// Adds a key. `told` is its answer, if there is one. `is_certain` means that no crash has lost
+    /// the call.
     pub fn add(&mut self, key: u64, told: Option<bool>, when: Epochs, is_certain: bool) {
         let known = &mut self.keys[key as usize];
         match (self.kind, told) {
-            // One that is seen by chance is not added, unless that renews it.
+            // A key that is seen by chance is not added, unless the add renews it.
             (Kind::Plain | Kind::Counting | Kind::Scaling(_), Some(true)) => {}
             (Kind::Aging(aging), Some(true)) if !aging.refresh => {}
             (Kind::Plain | Kind::Scaling(_), _) => {
@@ -112,7 +113,7 @@ impl Model {
         }
     }
 
-    /// Notes that a key was removed which is there at least once.
+    /// Notes the removal of a key that is there at least once.
     pub fn remove(&mut self, key: u64, is_certain: bool) {
         let known = &mut self.keys[key as usize];
         known.least -= 1;

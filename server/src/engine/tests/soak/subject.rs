@@ -1,4 +1,4 @@
-//! The filters of every kind and layout that there can be.
+//! The filters under test, of every kind and layout.
 
 use std::time::SystemTime;
 
@@ -12,18 +12,18 @@ use crate::{
     store::{FilterId, SnapshotFiles, SnapshotHeader, simulated::SimulatedDisk},
 };
 
-/// A filter that is tried.
+/// A filter under test.
 pub struct Subject {
     pub name: &'static str,
     pub spec: FilterSpec,
-    /// Whether it keeps the rate.
+    /// Whether it keeps its false positive rate.
     pub keeps_rate: bool,
 }
 
-/// Of filters that keep all they have: the others of the keys are asked for alone.
+/// The number of keys that are added to filters that never forget. The other keys are only queried.
 const KEPT: u64 = KEYS / 2;
 
-/// All of them, each for the keys that come to it, but where it is to become full or to grow.
+/// Returns all subjects. Each has room for its keys, unless it is meant to get full or to grow.
 pub fn all() -> Vec<Subject> {
     let subject = |name, spec| Subject {
         name,
@@ -46,7 +46,7 @@ pub fn all() -> Vec<Subject> {
             refresh,
         })
     };
-    // As filters of the past are.
+    // Filters of older versions have this form.
     let in_four_lines = |kind| FilterSpec {
         cell_lines: CellLines::Four,
         shard_count: 1,
@@ -76,7 +76,7 @@ pub fn all() -> Vec<Subject> {
     ]
 }
 
-/// Two layers, the first of which is full, but for its keys.
+/// Returns a filter with two layers. The first has the size of a full one, but no keys.
 fn redisbloom() -> FilterSpec {
     let layer = |capacity, bits_a_key, hash_count| {
         let bits: u64 = capacity * bits_a_key;
@@ -86,7 +86,7 @@ fn redisbloom() -> FilterSpec {
     FilterSpec::of_chain(&chain, None)
 }
 
-/// Has a disk on which there is such a filter, without keys. Not every one can be made by a call.
+/// Returns a disk that has such a filter, without keys. Not every one can be made by a call.
 pub fn on_disk(spec: &FilterSpec) -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     let directory = DataDirectory::on(Arc::new(disk.clone())).unwrap();
