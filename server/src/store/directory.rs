@@ -20,41 +20,42 @@ use super::{
 };
 use crate::planted::Bug;
 
-/// A data directory, which no other process works in.
+/// A data directory that no other process works in.
 #[derive(Debug)]
 pub struct DataDirectory {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) manifest: Commits,
     oddities: Oddities,
-    /// Files that have the name that their filter had before, by the names that they are to have.
-    /// Where something is changed there are none: they are given theirs.
+    /// Files that still have the former name of their filter. The key is the name that a file
+    /// should have, the value is the name that it has. The map is empty unless the directory is
+    /// only inspected: otherwise the files have been renamed.
     misnamed: BTreeMap<String, String>,
 }
 
-/// What an operator should know of the files of a directory. Nothing of it keeps a server from
-/// starting: somebody may have meant it.
+/// Findings about the files of a directory that an operator should know. They do not keep a server
+/// from starting, because somebody may have intended them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Oddities {
-    /// Filters that the manifest names, and no file of which is there. They are not served.
+    /// Filters that the manifest names but that have no file. They are not served.
     pub gone: Vec<FilterName>,
     /// Snapshots that the manifest does not name. They are not read.
     pub strangers: Vec<PathBuf>,
 }
 
 impl DataDirectory {
-    /// Makes the directory if it does not exist, locks it, reads its manifest and removes what
-    /// a crash left behind.
+    /// Creates the directory if it does not exist, locks it, reads its manifest and removes the
+    /// files that a crash left over.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`] if another process has it, [`StoreError::Io`] if it cannot be
-    /// made or written in, [`StoreError::Damaged`] or [`StoreError::NewerFormat`] if that is
-    /// what its manifest is.
+    /// [`StoreError::Locked`] if another process has locked it, [`StoreError::Io`] if it cannot be
+    /// created or written to, [`StoreError::Damaged`] or [`StoreError::NewerFormat`] if its
+    /// manifest is damaged or of a newer format.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::on(Arc::new(SystemDisk::open(path)?))
     }
 
-    /// The data directory that is all of a disk.
+    /// Opens the data directory that takes up a whole disk.
     ///
     /// # Errors
     ///
@@ -70,14 +71,14 @@ impl DataDirectory {
         let has_manifest = files.iter().any(|file| file == Manifest::FILE);
         directory.manifest.set(if has_manifest {
             let manifest = Manifest::read(&*directory.disk)?;
-            // It may be known to the system alone, if the server was killed; and what it does
-            // not name is about to be removed.
+            // If the server was killed, the manifest may be only in the page cache. It must be
+            // durable before the files that it does not name are removed.
             let synced = directory.disk.sync();
             synced.map_err(|error| directory.failed("sync", Manifest::FILE, error))?;
             manifest
         } else {
             let manifest = Manifest::of_format1(directory.disk.path(), &files)?;
-            // Also one of no filters: from now on there is one, or it has been lost.
+            // Written even without filters: if the manifest is missing later, it was lost.
             let written = manifest.write(&*directory.disk);
             written.map_err(|NotWritten { error, .. }| error)?;
             manifest
@@ -96,11 +97,11 @@ impl DataDirectory {
         Ok(directory)
     }
 
-    /// A directory that nothing is changed in. `manifest` tells what its files are.
+    /// Opens a directory without changing anything in it. `manifest` returns its manifest.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`] if they cannot be listed, or what `manifest` returned.
+    /// [`StoreError::Io`] if the files cannot be listed, or the error that `manifest` returned.
     pub(super) fn to_inspect(
         disk: Arc<dyn Disk>,
         manifest: impl FnOnce(&dyn Disk, &[String]) -> Result<Manifest, StoreError>,
@@ -122,8 +123,8 @@ impl DataDirectory {
         Ok(directory)
     }
 
-    /// The filters that there are, in the order of their names, without those whose files were
-    /// all [gone](Oddities::gone) at the start.
+    /// Returns the filters in the order of their names, without the filters whose files were all
+    /// [gone](Oddities::gone) at the start.
     pub fn filters(&self) -> Vec<FilterName> {
         let manifest = self.manifest.lock();
         let names = manifest.filters.keys();
@@ -133,45 +134,48 @@ impl DataDirectory {
             .collect()
     }
 
-    /// As [`Disk::check`].
+    /// Runs [`Disk::check`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Disk::check`].
     pub fn check(&self) -> io::Result<()> {
         self.disk.check()
     }
 
-    /// What an operator should know of the files that were there at the start.
+    /// Returns the findings about the files at the start that an operator should know.
     pub fn oddities(&self) -> &Oddities {
         &self.oddities
     }
 
-    /// What is kept of a filter.
+    /// Returns the entry of a filter in the manifest.
     pub(super) fn filter(&self, name: &FilterName) -> Option<StoredFilter> {
         self.manifest.lock().filters.get(name).cloned()
     }
 
-    /// The filter whose place another is to take, or has taken, if that is gone.
+    /// Returns the filter that the filter `name` is to replace. If that filter is gone, `name` has
+    /// replaced it.
     pub fn rebuilds(&self, name: &FilterName) -> Option<FilterId> {
         self.filter(name)?.rebuilds
     }
 
-    /// A number that no filter and no file of this directory has, nor had or will have.
+    /// Returns a number that no filter and no file of this directory has, had or will have.
     pub fn new_number(&self) -> u64 {
         self.manifest.new_number()
     }
 
-    /// Has a filter's snapshots be in these files, and what they do not hold in the log from a
-    /// segment on (0 if there is no log); makes the filter if it is new, for the place of another if
-    /// one is given, and returns when that is on stable storage. Files that are of no more use are
-    /// removed, segments among them.
+    /// Stores in the manifest that the snapshots of a filter are in `files`, and that the log from
+    /// segment `log_from` on holds what the snapshots do not (0 if there is no log). Creates the
+    /// filter if it is new. A new filter is to replace the filter `rebuilds`, if that is given.
+    ///
+    /// Returns when the change is on stable storage. Removes files and segments that are no longer
+    /// needed.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]: what the filter had before still stands. [`StoreError::InDoubt`]: one
-    /// of the two stands. The new files are then of no use, and those before have not been
-    /// removed.
+    /// [`StoreError::Io`]: the filter has the state before the call. [`StoreError::InDoubt`]: it
+    /// has the state before the call or the new one. The new files are then useless, and the old
+    /// files have not been removed.
     pub fn set_filter(
         &self,
         name: &FilterName,
@@ -187,8 +191,8 @@ impl DataDirectory {
             files: files.numbers().collect(),
         };
         self.change(|manifest| {
-            // Those before have been removed, since no filter needed them. A new one was not
-            // among these, but none of them can hold anything of it.
+            // The segments before `first` were removed because no filter needed them. A new filter
+            // was not among those filters, but these segments cannot hold anything of it.
             let first = manifest.log_from().unwrap_or_default();
             if log_from > 0 {
                 stored.log_from = log_from.max(first);
@@ -200,9 +204,10 @@ impl DataDirectory {
         })
     }
 
-    /// Has the log of some filters begin with a segment, if it does not begin later, and the
-    /// requests that are remembered with another (0 if none are), and returns when that is on
-    /// stable storage. Segments that are of no more use are removed.
+    /// Sets the first needed segment of the filters that `of` selects to `segment`, unless their
+    /// log begins later. Sets the first segment with remembered requests to `requests_from` (0 if
+    /// none are remembered). Returns when the change is on stable storage. Removes segments that
+    /// are no longer needed.
     ///
     /// # Errors
     ///
@@ -240,25 +245,25 @@ impl DataDirectory {
         })
     }
 
-    /// The first segment that may hold a request which is remembered; 0 if none does.
+    /// Returns the first segment that can hold a remembered request; 0 if none does.
     pub fn requests_from(&self) -> u64 {
         self.manifest.lock().requests_from
     }
 
-    /// Whether the manifest has the log kept for all filters, and for requests if they are to be
-    /// remembered.
+    /// Returns whether the manifest says that the log is kept for all filters, and for requests if
+    /// `with_requests`.
     pub fn is_logged(&self, with_requests: bool) -> bool {
         let manifest = self.manifest.lock();
         let mut filters = manifest.filters.values();
         filters.all(|stored| stored.log_from > 0) && (!with_requests || manifest.requests_from > 0)
     }
 
-    /// The first segment of the log that is needed; `None` if none is.
+    /// Returns the first segment of the log that is needed; `None` if none is.
     pub fn log_from(&self) -> Option<u64> {
         self.manifest.lock().log_from()
     }
 
-    /// The log of all filters, to be read.
+    /// Opens the log of all filters for reading.
     ///
     /// # Errors
     ///
@@ -271,10 +276,10 @@ impl DataDirectory {
         LogReader::open(&*self.disk, first.unwrap_or_default(), last)
     }
 
-    /// Opens a segment behind the end of a log, all of which is on stable storage then, and
-    /// removes what is of no more use: segments made ahead, the tail, and the room behind the ends
-    /// of segments. If the disk has no room for a segment nevertheless, the log goes on
-    /// [without one](LogWriter::has_segment).
+    /// Opens a new segment after the end of a log. The whole log is then on stable storage. Removes
+    /// what is no longer needed: segments made ahead, the tail, and the unused space after the ends
+    /// of segments. If the disk still has no room for a segment, the log goes on [without
+    /// one](LogWriter::has_segment).
     ///
     /// # Errors
     ///
@@ -284,7 +289,7 @@ impl DataDirectory {
         found: &mut FoundLog,
         segment_bytes: u64,
     ) -> Result<LogWriter, StoreError> {
-        // What is written from now on says that it is there.
+        // The records that follow imply that the records found are durable.
         if !Bug::FoundNotSettled.is_planted() {
             found.settle(&*self.disk)?;
         }
@@ -293,14 +298,14 @@ impl DataDirectory {
             self.next_segment(found, segment_bytes),
             found.last_segment(),
         ) {
-            // The manifest may come to name that one: it has to be there.
+            // The manifest may later name this segment, so it must be one that exists.
             (Err(error), Some(last)) if error.is_full() => Segment::missing(last),
             (opened, _) => opened?,
         };
         Ok(LogWriter::new(self.disk.clone(), end, segment))
     }
 
-    /// Makes the segment behind the end of a log, in the room of what is of no more use.
+    /// Creates the segment after the end of a log, in the space of files that are no longer needed.
     fn next_segment(
         &self,
         found: &mut FoundLog,
@@ -308,8 +313,8 @@ impl DataDirectory {
     ) -> Result<Segment, StoreError> {
         found.cut_off(&*self.disk)?;
         let next = found.end.sequence + 1;
-        // Segments made ahead have no batches. One that was being begun when the power was cut would
-        // be reported by each start until it is made again. A segment that the manifest names stays:
+        // Segments made ahead have no batches. If the power was cut while one was being begun, each
+        // start would report it until it is made again. A segment that the manifest names stays:
         // the next start looks for it.
         let last = self.manifest.lock().last_segment().max(next);
         let is_of_no_use = |file: &String| {
@@ -317,24 +322,24 @@ impl DataDirectory {
             made_ahead || file == Tail::FILE
         };
         for file in self.files()?.into_iter().filter(is_of_no_use) {
-            // Only room on the disk is at stake.
+            // A failed removal only wastes disk space.
             let _ = self.disk.remove(&file);
         }
         Segment::create(&*self.disk, next, segment_bytes)
     }
 
-    /// Removes a filter, and returns when the removal is on stable storage. That there is none
-    /// is not an error.
+    /// Removes a filter, and returns when the removal is on stable storage. Succeeds if the filter
+    /// does not exist.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]; the filter is then still there. [`StoreError::InDoubt`]; it is gone, and
-    /// may come back after a crash until the removal is [settled](Self::settle_removals).
+    /// [`StoreError::Io`]: the filter still exists. [`StoreError::InDoubt`]: the filter is gone,
+    /// but can come back after a crash until the removal is [settled](Self::settle_removals).
     pub fn remove_filter(&self, name: &FilterName) -> Result<(), StoreError> {
         self.change_removing(Some(name), |manifest| manifest.remove(name))
     }
 
-    /// Has no filter be one that is to take the place of another any more.
+    /// Ends all rebuilds: no filter is to replace another any more.
     ///
     /// # Errors
     ///
@@ -355,11 +360,11 @@ impl DataDirectory {
         })
     }
 
-    /// Sees to it that no filter comes back whose removal was left in doubt.
+    /// Makes sure that no filter comes back whose removal was left in doubt.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; one may come back nevertheless.
+    /// [`StoreError`]; a removed filter can still come back.
     pub fn settle_removals(&self) -> Result<(), StoreError> {
         match self.manifest.is_removal_in_doubt() {
             true => self.change(|_| {}),
@@ -367,8 +372,8 @@ impl DataDirectory {
         }
     }
 
-    /// Removes what was being written when the server ended, and what a filter had no more use
-    /// for then.
+    /// Removes the files that were being written when the server ended, and the files that their
+    /// filter no longer needed.
     fn clear_up(&self) -> Result<(), StoreError> {
         let manifest = self.manifest.lock();
         for file in self
@@ -382,8 +387,8 @@ impl DataDirectory {
         Ok(())
     }
 
-    /// Whether nobody has any more use for a file. Whatever else is there was put there by
-    /// somebody.
+    /// Returns whether a file is a leftover that nobody needs. Somebody put every other unknown
+    /// file there.
     fn is_rest(&self, file: &str, manifest: &Manifest) -> bool {
         match Kind::of(file) {
             Kind::Unfinished => true,
@@ -402,7 +407,7 @@ impl DataDirectory {
         }
     }
 
-    /// What an operator should know of some files.
+    /// Returns the findings about some files that an operator should know.
     fn look_for_oddities(&self, files: &[String]) -> Oddities {
         let manifest = self.manifest.lock();
         let is_stranger = |file: &&String| {
@@ -432,7 +437,7 @@ impl DataDirectory {
         self.disk.names().map_err(failed)
     }
 
-    /// The path of a file, for messages.
+    /// Returns the path of a file, for messages.
     pub(super) fn path(&self, file: &str) -> PathBuf {
         self.disk.path().join(file)
     }

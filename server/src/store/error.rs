@@ -1,4 +1,4 @@
-//! What goes wrong with files: which one, what was expected, what was found, what to do.
+//! Errors about files: which file, what was expected, what was found, what to do.
 
 use std::{
     io,
@@ -9,21 +9,21 @@ use thiserror::Error;
 
 use super::disk::FailedCall;
 
-/// What is done when damage is found: the reading ends with the error that it returns, or goes
-/// on behind the damage. `&mut Err` reads all or nothing.
+/// A callback for damage that is found. If it returns an error, the reading ends with that error.
+/// If it returns `Ok`, the reading continues after the damage. `&mut Err` reads all or nothing.
 pub type OnDamage<'a> = &'a mut dyn FnMut(StoreError) -> Result<(), StoreError>;
 
-/// Why durable state could not be read or written.
+/// The reason why durable state could not be read or written.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The system refused an operation on a file.
+    /// The kernel refused an operation on a file.
     #[error("cannot {action} {}: {source}{}", path.display(), hint(source))]
     Io {
-        /// What was tried, as a verb.
+        /// The action that was tried, as a verb.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
     /// The last step of a change failed, and whether the change is done is not known.
@@ -42,7 +42,7 @@ pub enum StoreError {
         /// The id of the process that holds the lock, if it can be read.
         owner: Option<String>,
     },
-    /// A file holds what no seenset wrote.
+    /// A file holds bytes that no seenset wrote.
     #[error(
         "{}; put back a good copy of the file, or see what else is wrong: seenset-server verify {}",
         damage(path, what, expected, found),
@@ -53,9 +53,9 @@ pub enum StoreError {
         path: PathBuf,
         /// The part of the file.
         what: String,
-        /// What should be there.
+        /// The value that should be there.
         expected: String,
-        /// What is there.
+        /// The value that is there.
         found: String,
     },
     /// A file was written by a newer seenset.
@@ -83,7 +83,7 @@ impl StoreError {
         }
     }
 
-    /// What is wrong, without what to do.
+    /// Returns the message without the advice on what to do.
     pub fn without_advice(&self) -> String {
         match self {
             Self::Damaged {
@@ -96,8 +96,8 @@ impl StoreError {
         }
     }
 
-    /// Has it handled, if that is that a file cannot be read, or not as it is. What a newer
-    /// program has written is no damage.
+    /// Passes the error to `on_damage` if it says that a file cannot be read or is damaged. Returns
+    /// any other error. A file of a newer format is not damaged.
     pub(super) fn handle(self, on_damage: OnDamage<'_>) -> Result<(), Self> {
         match self {
             Self::Damaged { .. } | Self::Io { .. } => on_damage(self),
@@ -105,7 +105,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the disk (or the user's share of it) is full, as opposed to failing.
+    /// Returns whether the disk (or the user's share of it) is full, as opposed to failing.
     pub fn is_full(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         match self {
@@ -120,7 +120,7 @@ impl StoreError {
 
 #[cfg(test)]
 impl StoreError {
-    /// That it refuses a file of the format after the one that is known, and says so.
+    /// Asserts that the error refuses a file of the format after `known`, and names both formats.
     pub(super) fn assert_is_of_newer_format(&self, file: &Path, known: u32) {
         let Self::NewerFormat {
             path,
@@ -143,7 +143,7 @@ fn damage(path: &Path, what: &str, expected: &str, found: &str) -> String {
     format!("{path} is damaged: {what}: expected {expected}, found {found}")
 }
 
-/// What to do, where the kind of the error tells.
+/// Returns advice on what to do, if the kind of the error allows any.
 fn hint(error: &io::Error) -> &'static str {
     use io::ErrorKind::{
         NotADirectory, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,

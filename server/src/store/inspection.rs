@@ -1,5 +1,5 @@
-//! What a data directory holds, and what is wrong with it: all of that, where a start ends with
-//! the first. Nothing is changed, unless what can still be read is to be [saved](Inspection::salvage).
+//! Inspection of a data directory: its contents, and all damage. A start ends with the first
+//! damage. Nothing is changed, unless the readable part is to be [saved](Inspection::salvage).
 
 mod salvage;
 
@@ -18,7 +18,7 @@ use super::{
     names::{self, Kind},
 };
 
-/// A data directory that has been read whole, and that no server works in meanwhile.
+/// A data directory that has been read completely. No server works in it meanwhile.
 #[derive(Debug)]
 pub struct Inspection {
     directory: DataDirectory,
@@ -27,46 +27,46 @@ pub struct Inspection {
     log: LogFindings,
 }
 
-/// What was found of a filter.
+/// The findings about a filter.
 #[derive(Debug, Default)]
 pub struct FilterFindings {
     /// The files of its snapshots that can be read.
     pub files: usize,
-    /// The keys that its snapshots hold.
+    /// The number of keys that its snapshots hold.
     pub keys_added: u64,
-    /// What is wrong.
+    /// The damage.
     pub damage: Damage,
 }
 
-/// What was found of the log.
+/// The findings about the log.
 #[derive(Debug, Default)]
 pub struct LogFindings {
-    /// The segments that are there.
+    /// The number of existing segments.
     pub segments: usize,
-    /// The keys in them, of all filters.
+    /// The number of keys in them, of all filters.
     pub keys: u64,
-    /// What a crash left behind its end, which is no damage.
+    /// The bytes that a crash left after the end of the log. They are not damage.
     pub torn: Option<Torn>,
-    /// What is wrong.
+    /// The damage.
     pub damage: Damage,
 }
 
-/// What is wrong with some files.
+/// The damage of some files.
 #[derive(Debug, Default)]
 pub struct Damage {
-    /// The first of what was found.
+    /// The first errors that were found.
     pub first: Vec<StoreError>,
-    /// How much was found.
+    /// The number of errors that were found.
     pub count: u64,
-    /// Where.
+    /// The damaged files.
     pub files: BTreeSet<PathBuf>,
 }
 
 impl Damage {
-    /// How much is told.
+    /// The greatest number of errors that are kept.
     const MAX_TOLD: usize = 20;
 
-    /// Whether there is none.
+    /// Returns whether there is no damage.
     pub fn is_none(&self) -> bool {
         self.count == 0
     }
@@ -81,7 +81,7 @@ impl Damage {
         }
     }
 
-    /// Notes each, and goes on.
+    /// Returns a callback that notes each error, and lets the reading continue.
     fn noting(&mut self) -> impl FnMut(StoreError) -> Result<(), StoreError> {
         |error| {
             self.note(error);
@@ -95,13 +95,13 @@ impl Inspection {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`] if it runs, [`StoreError::Io`] if there is no such directory,
-    /// [`StoreError::NewerFormat`] if a newer one has written there.
+    /// [`StoreError::Locked`] if the server runs, [`StoreError::Io`] if there is no such directory,
+    /// [`StoreError::NewerFormat`] if a newer server has written there.
     pub fn of(path: &Path) -> Result<Self, StoreError> {
         Self::on(Arc::new(SystemDisk::existing(path)?))
     }
 
-    /// Reads the data directory that is all of a disk.
+    /// Reads the data directory that takes up a whole disk.
     ///
     /// # Errors
     ///
@@ -128,27 +128,27 @@ impl Inspection {
         })
     }
 
-    /// What is wrong with the manifest.
+    /// Returns the damage of the manifest.
     pub fn manifest(&self) -> &Damage {
         &self.manifest
     }
 
-    /// The filters, in the order of their names.
+    /// Returns the filters, in the order of their names.
     pub fn filters(&self) -> impl Iterator<Item = (&FilterName, &FilterFindings)> {
         self.filters.iter()
     }
 
-    /// The log.
+    /// Returns the findings about the log.
     pub fn log(&self) -> &LogFindings {
         &self.log
     }
 
-    /// What is no damage, but may not be meant.
+    /// Returns the findings that are not damage, but may be unintended.
     pub fn oddities(&self) -> &Oddities {
         self.directory.oddities()
     }
 
-    /// All that is wrong.
+    /// Returns all damage.
     pub fn damage(&self) -> impl Iterator<Item = &Damage> {
         let filters = self.filters.values().map(|filter| &filter.damage);
         [&self.manifest]
@@ -186,7 +186,7 @@ fn inspect_filter(
 fn inspect_log(directory: &DataDirectory) -> Result<LogFindings, StoreError> {
     let mut findings = LogFindings::default();
     if directory.log_from().is_none() {
-        // What segments there are the next start removes.
+        // The next start removes the segments that exist.
         return Ok(findings);
     }
     let log = directory.log()?;
@@ -204,7 +204,7 @@ fn inspect_log(directory: &DataDirectory) -> Result<LogFindings, StoreError> {
     Ok(findings)
 }
 
-/// What the manifest says, or what it must have said if that cannot be read.
+/// Returns the manifest. If it cannot be read, returns the manifest that fits the files.
 fn manifest(
     disk: &dyn Disk,
     files: &[String],
@@ -224,8 +224,8 @@ fn manifest(
     }
 }
 
-/// The manifest that goes with the snapshots that there are, as their headers describe them, and
-/// with all of the log.
+/// Returns the manifest that fits the existing snapshots, according to their headers, and all of
+/// the log.
 fn from_headers(
     disk: &dyn Disk,
     files: &[String],
@@ -265,14 +265,14 @@ fn from_headers(
         }
     }
     for (id, files) in with_id {
-        // Somebody else has given other names than these.
+        // Files with other names were renamed by somebody else.
         let as_written = files
             .iter()
             .filter(|(_, file, name)| *file == name.as_str());
         let Some((_, _, name)) = as_written.max_by_key(|(number, ..)| *number) else {
             continue;
         };
-        // What was written before the filter was renamed may have either name.
+        // A file that was written before the filter was renamed may have either name.
         let is_its = |file: &str, before: &FilterName| {
             [before, name].iter().any(|name| name.as_str() == file)
         };
@@ -285,7 +285,7 @@ fn from_headers(
             rebuilds: None,
             files: own.map(|(number, ..)| *number).collect(),
         };
-        // In the place of one that has been deleted: the ids of those are less.
+        // Replaces a deleted filter of the same name: its id is less.
         manifest.filters.insert(name.clone(), stored);
     }
     for name in without_id {
@@ -311,7 +311,7 @@ fn from_headers(
     for (name, stored) in &mut manifest.filters {
         stored.log_from = log_from;
         stored.files.sort_unstable();
-        // One that was copied to a name which it may have had is there twice.
+        // A file is listed twice if it was copied to another name that it may have had.
         stored.files.dedup();
         let (own, others) = mem::take(&mut stored.files)
             .into_iter()
@@ -333,8 +333,8 @@ fn from_headers(
     Ok(manifest)
 }
 
-/// Checks that a number may have been given to a filter or a file, so that others can be counted on
-/// from there.
+/// Checks that a number can have been given to a filter or a file, so that new numbers can be
+/// counted on from it.
 fn check_given(disk: &dyn Disk, file: &str, number: u64) -> Result<(), StoreError> {
     const MOST: u64 = MAX_NUMBER / 2;
     if number <= MOST {

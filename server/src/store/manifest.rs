@@ -1,7 +1,7 @@
-//! The manifest: which files hold which filters, of format 3 (see `docs/format.md`).
+//! The manifest, in format 3 (see `docs/format.md`). It says which files hold which filters.
 //!
-//! A file of a filter is one because the manifest says so. It is replaced as a whole, so that
-//! it is always the old one or the new one; what it does not name may be removed.
+//! A file belongs to a filter only because the manifest says so. The manifest is replaced as a
+//! whole, so it is always the old one or the new one. Files that it does not name can be removed.
 
 mod encoding;
 
@@ -24,8 +24,8 @@ pub const FORMAT: u32 = 3;
 pub struct Manifest {
     /// The next number for a filter or a file: no two ever have the same.
     pub next_number: u64,
-    /// The first segment of the log that holds a request which is to be recognised should it
-    /// come again; 0 if there is none.
+    /// The first segment of the log that holds a request which must be recognised if it is retried;
+    /// 0 if there is none.
     pub requests_from: u64,
     /// The filters.
     pub filters: BTreeMap<FilterName, StoredFilter>,
@@ -33,23 +33,23 @@ pub struct Manifest {
     pub removed: BTreeSet<u64>,
 }
 
-/// Why a manifest could not be replaced.
+/// The reason why a manifest could not be replaced.
 #[derive(Debug)]
 pub struct NotWritten {
-    /// What went wrong.
+    /// The error.
     pub error: StoreError,
-    /// Whether the new one may stand nevertheless, now or after a crash.
+    /// Whether the new manifest can be in effect nevertheless, now or after a crash.
     pub may_stand: bool,
 }
 
 impl Manifest {
-    /// The first segment of the log that is needed, by a filter or for its requests; `None` if
-    /// none is.
+    /// Returns the first segment of the log that a filter or the requests need; `None` if none is
+    /// needed.
     pub fn log_from(&self) -> Option<u64> {
         self.segments().filter(|&segment| segment > 0).min()
     }
 
-    /// The last segment of the log that is known to have been begun; 0 if none is.
+    /// Returns the last segment of the log that is known to have been begun; 0 if none is.
     pub fn last_segment(&self) -> u64 {
         self.segments().max().unwrap_or_default()
     }
@@ -65,31 +65,31 @@ impl Manifest {
         }
     }
 
-    /// The numbers of all files that are named.
+    /// Returns the numbers of all files that the manifest names.
     pub fn files(&self) -> BTreeSet<u64> {
         let numbers = |stored: &StoredFilter| stored.files.clone();
         self.filters.values().flat_map(numbers).collect()
     }
 
-    /// The segments that are named.
+    /// Returns the segments that the manifest names.
     fn segments(&self) -> impl Iterator<Item = u64> {
         let filters = self.filters.values().map(|stored| stored.log_from);
         filters.chain([self.requests_from])
     }
 }
 
-/// What is kept of one filter.
+/// The entry of one filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredFilter {
-    /// Which filter it is.
+    /// The id of the filter.
     pub id: FilterId,
-    /// The first segment of the log that may hold what the snapshots do not; 0 if there is no
+    /// The first segment of the log that can hold data that the snapshots do not; 0 if there is no
     /// log.
     pub log_from: u64,
-    /// The filter whose place it is to take, and whose keys it gets until then. If there is none of
-    /// this id any more, it has taken that.
+    /// The filter that this one is to replace. Until then this one gets its keys too. If no filter
+    /// has this id any more, this one has replaced it.
     pub rebuilds: Option<FilterId>,
-    /// The numbers of the files that its snapshots are in, from the oldest to the newest.
+    /// The numbers of the snapshot files, from the oldest to the newest.
     pub files: Vec<u64>,
 }
 
@@ -106,11 +106,10 @@ impl Default for Manifest {
 }
 
 impl Manifest {
-    /// What a file says in which bytes follow that are no manifest's is not looked at: none is
-    /// longer than this.
+    /// The greatest length of a manifest. A longer file is not a manifest, and is not read.
     pub const MAX_BYTES: u64 = 1 << 30;
 
-    /// The name of its file.
+    /// The name of the manifest file.
     pub const FILE: &str = "MANIFEST";
 
     /// Reads the manifest of a directory.
@@ -136,13 +135,14 @@ impl Manifest {
         Self::decode(&bytes, &path)
     }
 
-    /// That of a directory that has none, and some files: of no filters, or of those of the format
-    /// before there were manifests.
+    /// Returns the manifest of a directory that has none: without filters, or with the filters of
+    /// format 1, which had no manifest.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Damaged`] for a snapshot that a manifest must have named, or whose name is
-    /// not a filter's: it is somebody's data, and to pass over it would be to forget its keys.
+    /// [`StoreError::Damaged`] for a snapshot that a manifest must have named, or whose name does
+    /// not contain a filter name. Such a file is somebody's data: if it were skipped, its keys
+    /// would be forgotten.
     pub fn of_format1(directory: &Path, files: &[String]) -> Result<Self, StoreError> {
         let mut manifest = Self::default();
         for file in files {
@@ -208,7 +208,7 @@ impl Manifest {
         if Bug::ManifestNameNotSynced.is_planted() {
             return replaced.map_err(failed(true));
         }
-        // Whether a rename that failed has been done is the system's secret.
+        // A failed rename may still have been done: the kernel does not say.
         replaced.and_then(|()| disk.sync()).map_err(failed(true))
     }
 }

@@ -1,4 +1,5 @@
-//! Durable state in one data directory. Blocking code that knows nothing of tasks or calls.
+//! Durable state in one data directory. Blocking code: it does not know about async tasks or gRPC
+//! calls.
 //!
 //! ```text
 //! DATA_DIR/LOCK                  held by the one server that works in the directory
@@ -6,11 +7,12 @@
 //! DATA_DIR/NAME.snapshot.NUMBER  shards of the filter NAME
 //! ```
 //!
-//! A file counts once the manifest names it, which it does when the file is complete and on
-//! stable storage; so whatever happens the directory holds what it held or what it was to hold.
-//! `docs/format.md` describes the bytes. A file that is damaged or of a newer format is
-//! refused, never skipped and never overwritten: what it holds may be all that is left of
-//! somebody's keys.
+//! A file counts only if the manifest names it. The manifest names a file only after the file is
+//! complete and on stable storage. So a crash leaves the directory as it was before a change or as
+//! it is after the change.
+//!
+//! `docs/format.md` describes the bytes. A file that is damaged or of a newer format is refused. It
+//! is never skipped and never overwritten, because it can hold the only copy of somebody's keys.
 
 mod directory;
 mod disk;
@@ -24,8 +26,8 @@ mod name;
 mod names;
 mod snapshot;
 
-/// The greatest version, and the greatest number of a filter, file or segment: those that follow
-/// are counted on from those in the files, whatever they say.
+/// The greatest version, and the greatest number of a filter, file or segment. New numbers are
+/// counted on from the numbers in the files, so a number in a file must leave room above it.
 const MAX_NUMBER: u64 = 1 << 62;
 
 pub use directory::{DataDirectory, Oddities, Renamed};

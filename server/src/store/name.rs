@@ -1,4 +1,4 @@
-//! A filter's name: one that can be part of a file's name and can never lead elsewhere.
+//! The name of a filter. It can be part of a file name and can never lead to another place.
 
 use std::{borrow::Borrow, fmt, str::FromStr};
 
@@ -6,30 +6,30 @@ use thiserror::Error;
 
 /// A valid name: 1 to 128 characters of `A-Z a-z 0-9 . _ -`.
 ///
-/// `.` and `..` are valid too. No file bears them: every file that is named after a filter
-/// has a suffix, see [`super`].
+/// `.` and `..` are valid too. No file has such a name: every file that is named after a filter has
+/// a suffix, see [`super`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterName(String);
 
-/// Why a name was refused.
+/// The reason why a name was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "{name:?} is not a filter name; it must have 1 to {} characters, of A-Z a-z 0-9 . _ -",
     FilterName::MAX_BYTES
 )]
 pub struct NameError {
-    /// What was given, cut short where it is far too long.
+    /// The given text, cut off if it is far too long.
     name: String,
 }
 
 impl FilterName {
-    /// The longest name.
+    /// The length of the longest name.
     pub const MAX_BYTES: usize = 128;
 
     /// The name that an empty `filter` field stands for.
     pub const DEFAULT: &str = "default";
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -50,7 +50,7 @@ impl FromStr for FilterName {
     }
 }
 
-/// Names are ordered, and equal, as their texts are.
+/// Names compare, and are ordered, as their texts are.
 impl Borrow<str> for FilterName {
     fn borrow(&self) -> &str {
         &self.0

@@ -1,24 +1,24 @@
-//! The names of the files in a data directory, which tell what they are.
+//! The names of the files in a data directory. The name of a file shows its kind.
 
 use super::{FilterName, Tail, log, manifest::Manifest};
 
-/// What stands at the end of the name of a file that is being written.
+/// The suffix of a file that is being written.
 pub const TEMPORARY_SUFFIX: &str = ".tmp";
-/// What stands in the name of a snapshot behind that of its filter, and before its number.
+/// The part of the name of a snapshot after the filter name and before the number.
 const SNAPSHOT: &str = ".snapshot";
 
-/// What a file is, by its name.
+/// The kind of a file, taken from its name.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind<'a> {
     /// A snapshot with a number.
     Snapshot(&'a str, u64),
-    /// A snapshot of format 1, which is all of its filter.
+    /// A snapshot of format 1. It holds the whole filter.
     Format1(&'a str),
     /// A segment of the log.
     Segment(u64),
-    /// What was being written when the server ended.
+    /// A file that was being written when the server ended.
     Unfinished,
-    /// Nothing of ours.
+    /// Any other file.
     Other,
 }
 
@@ -50,18 +50,19 @@ impl<'a> Kind<'a> {
 /// The file that a server locks.
 pub const LOCK_FILE: &str = "LOCK";
 
-/// Whether the server watches a file ([`super::Disk::check`]): the lock, the manifest and the log.
+/// Returns whether the server watches a file ([`super::Disk::check`]): the lock, the manifest and
+/// the log.
 pub fn must_stay(file: &str) -> bool {
     let is_one = [LOCK_FILE, Manifest::FILE, Tail::FILE].contains(&file);
     is_one || matches!(Kind::of(file), Kind::Segment(_))
 }
 
-/// Whether a server has given a file its name.
+/// Returns whether a server has given a file its name.
 pub fn is_ours(file: &str) -> bool {
     file == Manifest::FILE || Kind::of(file) != Kind::Other
 }
 
-/// The name of the file of a filter's snapshot. 0 is that of format 1.
+/// Returns the name of the file of a filter's snapshot. Number 0 is a snapshot of format 1.
 pub fn snapshot(name: &FilterName, number: u64) -> String {
     match number {
         0 => format!("{name}{SNAPSHOT}"),

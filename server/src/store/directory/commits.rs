@@ -38,12 +38,12 @@ struct State {
     failed: BTreeMap<u64, StoreError>,
     /// The filters that undecided changes remove.
     removals: BTreeMap<u64, FilterName>,
-    /// Whether the manifest on the disk may still name a filter that was removed.
+    /// Whether the manifest on the disk may still name a removed filter.
     is_removal_in_doubt: bool,
 }
 
 impl Commits {
-    /// The durable manifest.
+    /// Locks and returns the durable manifest.
     pub fn lock(&self) -> MappedMutexGuard<'_, Manifest> {
         MutexGuard::map(self.state.lock(), |state| &mut state.durable)
     }
@@ -63,12 +63,12 @@ impl Commits {
         change(staged);
     }
 
-    /// Whether the manifest on the disk may still name a filter that was removed.
+    /// Whether the manifest on the disk may still name a removed filter.
     pub fn is_removal_in_doubt(&self) -> bool {
         self.state.lock().is_removal_in_doubt
     }
 
-    /// A number that has not been given before.
+    /// Returns a number that has not been given before.
     pub fn new_number(&self) -> u64 {
         let mut state = self.state.lock();
         let number = state.staged.next_number;
@@ -79,24 +79,24 @@ impl Commits {
 
 #[cfg(test)]
 impl Commits {
-    /// Keeps everybody from writing until what is returned is dropped.
+    /// Blocks all writes of the manifest until the returned guard is dropped.
     pub fn hold_writes(&self) -> MutexGuard<'_, ()> {
         self.writing.lock()
     }
 
-    /// The number of changes that have come.
+    /// Returns the number of changes made so far.
     pub fn changes(&self) -> u64 {
         self.state.lock().changes
     }
 }
 
 impl State {
-    /// The manifest to write. It lists the files that it drops, until they are removed.
+    /// Returns the manifest to write. It lists the files that it drops, until they are removed.
     fn next(&mut self) -> Manifest {
         let named = self.staged.files();
         let staged = &mut self.staged;
         staged.removed.extend(self.durable.files());
-        // 0 is that of many.
+        // Number 0 is shared by many files.
         let is_dropped = |number: &u64| *number > 0 && !named.contains(number);
         staged.removed.retain(is_dropped);
         staged.clone()
@@ -130,15 +130,16 @@ impl State {
             ..self.durable.clone()
         };
         let dropped = std::mem::replace(&mut self.staged, durable);
-        // Its new files are garbage: the next start removes those that are left.
+        // The new files are garbage: the next start removes those that are left.
         self.staged.removed.extend(dropped.files());
         dropped
     }
 }
 
 impl DataDirectory {
-    /// Changes the manifest, returns when that is on stable storage, and removes the files that it no
-    /// longer names; or, if it cannot be changed, those that it was to name.
+    /// Changes the manifest, and returns when the change is on stable storage. Removes the files
+    /// that the manifest no longer names. If the manifest cannot be changed, removes the files that
+    /// it was to name instead.
     pub(super) fn change(&self, change: impl FnOnce(&mut Manifest)) -> Result<(), StoreError> {
         self.change_removing(None, change)
     }
@@ -212,14 +213,15 @@ impl DataDirectory {
     pub(super) fn clear(&self, before: &Manifest) {
         let now = self.manifest.lock().clone();
         if let (Some(first), Some(now)) = (before.log_from(), now.log_from()) {
-            // Of those there are: between two numbers of a manifest there may be no end of others.
+            // Looks only at segments that exist: the range between two numbers of a manifest can be
+            // huge.
             let files = match first < now {
                 true => self.disk.names().unwrap_or_default(),
                 false => Vec::new(),
             };
             let sequences = files.iter().filter_map(|file| log::segment_of(file));
             for sequence in sequences.filter(|sequence| (first..now).contains(sequence)) {
-                // Only room on the disk is at stake: the next start removes it too.
+                // A failed removal only wastes disk space: the next start removes the file too.
                 let _ = self.disk.remove(&log::segment_file(sequence));
             }
         }
@@ -236,7 +238,8 @@ impl DataDirectory {
     /// Removes the snapshots that one manifest names and another does not, and returns the numbers
     /// of those that are gone.
     fn remove_snapshots(&self, of: &Manifest, without: &Manifest) -> Vec<u64> {
-        // By their numbers: a filter may have another name now. 0 is that of many.
+        // Compares numbers, because a filter can have another name now. Number 0 is shared by many
+        // files.
         let kept = without.files();
         let mut removed = Vec::new();
         let is_kept = |name, file: &u64| match file {
@@ -248,7 +251,7 @@ impl DataDirectory {
         };
         for (name, stored) in &of.filters {
             for file in stored.files.iter().filter(|file| !is_kept(name, file)) {
-                // Only room on the disk is at stake: the next start removes it too.
+                // A failed removal only wastes disk space: the next start removes the file too.
                 if self.disk.remove(&names::snapshot(name, *file)).is_ok() {
                     removed.push(*file);
                 }
@@ -259,7 +262,7 @@ impl DataDirectory {
 }
 
 impl StoreError {
-    /// A copy of the error, for another caller.
+    /// Returns a copy of the error, for another caller.
     fn copy(&self) -> Self {
         match self {
             Self::Io {

@@ -1,4 +1,4 @@
-//! Filters that get another name, and their files, which get it after them.
+//! Renaming of filters. Their files get the new name afterwards.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use crate::store::{
     snapshot,
 };
 
-/// That a filter has been renamed, and its files have not.
+/// A filter that has been renamed, while its files have not.
 #[derive(Debug)]
 #[must_use]
 pub struct Renamed {
     /// `None` if another caller wrote the change.
     before: Option<Manifest>,
-    /// What they are called, and what they are to be called.
+    /// The present name and the new name of each file.
     files: Vec<[String; 2]>,
 }
 
 impl DataDirectory {
-    /// Gives a filter another name and, with it, these files, and returns when that is on stable
-    /// storage. A filter that has the name goes in the same step. What is left to do with the files
-    /// is for the caller to [do](Self::clear_up_renamed), before anybody stores the filter again.
+    /// Renames a filter, sets its files, and returns when the change is on stable storage. The same
+    /// step removes a filter that has the new name. The caller must then [rename the
+    /// files](Self::clear_up_renamed), before anybody stores the filter again.
     ///
     /// # Errors
     ///
@@ -45,21 +45,21 @@ impl DataDirectory {
         Ok(Renamed { before, files })
     }
 
-    /// Gives the files of a filter that has been renamed its name, and removes those of one that
-    /// had it.
+    /// Renames the files of a filter that has been renamed, and removes the files of a filter that
+    /// had the new name.
     pub fn clear_up_renamed(&self, Renamed { before, files }: Renamed) {
         if let Some(before) = before {
             self.clear(&before);
         }
         for [from, to] in files {
-            // The manifest knows files by their numbers: the next start gives them their names. The
-            // newest has its own already.
+            // An error does no harm: the manifest knows files by their numbers, and the next start
+            // renames them. The newest file has the new name already.
             let _ = self.disk.rename(&from, &to);
         }
     }
 
-    /// The files that have the name that their filter had before a crash, or before the disk
-    /// failed, by the names that they are to have.
+    /// Returns the files that still have the former name of their filter, after a crash or a disk
+    /// failure. The keys are the names that the files should have.
     pub(super) fn misnamed_among(&self, files: &[String]) -> BTreeMap<String, String> {
         let manifest = self.manifest.lock();
         let mut missing = BTreeMap::new();
@@ -81,13 +81,14 @@ impl DataDirectory {
         files.iter().filter_map(of).collect()
     }
 
-    /// The file that has the bytes of one of this name.
+    /// Returns the present name of the file that should have this name.
     pub(in crate::store) fn file<'a>(&'a self, name: &'a str) -> &'a str {
         self.misnamed.get(name).map_or(name, String::as_str)
     }
 
-    /// Whether a file was written for a filter that has another name: before it was renamed, or
-    /// to rename it. One that somebody has given its name says another one itself.
+    /// Returns whether a file was written for a filter that has another name: before the filter was
+    /// renamed, or to rename it. If somebody else gave the file its name, its header holds another
+    /// name.
     pub(super) fn is_of_renamed(&self, name: &str, file: &str, manifest: &Manifest) -> bool {
         let header = snapshot::read_header(&*self.disk, file);
         header.is_ok_and(|header| {

@@ -1,4 +1,4 @@
-//! What a data directory makes of the files in it.
+//! Tests of how a data directory treats the files in it.
 
 use super::*;
 use crate::store::{
@@ -101,7 +101,7 @@ fn numbers_are_given_once() {
     assert!(on(&disk).unwrap().new_number() > first);
 }
 
-/// Not one after the other up to a number that is only written somewhere.
+/// The removal must not count up to a number that is only written in a manifest.
 #[test]
 fn segments_without_end_are_not_looked_for() {
     let disk = SimulatedDisk::default();
@@ -153,8 +153,8 @@ fn a_segment_that_the_manifest_names_stays_without_batches() {
     }
 }
 
-/// A kill may come between the manifest and the removal of what it names no longer; so may an error
-/// of the disk.
+/// A kill or a disk error can come between the write of the manifest and the removal of the files
+/// that it no longer names.
 #[test]
 fn files_of_a_filter_that_is_gone_go_with_the_next_start() {
     let disk = SimulatedDisk::default();
@@ -191,14 +191,14 @@ fn files_of_a_filter_that_is_gone_go_with_the_next_start() {
         assert_eq!(directory.oddities(), &Oddities::default());
         disk.names().unwrap().len() - 1
     };
-    // The filter that is deleted, and what another had before it was reset.
+    // The files of the deleted filter, and the files that the other had before it was reset.
     drop(directory.commit(None, remove).unwrap());
     assert_eq!(left(directory), 3);
     let directory = on(&disk).unwrap();
     disk.put(&names::snapshot(&names[1], 99), b"x");
     drop(directory.commit(None, reset).unwrap());
     assert_eq!(left(directory), 1);
-    // Somebody's own, from the next manifest on.
+    // From the next manifest on, such a file belongs to somebody else.
     let directory = on(&disk).unwrap();
     directory.change(|_| {}).unwrap();
     drop(directory);
@@ -208,7 +208,7 @@ fn files_of_a_filter_that_is_gone_go_with_the_next_start() {
     assert_eq!(directory.oddities().strangers, [directory.path(&back)]);
 }
 
-/// Ten changes that wait for the one who writes, and what they come to.
+/// Makes ten changes that wait for the writer, and returns their results.
 fn ten_at_once(
     disk: &SimulatedDisk,
     directory: &DataDirectory,
@@ -248,12 +248,12 @@ fn changes_that_come_at_the_same_time_share_a_write() {
     let done = ten_at_once(&disk, &directory, || {});
     assert!(done.iter().all(Result::is_ok));
     assert_eq!(disk.calls() - before, one);
-    // No file of theirs is there.
+    // None of their files exists.
     assert_eq!(on(&disk).unwrap().oddities().gone.len(), 10);
 }
 
-/// None of them is done if the write fails, each caller is told why, and the next change is as if
-/// they had not been.
+/// If the write fails, none of the changes is done, and each caller gets the error. The next change
+/// works as if they had not been made.
 #[test]
 fn changes_that_share_a_write_fail_together() {
     let disk = SimulatedDisk::default();
@@ -276,7 +276,8 @@ fn changes_that_share_a_write_fail_together() {
     assert!(directory.new_number() > 10);
 }
 
-/// Whoever writes the manifest, the filter is gone, and does not come back with the next one.
+/// The filter is gone no matter which caller writes the manifest, and does not come back with the
+/// next manifest.
 #[test]
 fn a_removal_in_doubt_is_not_undone_by_the_change_of_another() {
     let (removed, other): (FilterName, FilterName) = ("a".parse().unwrap(), "b".parse().unwrap());
@@ -300,7 +301,7 @@ fn a_removal_in_doubt_is_not_undone_by_the_change_of_another() {
         while directory.manifest.changes() < changes + 2 {
             std::thread::yield_now();
         }
-        // The rename, behind the three calls that write the file.
+        // The rename, after the three calls that write the file.
         disk.fail(disk.calls() + 3, 1, Fault::Error(io::ErrorKind::Other));
         drop(writing);
         for done in both {

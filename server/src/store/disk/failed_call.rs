@@ -1,11 +1,11 @@
-//! A system call that failed, by its name: "Invalid argument" alone says little.
+//! A failed system call, with its name: "Invalid argument" alone says little.
 
 use std::io;
 
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// A failed system call. It is what an [`io::Error`] of the disk holds.
+/// A failed system call. An [`io::Error`] of the disk contains it.
 #[derive(Debug, Error)]
 #[error("{call}: {source}")]
 pub struct FailedCall {
@@ -18,7 +18,7 @@ const SYNC_NAMES: &str = "fsync of the directory";
 const LOCK: &str = "flock";
 
 impl FailedCall {
-    /// Names the call in an error, whose kind stays.
+    /// Adds the name of the call to an error, and keeps the kind of the error.
     pub(super) fn named(call: &'static str) -> impl Fn(io::Error) -> io::Error {
         move |source| io::Error::new(source.kind(), Self { call, source })
     }
@@ -31,7 +31,7 @@ impl FailedCall {
         Self::named(LOCK)(source)
     }
 
-    /// What to do, if the file system cannot do what the call asks for.
+    /// Returns advice on what to do, if the file system does not support the call.
     pub fn advice(error: &io::Error) -> Option<&'static str> {
         let Self { call, source } = error.get_ref()?.downcast_ref()?;
         let errno = Errno::from_io_error(source)?;

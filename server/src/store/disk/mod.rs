@@ -1,8 +1,8 @@
-//! The file system, as much of it as the store uses: one directory of files.
+//! The part of the file system that the store uses: one directory of files.
 //!
-//! Whatever reaches or leaves the disk goes through [`Disk`] and [`DiskFile`], so that a
-//! simulated disk can stand in for the system's: one that loses what was not synced, and fails
-//! where a test wants it to.
+//! All reads and writes of the disk go through [`Disk`] and [`DiskFile`], so that a simulated disk
+//! can replace the real one. The simulated disk loses what was not synced, and fails where a test
+//! wants it to.
 
 mod failed_call;
 mod ours;
@@ -17,44 +17,44 @@ use crate::planted::Bug;
 
 /// A directory of files, and nothing else.
 ///
-/// What names there are, and for which files, is on stable storage after [`sync`](Self::sync)
-/// alone; what is in a file, after [`DiskFile::sync`].
+/// The names of files are on stable storage only after [`sync`](Self::sync). The contents of a file
+/// are on stable storage only after [`DiskFile::sync`].
 pub trait Disk: Debug + Send + Sync {
-    /// Where the directory is, for messages.
+    /// Returns the path of the directory, for messages.
     fn path(&self) -> &Path;
 
-    /// The names of all files, in any order. One that is not UTF-8 has its bytes replaced that
-    /// are not, and keeps all others.
+    /// Returns the names of all files, in any order. In a name that is not UTF-8 the invalid bytes
+    /// are replaced, and the others are kept.
     ///
     /// # Errors
     ///
-    /// Here and in the methods like this one: what the system says.
+    /// The error of the kernel, here and in the methods like this one.
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// Opens a file that is there, to be read.
+    /// Opens an existing file for reading.
     ///
     /// # Errors
     ///
     /// See [`Self::names`].
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Opens a file that is there, to be written in.
+    /// Opens an existing file for writing.
     ///
     /// # Errors
     ///
     /// See [`Self::names`].
     fn open_to_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Makes an empty file that the server's user alone can read: secrets of hashes come into
-    /// it. One of the same name is removed before, for what happened to its bytes does not matter
-    /// to a new file's.
+    /// Creates an empty file that only the server's user can read, because it will hold secrets of
+    /// hashes. Removes a file of the same name first, so that what happened to its bytes does not
+    /// matter to the new file.
     ///
     /// # Errors
     ///
     /// See [`Self::names`].
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Gives a file another name, in the place of a file that has it, in one step.
+    /// Renames a file in one step, and replaces a file that has the new name.
     ///
     /// # Errors
     ///
@@ -72,72 +72,71 @@ pub trait Disk: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Which file it is.
+    /// The error names the file.
     fn check(&self) -> io::Result<()>;
 
     /// Puts the names on stable storage.
     ///
     /// # Errors
     ///
-    /// See [`Self::names`]. Which of the changes since the sync before have reached the disk is
-    /// then not known.
+    /// See [`Self::names`]. It is then not known which changes since the last sync have reached the
+    /// disk.
     fn sync(&self) -> io::Result<()>;
 }
 
 /// An open file.
 pub trait DiskFile: Debug + Send + Sync {
-    /// Its length.
+    /// Returns the length of the file.
     ///
     /// # Errors
     ///
-    /// Here and in the methods like this one: what the system says.
+    /// The error of the kernel, here and in the methods like this one.
     fn bytes(&self) -> io::Result<u64>;
 
-    /// Reads at a place, and tells how much: less than asked for at the end of the file, and
-    /// wherever the system likes.
+    /// Reads at an offset, and returns the number of bytes read. It can be less than asked for, at
+    /// the end of the file and also elsewhere.
     ///
     /// # Errors
     ///
-    /// See [`Self::bytes`]; [`io::ErrorKind::Interrupted`] if a signal came before there was any,
-    /// for the caller to try again.
+    /// See [`Self::bytes`]; [`io::ErrorKind::Interrupted`] if a signal came before the first byte.
+    /// The caller must then retry.
     fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// Writes at a place, and tells how much: less than given wherever the system likes.
+    /// Writes at an offset, and returns the number of bytes written. It can be less than given.
     ///
     /// # Errors
     ///
     /// See [`Self::read_at`].
     fn write_at(&self, from: &[u8], at: u64) -> io::Result<usize>;
 
-    /// Makes a file longer, with zeros, and keeps room on the disk for them where the system
-    /// can.
+    /// Extends a file with zeros, and reserves room on the disk for them if the file system can.
     ///
     /// # Errors
     ///
     /// See [`Self::bytes`].
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
-    /// Cuts a file off, and gives back the room behind that. One that is no longer stays as it
-    /// is.
+    /// Truncates a file to `bytes` bytes, and releases the room after them. A file that is not
+    /// longer stays as it is.
     ///
     /// # Errors
     ///
     /// See [`Self::bytes`].
     fn cut_off(&self, bytes: u64) -> io::Result<()>;
 
-    /// Puts what is in the file, and its length, on stable storage.
+    /// Puts the contents and the length of the file on stable storage.
     ///
     /// # Errors
     ///
-    /// See [`Self::bytes`]. What was written since the sync before may then be lost, and no
-    /// later sync says so: the file must not be relied on.
+    /// See [`Self::bytes`]. Data that was written since the last sync can then be lost, and no
+    /// later sync reports that: the file must not be relied on.
     fn sync(&self) -> io::Result<()>;
 
-    /// Has the system keep no copy in memory of what has reached the disk.
+    /// Drops data of the file that has reached the disk from the page cache.
     fn forget(&self);
 
-    /// From now on has writes go past the system's cache, if the system can: each of whole pages
-    /// of 4 KiB, at a multiple of as many bytes in memory and in the file.
+    /// From now on writes bypass the page cache, if the kernel can do that. Each write must consist
+    /// of whole pages of 4 KiB, and begin at a multiple of 4 KiB in memory and in the file.
     fn bypass_cache(&self);
 }
 
@@ -146,7 +145,7 @@ impl dyn DiskFile + '_ {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::UnexpectedEof`] if the file ends before; what the system says.
+    /// [`io::ErrorKind::UnexpectedEof`] if the file ends before; the error of the kernel.
     pub fn read_exact_at(&self, mut to: &mut [u8], mut at: u64) -> io::Result<()> {
         while !to.is_empty() {
             let read = uninterrupted(|| self.read_at(to, at))?;
@@ -163,7 +162,7 @@ impl dyn DiskFile + '_ {
     ///
     /// # Errors
     ///
-    /// What the system says. Any part of the bytes may then have been written.
+    /// The error of the kernel. Any part of the bytes may then have been written.
     pub fn write_all_at(&self, mut from: &[u8], mut at: u64) -> io::Result<()> {
         while !from.is_empty() {
             let written = uninterrupted(|| self.write_at(from, at))?;
@@ -180,11 +179,11 @@ impl dyn DiskFile + '_ {
     }
 }
 
-/// So often in a row no signal interrupts a call.
+/// The number of tries of an interrupted call. Signals do not interrupt a call that often in a row.
 const TRIES: u32 = 100;
 
-/// Tries again what a signal has interrupted. What is interrupted each time has failed: who waits
-/// for it is told.
+/// Retries a call that a signal has interrupted. If every try is interrupted, the call fails, so
+/// that the waiting caller gets an error.
 fn uninterrupted<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 1..TRIES {
         match attempt() {

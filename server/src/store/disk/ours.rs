@@ -74,7 +74,7 @@ impl OurFiles {
         Ok(())
     }
 
-    /// Ends to watch a file, and removes it.
+    /// Stops watching a file, and removes it.
     pub fn removed(&self, name: &str, remove: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.forget(name);
         remove()
@@ -95,7 +95,7 @@ impl OurFiles {
     ///
     /// # Errors
     ///
-    /// The path of a file that is not the same, or why that cannot be found out.
+    /// An error with the path of a file that is not the same, or the error of the check.
     pub fn check(&self) -> io::Result<()> {
         let files = self.files.lock().clone();
         for (name, file) in &files {
@@ -119,7 +119,7 @@ impl OurFiles {
     }
 }
 
-/// Device and inode.
+/// Returns device and inode.
 fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }

@@ -1,9 +1,9 @@
 //! A disk in memory that behaves as badly as a real one is allowed to.
 //!
-//! It keeps apart what the system has been told and what has reached stable storage, for the
-//! bytes of files and for their names. A [power cut](SimulatedDisk::cut) keeps what was
-//! synced, and of all else what chance will have: single sectors of a write, a name without its
-//! file's bytes, a later change without an earlier one. Calls can be made to [fail](Fault).
+//! It stores separately what the page cache has and what has reached stable storage, for the bytes
+//! of files and for their names. A [power cut](SimulatedDisk::cut) keeps what was synced, and a
+//! random part of everything else: single sectors of a write, a name without its file's bytes, a
+//! later change without an earlier one. Calls can be made to [fail](Fault).
 
 #![allow(
     clippy::indexing_slicing,
@@ -26,20 +26,20 @@ use parking_lot::{Mutex, MutexGuard};
 pub use self::chance::Chance;
 use super::{Disk, DiskFile};
 
-/// What reaches stable storage whole or not at all.
+/// The unit that reaches stable storage whole or not at all, in bytes.
 const SECTOR_BYTES: usize = 512;
 
 /// A disk, and all handles to it.
 #[derive(Debug, Clone, Default)]
 pub struct SimulatedDisk(Arc<Mutex<State>>);
 
-/// What is to go wrong.
+/// A fault of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A call fails with this kind of error, and has done nothing. A sync that fails has the
-    /// system forget that anything was to be synced.
+    /// A call fails with this kind of error, and has done nothing. A sync that fails makes the
+    /// kernel forget that anything was to be synced.
     Error(io::ErrorKind),
-    /// A write or a read does a part of what it was asked for.
+    /// A write or a read does only a part of what it was asked for.
     Short,
     /// Nothing works any more.
     PowerCut,
@@ -50,15 +50,15 @@ struct State {
     files: Vec<File>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
-    /// What has been done to the names since they were synced.
+    /// The changes to the names since they were synced.
     name_changes: Vec<NameChange>,
     /// The number of calls so far.
     calls: u64,
-    /// From which call on there is a fault, and up to which.
+    /// The faults, each with the first call that it affects and the call after the last one.
     faults: Vec<(u64, u64, Fault)>,
     /// The bytes that all files together may have.
     room_bytes: Option<u64>,
-    /// How long it takes to sync a file.
+    /// The time that a sync of a file takes.
     sync_time: Duration,
     has_power: Option<bool>,
 }
@@ -84,33 +84,33 @@ enum NameChange {
 }
 
 impl SimulatedDisk {
-    /// The number of calls so far that could have had a fault.
+    /// Returns the number of calls so far that could have had a fault.
     pub fn calls(&self) -> u64 {
         self.0.lock().calls
     }
 
-    /// Has calls go wrong, from one on (as [`Self::calls`] counts them) and so many of them.
+    /// Makes `count` calls go wrong, from call `from` on (as [`Self::calls`] counts them).
     pub fn fail(&self, from: u64, count: u64, fault: Fault) {
         let end = from.saturating_add(count);
         self.0.lock().faults.push((from, end, fault));
     }
 
-    /// Has all calls work again, but for those after a power cut.
+    /// Makes all calls work again, except those after a power cut.
     pub fn heal(&self) {
         self.0.lock().faults.clear();
     }
 
-    /// Gives all files together so much room; `None` for as much as they like.
+    /// Limits the bytes of all files together; `None` for no limit.
     pub fn limit(&self, bytes: Option<u64>) {
         self.0.lock().room_bytes = bytes;
     }
 
-    /// Has each sync of a file take so long.
+    /// Makes each sync of a file take `sync_time`.
     pub fn slow_down(&self, sync_time: Duration) {
         self.0.lock().sync_time = sync_time;
     }
 
-    /// The disk as it is found after the power was cut.
+    /// Returns the disk as it is found after the power was cut.
     pub fn cut(&self, chance: &mut Chance) -> Self {
         let state = self.0.lock();
         let files = state.files.iter().map(|file| file.cut(chance)).collect();
@@ -130,11 +130,12 @@ impl SimulatedDisk {
         Self::of(files, names)
     }
 
-    /// The disk as it is found after the process was killed: with all that the system was told.
+    /// Returns the disk as it is found after the process was killed: with all data that the page
+    /// cache has.
     pub fn kill(&self) -> Self {
         let state = self.0.lock();
-        // What was not on stable storage is not, and what a failed sync has made the system forget
-        // it does not remember for another process.
+        // Data that was not on stable storage still is not. Data that a failed sync made the kernel
+        // forget stays forgotten for another process.
         let named = state.named();
         let file = |(index, file): (usize, &File)| match named.contains(&index) {
             true => file.clone(),
@@ -150,7 +151,7 @@ impl SimulatedDisk {
         killed
     }
 
-    /// What is in a file, as the system has it.
+    /// Returns the contents of a file in the page cache.
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.0.lock();
         let &file = state.names.get(name)?;
@@ -181,8 +182,8 @@ impl SimulatedDisk {
 }
 
 impl State {
-    /// Counts a call, and has it go wrong if it is its turn: with an error, or `true` if it is
-    /// to do a part.
+    /// Counts a call, and applies the fault that is due: returns an error, or `true` if the call is
+    /// to do only a part.
     fn call(&mut self) -> io::Result<bool> {
         let this = self.calls;
         self.calls += 1;
@@ -202,7 +203,7 @@ impl State {
         file.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// The files that have a name, or may have one after the power was cut.
+    /// Returns the files that have a name, or can have one after a power cut.
     fn named(&self) -> BTreeSet<usize> {
         let changed = self.name_changes.iter().filter_map(|change| match change {
             NameChange::Set(_, file) | NameChange::Rename(_, _, file) => Some(file),
@@ -212,7 +213,7 @@ impl State {
         names.chain(changed).copied().collect()
     }
 
-    /// Whether there is room for a file of so many bytes.
+    /// Fails if there is no room for a file of `bytes` bytes.
     fn take_room(&self, file: usize, bytes: usize) -> io::Result<()> {
         let Some(room) = self.room_bytes else {
             return Ok(());
@@ -240,7 +241,7 @@ impl File {
         }
     }
 
-    /// What of the file is found after the power was cut.
+    /// Returns the file as it is found after the power was cut.
     fn cut(&self, chance: &mut Chance) -> Self {
         let mut bytes = self.durable.clone();
         let all_or_none = chance.below(4);
@@ -368,7 +369,7 @@ impl Disk for SimulatedDisk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let file = self.0.lock().find(from);
-        // Where there is none, the call fails as it would anyhow.
+        // If there is no such file, the call fails anyway.
         let file = file.unwrap_or(usize::MAX);
         self.change_name(NameChange::Rename(from.to_owned(), to.to_owned(), file))
     }
@@ -450,7 +451,7 @@ impl DiskFile for SimulatedFile {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.0.lock();
         let done = state.call();
-        // What is written meanwhile is for the next one.
+        // Data that is written during this sync is for the next one.
         let count = state.files[self.file].changes.len();
         if !state.sync_time.is_zero() {
             let sync_time = state.sync_time;
@@ -459,7 +460,7 @@ impl DiskFile for SimulatedFile {
         let file = &mut state.files[self.file];
         match done {
             Ok(_) => file.sync(count.min(file.changes.len())),
-            // The system takes the pages for clean from now on.
+            // The kernel treats the pages as clean from now on.
             Err(_) => file.changes.clear(),
         }
         done.map(|_| ())

@@ -1,7 +1,7 @@
-//! The system's file system.
+//! The real file system.
 //!
-//! The standard library tries again without end what a signal has interrupted, so it is not
-//! asked for the calls where it does that: to open, sync and cut off.
+//! When a signal interrupts an open, sync or truncate call, the standard library retries without
+//! end. So this module does not use the standard library for these calls.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -29,12 +29,12 @@ pub struct SystemDisk {
 }
 
 impl SystemDisk {
-    /// Makes the directory if it does not exist, and locks it.
+    /// Creates the directory if it does not exist, and locks it.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`] if another process has it, [`StoreError::Io`] if it cannot be
-    /// made or written in.
+    /// [`StoreError::Locked`] if another process has locked it, [`StoreError::Io`] if it cannot be
+    /// created or written to.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         make(path).map_err(|error| StoreError::io("make the data directory", path, error))?;
         let ours = OurFiles::new(path);
@@ -47,13 +47,13 @@ impl SystemDisk {
         })
     }
 
-    /// A directory that is there and that a server has worked in, or a copy of it; locks it if it
-    /// has a lock.
+    /// Opens an existing directory that a server has worked in, or a copy of one. Locks the file
+    /// `LOCK` if it exists.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`] if another process has it, [`StoreError::Io`] if it is not there or
-    /// no server has worked in it.
+    /// [`StoreError::Locked`] if another process has locked it, [`StoreError::Io`] if it does not
+    /// exist or no server has worked in it.
     pub fn existing(path: &Path) -> Result<Self, StoreError> {
         let failed = |error| StoreError::io("open the data directory", path, error);
         let lock_file = path.join(LOCK_FILE);
@@ -147,8 +147,8 @@ impl DiskFile for File {
 
     fn write_at(&self, from: &[u8], at: u64) -> io::Result<usize> {
         match FileExt::write_at(self, from, at) {
-            // What can be written past the cache, some file systems tell when it is tried; and
-            // behind a part of a write the rest may not be whole pages.
+            // Some file systems refuse to bypass the cache only when a write is tried. And after a
+            // partial write the rest may not be whole pages.
             Err(error)
                 if error.kind() == io::ErrorKind::InvalidInput && set_bypass(self, false) =>
             {
@@ -187,7 +187,7 @@ impl DiskFile for File {
         #[cfg(target_os = "linux")]
         return uninterrupted(|| Ok(rustix::fs::fdatasync(self)?))
             .map_err(FailedCall::named("fdatasync"));
-        // Elsewhere the library knows which call it takes.
+        // On other systems the standard library knows the right call.
         #[cfg(not(target_os = "linux"))]
         self.sync_data()
     }
@@ -202,7 +202,7 @@ impl DiskFile for File {
     }
 }
 
-/// Has writes go past the cache or through it, and tells whether that is a change.
+/// Makes writes bypass the page cache, or go through it. Returns whether that is a change.
 fn set_bypass(file: &File, bypass: bool) -> bool {
     #[cfg(target_os = "linux")]
     if let Ok(flags) = rustix::fs::fcntl_getfl(file) {
@@ -217,7 +217,7 @@ fn set_bypass(file: &File, bypass: bool) -> bool {
     false
 }
 
-/// Opens a file, or a directory. One that is made can be read by the server's user alone.
+/// Opens a file or a directory. Only the server's user can read a file that is created.
 fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
     uninterrupted(|| Ok(rustix::fs::openat(CWD, path, flags, mode)?.into()))
@@ -238,8 +238,8 @@ fn set_length(file: &File, bytes: u64) -> io::Result<()> {
         .map_err(FailedCall::named("ftruncate"))
 }
 
-/// Makes a directory and those above it, and puts each new name on stable storage: what is
-/// stored in a directory is lost with its name.
+/// Creates a directory and its parents, and puts each new name on stable storage: if the name of a
+/// directory is lost, its contents are lost too.
 fn make(path: &Path) -> io::Result<()> {
     let new: Vec<&Path> = path
         .ancestors()
@@ -263,8 +263,8 @@ fn lock(directory: &Path, ours: &OurFiles) -> Result<File, StoreError> {
         .opened(LOCK_FILE, open)
         .map_err(|error| StoreError::io("write in the data directory: open", &path, error))?;
     try_lock(&file, directory, &path)?;
-    // For whoever wonders who holds it; the lock itself is the system's. On a disk that is
-    // full it cannot be written, and the start may be what makes room.
+    // The process id is for people who want to know who holds the lock; the kernel keeps the lock
+    // itself. On a full disk the id cannot be written, and this start may be what makes room.
     let to: &dyn DiskFile = &file;
     let owner = format!("{}\n", std::process::id());
     let _ = to
@@ -308,7 +308,7 @@ fn try_lock(file: &File, directory: &Path, path: &Path) -> Result<(), StoreError
     })
 }
 
-/// Who wrote in the lock that it has it.
+/// Returns the process id that the owner of the lock wrote into it.
 fn owner(lock: &dyn DiskFile) -> Option<String> {
     let mut bytes = vec![0; lock.bytes().ok()?.min(32) as usize];
     lock.read_exact_at(&mut bytes, 0).ok()?;
@@ -371,7 +371,7 @@ mod tests {
                 disk.create("a.snapshot.0000000000000001").unwrap();
             }
             disk.check().unwrap();
-            // Of these there are many, and each start says which are not there.
+            // Snapshots are not watched: there are many, and each start reports which are missing.
             fs::remove_file(dir.path().join("a.snapshot.0000000000000001")).unwrap();
             disk.check().unwrap();
             let path = dir.path().join(file);

@@ -1,4 +1,4 @@
-//! Makes a directory that a server starts on of one that is damaged, with all that can be read.
+//! Makes a damaged directory usable for a server again, with all data that can be read.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -12,34 +12,34 @@ use crate::{
     },
 };
 
-/// What is behind the names of files that were damaged and are kept for whoever wants to look.
+/// The suffix of the names of damaged files, which are kept so that somebody can examine them.
 const SUFFIX: &str = ".damaged";
 
-/// How much of it is written before it is synced.
+/// The number of bytes of the log that are written before a sync.
 const SYNC_BYTES: u64 = 4 << 20;
 
-/// What came of saving what could be read.
+/// The result of saving the readable data.
 #[derive(Debug, Default)]
 pub struct Salvaged {
-    /// The filters that were written anew without what was damaged. They forget the keys of
-    /// that, but for those in the log.
+    /// The filters that were rewritten without the damaged parts. They forget the keys of those
+    /// parts, except the keys in the log.
     pub filters: Vec<FilterName>,
-    /// The filters of which no file could be read. They are gone.
+    /// The filters without any readable file. They are gone.
     pub lost: Vec<FilterName>,
-    /// Whether the log was written anew.
+    /// Whether the log was rewritten.
     pub log: bool,
-    /// The damaged files, by their new names.
+    /// The damaged files, under their new names.
     pub kept: Vec<String>,
 }
 
 impl Inspection {
-    /// Writes anew what is damaged, without what cannot be read, and then has the manifest name
-    /// that. Damaged files are kept under other names. The segments of a log get room for so many
-    /// bytes.
+    /// Rewrites damaged data without the unreadable parts, and then makes the manifest name the new
+    /// files. Damaged files are kept under other names. The segments of a rewritten log have
+    /// `segment_bytes` bytes.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]. The directory is then as it was, but for files that are of no use.
+    /// [`StoreError::Io`]. The directory is then as it was before, except for useless new files.
     pub fn salvage(&self, segment_bytes: u64) -> Result<Salvaged, StoreError> {
         let directory = &self.directory;
         let mut salvaged = Salvaged::default();
@@ -102,8 +102,8 @@ impl Inspection {
         written.map_err(|NotWritten { error, .. }| error)?;
         for file in damaged.iter().filter(|&file| file != Manifest::FILE) {
             let kept = format!("{file}{SUFFIX}");
-            // There may be none: then that is the damage. And should they not be kept, all that
-            // could be read of them has been.
+            // The rename fails if the file does not exist: then that is the damage. If a file is
+            // not kept for another reason, all readable data of it has been saved.
             if directory.disk.rename(file, &kept).is_ok() {
                 salvaged.kept.push(kept);
             }
@@ -112,15 +112,15 @@ impl Inspection {
     }
 }
 
-/// What came of writing a filter anew.
+/// The result of rewriting a filter.
 struct Rewritten {
     number: u64,
-    /// Whether it is known up to which version its keys are counted, if they are: the newest snapshot
-    /// says so.
+    /// Whether the newest snapshot could be read. It holds the version up to which the keys of a
+    /// counting filter are counted. Always true for other filters.
     is_newest: bool,
 }
 
-/// Writes what can be read of a filter to one file; `None` if nothing can be read.
+/// Writes the readable part of a filter to one file; `None` if nothing can be read.
 fn rewrite(
     directory: &DataDirectory,
     name: &FilterName,
@@ -135,12 +135,12 @@ fn rewrite(
     let is_newest = !counts || stored.files.last() == Some(&header.number);
     let header = SnapshotHeader {
         number: new_number(),
-        // The newest that can be read may be from when it had another.
+        // The newest readable snapshot can be from when the filter had another name.
         name: name.clone(),
         version: match header.spec.kind {
-            // What was lost may be in the log, which is read from here on.
+            // The lost keys may be in the log, which is read from here on.
             Kind::Plain | Kind::Aging(_) | Kind::Scaling(_) => 0,
-            // What is not lost must not be counted again.
+            // The keys that are not lost must not be counted again.
             Kind::Counting => header.version,
         },
         ..header
@@ -148,7 +148,7 @@ fn rewrite(
     let shards: Vec<usize> = reader.shards().collect();
     let written = directory.write_snapshot(&header, &shards, |shard, words| {
         let read = reader.read_shard(shard, words, &mut |_| Ok(()));
-        // Damage is no error here, and nothing else is.
+        // Damage is not an error here, and no other error can occur.
         Ok(read.unwrap_or_default())
     })?;
     Ok(Some(Rewritten {
@@ -157,8 +157,8 @@ fn rewrite(
     }))
 }
 
-/// Writes what can be read of the log to segments of their own, and returns the number of the
-/// first. Of some filters it is then not told any more how keys were counted.
+/// Writes the readable part of the log to new segments, and returns the number of the first. The
+/// records of some filters then do not say any more how keys were counted.
 fn rewrite_log(
     directory: &DataDirectory,
     segment_bytes: u64,
@@ -171,9 +171,9 @@ fn rewrite_log(
     let mut batch = Batch::default();
     log.read(
         |mut record| {
-            // Counting again takes every record, in order, from a version on that is known. What was
-            // counted up is added, which may be done again; what was counted down stays, or others
-            // might be in its place.
+            // To count again, every record is needed, in order, from a known version on. So keys
+            // that were counted up are added, which can be repeated. Keys that were counted down
+            // stay, because otherwise other keys might be removed.
             let uncounted = is_uncounted(record.head.filter);
             let counted = record.head.counted.take_if(|_| uncounted);
             if counted.is_some_and(|counted| counted.direction == Direction::Down) {
@@ -206,8 +206,8 @@ fn write(log: &mut LogWriter, batch: &mut Batch, segment_bytes: u64) -> Result<(
     Ok(())
 }
 
-/// Copies the manifest, which is about to be replaced, and returns the name of the copy; `None`
-/// if it cannot be copied.
+/// Copies the manifest before it is replaced, and returns the name of the copy; `None` if it cannot
+/// be copied.
 fn keep_manifest(directory: &DataDirectory) -> Option<String> {
     let kept = format!("{}{SUFFIX}", Manifest::FILE);
     let copy = || {

@@ -1,4 +1,4 @@
-//! A damaged directory: all that is wrong is told, and what is not is saved.
+//! Tests of a damaged directory: all damage is reported, and undamaged data is saved.
 
 mod kinds;
 
@@ -21,17 +21,17 @@ use crate::{
 
 const SEGMENT_BYTES: u64 = 4 << 10;
 const SECRET: [u8; 16] = *b"0123456789abcdef";
-/// When shards of keys that age were cleared.
+/// The epoch at which shards of ageing keys were cleared.
 const EPOCH: u64 = 7;
 
-/// What is in a directory, as a start would read it.
+/// The contents of a directory, as a start would read them.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Contents {
     filters: BTreeMap<FilterName, Stored>,
     records: Vec<Record>,
 }
 
-/// What is stored of a filter.
+/// The stored state of a filter.
 #[derive(Debug, Clone, PartialEq)]
 struct Stored {
     spec: FilterSpec,
@@ -39,7 +39,7 @@ struct Stored {
     shards: BTreeMap<usize, (ShardState, Vec<u64>)>,
 }
 
-/// Reads all of a directory as a start does, which ends with the first damage.
+/// Reads all of a directory as a start does. Ends with the first damage.
 fn read(disk: &SimulatedDisk) -> Result<Contents, StoreError> {
     let directory = DataDirectory::on(Arc::new(disk.clone()))?;
     let mut contents = Contents::default();
@@ -69,7 +69,7 @@ fn read(disk: &SimulatedDisk) -> Result<Contents, StoreError> {
     Ok(contents)
 }
 
-/// Stores some shards, all full of one word, which is the version as well.
+/// Stores some shards, all full of one word, which is also the version.
 fn store(
     directory: &DataDirectory,
     header: &SnapshotHeader,
@@ -124,7 +124,7 @@ fn example() -> SimulatedDisk {
     example_of(spec(profile()))
 }
 
-/// The same with another spec of the one.
+/// Does the same as [`example`], with another spec for one of the filters.
 fn example_of(urls: FilterSpec) -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     let directory = DataDirectory::on(Arc::new(disk.clone())).unwrap();
@@ -141,7 +141,7 @@ fn example_of(urls: FilterSpec) -> SimulatedDisk {
             create_time: SystemTime::UNIX_EPOCH,
             store_time: SystemTime::UNIX_EPOCH,
         };
-        // Of one in layers the first two, the second of which is in both files.
+        // Of a filter in layers, the first two shards. The second is in both files.
         let shards = Division::of(&header.spec).shard_count().min(2);
         let all: Vec<usize> = (0..shards).collect();
         let files = store(&directory, &header, &SnapshotFiles::default(), &all, 1);
@@ -168,7 +168,7 @@ fn example_of(urls: FilterSpec) -> SimulatedDisk {
     disk
 }
 
-/// What the log is told of a call, of a filter of a kind.
+/// Returns the head of the record of a call, for a filter of a kind.
 fn head(filter: FilterId, kind: Kind, version: u64) -> RecordHead {
     let added = RecordHead::added(filter, version);
     let direction = match version % 3 {
@@ -195,8 +195,8 @@ fn head(filter: FilterId, kind: Kind, version: u64) -> RecordHead {
     }
 }
 
-/// What a log that is written anew tells of a record: what was counted up was added, and of what was
-/// counted down nothing is known.
+/// Returns the record as a rewritten log holds it. Keys that were counted up become added keys.
+/// Keys that were counted down are dropped.
 fn told_anew(record: &Record) -> Option<Record> {
     let mut record = record.clone();
     let counted = record.head.counted.take();
@@ -212,15 +212,15 @@ fn is_whole(inspection: &Inspection) -> bool {
     inspection.damage().all(Damage::is_none)
 }
 
-/// The directory with one of its files changed.
+/// Returns the directory with one of its files changed.
 fn with(disk: &SimulatedDisk, file: &str, bytes: &[u8]) -> SimulatedDisk {
     let damaged = disk.kill();
     damaged.put(file, bytes);
     damaged
 }
 
-/// What is told and what is saved goes together with what a start would have said. No more than
-/// so many records may be lost.
+/// Checks that the reported damage and the saved data agree with the result of a start. At most
+/// `most_lost` records may be lost.
 fn check(damaged: &SimulatedDisk, whole: &Contents, most_lost: usize, what: &str) -> Salvaged {
     let before = damaged.kill();
     let started = read(&damaged.kill());
@@ -258,7 +258,7 @@ fn check(damaged: &SimulatedDisk, whole: &Contents, most_lost: usize, what: &str
     let salvaged = inspection.salvage(SEGMENT_BYTES).unwrap();
     let saved = read(damaged).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(is_whole(&inspect(damaged)), "{what}");
-    // What a start can read it reads, and nothing else was there.
+    // If a start can read the directory, the saved data is the same.
     if let Ok(started) = started {
         assert_eq!(saved, started, "{what}");
         return salvaged;
@@ -282,13 +282,14 @@ fn check(damaged: &SimulatedDisk, whole: &Contents, most_lost: usize, what: &str
     salvaged
 }
 
-/// What was saved of a filter was there, and is all of it unless that is told.
+/// Checks that the saved data of a filter was there before, and is complete unless damage was
+/// reported.
 fn check_filter(saved: &Stored, whole: &Stored, is_salvaged: bool, what: &str) {
     assert_eq!(saved.spec, whole.spec, "{what}");
     let version = match whole.spec.kind {
-        // All of the log is to be added once more.
+        // All records of the log are to be added once more.
         Kind::Plain | Kind::Aging(_) | Kind::Scaling(_) if is_salvaged => 0,
-        // Nothing is to be counted twice.
+        // No key is to be counted twice.
         _ => whole.version,
     };
     assert_eq!(saved.version, version, "{what}");
@@ -302,7 +303,7 @@ fn check_filter(saved: &Stored, whole: &Stored, is_salvaged: bool, what: &str) {
         assert!(is_subset, "{what}: shard {shard}");
         assert!(found == words || is_salvaged, "{what}: shard {shard}");
         assert_eq!(found_state.cleared, state.cleared, "{what}: shard {shard}");
-        // Which changes a shard holds is told by its version alone.
+        // Only the version of a shard shows which changes it holds.
         let may_be_older = whole.spec.kind != Kind::Counting;
         assert!(
             found_state.version == state.version || may_be_older && is_salvaged,
@@ -329,14 +330,14 @@ fn a_whole_directory_is_whole() {
     assert_eq!(read(&disk).unwrap(), whole);
 }
 
-/// Each bit of each file, and each length: what a start refuses is told, nothing else is, and
-/// after what can be read was saved a start takes it.
+/// Damages each bit and each length of each file. The damage that a start refuses is reported, and
+/// nothing else is. After the readable data was saved, a start accepts the directory.
 #[test]
 fn what_any_damage_leaves_is_saved() {
     let disk = example();
     let whole = read(&disk).unwrap();
     for file in disk.names().unwrap() {
-        // Each of the first, where the headers are, and some of the others.
+        // All of the first bytes, where the headers are, and some of the others.
         let is_tried = |bit: usize| bit / 8 < 200 || bit.is_multiple_of(97);
         try_damage(&disk, &whole, &file, is_tried);
         let damaged = disk.kill();
@@ -345,7 +346,7 @@ fn what_any_damage_leaves_is_saved() {
     }
 }
 
-/// Turns bits of a file, and cuts it off.
+/// Flips bits of a file, and truncates it.
 fn try_damage(
     disk: &SimulatedDisk,
     whole: &Contents,
@@ -358,7 +359,7 @@ fn try_damage(
         let mut bytes = good.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         let what = format!("bit {bit} of {file}");
-        // A batch, or all of a segment.
+        // Loses a batch, or all of a segment.
         let most_lost = match file.ends_with(".log") {
             true if bit < 64 * 8 => half,
             is_log => usize::from(is_log),
@@ -371,7 +372,7 @@ fn try_damage(
     }
 }
 
-/// No more is lost than what was damaged.
+/// Only the damaged data is lost.
 #[test]
 fn what_is_not_damaged_is_kept() {
     let disk = example();
@@ -398,11 +399,11 @@ fn what_is_not_damaged_is_kept() {
     assert_eq!(damaged.contents("MANIFEST.damaged"), Some(bytes));
     assert_eq!(read(&damaged).unwrap(), whole);
 
-    // A page, which is all of the filter's shard here; what the log holds comes back.
+    // A page, which is the filter's whole shard here. The keys in the log come back.
     let names = disk.names().unwrap();
     let file = names.iter().find(|name| name.starts_with("urls.")).unwrap();
     let mut bytes = disk.contents(file).unwrap();
-    // Behind the header and the extension.
+    // After the header and the extension.
     bytes[384 + 55 + 16] ^= 1;
     let damaged = with(&disk, file, &bytes);
     let salvaged = check(&damaged, &whole, 0, "a page");
@@ -421,7 +422,7 @@ fn what_is_not_damaged_is_kept() {
     assert_eq!(reader.header().spec.key_profile, profile());
     assert_eq!(read(&damaged).unwrap().records, whole.records);
 
-    // Its header, and the extension of that.
+    // The header of the file, and the extension of the header.
     for at in [30, 390] {
         let mut bytes = disk.contents(file).unwrap();
         bytes[at] ^= 1;
@@ -432,8 +433,7 @@ fn what_is_not_damaged_is_kept() {
     }
 }
 
-/// A manifest that is made anew counts on from the numbers of the files, and has to be one that
-/// can be read.
+/// A rebuilt manifest counts on from the numbers of the files. It must be readable itself.
 #[test]
 fn numbers_that_nobody_has_given_are_damage() {
     let disk = example();
@@ -472,7 +472,7 @@ fn numbers_that_nobody_has_given_are_damage() {
     }
 }
 
-/// Somebody has copied a file of a renamed filter, and given one the number of a filter.
+/// Somebody has copied a file of a renamed filter, and has given a file the number of a filter.
 #[test]
 fn a_number_is_of_one_file_or_filter() {
     let disk = example();
@@ -518,7 +518,7 @@ fn a_number_is_of_one_file_or_filter() {
     assert_eq!(stored(&saved, "other"), stored(&whole, "other"));
 }
 
-/// Wherever the power is cut, what could be saved before can be saved yet.
+/// A power cut at any place leaves the data that could be saved before.
 #[test]
 fn saving_may_be_cut_short_anywhere() {
     let disk = example();
@@ -555,7 +555,7 @@ fn saving_may_be_cut_short_anywhere() {
     }
 }
 
-/// A start removes it unread.
+/// A start removes the segment unread.
 #[test]
 fn a_segment_that_nobody_needs_is_no_damage() {
     let disk = SimulatedDisk::default();

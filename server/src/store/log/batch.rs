@@ -1,4 +1,4 @@
-//! Batches: what is written to the log at once.
+//! Batches: the records of one write to the log.
 
 use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -6,14 +6,13 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::record::{self, Record, RecordHead};
 use crate::filter::hash::KeyHash;
 
-/// The most bytes that the records of a batch may have. What a file says of a longer one is not
-/// believed.
+/// The greatest length of the records of a batch. A greater length in a file is not believed.
 pub const MAX_BODY_BYTES: usize = 256 << 10;
 
 /// Records that are written at once.
 #[derive(Debug)]
 pub struct Batch {
-    /// The records, behind the place for the header.
+    /// The records, after the place for the header.
     pub(super) bytes: Vec<u8>,
 }
 
@@ -27,43 +26,43 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// The most bytes that a batch takes in a segment.
+    /// The greatest number of bytes that a batch takes in a segment.
     pub const MAX_BYTES: u64 = (BatchHeader::BYTES + MAX_BODY_BYTES) as u64;
 
-    /// A batch of records that have been encoded.
+    /// Returns a batch of encoded records.
     pub(super) fn of(records: &[u8]) -> Self {
         let mut batch = Self::default();
         batch.bytes.extend_from_slice(records);
         batch
     }
 
-    /// The bytes that a record of a batch of its own takes.
+    /// Returns the bytes that a batch with one record of `hashes` hashes takes.
     pub const fn bytes_for(hashes: usize) -> u64 {
         (BatchHeader::BYTES + record::encoded_bytes(hashes)) as u64
     }
 
-    /// Adds a record of so many hashes.
+    /// Adds a record with `count` hashes.
     pub fn push(&mut self, head: &RecordHead, count: usize, hashes: impl Iterator<Item = KeyHash>) {
         record::encode(head, count, hashes, &mut self.bytes);
     }
 
-    /// Whether there are no records.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.bytes.len() == BatchHeader::BYTES
     }
 
-    /// The bytes that it takes in a segment.
+    /// Returns the bytes that the batch takes in a segment.
     pub fn bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Whether a record of so many hashes fits beside those there are, into so many bytes in
-    /// all.
+    /// Returns whether a record with `hashes` hashes fits into the batch, if the batch may have
+    /// `max_bytes` bytes in all.
     pub fn fits(&self, hashes: usize, max_bytes: u64) -> bool {
         self.bytes() + record::encoded_bytes(hashes) as u64 <= max_bytes.min(Self::MAX_BYTES)
     }
 
-    /// The records.
+    /// Returns the records.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         let mut left = self.bytes.get(BatchHeader::BYTES..).unwrap_or_default();
         std::iter::from_fn(move || record::decode(&mut left))
@@ -75,15 +74,15 @@ impl Batch {
     }
 }
 
-/// What stands before the records.
+/// The header of a batch. It is before the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchHeader {
-    /// Of all that follows.
+    /// The checksum of all that follows.
     pub checksum: u64,
     /// The length of the records.
     pub body_bytes: usize,
-    /// Up to where the segment had been synced when the batch was written. In the first batch of
-    /// a segment: where the log ends before it, in another segment; 0 if there is none.
+    /// The offset up to which the segment was synced when the batch was written. In the first batch
+    /// of a segment: the offset at which the log ends in an earlier segment; 0 if there is none.
     pub synced: u64,
     /// The checksum of the batch before, in this segment or another; 0 if there is none.
     pub previous: u64,
@@ -101,17 +100,17 @@ struct Encoded {
 
 pub const MAGIC: [u8; 4] = *b"SEEN";
 
-/// Where the magic is in a batch.
+/// The offset of the magic in a batch.
 pub const MAGIC_AT: usize = 8;
 
 impl BatchHeader {
     /// The length of a header.
     pub const BYTES: usize = size_of::<Encoded>();
-    /// Where in a header the checksum of the batch before stands.
+    /// The offset in a header of the checksum of the batch before.
     pub const PREVIOUS_AT: u64 = std::mem::offset_of!(Encoded, previous) as u64;
 
-    /// Fills in the header of a batch, whose records stand behind the place for it, and returns
-    /// the checksum.
+    /// Fills in the header of a batch, whose records are after the place for it, and returns the
+    /// checksum.
     pub fn write(batch: &mut [u8], salt: u64, synced: u64, previous: u64) -> u64 {
         let Some((head, body)) = batch.split_at_mut_checked(Self::BYTES) else {
             return previous;
@@ -132,15 +131,16 @@ impl BatchHeader {
         checksum
     }
 
-    /// Whether the bytes are a header's, whole or not, that names the checksum of the batch before:
-    /// but for a few bits, which no other has in common with it.
+    /// Returns whether the bytes are a header, whole or not, that names the checksum `before` as
+    /// that of the batch before. A few bits may differ: a header with another checksum differs in
+    /// more.
     pub fn once_followed(bytes: &[u8; Self::BYTES], before: u64) -> bool {
         let encoded: Encoded = bytemuck::pod_read_unaligned(bytes);
         let differences = u64::from_le_bytes(encoded.previous) ^ before;
         before != 0 && differences.count_ones() < 8
     }
 
-    /// What the bytes say, if they may be a header's.
+    /// Returns the header that the bytes hold; `None` if they cannot be a header.
     pub fn read(bytes: &[u8; Self::BYTES]) -> Option<Self> {
         let encoded: Encoded = bytemuck::pod_read_unaligned(bytes);
         let header = Self {
@@ -154,7 +154,7 @@ impl BatchHeader {
     }
 }
 
-/// The checksum of a batch, header and records, without itself.
+/// Returns the checksum of a batch: of header and records, without the checksum itself.
 pub fn checksum(batch: &[u8], salt: u64) -> u64 {
     xxh3_64_with_seed(batch.get(MAGIC_AT..).unwrap_or_default(), salt)
 }

@@ -1,37 +1,37 @@
-//! What came of reading a log.
+//! The result of reading a log.
 
 use std::path::PathBuf;
 
 use super::segment::file_name;
 use crate::store::{Disk, StoreError};
 
-/// Where a log ends.
+/// The place where a log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogEnd {
-    /// The number of its last segment; 0 if there is none.
+    /// The number of the last segment; 0 if there is none.
     pub sequence: u64,
-    /// The end of the last whole batch in it.
+    /// The end of the last whole batch in that segment.
     pub(super) at: u64,
-    /// The checksum of that.
+    /// The checksum of that batch.
     pub(super) checksum: u64,
 }
 
-/// What came of reading a log.
+/// The result of reading a log.
 #[derive(Debug, Default)]
 pub struct FoundLog {
-    /// Where it ends.
+    /// The end of the log.
     pub end: LogEnd,
-    /// What a crash left behind that.
+    /// The bytes that a crash left after the end.
     pub torn: Option<Torn>,
-    /// Up to where the segment that it ends in is on stable storage: so its last batch says.
+    /// The offset up to which the last segment is on stable storage, according to its last batch.
     pub(super) synced: u64,
-    /// Where each segment ends that was read.
+    /// The end of each segment that was read.
     pub(super) ends: Vec<LogEnd>,
-    /// The batches that the tail alone has.
+    /// The batches that only the tail has.
     pub(super) from_tail: Vec<FromTail>,
 }
 
-/// A batch of the tail, which had not been written to its segment.
+/// A batch of the tail that had not been written to its segment.
 #[derive(Debug)]
 pub(super) struct FromTail {
     pub(super) sequence: u64,
@@ -40,10 +40,10 @@ pub(super) struct FromTail {
 }
 
 impl FoundLog {
-    /// Puts the log up to its end on stable storage, in its segments: what was read may be known
-    /// to the system alone, if the server was killed. It may even be that a sync of it has failed,
-    /// in this start or before it; the system then takes it for written, and another sync would
-    /// say nothing. So it is written again.
+    /// Puts the log up to its end on stable storage, in its segments. If the server was killed, the
+    /// records that were read may be only in the page cache. A sync of them may even have failed,
+    /// in this start or before it. The kernel then treats them as written, and another sync would
+    /// not report an error. So they are written again.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl FoundLog {
         if self.end.at == 0 {
             return Ok(());
         }
-        // All segments but the last have been, before the next one was begun.
+        // All segments but the last were synced before the next one was begun.
         let name = file_name(self.end.sequence);
         let settle = || {
             let file = disk.open_to_write(&name)?;
@@ -73,8 +73,8 @@ impl FoundLog {
         settle().map_err(|error| StoreError::io("sync", disk.path().join(&name), error))
     }
 
-    /// The number of the last segment that was read and that may be the log's: the one that it
-    /// ends in, or is to go on in. `None` if there is neither.
+    /// Returns the number of the last segment that was read and can belong to the log: the segment
+    /// that the log ends in, or the one in which it goes on. `None` if there is neither.
     pub(in crate::store) fn last_segment(&self) -> Option<u64> {
         let LogEnd { sequence, at, .. } = self.end;
         let last = if at > 0 { sequence } else { sequence + 1 };
@@ -82,18 +82,18 @@ impl FoundLog {
         ends.any(|end| end.sequence == last).then_some(last)
     }
 
-    /// Gives back the room behind the ends of all segments, with a copy of what is torn off.
+    /// Releases the space after the ends of all segments, and keeps a copy of the torn bytes.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`] if there cannot be a copy. What is torn off then stays where it is.
+    /// [`StoreError::Io`] if the copy cannot be made. The torn bytes then stay where they are.
     pub(in crate::store) fn cut_off(&mut self, disk: &dyn Disk) -> Result<(), StoreError> {
         let torn = self.torn.as_ref().map(|torn| torn.path.clone());
         let is_torn = |end: &&LogEnd| {
             let torn = torn.as_ref();
             torn.is_some_and(|torn| torn.ends_with(file_name(end.sequence)))
         };
-        // Last, for the copy takes room, which the others give back.
+        // The torn segment is last: its copy needs room, which the other segments release.
         let (torn, whole): (Vec<&LogEnd>, Vec<&LogEnd>) = self.ends.iter().partition(is_torn);
         whole.into_iter().for_each(|end| end.cut_off(disk));
         if let Some(torn) = &mut self.torn {
@@ -106,17 +106,17 @@ impl FoundLog {
 
 #[cfg(test)]
 impl FoundLog {
-    /// The number of batches that the tail alone had.
+    /// Returns the number of batches that only the tail had.
     pub(super) fn batches_of_the_tail(&self) -> usize {
         self.from_tail.len()
     }
 }
 
 impl LogEnd {
-    /// Gives back the room behind the end of a log in its segment.
+    /// Releases the space after the end of a log in its segment.
     fn cut_off(&self, disk: &dyn Disk) {
         let file = disk.open_to_write(&file_name(self.sequence));
-        // Only room on the disk is at stake.
+        // A failure only wastes disk space.
         let _ = file.and_then(|file| file.cut_off(self.at));
     }
 }
@@ -130,22 +130,22 @@ impl FromTail {
     }
 }
 
-/// What a crash left behind the end of a log.
+/// The bytes that a crash left after the end of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Torn {
     /// The file.
     pub path: PathBuf,
-    /// Where the log ends in it.
+    /// The offset at which the log ends in the file.
     pub at: u64,
-    /// The number of bytes behind that, up to the last one that is not 0.
+    /// The number of bytes after that offset, up to the last one that is not 0.
     pub bytes: u64,
-    /// Whether they have been copied to a file of their own, and cut off here.
+    /// Whether the bytes have been copied to a separate file, and cut off here.
     pub is_cut_off: bool,
 }
 
 impl Torn {
-    /// Copies what is torn off to a file of its own, beside the segment: somebody may want to
-    /// know what it was.
+    /// Copies the torn bytes to a separate file beside the segment: somebody may want to examine
+    /// them.
     ///
     /// # Errors
     ///

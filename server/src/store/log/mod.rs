@@ -1,24 +1,24 @@
-//! The write-ahead log: what has changed since the snapshots (see `docs/format.md`).
+//! The write-ahead log (WAL): the changes since the snapshots (see `docs/format.md`).
 //!
 //! ```text
 //! segments   files with room kept for them: a header, and batches one after the other
-//! batches    what is written at once: a header with a chained checksum, and records
+//! batches    units of one write: a header with a chained checksum, and records
 //! records    the hashes that one call added to one filter, and the version that it led to
 //! tail       a copy of the last batches, for those that have not been written to a segment
 //! ```
 //!
-//! The first batch of a segment says where the log ends before it, so a segment is closed when
-//! the next one is begun. The last one ends with its last whole batch: what a crash left behind
-//! that is cut off by the segment that the next start begins. Behind the last one there may be
-//! segments without batches: they are made ahead, so that there is room on the disk for what is
-//! added while no more can be had.
+//! The first batch of a segment says where the segment before ends, so a segment is closed when the
+//! next one is begun. The last segment ends with its last whole batch. A crash can leave bytes
+//! after that batch: the segment that the next start begins cuts them off. After the last segment
+//! there can be segments without batches. They are made ahead, so that the disk has room for new
+//! keys when no more room can be had.
 //!
-//! # What may be torn
+//! # Torn writes
 //!
-//! A crash may keep any of the bytes that were not synced, so a whole batch may stand behind
-//! one that is not. Each batch therefore says up to which place its segment was synced when it
-//! was written. A broken batch before such a place was whole once: the disk has damaged it, and
-//! reading is refused. One behind all such places was never relied on.
+//! A crash can keep any of the bytes that were not synced, so a whole batch can follow a torn one.
+//! Each batch therefore holds the offset up to which its segment was synced when the batch was
+//! written. A broken batch before such an offset was whole once: the disk has damaged it, and
+//! reading fails. A broken batch after all such offsets was never relied on.
 
 mod batch;
 mod found;

@@ -1,4 +1,4 @@
-//! Pieces: whole pages of a segment, on their way to the disk.
+//! Pieces: whole pages of a segment that are to be written to the disk.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -7,41 +7,42 @@ use super::{
     record::{self, Record},
 };
 
-/// What the system writes past its cache: whole pages, from memory that lies as they do.
+/// The page size of writes that bypass the page cache. They consist of whole pages, from memory
+/// with the same alignment.
 const PAGE_BYTES: usize = 4096;
 
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES]);
 
-/// Batches one after the other, with what stands before them in the page that they begin in.
+/// Consecutive batches, with the bytes before them in the page that they begin in.
 ///
-/// That page is written again with each piece that begins in it. The bytes before do not change,
-/// so a power cut finds them whole, as it finds those of a file that gets longer.
+/// That page is written again with each piece that begins in it. The bytes before the batches do
+/// not change. So a power cut leaves them whole, like the old bytes of a file that is appended to.
 #[derive(Debug, Default)]
 pub struct Piece {
     pages: Vec<Page>,
-    /// Where the first page is in the segment.
+    /// The offset of the first page in the segment.
     at: u64,
-    /// Where the batches begin in the pages, and where they end.
+    /// The offsets in the pages at which the batches begin and end.
     begin: usize,
     end: usize,
 }
 
 impl Piece {
-    /// So many bytes take as much of a segment.
+    /// Returns the bytes of a segment that `bytes` bytes take: whole pages.
     pub const fn padded(bytes: u64) -> u64 {
         bytes.next_multiple_of(PAGE_BYTES as u64)
     }
 
-    /// Begins anew at the start of a segment, behind its header.
+    /// Restarts at the beginning of a segment, after its header.
     pub fn restart(&mut self, header: &[u8]) {
         (self.at, self.begin, self.end) = (0, 0, 0);
         self.push(header);
         self.begin = self.end;
     }
 
-    /// Begins anew where another ends.
+    /// Restarts at the end of another piece.
     pub fn restart_behind(&mut self, other: &Self) {
         let begun = other.end % PAGE_BYTES;
         let page = other.end - begun;
@@ -64,7 +65,7 @@ impl Piece {
         }
     }
 
-    /// Fills the last page with zeros: they say that the log ends here.
+    /// Fills the last page with zeros, which mark the end of the log.
     pub fn close(&mut self) {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.pages);
         if let Some(rest) = bytes.get_mut(self.end..self.end.next_multiple_of(PAGE_BYTES)) {
@@ -72,29 +73,29 @@ impl Piece {
         }
     }
 
-    /// Where its pages are in the segment.
+    /// Returns the offset of the pages in the segment.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// Its pages.
+    /// Returns the pages.
     pub fn pages(&self) -> &[u8] {
         let end = self.end.next_multiple_of(PAGE_BYTES);
         self.bytes().get(..end).unwrap_or_default()
     }
 
-    /// Its first page, and the others.
+    /// Returns the first page, and the other pages.
     pub fn split_first_page(&self) -> (&[u8], &[u8]) {
         let pages = self.pages();
         pages.split_at(pages.len().min(PAGE_BYTES))
     }
 
-    /// The length of its batches.
+    /// Returns the length of the batches.
     pub fn batch_bytes(&self) -> u64 {
         (self.end - self.begin) as u64
     }
 
-    /// The records of each of its batches.
+    /// Returns the records of each batch.
     pub fn batches(&self) -> impl Iterator<Item = &[u8]> {
         let mut left = self.bytes().get(self.begin..self.end).unwrap_or_default();
         std::iter::from_fn(move || {
@@ -105,7 +106,7 @@ impl Piece {
         })
     }
 
-    /// Its records.
+    /// Returns the records of all batches.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         self.batches()
             .flat_map(|mut records| std::iter::from_fn(move || record::decode(&mut records)))

@@ -12,21 +12,21 @@ use crate::{
     store::{Disk, OnDamage, StoreError},
 };
 
-/// A log, to be read.
+/// A log that is open for reading.
 #[derive(Debug)]
 pub struct LogReader<'a> {
     disk: &'a dyn Disk,
-    /// The segments that are needed.
+    /// The first and the last segment that are needed.
     first: u64,
     last: u64,
-    /// Those that are there.
+    /// The segments that exist.
     sequences: Vec<u64>,
     has_tail: bool,
 }
 
 impl<'a> LogReader<'a> {
-    /// The log in a directory, from a segment on, of which another is there for certain, and may
-    /// be the last. 0 stands for one that need not be there.
+    /// Opens the log in a directory, from segment `first` on. Segment `last` certainly exists, and
+    /// can be the last one. The number 0 stands for a segment that need not exist.
     ///
     /// # Errors
     ///
@@ -53,13 +53,13 @@ impl<'a> LogReader<'a> {
         })
     }
 
-    /// The greatest number that a segment has, or must have had; 0 if there is none.
+    /// Returns the greatest number that a segment has, or must have had; 0 if there is none.
     pub fn last_number(&self) -> u64 {
         let last = self.sequences.last().copied();
         last.unwrap_or_default().max(self.last)
     }
 
-    /// The bytes of the segments that are there, with the room that is kept in them.
+    /// Returns the length of all existing segments, with the space that is reserved in them.
     ///
     /// # Errors
     ///
@@ -73,16 +73,16 @@ impl<'a> LogReader<'a> {
         self.sequences.iter().map(bytes_of).sum()
     }
 
-    /// The number of segments that are there.
+    /// Returns the number of existing segments.
     pub fn segments(&self) -> usize {
         self.sequences.len()
     }
 
-    /// Reads all records in their order, and tells where the log ends.
+    /// Reads all records in their order, and returns where the log ends.
     ///
     /// # Errors
     ///
-    /// [`StoreError`], with the place of what is damaged, if `on_damage` returned it; or what
+    /// [`StoreError`] with the place of the damage, if `on_damage` returned it; or the error that
     /// `visit` returned.
     pub fn read<E: From<StoreError>>(
         &self,
@@ -105,9 +105,9 @@ impl<'a> LogReader<'a> {
             ..FoundLog::default()
         };
         let mut last: Option<SegmentReader<'_>> = None;
-        // Those behind it that have no batches, yet.
+        // The segments after `last` that have no batches, so far.
         let mut empty: Vec<SegmentReader<'_>> = Vec::new();
-        // The number that the next one has if none is missing before it.
+        // The number of the next segment if none is missing before it.
         let mut expected = self.first;
         for &sequence in &self.sequences {
             let opened = SegmentReader::open(self.disk, &tail, sequence)
@@ -123,7 +123,7 @@ impl<'a> LogReader<'a> {
                     continue;
                 }
             };
-            // None is begun before there are batches in the one before.
+            // A segment is begun only after the one before has batches.
             if let Some(skipped) = empty.first() {
                 on_damage(skipped.damaged(SegmentHeader::BYTES as u64, "a whole batch"))?;
             }
@@ -152,7 +152,7 @@ impl<'a> LogReader<'a> {
         Ok(found)
     }
 
-    /// Whether no segment is missing.
+    /// Checks that no segment is missing.
     fn check_numbers(&self, on_damage: OnDamage<'_>) -> Result<(), StoreError> {
         let mut missing = |sequence| {
             on_damage(StoreError::Damaged {
@@ -164,7 +164,7 @@ impl<'a> LogReader<'a> {
         };
         let mut expected = self.first;
         for &sequence in &self.sequences {
-            // There may be no end of numbers between two.
+            // Reports only the first number of a gap: the gap can be huge.
             if sequence != expected {
                 missing(expected)?;
             }

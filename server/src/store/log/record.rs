@@ -1,47 +1,48 @@
-//! Records: what one call did to one filter.
+//! Records: the change of one call to one filter.
 
 use bytemuck::{Pod, Zeroable};
 
 use crate::{filter::hash::KeyHash, store::MAX_NUMBER};
 
-/// Which filter a record is of. No two filters of a data directory ever have the same, not even
-/// one after the other under one name.
+/// The id of the filter of a record. No two filters of a data directory ever have the same id, not
+/// even two that had the same name one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterId(pub u64);
 
-/// What a caller called its request, hashed.
+/// The hash of the request id (idempotency key) that a caller gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(pub [u8; 16]);
 
 /// The keys that a call added, or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// What it says beside them.
+    /// The fields other than the hashes.
     pub head: RecordHead,
-    /// The hashes of the keys that were new or, in a filter that counts, that were counted.
+    /// The hashes of the keys that were new or, in a counting filter, that were counted.
     pub hashes: Vec<KeyHash>,
 }
 
-/// What a record says beside its hashes.
+/// The fields of a record other than its hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHead {
     /// The filter.
     pub filter: FilterId,
-    /// The version that the call gave it; 0 if that is of no account, for the change is stored.
+    /// The version that the call gave the filter; 0 if it does not matter because the change is
+    /// stored.
     pub version: u64,
-    /// What the caller called its request, if anything.
+    /// The request id that the caller gave, if any.
     pub request: Option<RequestId>,
-    /// How the keys were counted. `None` if they were added, which may be done again.
+    /// The way the keys were counted. `None` if they were added: adding can be repeated.
     pub counted: Option<Counted>,
-    /// The epoch that the keys were added at, in a filter whose keys age.
+    /// The epoch at which the keys were added, in a filter whose keys age.
     pub epoch: Option<u64>,
-    /// The layer that the keys were added to, in a filter in layers. Keys that were taken for seen
-    /// there rest on its bits.
+    /// The layer that the keys were added to, in a filter with layers. Keys that were taken for
+    /// seen in that layer depend on its bits.
     pub layer: Option<u64>,
 }
 
 impl RecordHead {
-    /// That a call of a version has added keys, which has no name.
+    /// Returns the head of a record of added keys, without a request id.
     pub fn added(filter: FilterId, version: u64) -> Self {
         Self {
             filter,
@@ -54,18 +55,18 @@ impl RecordHead {
     }
 }
 
-/// How keys were counted. That must be done once, and in the order of the versions.
+/// The way keys were counted. Such a record must be applied once, and in the order of the versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
     /// Up or down.
     pub direction: Direction,
-    /// The version with which the filter came from the start of the server that wrote this. That
-    /// server gave out all versions behind it, each to one record; of those between an earlier
-    /// server's last record and this no record will come.
+    /// The version that the filter had when the server that wrote this record started. That server
+    /// gave each later version to one record. The versions between the last record of an earlier
+    /// server and this version have no record.
     pub since: u64,
 }
 
-/// Which way counters go.
+/// The direction of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// A key was added.
@@ -75,7 +76,7 @@ pub enum Direction {
 }
 
 impl Record {
-    /// The bytes that it takes in the log, at most.
+    /// Returns the greatest number of bytes that the record takes in the log.
     pub fn encoded_bytes(&self) -> u64 {
         encoded_bytes(self.hashes.len()) as u64
     }
@@ -98,12 +99,12 @@ const HAS_EPOCH: u32 = 8;
 /// Not together with [`IS_COUNTED`] or [`HAS_EPOCH`].
 const HAS_LAYER: u32 = 16;
 
-/// The bytes that a record with so many hashes takes at most.
+/// Returns the greatest number of bytes that a record with `hashes` hashes takes.
 pub const fn encoded_bytes(hashes: usize) -> usize {
     size_of::<Head>() + 16 + 8 + 16 * hashes
 }
 
-/// Appends a record of so many hashes to those of a batch.
+/// Appends a record with `count` hashes to the records of a batch.
 pub fn encode(
     head: &RecordHead,
     count: usize,
@@ -135,7 +136,7 @@ pub fn encode(
     for number in [head.epoch, head.layer].into_iter().flatten() {
         to.extend_from_slice(&number.to_le_bytes());
     }
-    // All room at once: to look for it with each hash takes as long as to copy it.
+    // Resizes once: a capacity check with each hash takes as long as the copy.
     let at = to.len();
     to.resize(at + 16 * count, 0);
     let places = to.get_mut(at..).unwrap_or_default().as_chunks_mut().0;
@@ -144,8 +145,8 @@ pub fn encode(
     }
 }
 
-/// Takes the first record off those of a batch. `None` if there is none, of known form and as
-/// long as it says.
+/// Removes and returns the first of the encoded records. `None` if there is no record of a known
+/// form that is as long as it says.
 pub fn decode(from: &mut &[u8]) -> Option<Record> {
     let mut rest = *from;
     let head: Head = bytemuck::pod_read_unaligned(take(&mut rest, size_of::<Head>())?);
@@ -187,8 +188,8 @@ pub fn decode(from: &mut &[u8]) -> Option<Record> {
         u64::from_le_bytes(head.filter),
         u64::from_le_bytes(head.version),
     );
-    // Those after it are counted from here. A filter that counts gives a version to each record
-    // that changes it, all of them behind the one that it began with.
+    // New numbers are counted on from these numbers. A counting filter gives a version to each
+    // record that changes it. All these versions are greater than `since`.
     let is_behind = |counted: Counted| version == 0 || counted.since < version;
     let greatest = [Some(filter), Some(version), epoch, layer]
         .into_iter()

@@ -12,12 +12,13 @@ pub const FORMAT: u32 = 5;
 const MAGIC: [u8; 8] = *b"SEENSLOG";
 const SUFFIX: &str = ".log";
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// Its number: one more than that of the one before.
+    /// The number of the segment: one more than that of the segment before.
     pub sequence: u64,
-    /// Random, and part of all checksums: so no bytes of another segment look like a batch.
+    /// A random number that is part of all checksums, so that no bytes of another segment look like
+    /// a batch.
     pub salt: u64,
 }
 
@@ -51,7 +52,7 @@ impl SegmentHeader {
         bytemuck::cast(encoded)
     }
 
-    /// Decodes and verifies the header of the segment with a number.
+    /// Decodes and verifies the header of the segment with number `sequence`.
     ///
     /// # Errors
     ///
@@ -87,9 +88,9 @@ impl SegmentHeader {
         let stored = u64::from_le_bytes(encoded.checksum);
         let hex = |checksum: u64| format!("{checksum:016x}");
         require("checksum of the header", hex(computed), hex(stored))?;
-        // Format 1 has no records of keys that were counted, format 2 none of keys that age, and
-        // format 3 none that tell a layer. Before format 5 request ids were hashed like keys: no call
-        // has one of those any more.
+        // Format 1 has no records of counted keys, format 2 none of keys that age, and format 3
+        // none with a layer. Before format 5 request ids were hashed like keys: no call has such an
+        // id any more.
         if format == 0 {
             require("format", format!("1 to {FORMAT}"), format.to_string())?;
         }
@@ -120,12 +121,12 @@ fn checksum(header: &[u8]) -> u64 {
     )
 }
 
-/// The name of the file of a segment.
+/// Returns the file name of a segment.
 pub fn file_name(sequence: u64) -> String {
     format!("{sequence:016x}{SUFFIX}")
 }
 
-/// The number of the segment in a file of this name; `None` if it is no segment's.
+/// Returns the number of the segment in a file of this name; `None` if the file is not a segment.
 pub fn sequence(file: &str) -> Option<u64> {
     let sequence = u64::from_str_radix(file.strip_suffix(SUFFIX)?, 16).ok()?;
     (file == file_name(sequence) && sequence <= MAX_NUMBER).then_some(sequence)

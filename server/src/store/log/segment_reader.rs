@@ -14,21 +14,21 @@ use crate::{
     store::{Disk, DiskFile, OnDamage, StoreError},
 };
 
-/// How much of a segment is read at once where batches are looked for.
+/// The bytes of a segment that are read at once in a search for batches.
 const MAX_PIECE_BYTES: u64 = 1 << 20;
 
-/// What is known of the end of a segment.
+/// The knowledge about the end of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
-    /// What the first batch of the next one tells.
+    /// The header of the first batch of the next segment. It says where this segment ends.
     Told(BatchHeader),
-    /// It is the last one.
+    /// The segment is the last one.
     Open,
-    /// Nothing: the next one is damaged.
+    /// The end is unknown, because the next segment is damaged.
     Lost,
 }
 
-/// Why reading ended early.
+/// The reason why reading ended early.
 enum Broken<E> {
     Store(StoreError),
     Visit(E),
@@ -49,10 +49,10 @@ pub(super) struct SegmentReader<'a> {
     header: SegmentHeader,
     /// The end of what has been read.
     at: u64,
-    /// The checksum of the batch before that.
+    /// The checksum of the last batch before that end.
     checksum: u64,
-    /// How far it is on stable storage, as the batches say: each was written when those before it
-    /// were as far as it tells.
+    /// The offset up to which the segment is on stable storage, according to the batches. Each
+    /// batch holds the offset that was reached when it was written.
     synced: u64,
     /// The checksums of all batches that were read, if there is a tail.
     checksums: HashSet<u64>,
@@ -93,7 +93,7 @@ impl<'a> SegmentReader<'a> {
         })
     }
 
-    /// The header of its first batch, if it has a whole one.
+    /// Returns the header of the first batch, if that batch is whole.
     pub(super) fn first_batch(&self) -> Result<Option<BatchHeader>, StoreError> {
         let at = SegmentHeader::BYTES as u64;
         Ok(self
@@ -101,7 +101,7 @@ impl<'a> SegmentReader<'a> {
             .map(|(header, _)| header))
     }
 
-    /// How far it has been read.
+    /// Returns the end of the part that has been read.
     pub(super) fn end(&self) -> LogEnd {
         LogEnd {
             sequence: self.header.sequence,
@@ -110,7 +110,7 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    /// Up to where what has been read is on stable storage for certain.
+    /// Returns the offset up to which the part that has been read is certainly on stable storage.
     pub(super) fn synced(&self) -> u64 {
         self.synced
     }
@@ -127,7 +127,8 @@ impl<'a> SegmentReader<'a> {
             End::Told(next) => next.synced,
             End::Open | End::Lost => self.bytes,
         };
-        // Whether a batch is read whatever it follows: the first one, or one behind damage.
+        // Whether a batch is read even if it does not follow the one before: the first batch, or a
+        // batch after damage.
         let mut begins = true;
         loop {
             let error = match self.read_chain(begins, until, visit, found, on_damage) {
@@ -152,7 +153,7 @@ impl<'a> SegmentReader<'a> {
                 Err(Broken::Visit(error)) => return Err(error),
             };
             error.handle(on_damage)?;
-            // Nobody knows for certain where the segment ends.
+            // The end of the segment is not known for certain any more.
             (begins, until) = (true, self.bytes);
             match self.next_whole() {
                 Ok(Some(at)) => self.at = at,
@@ -162,8 +163,8 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    /// Reads batches as long as they are whole, each follows the one before (but for the first if
-    /// it `begins`), and they are before a place.
+    /// Reads batches as long as they are whole, begin before `until`, and each follows the one
+    /// before. If `begins` is set, the first batch need not follow the one before.
     fn read_chain<E: From<StoreError>>(
         &mut self,
         mut begins: bool,
@@ -181,7 +182,7 @@ impl<'a> SegmentReader<'a> {
             if !begins && !follows && !Bug::BatchesNotChained.is_planted() {
                 break;
             }
-            // The first batch of a segment tells of the one before.
+            // In the first batch of a segment, `synced` is an offset in the segment before.
             if self.at > SegmentHeader::BYTES as u64 {
                 self.synced = header.synced;
             }
@@ -216,8 +217,8 @@ impl<'a> SegmentReader<'a> {
         Ok(())
     }
 
-    /// Reads the batch at a place, and tells whether it is from the tail; `None` if there is no
-    /// whole one in either.
+    /// Reads the batch at an offset, and returns whether it is from the tail; `None` if neither the
+    /// file nor the tail has a whole one.
     fn batch_or_tail(
         &self,
         at: u64,
@@ -231,7 +232,7 @@ impl<'a> SegmentReader<'a> {
         Ok(header.filter(fits).map(|header| (header, true)))
     }
 
-    /// Reads the batch at a place in the file; `None` if there is no whole one.
+    /// Reads the batch at an offset of the file; `None` if there is no whole one.
     fn batch(&self, at: u64, batch: &mut Vec<u8>) -> Result<Option<BatchHeader>, StoreError> {
         let failed = |error| StoreError::io("read", &self.path, error);
         batch.clear();
@@ -254,11 +255,11 @@ impl<'a> SegmentReader<'a> {
         Ok(is_whole.then_some(header))
     }
 
-    /// What stands behind the end of the last segment.
+    /// Returns the torn bytes after the end of the last segment.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Damaged`] if the segment once went on from here, and was relied on.
+    /// [`StoreError::Damaged`] if the segment once went on from here, and that part was relied on.
     fn torn(&self) -> Result<Option<Torn>, StoreError> {
         let last = self.search(|at, header| match at > self.at && header.synced > self.at {
             true => Err(self.damaged(self.at, "a whole batch")),
@@ -272,9 +273,9 @@ impl<'a> SegmentReader<'a> {
         }))
     }
 
-    /// The tail, if it has what follows the end of the last segment, but not as it was written: as
-    /// a power cut may leave it, or a disk that damages files. `before` is the checksum of the last
-    /// batch in the segments before this one.
+    /// Returns the tail as torn, if it has a batch that follows the end of the last segment but is
+    /// not as it was written. A power cut can leave that, or a disk that damages files. `before` is
+    /// the checksum of the last batch in the segments before this one.
     fn torn_tail(&self, before: u64) -> Option<Torn> {
         let (tail, salt) = (self.tail, self.header.salt);
         let before = match self.at > SegmentHeader::BYTES as u64 {
@@ -284,14 +285,14 @@ impl<'a> SegmentReader<'a> {
         let went_on = tail.went_on(self.at, salt, before, &self.checksums);
         went_on.then(|| Torn {
             path: self.path.with_file_name(Tail::FILE),
-            // It is written round and round.
+            // The file is circular, so all of it is reported.
             at: 0,
             bytes: tail.bytes(),
             is_cut_off: false,
         })
     }
 
-    /// Where the first whole batch begins from this place on.
+    /// Returns the offset of the first whole batch from the current offset on.
     fn next_whole(&self) -> Result<Option<u64>, StoreError> {
         let mut next = None;
         self.search(|at, _| {
@@ -301,8 +302,9 @@ impl<'a> SegmentReader<'a> {
         Ok(next)
     }
 
-    /// Hands out the whole batches from this place on, wherever they begin, until `visit` breaks
-    /// off. Tells where the last byte ends that is not 0, of those that were looked at.
+    /// Passes the whole batches from the current offset on to `visit`, wherever they begin, until
+    /// `visit` breaks off. Returns the end of the last byte that is not 0, among the bytes that
+    /// were looked at.
     fn search(
         &self,
         mut visit: impl FnMut(u64, BatchHeader) -> Result<ControlFlow<()>, StoreError>,
@@ -312,8 +314,9 @@ impl<'a> SegmentReader<'a> {
         let mut piece = vec![0; rest.min(MAX_PIECE_BYTES) as usize];
         let mut batch = Vec::new();
         let mut at = self.at;
-        // Of all bytes that look like a batch, checksums are computed of so many: enough for
-        // each batch behind the end and for accidents, but not for a file made of beginnings.
+        // The limit of bytes that checksums are computed of. It is enough for each batch after the
+        // end and for bytes that look like a batch by accident, but not for a file made of
+        // beginnings of batches.
         let mut patience = 2 * self.bytes + MAX_BODY_BYTES as u64;
         while at < self.bytes {
             let bytes = (self.bytes - at).min(piece.len() as u64) as usize;
@@ -323,7 +326,7 @@ impl<'a> SegmentReader<'a> {
             if let Some(place) = piece.iter().rposition(|&byte| byte != 0) {
                 last = Some(at + place as u64 + 1);
             }
-            // Batches begin at multiples of 8, and so do segments' first ones.
+            // All batches begin at multiples of 8, including the first of a segment.
             let words = piece.as_chunks::<8>().0.iter().enumerate();
             let magics = words.filter(|(_, word)| word.starts_with(&batch::MAGIC));
             for (index, _) in magics {

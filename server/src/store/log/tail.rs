@@ -1,17 +1,19 @@
-//! The tail: a copy of the last batches of the log, which the system has when a call is answered.
+//! The tail: a copy of the last batches of the log. It is in the page cache when a call is
+//! answered.
 //!
-//! Batches go to their segment in large pieces, past the system's cache. Until a piece has been
-//! written, a killed process would take its batches along. So each is written at once to a small
-//! file that is overwritten round and round: the system has the memory for it at hand, and need
-//! not write it to the disk. A power cut may leave anything in it; what is read from it has to
-//! follow the batch before, as in a segment.
+//! Batches go to their segment in large pieces that bypass the page cache. If the process is killed
+//! before it has written a piece, the batches of that piece are lost. So each batch is also written
+//! at once to a small file, the tail, which is overwritten from its start each time its end is
+//! reached. The kernel has the memory for this file already, and need not write it to the disk. A
+//! power cut can leave anything in the file. So a batch that is read from it must follow the batch
+//! before, as in a segment.
 
 use std::{collections::HashSet, io};
 
 use super::batch::{self, BatchHeader, MAX_BODY_BYTES};
 use crate::store::{Disk, DiskFile, StoreError};
 
-/// The file, to be written.
+/// The tail file, open for writing.
 #[derive(Debug)]
 pub struct Tail {
     file: Box<dyn DiskFile>,
@@ -21,10 +23,10 @@ pub struct Tail {
 impl Tail {
     /// The name of the file.
     pub const FILE: &str = "log.tail";
-    /// How long it gets at most.
+    /// The greatest length of the file.
     pub const MAX_BYTES: u64 = 16 << 20;
 
-    /// Makes the file, with so many bytes, in the place of an earlier one.
+    /// Creates the file with `bytes` bytes, at most [`Self::MAX_BYTES`]. Replaces an earlier one.
     ///
     /// # Errors
     ///
@@ -39,12 +41,13 @@ impl Tail {
         create().map_err(|error| StoreError::io("make", disk.path().join(Self::FILE), error))
     }
 
-    /// Its length. What was written so many bytes ago is overwritten.
+    /// Returns the length of the file. A batch is overwritten when that number of further bytes has
+    /// been written.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Writes a batch that stands at a place in its segment.
+    /// Writes a batch that has the offset `at` in its segment.
     pub fn write(&self, batch: &[u8], at: u64) -> io::Result<()> {
         let place = at % self.bytes.max(1);
         let until_end = usize::try_from(self.bytes - place).unwrap_or(usize::MAX);
@@ -54,7 +57,7 @@ impl Tail {
     }
 }
 
-/// What was found in the file.
+/// The contents of the file.
 #[derive(Debug, Default)]
 pub struct TailCopy(Vec<u8>);
 
@@ -63,7 +66,7 @@ impl TailCopy {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`], or [`StoreError::Damaged`] if it is longer than it may be.
+    /// [`StoreError::Io`], or [`StoreError::Damaged`] if the file is longer than allowed.
     pub fn read(disk: &dyn Disk) -> Result<Self, StoreError> {
         let path = disk.path().join(Tail::FILE);
         let failed = |error| StoreError::io("read", &path, error);
@@ -82,9 +85,9 @@ impl TailCopy {
         Ok(Self(copy))
     }
 
-    /// Gets the batch that would stand at a place in the segment with a salt; `None` if there is
-    /// no whole one. It may be one that stands elsewhere in that segment: whether it follows the
-    /// one before tells.
+    /// Reads the batch for the offset `at` of the segment with this salt; `None` if there is no
+    /// whole one. It can be a batch from another offset of that segment. The caller must check that
+    /// it follows the batch before.
     pub fn batch(&self, at: u64, salt: u64, batch: &mut Vec<u8>) -> Option<BatchHeader> {
         let mut head = [0; BatchHeader::BYTES];
         self.copy(at, &mut head)?;
@@ -95,19 +98,22 @@ impl TailCopy {
         (batch::checksum(batch, salt) == header.checksum).then_some(header)
     }
 
-    /// Whether there is no file, or nothing in it.
+    /// Returns whether there is no file, or nothing in it.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The length of the file.
+    /// Returns the length of the file.
     pub fn bytes(&self) -> u64 {
         self.0.len() as u64
     }
 
-    /// Whether the log once went on from a place in the segment with a salt, of which the batches
-    /// with these checksums were read, behind the batch with the checksum `before`. So it did if
-    /// there is the beginning of a batch that follows, or any whole one that was not read.
+    /// Returns whether the log once went on after offset `at` in the segment with this salt.
+    /// `before` is the checksum of the batch before that offset. `read` holds the checksums of the
+    /// batches of the segment that were read.
+    ///
+    /// The log went on if the tail has the beginning of a batch that follows, or any whole batch
+    /// that was not read.
     pub fn went_on(&self, at: u64, salt: u64, before: u64, read: &HashSet<u64>) -> bool {
         let mut head = [0; BatchHeader::BYTES];
         if self.copy(at, &mut head).is_some()
@@ -119,11 +125,10 @@ impl TailCopy {
         let mut batch = Vec::new();
         let words = self.0.as_chunks::<8>().0.iter().enumerate();
         let magics = words.filter(|(_, word)| word.starts_with(&batch::MAGIC));
-        // Of all bytes that look like a batch, checksums are computed of so many: see
-        // `SegmentReader::search`.
+        // The limit of bytes that checksums are computed of: see `SegmentReader::search`.
         let mut patience = 2 * self.0.len() + MAX_BODY_BYTES;
         for (index, _) in magics {
-            // Before the first word is the last.
+            // The file is circular: the last word is before the first.
             let place = (8 * index + self.0.len() - batch::MAGIC_AT) as u64;
             let found = self.batch(place, salt, &mut batch);
             if found.is_some_and(|header| !read.contains(&header.checksum)) {
@@ -137,8 +142,8 @@ impl TailCopy {
         false
     }
 
-    /// Whether a batch seems to begin at a place. What stands there is then its own checksum, and
-    /// not what a batch before that place says of the one it follows.
+    /// Returns whether a batch seems to begin at an offset. The bytes there are then its own
+    /// checksum, and not the field of an earlier batch with the checksum of the batch before.
     fn begins(&self, at: u64) -> bool {
         let mut magic = batch::MAGIC;
         let is_there = self.copy(at + batch::MAGIC_AT as u64, &mut magic).is_some();

@@ -13,7 +13,7 @@ use crate::{
 
 const SEGMENT_BYTES: u64 = 1024;
 
-/// A record that no other of a test is like.
+/// Returns a record that differs from all others of a test.
 fn record(version: u64, chance: &mut Chance) -> Record {
     let hash = |_| KeyHash {
         low: version,
@@ -59,7 +59,7 @@ fn read_from(disk: &SimulatedDisk, first: u64) -> Found {
     Ok((records, found.end, found.torn))
 }
 
-/// The segment after the one that is written to.
+/// Creates the segment after the one that is written to.
 fn next(log: &LogWriter) -> Result<Segment, StoreError> {
     Segment::create(&**log.disk(), log.sequence() + 1, SEGMENT_BYTES)
 }
@@ -73,7 +73,7 @@ fn batch(records: &[Record]) -> Batch {
     batch
 }
 
-/// Writes the batch, if there is one, to the next segment if there is no room in this one.
+/// Writes the batch, if there is one. Goes on in the next segment if this one has no room.
 fn write_batch(log: &mut LogWriter, batch: &mut Option<Batch>) -> Result<(), StoreError> {
     let bytes = batch.as_ref().map_or(0, Batch::bytes);
     if log.room_bytes() < bytes {
@@ -97,7 +97,7 @@ fn open(disk: &SimulatedDisk, end: LogEnd) -> Result<LogWriter, StoreError> {
     Ok(LogWriter::new(Arc::new(disk.clone()), end, segment))
 }
 
-/// A log of some segments, synced, and what is in it.
+/// Returns a synced log of some segments, and its records.
 fn example(seed: u64) -> (SimulatedDisk, Vec<Record>) {
     let (disk, mut chance) = (SimulatedDisk::default(), Chance::new(seed));
     let mut log = open(&disk, LogEnd::default()).unwrap();
@@ -140,8 +140,8 @@ fn a_newer_format_is_named() {
     error.assert_is_of_newer_format(&disk.path().join(&file), FORMAT);
 }
 
-/// Writes, syncs and opens segments at random until the power is cut or enough is done. Returns
-/// what was written, and how much of it was synced.
+/// Writes, syncs and opens segments at random until the power is cut or enough is done. Returns the
+/// written records, and the number of records that were synced.
 fn work(disk: &SimulatedDisk, chance: &mut Chance) -> (Vec<Record>, usize) {
     let Worked {
         written, synced, ..
@@ -149,7 +149,7 @@ fn work(disk: &SimulatedDisk, chance: &mut Chance) -> (Vec<Record>, usize) {
     (written, synced)
 }
 
-/// What was written, how much of it was synced, and how much the system had.
+/// The written records, the number of synced ones, and the number that the kernel had.
 #[derive(Default)]
 struct Worked {
     written: Vec<Record>,
@@ -187,7 +187,7 @@ fn work_with(tail: Option<u64>, disk: &SimulatedDisk, chance: &mut Chance) -> Wo
             let made = next(&log).map(|segment| spare = Some(segment));
             done = made;
         }
-        // Only from one that has batches.
+        // Rolls only from a segment that has batches.
         let is_begun = log.room_bytes() < SEGMENT_BYTES - Segment::OVERHEAD_BYTES;
         if done.is_ok() && is_begun && chance.one_in(8) {
             let is_next = |spare: &Segment| spare.number() == log.sequence() + 1;
@@ -198,7 +198,7 @@ fn work_with(tail: Option<u64>, disk: &SimulatedDisk, chance: &mut Chance) -> Wo
         } else if done.is_ok() {
             continue;
         }
-        // What fails once is made good.
+        // Recovers from an error.
         let recovered = done.or_else(|_| {
             spare = None;
             let bytes = Segment::OVERHEAD_BYTES + log.unsynced_bytes();
@@ -246,7 +246,7 @@ fn a_power_cut_anywhere_loses_nothing_that_was_synced() {
     assert!(cuts > 1000, "{cuts}");
 }
 
-/// Of segments and a tail, or of a tail alone that is as long as a segment.
+/// The log has segments and a tail, or only a tail that is as long as a segment.
 #[test]
 fn a_kill_anywhere_loses_nothing_that_the_system_had() {
     let mut from_tail = 0;
@@ -263,13 +263,15 @@ fn a_kill_anywhere_loses_nothing_that_the_system_had() {
             let first = u64::from(worked.synced > 0);
             let (records, _, torn) = read_from(&killed, first).unwrap();
             assert!(records.len() >= worked.handed_over, "{case}");
-            // Between the two writes of a batch that reaches beyond the end of the tail.
+            // The kill was between the two writes of a batch that reaches beyond the end of the
+            // tail.
             let is_half = worked.handed_over < worked.written.len();
             assert!(torn.is_none() || is_half, "{case}: {torn:?}");
             assert!(worked.written.starts_with(&records), "{case}");
 
-            // The next start has the same, and no more need of the tail, whenever it is killed in
-            // its turn and whatever of that reaches the disk.
+            // The next start reads the same records, and then does not need the tail any more. That
+            // holds whenever that start is killed, and whatever part of its writes reaches the
+            // disk.
             let before = killed.calls();
             let start = |disk: &SimulatedDisk| {
                 let mut found =
@@ -295,7 +297,7 @@ fn a_kill_anywhere_loses_nothing_that_the_system_had() {
     assert!(from_tail > 1000, "{from_tail}");
 }
 
-/// Each batch that only the tail has is read, or it is told that there was more.
+/// Each batch that only the tail has is read, or the reader reports that there was more.
 #[test]
 fn every_flipped_bit_of_the_tail_is_found_or_harmless() {
     let mut found_bits = 0;
@@ -307,7 +309,7 @@ fn every_flipped_bit_of_the_tail_is_found_or_harmless() {
         let records: Vec<Record> = (1..=30)
             .map(|version| record(version, &mut chance))
             .collect();
-        // Of a segment that goes on, and of one that has just been begun.
+        // The tail is of a segment that goes on, or of one that has just been begun.
         let synced = chance.below(10) as usize;
         for (index, records) in records.chunks(3).enumerate() {
             if index == synced {
@@ -340,7 +342,7 @@ fn every_flipped_bit_of_the_tail_is_found_or_harmless() {
     assert!(found_bits > 1000, "{found_bits}");
 }
 
-/// Without the tail there is no more than what was synced.
+/// Without the tail only the synced records are there.
 #[test]
 fn a_tail_that_fails_is_told_of_and_done_without() {
     let disk = SimulatedDisk::default();
@@ -395,9 +397,9 @@ fn every_flipped_bit_is_found_or_harmless() {
             bad[bit / 8] ^= 1 << (bit % 8);
             disk.put(name, &bad);
             match read(&disk) {
-                // Behind the end of a segment, where there is nothing.
+                // After the end of a segment, where there is nothing.
                 Ok((found, _, None)) => assert_eq!(found, records, "{name}, bit {bit}"),
-                // As a crash might have left it, but no more than the last batch.
+                // A crash could have left it like this, but at most the last batch is missing.
                 Ok((found, _, Some(torn))) => {
                     assert_eq!(name, last, "bit {bit}");
                     assert!(torn.bytes > 0);
@@ -444,7 +446,7 @@ fn segments_that_are_swapped_missing_or_of_another_log_are_found() {
             let error = read(&disk).unwrap_err().to_string();
             assert!(error.contains("number of the segment"), "{of}: {error}");
         }
-        // Of the same number, in a log of the same records.
+        // A segment with the same number, from a log of the same records.
         disk.put(name, &other.contents(name).unwrap());
         read(&disk).unwrap_err();
         disk.put(name, good);
@@ -457,7 +459,7 @@ fn segments_that_are_swapped_missing_or_of_another_log_are_found() {
     }
     read(&disk).unwrap();
 
-    // Nothing in the others tells that the last one was there: the manifest may.
+    // The other segments do not show that the last one existed: only the manifest can.
     let last = first.len() as u64;
     let read_up_to = |last| {
         let log = LogReader::open(&disk, 1, last).unwrap();

@@ -15,26 +15,28 @@ use crate::{
     store::{Disk, DiskFile, StoreError},
 };
 
-/// The end of the log, where batches are added.
+/// The end of the log, where batches are appended.
 ///
-/// They are gathered in memory, and go to the segment in large pieces. What is not on stable
-/// storage is kept: where the disk fails, it is written again to a [new segment](Self::recover).
+/// Batches are gathered in memory, and go to the segment in large pieces. Batches that are not on
+/// stable storage are kept. If the disk fails, they are written again to a [new
+/// segment](Self::recover).
 #[derive(Debug)]
 pub struct LogWriter {
     disk: Arc<dyn Disk>,
     segment: Segment,
-    /// The one before, and its end, from when it failed until what it lost is in another.
+    /// The segment before and its end. It is set from when that segment failed until its lost
+    /// batches are in another segment.
     given_up: Option<(Segment, u64)>,
     tail: Option<Tail>,
-    /// The end of the log. In an earlier segment if there are no batches in this one.
+    /// The end of the log. It is in an earlier segment if this one has no batches.
     written: LogEnd,
-    /// The end of what is on stable storage.
+    /// The end of the part that is on stable storage.
     synced: LogEnd,
-    /// What is to be written to the segment.
+    /// The piece that is to be written to the segment.
     filling: Piece,
-    /// What is being put on stable storage, or could not be.
+    /// The pieces that are being put on stable storage, or could not be.
     syncing: VecDeque<Arc<Piece>>,
-    /// The memory of one that was.
+    /// The memory of a piece that is on stable storage now.
     spare: Piece,
 }
 
@@ -45,7 +47,7 @@ pub struct Segment {
     file: Option<Arc<dyn DiskFile>>,
     sequence: u64,
     salt: u64,
-    /// The room that is kept for it.
+    /// The room that is reserved for it.
     bytes: u64,
 }
 
@@ -54,9 +56,9 @@ pub struct Segment {
 pub struct PendingSync {
     file: Option<Arc<dyn DiskFile>>,
     piece: Arc<Piece>,
-    /// Their end.
+    /// The end of these batches.
     end: LogEnd,
-    /// Where the file is, for messages.
+    /// The path of the file, for messages.
     path: std::path::PathBuf,
 }
 
@@ -64,8 +66,9 @@ impl Segment {
     /// The bytes of a segment that no batch can take.
     pub const OVERHEAD_BYTES: u64 = SegmentHeader::BYTES as u64;
 
-    /// Makes the segment of a number, with room kept for so many bytes, and returns when it is
-    /// on stable storage. One of the same number is replaced. What cannot be made takes no room.
+    /// Creates the segment with number `sequence`, with `bytes` bytes reserved, and returns when it
+    /// is on stable storage. Replaces a segment with the same number. A segment that cannot be
+    /// created takes no room.
     ///
     /// # Errors
     ///
@@ -101,14 +104,14 @@ impl Segment {
             })
         };
         create().map_err(|error| {
-            // The system may have found a part of the room, which others have a use for.
+            // The kernel may have reserved a part of the room, which others can use.
             let _ = disk.remove(&temporary);
             StoreError::io("open", disk.path().join(&name), error)
         })
     }
 
-    /// What stands for a segment where there is none to write to: no batch has room in it, and
-    /// none can be synced. It has the number of one that is there.
+    /// Returns a stand-in for a segment when there is none to write to. It has no room for a batch,
+    /// and a sync of it fails. `sequence` is the number of a segment that exists.
     pub fn missing(sequence: u64) -> Self {
         Self {
             file: None,
@@ -118,21 +121,21 @@ impl Segment {
         }
     }
 
-    /// Gives back the room behind a place, where the log has ended in this segment. That need
+    /// Releases the space after an offset, at which the log ended in this segment. The change need
     /// not reach the disk: nothing is read there.
     fn close(&self, at: u64) {
         if let Some(file) = &self.file {
-            // Only room on the disk is at stake, and the next start gives it back too.
+            // A failure only wastes disk space, which the next start releases too.
             let _ = file.cut_off(at);
         }
     }
 
-    /// Its number.
+    /// Returns the number of the segment.
     pub fn number(&self) -> u64 {
         self.sequence
     }
 
-    /// The room for batches in it.
+    /// Returns the room for batches in the segment.
     pub fn room_bytes(&self) -> u64 {
         self.bytes.saturating_sub(Self::OVERHEAD_BYTES)
     }
@@ -154,7 +157,7 @@ fn new_salt() -> io::Result<u64> {
 }
 
 impl PendingSync {
-    /// Returns when the batches are on stable storage.
+    /// Writes the batches, and returns when they are on stable storage.
     ///
     /// # Errors
     ///
@@ -163,8 +166,9 @@ impl PendingSync {
         self.write(self.piece.pages(), self.piece.at())
     }
 
-    /// As [`Self::run`], at the beginning of a segment. It has none of the batches before it has
-    /// all, but for those that end in the first page.
+    /// Does the same as [`Self::run`] at the beginning of a segment, but writes the first page
+    /// last. So the segment has none of the batches before it has all of them, except batches that
+    /// end in the first page.
     fn run_backwards(&self) -> Result<(), StoreError> {
         let (first, rest) = self.piece.split_first_page();
         if !rest.is_empty() {
@@ -190,8 +194,9 @@ impl PendingSync {
 }
 
 impl LogWriter {
-    /// Writes behind the end of a log, to a segment with the next number; or to none, until it
-    /// has [recovered](Self::recover), if that is [missing](Segment::missing).
+    /// Returns a writer that goes on after the end of a log, in a segment with the next number. If
+    /// the segment is [missing](Segment::missing), the writer has none until it has
+    /// [recovered](Self::recover).
     pub fn new(disk: Arc<dyn Disk>, end: LogEnd, segment: Segment) -> Self {
         let mut filling = Piece::default();
         filling.restart(&segment.header());
@@ -208,7 +213,7 @@ impl LogWriter {
         }
     }
 
-    /// Begins a log at the segment of a number, with room kept for so many bytes.
+    /// Begins a log at segment `sequence`, with `bytes` bytes reserved.
     ///
     /// # Errors
     ///
@@ -222,7 +227,7 @@ impl LogWriter {
         Ok(Self::new(disk, before, segment))
     }
 
-    /// [Goes on](Self::roll) in a segment of so many bytes, which it makes.
+    /// Creates a segment of `bytes` bytes, and [goes on](Self::roll) in it.
     ///
     /// # Errors
     ///
@@ -232,8 +237,8 @@ impl LogWriter {
         self.roll(next)
     }
 
-    /// From now on hands batches to the system at once, in a [tail](Tail) of so many bytes. What
-    /// was written before has to be synced: the tail does not have it.
+    /// From now on passes each batch to the kernel at once, in a [tail](Tail) of `bytes` bytes.
+    /// Batches written before must be synced: the tail does not have them.
     ///
     /// # Errors
     ///
@@ -243,43 +248,45 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Whether the system has what has been written. If not, it has what is synced alone.
+    /// Returns whether the kernel has all written batches. Without a tail it has only the synced
+    /// ones.
     pub fn has_tail(&self) -> bool {
         self.tail.is_some()
     }
 
-    /// As [`Disk::check`].
+    /// Runs [`Disk::check`].
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`] with the one that is not.
+    /// [`StoreError::Io`] with the file that was removed or replaced.
     pub fn check_files(&self) -> Result<(), StoreError> {
         let checked = self.disk.check();
         checked.map_err(|error| StoreError::io("go on in", self.disk.path(), error))
     }
 
-    /// The directory that it writes to.
+    /// Returns the directory that it writes to.
     pub fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
 
-    /// Whether there is a segment to write to.
+    /// Returns whether there is a segment to write to.
     pub fn has_segment(&self) -> bool {
         self.segment.file.is_some()
     }
 
-    /// The number of the segment that is written to, or else of one that is there.
+    /// Returns the number of the segment that is written to. If there is none, returns the number
+    /// of a segment that exists.
     pub fn sequence(&self) -> u64 {
         self.segment.sequence
     }
 
-    /// The number of the segment to [recover](Self::recover) in: this one again if nothing of it
-    /// is on stable storage.
+    /// Returns the number of the segment to [recover](Self::recover) in. It is the number of the
+    /// current segment if nothing of that is on stable storage.
     pub fn sequence_to_recover(&self) -> u64 {
         self.synced.sequence + 1
     }
 
-    /// Makes that segment, with room kept for so many bytes.
+    /// Creates the segment to recover in, with `bytes` bytes reserved.
     ///
     /// # Errors
     ///
@@ -291,33 +298,34 @@ impl LogWriter {
             && self.given_up.is_none()
             && !Bug::SaltNotKept.is_planted()
         {
-            // What the tail has belongs there, and with another salt would not be read any more.
+            // The batches in the tail belong to this segment, and would not be read with another
+            // salt.
             return Segment::create_salted(disk, number, bytes, self.segment.salt);
         }
-        // One that has failed in its turn, or was made ahead, has no batches that are needed, and
-        // perhaps the room.
+        // A segment with this number failed too or was made ahead. It has no batches that are
+        // needed, but perhaps the room.
         if let Ok(replaced) = disk.open_to_write(&file_name(number)) {
             let _ = replaced.cut_off(Segment::OVERHEAD_BYTES);
         }
         Segment::create(disk, number, bytes)
     }
 
-    /// The room that is left in the segment that is written to.
+    /// Returns the room that is left in the segment that is written to.
     pub fn room_bytes(&self) -> u64 {
         self.segment.bytes.saturating_sub(self.at())
     }
 
-    /// How much has been written that is not on stable storage.
+    /// Returns the length of the written batches that are not on stable storage.
     pub fn unsynced_bytes(&self) -> u64 {
         self.unsynced_pieces().map(Piece::batch_bytes).sum()
     }
 
-    /// How much that may be.
+    /// Returns the limit for [`Self::unsynced_bytes`].
     pub fn max_unsynced_bytes(&self) -> u64 {
         self.tail.as_ref().map_or(Tail::MAX_BYTES, Tail::bytes)
     }
 
-    /// What has been written that is not on stable storage.
+    /// Returns the written records that are not on stable storage.
     pub fn unsynced(&self) -> impl Iterator<Item = Record> {
         self.unsynced_pieces().flat_map(Piece::records)
     }
@@ -327,12 +335,12 @@ impl LogWriter {
         syncing.chain([&self.filling])
     }
 
-    /// Where the next batch begins.
+    /// Returns the offset at which the next batch begins.
     fn at(&self) -> u64 {
         self.in_this_segment(self.written)
     }
 
-    /// Where this segment ends if the log ended there.
+    /// Returns the offset at which this segment ends if the log ends at `end`.
     fn in_this_segment(&self, end: LogEnd) -> u64 {
         if end.sequence == self.segment.sequence {
             end.at
@@ -341,7 +349,7 @@ impl LogWriter {
         }
     }
 
-    /// Writes a batch, for which the segment has room. It is on stable storage after
+    /// Writes a batch. The segment must have room for it. The batch is on stable storage after
     /// [`Self::sync`].
     ///
     /// # Errors
@@ -378,8 +386,8 @@ impl LogWriter {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]. What was not synced before is then not relied on: it is kept, and
-    /// written again by [`Self::recover`].
+    /// [`StoreError::Io`]. Batches that were not synced before must then not be relied on. They are
+    /// kept, and [`Self::recover`] writes them again.
     pub fn sync(&mut self) -> Result<(), StoreError> {
         match self.begin_sync() {
             None => Ok(()),
@@ -391,7 +399,8 @@ impl LogWriter {
         }
     }
 
-    /// What a sync has to do, if there is anything to be synced. The one before must have ended.
+    /// Returns the work of a sync; `None` if there is nothing to sync. The sync before must have
+    /// ended.
     pub fn begin_sync(&mut self) -> Option<PendingSync> {
         if self.filling.batch_bytes() == 0 {
             return None;
@@ -417,8 +426,8 @@ impl LogWriter {
         self.spare = Arc::into_inner(sync.piece).unwrap_or_default();
     }
 
-    /// Goes on in a segment with the next number, after putting all batches on stable storage:
-    /// or the new segment might be found, and not what it goes on from.
+    /// Puts all batches on stable storage, and goes on in a segment with the next number. Without
+    /// the sync, a start could find the new segment but not the batches before it.
     ///
     /// # Errors
     ///
@@ -430,13 +439,14 @@ impl LogWriter {
         Ok(())
     }
 
-    /// After an error, or if there was no segment: gives this one up behind the last place that
-    /// was synced, with the room there, and writes the batches from there on to another, of
-    /// [this number](Self::sequence_to_recover). Returns when they are on stable storage.
+    /// Recovers after an error, or if there was no segment. Gives up the current segment after the
+    /// last synced offset, and releases the room there. Writes the batches after that offset to
+    /// another segment, with [this number](Self::sequence_to_recover). Returns when they are on
+    /// stable storage.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]; to be tried again, with another segment.
+    /// [`StoreError::Io`]; the caller must retry with another segment.
     pub fn recover(&mut self, next: Segment) -> Result<(), StoreError> {
         let kept = self.unsynced_pieces().flat_map(Piece::batches);
         let mut kept: Vec<Batch> = kept.map(Batch::of).collect();
@@ -457,15 +467,15 @@ impl LogWriter {
             self.gather(batch);
         }
         if let Some(sync) = self.begin_sync() {
-            // A segment with batches ends the one before: what the tail has of that would not be
-            // read any more. So the first batch comes last.
+            // A segment with batches ends the one before: batches of that one in the tail would not
+            // be read any more. So the first batch is written last.
             match Bug::RecoveredInPart.is_planted() {
                 true => sync.run()?,
                 false => sync.run_backwards()?,
             }
             self.end_sync(sync);
         }
-        // Not before: the tail may have batches that belong there.
+        // Only now: the tail may have batches that belong there.
         if let Some((segment, end)) = self.given_up.take() {
             segment.close(end);
         }

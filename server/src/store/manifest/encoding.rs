@@ -12,7 +12,7 @@ use super::{FORMAT, Manifest, StoredFilter};
 use crate::store::{FilterId, FilterName, MAX_NUMBER, StoreError};
 
 const MAGIC: [u8; 8] = *b"SEENMANI";
-/// The first format in which a filter may be made to take the place of another.
+/// The first format in which a filter can be made to replace another.
 const FORMAT_WITH_REBUILDS: u32 = 2;
 /// The first format with a list of files to remove.
 const FORMAT_WITH_REMOVED: u32 = 3;
@@ -40,7 +40,7 @@ struct Entry {
     files: [u8; 8],
 }
 
-/// What an entry has behind that, from [`FORMAT_WITH_REBUILDS`] on.
+/// The part of an entry that follows `Entry`, from [`FORMAT_WITH_REBUILDS`] on.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Rebuild {
@@ -130,8 +130,8 @@ impl Manifest {
             let hex = |checksum: u64| format!("{checksum:016x}");
             return Err(damaged("checksum", hex(computed), hex(stored)));
         }
-        // From here on the bytes are those that were written; what is checked is that this
-        // program understands them.
+        // The checksum is right, so these bytes were written. The rest checks that this program
+        // understands them.
         let (next_number, requests_from) = (
             u64::from_le_bytes(head.next_number),
             u64::from_le_bytes(head.requests_from),
@@ -172,7 +172,7 @@ impl Manifest {
                     format!("{} bytes", left.len()),
                 ));
             };
-            // 0 is no number of its own: it stands for a file of the first format.
+            // 0 is not a number of its own: it stands for a file of the first format.
             let own = stored.files.iter().filter(|&&file| file > 0);
             for &number in own.chain([&stored.id.0]) {
                 if number >= next_number || !numbers.insert(number) {
@@ -317,7 +317,7 @@ mod tests {
         error.assert_is_of_newer_format(file, FORMAT);
     }
 
-    /// Numbers that were written like this, with the right checksum.
+    /// Bad numbers with the right checksum.
     #[test]
     fn well_formed_nonsense_is_refused() {
         let manifest = example();
@@ -328,19 +328,20 @@ mod tests {
             (32, 4),
             (64 + 144, 1 << 40),
             (64 + 144, 2),
-            // Counted on from.
+            // Numbers that the server counts on from.
             (24, u64::MAX),
             (40, u64::MAX),
             (64 + 136, u64::MAX),
-            // Two of a number, and one that is to be given yet.
+            // A number twice, and a number that has not been given yet.
             (64 + 128, 4),
             (64 + 128, 12),
             (64 + 160, 12),
-            // To rebuild itself, and what is to come yet.
+            // A filter that rebuilds itself, and one that rebuilds a filter that does not exist
+            // yet.
             (64 + 152, 3),
             (64 + 152, 12),
-            // Of the files to remove: more than there is room for, one that is named, one that is
-            // listed twice, and one to come.
+            // Removed files: more than there is room for, one that a filter has, one that is listed
+            // twice, and one not given yet.
             (48, u64::MAX),
             (48, 1 << 61),
             (bytes - 16, 2),

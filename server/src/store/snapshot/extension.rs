@@ -1,7 +1,6 @@
-//! The extension of a header: what a spec has that takes more room than a header has. Those are the
-//! layers of a filter that is made of some, and then its key profile; or the layers of a filter of
-//! RedisBloom, which has no profile. A snapshot of a filter without
-//! either has no extension.
+//! The extension of a header: the parts of a spec that do not fit into the header. These are the
+//! layers of a filter in layers, and then its key profile; or the layers of a RedisBloom filter,
+//! which has no profile. A snapshot of a filter without either has no extension.
 
 use std::path::Path;
 
@@ -26,7 +25,7 @@ const MAX_PROFILE_BYTES: usize =
 /// The longest extension.
 const MAX_BYTES: u64 = (MAX_LAYERS_BYTES + MAX_PROFILE_BYTES + 8) as u64;
 
-/// Encodes what there is of a spec; nothing for nothing.
+/// Encodes the layers and the key profile of a spec. Returns no bytes if it has neither.
 pub(super) fn encode(spec: &FilterSpec) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(layers) = &spec.layers {
@@ -90,7 +89,7 @@ fn encode_profile(profile: &KeyProfile, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Checks what a header says of the length of its extension, before anything is allocated.
+/// Checks the length of the extension that a header states, before anything is allocated.
 pub(super) fn check_length(bytes: u64, path: &Path) -> Result<(), StoreError> {
     if bytes <= MAX_BYTES {
         return Ok(());
@@ -99,7 +98,7 @@ pub(super) fn check_length(bytes: u64, path: &Path) -> Result<(), StoreError> {
     Err(damaged(path, "length of the extension", expected, bytes))
 }
 
-/// Decodes and verifies an extension, and completes the spec with what it says.
+/// Decodes and verifies an extension, and adds its contents to the spec.
 pub(super) fn decode(bytes: &[u8], spec: &mut FilterSpec, path: &Path) -> Result<(), StoreError> {
     let (covered, stored) = bytes.split_last_chunk().unwrap_or((bytes, &[0; 8]));
     let (computed, stored) = (checksum(covered), u64::from_le_bytes(*stored));

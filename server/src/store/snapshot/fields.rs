@@ -1,4 +1,4 @@
-//! The fields of a header, one after the other: they are fixed, and so are their lengths.
+//! The fields of a header, one after the other. The fields and their lengths are fixed.
 
 use std::{fmt, path::Path};
 
@@ -21,7 +21,7 @@ impl Default for Writer {
 }
 
 impl Writer {
-    /// The next field.
+    /// Writes the next field.
     #[expect(
         clippy::indexing_slicing,
         reason = "the fields are fixed, and fit: every snapshot has all of them"
@@ -31,7 +31,7 @@ impl Writer {
         self.length += value.len();
     }
 
-    /// Leaves what is not used at zero, and ends the header with its checksum.
+    /// Leaves unused bytes at zero, and ends the header with its checksum.
     pub fn finish(mut self) -> [u8; SnapshotHeader::BYTES] {
         let (covered, end) = self.bytes.split_at_mut(SnapshotHeader::BYTES - 8);
         end.copy_from_slice(&checksum(covered).to_le_bytes());
@@ -39,14 +39,14 @@ impl Writer {
     }
 }
 
-/// Takes a header apart from its first byte on.
+/// Reads the fields of a header from its first byte on.
 pub struct Reader<'a> {
     pub bytes: &'a [u8],
     pub path: &'a Path,
 }
 
 impl Reader<'_> {
-    /// The next `N` bytes. The fields of a header are fixed and fit, so there are as many.
+    /// Returns the next `N` bytes. The fields of a header are fixed and fit, so the bytes exist.
     pub fn take<const N: usize>(&mut self) -> [u8; N] {
         match self.bytes.split_first_chunk() {
             Some((first, rest)) => {
@@ -57,19 +57,19 @@ impl Reader<'_> {
         }
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.take())
     }
 
-    /// Text that was padded with zeros.
+    /// Returns the next text, which was padded with zeros.
     pub fn text<const N: usize>(&mut self) -> String {
         let bytes: [u8; N] = self.take();
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(N);
         String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
     }
 
-    /// Refuses what is not as another field, or the file, says that it is.
+    /// Fails if a field is not as another field, or the file, requires.
     pub fn expect<T: ToString + ?Sized>(
         &self,
         what: &str,
@@ -80,7 +80,7 @@ impl Reader<'_> {
         self.require(what, expected == found, &expected, &found)
     }
 
-    /// Refuses what does not hold.
+    /// Fails if `holds` is false.
     pub fn require(
         &self,
         what: &str,
@@ -95,7 +95,7 @@ impl Reader<'_> {
         }
     }
 
-    /// That this is not what a server writes.
+    /// Returns the error for a value that no server writes.
     pub fn damaged(&self, what: &str, expected: &str, found: &str) -> StoreError {
         StoreError::Damaged {
             path: self.path.into(),
@@ -106,7 +106,7 @@ impl Reader<'_> {
     }
 }
 
-/// A checksum as people compare them.
+/// A checksum in the form in which people compare it.
 pub struct Hex(pub u64);
 
 impl fmt::Display for Hex {
@@ -115,7 +115,7 @@ impl fmt::Display for Hex {
     }
 }
 
-/// Text as a field of `N` bytes that is long enough for it.
+/// Returns text as a field of `N` bytes, which must be long enough.
 pub fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut bytes = [0; N];
     bytes[..text.len()].copy_from_slice(text.as_bytes());

@@ -1,16 +1,16 @@
-//! The files that a filter's snapshots are in, and what the next one is to hold.
+//! The files of a filter's snapshots, and the shards that the next snapshot is to hold.
 
 use super::{SnapshotReader, Written};
 
-/// The most files of one filter. Reading each costs a start little, but there is no end to
-/// small changes.
+/// The greatest number of files of one filter. To read one more file at a start costs little, but
+/// the number of small changes has no limit.
 const MAX_FILES: usize = 128;
 
-/// The most that all files of a filter take together, of what it takes by itself.
+/// The greatest length of all files of a filter together, as a multiple of the filter's own length.
 const MAX_ROOM: u64 = 3;
 
-/// The least and the most shards that a snapshot copies from old files, as parts of all. With the
-/// least of them an old file has gone before there are [`MAX_FILES`].
+/// The least and the most shards that a snapshot copies from old files, as parts of all shards.
+/// With the least number, an old file has gone before there are [`MAX_FILES`].
 const LEAST_COPIED: usize = 100;
 const MOST_COPIED: usize = 10;
 
@@ -29,24 +29,25 @@ struct File {
 }
 
 impl SnapshotFiles {
-    /// Their numbers, from the oldest to the newest.
+    /// Returns the numbers of the files, from the oldest to the newest.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
         self.files.iter().map(|file| file.number)
     }
 
-    /// Whether there is one of format 1, which has no number of its own.
+    /// Returns whether there is a file of format 1, which has no number of its own.
     pub fn has_format1(&self) -> bool {
         self.files.iter().any(|file| file.number == 0)
     }
 
-    /// The shards that the next snapshot is to hold, in their order: those that have changed, and
-    /// some of the oldest files, so that these come to an end: as many as have changed, but of
-    /// all `shards` that hold keys, at least one in 100 and at most one in 10. `shard_bytes` is the
-    /// length of each, and `bytes` that of all that hold keys.
+    /// Returns the shards that the next snapshot is to hold, in order: the changed shards, and some
+    /// shards of the oldest files, so that these files come to an end. It copies as many old shards
+    /// as have changed, but at least one in 100 and at most one in 10 of all `shards` that hold
+    /// keys. `shard_bytes` is the length of each shard, and `bytes` the length of all shards that
+    /// hold keys.
     ///
-    /// That rolls a full rewrite over time: of snapshots that are alike, none is much longer than
-    /// the others, and all files together take no more than three times the room of the filter.
-    /// After others it may take whole files more to keep it so.
+    /// This spreads a full rewrite over time. If the snapshots are alike, none is much longer than
+    /// the others, and all files together take at most three times the room of the filter. After
+    /// other snapshots, the next one may copy whole files in addition to keep this limit.
     pub fn next(
         &self,
         changed: Vec<usize>,
@@ -80,7 +81,7 @@ impl SnapshotFiles {
         next
     }
 
-    /// The files with one more, but for those that it does without.
+    /// Returns the files with a new one, without the files that are not needed any more.
     #[must_use]
     pub fn with(&self, written: &Written) -> Self {
         let mut files = self.files.clone();
@@ -97,7 +98,7 @@ impl SnapshotFiles {
         Self { files }
     }
 
-    /// The files that have been opened, from the oldest to the newest.
+    /// Returns the files that have been opened, from the oldest to the newest.
     pub(super) fn opened(readers: &[SnapshotReader]) -> Self {
         let files = readers.iter();
         files.fold(Self::default(), |files, reader| {
@@ -135,8 +136,8 @@ mod tests {
         (files.with(&written), count)
     }
 
-    /// Stores `changed(number)` of so many shards again and again, and returns how many shards each
-    /// store after the first has written.
+    /// Stores `changed(number)` of `shards` shards again and again. Returns the number of shards
+    /// that each store after the first has written.
     fn stores(shards: usize, changed: impl Fn(usize) -> BTreeSet<usize>) -> Vec<usize> {
         let all: Vec<usize> = (0..shards).collect();
         let (mut files, count) = store(&SnapshotFiles::default(), 0, shards, &all);
@@ -158,8 +159,8 @@ mod tests {
         counts
     }
 
-    /// What of so many shards changes, `count` each time: always the same, one after the other, or
-    /// here and there.
+    /// Returns patterns of changed shards, `count` of `shards` each time: always the same, one
+    /// after the other, or here and there.
     fn changes(shards: usize, count: usize) -> [Box<dyn Fn(usize) -> BTreeSet<usize>>; 3] {
         [
             Box::new(move |_| (0..count).collect()),
@@ -193,7 +194,7 @@ mod tests {
                 assert!(mean <= most, "{count} of {shards}: {mean}");
             }
         }
-        // Whatever the changes before were.
+        // The changes before do not matter.
         let size = |number: usize| [1, 1, 1, 30, 2, 90, 1, 5][number / 7 % 8];
         stores(100, |number| {
             (0..size(number)).map(|i| i * 7 % 100).collect()

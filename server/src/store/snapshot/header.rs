@@ -1,4 +1,4 @@
-//! The header of a snapshot: all that is known of a filter but its bits.
+//! The header of a snapshot: all data of a filter except its bits.
 
 use std::{
     path::Path,
@@ -22,54 +22,54 @@ use crate::{
 };
 
 const MAGIC: [u8; 8] = *b"SEENSNAP";
-/// The newest format, of files without the blocks that are all zeros. Others are written in the
-/// oldest that has all that they have, so that servers of the past read what they know all of.
+/// The newest format, of files without the blocks that are all zeros. Each file is written in the
+/// oldest format that can hold its data, so that older servers can read it.
 pub const FORMAT: u32 = 9;
-/// Of filters in more shards than their bits need.
+/// The format of filters in more shards than their bits need.
 const FORMAT_OF_SHARDS: u32 = 8;
-/// Of counters and stamps in two lines.
+/// The format of counters and stamps in two lines.
 const FORMAT_OF_LINES: u32 = 7;
 const FORMAT_OF_OTHER_PROGRAMS: u32 = 6;
 const FORMAT_OF_LAYERS: u32 = 5;
 const FORMAT_OF_AGING: u32 = 4;
-/// Of snapshots that have a kind or an extension.
+/// The format of snapshots that have a kind or an extension.
 const FORMAT_OF_KINDS: u32 = 3;
 const FORMAT_OF_PLAIN: u32 = 2;
 const HASH_NAME_BYTES: usize = 32;
-/// Where the kind of filter is told, from format 3 on, and behind it how keys age, or what happens
-/// when it is full.
+/// The offset of the kind of filter, from format 3 on. After it is the way keys age, or the action
+/// when the filter is full.
 const KIND_AT: usize = 296;
 const KIND_BYTES: usize = 4 + 8 + 4 + 4;
-/// Behind that, from format 7 on, in how many lines the counters or stamps of a key are.
+/// The value of the next field, from format 7 on: the counters or stamps of a key are in two lines.
 const TWO_LINES: u32 = 2;
-/// What no field has taken yet, between that and the length of the extension.
+/// The unused bytes between that field and the length of the extension.
 const SPARE_BYTES: usize = 40;
 const REFRESH: u32 = 1;
-/// What happens with new keys when the filter is full.
+/// The treatment of new keys when the filter is full.
 const SCALE: u32 = 0;
 const REJECT: u32 = 1;
 const DEGRADE: u32 = 2;
-/// In the place of the most memory of a filter that may grow without end.
+/// The value for no memory limit, in a filter that can grow without end.
 const NO_BOUND: u64 = u64::MAX;
 
-/// What a snapshot says of its filter.
+/// The data of a snapshot about its filter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotHeader {
-    /// Which filter it is; 0 in format 1.
+    /// The id of the filter; 0 in format 1.
     pub filter: FilterId,
     /// The number of the file; 0 in format 1.
     pub number: u64,
     /// The filter's name.
     pub name: FilterName,
-    /// What the filter is made for.
+    /// The spec of the filter.
     pub spec: FilterSpec,
     /// The secret of the filter's hash.
     pub secret: Secret,
-    /// Every change up to this version is in the snapshot.
+    /// The version up to which the snapshot holds every change.
     pub version: u64,
-    /// When the filter was made.
+    /// The time when the filter was created.
     pub create_time: SystemTime,
-    /// When this snapshot was begun.
+    /// The time when this snapshot was begun.
     pub store_time: SystemTime,
 }
 
@@ -77,8 +77,8 @@ impl SnapshotHeader {
     /// The length of an encoded header.
     pub(super) const BYTES: usize = 384;
 
-    /// Encodes the header of a snapshot file that is `file_bytes` long, with its table and its
-    /// extension, and in which blocks of zeros may be left out.
+    /// Encodes the header of a snapshot file. `file_bytes` is the length of the file with its table
+    /// and its extension. If `has_blocks`, blocks of zeros can be left out.
     pub(super) fn encode(
         &self,
         file_bytes: u64,
@@ -145,7 +145,7 @@ impl SnapshotHeader {
         to.finish()
     }
 
-    /// The kind of filter that a header tells behind all else.
+    /// Returns the kind of filter, from the fields at the end of the header.
     fn kind(bytes: &[u8; Self::BYTES], path: &Path) -> Result<Kind, StoreError> {
         let bytes = bytes.get(KIND_AT..).unwrap_or_default();
         let mut from = Reader { bytes, path };
@@ -212,8 +212,8 @@ impl SnapshotHeader {
             &Hex(checksum(covered)),
             &Hex(stored),
         )?;
-        // From here on the bytes are those that were written; what is checked is that this
-        // program understands them.
+        // The checksum is right, so these bytes were written. The rest checks that this program
+        // understands them.
         let file_bytes = from.u64();
         let version = from.u64();
         let counts_on = version <= MAX_NUMBER;
@@ -276,7 +276,7 @@ impl SnapshotHeader {
     }
 }
 
-/// A header, and what it says of its file.
+/// A decoded header, and its data about the file.
 pub(super) struct Decoded {
     pub header: SnapshotHeader,
     pub format: u32,
@@ -284,20 +284,20 @@ pub(super) struct Decoded {
     pub file_bytes: u64,
     /// The length of the table at its end; 0 in format 1.
     pub table_bytes: u64,
-    /// The length of the extension behind it; 0 if there is none. Before that has been read the
-    /// header has no key profile and no layers.
+    /// The length of the extension after the header; 0 if there is none. Until the extension has
+    /// been read, the header has no key profile and no layers.
     pub extension_bytes: u64,
     shard_count: u64,
     shard_bits: u64,
 }
 
 impl Decoded {
-    /// Whether the table says which blocks are stored.
+    /// Returns whether the table says which blocks are stored.
     pub fn has_blocks(&self) -> bool {
         self.format >= FORMAT
     }
 
-    /// Verifies that the shards are those of the spec, all of which is known.
+    /// Verifies that the shards agree with the spec, which must be complete.
     pub fn check_division(&self, path: &Path) -> Result<(), StoreError> {
         let from = Reader { bytes: &[], path };
         let spec = &self.header.spec;
@@ -411,13 +411,13 @@ impl Reader<'_> {
         Ok((spec, secret))
     }
 
-    /// In how many lines the cells of a key are: the field of them, which formats of the past leave at
+    /// Returns the number of lines that hold the cells of a key. Older formats leave that field at
     /// zero.
     fn cell_lines(&mut self, kind: Kind, format: u32) -> Result<CellLines, StoreError> {
         let lines = u32::from_le_bytes(self.take());
         match (kind.has_cells(), lines) {
             (false, 0) => Ok(CellLines::default()),
-            // Format 7 was for those in two lines alone.
+            // Format 7 is only for filters with two lines.
             (true, 0) if format != FORMAT_OF_LINES => Ok(CellLines::Four),
             (true, TWO_LINES) if format >= FORMAT_OF_LINES => Ok(CellLines::Two),
             _ => Err(self.damaged(
@@ -428,7 +428,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The bits that all parts of a filter of another program have.
+    /// Returns the number of bits in all parts of a filter of another program.
     fn bits_of_parts(&self, spec: &FilterSpec) -> Result<u64, StoreError> {
         let parts = Parts::of(spec).ok_or_else(|| {
             let found = format!("{} bits, {} hashes", spec.bit_count, spec.hash_count);
@@ -452,7 +452,8 @@ fn kind_code(kind: KindName) -> u32 {
     }
 }
 
-/// What a header says of where the cells of a key are: nothing of those that formats of the past have.
+/// Returns the field for the lines of the cells of a key. It is 0 for cells as older formats have
+/// them.
 fn lines_code(spec: &FilterSpec) -> u32 {
     match spec.cell_lines {
         CellLines::Two if spec.kind.has_cells() => TWO_LINES,

@@ -1,19 +1,19 @@
-//! Snapshots: files that each hold shards of one filter, in formats that `docs/format.md` tells.
+//! Snapshots: files that each hold shards of one filter. `docs/format.md` describes their formats.
 //!
 //! ```text
-//! header    384 bytes: what the filter is, and a checksum of that
-//! extension what else it is, a key profile or layers, and a checksum of that: from format 3 on
+//! header    384 bytes: the fields of the filter, and their checksum
+//! extension a key profile or layers, and their checksum: from format 3 on
 //! shards    the bits of those shards that have any, one after the other
-//! table     for each shard its state and the checksums of its pages, and a checksum of them all
+//! table     the state of each shard and the checksums of its pages, and a checksum of it all
 //! ```
 //!
-//! The first snapshot of a filter holds all shards that have keys, a later one those that have
-//! changed since; together they are the filter, the newest copy of each shard. Which files are
-//! a filter's is said by the manifest.
+//! The first snapshot of a filter holds all shards that have keys. A later one holds the shards
+//! that have changed since. The filter consists of the newest copy of each shard in all its
+//! snapshots. The manifest says which files belong to a filter.
 //!
-//! The [`writer`] copies one shard at a time; the [`reader`] believes nothing before its
-//! checksum has been verified, and takes no memory by the word of a file. It reads format 1 as
-//! well, in which a file holds all shards.
+//! The [`writer`] copies one shard at a time. The [`reader`] uses no data before it has verified
+//! its checksum, and allocates no memory because of an unverified number in a file. It also reads
+//! format 1, in which a file holds all shards.
 
 mod extension;
 mod fields;
@@ -30,8 +30,8 @@ pub use reader::{FilterReader, SnapshotReader, read_header};
 pub use table::ShardState;
 pub use writer::Written;
 
-/// The checksum of headers and tables: XXH3 with 64 bits, no seed. It guards against disks, not
-/// against people.
+/// Returns the checksum of headers and tables: XXH3 with 64 bits, no seed. It protects against disk
+/// errors, not against people.
 fn checksum(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }

@@ -1,7 +1,7 @@
-//! Pages: what a shard is divided into in a file, each with a checksum of its own.
+//! Pages: the parts of a shard in a file, each with its own checksum.
 //!
-//! A page is divided into blocks of [`BLOCK_BYTES`]. Those that are all zeros need not be stored: so
-//! a filter that holds few keys takes little room on the disk.
+//! A page is divided into blocks of [`BLOCK_BYTES`]. Blocks that are all zeros need not be stored.
+//! So a filter that holds few keys takes little room on the disk.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::{planted::Bug, store::FilterId};
 /// The length of a block; the last one of a page may be shorter.
 pub(super) const BLOCK_BYTES: usize = 4 << 10;
 
-/// One page of a shard, as a file has it.
+/// One page of a shard, as it is in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Page {
     /// The blocks that are stored.
@@ -31,15 +31,15 @@ pub(super) enum Blocks {
 }
 
 impl Blocks {
-    /// The blocks of a page that are not all zeros.
+    /// Returns the blocks of a page that are not all zeros.
     pub fn of(page: &[u8]) -> Self {
         let blocks = page.chunks(BLOCK_BYTES).enumerate();
         let held = blocks.filter(|(_, block)| !is_zero(block));
         Self::from_bits(page.len(), held.map(|(index, _)| 1_u16 << index).sum())
     }
 
-    /// The blocks of a page of some length, by their bits. Bits of blocks that the page does not
-    /// have count for nothing.
+    /// Returns the blocks of a page of some length, from their bits. Bits of blocks that the page
+    /// does not have are ignored.
     pub fn from_bits(page_bytes: usize, bits: u16) -> Self {
         let all = Self::bits_of_all(page_bytes);
         match bits & all == all {
@@ -48,13 +48,13 @@ impl Blocks {
         }
     }
 
-    /// The bits of all blocks of a page of some length.
+    /// Returns the bits of all blocks of a page of some length.
     pub fn bits_of_all(page_bytes: usize) -> u16 {
         let count = page_bytes.div_ceil(BLOCK_BYTES);
         u16::MAX >> (16 - count.clamp(1, 16))
     }
 
-    /// The bits of the blocks of a page of some length.
+    /// Returns the bits of the blocks of a page of some length.
     pub fn bits(self, page_bytes: usize) -> u16 {
         match self {
             Self::All => Self::bits_of_all(page_bytes),
@@ -62,12 +62,12 @@ impl Blocks {
         }
     }
 
-    /// Whether no block is stored.
+    /// Returns whether no block is stored.
     pub fn is_empty(self) -> bool {
         self == Self::Some(0)
     }
 
-    /// The parts of a page of some length, one after the other, and whether each is stored.
+    /// Returns the parts of a page of some length, one after the other, and whether each is stored.
     pub fn parts(self, page_bytes: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
         let (length, bits) = match self {
             Self::All => (page_bytes.max(1), 1),
@@ -82,7 +82,7 @@ impl Blocks {
             })
     }
 
-    /// The bytes of a page of some length that are stored.
+    /// Returns the number of stored bytes of a page of some length.
     pub fn stored_bytes(self, page_bytes: usize) -> usize {
         let parts = self.parts(page_bytes);
         let stored = parts.filter(|(_, is_stored)| *is_stored);
@@ -90,14 +90,14 @@ impl Blocks {
     }
 }
 
-/// Tells whether all bytes are zeros. It looks at a cache line at a time, for which the compiler
-/// makes vector instructions.
+/// Returns whether all bytes are zeros. It reads a cache line at a time, so that the compiler uses
+/// vector instructions.
 fn is_zero(bytes: &[u8]) -> bool {
     let mut lines = bytes.chunks(64);
     lines.all(|line| line.iter().fold(0, |all, &byte| all | byte) == 0)
 }
 
-/// How the shards of a file are divided into pages.
+/// The division of the shards of a file into pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pages {
     /// The length of a page; the last one of a shard may be shorter.
@@ -106,8 +106,8 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Those of a file of format 2, which has a number. The checksum of a page is salted with
-    /// its filter, file and place, so that one that is in the place of another is found.
+    /// Returns the pages of a file of format 2, which has a number. The checksum of a page is
+    /// salted with its filter, file and place, so that a page in the place of another is found.
     pub fn salted(filter: FilterId, number: u64) -> Self {
         Self {
             bytes: 64 << 10,
@@ -115,7 +115,7 @@ impl Pages {
         }
     }
 
-    /// That of a file of format 1: the whole shard, and no salt.
+    /// Returns the page of a file of format 1: the whole shard, and no salt.
     pub fn whole(shard_bytes: usize) -> Self {
         Self {
             bytes: shard_bytes,
@@ -123,26 +123,26 @@ impl Pages {
         }
     }
 
-    /// The number of pages of a shard.
+    /// Returns the number of pages of a shard.
     pub fn count(&self, shard_bytes: usize) -> usize {
         shard_bytes.div_ceil(self.bytes)
     }
 
-    /// The lengths of the pages of a shard.
+    /// Returns the lengths of the pages of a shard.
     pub fn lengths(&self, shard_bytes: usize) -> impl Iterator<Item = usize> {
         let page_bytes = self.bytes;
         let pages = (0..shard_bytes).step_by(page_bytes.max(1));
         pages.map(move |at| page_bytes.min(shard_bytes - at))
     }
 
-    /// The bytes of a shard that are stored in its pages.
+    /// Returns the number of bytes of a shard that are stored in its pages.
     pub fn stored_bytes(&self, shard_bytes: usize, pages: &[Page]) -> u64 {
         let lengths = self.lengths(shard_bytes).zip(pages);
         let stored = lengths.map(|(length, page)| page.blocks.stored_bytes(length));
         stored.sum::<usize>() as u64
     }
 
-    /// The checksum of a page of a shard.
+    /// Returns the checksum of a page of a shard.
     pub fn checksum(&self, shard: usize, page: usize, bytes: &[u8]) -> u64 {
         let salt = self.salt.filter(|_| !Bug::PageNotSalted.is_planted());
         let Some((FilterId(filter), number)) = salt else {

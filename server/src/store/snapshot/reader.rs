@@ -1,4 +1,4 @@
-//! Reads snapshots, and believes nothing of them before it has been verified.
+//! Reads snapshots, and uses none of their data before it has been verified.
 
 use std::{
     collections::BTreeMap,
@@ -23,26 +23,26 @@ use crate::{
     },
 };
 
-/// A filter as it is stored: its snapshots, their headers and their tables verified.
+/// A stored filter: its snapshots, with verified headers and tables.
 #[derive(Debug)]
 pub struct FilterReader {
-    /// From the oldest to the newest.
+    /// The snapshots, from the oldest to the newest.
     snapshots: Vec<SnapshotReader>,
     header: SnapshotHeader,
-    /// Where the newest copy of each shard is, but of those that hold no bits.
+    /// The place of the newest copy of each shard, except shards without bits.
     shards: BTreeMap<usize, Place>,
-    /// The shards whose newest copy holds no bits, though calls have changed them.
+    /// The shards whose newest copy has no bits, although calls have changed them.
     emptied: BTreeMap<usize, ShardState>,
 }
 
-/// Where a shard is.
+/// The place of a shard.
 #[derive(Debug, Clone, Copy)]
 struct Place {
-    /// Which of the snapshots.
+    /// The index of the snapshot.
     snapshot: usize,
-    /// Which of the rows of that.
+    /// The index of the row in that snapshot.
     row: usize,
-    /// Where in the file.
+    /// The offset in the file.
     at: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct SnapshotReader {
     rows: Vec<Row>,
 }
 
-/// Reads and verifies the header of a snapshot, and nothing else of it.
+/// Reads and verifies only the header of a snapshot.
 ///
 /// # Errors
 ///
@@ -71,7 +71,7 @@ pub fn read_header(disk: &dyn Disk, file: &str) -> Result<SnapshotHeader, StoreE
     Ok(decode_header(&*file, bytes, &path)?.header)
 }
 
-/// Reads and verifies the header of a file that is so long, and its extension.
+/// Reads and verifies the header and the extension of a file that is `bytes` long.
 fn decode_header(file: &dyn DiskFile, bytes: u64, path: &Path) -> Result<Decoded, StoreError> {
     let failed = |error| StoreError::io("read", path, error);
     let header_bytes = SnapshotHeader::BYTES as u64;
@@ -92,13 +92,14 @@ fn decode_header(file: &dyn DiskFile, bytes: u64, path: &Path) -> Result<Decoded
 }
 
 impl DataDirectory {
-    /// Whether a file is a snapshot of this filter, as far as its header tells.
+    /// Returns whether a file is a snapshot of this filter, according to its header.
     pub(in crate::store) fn is_of(&self, file: &str, filter: FilterId) -> bool {
         let header = read_header(&*self.disk, file);
         header.is_ok_and(|header| header.filter == filter)
     }
 
-    /// Whether a file is a snapshot that was never written whole: the header comes last.
+    /// Returns whether a file is a snapshot that was not written completely: the header is written
+    /// last.
     pub(in crate::store) fn is_unfinished(&self, file: &str) -> bool {
         let is_empty = || {
             let file = self.disk.open(file)?;
@@ -107,17 +108,17 @@ impl DataDirectory {
             file.read_exact_at(&mut header, 0)?;
             Ok::<_, io::Error>(header.iter().all(|&byte| byte == 0))
         };
-        // One that cannot be read stays, to be told of.
+        // A file that cannot be read stays, so that it is reported.
         is_empty().unwrap_or_default()
     }
 
-    /// Opens the snapshots of a filter and verifies all but the shards: the headers, that the
-    /// files are as long as they say, and the tables. Until a file's length bears its header
-    /// out, nothing is allocated. `None` if there is no such filter.
+    /// Opens the snapshots of a filter and verifies everything except the shards: the headers, the
+    /// lengths of the files, and the tables. Allocates nothing until the length of a file agrees
+    /// with its header. `None` if there is no such filter.
     ///
     /// # Errors
     ///
-    /// [`StoreError`], naming the file, what was expected and what was found.
+    /// [`StoreError`] with the file, the expected and the found value.
     pub fn read_filter(&self, name: &FilterName) -> Result<Option<FilterReader>, StoreError> {
         match self.filter(name) {
             Some(stored) => self.open_filter(name, &stored, &mut Err),
@@ -125,11 +126,11 @@ impl DataDirectory {
         }
     }
 
-    /// Opens what is kept of a filter, without those files that are damaged; `None` if all are.
+    /// Opens the snapshots of a filter, without those that are damaged; `None` if all are.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NewerFormat`], or what `on_damage` returned.
+    /// [`StoreError::NewerFormat`], or the error that `on_damage` returned.
     pub(in crate::store) fn open_filter(
         &self,
         name: &FilterName,
@@ -156,7 +157,7 @@ impl DataDirectory {
         Ok(FilterReader::of(snapshots))
     }
 
-    /// Opens one file of a filter, of which another has been opened.
+    /// Opens one file of a filter. `other` is a file of the filter that is already open.
     fn open_snapshot(
         &self,
         name: &FilterName,
@@ -172,7 +173,7 @@ impl DataDirectory {
         let mut snapshot = SnapshotReader::open(self.path(file), opened)?;
         let header = &mut snapshot.header;
         if number == 0 {
-            // The file is from before there were such numbers.
+            // Format 1 has no such numbers.
             header.filter = id;
         }
         let damaged = |what: &str, expected: String, found: String| {
@@ -189,8 +190,8 @@ impl DataDirectory {
             let text = |(id, number)| format!("filter {id}, file {number}");
             return damaged("identity", text(expected), text(found));
         }
-        // Those before the newest may be from when it had another name. One without a number of its
-        // own has nothing else to be known by.
+        // Older files may be from when the filter had another name. A file without a number can
+        // only be identified by its name.
         if (is_newest || number == 0) && header.name != *name {
             let expected = format!("{name}, after the file");
             return damaged("filter name", expected, header.name.to_string());
@@ -206,7 +207,7 @@ impl DataDirectory {
 }
 
 impl FilterReader {
-    /// The filter in some snapshots, from the oldest to the newest.
+    /// Returns the filter that some snapshots hold. They are ordered from the oldest to the newest.
     fn of(snapshots: Vec<SnapshotReader>) -> Option<Self> {
         let header = snapshots.last()?.header.clone();
         let (mut shards, mut emptied) = (BTreeMap::new(), BTreeMap::new());
@@ -217,7 +218,7 @@ impl FilterReader {
                     row,
                     at,
                 };
-                // An older copy counts no more.
+                // An older copy is not used any more.
                 if stored.pages.is_empty() {
                     shards.remove(&stored.shard);
                     emptied.insert(stored.shard, stored.state);
@@ -235,47 +236,47 @@ impl FilterReader {
         })
     }
 
-    /// What the newest snapshot says of the filter.
+    /// Returns the header of the newest snapshot.
     pub fn header(&self) -> &SnapshotHeader {
         &self.header
     }
 
-    /// The name that the filter had before the one that it has, as far as its files tell.
+    /// Returns the name that the filter had before the present one, according to its files.
     pub fn name_before(&self) -> Option<&FilterName> {
         let names = self.snapshots.iter().map(|snapshot| &snapshot.header.name);
         names.rev().find(|&name| *name != self.header.name)
     }
 
-    /// The file of the newest snapshot.
+    /// Returns the file of the newest snapshot.
     pub fn path(&self) -> &Path {
         self.snapshots
             .last()
             .map_or(Path::new(""), |newest| &newest.path)
     }
 
-    /// The files.
+    /// Returns the files.
     pub fn files(&self) -> SnapshotFiles {
         SnapshotFiles::opened(&self.snapshots)
     }
 
-    /// The bytes of the shards that hold any bits.
+    /// Returns the length of the shards that have any bits.
     pub fn bytes(&self) -> u64 {
         let division = self.division();
         let bytes = |shard| division.shape(shard).shard_bytes();
         self.shards().map(bytes).sum()
     }
 
-    /// How the filter is divided into shards.
+    /// Returns the division of the filter into shards.
     pub fn division(&self) -> Division {
         Division::of(&self.header.spec)
     }
 
-    /// The shards that hold any bits.
+    /// Returns the shards that have any bits.
     pub fn shards(&self) -> impl ExactSizeIterator<Item = usize> {
         self.shards.keys().copied()
     }
 
-    /// The states of the shards that hold any bits.
+    /// Returns the states of the shards that have any bits.
     pub fn states(&self) -> impl Iterator<Item = (usize, ShardState)> {
         self.shards.iter().filter_map(|(&shard, place)| {
             let row = self.snapshots.get(place.snapshot)?.rows.get(place.row)?;
@@ -283,22 +284,22 @@ impl FilterReader {
         })
     }
 
-    /// Whether a shard holds any bits.
+    /// Returns whether a shard has any bits.
     pub fn holds(&self, shard: usize) -> bool {
         self.shards.contains_key(&shard)
     }
 
-    /// The shards that hold no bits any more, and their states.
+    /// Returns the shards that have no bits any more, and their states.
     pub fn emptied(&self) -> impl Iterator<Item = (usize, ShardState)> {
         self.emptied.iter().map(|(&shard, &state)| (shard, state))
     }
 
-    /// Reads and verifies the newest copy of a shard, and tells its state. `words` are as many
-    /// as the shard has; those of pages that are damaged are 0.
+    /// Reads and verifies the newest copy of a shard, and returns its state. `words` must have the
+    /// length of the shard. The words of damaged pages become 0.
     ///
     /// # Errors
     ///
-    /// What `on_damage` returned.
+    /// The error that `on_damage` returned.
     pub fn read_shard(
         &self,
         shard: usize,
@@ -390,17 +391,17 @@ impl SnapshotReader {
         &self.header
     }
 
-    /// The length of the file.
+    /// Returns the length of the file.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The shards that it is of.
+    /// Returns the shards that the snapshot holds.
     pub(super) fn shards(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().map(|row| row.shard)
     }
 
-    /// The rows, each with the place of its shard.
+    /// Returns the rows, each with the offset of its shard.
     fn stored(&self) -> impl Iterator<Item = (&Row, u64)> {
         let mut next = self.shards_at;
         self.rows.iter().map(move |row| {
@@ -411,7 +412,7 @@ impl SnapshotReader {
         })
     }
 
-    /// Reads a page, of which some blocks are stored from a place in the file on.
+    /// Reads a page. Its stored blocks begin at offset `at` of the file.
     fn read_page(&self, blocks: Blocks, page: &mut [u8], mut at: u64) -> io::Result<()> {
         for (part, is_stored) in blocks.parts(page.len()) {
             let part = page.get_mut(part).unwrap_or_default();
@@ -426,7 +427,7 @@ impl SnapshotReader {
         Ok(())
     }
 
-    /// Reads and verifies a shard. What is damaged is 0 then.
+    /// Reads and verifies a shard. Damaged pages become 0.
     fn read_shard(
         &self,
         row: &Row,
@@ -479,7 +480,8 @@ impl SnapshotReader {
         let ages = matches!(self.header.spec.kind, Kind::Aging(_));
         Ok(ShardState {
             bits_set,
-            // A new key has set a bit at least, which may have been forgotten with it.
+            // A new key has set at least one bit. In a filter whose keys age, that bit may have
+            // been cleared since.
             keys_added: match ages {
                 true => row.state.keys_added,
                 false => row.state.keys_added.min(bits_set),

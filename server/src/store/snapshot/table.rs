@@ -1,4 +1,4 @@
-//! The table of a snapshot: which shards it holds, and how to know their bytes.
+//! The table of a snapshot: the shards that it holds, and the data to verify them.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::{
     store::{MAX_NUMBER, StoreError},
 };
 
-/// What is known of a shard beside its bits.
+/// The state of a shard, apart from its bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShardState {
     /// The greatest version of the calls that changed the shard.
@@ -23,23 +23,24 @@ pub struct ShardState {
     pub keys_added: u64,
     /// The number of bits that are set.
     pub bits_set: u64,
-    /// The epoch at which it was cleared of what was too old, in a filter whose keys age; else 0.
+    /// The epoch at which the shard was last cleared of old keys, in a filter whose keys age; else
+    /// 0.
     pub cleared: u64,
 }
 
-/// What a snapshot says of one shard.
+/// The row of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     pub shard: usize,
     pub state: ShardState,
-    /// Its pages; none if no bit is set, for then it is not stored.
+    /// The pages. There are none if no bit is set: the shard is then not stored.
     pub pages: Vec<Page>,
 }
 
 /// A row from format 2 on, before its pages. All numbers are little-endian. In a filter whose keys
-/// age, `cleared` stands between the two. In a file with [`blocks`](Layout::has_blocks) the bits of
-/// the stored blocks follow, 16 for each page, four pages in each number; then the checksums of the
-/// pages that have any.
+/// age, `cleared` is between the row and the pages. In a file with [`blocks`](Layout::has_blocks)
+/// the bits of the stored blocks follow: 16 for each page, four pages in each number. Then follow
+/// the checksums of the pages that have stored blocks.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Encoded {
@@ -60,24 +61,24 @@ struct Encoded1 {
     checksum: u64,
 }
 
-/// The length of the table of format 1, its checksum included.
+/// Returns the length of the table of format 1, including its checksum.
 pub(super) fn format1_bytes(shard_count: usize) -> u64 {
     shard_count as u64 * size_of::<Encoded1>() as u64 + 8
 }
 
-/// How the rows of a table are laid out.
+/// The layout of the rows of a table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
-    /// Whether each has the epoch at which the shard was cleared.
+    /// Whether each row has the epoch at which the shard was cleared.
     pub ages: bool,
-    /// Whether each says which blocks of its pages are stored; else all are.
+    /// Whether each row says which blocks of its pages are stored. Otherwise all blocks are stored.
     pub has_blocks: bool,
 }
 
-/// The pages whose blocks one number of a row tells.
+/// The number of pages whose block bits are in one number of a row.
 const PAGES_A_NUMBER: usize = 4;
 
-/// Encodes a table of shards whose pages are so long.
+/// Encodes a table of shards that are divided into `pages`.
 pub(super) fn encode(rows: &[Row], division: &Division, pages: Pages, layout: Layout) -> Vec<u8> {
     let mut bytes = Vec::new();
     for row in rows {
@@ -119,7 +120,7 @@ pub(super) fn encode(rows: &[Row], division: &Division, pages: Pages, layout: La
 /// The pages of a row, and the bytes that follow it.
 type PagesOfRow<'b> = (Vec<Page>, &'b [u8]);
 
-/// A table, of which no more is known than its bytes.
+/// A table that is not decoded yet.
 pub(super) struct Table<'a> {
     pub bytes: &'a [u8],
     /// The shards of the filter.
@@ -177,7 +178,8 @@ impl Table<'_> {
         Err(self.damaged("shard table", "whole rows".to_owned(), found))
     }
 
-    /// Decodes the pages of a row, and returns them with what follows; `None` if the row is cut off.
+    /// Decodes the pages of a row, and returns them with the bytes that follow; `None` if the row
+    /// is cut off.
     fn pages_of<'b>(
         &self,
         shard: usize,
@@ -271,7 +273,7 @@ impl Table<'_> {
         Ok(stored)
     }
 
-    /// The rows, if the checksum behind them is theirs.
+    /// Returns the rows, if the checksum after them is right.
     fn covered(&self) -> Result<&[u8], StoreError> {
         let (covered, stored) = self
             .bytes
@@ -293,7 +295,8 @@ impl Table<'_> {
             cleared,
         } = state;
         let most = self.division.shape(shard).shard_bits();
-        // A new key has set a bit at least, which may have been forgotten with it.
+        // A new key has set at least one bit. In a filter whose keys age, that bit may have been
+        // cleared since.
         if (keys_added > bits_set && !self.layout.ages) || bits_set > most {
             let what = format!("counts of shard {shard}");
             let expected = format!("at most {most} set bits, and no more keys than those");

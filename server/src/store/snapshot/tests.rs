@@ -1,4 +1,4 @@
-//! A filter comes back as it was stored, and a damaged one does not come back at all.
+//! Tests that a filter is read as it was stored, and that a damaged one is not read at all.
 
 mod ages;
 mod arrays;
@@ -28,7 +28,7 @@ fn directory(disk: &SimulatedDisk) -> DataDirectory {
     DataDirectory::on(Arc::new(disk.clone())).unwrap()
 }
 
-/// Of a filter in no more shards than its bits need.
+/// Returns the header of a filter in no more shards than its bits need.
 fn header(directory: &DataDirectory, layout: Layout, bit_count: u64) -> SnapshotHeader {
     let shard_count = bit_count.div_ceil(MAX_SHARD_BYTES * 8);
     let request = SpecRequest {
@@ -81,7 +81,7 @@ fn store(
     Ok(files)
 }
 
-/// The word that each shard is full of; 0 for one that has no bits.
+/// Returns the word that each shard is full of; 0 for a shard without bits.
 fn read(directory: &DataDirectory, name: &str) -> Result<Option<Vec<u64>>, StoreError> {
     let Some(reader) = directory.read_filter(&name.parse::<FilterName>().unwrap())? else {
         return Ok(None);
@@ -110,7 +110,7 @@ fn the_newest_copy_of_each_shard_is_read() {
         let files = stored(&SnapshotFiles::default(), &[], 1);
         assert_eq!(read(&directory, "urls").unwrap(), Some(vec![0; 3]));
         let files = stored(&files, &[0, 1, 2], 1);
-        // The empty one has no shards to be kept for.
+        // The empty file is dropped: it has no shards.
         assert_eq!(files.numbers().count(), 1);
         let files = stored(&files, &[1], 2);
         assert_eq!(read(&directory, "urls").unwrap(), Some(vec![1, 2, 1]));
@@ -119,7 +119,7 @@ fn the_newest_copy_of_each_shard_is_read() {
         assert_eq!(read(&directory, "urls").unwrap(), expected);
         assert_eq!(files.numbers().count(), 2);
 
-        // As it is found at the next start, with the files that are needed and no others.
+        // Reads it like the next start: the needed files exist, and no others.
         let again = super::tests::directory(&disk);
         assert_eq!(again.filters().len(), 1);
         assert_eq!(read(&again, "urls").unwrap(), expected);
@@ -135,7 +135,7 @@ fn the_newest_copy_of_each_shard_is_read() {
     }
 }
 
-/// A filter of one small shard, and its file.
+/// Returns a filter of one small shard, and its file.
 fn victim(key_profile: Option<KeyProfile>) -> (SimulatedDisk, DataDirectory, String, Vec<u8>) {
     victim_of(Kind::Plain, key_profile)
 }
@@ -157,7 +157,7 @@ fn spec_of(kind: Kind, layout: Layout, key_profile: Option<KeyProfile>) -> Filte
     spec
 }
 
-/// Of each kind and each layout one, with a profile or without, whose shards are small.
+/// Returns one spec of each kind and each layout, with a profile or without. The shards are small.
 pub(in crate::store) fn specs() -> [FilterSpec; 9] {
     [
         spec_of(Kind::Plain, Layout::Blocked, None),
@@ -189,8 +189,8 @@ fn profile() -> Option<KeyProfile> {
     Some(KeyProfile::new(KeyProfile::NAME, true, &names).unwrap())
 }
 
-/// Where the extension of a file with [`profile`] ends: after its name, two numbers, two names
-/// with their lengths, and the checksum.
+/// The end of the extension of a file with [`profile`]: after its name, two numbers, two names with
+/// their lengths, and the checksum.
 const EXTENSION_END: usize = 384 + 32 + 4 + 4 + (4 + 3) + (4 + 5) + 8;
 
 fn refusal(directory: &DataDirectory, file: &str, what: &str) -> String {
@@ -199,8 +199,8 @@ fn refusal(directory: &DataDirectory, file: &str, what: &str) -> String {
     message
 }
 
-/// Every single byte counts: whichever is changed, and wherever the file is cut, it is
-/// noticed and the error names the file.
+/// Every single byte counts. A change of any byte is noticed, and so is a cut at any place. The
+/// error names the file.
 #[test]
 fn damage_anywhere_is_noticed() {
     for spec in specs() {
@@ -221,7 +221,7 @@ fn damage_is_noticed(victim: (SimulatedDisk, DataDirectory, String, Vec<u8>)) {
     }
     for position in 0..good.len() {
         let mut bytes = good.clone();
-        // Another byte with as many bits set.
+        // A different byte with the same number of set bits.
         bytes[position] = good[position].rotate_left(1);
         if bytes != good {
             refused(&bytes, &format!("byte {position} rotated"));
@@ -235,8 +235,8 @@ fn damage_is_noticed(victim: (SimulatedDisk, DataDirectory, String, Vec<u8>)) {
     read(&directory, "urls").unwrap();
 }
 
-/// Numbers that no seenset would write, with good checksums over them: a program gone wrong,
-/// or somebody who wants to see what a snapshot can make the server do.
+/// Numbers that no seenset writes, with right checksums: from a faulty program, or from somebody
+/// who tests what a snapshot can make the server do.
 #[test]
 fn well_formed_nonsense_is_refused_by_name() {
     let (disk, directory, file, good) = victim(None);
@@ -284,7 +284,7 @@ fn well_formed_nonsense_is_refused_by_name() {
         }
         disk.put(&file, &bytes);
         let message = match *offset {
-            // What the file says of itself is compared before its pages are read.
+            // The identity of the file is compared before its pages are read.
             272 | 280 => {
                 let message = refusal(&directory, &file, expected);
                 assert!(message.contains("identity"), "{message}");
@@ -296,13 +296,13 @@ fn well_formed_nonsense_is_refused_by_name() {
     }
 }
 
-/// The same of an extension.
+/// Numbers in an extension that no seenset writes, with right checksums.
 #[test]
 fn well_formed_nonsense_in_an_extension_is_refused_by_name() {
     let (disk, directory, file, good) = victim(profile());
     let much = u32::MAX.to_le_bytes();
     let long = |bytes: u64| bytes.to_le_bytes();
-    // That of the most layers and the longest profile.
+    // The length of an extension with the most layers and the longest profile.
     let longest = 5696;
     let cases: &[(usize, &[u8], &str)] = &[
         (8, &2_u32.to_le_bytes(), "length of the file: expected"),
@@ -364,7 +364,7 @@ fn well_formed_nonsense_in_an_extension_is_refused_by_name() {
     }
 }
 
-/// What a server of the past wrote and reads is the same bytes now.
+/// The bytes that older servers wrote and read have not changed.
 #[test]
 fn a_profile_is_read_as_it_was_written_and_makes_the_only_difference() {
     let (_, directory, _, plain) = victim(None);
@@ -384,7 +384,7 @@ fn a_profile_is_read_as_it_was_written_and_makes_the_only_difference() {
     assert_eq!(with.len(), plain.len() + 4400);
 }
 
-/// The files of one filter agree on what its keys become.
+/// The files of one filter must agree on the key profile.
 #[test]
 fn another_profile_in_one_of_the_files_is_refused() {
     let disk = SimulatedDisk::default();
@@ -409,7 +409,7 @@ fn a_newer_format_is_named() {
     error.assert_is_of_newer_format(&disk.path().join(&file), 9);
 }
 
-/// Files, and pages in them, that are whole but belong elsewhere.
+/// Files, and pages in files, that are whole but in the wrong place.
 #[test]
 fn what_is_in_the_place_of_another_is_found() {
     let disk = SimulatedDisk::default();
@@ -465,8 +465,8 @@ fn what_is_in_the_place_of_another_is_found() {
     }
 }
 
-/// A header that is well formed and asks for 128 TiB: the length of the file gives it away
-/// before anything is allocated.
+/// A well-formed header that asks for 128 TiB. The length of the file shows the error before
+/// anything is allocated.
 #[test]
 fn a_huge_claim_allocates_nothing() {
     let (disk, directory, file, _) = victim(None);
@@ -478,8 +478,8 @@ fn a_huge_claim_allocates_nothing() {
     }
 }
 
-/// Stores filters, changes and removes them, until that fails. Returns, for each filter, what
-/// its shards may be full of.
+/// Stores filters, changes and removes them, until a call fails. Returns, for each filter, the
+/// words that its shards can be full of.
 fn work(
     disk: &SimulatedDisk,
     shards: usize,
@@ -533,8 +533,8 @@ fn work(
     may_be
 }
 
-/// Whatever fails at whichever call, and however the power is cut: each filter is found as it
-/// was stored last, or as it was to be stored when that failed.
+/// After any failure at any call and any power cut, each filter is found in the last stored state,
+/// or in the state that was being stored when the call failed.
 #[test]
 fn a_filter_is_as_before_or_as_after() {
     let mut cases = 0;

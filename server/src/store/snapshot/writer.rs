@@ -13,12 +13,12 @@ use crate::{
     store::{DataDirectory, DiskFile, StoreError, names},
 };
 
-/// The pages that are written at once.
+/// The number of pages that are written at once.
 const PIECE_PAGES: usize = 4;
 
-/// What is written at most before it has to reach the disk. So a snapshot takes no more of the
-/// system's memory than this, whatever the size of the filter, and writing does not race ahead
-/// of the disk, to be waited for at the end by everybody who writes.
+/// The limit of bytes that are written before a sync. So a snapshot takes at most this much of the
+/// page cache, whatever the size of the filter. And the writes do not get far ahead of the disk:
+/// otherwise everybody who writes would have to wait at the end.
 const WINDOW_BYTES: u64 = 8 << 20;
 
 /// A snapshot whose bytes are on stable storage.
@@ -33,15 +33,16 @@ pub struct Written {
 }
 
 impl DataDirectory {
-    /// Writes some shards of a filter, given in their order, to a file of a number of its own,
-    /// and returns when they are on stable storage. They are the filter's when the manifest
-    /// says so. `copy_shard` is called once for each, and fills the words it is given; only
-    /// there need the shard be locked. Takes memory for one shard.
+    /// Writes some shards of a filter, given in order, to a new file with its own number. Returns
+    /// when they are on stable storage. They belong to the filter once the manifest says so.
+    ///
+    /// `copy_shard` is called once for each shard, and fills the given words. The shard need only
+    /// be locked during that call. Takes memory for one shard.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`], or what `copy_shard` returned. There is then no file, or one that the
-    /// next start removes.
+    /// [`StoreError::Io`], or the error that `copy_shard` returned. Then there is no file, or one
+    /// that the next start removes.
     pub fn write_snapshot(
         &self,
         header: &SnapshotHeader,
@@ -52,14 +53,14 @@ impl DataDirectory {
         let write = || {
             let file = self.disk.create(&name)?;
             let bytes = write(&*file, header, shards, copy_shard)?;
-            // Before a manifest can name it.
+            // The name must be durable before a manifest can contain it.
             if !Bug::SnapshotNameNotSynced.is_planted() {
                 self.disk.sync()?;
             }
             Ok(bytes)
         };
         let bytes = write().map_err(|unwritten| {
-            // Only room on the disk is at stake.
+            // A failed removal only wastes disk space.
             let _ = self.disk.remove(&name);
             match unwritten {
                 Unwritten::Io(error) => self.failed("write the snapshot", &name, error),
@@ -73,18 +74,18 @@ impl DataDirectory {
         })
     }
 
-    /// Removes a snapshot that no manifest names, and says why.
+    /// Removes a snapshot that no manifest names, and returns the reason as an error.
     pub fn give_up_snapshot(&self, header: &SnapshotHeader, reason: String) -> StoreError {
         let name = names::snapshot(&header.name, header.number);
-        // Only room on the disk is at stake.
+        // A failed removal only wastes disk space.
         let _ = self.disk.remove(&name);
         self.failed("finish the snapshot", &name, io::Error::other(reason))
     }
 }
 
-/// Why a snapshot was not written.
+/// The reason why a snapshot was not written.
 enum Unwritten {
-    /// Its file cannot be.
+    /// The file could not be written.
     Io(io::Error),
     /// A shard could not be copied.
     Uncopied(StoreError),
@@ -96,8 +97,9 @@ impl From<io::Error> for Unwritten {
     }
 }
 
-/// Writes the shards behind the place of the header and the extension, then these two and the
-/// table, the header last, for only then is known what it says. Returns the length of the file.
+/// Writes the shards after the place for the header and the extension, then the table, the
+/// extension and the header. The header is last, because its contents are known only then. Returns
+/// the length of the file.
 fn write(
     file: &dyn DiskFile,
     header: &SnapshotHeader,
@@ -117,7 +119,7 @@ fn write(
         let state = copy_shard(shard, &mut words).map_err(Unwritten::Uncopied)?;
         let mut stored_pages = Vec::new();
         if state.bits_set > 0 {
-            // Nothing to do where the machine is little-endian like the file.
+            // Does nothing on a little-endian machine: the file is little-endian too.
             words.iter_mut().for_each(|word| *word = word.to_le());
             let stored: &[u8] = bytemuck::cast_slice(&words);
             stored_pages = write_shard(file, shard, stored, at, pages)?;
@@ -162,9 +164,9 @@ fn write(
     Ok(bytes)
 }
 
-/// Writes the blocks of a shard that are not all zeros, and returns its pages. In pieces, between
-/// which other threads come first: the kernel does not interrupt a call of its own everywhere, and
-/// one for some MiB may take longer than all the calls of a client that wait for this core.
+/// Writes the blocks of a shard that are not all zeros, and returns its pages. It writes in pieces,
+/// and lets other threads run between them. The kernel does not interrupt its own call everywhere.
+/// One call for some MiB can take longer than all the client calls that wait for this core.
 fn write_shard(
     file: &dyn DiskFile,
     shard: usize,

@@ -1,4 +1,4 @@
-//! The simulated disk is as bad as it may be, and no worse.
+//! Tests that the simulated disk is as bad as a real one can be, and no worse.
 
 use super::*;
 

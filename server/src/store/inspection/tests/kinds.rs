@@ -1,4 +1,4 @@
-//! Damage to filters of each kind and each layout, and to the log of what they have.
+//! Tests of damage to filters of each kind and layout, and to their log.
 
 use super::*;
 use crate::store::snapshot::tests::specs;
@@ -10,7 +10,7 @@ fn what_any_damage_leaves_of_any_kind_is_saved() {
         let disk = example_of(spec);
         let whole = read(&disk).unwrap();
         let files = disk.names().unwrap();
-        // The others, and a log that tells of no counts, ages or layers, are tried elsewhere.
+        // Other tests cover the other files, and logs without counts, ages or layers.
         let is_its = |file: &&String| {
             let is_log = file.ends_with(".log");
             file.starts_with("urls.") || is_log && kind != Kind::Plain
@@ -22,8 +22,8 @@ fn what_any_damage_leaves_of_any_kind_is_saved() {
     }
 }
 
-/// What is left of a shard has the state of all of it: which changes it holds, and up to when it was
-/// cleared.
+/// The rest of a damaged shard keeps the state of the whole shard: the changes that it holds, and
+/// the epoch at which it was cleared.
 #[test]
 fn a_page_of_a_shard_is_lost_alone() {
     let has_state = |spec: &FilterSpec| matches!(spec.kind, Kind::Counting | Kind::Aging(_));

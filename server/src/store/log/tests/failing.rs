@@ -1,8 +1,8 @@
-//! A disk that fails, or is full, under the log.
+//! Tests of the log on a disk that fails or is full.
 
 use super::*;
 
-/// Room that no batch will take is given back: of a segment that is given up, and by a start.
+/// Room that no batch will use is released: by a writer that gives up a segment, and by a start.
 #[test]
 fn a_segment_that_is_closed_keeps_no_room() {
     const ROOM_BYTES: u64 = 64 << 10;
@@ -18,7 +18,7 @@ fn a_segment_that_is_closed_keeps_no_room() {
     write(&mut log, &records[..1]).unwrap();
     log.sync().unwrap();
     write(&mut log, &records[1..2]).unwrap();
-    // The first call that is made does not fail yet.
+    // The next call does not fail yet.
     let failing = || {
         disk.fail(
             disk.calls() + 1,
@@ -44,7 +44,7 @@ fn a_segment_that_is_closed_keeps_no_room() {
     assert_eq!(lengths(), [Some(end), Some(64 << 10), None]);
     write(&mut log, &records[2..]).unwrap();
     log.sync().unwrap();
-    // One made ahead.
+    // A segment made ahead.
     Segment::create(&disk, log.sequence() + 1, ROOM_BYTES).unwrap();
     let mut found = LogReader::open(&disk, 1, 0)
         .and_then(|log| log.read(|_| Ok::<_, StoreError>(()), &mut Err))
@@ -69,8 +69,8 @@ fn a_segment_that_the_disk_has_no_room_for_takes_none() {
     assert_eq!(disk.names().unwrap(), [""; 0]);
 }
 
-/// Batches that the tail has are not given up for a part of them in the next segment, nor for a
-/// segment of the same number; and what has failed in vain makes room for what comes next.
+/// Batches in the tail stay readable while only a part of them is in the next segment, and when a
+/// segment with the same number is made. A segment that failed makes room for the next one.
 #[test]
 fn what_is_recovered_is_there_as_a_whole() {
     const ROOM_BYTES: u64 = 64 << 10;
@@ -101,7 +101,7 @@ fn what_is_recovered_is_there_as_a_whole() {
         log.sync().unwrap_err();
         for good in [0, 1, 2, 3] {
             let next = log.segment_to_recover(ROOM_BYTES).unwrap();
-            // Of the first write a half.
+            // Half of the first write is done.
             disk.fail(disk.calls(), u64::from(good == 1), Fault::Short);
             fails(good, u64::MAX);
             log.recover(next).unwrap_err();

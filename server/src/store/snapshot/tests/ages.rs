@@ -1,4 +1,4 @@
-//! Filters whose keys age.
+//! Tests of filters whose keys age.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub fn kind() -> Kind {
     })
 }
 
-/// Numbers that no seenset would write, with good checksums over them.
+/// Numbers that no seenset writes, with right checksums.
 #[test]
 fn ages_that_no_spec_has_are_refused_by_name() {
     let (disk, directory, file, good) = victim_of(kind(), None);
@@ -45,7 +45,7 @@ fn ages_that_no_spec_has_are_refused_by_name() {
     }
 }
 
-/// What was new may have been forgotten with its bits, and the epoch comes back.
+/// A shard may have fewer set bits than new keys, because bits are cleared. The epoch is read back.
 #[test]
 fn a_shard_comes_back_with_its_epoch() {
     let (_, directory, _, _) = victim_of(kind(), None);

@@ -1,4 +1,4 @@
-//! Filters of other programs, whose shards are cut from one array.
+//! Tests of filters of other programs, whose shards are cut from one array.
 
 use super::*;
 use crate::filter::{
@@ -38,7 +38,7 @@ fn what_they_are_comes_back() {
     }
 }
 
-/// Numbers that no seenset would write, with good checksums over them.
+/// Numbers that no seenset writes, with right checksums.
 #[test]
 fn what_no_such_filter_has_is_refused_by_name() {
     let (much, one) = (u64::MAX.to_le_bytes(), 1_u64.to_le_bytes());
@@ -68,7 +68,7 @@ fn what_no_such_filter_has_is_refused_by_name() {
         (384, &[0; 8], "extension: expected the layers"),
         (384, &one, "extension: expected the layers"),
         (384, &much, "extension: expected the layers"),
-        // Words, modulus, hashes and rate of the first.
+        // The words, modulus, hashes and rate of the first layer.
         (392, &much, "extension: expected the layers"),
         (392, &[0; 8], "extension: expected the layers"),
         (400, &[0; 8], "extension: expected the layers"),

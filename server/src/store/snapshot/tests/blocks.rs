@@ -1,11 +1,11 @@
-//! Blocks of zeros are not stored, and come back as zeros.
+//! Tests that blocks of zeros are not stored, and are read as zeros.
 
 use super::*;
 
 /// The words of one shard of 256 KiB and a bit, which has a page of 64 bytes at its end.
 const BITS: u64 = (256 << 13) + 512;
 
-/// A filter of one shard with some words set, its file, and the words.
+/// Returns a filter of one shard with some words set, its file, and the words.
 fn sparse(at: &[usize]) -> (SimulatedDisk, DataDirectory, String, Vec<u64>) {
     let disk = SimulatedDisk::default();
     let directory = directory(&disk);
@@ -64,7 +64,7 @@ fn few_bits_take_few_blocks() {
             "{at:?}: {}",
             bytes.len()
         );
-        // Whatever the memory held before.
+        // The former contents of the memory do not matter.
         for before in [0, u64::MAX] {
             assert_eq!(words(&directory, before).unwrap(), stored, "{at:?}");
         }
@@ -97,14 +97,14 @@ fn damage_of_a_sparse_file_is_noticed() {
     words(&directory, 0).unwrap();
 }
 
-/// Numbers that no seenset would write, with good checksums over them.
+/// Numbers that no seenset writes, with right checksums.
 #[test]
 fn blocks_that_there_are_not_are_refused() {
     let (disk, directory, file, _) = sparse(&[3, 20 * 512 + 5]);
     let good = disk.contents(&file).unwrap();
     let table = 384 + 2 * 4096;
     let blocks = table + 32;
-    // Of four pages with 16 blocks each, and of one with one.
+    // The bits of four pages with 16 blocks each, and of one page with one block.
     for (at, value, expected) in [
         (blocks, 0x0003_u16, "length of the file"),
         (blocks, 0x0002, "checksum of page 0 of shard 0"),

@@ -1,4 +1,4 @@
-//! Filters in layers, whose shards differ in length.
+//! Tests of filters in layers, whose shards differ in length.
 
 use super::*;
 use crate::filter::{
@@ -22,7 +22,7 @@ pub fn spec(kind: Kind) -> FilterSpec {
     request.resolve().unwrap()
 }
 
-/// The newest copy of each shard counts, of whichever layer and in whichever file.
+/// The newest copy of each shard is used, in any layer and any file.
 #[test]
 fn shards_of_all_layers_come_back() {
     let (disk, directory) = {
@@ -63,7 +63,7 @@ fn shards_of_all_layers_come_back() {
     }
 }
 
-/// Numbers that no seenset would write, with good checksums over them.
+/// Numbers that no seenset writes, with right checksums.
 #[test]
 fn layers_that_no_plan_has_are_refused_by_name() {
     let (disk, directory, file, good) = victim_of(kind(), None);
@@ -90,7 +90,7 @@ fn layers_that_no_plan_has_are_refused_by_name() {
         (308, &[17, 0, 0, 0], "growth: expected that of a spec"),
         (312, &[1, 0, 0, 0], "growth: expected that of a spec"),
         (312, &[3, 0, 0, 0], "growth: expected that of a spec"),
-        // That of a filter which rejects, and has one layer.
+        // The code of a filter that rejects new keys, and has one layer.
         (
             300,
             &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
@@ -119,7 +119,7 @@ fn layers_that_no_plan_has_are_refused_by_name() {
     }
 }
 
-/// A header without layers, which is not what a filter that grows has.
+/// A header without layers is refused for a filter that grows.
 #[test]
 fn a_filter_that_grows_has_layers() {
     let (disk, directory) = {

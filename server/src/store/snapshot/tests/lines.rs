@@ -1,4 +1,4 @@
-//! In how many lines the counters and stamps of a key are.
+//! Tests of the number of lines that hold the counters and stamps of a key.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn kinds() -> [(Kind, u8); 2] {
     [(Kind::Counting, 3), (Kind::Aging(aging), 4)]
 }
 
-/// A filter of the past stays what it is, byte for byte, for keys are where they were.
+/// An old filter is stored as before, byte for byte, because its keys stay where they were.
 #[test]
 fn lines_make_the_only_difference() {
     for (kind, of_the_past) in kinds() {
@@ -44,7 +44,7 @@ fn lines_make_the_only_difference() {
         });
         assert_eq!((two[FORMAT_AT], two[LINES_AT]), (7, 2));
         assert_eq!((four[FORMAT_AT], four[LINES_AT]), (of_the_past, 0));
-        // But for when each was written.
+        // The times of the two files may differ.
         let differ = (0..40).chain(48..376).filter(|&at| two[at] != four[at]);
         let differ: Vec<usize> = differ.collect();
         assert_eq!(differ, [FORMAT_AT, LINES_AT]);
@@ -74,7 +74,8 @@ fn other_lines_are_refused() {
     }
 }
 
-/// One that was reset, say: it has blocks of zeros, which the formats of the past stored.
+/// An old filter with blocks of zeros, after a reset for example. The old formats stored these
+/// blocks.
 #[test]
 fn a_filter_of_the_past_may_have_few_keys() {
     for (kind, _) in kinds() {

@@ -1,11 +1,11 @@
-//! Into how many shards the bits of a filter are divided.
+//! Tests of the number of shards into which the bits of a filter are divided.
 
 use super::*;
 
 const FORMAT_AT: usize = 8;
 const SHARDS_AT: usize = 128;
 
-/// Of 64 MiB.
+/// Returns a spec of 64 MiB.
 fn spec(layout: Layout) -> FilterSpec {
     let request = SpecRequest {
         layout,
@@ -16,7 +16,7 @@ fn spec(layout: Layout) -> FilterSpec {
     request.resolve().unwrap()
 }
 
-/// A filter of the past stays what it is, byte for byte, for keys are where they were.
+/// An old filter is stored as before, byte for byte, because its keys stay where they were.
 #[test]
 fn more_shards_than_bits_need_make_a_format() {
     for layout in Layout::OWN {
@@ -38,7 +38,7 @@ fn more_shards_than_bits_need_make_a_format() {
     }
 }
 
-/// No number of them that a file tells makes shards of no size, or more of them than any filter has.
+/// A number of shards in a file cannot make shards of size 0, or more shards than any filter has.
 #[test]
 fn shards_of_other_sizes_are_refused() {
     let (disk, directory, file, good) = victim_with(&spec(Layout::Blocked));
