@@ -1,12 +1,13 @@
 //! The memory limit of the control groups (cgroups) that the process is in.
 //!
-//! The kernel kills a process when its cgroup, or any cgroup above that, has more memory than its
-//! limit. A container sees its own cgroup as the root of `/sys/fs/cgroup`; a service of systemd
-//! (`MemoryMax=`) sees those of the whole machine, and has to look for its own in
-//! `/proc/self/cgroup` and for where that is mounted in `/proc/self/mountinfo`.
+//! The kernel kills a process when its cgroup, or any cgroup above it, uses more memory than its
+//! limit. A container sees its own cgroup as the root of `/sys/fs/cgroup`. A service of systemd
+//! (`MemoryMax=`) sees the cgroups of the whole machine. It has to look up its own in
+//! `/proc/self/cgroup`, and the place where that is mounted in `/proc/self/mountinfo`.
 //!
-//! The crate `sysinfo` does the same and gives up where one of the files is missing, as in a cgroup
-//! for which systemd has not switched the memory controller on: then only those above have limits.
+//! The crate `sysinfo` does the same, but gives up if one of the files is missing. That happens in
+//! a cgroup for which systemd has not switched the memory controller on: then only the cgroups
+//! above it have limits.
 
 use std::{
     fs,
@@ -14,22 +15,22 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// The limits of version 2. A process above `memory.high` is not killed but slowed down until it
-/// hardly runs, for the memory of filters cannot be taken back.
+/// The limits of version 2. A process above `memory.high` is not killed, but slowed down until it
+/// hardly runs, because the kernel cannot reclaim the memory of filters.
 const LIMITS_V2: [&str; 2] = ["memory.max", "memory.high"];
 
-/// That of version 1, where "none" is a number near 2^63.
+/// The limit of version 1, where "none" is a number near 2^63.
 const LIMIT_V1: &str = "memory.limit_in_bytes";
 
-/// In version 1 a file of other lines as well, among them the limit of a cgroup and all above it,
-/// those too that are not mounted here.
+/// A file of version 1 with many lines. One line is the smallest limit of a cgroup and all cgroups
+/// above it, including those that are not mounted here.
 const STATISTICS_V1: &str = "memory.stat";
 const HIERARCHY_V1: &str = "hierarchical_memory_limit";
 
-/// The smallest memory limit of the cgroup of this process and of those above it, in bytes;
-/// `None` if there is none. `root` is `/`, unless in tests.
+/// Returns the smallest memory limit, in bytes, of the cgroup of this process and of the cgroups
+/// above it; `None` if none has a limit. `root` is `/`, except in tests.
 ///
-/// What is missing or cannot be read sets no limit.
+/// A file that is missing or cannot be read sets no limit.
 pub fn memory_limit(root: &Path) -> Option<u64> {
     let read = |path: &str| fs::read(root.join(path)).unwrap_or_default();
     let (groups, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
@@ -51,11 +52,11 @@ enum Version {
 }
 
 impl Version {
-    /// The limits that a cgroup has of its own, or also of those above it.
+    /// Returns the limits that a cgroup has of its own, and in version 1 also those above it.
     fn limits(self, directory: &Path) -> Vec<u64> {
         let number = |name: &str| {
             let text = fs::read_to_string(directory.join(name)).ok()?;
-            // "max" is none.
+            // "max" means no limit.
             text.trim().parse().ok()
         };
         match self {
@@ -73,11 +74,11 @@ impl Version {
     }
 }
 
-/// A cgroup that this process is in and that may limit memory: a line of `/proc/self/cgroup`.
+/// A cgroup that this process is in and that can limit memory: a line of `/proc/self/cgroup`.
 #[derive(Debug)]
 struct Group {
     version: Version,
-    /// From the root of its hierarchy, or of the process's cgroup namespace.
+    /// The path from the root of its hierarchy, or of the process's cgroup namespace.
     path: PathBuf,
 }
 
@@ -95,14 +96,16 @@ impl Group {
         Some(Self { version, path })
     }
 
-    /// The directories of the cgroup and of those above it, as far as they are mounted.
+    /// Returns the directories of the cgroup and of the cgroups above it, as far as they are
+    /// mounted.
     fn directories(&self, mounts: &[Mount], root: &Path) -> Vec<PathBuf> {
         let mut directories = Vec::new();
         for mount in mounts.iter().filter(|mount| mount.version == self.version) {
             let top = beneath(root, &mount.point);
             // A process that was moved out of its cgroup namespace has a path that begins with
-            // "/..", and one in a container without a namespace a path that is not mounted there:
-            // what is mounted is above it, or all that can be seen of it.
+            // "/..". A process in a container without a namespace has a path that is not mounted
+            // there. The mounted cgroup is then above the process's own, or is all that can be seen
+            // of it.
             let below = self.path.strip_prefix(&mount.top).unwrap_or(Path::new(""));
             let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
             let below = below.components().take_while(|&part| is_plain(part));
@@ -122,7 +125,7 @@ struct Mount {
     version: Version,
     /// The cgroup that is mounted.
     top: PathBuf,
-    /// Where.
+    /// The directory that it is mounted at.
     point: PathBuf,
 }
 
@@ -151,7 +154,7 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n')
 }
 
-/// Whether a list with commas has a name.
+/// Returns whether a comma-separated list contains a name.
 fn lists(list: &[u8], name: &[u8]) -> bool {
     list.split(|&byte| byte == b',').any(|entry| entry == name)
 }
@@ -160,12 +163,12 @@ fn path(bytes: Vec<u8>) -> PathBuf {
     std::ffi::OsString::from_vec(bytes).into()
 }
 
-/// An absolute path, beneath another root.
+/// Moves an absolute path beneath another root.
 fn beneath(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// The kernel writes blanks, tabs, newlines and backslashes of paths as `\040`.
+/// Decodes a path: the kernel writes blanks, tabs, newlines and backslashes as `\040` and so on.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -224,7 +227,7 @@ mod tests {
         assert_eq!(machine.limit(), None);
         machine.write(own, GIB);
         assert_eq!(machine.limit(), Some(GIB));
-        // Those of others are none of its business.
+        // The limits of other cgroups do not matter.
         machine.write("sys/fs/cgroup/system.slice/other.service/memory.max", 7);
         assert_eq!(machine.limit(), Some(GIB));
     }
@@ -249,7 +252,8 @@ mod tests {
             machine.write("sys/fs/cgroup/memory.max", GIB);
             assert_eq!(machine.limit(), Some(GIB), "{groups}");
         }
-        // Of version 1, without a namespace of cgroups: its own cgroup is what is mounted.
+        // Version 1, without a cgroup namespace: the process's own cgroup is the one that is
+        // mounted.
         let mount = "9 8 0:7 /docker/12 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
         let machine = Machine::new("5:cpu,memory:/docker/12/inner\n", mount);
         machine.write("sys/fs/cgroup/memory/memory.limit_in_bytes", 2 * GIB);

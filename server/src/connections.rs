@@ -1,8 +1,8 @@
-//! The connections of the server: accepted for as long as there is room for them.
+//! The connections of the server, accepted up to a limit.
 //!
-//! Each connection takes a file descriptor and some memory, and snapshots need descriptors
-//! too. So there is a limit, below what the system allows the process; a connection past it
-//! is closed at once, which its client can tell from a server that is slow.
+//! Each connection takes a file descriptor and some memory, and snapshots need descriptors too. So
+//! the limit is below the number of files that the kernel allows the process. A connection above
+//! the limit is closed at once; its client can distinguish that from a slow server.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -24,29 +24,29 @@ use tokio::{
 
 use crate::listeners::{Listeners, OpenStream, Stream};
 
-/// File descriptors that are left for everything but connections.
+/// The file descriptors that are kept for everything but connections.
 const OTHER_FILES: usize = 64;
 
-/// How long to wait where the system refuses to accept a connection: it would refuse the
-/// next attempt just as well.
+/// The pause after the kernel refused to accept a connection: it would refuse the next attempt just
+/// the same.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a connection may be silent before the system asks whether anybody is there, how
-/// long it waits until it asks again, and how often it does. HTTP/2 has pings for that, but
-/// to know when they are due the time is taken with every frame, some 3 % of a single call.
+/// The TCP keepalive settings: the silence after which the kernel probes the client, the interval
+/// of the probes, and their number. HTTP/2 has pings for that, but to know when they are due it
+/// takes the time with every frame, which costs some 3 % of a single call.
 const SILENCE: Duration = Duration::from_secs(60);
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
 
-/// Accepts connections. Cheap to clone; clones accept from the same sockets, within one limit,
-/// and dropping the last closes them.
+/// Accepts connections. Cheap to clone: clones accept from the same sockets and share one limit.
+/// Dropping the last clone closes the sockets.
 #[derive(Debug, Clone)]
 pub struct Connections {
     listeners: Arc<Listeners>,
     places: Arc<Places>,
 }
 
-/// The connections that there may be at once.
+/// The limits on connections that are open at once.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
     /// In all.
@@ -55,7 +55,7 @@ pub struct ConnectionLimits {
     pub for_each_address: usize,
 }
 
-/// The connections that there are.
+/// The connections that are open.
 #[derive(Debug)]
 struct Places {
     limits: ConnectionLimits,
@@ -68,7 +68,7 @@ struct Open {
     addresses: HashMap<IpAddr, usize>,
 }
 
-/// One of the connections that there may be, until it is dropped.
+/// A place for one open connection; given back when dropped.
 #[derive(Debug)]
 struct Place {
     places: Arc<Places>,
@@ -80,7 +80,7 @@ impl Places {
     ///
     /// # Errors
     ///
-    /// The name of the limit that allows no more, and the limit.
+    /// The name and the value of the limit that is reached.
     fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Place, (&'static str, usize)> {
         let ConnectionLimits {
             connections,
@@ -122,8 +122,8 @@ impl Drop for Place {
 }
 
 impl Connections {
-    /// Accepts from some sockets, as many connections at once as the limits allow: fewer, if the
-    /// system does not allow the process as many files.
+    /// Accepts from `listeners`, up to the limits on connections. The limit is lower if the kernel
+    /// does not allow the process enough files.
     pub fn new(listeners: Listeners, limits: ConnectionLimits) -> Self {
         let limit = limits.connections;
         let allowed = allow_files(limit.saturating_add(OTHER_FILES)).saturating_sub(OTHER_FILES);
@@ -152,12 +152,12 @@ impl Connections {
         &self.listeners
     }
 
-    /// The next connection. Cancel safe: none is lost.
+    /// Waits for the next connection and returns it. Cancel safe: no connection is lost.
     pub async fn accept(&self) -> Accepted {
         loop {
             let stream = match self.listeners.accept().await {
                 Ok(stream) => stream,
-                // The client was faster to go than the server to accept.
+                // The client closed the connection before the server accepted it.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -185,7 +185,7 @@ impl Connections {
 }
 
 fn set_options(stream: &std::net::TcpStream) {
-    // Answers are small and somebody waits for each of them.
+    // Answers are small, and a client waits for each of them.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "answers on a connection may be delayed");
     }
@@ -198,8 +198,8 @@ fn set_options(stream: &std::net::TcpStream) {
     }
 }
 
-/// Sees to it that the process may have `wanted` files open, as far as it may decide that
-/// itself, and returns how many it may have.
+/// Raises the limit of open files to `wanted` as far as the process is allowed to, and returns the
+/// number of files that it may have open.
 fn allow_files(wanted: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     let allowed = |soft: Option<u64>| {
@@ -222,7 +222,7 @@ fn allow_files(wanted: usize) -> usize {
     }
 }
 
-/// A connection that nobody serves yet, and its place among those that are allowed.
+/// A connection that is not served yet, with its place.
 #[derive(Debug)]
 pub struct Accepted {
     stream: Stream,
@@ -230,12 +230,12 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// Has the runtime that this is called in take care of the connection. `seat` is dropped
-    /// with it.
+    /// Registers the connection with the runtime that this is called in. `seat` is dropped with the
+    /// connection.
     ///
     /// # Errors
     ///
-    /// What the system says, if it can watch no more connections.
+    /// The error of the operating system if it can watch no more connections.
     pub fn open(self, seat: Arc<()>) -> io::Result<Connection> {
         Ok(Connection {
             stream: self.stream.open()?,

@@ -1,9 +1,9 @@
-//! Where calls are served: a thread for each processor core, each with a runtime of its own.
+//! The threads that serve calls: one for each processor core, each with a runtime of its own.
 //!
-//! A call takes less time than moving it to another thread, so a connection and all its calls
-//! stay on one. And a single-threaded runtime takes its tasks in turn, so that calls which
-//! arrive together are all answered before their answers are written, at once; a runtime that
-//! steals work runs first what became ready last, and writes each answer by itself.
+//! A call takes less time than moving it to another thread, so a connection and all its calls stay
+//! on one thread. A single-threaded runtime also takes its tasks in turn: it answers all calls that
+//! arrive together, and then writes their answers at once. A work-stealing runtime first runs the
+//! task that became ready last, and writes each answer by itself.
 
 use std::{
     future::Future,
@@ -26,10 +26,10 @@ use crate::{
     sync::cores,
 };
 
-/// The connections of one core, as they come; it ends when no more are accepted.
+/// The stream of connections of one core. It ends when no more are accepted.
 pub type Incoming = Pin<Box<dyn Stream<Item = io::Result<Connection>> + Send>>;
 
-/// The threads that serve calls. All that runs on them ends soon after this is dropped.
+/// The threads that serve calls. Dropping this soon ends all tasks on them.
 #[derive(Debug)]
 pub struct Cores(Vec<Core>);
 
@@ -49,7 +49,7 @@ impl Cores {
     ///
     /// # Errors
     ///
-    /// What the system says, if it gives no more threads or files.
+    /// The error of the operating system if it gives no more threads or files.
     pub fn start() -> io::Result<Self> {
         Self::threads(cores())
     }
@@ -59,10 +59,12 @@ impl Cores {
         cores.map(Self)
     }
 
-    /// Serves connections until `end` completes, each on the core that has the fewest, by what
-    /// `server` makes for each core. Then no more are accepted, the servers are told so by the
-    /// end of [`Incoming`], and what this returns completes when they have ended; or with an
-    /// error as soon as one ends before it is told to.
+    /// Serves connections until `end` completes. `server` makes a server for each core; each
+    /// connection goes to the core that has the fewest. After `end` no more connections are
+    /// accepted, and [`Incoming`] ends, which asks the servers to end.
+    ///
+    /// The returned task completes when all servers have ended. It fails as soon as a server ends
+    /// before it is asked to.
     pub fn serve<S, F, E>(
         &self,
         connections: Connections,
@@ -97,18 +99,17 @@ impl Cores {
                 }
             }
             drop((tables, connections));
-            // How they end matters no more.
+            // From here on the results of the servers do not matter.
             while servers.join_next().await.is_some() {}
             Ok(())
         })
     }
 
-    /// Ends the threads and all that runs on them, connections too, and returns when it is
-    /// gone.
+    /// Ends the threads and all tasks on them, connections included, and waits until they are gone.
     pub async fn stop(self) {
         for Core { stop, stopped, .. } in self.0 {
             drop(stop);
-            // An error is what is waited for: the other end goes with the thread.
+            // The error is expected: the thread drops the sender when it ends.
             let _ = stopped.await;
         }
     }
@@ -128,9 +129,10 @@ impl Core {
         thread::Builder::new()
             .name(format!("core-{number}"))
             .spawn(move || {
-                // An error says that the sender was dropped, which is how to stop.
+                // An error means that the sender was dropped, which is the request to stop.
                 let _ = runtime.block_on(stopping);
-                // What blocks in it, such as writing a snapshot, may go on: nobody waits for it.
+                // Blocking tasks in the runtime, such as writing a snapshot, may go on: nobody
+                // waits for them.
                 runtime.shutdown_background();
                 drop(running);
             })?;
@@ -138,7 +140,7 @@ impl Core {
     }
 }
 
-/// Where the connections of a core go.
+/// The sending end for the connections of a core.
 struct Table {
     seat: Arc<()>,
     deal: mpsc::UnboundedSender<(Accepted, Arc<()>)>,
@@ -146,7 +148,7 @@ struct Table {
 
 impl Table {
     fn new(seat: Arc<()>) -> (Self, Incoming) {
-        // Not bounded: there is a limit on connections.
+        // Unbounded, because the number of connections has a limit.
         let (deal, dealt) = mpsc::unbounded_channel::<(Accepted, Arc<()>)>();
         let incoming =
             UnboundedReceiverStream::new(dealt).map(|(accepted, seat)| accepted.open(seat));
@@ -160,7 +162,7 @@ impl Table {
 
 fn deal(tables: &[Table], accepted: Accepted) {
     if let Some(table) = tables.iter().min_by_key(|table| table.connections()) {
-        // A server that takes no more has ended, which is an error of its own.
+        // Sending fails only if the server has ended, which `serve` reports as an error of its own.
         let _ = table.deal.send((accepted, table.seat.clone()));
     }
 }

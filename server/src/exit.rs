@@ -1,4 +1,4 @@
-//! What the program leaves to those who have called it: a text, and an exit code.
+//! The output of the program for its caller: a text, and an exit code.
 
 use std::{
     fmt::Display,
@@ -6,13 +6,13 @@ use std::{
     process::ExitCode,
 };
 
-/// The exit code for what has failed.
+/// The exit code of a failure.
 pub const FAILURE: u8 = 1;
 /// The exit code for bad arguments, a bad environment or a bad configuration file.
 pub const USAGE: u8 = 2;
 
-/// Prints what was asked for. Where standard output is closed, the exit code alone tells whether all
-/// is well: Rust's runtime has opened /dev/null in its place.
+/// Prints the text that was asked for. If standard output is closed, only the exit code reports
+/// whether all is well: Rust's runtime has opened /dev/null in its place.
 pub fn print(text: &str, is_good: bool) -> ExitCode {
     let mut stdout = io::stdout();
     match stdout
@@ -27,9 +27,10 @@ pub fn print(text: &str, is_good: bool) -> ExitCode {
     }
 }
 
-/// Tells what has failed.
+/// Prints an error, and returns the exit code.
 pub fn failed(error: &dyn Display, code: u8) -> ExitCode {
-    // Where nobody reads it the code says it; the macro for this panics there.
+    // If nobody reads standard error, the exit code reports the failure; `eprintln!` would panic
+    // then.
     let _ = writeln!(io::stderr(), "seenset-server: {error}");
     ExitCode::from(code)
 }

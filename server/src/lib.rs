@@ -7,11 +7,11 @@
 //! * [`engine`]: the lock-protected filters, in memory and on disk; one face to the rpcs
 //! * [`grpc`]: the rpcs; uses `engine` alone
 //!
-//! Beside them stand [`config`] (the one place that reads arguments, the environment and
-//! the configuration file), [`telemetry`] (logs and metrics), [`signals`], [`listeners`] (the sockets),
-//! [`connections`], [`cores`] (the threads that serve them) and `net` (how they do), and [`server`], which
-//! puts it all together; `planted` has bugs that tests switch on, and [`verify`] looks at the data directory
-//! of a server that does not run.
+//! Beside them stand [`config`] (the one place that reads arguments, the environment and the
+//! configuration file), [`telemetry`] (logs and metrics), [`signals`], [`listeners`] (the sockets),
+//! [`connections`], [`cores`] (the threads that serve connections), `net` (HTTP/2 on each
+//! connection) and [`server`], which puts it all together. `planted` has bugs that tests switch on.
+//! [`verify`] checks the data directory of a server that does not run.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("seenset-server needs a 64-bit target: a filter may be larger than 4 GiB");

@@ -15,11 +15,11 @@ use tokio_util::either::Either;
 use self::unix::UnixSocket;
 use crate::config::Address;
 
-/// The connections that the kernel keeps until they are accepted: as many as it allows
+/// The number of connections that the kernel keeps until they are accepted: as many as it allows
 /// (`net.core.somaxconn`).
 const BACKLOG: i32 = i32::MAX;
 
-/// The sockets that one setting asks for. Dropping it closes them.
+/// The sockets of one setting. Dropping it closes them.
 #[derive(Debug)]
 pub struct Listeners(Vec<Listener>);
 
@@ -29,7 +29,7 @@ enum Listener {
     Unix(UnixSocket),
 }
 
-/// A stream that was accepted, and that no runtime knows of.
+/// An accepted stream that is not registered with a runtime yet.
 #[derive(Debug)]
 pub enum Stream {
     /// From another machine, or this one.
@@ -39,7 +39,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// The address of the client, but for a Unix socket.
+    /// Returns the address of the client, or `None` for a Unix socket.
     pub fn client(&self) -> Option<IpAddr> {
         match self {
             // An error if the client has gone.
@@ -55,9 +55,9 @@ pub type OpenStream = Either<TcpStream, UnixStream>;
 /// An address that cannot be listened on.
 #[derive(Debug)]
 pub struct ListenError {
-    /// As configured or, of a host name, as found.
+    /// The address as configured or, for a host name, as resolved.
     pub address: String,
-    /// What the system said.
+    /// The error of the operating system.
     pub source: io::Error,
 }
 
@@ -66,10 +66,10 @@ impl Listeners {
     ///
     /// # Errors
     ///
-    /// [`ListenError`] for the first that cannot be listened on.
+    /// [`ListenError`] for the first address that cannot be listened on.
     pub async fn bind(addresses: &[Address]) -> Result<Self, ListenError> {
         let mut listeners = Self(Vec::new());
-        // Last, when it is known whether IPv4 has an address of its own.
+        // `[::]` comes last, when it is known whether IPv4 has an address of its own.
         let is_all_of_ipv6 = |address: &&Address| matches!(address, Address::Socket(socket) if socket.is_ipv6() && socket.ip().is_unspecified());
         let (last, first): (Vec<_>, Vec<_>) = addresses.iter().partition(is_all_of_ipv6);
         for address in first.into_iter().chain(last) {
@@ -89,8 +89,8 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Listens on all addresses of a host, those apart that this machine does not have: many a
-    /// container has `::1` in its file of hosts, and no IPv6.
+    /// Listens on all addresses of a host, except those that this machine does not have: in many
+    /// containers the hosts file lists `::1`, but there is no IPv6.
     async fn bind_host(&mut self, host: &str, port: u16) -> Result<(), ListenError> {
         let failed = |address: String, source| ListenError { address, source };
         let name = || format!("{host}:{port}");
@@ -121,7 +121,7 @@ impl Listeners {
         }
     }
 
-    /// Listens on an address, unless it is listened on already.
+    /// Listens on an address, unless the server already listens on it.
     fn bind_socket(&mut self, address: SocketAddr) -> io::Result<()> {
         if address.port() != 0 && self.addresses().any(|other| other == address) {
             return Ok(());
@@ -131,7 +131,7 @@ impl Listeners {
             Type::STREAM,
             Some(Protocol::TCP),
         )?;
-        // A server that starts again finds connections of the one before in TIME-WAIT.
+        // After a restart, connections of the previous server can still be in TIME-WAIT.
         socket.set_reuse_address(true)?;
         // [::] takes IPv4 too, unless that has an address of its own.
         let is_same_port = |other: SocketAddr| other.is_ipv4() && other.port() == address.port();
@@ -147,7 +147,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// The addresses and ports that are listened on, without Unix sockets.
+    /// Returns the addresses and ports that are listened on, without Unix sockets.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.0.iter().filter_map(|listener| match listener {
             Listener::Tcp(_, address) => Some(*address),
@@ -155,11 +155,11 @@ impl Listeners {
         })
     }
 
-    /// The next connection. Cancel safe: none is lost.
+    /// Waits for the next connection and returns it. Cancel safe: no connection is lost.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error of the operating system.
     pub async fn accept(&self) -> io::Result<Stream> {
         let accepting = self.0.iter().map(|listener| Box::pin(listener.accept()));
         let (accepted, _, _) = select_all(accepting).await;
@@ -168,7 +168,7 @@ impl Listeners {
 }
 
 impl Listener {
-    /// A stream that is served by another thread, whose runtime must know of it and this one not.
+    /// Accepts a stream. It is not registered with this runtime, because another thread serves it.
     async fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(listener, _) => Ok(Stream::Tcp(listener.accept().await?.0.into_std()?)),
@@ -177,7 +177,7 @@ impl Listener {
     }
 }
 
-/// As the log and the configuration have them.
+/// Formats the addresses as the log and the configuration show them.
 impl fmt::Display for Listeners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, listener) in self.0.iter().enumerate() {
@@ -192,11 +192,11 @@ impl fmt::Display for Listeners {
 }
 
 impl Stream {
-    /// Has the runtime that this is called in take care of the stream.
+    /// Registers the stream with the runtime that this is called in.
     ///
     /// # Errors
     ///
-    /// What the system says, if it can watch no more streams.
+    /// The error of the operating system if it can watch no more streams.
     pub fn open(self) -> io::Result<OpenStream> {
         Ok(match self {
             Self::Tcp(stream) => Either::Left(TcpStream::from_std(stream)?),
@@ -205,7 +205,7 @@ impl Stream {
     }
 }
 
-/// Whether the machine does not have an address, or not its family.
+/// Returns whether the machine does not have the address, or not its family.
 fn is_not_ours(error: &io::Error) -> bool {
     let is_family = rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::AFNOSUPPORT);
     is_family || error.kind() == io::ErrorKind::AddrNotAvailable

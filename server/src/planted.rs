@@ -1,13 +1,13 @@
-//! Bugs that a test can plant, to see that another test finds them.
+//! Bugs that a test can plant, to check that another test finds them.
 //!
-//! Each stands where somebody might well make it. In the program none can be switched on: there
-//! [`is_planted`](Bug::is_planted) is `false`, and the compiler takes it out. The tests ask the
-//! environment; which of them finds which bug stands in `found_by`, in this module's own.
+//! Each one is a mistake that a programmer could well make. None can be switched on in the program:
+//! there [`is_planted`](Bug::is_planted) is `false`, and the compiler removes the code. The tests
+//! read the environment. `found_by`, in the tests of this module, lists which test finds which bug.
 
 /// Makes [`Bug`], and the list of all of them.
 macro_rules! bugs {
     ($($(#[$doc:meta])* $bug:ident,)*) => {
-        /// A bug that is not there unless a test has it planted.
+        /// A bug that is absent unless a test plants it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Bug {
             $($(#[$doc])* $bug,)*
@@ -33,13 +33,13 @@ bugs! {
     SnapshotNotSynced,
     /// Files that the new manifest does not name are removed before it stands.
     RemovedTooEarly,
-    /// What a snapshot is to hold counts as stored before it is.
+    /// The contents of a snapshot count as stored before the snapshot is.
     DirtyMarkClearedTooEarly,
-    /// A snapshot does not wait for the log of what it holds.
+    /// A snapshot does not wait until the log holds the records of its contents.
     SnapshotAheadOfTheLog,
     /// A snapshot is begun while calls are under way.
     SnapshotAmidCalls,
-    /// Pages are not held against their checksums.
+    /// Pages are not checked against their checksums.
     PageNotVerified,
     /// The checksums of pages are not salted with their place.
     PageNotSalted,
@@ -47,60 +47,59 @@ bugs! {
     LogNotSynced,
     /// Calls are answered before their records are synced.
     AnswerBeforeSync,
-    /// Calls are answered however long the disk has not synced.
+    /// Calls are answered no matter how long ago the last sync was.
     NotHeldBack,
-    /// A sync that failed is taken for one that did not.
+    /// A failed sync is treated as a successful one.
     FailedSyncBelieved,
-    /// What was not synced when the log failed is not written again.
+    /// Records that were not synced when the log failed are not written again.
     UnsyncedForgotten,
-    /// A segment that failed gives back its room before the batches that belong there are in
-    /// another.
+    /// A segment that failed gives back its room before another segment holds its batches.
     RoomGivenBackTooEarly,
-    /// What was lost with a segment is written to the next from its first batch on.
+    /// The batches that were lost with a segment are written to the next segment first to last.
     RecoveredInPart,
-    /// A segment that is made anew gets another salt than the tail has.
+    /// A segment that is made anew gets a salt that differs from that of the tail.
     SaltNotKept,
-    /// The rest of a write that did a part is left out.
+    /// The rest of a short write is not written.
     ShortWriteTaken,
-    /// Whoever finds a key does not wait until that is in the log.
+    /// A call that finds a key does not wait until the key is in the log.
     SeenWithoutWaiting,
-    /// The same where it finds the key in a batch.
+    /// A batch that finds a key does not wait until the key is in the log.
     BatchSeenWithoutWaiting,
     /// Calls add keys that the log may have no room for.
     NoReservation,
-    /// A start takes the last whole batch for a torn one.
+    /// A start takes the last whole batch for a torn write.
     TailCutTooFar,
-    /// Batches are read whatever they follow.
+    /// A start reads batches without checking which batch they follow.
     BatchesNotChained,
-    /// A start does not look into the tail.
+    /// A start does not read the tail.
     TailNotRead,
-    /// What a start has read is not put on stable storage.
+    /// A start does not make durable the records that it has read.
     FoundNotSettled,
     /// A start leaves out a version that the snapshots do not hold.
     ReplayLeavesOut,
-    /// The bits of a key are tested and set one by one, and the lock is let go in between.
+    /// The bits of a key are tested and set one by one, and the lock is released in between.
     BitByBit,
-    /// The ids of requests do not come to the log.
+    /// The ids of requests are not written to the log.
     RequestNotLogged,
-    /// What a request has won is not written again where the log is cut.
+    /// The keys that a request added first are not written again when the log is cut.
     RequestCutOff,
-    /// A start counts keys that the snapshots hold already.
+    /// A start counts keys that the snapshots already hold.
     CountedAgain,
-    /// A start counts what is behind a gap of the log.
+    /// A start counts records that follow a gap of the log.
     GapPassedOver,
-    /// A start adds keys to whichever layer has room for them.
+    /// A start adds keys to any layer that has room for them.
     LayersNotReplayed,
 }
 
 impl Bug {
-    /// Whether the bug is there.
+    /// Returns whether the bug is planted: never, in the program.
     #[cfg(not(test))]
     #[inline(always)]
     pub(crate) const fn is_planted(self) -> bool {
         false
     }
 
-    /// Whether a test has planted the bug in this process.
+    /// Returns whether a test has planted the bug in this process.
     #[cfg(test)]
     pub(crate) fn is_planted(self) -> bool {
         *tests::PLANTED == Some(self)
@@ -119,7 +118,7 @@ mod tests {
 
     const VARIABLE: &str = "SEENSET_PLANTED";
 
-    /// The tests that fail with a bug.
+    /// Returns the tests that fail with a bug.
     fn found_by(bug: Bug) -> &'static [&'static str] {
         match bug {
             ManifestNameNotSynced => &[POWER_CUT],
@@ -213,13 +212,14 @@ mod tests {
             .unwrap()
     }
 
-    /// That the tests pass without any bug is seen where they run by themselves.
+    /// The tests also run by themselves, without any bug: that they pass is seen there.
     #[test]
     fn each_is_found() {
         let tests = |&bug: &Bug| found_by(bug).iter().map(move |&test| (bug, test));
         let missed = Bug::ALL.iter().flat_map(tests).filter(|&(bug, test)| {
             let Output { stdout, .. } = run(test, bug);
-            // Not zero, as it would be of a test that has been given another name.
+            // The test must fail, not be missing because it was renamed: then none would have
+            // failed.
             !String::from_utf8_lossy(&stdout).contains("0 passed; 1 failed")
         });
         let missed: Vec<(Bug, &str)> = missed.collect();

@@ -1,9 +1,8 @@
 //! The composition root: from a configuration to a running server.
 //!
-//! [`bind`] takes the data directory and the port, so that what is wrong with either is
-//! known at once, and answers health checks with NOT_SERVING. [`Server::recover`] restores
-//! the filters and lets calls in. [`Server::shutdown`] lets the calls in flight finish and
-//! stores what has changed.
+//! [`bind`] takes the data directory and the port, so that an error of either is known at once, and
+//! answers health checks with NOT_SERVING. [`Server::recover`] restores the filters and lets calls
+//! in. [`Server::shutdown`] lets the calls in flight finish and stores all changes.
 
 mod error;
 mod log_lines;
@@ -37,11 +36,11 @@ use crate::{
     telemetry::{metrics, scrape},
 };
 
-/// How often a start that takes long says how far it has come.
+/// The interval at which a long start logs its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long connections may take to close once the last call has been answered: a client that
-/// does not react to being asked to must not hold up the stop.
+/// The time that connections may take to close after the last answer. A client that ignores the
+/// request to close must not hold up the stop.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A server that listens.
@@ -59,18 +58,18 @@ pub struct Server {
     cores: Cores,
     serving: JoinHandle<Result<(), String>>,
     storing: Option<JoinHandle<()>>,
-    /// Clears filters of what is too old.
+    /// Clears expired keys from filters.
     clearing: Option<JoinHandle<()>>,
-    /// Notes how many keys the filters have.
+    /// Samples the number of keys of each filter.
     sampling: Option<JoinHandle<()>>,
-    /// Tells in health when keys are refused, or wait for the disk.
+    /// Sets health to NOT_SERVING while keys are refused or wait for the disk.
     watching: Option<JoinHandle<()>>,
-    /// The sockets that metrics are served on, and what serves them.
+    /// The sockets that metrics are served on, and the task that serves them.
     metrics: Option<(Connections, JoinHandle<()>)>,
 }
 
-/// Opens the data directory, listens, and serves: until [`Server::recover`] is done, with
-/// health NOT_SERVING, and UNAVAILABLE for all other calls.
+/// Opens the data directory, listens, and serves. Until [`Server::recover`] is done, health is
+/// NOT_SERVING and all other calls fail with UNAVAILABLE.
 ///
 /// # Errors
 ///
@@ -106,7 +105,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
     let mut drain = rpcs.calls.drain_state();
     let cores = Cores::start().map_err(ServerError::Cores)?;
     let end = async move {
-        // An error means that the server was dropped: time to end as well.
+        // An error means that the server was dropped: end then too.
         let _ = drain.wait_for(|drain| *drain >= Drain::Begun).await;
     };
     let client_memory = ClientMemory::new(memory.client_bytes);
@@ -135,7 +134,7 @@ pub async fn bind(config: Config) -> Result<Server, ServerError> {
     })
 }
 
-/// Listens on the addresses that a flag sets.
+/// Listens on the addresses given by `flag`.
 async fn listen(
     flag: &'static str,
     addresses: &[Address],
@@ -165,8 +164,8 @@ fn serve_metrics(connections: Connections, engine: Engine) -> JoinHandle<()> {
     tokio::spawn(scrape::serve(connections, metrics))
 }
 
-/// Serves until `end` completes; then no more connections are accepted, and those that are
-/// there are asked to close.
+/// Serves until `end` completes. Then it accepts no more connections and asks the open ones to
+/// close.
 fn serve(
     cores: &Cores,
     services: &Services,
@@ -184,25 +183,26 @@ fn serve(
 }
 
 impl Server {
-    /// The first address that the server listens on, with the port that the system chose if the
-    /// configuration says 0; `0.0.0.0:0` if it listens on Unix sockets alone.
+    /// Returns the first address that the server listens on. The port is the one that the kernel
+    /// chose if the configuration says 0. Returns `0.0.0.0:0` if the server listens on Unix sockets
+    /// alone.
     pub fn local_addr(&self) -> SocketAddr {
         let first = self.connections.listeners().addresses().next();
         first.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
     }
 
-    /// The first address that metrics are served on, if they are.
+    /// Returns the first address that metrics are served on, or `None` if they are not served.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         let (connections, _) = self.metrics.as_ref()?;
         connections.listeners().addresses().next()
     }
 
-    /// Restores every filter of the data directory, makes the default one if there is none,
-    /// and lets calls in.
+    /// Restores every filter of the data directory, creates the default filter if the directory has
+    /// none, and lets calls in.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Engine`]; the server then goes on refusing calls, and no file has been
+    /// [`ServerError::Engine`]. The server then goes on refusing calls, and no file has been
     /// changed.
     pub async fn recover(&mut self) -> Result<(), ServerError> {
         let begun = Instant::now();
@@ -232,7 +232,7 @@ impl Server {
                 let filter = self.engine.get_filter(FilterName::DEFAULT).await?;
                 log_filter(&filter, "filter created");
             }
-            // What is stored is somebody's keys; a changed flag does not throw them away.
+            // The stored filter holds a user's keys; a changed flag does not throw them away.
             Some(filter) if !filter.spec.answers(&request) => tracing::warn!(
                 "the default filter was made with other settings than are configured now, and is \
                  kept as it is; to make it anew, delete it (seenset filter delete default) and \
@@ -282,7 +282,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns when the server has stopped serving on its own, which it should not, and why.
+    /// Waits until the server stops serving on its own, which it should not, and returns the cause.
     pub async fn failed(&mut self) -> ServerError {
         ServerError::Serving(match (&mut self.serving).await {
             Ok(Ok(())) => "no more connections are accepted".to_owned(),
@@ -291,8 +291,8 @@ impl Server {
         })
     }
 
-    /// Stops: says NOT_SERVING, lets the calls in flight finish for as long as the drain
-    /// timeout (or until `hurry` completes), stores what has changed.
+    /// Stops the server: sets health to NOT_SERVING, lets the calls in flight finish until the
+    /// drain timeout is over or `hurry` completes, and stores all changes.
     ///
     /// # Errors
     ///
@@ -301,19 +301,19 @@ impl Server {
         tracing::info!("stopping: calls in flight may finish");
         if let Some(watching) = self.watching.take() {
             watching.abort();
-            // It must not say that calls are welcome after this says that they are not.
+            // It must not set health to SERVING after the next line sets NOT_SERVING.
             let _ = watching.await;
         }
         self.health.not_serving().await;
         for task in [&self.storing, &self.clearing, &self.sampling] {
             task.iter().for_each(JoinHandle::abort);
         }
-        // The connections that are there are asked to close. Those that come from now on find
-        // a server that answers health checks, so that whoever watches it sees NOT_SERVING and
-        // not silence, and refuses all else.
+        // The open connections are asked to close. New ones reach a server that answers health
+        // checks and refuses all other calls, so that a health checker sees NOT_SERVING and not
+        // silence.
         let draining = async {
             let all_ended = self.calls.drain().await;
-            // For the last answers to leave.
+            // Gives the last answers time to leave.
             if !self.serving.is_finished() {
                 let _ = timeout(CLOSE_TIMEOUT, &mut self.serving).await;
             }
@@ -333,16 +333,16 @@ impl Server {
                 () = hurry => false,
             }
         };
-        // The first snapshot is begun at once: whoever stops the server may not wait as long
-        // as the drain takes before they kill it.
+        // The first snapshot begins at once: a supervisor may kill the server before the drain
+        // ends.
         let (drained, outcomes) = tokio::join!(drain, self.engine.store_changed());
         log_outcomes(&outcomes);
         if !drained && timeout(CLOSE_TIMEOUT, self.calls.cut()).await.is_err() {
             tracing::warn!("some calls did not finish in time and are cut off");
         }
         self.serving.abort();
-        // Aborting ends no connection that is there already: whatever still comes in on one is
-        // refused from here on, or it would be acknowledged and not stored.
+        // Aborting ends no open connection. Calls that still arrive on one are refused from here
+        // on: otherwise they would be acknowledged and not stored.
         self.engine.close();
         let outcomes = self.engine.store_changed().await;
         draining_serving.abort();
@@ -351,12 +351,13 @@ impl Server {
         log_usage(&self.engine).await;
         let metrics = self.metrics.map(|(_, serving)| serving);
         metrics.iter().for_each(JoinHandle::abort);
-        // What serves holds the engine, and with it the lock of the data directory; so do these.
+        // The tasks that serve hold the engine, and with it the lock of the data directory. So do
+        // the tasks below.
         self.cores.stop().await;
-        // What has been waited for must not be waited for again.
+        // A finished task must not be awaited a second time.
         let serving = Some(self.serving).filter(|serving| !serving.is_finished());
         for task in [serving, Some(draining_serving)].into_iter().flatten() {
-            // It says that it was aborted, here and below.
+            // The error only says that the task was aborted, here and below.
             let _ = task.await;
         }
         let tasks = [self.storing, self.clearing, self.sampling, metrics];

@@ -4,13 +4,14 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM, SIGINT and SIGQUIT stop the server. SIGHUP, SIGUSR1 and SIGUSR2, each of which would
-/// end the process without a last snapshot, are logged and ignored: a terminal that is closed and
-/// `systemctl reload` send SIGHUP, rotation of logs one of the others. SIGXFSZ is ignored as well:
-/// a file that may not become larger is then an error of the call that writes it.
+/// The signals that the server handles.
 ///
-/// One value for the whole life of the process: a signal that comes while nothing waits for it is
-/// kept.
+/// SIGTERM, SIGINT and SIGQUIT stop the server. SIGHUP, SIGUSR1 and SIGUSR2 are logged and ignored,
+/// because each would end the process without a last snapshot. A terminal that is closed and
+/// `systemctl reload` send SIGHUP; log rotation sends one of the others. SIGXFSZ is ignored too: a
+/// file that would exceed its size limit is then an error of the call that writes it.
+///
+/// One value lives as long as the process: it keeps a signal that arrives while nothing waits.
 #[derive(Debug)]
 pub struct StopSignals {
     terminate: Signal,
@@ -22,11 +23,11 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// Begins to listen for them.
+    /// Installs the signal handlers.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error of the operating system.
     pub fn new() -> io::Result<Self> {
         let file_size = rustix::process::Signal::XFSZ.as_raw();
         Ok(Self {
@@ -42,7 +43,7 @@ impl StopSignals {
         })
     }
 
-    /// Waits for one that stops the server.
+    /// Waits for a signal that stops the server.
     pub async fn next(&mut self) {
         let [user1, user2] = &mut self.user;
         loop {

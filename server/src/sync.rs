@@ -1,5 +1,5 @@
-//! What threads meet at, under names of this crate's own: the models in `testing/models/` compile
-//! the same files with other locks and atomic numbers in the place of these, and try all orders.
+//! The synchronization primitives, under names of this crate. The models in `testing/models/`
+//! compile the same files with other locks and atomics in place of these, and try all orders.
 
 pub(crate) use std::{sync::atomic, thread, time::Instant};
 
@@ -19,20 +19,20 @@ pub(crate) use parking_lot::{
 };
 pub(crate) use tokio::sync::{Notify, oneshot};
 
-/// The cores that the process may use. Asked for with each filter that is made or found, where the
-/// system takes several files to tell.
+/// Returns the number of cores that the process may use. The value is cached: every filter that is
+/// made or found asks for it, and computing it reads several files.
 pub(crate) fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// How many threads have each something of its own: those that serve calls, one for each core, and
-/// as many that work for them.
+/// Returns the number of stripes of a striped value: one for each thread that serves calls (one per
+/// core), and as many again for the threads that work for them; at least 16.
 pub(crate) fn stripes() -> usize {
     (2 * cores()).max(16)
 }
 
-/// One for each thread, from 0 on.
+/// Returns the number of the calling thread. Each thread has its own, counted from 0.
 pub(crate) fn number_of_this_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -41,9 +41,10 @@ pub(crate) fn number_of_this_thread() -> usize {
     NUMBER.get()
 }
 
-/// How many versions a thread takes at once that meets others: so many calls share the price of
-/// a line that another core has written. Fewer in tests, in which callers then meet more often.
+/// The number of versions that a thread takes at once when it contends with other threads. These
+/// calls then share the cost of a cache line that another core has written. The number is smaller
+/// in tests, so that callers contend more often.
 pub(crate) const LEASE: u64 = if cfg!(test) { 4 } else { 64 };
 
-/// Requests are dealt to these by their ids, so that few contend.
+/// The number of lanes for requests. The id of a request picks its lane, so that few contend.
 pub(crate) const REQUEST_LANES: usize = 64;

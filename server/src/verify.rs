@@ -1,5 +1,5 @@
-//! The command `verify`: says of the data directory of a server that does not run what is wrong
-//! with it, and on demand saves what can still be read.
+//! The command `verify`: reports the damage of the data directory of a server that does not run,
+//! and on demand saves all data that can still be read.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::{
     store::{Damage, FilterFindings, Inspection, LogFindings, Salvaged, StoreError},
 };
 
-/// What was found, for an operator.
+/// The findings, for an operator.
 #[derive(Debug)]
 pub struct Verdict {
     /// Lines to be printed.
@@ -18,11 +18,11 @@ pub struct Verdict {
     pub is_whole: bool,
 }
 
-/// Reads all of a data directory, and saves what can be read if that was asked for.
+/// Reads all of a data directory, and salvages it if the command asks for that.
 ///
 /// # Errors
 ///
-/// [`StoreError`] if the directory cannot be looked at, or what was saved cannot be written.
+/// [`StoreError`] if the directory cannot be read, or the salvaged data cannot be written.
 pub fn run(command: &Verify) -> Result<Verdict, StoreError> {
     let inspection = Inspection::of(&command.data_dir)?;
     let mut text = String::new();

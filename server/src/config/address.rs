@@ -4,7 +4,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-/// What the address of a Unix socket begins with.
+/// The prefix of the address of a Unix socket.
 const UNIX: &str = "unix:";
 
 /// An address to listen on.
@@ -25,7 +25,7 @@ impl FromStr for Address {
         const EXPECTED: &str = "write 127.0.0.1:9090, [::]:9090 (all addresses), a host name and a port, or \
              unix:/PATH";
         if let Some(path) = text.strip_prefix(UNIX) {
-            // As gRPC has it: "unix:path", "unix:/path" or "unix:///path".
+            // The forms of gRPC: "unix:path", "unix:/path" or "unix:///path".
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.is_empty() || path.contains('\0') {
                 return Err(format!("the socket has no path; {EXPECTED}"));
@@ -38,7 +38,7 @@ impl FromStr for Address {
         let (host, port) = text.rsplit_once(':').ok_or(EXPECTED)?;
         let port = port.parse().map_err(|_| EXPECTED)?;
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-        // Of digits and dots alone it is an address with a mistake, for which no name is looked up.
+        // A host of digits and dots alone is a mistyped address: no name is looked up for it.
         let is_name = host.contains(|c: char| c.is_ascii_alphabetic());
         if !is_name || !host.chars().all(is_of_name) {
             return Err(EXPECTED.to_owned());
@@ -57,7 +57,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// In a configuration file one address stands alone, and several in a list.
+/// The form in a configuration file: one address by itself, or several in a list.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "an address in quotes, or a list of them")]
 enum Written {
@@ -65,7 +65,7 @@ enum Written {
     Several(Vec<String>),
 }
 
-/// Writes addresses as a configuration file has them.
+/// Writes addresses in the form of a configuration file.
 pub fn serialize<S: Serializer>(addresses: &[Address], to: S) -> Result<S::Ok, S::Error> {
     match addresses {
         [one] => Written::One(one.to_string()),

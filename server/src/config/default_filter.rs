@@ -1,4 +1,4 @@
-//! The settings of the filter that the first start makes.
+//! The settings of the default filter, which the first start creates.
 
 use super::Config;
 use crate::filter::{
@@ -7,22 +7,22 @@ use crate::filter::{
     spec::{Aging, Kind, KindName, SpecError, SpecRequest},
 };
 
-/// The rate of the default filter where neither a rate nor bits were asked for.
+/// The rate of the default filter if neither a rate nor bits are configured.
 pub(super) const FALSE_POSITIVE_RATE: f64 = 0.001;
 
 impl Config {
-    /// The spec of the filter named `default`.
+    /// Returns the spec of the filter named `default`.
     ///
     /// # Errors
     ///
-    /// [`SpecError`], if it can have no such key profile, or no such kind.
+    /// [`SpecError`] if the key profile or the kind is not possible.
     pub fn default_filter(&self) -> Result<SpecRequest, SpecError> {
         let rate = match self.bit_count {
             None => self.false_positive_rate.or(Some(FALSE_POSITIVE_RATE)),
             Some(_) => self.false_positive_rate,
         };
         let (sort, names) = (self.sort_query, &self.drop_parameter);
-        // Options without a profile are refused as those of one without a name.
+        // Options without a profile are refused like those of a profile without a name.
         let has_profile = self.key_profile.is_some() || sort || !names.is_empty();
         let profile = self.key_profile.as_deref().unwrap_or_default();
         let profile = has_profile.then(|| KeyProfile::new(profile, sort, names));

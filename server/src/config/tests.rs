@@ -1,5 +1,5 @@
-//! Every good and bad value, and which source wins. What needs an environment of its own is
-//! tested on the program, in `tests/program.rs`.
+//! Tests of good and bad values, and of the precedence of the sources. `tests/program.rs` tests on
+//! the program what needs an environment of its own.
 
 use std::{ffi::OsString, fs, time::Duration};
 
@@ -103,7 +103,7 @@ fn several_addresses_are_listened_on() {
     assert_eq!(texts(&config(&["--listen", &all.join(",")]).listen), all);
     let in_file = with_file(&format!("listen = {all:?}"), &[]).unwrap();
     assert_eq!(texts(&in_file.listen), all);
-    // Flags stand in the place of what is in the file, not beside it.
+    // Flags replace the values in the file, and are not added to them.
     let over_file = with_file(&format!("listen = {all:?}"), &["--listen", all[1]]).unwrap();
     assert_eq!(texts(&over_file.listen), [all[1]]);
     let alone = format!("listen = {:?}\nmetrics_listen = {:?}", all[2], all[1]);

@@ -1,10 +1,10 @@
-//! Settings that are written as text: times, sizes, forms.
+//! Settings that are written as text: times, sizes and formats.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use seenset_proto::units;
 
-/// A number of keys or bits.
+/// Parses a number of keys or bits.
 pub fn whole(text: &str) -> Result<u64, &'static str> {
     text.parse()
         .map_err(|_| "write a whole number in digits, as 100000000")
@@ -15,17 +15,17 @@ pub fn whole(text: &str) -> Result<u64, &'static str> {
 pub struct Period(Duration);
 
 impl Period {
-    /// So many seconds.
+    /// Returns a span of the given number of seconds.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// The span; `None` if it is 0, which stands for "never".
+    /// Returns the span; `None` if it is 0, which stands for "never".
     pub fn nonzero(self) -> Option<Duration> {
         (!self.0.is_zero()).then_some(self.0)
     }
 
-    /// The span.
+    /// Returns the span.
     pub fn get(self) -> Duration {
         self.0
     }
@@ -51,15 +51,15 @@ impl fmt::Display for Period {
     }
 }
 
-/// How durable a change is when the call that made it is answered.
+/// The durability of a change at the time when its call is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DurabilityMode {
-    /// It is on stable storage.
+    /// The change is on stable storage.
     Always,
-    /// The system has it, and it reaches stable storage soon.
+    /// The change is in the page cache of the kernel, and reaches stable storage soon.
     #[default]
     Interval,
-    /// It may be lost until the next snapshot.
+    /// The change can be lost until the next snapshot.
     Snapshot,
 }
 
@@ -91,14 +91,14 @@ impl fmt::Display for DurabilityMode {
 /// An amount of memory: a share of the machine's, or a number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// So many hundredths of what the machine (or the container) has.
+    /// A percentage of the memory of the machine (or the container).
     Percent(u8),
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
 }
 
 impl MemoryLimit {
-    /// The limit on a machine that has `machine_bytes`.
+    /// Returns the limit on a machine that has `machine_bytes`.
     pub fn bytes(self, machine_bytes: u64) -> u64 {
         match self {
             Self::Percent(percent) => machine_bytes / 100 * u64::from(percent),
@@ -137,12 +137,12 @@ impl fmt::Display for MemoryLimit {
 pub struct Size(u64);
 
 impl Size {
-    /// So many bytes.
+    /// Returns a size of the given number of bytes.
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// How many bytes it is.
+    /// Returns the number of bytes.
     pub fn bytes(self) -> u64 {
         self.0
     }
@@ -166,7 +166,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// The form of the log.
+/// The format of the log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
     /// Lines for people.
@@ -197,7 +197,7 @@ impl fmt::Display for LogFormat {
     }
 }
 
-/// As [`text`], for settings that may be left out.
+/// Serialises a setting that can be left out, as [`text`] does.
 pub mod optional {
     use std::{fmt::Display, str::FromStr};
 
@@ -228,7 +228,7 @@ pub mod text {
 
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    /// A number may stand without quotes.
+    /// The forms in a file: a number can stand without quotes.
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "text in quotes, or a whole number")]
     enum Written {

@@ -1,7 +1,7 @@
-//! The calls in flight: whether new ones are welcome, and when the last has ended.
+//! The calls in flight: whether new ones are admitted, and when the last one has ended.
 //!
-//! Health checks and reflection are not among them: whoever watches a server that is about
-//! to stop neither holds it up nor is sent away.
+//! Health checks and reflection do not count. So a client that watches a server which is about to
+//! stop neither delays the stop nor is refused.
 
 use std::{
     sync::{
@@ -18,33 +18,33 @@ use tonic::Status;
 
 use super::status::unapplied;
 
-/// What the paths of our own services begin with.
+/// The prefix of the paths of our own services.
 const OUR_PATHS: &str = "/seenset.";
 
-/// How long a stop waits for clients that read none of the answers that wait for them.
+/// The time that a stop waits for clients that do not read the answers that wait for them.
 const READING_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The calls in flight. Cheap to clone; clones are the same calls.
+/// The calls in flight. Cheap to clone: clones share the same calls.
 #[derive(Debug, Clone)]
 pub struct Calls {
-    /// One for each core, or all cores would contend for the count of calls.
+    /// One lane for each core. With a single one, all cores would contend for the count of calls.
     lanes: Arc<Mutex<Vec<Lane>>>,
     drain: watch::Sender<Drain>,
 }
 
-/// How far a stop has come, for calls that go on for as long as their clients like.
+/// The progress of a stop, for calls that last as long as their clients like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Drain {
-    /// There is no stop.
+    /// The server is not stopping.
     No,
-    /// Calls may finish, and those that are silent end.
+    /// Calls may finish, and silent calls end.
     Begun,
-    /// Time is up: streams end with the batch that they are at.
+    /// Time is up: each stream ends after its current batch.
     Over,
 }
 
 impl Default for Calls {
-    /// No calls, and all are welcome.
+    /// Starts without calls, and admits new ones.
     fn default() -> Self {
         Self {
             lanes: Arc::default(),
@@ -54,12 +54,12 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Tells how far a stop has come.
+    /// Returns a receiver for the progress of a stop.
     pub fn drain_state(&self) -> watch::Receiver<Drain> {
         self.drain.subscribe()
     }
 
-    /// Those of one core.
+    /// Adds and returns a lane, for the calls of one core.
     pub fn lane(&self) -> Lane {
         let lane = Lane(Arc::new(LaneState {
             working: TaskTracker::new(),
@@ -74,8 +74,8 @@ impl Calls {
         lane
     }
 
-    /// Refuses calls from now on, and waits for those in flight. Returns whether all have ended;
-    /// if not, the clients of those that are left read nothing.
+    /// Refuses calls from now on, and waits for the calls in flight. Returns whether all have
+    /// ended. If not, the clients of the calls that are left read nothing.
     pub async fn drain(&self) -> bool {
         let lanes = self.turn_to(Drain::Begun);
         let frames = || -> u64 { lanes.iter().map(Lane::frames).sum() };
@@ -91,14 +91,14 @@ impl Calls {
                 }
             });
             let all_sent = sent.await.is_ok();
-            // A stream that has sent an answer works at the next one.
+            // A stream that has sent an answer works on the next one.
             if nothing_works() && (all_sent || frames() == frames_before) {
                 return all_sent;
             }
         }
     }
 
-    /// Ends streams with the batch that they are at, and returns when all calls have ended.
+    /// Ends each stream after its current batch, and returns when all calls have ended.
     pub async fn cut(&self) {
         for Lane(lane) in self.turn_to(Drain::Over) {
             lane.working.wait().await;
@@ -108,14 +108,14 @@ impl Calls {
 
     fn turn_to(&self, drain: Drain) -> Vec<Lane> {
         self.drain.send_replace(drain);
-        // Those that come from now on are closed from the start.
+        // Lanes that are added from now on are closed from the start.
         let lanes = self.lanes.lock().clone();
         lanes.iter().for_each(Lane::close);
         lanes
     }
 }
 
-/// The calls in flight of one core. Cheap to clone; clones are the same.
+/// The calls in flight of one core. Cheap to clone: clones share the same calls.
 #[derive(Debug, Clone)]
 pub struct Lane(Arc<LaneState>);
 
@@ -123,25 +123,26 @@ pub struct Lane(Arc<LaneState>);
 struct LaneState {
     /// The calls that wait for the server or for their request.
     working: TaskTracker,
-    /// Those whose answer, or the next part of it, waits until the client reads.
+    /// The calls whose answer, or the next part of it, waits until the client reads.
     sending: TaskTracker,
-    /// The parts of answers that have been sent. Only the thread of the core adds to it.
+    /// The number of answer parts that have been sent. Only the thread of the core adds to it.
     frames: AtomicU64,
     draining: watch::Receiver<Drain>,
 }
 
 impl Lane {
-    /// Lets a call in, and tracks it if it is for a service of ours.
+    /// Admits a call, and tracks it if it is for one of our own services.
     ///
     /// # Errors
     ///
-    /// UNAVAILABLE, if no more are welcome.
+    /// UNAVAILABLE if the server is stopping.
     pub fn admit(&self, path: &str) -> Result<Option<Token>, Status> {
         if !path.starts_with(OUR_PATHS) {
             return Ok(None);
         }
         let Self(lane) = self;
-        // Before the question whether it is welcome: so a call that is let in is waited for.
+        // The token is taken before the check, so that the stop waits for each call that is
+        // admitted.
         let token = Token {
             at: lane.working.token(),
             is_sending: false,
@@ -155,7 +156,7 @@ impl Lane {
         Ok(Some(token))
     }
 
-    /// Tells how far a stop has come.
+    /// Returns a receiver for the progress of a stop.
     pub fn drain_state(&self) -> watch::Receiver<Drain> {
         self.0.draining.clone()
     }
@@ -171,7 +172,7 @@ impl Lane {
     }
 }
 
-/// One call in flight, until it is dropped.
+/// One call in flight. Dropping it ends the call.
 #[derive(Debug)]
 pub struct Token {
     at: TaskTrackerToken,
@@ -180,7 +181,8 @@ pub struct Token {
 }
 
 impl Token {
-    /// Says that a part of the answer is there, and the next one is made when the client reads.
+    /// Notes that a part of the answer is made, and that the next one is made when the client
+    /// reads.
     pub fn sending(&mut self) {
         let Lane(lane) = &self.lane;
         lane.frames.store(self.lane.frames() + 1, Ordering::Relaxed);
@@ -190,7 +192,7 @@ impl Token {
         }
     }
 
-    /// Says that the client waits for the server.
+    /// Notes that the client waits for the server.
     pub fn working(&mut self) {
         if self.is_sending {
             self.is_sending = false;

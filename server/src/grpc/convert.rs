@@ -1,4 +1,4 @@
-//! Between the messages of the contract and the types of the engine.
+//! Conversions between the messages of the contract and the types of the engine.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::engine::{
     OnFullName, Outlook, Scaling, SpecRequest, StoreReport,
 };
 
-/// What a call says beside its keys.
+/// Returns the per-call context of a request: all its fields except the keys.
 pub fn call<'a>(
     filter: &'a str,
     request_id: &'a str,
@@ -27,7 +27,7 @@ pub fn call<'a>(
     })
 }
 
-/// The warning in the answer to a batch that adds keys to a filter.
+/// Returns the capacity warning for the answer to a batch that adds keys to a filter.
 pub fn capacity_warning(engine: &Engine, filter: &str) -> Option<v1::CapacityWarning> {
     let warning = engine.capacity_warning(filter)?;
     Some(v1::CapacityWarning {
@@ -38,7 +38,7 @@ pub fn capacity_warning(engine: &Engine, filter: &str) -> Option<v1::CapacityWar
     })
 }
 
-/// An age that a call asks for.
+/// Converts the `max_age` of a call.
 pub fn max_age(age: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
     age.map(|age| span(age, "max_age")).transpose()
 }
@@ -48,7 +48,7 @@ fn span(span: prost_types::Duration, field: &str) -> Result<Duration, Status> {
         .map_err(|_| Status::invalid_argument(format!("{field} is {span}; it must be above 0")))
 }
 
-/// What a spec in a request asks for. Fields at zero were left out.
+/// Converts the spec of a request. Fields at zero count as left out.
 pub fn spec_request(spec: Option<v1::FilterSpec>) -> Result<SpecRequest, Status> {
     let spec = spec.ok_or_else(|| {
         Status::invalid_argument(
@@ -147,7 +147,7 @@ fn unknown(field: &str, value: i32, known: &str) -> Status {
     Status::invalid_argument(format!("{field} is {value}; it must be {known}"))
 }
 
-/// A filter as the contract shows it.
+/// Converts a filter to the message of the contract.
 pub fn filter(status: FilterStatus, engine: &Engine) -> v1::Filter {
     let (durability, sync_interval) = match engine.durability() {
         Durability::Always => (v1::Durability::Always, None),
@@ -170,7 +170,7 @@ pub fn filter(status: FilterStatus, engine: &Engine) -> v1::Filter {
         durability: durability.into(),
         sync_interval: sync_interval.and_then(|interval| interval.try_into().ok()),
         retry_keys: requests.keys,
-        // A span that does not fit would be 292 billion years long.
+        // Only a span of more than 292 billion years would not fit.
         retry_age: requests.age.try_into().ok(),
         saturated_counters: status.saturated_counters,
         measured_false_positive_rate: status.measured.map(measured_rate),
@@ -190,7 +190,7 @@ fn name(name: Option<FilterName>) -> String {
 
 fn layers(status: LayersStatus) -> v1::Layers {
     v1::Layers {
-        // There are 32 at most.
+        // There are at most 32.
         layers: status.layers as u32,
         max_capacity: status.max_capacity,
         max_memory_bytes: status.max_memory_bytes,
@@ -211,7 +211,7 @@ fn measured_rate(measured: Measurement) -> v1::MeasuredRate {
 
 fn outlook(outlook: Outlook) -> v1::Outlook {
     v1::Outlook {
-        // A span that does not fit would be 292 billion years long.
+        // Only a span of more than 292 billion years would not fit.
         span: outlook.growth.span.try_into().ok(),
         new_keys: Some(outlook.growth.new_keys),
         full_time: outlook.full_time.map(Into::into),
@@ -243,7 +243,7 @@ fn spec(spec: &FilterSpec) -> v1::FilterSpec {
             Kind::Plain => Some(v1::filter_spec::Kind::Plain(v1::Plain {})),
             Kind::Counting => Some(v1::filter_spec::Kind::Counting(v1::Counting {})),
             Kind::Aging(aging) => Some(v1::filter_spec::Kind::Aging(v1::Aging {
-                // It has a century at most.
+                // The maximum is a century.
                 max_age: aging.max_age.try_into().ok(),
                 slices: aging.slices,
                 refresh: aging.refresh,
@@ -275,7 +275,8 @@ fn scaling(on_full: OnFull) -> v1::Scaling {
     }
 }
 
-/// What a filter makes of a key, as the contract shows it. A filter has no more than 2^25 shards.
+/// Converts an explanation of a key to the message of the contract. A filter has at most 2^25
+/// shards.
 pub fn explanation(explanation: &Explanation) -> v1::ExplainResponse {
     let KeyHash { low, high } = explanation.hash;
     let canonical_key = explanation.canonical_key.clone();
@@ -291,7 +292,7 @@ pub fn explanation(explanation: &Explanation) -> v1::ExplainResponse {
     v1::ExplainResponse {
         canonical_key,
         binary_canonical_key,
-        // Little-endian, as they are stored.
+        // Little-endian, the byte order in which hashes are stored.
         hash: format!("{:016x}{:016x}", low.swap_bytes(), high.swap_bytes()),
         shard: explanation.shard.map(|shard| shard as u32),
         block: explanation.block.map(|block| block as u32),
@@ -302,13 +303,13 @@ pub fn explanation(explanation: &Explanation) -> v1::ExplainResponse {
     }
 }
 
-/// A snapshot as the contract reports it.
+/// Converts the report of a snapshot to the message of the contract.
 pub fn stored_filter(report: StoreReport) -> v1::StoredFilter {
     v1::StoredFilter {
         name: report.name.to_string(),
         version: report.version,
         written_bytes: report.written_bytes,
-        // A span that does not fit would be 292 billion years long.
+        // Only a span of more than 292 billion years would not fit.
         duration: report.duration.try_into().ok(),
     }
 }

@@ -1,4 +1,4 @@
-//! How long a caller waits for a call: the header `grpc-timeout`.
+//! The deadline of a call: the header `grpc-timeout`.
 //!
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 
@@ -20,10 +20,10 @@ use crate::engine::EngineError;
 
 const HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// The most digits that a timeout may have.
+/// The maximum number of digits of a timeout.
 const MAX_DIGITS: usize = 8;
 
-/// When the caller of a call waits no more. Costs nothing until there is something to wait for.
+/// The deadline of a call. It costs nothing until the call has to wait.
 #[derive(Debug)]
 pub struct Deadline {
     at: Option<Instant>,
@@ -31,8 +31,8 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// That of a call which has just come. None if the caller does not say how long it waits, or
-    /// not in a way that is known: it ends the call itself then.
+    /// Returns the deadline of a call that has just arrived. There is none if the header is missing
+    /// or malformed; the caller then ends the call itself.
     pub fn of(headers: &HeaderMap) -> Self {
         let timeout = headers
             .get(HEADER)
@@ -43,18 +43,18 @@ impl Deadline {
         }
     }
 
-    /// The time at which the caller stops waiting.
+    /// Returns the time at which the caller stops waiting.
     pub fn at(&self) -> Option<Instant> {
         self.at
     }
 
-    /// Waits until the deadline is over, of a call that may have changed something.
+    /// Waits until the deadline of a call that may have changed something.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         ready!(self.poll_over(cx));
         Poll::Ready(in_doubt())
     }
 
-    /// The same of a call that has not begun.
+    /// Waits until the deadline of a call that has not begun.
     pub fn poll_before(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         ready!(self.poll_over(cx));
         Poll::Ready(status(EngineError::DeadlineOver))
@@ -68,11 +68,11 @@ impl Deadline {
         timer.as_mut().poll(cx)
     }
 
-    /// Waits for what a call needs before it begins, for no longer than its caller does.
+    /// Waits for `waiting`, which a call needs before it begins, until the deadline.
     ///
     /// # Errors
     ///
-    /// DEADLINE_EXCEEDED, of a call that has changed nothing.
+    /// DEADLINE_EXCEEDED; the call has changed nothing.
     pub async fn limit_before<T>(&mut self, waiting: impl Future<Output = T>) -> Result<T, Status> {
         let mut waiting = pin!(waiting);
         poll_fn(|cx| match waiting.as_mut().poll(cx) {
@@ -82,8 +82,8 @@ impl Deadline {
         .await
     }
 
-    /// Carries out a call for no longer than its caller waits. Once the deadline is over the call
-    /// is not polled again: what it has waited for does not begin any more.
+    /// Runs a call until the deadline. After the deadline the call is not polled again: it does not
+    /// continue even if the event it waited for has happened.
     ///
     /// # Errors
     ///
@@ -177,13 +177,14 @@ mod tests {
         }
         let second = within(Some("1S"));
         let begun = Instant::now();
-        // From when it came on, whatever it has waited for.
+        // The timeout counts from the arrival of the call, whatever the call has waited for.
         tokio::time::sleep(Duration::from_millis(900)).await;
         let error = second.limit(future::pending::<()>()).await.unwrap_err();
         assert_eq!(error.code(), Code::DeadlineExceeded);
         assert_eq!(begun.elapsed(), Duration::from_secs(1));
     }
-    /// The call is not polled, neither for the first time nor when what it has waited for is there.
+    /// The call is not polled, neither for the first time nor when the event that it waits for has
+    /// happened.
     #[tokio::test(start_paused = true)]
     async fn a_call_does_nothing_after_its_deadline() {
         let within = |value| {

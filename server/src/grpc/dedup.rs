@@ -1,6 +1,5 @@
-//! `DedupService`: what crawlers call. It is answered without tonic, whose way from a frame to
-//! a message and back costs more than all that is done with a key
-//! (`docs/adr/0004-grpc.md`).
+//! `DedupService`, the service for crawlers. It is answered without tonic: tonic's path from a
+//! frame to a message and back costs more than all work on a key (`docs/adr/0004-grpc.md`).
 
 use std::{
     future::{Future, poll_fn},
@@ -45,7 +44,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method of a path, `/package.Service/Method`, if it is one of this service.
+    /// Returns the method of a path, `/package.Service/Method`, if it belongs to this service.
     pub fn of(path: &str) -> Option<Self> {
         let method = path.strip_prefix('/')?.strip_prefix(SERVICE_NAME)?;
         Some(match method {
@@ -100,7 +99,7 @@ pub fn answer(core: &Arc<Core>, method: Method, request: Request<Received>) -> A
     }
 }
 
-/// Answers a call of one message with one.
+/// Answers a call that has one message in each direction.
 fn unary<Q, A, F>(
     core: &Arc<Core>,
     messages: Messages,
@@ -132,7 +131,7 @@ where
     A: Message,
     F: Future<Output = Result<A, Status>>,
 {
-    // Kept to the end, with the memory of the message.
+    // The message is kept to the end, because it holds the charge for its memory.
     let mut message = Only::new(messages);
     let arrived = deadline.limit_before(poll_fn(|cx| message.poll(cx)));
     let request = codec::decode(arrived.await??)?;
@@ -233,7 +232,7 @@ mod tests {
     use super::*;
     use crate::{engine::Durability, grpc::testing};
 
-    /// A client can make the server hold as many as it may have calls under way.
+    /// A client can make the server hold one future for each call in flight.
     #[tokio::test]
     async fn a_call_whose_message_has_not_come_takes_little_memory() {
         let dir = tempfile::tempdir().unwrap();

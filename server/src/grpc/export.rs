@@ -1,7 +1,7 @@
-//! `ExportFilter`: a file, a piece in each message.
+//! `ExportFilter`: a file, with one piece in each message.
 //!
-//! A piece is made when the connection has room for it: a client that does not read holds up nobody,
-//! and keeps nothing but what was made for it.
+//! A piece is made when the connection has room for it. So a client that does not read blocks
+//! nobody, and holds only the pieces already made for it.
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use seenset_proto::v1::ExportFilterResponse;
@@ -11,7 +11,7 @@ use tonic::Status;
 use super::{Drain, status::status};
 use crate::engine::Export;
 
-/// The messages of an export, up to its end or until the server's time is up.
+/// Returns the messages of an export, up to its end or until the time to drain is up.
 pub fn pieces(
     export: Export,
     drain: watch::Receiver<Drain>,
@@ -30,7 +30,7 @@ pub fn pieces(
 }
 
 struct Session {
-    /// Until it has been told.
+    /// The size of the file; 0 once the first message has reported it.
     size_bytes: u64,
     export: Export,
     drain: watch::Receiver<Drain>,
@@ -42,7 +42,7 @@ impl Session {
         if self.is_over {
             return Ok(None);
         }
-        // So that nothing follows an error.
+        // So that no message follows an error.
         self.is_over = true;
         if *self.drain.borrow() >= Drain::Over {
             return Err(Status::unavailable(

@@ -1,4 +1,4 @@
-//! `FilterService`: what operators call.
+//! `FilterService`, the service for operators.
 
 use futures_util::stream::BoxStream;
 use seenset_proto::v1::{

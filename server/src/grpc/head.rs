@@ -1,10 +1,10 @@
-//! The head of a request: whether it is gRPC.
+//! The head of a request: the check that it is gRPC.
 //!
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 //!
-//! What is not gRPC is refused before any of it is decoded: a form of a web page, a health check
+//! A request that is not gRPC is refused before any of it is decoded: an HTML form, a health check
 //! over HTTP or a request of another protocol must not reach `DeleteFilter`. The header `te` is not
-//! asked for, because proxies drop it.
+//! checked, because proxies drop it.
 
 use hyper::{Method, StatusCode, header};
 use tonic::{
@@ -18,15 +18,15 @@ use tonic::{
 
 use super::response::{Content, failure};
 
-/// The type of a request, and of its messages.
+/// The content type of a request, and its suffix for protobuf messages.
 const GRPC: &str = "application/grpc";
 const PROTO: &str = "+proto";
 
-/// How much of what a client sent is shown to it.
+/// The maximum number of characters of a client's header that an error message repeats.
 const SHOWN: usize = 100;
 
-/// The response that refuses a request which is not gRPC: 405 or 415, or UNIMPLEMENTED for messages
-/// that are not protobuf. `None` if it is gRPC.
+/// Returns the response that refuses a request which is not gRPC: 405 or 415, or UNIMPLEMENTED for
+/// messages that are not protobuf. Returns `None` if the request is gRPC.
 pub fn refusal<B>(request: &Request<B>) -> Option<Response<Content>> {
     if request.method() != Method::POST {
         let text = format!("the method is {}; gRPC has POST alone\n", request.method());
@@ -55,7 +55,8 @@ pub fn refusal<B>(request: &Request<B>) -> Option<Response<Content>> {
     }
 }
 
-/// What follows `application/grpc` in the type of a request; `None` if it is another type.
+/// Returns the suffix after `application/grpc` in the content type of a request; `None` if it is
+/// another type.
 fn message_type(headers: &HeaderMap) -> Option<Option<&str>> {
     let value = content_type(headers)?.to_str().ok()?;
     let (name, _parameters) = value.split_once(';').unwrap_or((value, ""));
@@ -67,12 +68,12 @@ fn message_type(headers: &HeaderMap) -> Option<Option<&str>> {
         "" => Some(None),
         _ if rest.eq_ignore_ascii_case(PROTO) => Some(Some(PROTO)),
         _ if rest.starts_with('+') => Some(Some(rest)),
-        // Another protocol: `application/grpc-web`, whose messages have another form.
+        // Another protocol, such as `application/grpc-web`, whose messages have another format.
         _ => None,
     }
 }
 
-/// The type of a request, if it has one and no more.
+/// Returns the content type of a request if it has exactly one.
 fn content_type(headers: &HeaderMap) -> Option<&HeaderValue> {
     let mut values = headers.get_all(header::CONTENT_TYPE).iter();
     values.next().filter(|_| values.next().is_none())
@@ -82,7 +83,7 @@ fn shown(text: &str) -> String {
     text.chars().take(SHOWN).collect()
 }
 
-/// A response for a client that may not know gRPC.
+/// Returns a response for a client that may not know gRPC.
 fn plain(code: StatusCode, text: String) -> Response<Content> {
     let body = http_body_util::Full::new(Bytes::from(text));
     let mut response = Response::new(Content::routed(Body::new(body)));

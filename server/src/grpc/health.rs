@@ -1,4 +1,4 @@
-//! `grpc.health.v1.Health`: whether calls are welcome.
+//! `grpc.health.v1.Health`: reports whether the server serves calls.
 
 use std::pin::Pin;
 
@@ -20,17 +20,17 @@ use super::{DRAIN_SILENCE, Drain};
 /// The service that takes keys.
 const DEDUP: &str = dedup_service_server::SERVICE_NAME;
 
-/// The names under which health is asked for; the empty one is the server as a whole.
+/// The names of services in health checks. The empty name is the server as a whole.
 const SERVICES: [&str; 3] = ["", DEDUP, filter_service_server::SERVICE_NAME];
 
-/// What health checks are answered, for the server and for each of its services.
+/// The health status of the server and of each of its services.
 #[derive(Debug, Clone)]
 pub struct Health {
     reporter: HealthReporter,
 }
 
 impl Health {
-    /// Health that says NOT_SERVING, and the service that tells it to callers.
+    /// Returns a health that is NOT_SERVING, and the service that reports it to callers.
     pub(super) async fn new(
         draining: watch::Receiver<Drain>,
     ) -> (Self, HealthServer<EndingWatches>) {
@@ -43,13 +43,13 @@ impl Health {
         (health, service)
     }
 
-    /// Says that calls are welcome.
+    /// Sets all services to SERVING.
     pub async fn serving(&self) {
         self.set(ServingStatus::Serving).await;
     }
 
-    /// Says whether the service that takes keys refuses them because they cannot be logged. The
-    /// server as a whole still serves: it answers queries, and to start it again would not help.
+    /// Sets whether the service that takes keys refuses them because they cannot be logged. The
+    /// server as a whole stays SERVING: it answers queries, and a restart would not help.
     pub async fn read_only(&self, is_read_only: bool) {
         let status = match is_read_only {
             true => ServingStatus::NotServing,
@@ -58,21 +58,22 @@ impl Health {
         self.reporter.set_service_status(DEDUP, status).await;
     }
 
-    /// Says that they are not: the server recovers, or is about to stop.
+    /// Sets all services to NOT_SERVING: the server recovers, or is about to stop.
     pub async fn not_serving(&self) {
         self.set(ServingStatus::NotServing).await;
     }
 
     async fn set(&self, status: ServingStatus) {
-        // The empty name too: it is reported as serving from the start otherwise.
+        // The empty name is included: otherwise it is reported as serving from the start.
         for service in SERVICES {
             self.reporter.set_service_status(service, status).await;
         }
     }
 }
 
-/// The stock service, but that its watches end when the server drains: balancers hold one
-/// for as long as they live, and each would hold up the stop for the whole drain timeout.
+/// The stock health service, except that its watches end when the server drains. A load balancer
+/// keeps a watch for as long as it runs, and each watch would delay the stop for the whole drain
+/// timeout.
 pub struct EndingWatches {
     inner: HealthService,
     draining: watch::Receiver<Drain>,
@@ -96,9 +97,9 @@ impl HealthRpcs for EndingWatches {
         let statuses = self.inner.watch(request).await?.into_inner();
         let mut draining = self.draining.clone();
         let end = async move {
-            // An error means that the server is gone, which is an end too.
+            // An error means that the server is gone; the watch ends then too.
             let _ = draining.wait_for(|drain| *drain >= Drain::Begun).await;
-            // Long enough for the watcher to be told NOT_SERVING first.
+            // The time is long enough for the watcher to receive NOT_SERVING first.
             sleep(DRAIN_SILENCE).await;
         };
         Ok(Response::new(Box::pin(statuses.take_until(end))))

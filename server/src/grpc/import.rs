@@ -1,8 +1,8 @@
-//! `ImportFilter`: the messages of a file, as a thread of the engine reads it.
+//! `ImportFilter`: passes the messages of a file to a thread of the engine that reads it.
 //!
-//! No more than a few messages wait for the thread, and the flow control of HTTP/2 makes the client
-//! wait then. What ends without the end of the request is told apart from that: so the engine never
-//! takes a file for whole whose client broke off.
+//! At most a few messages wait for the thread; then the flow control of HTTP/2 makes the client
+//! wait. A request that breaks off is distinguished from one that ends. So the engine never takes a
+//! file whose client broke off for a whole one.
 
 use std::{
     io::{self, Read},
@@ -23,17 +23,18 @@ use super::{
 };
 use crate::engine::{Engine, FileFormat, FilterStatus, Import};
 
-/// How long nothing may come. The name of the filter and its memory are kept meanwhile.
+/// The maximum time between two messages. The name of the filter and its memory are reserved
+/// meanwhile.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// What must come in a second in the end, beside [`SILENCE`]: or a client could keep them for ever
-/// with a byte a minute.
+/// The minimum rate of the whole file, on top of the time [`SILENCE`]. Without it a client could
+/// keep the name and the memory for ever with a byte a minute.
 const LEAST_BYTES_A_SECOND: u64 = 1 << 20;
 
-/// The messages that may wait for the thread that reads them.
+/// The maximum number of messages that wait for the thread that reads them.
 const WAITING: usize = 4;
 
-/// Imports what the messages tell of.
+/// Imports the filter that the messages describe.
 pub async fn run(
     engine: &Engine,
     messages: impl Stream<Item = Result<ImportFilterRequest, Status>> + Unpin,
@@ -54,7 +55,8 @@ pub async fn run(
     let feed = async {
         let mut data = Some(data);
         while let Some(piece) = data {
-            // Nobody reads what is too much, or of no use: why, the engine says.
+            // Sending fails if the engine stops reading, because the data is too long or not valid.
+            // The engine returns the reason.
             if !piece.is_empty() && sender.send(Piece::Data(piece)).await.is_err() {
                 return Ok(());
             }
@@ -68,7 +70,7 @@ pub async fn run(
         imported = &mut imported => return imported.map_err(status),
         fed = timeout(longest, feed) => fed.unwrap_or_else(|_| Err(too_slow(longest))),
     };
-    // Of one that broke off nothing is left when this is answered.
+    // If the client broke off, the engine has removed everything before this is answered.
     drop(sender);
     let imported = imported.await;
     fed?;
@@ -83,7 +85,7 @@ fn too_slow(longest: Duration) -> Status {
     ))
 }
 
-/// What the first message says.
+/// Reads the fields of the first message.
 fn import(first: ImportFilterRequest) -> Result<(Import, Vec<u8>), Status> {
     let format = match v1::FileFormat::try_from(first.format) {
         Ok(v1::FileFormat::Guava) => FileFormat::Guava,
@@ -105,7 +107,7 @@ fn import(first: ImportFilterRequest) -> Result<(Import, Vec<u8>), Status> {
     Ok((import, first.data))
 }
 
-/// The data of a message behind the first.
+/// Returns the data of a message after the first.
 fn data_alone(message: ImportFilterRequest) -> Result<Vec<u8>, Status> {
     let ImportFilterRequest { data, .. } = message;
     if data.is_empty() {
@@ -122,7 +124,7 @@ struct Messages<S> {
 }
 
 impl<S: Stream<Item = Result<ImportFilterRequest, Status>> + Unpin> Messages<S> {
-    /// The next message; `None` at the end of the request.
+    /// Returns the next message; `None` at the end of the request.
     async fn next(&mut self) -> Result<Option<ImportFilterRequest>, Status> {
         let stopping =
             || unapplied("the server is stopping, and the filter was not imported; try again");
@@ -142,14 +144,14 @@ impl<S: Stream<Item = Result<ImportFilterRequest, Status>> + Unpin> Messages<S> 
 /// A piece of a file on its way to the thread that reads it.
 enum Piece {
     Data(Vec<u8>),
-    /// That there are no more.
+    /// The end of the file.
     End,
 }
 
-/// A file whose pieces are still coming.
+/// A file whose pieces are still arriving.
 struct File {
     pieces: mpsc::Receiver<Piece>,
-    /// What has come, and how much of that was read.
+    /// The current piece, and the position up to which it was read.
     piece: io::Cursor<Vec<u8>>,
     has_ended: bool,
 }
@@ -165,7 +167,7 @@ impl File {
 }
 
 impl Read for File {
-    /// Waits for the next piece, with its thread.
+    /// Blocks the thread until the next piece arrives.
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             let count = self.piece.read(bytes)?;

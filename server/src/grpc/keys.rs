@@ -1,4 +1,4 @@
-//! The keys of a request: in a field for text, or in its twin for any bytes.
+//! The keys of a request: in a field for text, or in the corresponding field for any bytes.
 
 use std::ops::RangeInclusive;
 
@@ -26,11 +26,11 @@ impl engine::Keys for batch::Keys {
     }
 }
 
-/// The keys of a batch.
+/// Returns the keys of a batch.
 ///
 /// # Errors
 ///
-/// INVALID_ARGUMENT if there are some in each of the two fields.
+/// INVALID_ARGUMENT if both fields have keys.
 pub fn of_batch(keys: Result<batch::Keys, BothForms>) -> Result<batch::Keys, Status> {
     keys.map_err(|BothForms { text, binary }| {
         Status::invalid_argument(format!(
@@ -49,7 +49,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of the fields `key` and `binary_key`. If both are empty, so is the key.
+    /// Returns the key in the fields `key` and `binary_key`. If both are empty, so is the key.
     ///
     /// # Errors
     ///
@@ -68,12 +68,13 @@ impl Key {
         Ok(Self { bytes, is_binary })
     }
 
-    /// The bytes of the key.
+    /// Returns the bytes of the key.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The status of an error of a call for this key, which names the field that it came in.
+    /// Returns the status of an error of a call for this key. It names the field that the key came
+    /// in.
     pub fn status(&self, mut error: EngineError) -> Status {
         if let EngineError::KeyLength { field, .. } = &mut error
             && self.is_binary

@@ -1,10 +1,11 @@
-//! Requests that tonic refuses before any code of ours sees them, answered as the contract says.
+//! Requests that tonic refuses before our own code runs. Their status is corrected to that of the
+//! contract.
 //!
-//! A message that is too long is refused by the length in its header, before it is read, which
-//! is right; but with OUT_OF_RANGE, where the contract and the rest of gRPC say
-//! RESOURCE_EXHAUSTED. A request that holds no message, or a part of one, is blamed on the
-//! server (INTERNAL), and is the caller's fault. No method of ours answers OUT_OF_RANGE, and
-//! none INTERNAL with those words.
+//! A message that is too long is refused by the length in its header, before it is read, which is
+//! right. But tonic answers OUT_OF_RANGE, where the contract and the rest of gRPC use
+//! RESOURCE_EXHAUSTED. For a request that holds no message, or only a part of one, tonic answers
+//! INTERNAL, although the caller is at fault. No method of ours answers OUT_OF_RANGE, and none
+//! answers INTERNAL with those messages.
 
 use tonic::{
     Code, Status,
@@ -14,11 +15,11 @@ use tonic::{
 
 use super::messages;
 
-/// The words of tonic for a request without a message, and for one that ends too early.
+/// The messages of tonic for a request without a message, and for one that ends too early.
 const NO_MESSAGE: &str = "Missing request message.";
 const CUT_SHORT: &str = "Unexpected EOF decoding stream.";
 
-/// Puts the status of the contract in the place of tonic's, in responses to single calls.
+/// Replaces the status of tonic with that of the contract, in responses to unary calls.
 pub fn correct_response(response: Response<Body>) -> Response<Body> {
     match refused(response.headers()) {
         Some(status) => correct(status).into_http(),
@@ -27,7 +28,7 @@ pub fn correct_response(response: Response<Body>) -> Response<Body> {
 }
 
 fn refused(headers: &HeaderMap) -> Option<Status> {
-    // Looked at first because it costs nothing: most responses have no status up front.
+    // Checked first because it costs nothing: most responses have no status in their headers.
     headers.get(Status::GRPC_STATUS)?;
     Status::from_header_map(headers)
         .filter(|status| matches!(status.code(), Code::OutOfRange | Code::Internal))

@@ -28,7 +28,7 @@ use thiserror::Error;
 /// The memory of a connection: its buffers, and the state of HTTP/2.
 const CONNECTION_BYTES: usize = 32 << 10;
 
-/// The memory of a call, with the headers of its request and a short message.
+/// The memory of a call, including the headers of its request and a short message.
 pub const CALL_BYTES: usize = 3 << 10;
 
 /// The part of the common limit that a connection takes, or gives back, at a time.
@@ -44,25 +44,25 @@ const PARTS: usize = 4;
 /// buffer grows.
 const LEAST_CONNECTION_BYTES: usize = 32 << 20;
 
-/// The window of a connection: the data that HTTP/2 takes of it ahead of the calls.
+/// The window of a connection: the data that HTTP/2 receives ahead of the calls.
 const WINDOW_BYTES: u32 = 16 << 20;
 
-/// The same while memory is scarce.
+/// The window of a connection while memory is scarce.
 const SCARCE_WINDOW_BYTES: u32 = 1 << 20;
 
 /// The largest window of HTTP/2.
 const MAX_WINDOW_BYTES: u32 = (1 << 31) - 1;
 
-/// The most ticks that count when it is decided which connection is closed: ten seconds.
+/// The maximum number of ticks that count in the choice of the connection to close: ten seconds.
 const MOST_TICKS: u32 = 40;
 
-/// A connection that has given back this part of what it holds since the last tick is not stalled.
+/// A connection that released this part of the memory it holds since the last tick is not stalled.
 const RELEASED_PART: usize = 4;
 
 /// The data of responses that a connection hands to HTTP/2 before its socket takes any.
 const QUEUE_BYTES: usize = 256 << 10;
 
-/// The memory that all clients make the server hold. Cheap to clone; clones are the same memory.
+/// The memory that all clients make the server hold. Cheap to clone: clones share the same memory.
 #[derive(Debug, Clone)]
 pub struct ClientMemory(Arc<Shared>);
 
@@ -77,7 +77,7 @@ struct Shared {
     connections: Mutex<Vec<Weak<ConnectionMemory>>>,
 }
 
-/// A charge that is past a limit.
+/// The error of a charge that would exceed a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum MemoryError {
     /// The limit of one connection.
@@ -103,10 +103,10 @@ pub enum MemoryError {
 }
 
 impl ClientMemory {
-    /// The least limit that can be set.
+    /// The lowest limit that can be set.
     pub const LEAST_BYTES: usize = LEAST_CONNECTION_BYTES;
 
-    /// Memory of at most `limit_bytes`, but of [`Self::LEAST_BYTES`] at least.
+    /// Returns a budget of `limit_bytes`, or of [`Self::LEAST_BYTES`] if that is more.
     pub fn new(limit_bytes: usize) -> Self {
         let limit_bytes = limit_bytes.max(Self::LEAST_BYTES);
         Self(Arc::new(Shared {
@@ -118,12 +118,12 @@ impl ClientMemory {
         }))
     }
 
-    /// The limit of all connections.
+    /// Returns the limit of all connections.
     pub fn limit_bytes(&self) -> usize {
         self.0.limit_bytes
     }
 
-    /// The bytes that all connections hold, rounded up to steps.
+    /// Returns the bytes that all connections hold, rounded up to steps.
     pub fn held_bytes(&self) -> usize {
         self.0.taken_bytes.load(Relaxed)
     }
@@ -178,7 +178,7 @@ impl ClientMemory {
 }
 
 impl Shared {
-    /// Whether the windows of connections are to be small.
+    /// Returns whether the windows of connections should be small.
     fn is_scarce(&self) -> bool {
         self.taken_bytes.load(Relaxed) > self.limit_bytes / 2
     }
@@ -190,7 +190,7 @@ impl Shared {
 
     /// Closes the connection with the greatest [weight](ConnectionMemory::weight).
     fn close_one(&self) {
-        // Another thread that has the lock closes one.
+        // If another thread has the lock, that thread closes a connection.
         let Some(connections) = self.connections.try_lock() else {
             return;
         };
@@ -222,9 +222,9 @@ pub struct ConnectionMemory {
     close: AtomicWaker,
     /// The data that is kept while its stream waits.
     kept_bytes: AtomicUsize,
-    /// The data of responses that HTTP/2 has and the socket has not, at most.
+    /// An upper bound on the response data that is in HTTP/2 and not yet in the socket.
     queued_bytes: AtomicUsize,
-    /// The calls that wait until the socket has taken some.
+    /// The calls that wait until the socket accepts data.
     waiting: Mutex<Slab<Waker>>,
 }
 
@@ -233,14 +233,14 @@ impl ConnectionMemory {
     ///
     /// # Errors
     ///
-    /// [`MemoryError`], and then nothing is charged.
+    /// [`MemoryError`]; nothing is charged then.
     pub fn charge(self: &Arc<Self>, bytes: usize) -> Result<Charge, MemoryError> {
         let mut charge = self.no_charge();
         charge.try_set(bytes)?;
         Ok(charge)
     }
 
-    /// A charge of nothing yet.
+    /// Returns a charge of zero bytes.
     pub fn no_charge(self: &Arc<Self>) -> Charge {
         Charge {
             connection: self.clone(),
@@ -248,7 +248,7 @@ impl ConnectionMemory {
         }
     }
 
-    /// Charges `bytes`, past the limits if need be.
+    /// Charges `bytes`, above the limits if need be.
     pub fn charge_always(self: &Arc<Self>, bytes: usize) -> Charge {
         self.add(bytes);
         Charge {
@@ -282,7 +282,7 @@ impl ConnectionMemory {
         self.take(held_bytes);
     }
 
-    /// Takes steps of the common limit for what is held.
+    /// Takes steps of the common limit to cover `held_bytes`.
     fn take(&self, held_bytes: usize) {
         let taken_bytes = self.taken_bytes.load(Relaxed);
         if held_bytes <= taken_bytes {
@@ -305,7 +305,7 @@ impl ConnectionMemory {
         }
     }
 
-    /// Gives back the steps beyond what is held and `kept_bytes`.
+    /// Gives back the steps beyond the held bytes and `kept_bytes`.
     fn give_back(&self, kept_bytes: usize) {
         let taken_bytes = self.taken_bytes.load(Relaxed);
         let needed_bytes = self.held_bytes.load(Relaxed) + kept_bytes;
@@ -316,14 +316,15 @@ impl ConnectionMemory {
         let given =
             self.taken_bytes
                 .compare_exchange(taken_bytes, taken_bytes - less, Relaxed, Relaxed);
-        // On a race with another thread nothing is given back now; the next call does it.
+        // If another thread changes the value at the same time, nothing is given back now; the next
+        // call does it.
         if given.is_ok() {
             self.shared.taken_bytes.fetch_sub(less, Relaxed);
         }
     }
 
-    /// The order in which connections are closed. Those that hold little come last, however long
-    /// they have been idle.
+    /// Returns the weight of the connection: the greatest is closed first. Connections that hold
+    /// little come last, however long they have been idle.
     fn weight(&self) -> (usize, usize) {
         let ticks = self.stalled_ticks.load(Relaxed) as usize;
         let taken_bytes = self.taken_bytes.load(Relaxed);
@@ -339,22 +340,22 @@ impl ConnectionMemory {
         self.close.wake();
     }
 
-    /// Whether the connection is to be closed, because it holds too much.
+    /// Returns whether the connection should be closed because it holds too much.
     pub fn is_closing(&self) -> bool {
         self.closing_bytes.load(Relaxed) > 0
     }
 
-    /// Registers the task to wake when the connection is to be closed.
+    /// Registers the task to wake when the connection should be closed.
     pub fn wake_to_close(&self, task: &Waker) {
         self.close.register(task);
     }
 
-    /// The bytes that the connection holds.
+    /// Returns the bytes that the connection holds.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes.load(Relaxed)
     }
 
-    /// The flow-control window that the connection is to have.
+    /// Returns the flow-control window that the connection should have.
     pub fn window_bytes(&self) -> u32 {
         if self.held_bytes() > self.shared.connection_limit_bytes / 2 {
             return SCARCE_WINDOW_BYTES;
@@ -375,7 +376,7 @@ impl ConnectionMemory {
         self.kept_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Ends what [`Self::keep`] began.
+    /// Ends the keeping of data that [`Self::keep`] counted.
     pub fn end_keep(&self, bytes: usize) {
         self.kept_bytes.fetch_sub(bytes, Relaxed);
     }
@@ -386,7 +387,7 @@ impl ConnectionMemory {
         self.add(bytes);
     }
 
-    /// Waits until HTTP/2 may have more data of responses.
+    /// Waits until HTTP/2 can take more response data.
     pub fn poll_queue(&self, place: &mut QueuePlace, cx: &mut Context<'_>) -> Poll<()> {
         if self.queued_bytes.load(Relaxed) < QUEUE_BYTES {
             return Poll::Ready(());
@@ -399,14 +400,15 @@ impl ConnectionMemory {
         Poll::Pending
     }
 
-    /// Ends the wait of a call.
+    /// Removes a call from the calls that wait.
     pub fn leave_queue(&self, place: &mut QueuePlace) {
         if let Some(number) = place.0.take() {
             self.waiting.lock().try_remove(number);
         }
     }
 
-    /// Called when the socket has taken all queued data. Wakes the calls that wait.
+    /// Resets the queue, and wakes the calls that wait. Called when the socket has accepted all
+    /// queued data.
     pub fn queue_is_empty(&self) {
         let queued_bytes = self.queued_bytes.swap(0, Relaxed);
         if queued_bytes == 0 {
@@ -418,7 +420,7 @@ impl ConnectionMemory {
     }
 }
 
-/// The place of a call among those that wait for the socket.
+/// The place of a call among the calls that wait for the socket.
 #[derive(Debug, Default)]
 pub struct QueuePlace(Option<usize>);
 
@@ -434,7 +436,7 @@ impl Drop for ConnectionMemory {
     }
 }
 
-/// Memory that is charged to a connection, until it is dropped.
+/// Memory that is charged to a connection. Dropping it releases the memory.
 #[derive(Debug)]
 pub struct Charge {
     connection: Arc<ConnectionMemory>,
@@ -442,7 +444,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// The memory of the connection that is charged.
+    /// Returns the memory of the connection that is charged.
     pub fn connection(&self) -> &Arc<ConnectionMemory> {
         &self.connection
     }
@@ -451,7 +453,7 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// [`MemoryError`] if it would be past a limit, and then it stays as it was.
+    /// [`MemoryError`] if the charge would exceed a limit; it then stays as it was.
     pub fn try_set(&mut self, bytes: usize) -> Result<(), MemoryError> {
         if bytes > self.bytes {
             self.connection.try_add(bytes - self.bytes)?;
@@ -462,7 +464,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Changes the charge, past the limits if need be.
+    /// Changes the charge, above the limits if need be.
     pub fn set(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.connection.add(bytes - self.bytes);

@@ -1,13 +1,15 @@
-//! The messages of a call, as they arrive: each is preceded by one byte that says whether it is
-//! compressed, and four of its length, the greatest first.
+//! The messages of a call, as they arrive. A header precedes each message: one byte that says
+//! whether it is compressed, and the length in four bytes, big-endian.
 //!
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 //!
-//! A message that comes in one piece is a part of what was received, and nothing is copied.
+//! A message that arrives in one piece is a slice of the received data; nothing is copied.
 //!
-//! Nothing is allocated for what is only declared: the buffer of a message grows with what arrives,
-//! and is charged to the connection ([`super::memory`]). A message that has begun has some time to
-//! arrive; so has the only message of a call, which begins with the call.
+//! Nothing is allocated for a length that is only declared: the buffer of a message grows with the
+//! data that arrives, and is charged to the connection ([`super::memory`]).
+//!
+//! A message that has begun has a limited time to arrive. So has the only message of a unary call,
+//! which begins with the call.
 
 use std::{
     future::{Future, poll_fn},
@@ -35,52 +37,53 @@ use super::{
     status::{out_of_memory, unapplied},
 };
 
-/// What a message is preceded by.
+/// The length of the header that precedes a message.
 const HEADER_BYTES: usize = 5;
 
-/// What is a part of the memory that a call is charged for anyway.
+/// The number of bytes that the basic charge of a call covers.
 const FREE_BYTES: usize = 1 << 10;
 
-/// The least that is allocated for a message which comes in several pieces.
+/// The smallest buffer that is allocated for a message in several pieces.
 const LEAST_BUFFER_BYTES: usize = 4 << 10;
 
-/// A message that waits for the end of its request is copied if it is shorter.
+/// A message below this length is copied while it waits for the end of its request.
 const COPIED_BYTES: usize = 16 << 10;
 
-/// The time that a message has to arrive, and the bytes that must come in each second beside it:
-/// two minutes for the largest.
+/// The time that a message has to arrive, plus a second for each `LEAST_BYTES_A_SECOND`: two
+/// minutes for the largest message.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 const LEAST_BYTES_A_SECOND: usize = 256 << 10;
 
-/// How the messages of a request are compressed, and how those of its response may be.
+/// The headers for the compression of the messages of a request, and for the encodings that the
+/// server accepts.
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const ACCEPTED: &str = "grpc-accept-encoding";
-/// Not at all.
+/// The encoding without compression.
 const IDENTITY: &str = "identity";
 
 /// The messages of a call.
 pub struct Messages<B = RequestBody> {
     body: B,
-    /// What has come and has not been looked at.
+    /// The data that has arrived and is not parsed yet.
     frame: Bytes,
-    /// The length that it had, for as long as a part of it is in use.
+    /// The length of the frame that the data came in, as long as a part of it is in use.
     frame_bytes: usize,
-    /// The beginning of a message that comes in several pieces, its header included.
+    /// The beginning of a message that arrives in several pieces, including its header.
     begun: BytesMut,
-    /// The memory of the last message, if it has come in several pieces and is in use.
+    /// The memory of the last message, if it arrived in several pieces and is in use.
     used_bytes: usize,
     charge: Charge,
-    /// Whether there is to be one message, which begins with the call.
+    /// Whether the call has one message only, which begins with the call.
     is_only: bool,
     arrival: Option<Arrival>,
     max_message_bytes: usize,
 }
 
-/// The time that the message under way has.
+/// The time limit of the current message.
 struct Arrival {
     begun: Instant,
     late: Pin<Box<Sleep>>,
-    /// What the time is for, as far as is known.
+    /// The length of the message that the time limit is for, as far as it is known.
     length: usize,
 }
 
@@ -140,11 +143,12 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<StdError>,
 {
-    /// The messages of a call, of at most `max_message_bytes` each, charged to its connection.
+    /// Returns the messages of a call, of at most `max_message_bytes` each, charged to its
+    /// connection.
     ///
     /// # Errors
     ///
-    /// RESOURCE_EXHAUSTED, if the connection may hold no more.
+    /// RESOURCE_EXHAUSTED if the connection may hold no more memory.
     pub fn new(
         body: B,
         connection: &Arc<ConnectionMemory>,
@@ -163,17 +167,18 @@ where
         })
     }
 
-    /// The next message; `None` if there are no more. To ask for it gives back the memory of
-    /// the one before. Nothing is lost if the future is dropped.
+    /// Returns the next message; `None` if there are no more. The call gives back the memory of the
+    /// previous message. Nothing is lost if the future is dropped.
     ///
     /// # Errors
     ///
-    /// What is wrong with the message, or with its arrival; nothing more is to be asked for.
+    /// The error of the message, or of its arrival. The caller must not ask for more messages after
+    /// it.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// As [`Self::next`].
+    /// Polls for the next message, as [`Self::next`] does.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Status>> {
         loop {
             if let Some(message) = self.take_whole()? {
@@ -181,7 +186,7 @@ where
             }
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    // What else there may be, trailers, says nothing.
+                    // Other frames are trailers, which carry no information.
                     self.frame = frame.into_data().unwrap_or_default();
                     self.frame_bytes = self.frame.len();
                     self.charge()?;
@@ -196,23 +201,23 @@ where
         }
     }
 
-    /// Gives the message under way its time anew: it was not asked for meanwhile.
+    /// Restarts the time limit of the current message, because nobody asked for it meanwhile.
     pub fn ask_again(&mut self) {
         self.arrival = None;
     }
 
-    /// Gives back the memory of the last message, which has been dealt with.
+    /// Gives back the memory of the last message, which is no longer in use.
     pub fn dealt_with(&mut self) {
         self.used_bytes = 0;
         if self.frame.is_empty() {
             self.frame = Bytes::new();
             self.frame_bytes = 0;
         }
-        // Less than before, which is never refused.
+        // The charge is lower than before, so it is never refused.
         let _ = self.charge();
     }
 
-    /// Charges what the call holds now.
+    /// Charges the memory that the call holds now.
     fn charge(&mut self) -> Result<(), Status> {
         let bytes = self.frame_bytes + self.begun.capacity() + self.used_bytes;
         let bytes = if bytes <= FREE_BYTES { 0 } else { bytes };
@@ -221,23 +226,23 @@ where
             .map_err(out_of_memory)
     }
 
-    /// Waits until the message under way is late, if there is one.
+    /// Waits until the current message is late, if there is one.
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         if self.begun.is_empty() && !self.is_only {
             self.arrival = None;
             return Poll::Pending;
         }
-        // What is wrong with it was said when it came.
+        // An error of the header was reported when it arrived.
         let length = self.message_bytes(&self.begun).ok().flatten().unwrap_or(0);
         let arrival = self.arrival.get_or_insert_with(|| Arrival::of(length));
         arrival.poll_late(cx, length)
     }
 
-    /// Takes the next message, if all of it has come, and keeps what has come of it otherwise.
+    /// Takes the next message if all of it has arrived. Otherwise keeps the part that has arrived.
     fn take_whole(&mut self) -> Result<Option<Bytes>, Status> {
         let mut length = None;
         if self.begun.is_empty() {
-            // The message before has been dealt with, or more would not be asked for.
+            // The previous message is no longer in use, or the caller would not ask for more.
             self.used_bytes = 0;
             length = self.message_bytes(&self.frame)?;
             if let Some(length) = length
@@ -259,8 +264,7 @@ where
         if self.begun.len() < whole {
             return Ok(None);
         }
-        // Nothing is kept of its memory, which may not be used for the next one: that asks for
-        // its own.
+        // Its memory is not reused: the message still uses it, and the next one allocates its own.
         let mut message = mem::take(&mut self.begun);
         self.used_bytes = message.capacity();
         self.arrival = None;
@@ -268,7 +272,7 @@ where
         Ok(Some(message.freeze()))
     }
 
-    /// Moves what has come to the message that has begun, until that has so many bytes.
+    /// Moves data to the message that has begun, until that has the given number of bytes.
     fn gather(&mut self, bytes: usize) -> Result<(), Status> {
         let missing = bytes.saturating_sub(self.begun.len());
         let come = self.frame.split_to(missing.min(self.frame.len()));
@@ -281,7 +285,7 @@ where
         }
         let needed = self.begun.len() + come.len();
         if needed > self.begun.capacity() {
-            // As much again as has come, but no more than is to come.
+            // Twice the data that has arrived, but no more than the whole message.
             let capacity = (2 * needed).min(bytes).max(LEAST_BUFFER_BYTES);
             let mut larger = BytesMut::with_capacity(capacity);
             larger.extend_from_slice(&self.begun);
@@ -292,8 +296,8 @@ where
         Ok(())
     }
 
-    /// The length of the message that some bytes begin with, header not included; `None` if there
-    /// are too few to tell.
+    /// Returns the length of the message that `bytes` begin with, without its header; `None` if
+    /// there are too few bytes for a header.
     fn message_bytes(&self, bytes: &[u8]) -> Result<Option<usize>, Status> {
         let Some(&[compressed, ref length @ ..]) = bytes.first_chunk::<HEADER_BYTES>() else {
             return Ok(None);
@@ -314,7 +318,7 @@ where
         Ok(Some(length))
     }
 
-    /// Waits until it is certain that nothing is behind the last message, whose memory is kept.
+    /// Waits until it is certain that nothing follows the last message, whose memory is kept.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         loop {
             if !self.frame.is_empty() {
@@ -322,7 +326,7 @@ where
                     "the request holds more than one message; a call has one",
                 )));
             }
-            // Asked first, for it costs less.
+            // Checked first, because it costs less.
             if self.body.is_end_stream() {
                 return Poll::Ready(Ok(()));
             }
@@ -340,7 +344,7 @@ where
     }
 }
 
-/// The only message of a call. Holds its memory.
+/// The only message of a call. It keeps the charge for its memory.
 pub struct Only<B = RequestBody> {
     messages: Messages<B>,
     message: Option<Bytes>,
@@ -359,18 +363,18 @@ where
         }
     }
 
-    /// Waits for the message, and takes it.
+    /// Waits for the message and takes it.
     ///
     /// # Errors
     ///
-    /// As [`Messages::next`], or if there is not one message.
+    /// Fails as [`Messages::next`], or if the request does not have exactly one message.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
         let message = match self.message.take() {
             Some(message) => message,
             None => ready!(self.messages.poll_next(cx))?.ok_or_else(none)?,
         };
         if self.messages.poll_end(cx)?.is_pending() {
-            // A slice would keep a buffer of HTTP/2.
+            // A slice would keep a whole buffer of HTTP/2 in memory.
             self.message = Some(match message.len() {
                 ..COPIED_BYTES => Bytes::copy_from_slice(&message),
                 _ => message,
@@ -381,14 +385,14 @@ where
     }
 }
 
-/// What a request is told that holds no message.
+/// Returns the status of a request that holds no message.
 pub fn none() -> Status {
     Status::invalid_argument(
         "the request holds no message; a call has one, even if all its fields are empty",
     )
 }
 
-/// What a request is told whose last message is not whole.
+/// Returns the status of a request whose last message is not whole.
 pub fn cut_short() -> Status {
     Status::invalid_argument("the request ends in the middle of a message")
 }

@@ -1,4 +1,4 @@
-//! The rpcs: thin services that convert, call the engine and map its errors.
+//! The rpcs: thin services that convert messages, call the engine and map its errors to statuses.
 
 mod calls;
 mod convert;
@@ -41,26 +41,26 @@ pub use stream::WINDOW_BYTES as STREAM_WINDOW_BYTES;
 use self::filters::Filters;
 use crate::engine::Engine;
 
-/// How long a stream may be silent while the server drains. A client at work sends its next
-/// batch sooner; waiting for one that is not would use up the whole drain timeout.
+/// The time that a stream may be silent while the server drains. An active client sends its next
+/// batch sooner; waiting for one that does not would use up the whole drain timeout.
 const DRAIN_SILENCE: Duration = Duration::from_secs(1);
 
 /// The longest message to the services that tonic answers.
 const SMALL_MESSAGE_BYTES: usize = 64 << 10;
 
-/// How long a request to these services may take to arrive.
+/// The time that a request to these services has to arrive.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a request may still take to arrive when a stop has begun. A call that has not arrived
-/// has not begun, and is not worth the whole drain timeout.
+/// The time that a request still has to arrive after a stop has begun. A call whose request has not
+/// arrived has not begun, and is not worth the whole drain timeout.
 const ARRIVAL_PATIENCE: Duration = Duration::from_secs(3);
 
-/// What the services tell the rest of the server, and are told by it.
+/// The services, and the handles that the rest of the server uses to control them.
 #[derive(Debug)]
 pub struct Rpcs {
     /// All services, to be served on each core.
     pub services: Services,
-    /// Who reports whether calls are welcome.
+    /// The status of the health checks.
     pub health: Health,
     /// The calls in flight.
     pub calls: Calls,
@@ -70,7 +70,7 @@ pub struct Rpcs {
 ///
 /// # Errors
 ///
-/// If the descriptor set that reflection is to serve does not decode.
+/// The error of decoding the descriptor set that reflection serves.
 pub async fn rpcs(engine: Engine, max_message_bytes: usize) -> Result<Rpcs, ReflectionError> {
     let calls = Calls::default();
     let (health, health_service) = Health::new(calls.drain_state()).await;
@@ -80,7 +80,7 @@ pub async fn rpcs(engine: Engine, max_message_bytes: usize) -> Result<Rpcs, Refl
             .register_encoded_file_descriptor_set(seenset_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    // What grpcurl knew before its version 1.9 as well.
+    // grpcurl before version 1.9 knows `v1alpha` alone.
     let (reflection, old_reflection) = (reflection().build_v1()?, reflection().build_v1alpha()?);
     let filters = FilterServiceServer::new(Filters::new(engine.clone(), calls.drain_state()));
     let rest = Routes::new(filters.max_decoding_message_size(SMALL_MESSAGE_BYTES))

@@ -1,4 +1,4 @@
-//! Calls for one key: most of a crawler's calls, and those whose own work is least.
+//! Calls for one key: most calls of a crawler, and the calls that do the least work.
 
 use std::{
     future::Future,
@@ -32,7 +32,7 @@ use super::{
 };
 use crate::engine::{Call, Engine, EngineError, Op, Unsettled};
 
-/// What is asked for one key.
+/// A decoded call for one key.
 #[derive(Debug)]
 pub struct OneKey {
     op: Op,
@@ -107,14 +107,14 @@ impl OneKey {
         self.key.status(error)
     }
 
-    /// Answers the call if it has nothing to wait for before. The answer may have to wait for the
+    /// Answers the call if it can do so without waiting. The answer may still have to wait for the
     /// log.
     fn try_answer(&self, engine: &Engine) -> Result<Option<Unsettled<bool>>, Status> {
         let answer = engine.try_answer(self.call(), self.op, self.key.bytes());
         answer.map_err(|error| self.status(error))
     }
 
-    /// Answers the call when the answer may be told.
+    /// Waits until the answer can be sent, and returns it.
     async fn answer(
         &self,
         engine: &Engine,
@@ -149,8 +149,8 @@ impl Reply {
         }
     }
 
-    /// The message that says so, with what precedes it: `AddResponse`, or one of those that say
-    /// `seen`, or `removed`, in field 1.
+    /// Returns the encoded message, with its header: `AddResponse`, or a response that has `seen`
+    /// or `removed` in field 1.
     pub fn message(self) -> Bytes {
         Bytes::from_static(match self {
             Self::Done => &[0, 0, 0, 0, 0],
@@ -166,7 +166,7 @@ pub struct OneKeyCall<B = RequestBody> {
     op: Op,
     deadline: Deadline,
     message: Only<B>,
-    /// The answer, if it has to be waited for, from when the message has arrived.
+    /// The answer, if the call has to wait for it after the message has arrived.
     answer: Option<BoxFuture<'static, Result<Reply, Status>>>,
 }
 
@@ -199,7 +199,7 @@ where
         }
     }
 
-    /// Answers the call if the answer can be told at once, and waits for it otherwise.
+    /// Answers the call if the answer can be sent at once. Otherwise begins to wait for it.
     fn begin(&mut self, message: Result<Bytes, Status>) -> Result<Option<Reply>, Status> {
         let call = OneKey::decode(self.op, message?, self.deadline.at())?;
         let answer = call.try_answer(&self.core.engine)?;
@@ -262,7 +262,7 @@ mod tests {
         bytes.freeze()
     }
 
-    /// What the body of a response says, and the code that it ends with.
+    /// Returns the message in the body of a response, and the code that the response ends with.
     async fn taken(mut content: Content) -> (Option<Bytes>, Code) {
         let mut said = None;
         loop {
@@ -278,11 +278,11 @@ mod tests {
         }
     }
 
-    /// What calls are answered with, and what their headers say.
+    /// The server core, and the headers of the calls.
     struct Server(Arc<Core>, HeaderMap);
 
     impl Server {
-        /// The response to a call, before any of its body is taken.
+        /// Returns the response to a call, before any of its body is taken.
         async fn call(&self, op: Op, key: &str) -> Response<Content> {
             let message = framed(&QueryAndAddRequest {
                 key: key.to_owned(),
@@ -322,8 +322,8 @@ mod tests {
         }
     }
 
-    /// A call that waits for the log when its caller waits no more ends with an error, whatever
-    /// comes of it. The time of the test goes on when there is nothing to do but to wait.
+    /// A call that still waits for the log at its deadline ends with an error, whatever its result.
+    /// The paused time of the test advances when no task has anything else to do.
     #[tokio::test(start_paused = true)]
     async fn a_call_has_until_its_deadline() {
         let dir = tempfile::tempdir().unwrap();
@@ -334,7 +334,7 @@ mod tests {
             [(timeout, "1S".parse().unwrap())].into_iter().collect(),
         );
         let mut ended = Vec::new();
-        // The disk may be faster now and then.
+        // The disk is sometimes faster than the deadline.
         for key in 0..50 {
             let key = key.to_string();
             let response = server.call(Op::QueryAndAdd, &key).await;
@@ -345,7 +345,7 @@ mod tests {
         let is_late = |status: &Status| status.code() == Code::DeadlineExceeded;
         assert!(ended.iter().all(is_late), "{ended:?}");
 
-        // Whatever it is that it waits for.
+        // The deadline also ends a call that waits for its message.
         let Server(core, headers) = server;
         let messages = testing::messages(testing::Silent);
         let call = OneKeyCall::new(&core, Op::Query, messages, Deadline::of(&headers));

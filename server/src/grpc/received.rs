@@ -21,13 +21,14 @@ use tonic::Status;
 
 use super::memory::{Charge, ConnectionMemory};
 
-/// Data from this length on is not copied. It is charged with the read buffer that it keeps in memory.
+/// The length from which on data is not copied. It is charged with the read buffer that it keeps in
+/// memory.
 const LONG_BYTES: usize = 32 << 10;
 
 /// The size of a read buffer of h2: the longest frame.
 const BUFFER_BYTES: usize = 72 << 10;
 
-/// Short data is copied to buffers of this.
+/// The size of the buffers that short data is copied to.
 const COPY_BYTES: usize = 32 << 10;
 
 /// The body of a request.
@@ -37,14 +38,14 @@ pub struct Received(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     stream: RecvStream,
-    /// What waits, and the memory that each takes.
+    /// The data that waits, with the memory of each piece.
     kept: VecDeque<(Bytes, usize)>,
-    /// The last of what waits.
+    /// The last part of the data that waits.
     copied: BytesMut,
-    /// The memory of all that is in `kept`.
+    /// The memory of all pieces in `kept`.
     kept_memory_bytes: usize,
     charge: Charge,
-    /// The end of the data, once it has come.
+    /// The end of the data, once it has arrived.
     end: Option<Result<(), h2::Error>>,
 }
 
@@ -53,7 +54,7 @@ struct State {
 pub struct Kept(Arc<Mutex<State>>);
 
 impl Received {
-    /// The body of a request of a connection.
+    /// Returns the body of a request of a connection.
     pub fn new(stream: RecvStream, connection: &Arc<ConnectionMemory>) -> Self {
         Self(Arc::new(Mutex::new(State {
             stream,
@@ -65,19 +66,20 @@ impl Received {
         })))
     }
 
-    /// The memory of the connection.
+    /// Returns the memory of the connection.
     pub fn connection(&self) -> Arc<ConnectionMemory> {
         self.0.lock().charge.connection().clone()
     }
 
-    /// The same body, for a call that keeps data while it waits.
+    /// Returns a handle to the same body, for a call that keeps data while it waits.
     pub fn kept(&self) -> Kept {
         Kept(self.0.clone())
     }
 }
 
 impl Kept {
-    /// Takes all data that has arrived out of h2 and keeps it. More data wakes the task of the call.
+    /// Takes all data that has arrived out of h2 and keeps it. More data wakes the task of the
+    /// call.
     pub fn keep_waiting(&self, cx: &mut Context<'_>) {
         let mut state = self.0.lock();
         while let Poll::Ready(Some(data)) = state.poll_data(cx) {
@@ -87,7 +89,7 @@ impl Kept {
 }
 
 impl State {
-    /// The next data of HTTP/2; `None` if it has ended.
+    /// Returns the next data of HTTP/2; `None` if it has ended.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if self.end.is_some() {
             return Poll::Ready(None);
@@ -167,7 +169,7 @@ impl Body for Received {
             None => ready!(state.poll_data(cx)),
         };
         if let Some(data) = data {
-            // An error if the stream is over, and then nobody waits for the window.
+            // It fails if the stream is over; then nobody waits for the window.
             let _ = state.stream.flow_control().release_capacity(data.len());
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }

@@ -1,4 +1,4 @@
-//! The body of a request, which has to arrive within some seconds once a stop has begun.
+//! The body of a request. It has some seconds to arrive once a stop has begun.
 
 use std::{
     pin::Pin,
@@ -25,16 +25,16 @@ use super::{
 /// The body of a request.
 pub struct RequestBody<B = Received> {
     body: B,
-    /// `None` for requests that go on for as long as their clients like.
+    /// The lane of the call; `None` for requests that last as long as their clients like.
     lane: Option<Lane>,
-    /// Whether there is a limit when there is no stop.
+    /// Whether the time is limited even if the server is not stopping.
     is_limited: bool,
-    /// Over when the server waits no longer; made when there is something to wait for.
+    /// Completes when the server waits no longer. It is made when the body has to wait.
     late: Option<BoxFuture<'static, Status>>,
 }
 
 impl<B> RequestBody<B> {
-    /// The body of a call that begins when all of it is there.
+    /// Returns the body of a call that begins when all of it has arrived.
     pub fn new(body: B, lane: &Lane) -> Self {
         Self {
             body,
@@ -44,7 +44,7 @@ impl<B> RequestBody<B> {
         }
     }
 
-    /// The same, with a limit of time when there is no stop as well.
+    /// Limits the time of arrival even if the server is not stopping.
     pub fn in_time(self) -> Self {
         Self {
             is_limited: true,
@@ -52,8 +52,8 @@ impl<B> RequestBody<B> {
         }
     }
 
-    /// The body of a call that deals with its messages as they come, and knows itself what to do
-    /// when a stop begins.
+    /// Returns the body of a call that handles its messages as they arrive. The call itself decides
+    /// what to do when a stop begins.
     pub fn of_stream(body: B) -> Self {
         Self {
             body,
@@ -106,7 +106,8 @@ where
     }
 }
 
-/// Returns some seconds after a stop has begun, or when the limit is over.
+/// Waits until some seconds after a stop has begun, or until the limit is over. Returns the status
+/// of the call.
 async fn too_late(mut draining: watch::Receiver<Drain>, limit: Duration) -> Status {
     let stop = async {
         // An error means that the server is gone.

@@ -1,4 +1,4 @@
-//! Responses of calls that are answered without tonic.
+//! The responses of calls that are answered without tonic.
 
 use std::{
     pin::Pin,
@@ -22,61 +22,61 @@ const OK: HeaderValue = HeaderValue::from_static("0");
 
 /// The body of a response, as a connection sends it.
 pub trait Sendable: HttpBody<Data = Bytes, Error = Status> + Send + Unpin + 'static {
-    /// Called instead of polling the body, when what it has made waits until the client reads.
+    /// Called instead of polling the body while its last data waits until the client reads.
     fn wait_to_be_sent(&mut self, cx: &mut Context<'_>);
 
-    /// Whether a long part of it may be left out where there is no memory for it: nothing is lost that
-    /// cannot be asked for again.
+    /// Returns whether a long part of the body can be left out if there is no memory for it,
+    /// because the client can ask for it again.
     fn may_be_refused(&self) -> bool;
 }
 
-/// What a response consists of.
+/// The content of a response.
 pub enum Content {
     /// One message.
     Message(Bytes),
-    /// Messages, as they come, and the data of the request.
+    /// Messages as they are made, and the data of the request.
     Stream(Answers, Kept),
-    /// That all is well.
+    /// The trailers of a successful call.
     Success,
-    /// What tonic has made, and the memory of the call.
+    /// The body that tonic has made, and the memory of the call.
     Routed(Body, Option<Charge>),
     /// Nothing more.
     Over,
 }
 
-/// The head of a response to a call that succeeds, as far as is known.
+/// Returns the head of a response to a call that has not failed so far.
 pub fn success(content: Content) -> Response<Content> {
     let mut response = Response::new(content);
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     response
 }
 
-/// The response to a call that fails.
+/// Returns the response to a call that fails.
 pub fn failure(status: Status) -> Response<Content> {
     status.into_http::<Body>().map(Content::routed)
 }
 
-/// What a response ends with if the call has failed behind its head.
+/// Returns the end of a response whose call failed after its head was sent.
 pub fn failed(status: &Status) -> Frame<Bytes> {
     Frame::trailers(trailers(status))
 }
 
-/// The trailers of a response that ends with an error.
+/// Returns the trailers of a response that ends with an error.
 pub fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
-    // An error if the message cannot be told, and then the code is.
+    // It fails if the message cannot be encoded; the code is added nevertheless.
     let _ = status.add_header(&mut trailers);
     trailers
 }
 
-/// What a response ends with.
+/// Returns the end of a response whose call succeeded.
 pub fn succeeded() -> Frame<Bytes> {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, OK);
     Frame::trailers(trailers)
 }
 
-/// Appends a message, with what precedes it: that it is not compressed, and its length.
+/// Appends a message with its header: the flag that it is not compressed, and its length.
 pub fn append(message: &impl Message, to: &mut BytesMut) {
     let length = message.encoded_len();
     to.put_u8(0);
@@ -85,7 +85,7 @@ pub fn append(message: &impl Message, to: &mut BytesMut) {
     message.encode_raw(to);
 }
 
-/// The body of a response: its call is in flight until all of it has been sent.
+/// The body of a response. Its call is in flight until all of it has been sent.
 pub struct ResponseBody {
     content: Content,
     token: Option<Token>,
@@ -98,7 +98,7 @@ impl ResponseBody {
 }
 
 impl Content {
-    /// What tonic has made.
+    /// Returns a body that tonic has made.
     pub fn routed(body: Body) -> Self {
         Self::Routed(body, None)
     }

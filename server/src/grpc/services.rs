@@ -1,4 +1,4 @@
-//! All services behind one face.
+//! All services behind one interface.
 
 use std::{
     future::Future,
@@ -33,11 +33,11 @@ use super::{
 };
 use crate::engine::Engine;
 
-/// The memory of a call that tonic answers: its buffer takes the longest message before that has
-/// come.
+/// The memory of a call that tonic answers. Its buffer has the size of the longest message before
+/// that message has arrived.
 const ROUTED_BYTES: usize = CALL_BYTES + SMALL_MESSAGE_BYTES;
 
-/// What the paths of reflection begin with: streams, whose data may wait in HTTP/2.
+/// The prefix of the paths of reflection. These calls are streams, whose data can wait in HTTP/2.
 const REFLECTION: &str = "/grpc.reflection.";
 
 /// All services.
@@ -50,7 +50,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// `DedupService`, and the rest by way of tonic.
+    /// Returns `DedupService`, and the other services as routes of tonic.
     pub(super) fn new(
         engine: Engine,
         calls: Calls,
@@ -61,13 +61,13 @@ impl Services {
             engine,
             calls,
             max_message_bytes,
-            // The router shares what it would copy for each call otherwise.
+            // The router then shares what it would otherwise copy for each call.
             rest: rest.prepare(),
         }
     }
 
-    /// The services for one core. What is cloned for each call is the core's own, or all cores
-    /// would contend for the counts of its owners.
+    /// Returns the services for one core. The core has its own `Arc` of the state that each call
+    /// clones: with one `Arc` for all, the cores would contend for its reference count.
     pub fn for_core(&self) -> CoreServices {
         CoreServices(Arc::new(Core {
             engine: self.engine.clone(),
@@ -82,7 +82,7 @@ impl Services {
 #[derive(Debug, Clone)]
 pub struct CoreServices(pub(super) Arc<Core>);
 
-/// What the calls of one core are answered with.
+/// The state that the calls of one core share.
 #[derive(Debug)]
 pub struct Core {
     pub engine: Engine,
@@ -93,11 +93,11 @@ pub struct Core {
 }
 
 impl Core {
-    /// Answers a call by way of tonic.
+    /// Answers a call through tonic.
     fn route(&self, request: Request<Received>) -> Answer {
         let deadline = Deadline::of(request.headers());
-        // The one call that takes its messages as they come; reflection and health are not waited
-        // for.
+        // `ImportFilter` is the only call here that takes its messages as they arrive and that a
+        // stop waits for. A stop does not wait for reflection and health.
         let is_stream = request.uri().path().ends_with("/ImportFilter");
         let connection = request.body().connection();
         let charge = connection.charge(match request.uri().path().starts_with(REFLECTION) {
@@ -132,7 +132,7 @@ impl CoreServices {
     pub fn answer(&self, request: Request<Received>) -> Call {
         let Self(core) = self;
         let path = request.uri().path();
-        // It costs nothing where the log filter leaves it out.
+        // The span costs nothing if the log filter leaves it out.
         let span = tracing::debug_span!("call", method = path);
         let (token, answer) = match head::refusal(&request) {
             Some(refused) => (None, Answer::Now(refused)),
@@ -162,7 +162,7 @@ pub struct Call {
     span: Span,
 }
 
-/// How the head of a response is made.
+/// The ways to make the head of a response.
 pub enum Answer {
     OneKey(OneKeyCall),
     Boxed(BoxFuture<'static, Response<Content>>),

@@ -1,15 +1,15 @@
-//! The one place where outcomes of the engine become status codes.
+//! The one place that converts results of the engine to status codes.
 
 use tonic::{Code, Status, metadata::MetadataValue};
 
 use super::memory::MemoryError;
 use crate::engine::EngineError;
 
-/// When a call is to be tried again that was refused for want of memory. The clients of gRPC that
-/// retry read it: <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>
+/// The retry delay for a call that was refused for lack of memory. gRPC clients that retry read it:
+/// <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>
 const PUSHBACK: (&str, &str) = ("grpc-retry-pushback-ms", "250");
 
-/// UNAVAILABLE, of a call that has changed nothing: clients may repeat it whatever it does.
+/// Returns UNAVAILABLE for a call that has changed nothing: clients can repeat it whatever it does.
 pub fn unapplied(message: impl Into<String>) -> Status {
     unapplied_as(Code::Unavailable, message)
 }
@@ -21,7 +21,7 @@ fn unapplied_as(code: Code, message: impl Into<String>) -> Status {
     status
 }
 
-/// RESOURCE_EXHAUSTED, of a call that has changed nothing, and when to try again.
+/// Returns RESOURCE_EXHAUSTED for a call that has changed nothing, with a retry delay.
 pub fn out_of_memory(error: MemoryError) -> Status {
     let mut status = unapplied_as(Code::ResourceExhausted, error.to_string());
     let (name, milliseconds) = PUSHBACK;
@@ -30,8 +30,8 @@ pub fn out_of_memory(error: MemoryError) -> Status {
     status
 }
 
-/// UNAVAILABLE, of a call that may have been carried out, and whose answer is not sent for want of
-/// memory.
+/// Returns UNAVAILABLE for a call that may have been carried out, and whose answer is not sent for
+/// lack of memory.
 pub fn unanswered(error: MemoryError) -> Status {
     Status::unavailable(format!(
         "the call may have been carried out, and its answer was not sent; repeat it, with the same \
@@ -39,10 +39,10 @@ pub fn unanswered(error: MemoryError) -> Status {
     ))
 }
 
-/// The status that tells a caller of an error.
+/// Returns the status for an error of the engine.
 ///
-/// Messages of bad requests name the field, the value and the limit. Those of failures name
-/// no internals: they are logged here, within the span of the call.
+/// The messages of bad requests name the field, the value and the limit. The messages of failures
+/// name no internals: the details are logged here, within the span of the call.
 pub fn status(error: EngineError) -> Status {
     let is_unapplied = matches!(
         error,

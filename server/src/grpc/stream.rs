@@ -1,9 +1,11 @@
 //! `QueryAndAddStream`: one answer for each batch, in order.
 //!
-//! The answers are a stream that takes the next batch when it is asked for the next answer.
-//! So a client that does not read holds up nobody but itself, and no batch is taken whose
-//! answer there is no room for. While an answer waits for the log, the batches behind it are
-//! taken and added already, up to a few: or each would wait for a turn of the log by itself.
+//! The answers are a stream that takes the next batch when the next answer is asked for. So a
+//! client that does not read blocks only itself, and no batch is taken before there is room for its
+//! answer.
+//!
+//! While an answer waits for the log, up to a few of the following batches are already taken and
+//! added. Otherwise each would wait for a write of the log by itself.
 
 use std::{
     collections::VecDeque,
@@ -39,43 +41,44 @@ use super::{
 };
 use crate::engine::{Engine, Unsettled};
 
-/// What a client may send on one stream before the server has taken it: sixteen batches of a
-/// thousand keys. With the 64 KiB of the protocol's default a network of some latency lets one
-/// batch through for each round trip.
+/// The flow-control window of a stream, that is, the data that a client may send before the server
+/// has taken it: sixteen batches of a thousand keys. With the 64 KiB of the protocol's default, a
+/// network with some latency lets only one batch through for each round trip.
 pub const WINDOW_BYTES: u32 = 1 << 20;
 
-/// What is taken of a stream before others of its thread have their turn, its connection among
-/// them: three eighths of the window. So the answers to it are on their way, and the client sends
-/// what comes next, while the rest is answered; neither side waits for the other.
+/// The data that a stream takes in one turn, before the other tasks of its thread have theirs, its
+/// connection among them: three eighths of the window. So the answers are sent, and the client
+/// sends more data, while the rest is answered. Neither side waits for the other.
 const TURN_BYTES: usize = WINDOW_BYTES as usize / 8 * 3;
 
-/// What a batch counts for in a turn besides its message: even empty ones take time.
+/// The bytes that a batch counts for in a turn in addition to its message: even empty batches take
+/// time.
 const BATCH_BYTES: usize = 256;
 
-/// The most batches whose answers wait for the log. A stream of small ones shares a turn of the
-/// log among them, and no more of large ones wait than their client may send ahead.
+/// The maximum number of batches whose answers wait for the log. Small batches of a stream share
+/// one write of the log. Large batches that wait are no more than their client may send ahead.
 const MAX_WAITING: usize = 64;
 
-/// The keys of these batches, at most, but for the last batch.
+/// The maximum number of keys in these batches, not counting the last batch.
 const MAX_WAITING_KEYS: usize = 1 << 17;
 
-/// The answers that are sent together have no more than this, but for the last of them.
+/// The maximum size of answers that are sent together, not counting the last answer.
 const FRAME_BYTES: usize = 32 << 10;
 
-/// The answers to one stream of batches, as they are sent.
+/// The answers to one stream of batches, in the form in which they are sent.
 pub struct Answers {
     answers: Pin<Box<dyn Stream<Item = Result<BatchResponse, Status>> + Send>>,
-    /// Those that have been made and not been sent.
+    /// The answers that are made and not sent yet.
     encoded: BytesMut,
-    /// What comes after them.
+    /// The trailers that follow them.
     end: Option<Frame<Bytes>>,
-    /// That of the whole stream.
+    /// The deadline of the whole stream.
     deadline: Deadline,
 }
 
 impl Answers {
     /// Answers batches until they end, one is refused, the deadline is over, or the server drains
-    /// and no more come.
+    /// and no more arrive.
     pub fn new<B>(
         engine: Engine,
         batches: Messages<B>,
@@ -86,7 +89,7 @@ impl Answers {
     where
         B: Body<Data = Bytes, Error: Into<StdError>> + Send + Unpin + 'static,
     {
-        // Looked at with the first batch, whatever its state.
+        // So the state is checked with the first batch, whatever it is.
         drain.mark_changed();
         let session = Session {
             engine,
@@ -113,8 +116,8 @@ impl Answers {
         }
     }
 
-    /// What is to be sent next: answers, as many as there are at once, or in the end how it
-    /// ended, and then nothing is to be asked for.
+    /// Returns the next frame: all answers that are ready, or the trailers at the end. The caller
+    /// must not ask for more after the trailers.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Frame<Bytes>> {
         while self.end.is_none() && self.encoded.len() < FRAME_BYTES {
             match self.answers.as_mut().poll_next(cx) {
@@ -141,11 +144,11 @@ impl Answers {
 struct Session<B> {
     engine: Engine,
     deadline: Option<Instant>,
-    /// `None` when no more are taken.
+    /// The batches; `None` when no more are taken.
     batches: Option<Batches<B>>,
-    /// In the order of their batches. An error is the last one.
+    /// The answers in the order of their batches. Nothing follows an error.
     waiting: VecDeque<Result<Begun, Status>>,
-    /// The number of their keys, each of which takes a byte.
+    /// The number of keys in the waiting batches. The answer for each key takes a byte.
     waiting_keys: usize,
     charge: Charge,
 }
@@ -161,7 +164,7 @@ impl<B> Session<B>
 where
     B: Body<Data = Bytes, Error: Into<StdError>> + Unpin,
 {
-    /// The answer to the next batch; `None` if there are no more.
+    /// Returns the answer to the next batch; `None` if there are no more.
     async fn answer(&mut self) -> Option<Result<BatchResponse, Status>> {
         if let Some(Batches { batches, .. }) = &mut self.batches {
             batches.ask_again();
@@ -177,7 +180,7 @@ where
                     tokio::select! {
                         biased;
                         batch = batches.next() => batch,
-                        // Well or badly: which of the two is told below.
+                        // The result is read below, whether it is a success or an error.
                         _ = first.seen.settled() => break,
                     }
                 }
@@ -191,7 +194,8 @@ where
                 Ok(Some(batch)) => {
                     let begun = begin(&self.engine, batch, self.deadline).await;
                     if let Some(Batches { batches, .. }) = &mut self.batches {
-                        // Now, for a client that reads no answers is asked for no more.
+                        // The memory is given back now, because a client that reads no answers
+                        // never asks for the next batch.
                         batches.dealt_with();
                     }
                     self.push(begun);
@@ -235,9 +239,9 @@ where
 struct Batches<B> {
     batches: Messages<B>,
     drain: watch::Receiver<Drain>,
-    /// How long the client may be silent.
+    /// The time that the client may be silent.
     patience: Duration,
-    /// What has been taken in this turn.
+    /// The number of bytes taken in this turn.
     taken_bytes: usize,
 }
 
@@ -245,10 +249,10 @@ impl<B> Batches<B>
 where
     B: Body<Data = Bytes, Error: Into<StdError>> + Unpin,
 {
-    /// Lets others of this thread have their turn, if this one is over.
+    /// Lets other tasks of this thread run if this turn is over.
     ///
-    /// Twice: told that there is no answer yet, [`Answers`] sends those that there are, and is
-    /// asked once more before the thread is free.
+    /// It yields twice: after the first yield [`Answers`] sends the answers that are ready, and is
+    /// polled once more before the thread is free.
     async fn give_way(&mut self) {
         if self.taken_bytes >= TURN_BYTES {
             self.taken_bytes = 0;
@@ -257,11 +261,13 @@ where
         }
     }
 
-    /// The next batch; `None` if there are no more. Nothing is lost if the future is dropped.
+    /// Returns the next batch; `None` if there are no more. Nothing is lost if the future is
+    /// dropped.
     async fn next(&mut self) -> Result<Option<BatchRequest>, Status> {
         loop {
-            // An error means that the server is gone. Not looked at unless it has changed: that
-            // takes a lock, for which the streams of all cores would contend with each batch.
+            // An error means that the server is gone. The state is read only if it has changed:
+            // reading takes a lock, and the streams of all cores would contend for it with each
+            // batch.
             if self.drain.has_changed().map_err(|_| stopping())? {
                 self.patience = match *self.drain.borrow_and_update() {
                     Drain::No => Duration::MAX,
@@ -271,7 +277,7 @@ where
             }
             let patience = self.patience;
             tokio::select! {
-                // In this order, for to wait for a change takes a lock as well.
+                // The order matters: waiting for a change takes a lock too.
                 biased;
                 next = timeout(patience, self.batches.next()) => {
                     let Some(message) = next.map_err(|_| stopping())?? else {
@@ -280,7 +286,7 @@ where
                     self.taken_bytes += message.len() + BATCH_BYTES;
                     return codec::decode(message).map(Some);
                 }
-                // To be looked at above.
+                // The new state is read above.
                 _ = self.drain.changed() => self.drain.mark_changed(),
             }
         }

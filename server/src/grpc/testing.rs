@@ -1,4 +1,4 @@
-//! What tests of the rpcs need.
+//! Helpers for tests of the rpcs.
 
 use std::{
     collections::VecDeque,
@@ -24,7 +24,7 @@ use crate::{
     store::DataDirectory,
 };
 
-/// An engine with the default filter.
+/// Returns an engine with the default filter.
 pub async fn engine(dir: &Path, durability: Durability) -> Engine {
     let engine = Engine::new(
         DataDirectory::open(dir).unwrap(),
@@ -45,7 +45,7 @@ pub async fn engine(dir: &Path, durability: Durability) -> Engine {
     engine
 }
 
-/// What calls are answered with.
+/// Returns the state that calls of a core share.
 pub async fn core(dir: &Path, durability: Durability) -> Arc<Core> {
     let engine = engine(dir, durability).await;
     let services = Services::new(
@@ -61,12 +61,12 @@ pub async fn core(dir: &Path, durability: Durability) -> Arc<Core> {
 /// The longest message.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
-/// The memory of a connection.
+/// Returns the memory of a connection.
 pub fn connection() -> Arc<ConnectionMemory> {
     ClientMemory::new(ClientMemory::LEAST_BYTES).connection()
 }
 
-/// The messages of a call.
+/// Returns the messages of a call.
 pub fn messages<B>(body: B) -> Messages<B>
 where
     B: Body<Data = Bytes, Error: Into<StdError>> + Unpin,

@@ -100,7 +100,7 @@ async fn a_socket_that_was_left_is_replaced_and_one_in_use_is_not() {
     let second = Listeners::bind(&[unix(&path)]).await.unwrap();
     assert!(net::UnixStream::connect(&path).await.is_ok());
 
-    // What another has put in its place stays.
+    // A file that another process has put in its place stays.
     fs::remove_file(&path).unwrap();
     fs::write(&path, "mine").unwrap();
     drop(second);

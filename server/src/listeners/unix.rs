@@ -12,7 +12,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 use super::BACKLOG;
 
-/// The user and the group of the server may connect.
+/// The mode of the socket file: the user and the group of the server may connect.
 const MODE: u32 = 0o660;
 
 /// A Unix socket that is listened on. Its file is removed when this is dropped.
@@ -20,23 +20,23 @@ const MODE: u32 = 0o660;
 pub struct UnixSocket {
     listener: UnixListener,
     path: PathBuf,
-    /// The device and the number of the file: another server may have put its own there.
+    /// The device and the inode of the file. Another server may have put its own file there.
     file: (u64, u64),
 }
 
 impl UnixSocket {
-    /// Listens on a socket. One that is there is removed if no process listens on it.
+    /// Listens on a socket. An existing socket is removed if no process listens on it.
     ///
     /// # Errors
     ///
-    /// What the system says: [`io::ErrorKind::AddrInUse`] if a process listens on it,
-    /// [`io::ErrorKind::AlreadyExists`] if it is another kind of file.
+    /// The error of the operating system: [`io::ErrorKind::AddrInUse`] if a process listens on the
+    /// socket, [`io::ErrorKind::AlreadyExists`] if the file is not a socket.
     pub fn bind(path: &Path) -> io::Result<Self> {
         remove_stale(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.bind(&SockAddr::unix(path)?)?;
         let file = identity(path)?;
-        // A process that connects before it is listened on is refused: none is let in by the mode
+        // A process that connects before `listen` is refused. So no process gets in with the mode
         // that the file has at first.
         fs::set_permissions(path, Permissions::from_mode(MODE))?;
         socket.listen(BACKLOG)?;
@@ -48,16 +48,16 @@ impl UnixSocket {
         })
     }
 
-    /// Where it is.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next connection.
+    /// Waits for the next connection and returns it.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error of the operating system.
     pub async fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept().await?.0)
     }
@@ -66,7 +66,7 @@ impl UnixSocket {
 impl Drop for UnixSocket {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|file| file == self.file) {
-            // It is in the way of nobody: the next server removes it.
+            // An error does no harm: the next server removes the file.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -86,7 +86,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     if !file.file_type().is_socket() {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
-    // Without waiting: a server whose queue is full is there.
+    // Connects without waiting: if the queue is full, a server is there.
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?) {

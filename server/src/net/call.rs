@@ -13,17 +13,17 @@ use tonic::{Status, codegen::http::Response};
 
 use crate::grpc::{self, CALL_BYTES, Charge, ConnectionMemory, QueuePlace, Sendable};
 
-/// A piece of a response that is a part of what a call is charged for.
+/// The length up to which a piece of a response is covered by the charge of its call.
 const FREE_BYTES: usize = 1 << 10;
 
-/// A piece of a response that is sent whatever else the connection holds.
+/// The length up to which a piece of a response is sent whatever else the connection holds.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// The most window that a response reserves at a time. Without a limit one long response would reserve
-/// all of the connection's window.
+/// The maximum window that a response reserves at a time. Without a limit, one long response would
+/// reserve all of the connection's window.
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// The bytes that the headers of a response count for in the queue of the socket.
+/// The number of bytes that the headers of a response count for in the queue of the socket.
 const HEAD_BYTES: usize = 128;
 
 /// A call, until its response has been handed to HTTP/2.
@@ -52,7 +52,7 @@ impl<B> Drop for Sending<B> {
     }
 }
 
-/// The client has given the call up, or the connection is gone.
+/// The call ended early: the client has cancelled it, or the connection is gone.
 struct Over;
 
 impl From<h2::Error> for Over {
@@ -82,7 +82,7 @@ where
         let Self { state, connection } = &mut *self;
         if let State::Answering(answer, respond) = state {
             let Poll::Ready(response) = Pin::new(answer).poll(cx) else {
-                // Which wakes the task when the client gives up.
+                // This also wakes the task when the client cancels the call.
                 return respond.poll_reset(cx).map(drop);
             };
             let (head, body) = response.into_parts();
@@ -149,10 +149,10 @@ where
         }
     }
 
-    /// Sends what is left of the piece.
+    /// Sends the rest of the piece.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Over>> {
         while !self.piece.is_empty() {
-            // Short answers do not wait behind long ones.
+            // A short answer does not wait for long ones.
             if self.piece.len() > FREE_BYTES {
                 ready!(self.charge.connection().poll_queue(&mut self.place, cx));
             }

@@ -1,28 +1,29 @@
-//! The frames that carry no request: how many of them a client may send.
+//! The limit on frames that carry no request.
 //!
-//! PING, SETTINGS, PRIORITY, WINDOW_UPDATE and frames of types that nobody knows cost their sender
-//! a few bytes, and the server the time to look at each. Clients need some of them, the more the
-//! more data goes either way; a client that sends little else is closed.
+//! PING, SETTINGS, PRIORITY, WINDOW_UPDATE and frames of unknown types cost their sender a few
+//! bytes, but the server has to parse each of them. Clients need some of them, and more when more
+//! data is sent in either direction. The connection of a client that sends little else is closed.
 
 use super::frames::{self, Frame};
 
-/// The frames that a client may send at once, beyond what its data entitles it to.
+/// The number of frames that a client may send at once, beyond those that its data entitles it to.
 const MOST: u64 = 10_000;
 
-/// The frames that each frame of a request entitles a client to.
+/// The number of frames that each frame of a request entitles a client to.
 const FOR_REQUEST: u64 = 4;
 
-/// The bytes of responses that entitle a client to a frame more: it has to give windows back.
+/// The number of response bytes that entitle a client to one more frame: it has to give windows
+/// back.
 const RESPONSE_BYTES: u64 = 2 << 10;
 
-/// The frames that a client may send in each second, whatever else it does.
+/// The number of frames that a client may send in each second, whatever else it does.
 const A_SECOND: u64 = 100;
 
-/// The frames without a request that one client may still send.
+/// The number of frames without a request that one client may still send.
 #[derive(Debug)]
 pub struct Allowance {
     frames: u64,
-    /// The bytes of responses that do not count for a frame yet.
+    /// The bytes of responses that are too few to count for a frame yet.
     bytes: u64,
 }
 
@@ -58,7 +59,7 @@ impl Allowance {
         self.add(bytes / RESPONSE_BYTES);
     }
 
-    /// Counts time.
+    /// Adds the frames that a client may send for the time that has passed.
     pub fn passed(&mut self, seconds: u64) {
         self.add(seconds.saturating_mul(A_SECOND));
     }
@@ -79,7 +80,7 @@ mod tests {
         bytes: 70,
     };
 
-    /// The number of pings that are allowed one after the other.
+    /// Returns the number of pings in a row that are allowed.
     fn pings(allowance: &mut Allowance) -> u64 {
         (0..).find(|_| !allowance.take(PING)).unwrap()
     }
@@ -97,7 +98,7 @@ mod tests {
         assert_eq!(pings(&mut allowance), MOST);
     }
 
-    /// A client that only reads gives back its windows, with each frame of 16 KiB that it reads.
+    /// A client that only reads gives windows back with each frame of 16 KiB that it reads.
     #[test]
     fn a_client_that_reads_is_no_flood() {
         let mut allowance = Allowance::new();

@@ -1,14 +1,14 @@
-//! The frames in the bytes of a connection: what each begins with says how long it is.
+//! The frames in the bytes of a connection. The header of each frame contains its length.
 //!
 //! <https://www.rfc-editor.org/rfc/rfc9113#section-4.1>
 
-/// The bytes before the payload of a frame.
+/// The length of the header of a frame.
 const HEADER_BYTES: usize = 9;
 
-/// What a client sends before its first frame.
+/// The length of the preface that a client sends before its first frame.
 const PREFACE_BYTES: usize = 24;
 
-/// The type of a frame of data, of one that begins a request, and of the rest of its headers.
+/// The types of frames: data, the beginning of a request, and the rest of its headers.
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
 pub const CONTINUATION: u8 = 9;
@@ -16,14 +16,14 @@ pub const CONTINUATION: u8 = 9;
 /// Follows the frames that a client sends.
 #[derive(Debug)]
 pub struct Frames {
-    /// The bytes that are left of the preface, or of the payload of the last frame.
+    /// The bytes that are left of the preface or of the payload of the last frame.
     left: usize,
     header: [u8; HEADER_BYTES],
-    /// The bytes of the header that have come.
+    /// The number of header bytes that have arrived.
     header_bytes: usize,
 }
 
-/// A frame whose header has come.
+/// A frame whose header has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     /// Its type.
@@ -34,7 +34,7 @@ pub struct Frame {
 }
 
 impl Frames {
-    /// The frames of a connection that has just been accepted.
+    /// Returns the parser for a connection that has just been accepted.
     pub fn new() -> Self {
         Self {
             left: PREFACE_BYTES,
@@ -43,8 +43,8 @@ impl Frames {
         }
     }
 
-    /// The next frame in some bytes, which are moved past what has been looked at; `None` at their
-    /// end. Payloads are passed to `payload`.
+    /// Returns the next frame in `bytes`, or `None` if there is no further header in them. Moves
+    /// `bytes` past everything it has parsed, and passes payloads to `payload`.
     pub fn next(&mut self, bytes: &mut &[u8], mut payload: impl FnMut(&[u8])) -> Option<Frame> {
         let (skipped, rest) = bytes.split_at(self.left.min(bytes.len()));
         payload(skipped);

@@ -9,16 +9,18 @@ use std::collections::VecDeque;
 
 use super::frames::{self, Frame};
 
-/// The most entries of a table of 4,096 bytes: each counts as 32 bytes and its text.
+/// The maximum number of entries of a table of 4,096 bytes: each counts as 32 bytes and its text.
 const MAX_ENTRIES: usize = 124;
 
-/// The most that one entry keeps: a buffer for a frame of the greatest length.
+/// The maximum memory that one entry keeps: a buffer for a frame of the maximum length.
 const BUFFER_BYTES: u64 = 72 << 10;
 
-/// The same if its text is compressed: h2 decompresses into a buffer of this size.
+/// The maximum memory of an entry whose text is compressed: h2 decompresses it into a buffer of
+/// this size.
 const DECOMPRESSED_BYTES: u64 = 4 << 10;
 
-/// The entries of the static table, which come first, and the last of its pseudo header fields.
+/// The number of entries of the static table, which come first, and the index of its last pseudo
+/// header field.
 const STATIC_ENTRIES: u64 = 61;
 const LAST_PSEUDO_FIELD: u64 = 7;
 
@@ -33,7 +35,7 @@ pub struct HeaderTable {
     /// Newest first.
     entries: VecDeque<Entry>,
     held_bytes: u64,
-    /// The bytes of the connection up to the end of the present read.
+    /// The number of bytes of the connection up to the end of the current read.
     position: u64,
     /// The position of the last entry that keeps a buffer.
     last_position: u64,
@@ -54,7 +56,7 @@ struct Payload {
     /// The length of the padding comes next.
     is_padded: bool,
     skipped_bytes: usize,
-    /// Without the padding at the end, once its length is known.
+    /// The bytes that are left, without the padding at the end once its length is known.
     bytes: usize,
 }
 
@@ -100,7 +102,7 @@ struct Field {
 }
 
 impl HeaderTable {
-    /// The bytes that entries of the table keep.
+    /// Returns the bytes that entries of the table keep.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes as usize
     }
@@ -221,7 +223,7 @@ impl HeaderTable {
         self.prefix(byte, 7, Integer::Length { is_name })
     }
 
-    /// Takes the first byte of an integer, which has a number of bits of it.
+    /// Takes the first byte of an integer, which has `bits` bits of it.
     fn prefix(&mut self, byte: u8, bits: u32, of: Integer) -> Next {
         let most = (1_u64 << bits) - 1;
         match u64::from(byte) & most {
@@ -246,7 +248,7 @@ impl HeaderTable {
         }
     }
 
-    /// Continues with a text of a length.
+    /// Continues with a text of the given length.
     fn text_of(&mut self, bytes: u64, is_name: bool, is_first: bool) -> Next {
         match (bytes, is_name) {
             (0, true) => Next::Value,
@@ -320,7 +322,7 @@ mod tests {
         block.chunks(3).for_each(|piece| table.read(piece));
     }
 
-    /// A field that enters the table, whose name is an entry.
+    /// Returns a field that enters the table and whose name is the entry `index`.
     fn inserted(index: u8, value: &[u8]) -> Vec<u8> {
         [&[0x40 | index, value.len() as u8], value].concat()
     }
@@ -333,7 +335,7 @@ mod tests {
             let entries = entries.min(MAX_ENTRIES as u64);
             assert_eq!(table.held_bytes, entries * BUFFER_BYTES);
         }
-        // Of one buffer, all entries after the first cost nothing.
+        // Entries of one buffer cost nothing after the first.
         let mut table = HeaderTable::default();
         read(&mut table, 0, &inserted(4, b"/path").repeat(3));
         assert_eq!(table.held_bytes, BUFFER_BYTES);

@@ -31,53 +31,57 @@ use crate::{
     grpc::{self, Charge, ClientMemory, ConnectionMemory, Received, Sendable},
 };
 
-/// The calls that one connection may have in flight.
+/// The maximum number of calls in flight on one connection.
 const MAX_STREAMS: u32 = 256;
 
-/// The longest frame that a client may send: a batch of a thousand keys. It is read with two
-/// calls to the system, and with eight in frames of the protocol's default, 16 KiB.
+/// The longest frame that a client may send: a batch of a thousand keys. It is read with two system
+/// calls; in frames of the protocol's default, 16 KiB, it would take eight.
 const MAX_FRAME_BYTES: u32 = 64 << 10;
 
-/// The longest headers of a request, with what the protocol counts for each field.
+/// The maximum length of the headers of a request, with the overhead that the protocol counts for
+/// each field.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 
-/// The data of one response that waits in HTTP/2.
+/// The maximum data of one response that waits in HTTP/2.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
-/// The calls that a client may cancel before the server has accepted them: more than may come in a
-/// turn. There must be a bound (CVE-2023-44487), for each takes memory until it is accepted; this one
-/// closes no connection, for a client whose calls have deadlines cancels all of them at times.
+/// The maximum number of calls that a client may cancel before the server has accepted them. A
+/// bound is needed (CVE-2023-44487), because each such call takes memory until it is accepted. This
+/// bound is above the number of calls that can arrive in a turn, so it closes no connection: a
+/// client whose calls have deadlines sometimes cancels all of them.
 const MAX_CANCELLED: usize = 8 * TURN_FRAMES;
 
-/// The calls that were refused before all of their data came, and whose data is ignored for a second:
-/// each frame of any other counts as a reset.
+/// The maximum number of refused calls whose data is still ignored. A call that is refused before
+/// all of its data has arrived is remembered for a second. Each frame of a call beyond this number
+/// counts as a reset.
 const MAX_REFUSED: usize = 2 * MAX_STREAMS as usize;
 
-/// How often a connection may have the server reset a stream, in all its life, before it is
-/// closed: a client that makes it do nothing else (RUSTSEC-2024-0003) ends there. One that
-/// opens more streams than it may, before it is told, has some hundreds to itself.
+/// The maximum number of stream resets that a connection may cause in all its life before it is
+/// closed. It stops a client that causes nothing but resets (RUSTSEC-2024-0003). A client that
+/// opens more streams than allowed, before it knows the limit, causes only some hundreds.
 const MAX_RESETS: usize = 64 * MAX_STREAMS as usize;
 
-/// The time that a client has for the first bytes of HTTP/2.
+/// The time that a client has to send the first bytes of HTTP/2.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a connection is looked at, whether its client is there.
+/// The interval at which the server checks whether the client of a connection is there.
 const TICK: Duration = Duration::from_secs(20);
 
-/// The ticks without a frame after which a client is asked whether it is there. It has one more to
-/// answer.
+/// The number of ticks without a frame after which the server pings the client. The client has one
+/// more tick to answer.
 const SILENT_TICKS: u32 = 3;
 
-/// The ticks after which a connection is closed whose client reads nothing of what waits for it.
+/// The number of ticks after which a connection is closed if its client reads none of the data that
+/// waits for it.
 const BLOCKED_TICKS: u32 = 3;
 
-/// What DATA frames of less than 256 bytes may lack of that together before h2 closes the connection:
-/// no limit, for calls take each frame as soon as it is there ([`Received`]), and h2 never gives back
-/// what frames of cancelled calls use.
+/// The total by which DATA frames may fall short of 256 bytes before h2 closes the connection.
+/// There is no limit, because calls take each frame as soon as it arrives ([`Received`]), and h2
+/// never gives back the amount that frames of cancelled calls use.
 const SMALL_FRAMES_BYTES: usize = u32::MAX as usize;
 
-/// Serves connections until no more come; then asks those that are there to close, and returns
-/// when they have. `answer` answers a request.
+/// Serves connections until `incoming` ends. Then asks the open connections to close, and returns
+/// when they have closed. `answer` answers a request.
 pub async fn serve<A, F, B>(mut incoming: Incoming, memory: ClientMemory, answer: A)
 where
     A: Fn(Request<Received>) -> F + Clone + Send + Unpin + 'static,
@@ -152,7 +156,7 @@ async fn serve_one<S, A, F, B>(
     };
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first is over at once.
+    // The first tick is over at once.
     ticks.tick().await;
     let pings = connection.ping_pong();
     Serving {
@@ -174,7 +178,7 @@ async fn serve_one<S, A, F, B>(
 struct Serving<S, A> {
     connection: server::Connection<Counted<S>, Bytes>,
     answer: A,
-    /// Whether connections are to be closed; `None` once this one has been told.
+    /// Set when connections are to be closed; `None` once this connection has been asked to close.
     stopping: Option<Arc<AtomicBool>>,
     pings: Option<PingPong>,
     ticks: Interval,
@@ -182,7 +186,7 @@ struct Serving<S, A> {
     traffic: Traffic,
     memory: Arc<ConnectionMemory>,
     header_table: Charge,
-    /// The window that the connection has been told of.
+    /// The window that the connection was last set to.
     window_bytes: u32,
 }
 
@@ -243,7 +247,8 @@ impl<S, A> Serving<S, A>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    /// Notes what the turn has left to be written, and how large the window is to be.
+    /// Updates the queue, the charge of the header table, and the window of the connection after a
+    /// turn.
     fn end_turn(&mut self) {
         let counts = self.traffic.counts();
         if !counts.is_blocked {
@@ -257,14 +262,14 @@ where
         }
     }
 
-    /// Closes the connection at once, with all its calls. Tells the client, if it reads.
+    /// Closes the connection at once, with all its calls. The client gets the reason if it reads.
     fn close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         let _ = self.connection.poll_closed(cx);
         Poll::Ready(())
     }
 
-    /// Waits until it is certain that nobody is at the other end, or that nobody reads there.
+    /// Waits until it is certain that the client does not answer or does not read.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.ticks.poll_tick(cx));
@@ -273,7 +278,8 @@ where
                 Verdict::Alive => {}
                 Verdict::Silent => {
                     if let Some(pings) = &mut self.pings {
-                        // What came of the one before says nothing: a frame that comes does.
+                        // The result of the last ping does not matter: any frame that arrives shows
+                        // that the client is there.
                         let _ = pings.poll_pong(cx);
                         let _ = pings.send_ping(Ping::opaque());
                     }
@@ -287,20 +293,20 @@ where
     }
 }
 
-/// How long nothing has gone over a connection.
+/// The time in which nothing has gone over a connection.
 #[derive(Debug, Default)]
 struct Quiet {
     counts: Counts,
-    /// The ticks since the last frame of the client.
+    /// The number of ticks since the last frame of the client.
     silent_ticks: u32,
-    /// The ticks since the socket has taken something, while something waits for it.
+    /// The number of ticks since the socket last accepted data, while data waits for it.
     blocked_ticks: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Alive,
-    /// The client is to be asked whether it is there.
+    /// The server should ping the client.
     Silent,
     Gone,
 }

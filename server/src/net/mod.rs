@@ -1,4 +1,4 @@
-//! Connections: what is read of them and written to them, and HTTP/2.
+//! The connections: reading, writing, and HTTP/2.
 
 mod call;
 mod flood;

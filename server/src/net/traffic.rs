@@ -1,4 +1,4 @@
-//! What goes over a connection: counted, and limited in each turn of its thread.
+//! The traffic of a connection: counted, and limited in each turn of its thread.
 
 use std::{
     io,
@@ -12,11 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{flood::Allowance, frames::Frames, header_table::HeaderTable};
 
-/// What a connection reads in one turn. Then the other connections of the thread have theirs,
-/// however much more there is to read.
+/// The number of bytes that a connection reads in one turn. Then the other connections of the
+/// thread have their turn, however much more there is to read.
 const TURN_BYTES: usize = 512 << 10;
 
-/// The frames that a connection reads in one turn: a short one costs as much as kilobytes of data.
+/// The number of frames that a connection reads in one turn: a short frame costs as much as
+/// kilobytes of data.
 pub const TURN_FRAMES: usize = 1000;
 
 /// The traffic of a connection, for the task that serves it.
@@ -28,13 +29,13 @@ struct State {
     frames: Frames,
     header_table: HeaderTable,
     allowance: Allowance,
-    /// What may still be read in this turn.
+    /// The number of bytes that may still be read in this turn.
     turn_bytes: usize,
     turn_frames: usize,
     counts: Counts,
 }
 
-/// What has gone over a connection so far.
+/// The counts of a connection since it was accepted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// The bytes that were read.
@@ -45,14 +46,14 @@ pub struct Counts {
     pub written_bytes: u64,
     /// The bytes that the header table keeps.
     pub header_table_bytes: usize,
-    /// Whether the socket would not take what was to be written last.
+    /// Whether the socket did not accept the last write.
     pub is_blocked: bool,
-    /// Whether the client has sent more frames without a request than it may.
+    /// Whether the client has sent more frames without a request than allowed.
     pub is_flood: bool,
 }
 
 impl Traffic {
-    /// That of a connection which has just been accepted.
+    /// Returns the traffic of a connection that has just been accepted.
     pub fn new() -> Self {
         Self(Arc::new(Mutex::new(State {
             frames: Frames::new(),
@@ -64,7 +65,8 @@ impl Traffic {
         })))
     }
 
-    /// Lets as much be read as may be in one turn.
+    /// Begins a turn: resets the number of bytes and frames that may be read in it. Returns the
+    /// counts.
     pub fn begin_turn(&self) -> Counts {
         let mut state = self.0.lock();
         state.turn_bytes = TURN_BYTES;
@@ -72,12 +74,12 @@ impl Traffic {
         state.counts
     }
 
-    /// What has gone over the connection so far.
+    /// Returns the counts of the connection since it was accepted.
     pub fn counts(&self) -> Counts {
         self.0.lock().counts
     }
 
-    /// Lets the client send more frames, for the time that has passed.
+    /// Allows the client more frames, for the time that has passed.
     pub fn passed(&self, seconds: u64) {
         self.0.lock().allowance.passed(seconds);
     }
@@ -193,7 +195,7 @@ mod tests {
 
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
 
-    /// What can be read in one turn, of what a client has sent.
+    /// Returns the number of bytes that can be read in one turn of the data that a client has sent.
     async fn turn(sent: &[u8]) -> (u64, Counts) {
         let (mut client, server) = duplex(sent.len());
         client.write_all(sent).await.unwrap();

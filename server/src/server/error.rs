@@ -1,4 +1,4 @@
-//! What ends a server, in one line that says what to do.
+//! The error that ends a server: one line that says what to do.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::{engine::EngineError, store::StoreError};
 
-/// Why a server did not start, or did not end well.
+/// The reason why a server did not start, or did not end well.
 #[derive(Debug, Error)]
 pub enum ServerError {
     /// The address cannot be listened on.
@@ -17,9 +17,9 @@ pub enum ServerError {
     Listen {
         /// The address of the configuration.
         address: String,
-        /// What sets it.
+        /// The flag that sets it.
         flag: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The data directory cannot be used.
@@ -28,19 +28,19 @@ pub enum ServerError {
     /// The filters cannot be restored, or the default one cannot be made.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The system does not say how much memory there is.
+    /// The operating system does not report the size of the memory.
     #[error("cannot tell how much memory the machine has: {0}; give --max-memory in bytes")]
     Memory(#[from] sysinfo::Error),
     /// The descriptors of the contract do not decode.
     #[error("cannot serve reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
-    /// The system gives no threads to serve calls on.
+    /// The operating system gives no threads to serve calls on.
     #[error("cannot start the threads that serve calls: {0}")]
     Cores(#[source] io::Error),
-    /// The system lets nobody wait for signals.
+    /// The process cannot install handlers for signals.
     #[error("cannot wait for signals: {0}")]
     Signals(#[source] io::Error),
-    /// Nothing accepts connections any more.
+    /// No task accepts connections any more.
     #[error("the server stopped serving: {0}; start it again")]
     Serving(String),
     /// The last snapshot was not written.
@@ -48,7 +48,7 @@ pub enum ServerError {
     LastStore(String),
 }
 
-/// What to do about an address that cannot be listened on, but for the flag.
+/// Returns the advice for an address that cannot be listened on. The caller appends the flag.
 fn listen_hint(address: &str, error: &io::Error) -> &'static str {
     let is_socket = address.starts_with("unix:");
     match error.kind() {

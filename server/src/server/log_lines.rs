@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, FilterStatus, Kind, OnFull, Progress, Scaling, StoreOutcome, Torn};
 
-/// Logs the progress of a recovery that takes long.
+/// Returns a function that logs the progress of a recovery, at most once per `interval`.
 pub(super) fn telling_every(interval: Duration) -> impl FnMut(&Progress) {
     let mut told = Instant::now();
     move |progress| {

@@ -14,8 +14,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// What the configuration says, as parts of what the process may have: the memory of the
-    /// machine, or the limit of a cgroup that it is in.
+    /// Returns the limits of the configuration, resolved against the memory that the process may
+    /// have: the memory of the machine, or the smaller limit of its cgroup.
     pub fn of(config: &Config) -> Result<Self, ServerError> {
         let process_bytes = process_memory()?;
         let filter_bytes = config.max_memory.bytes(process_bytes);
@@ -36,7 +36,7 @@ impl Memory {
     }
 }
 
-/// The memory that the process may have.
+/// Returns the memory that the process may have.
 fn process_memory() -> Result<u64, ServerError> {
     let cgroup = cgroup::memory_limit(Path::new("/"));
     let mut system = sysinfo::System::new()?;

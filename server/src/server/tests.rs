@@ -1,4 +1,4 @@
-//! What an operator reads of a start.
+//! Tests of the log lines of a start.
 
 use super::*;
 use crate::engine::Progress;

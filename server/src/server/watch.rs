@@ -18,7 +18,7 @@ const FILES_TICK: Duration = Duration::from_secs(1);
 /// A disk call of the log that takes longer than this counts as a hang.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Notes which clients hold memory and give none back.
+/// Marks the clients that hold memory and give none back.
 pub(super) fn watch_memory(memory: &ClientMemory) -> JoinHandle<()> {
     let memory = memory.clone();
     tokio::spawn(async move {
@@ -74,7 +74,7 @@ pub(super) fn watch_files(engine: &Engine) -> JoinHandle<()> {
         loop {
             ticks.tick().await;
             let engine = engine.clone();
-            // On a disk that hangs it does not return, and nothing is looked at meanwhile.
+            // If the disk hangs, the call does not return, and nothing is checked meanwhile.
             let checked = tokio::task::spawn_blocking(move || engine.check_directory()).await;
             let Ok(checked) = checked else { return };
             let error = checked.err().map(|error| error.to_string());

@@ -1,4 +1,4 @@
-//! What tests read of the log.
+//! Captures the log in tests.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says so")]
 
@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// The lines that are logged meanwhile.
+/// Returns the lines that are logged while `log` runs.
 pub(crate) fn lines(log: impl FnOnce()) -> Vec<String> {
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);

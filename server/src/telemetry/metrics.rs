@@ -1,7 +1,7 @@
-//! Metrics: what the filters are like now, as Prometheus reads it.
+//! Metrics of the filters, in the format of Prometheus.
 //!
-//! They are made when somebody asks for them, of what `ListFilters` tells as well: nothing is
-//! counted for them while keys come.
+//! They are computed when they are fetched, from the same status that `ListFilters` returns. Adding
+//! keys counts nothing extra for them.
 
 use std::{cmp::Reverse, fmt, sync::atomic::AtomicU64};
 
@@ -16,13 +16,13 @@ use crate::engine::FilterStatus;
 /// The media type of [`text`].
 pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A metric: its name, what it says, and its value of a filter.
+/// A metric: its name, its help text, and its value for a filter.
 type Metric<T> = (&'static str, &'static str, fn(&FilterStatus) -> T);
 
-/// The most filters that have metrics of their own.
+/// The maximum number of filters that have metrics of their own.
 const MAX_FILTERS: usize = 200;
 
-/// What is summed up over all filters. It falls when one is deleted.
+/// The sums over all filters. A sum falls when a filter is deleted.
 const SUMS: [Metric<f64>; 5] = [
     (
         "seenset_filters_full",
@@ -51,7 +51,7 @@ const SUMS: [Metric<f64>; 5] = [
     ),
 ];
 
-/// What may rise and fall.
+/// The metrics of one filter that can rise and fall.
 const GAUGES: [Metric<f64>; 8] = [
     (
         "false_positive_rate",
@@ -93,7 +93,8 @@ const GAUGES: [Metric<f64>; 8] = [
     ),
 ];
 
-/// What grows from the start of the server on. The format adds `_total` to their names.
+/// The counters of one filter since the start of the server. The format adds `_total` to their
+/// names.
 const COUNTERS: [Metric<u64>; 2] = [
     (
         "queries",
@@ -110,12 +111,13 @@ struct Labels {
     filter: String,
 }
 
-/// The metrics of filters, in the text format of Prometheus: sums over all, and those of each; where
-/// they are many, of the largest alone.
+/// Returns the metrics of filters in the text format of Prometheus: the sums over all filters, and
+/// the metrics of each filter. If the filters are too many, only the largest have metrics of their
+/// own.
 ///
 /// # Errors
 ///
-/// None, for memory takes what is written to it.
+/// None: writing to memory does not fail.
 pub fn text(filters: &[FilterStatus]) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     add_sums(&mut registry, filters);

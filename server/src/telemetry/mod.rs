@@ -1,4 +1,5 @@
-//! Logs, to standard error, as text or as JSON; and [`metrics`], for whoever [fetches](scrape) them.
+//! Logs, to standard error, as text or as JSON; and [`metrics`], which are [fetched](scrape) over
+//! HTTP.
 
 mod limit;
 #[cfg(test)]
@@ -22,20 +23,20 @@ use tracing_subscriber::{
 use self::limit::{LeftOut, LineLimit};
 use crate::config::{Config, LogFormat};
 
-/// The most lines that wait until standard error is read.
+/// The maximum number of lines that wait until standard error is read.
 const MAX_WAITING_LINES: usize = 8192;
 
-/// How often it is logged which lines were left out.
+/// The interval at which the number of lines left out is logged.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Checks a filter such as `info` or `info,seenset_server::grpc=debug`.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// A message that says what is wrong with the filter.
 pub fn check_filter(filter: &str) -> Result<(), String> {
     EnvFilter::try_new(filter).map_err(|error| error.to_string())?;
-    // A misspelt level would be taken for the name of a part, and all others be silent.
+    // A misspelt level would be taken for the name of a part, and all other parts would be silent.
     for directive in filter.split(',') {
         let is_level = directive.trim().parse::<LevelFilter>().is_ok();
         if !is_level && !directive.contains('=') {
@@ -48,7 +49,7 @@ pub fn check_filter(filter: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The log of the process. Lines that wait to be written are written when it is dropped.
+/// The log of the process. Dropping it writes the lines that wait.
 #[derive(Debug)]
 pub struct Log {
     limit: LineLimit,
@@ -57,10 +58,10 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts logging for the whole process. Called once, by the program; tests go without.
+    /// Starts logging for the whole process. The program calls it once; tests do not call it.
     ///
-    /// A thread of its own writes the lines. If nobody reads standard error, lines are left out, and
-    /// nothing waits.
+    /// A separate thread writes the lines. If nobody reads standard error, lines are left out, and
+    /// no caller waits.
     pub fn start(config: &Config) -> Self {
         let limit = LineLimit::default();
         let (writer, _writer) = NonBlockingBuilder::default()
@@ -70,8 +71,8 @@ impl Log {
         let unread = writer.error_counter();
         let lines = fmt::layer()
             .with_writer(writer)
-            // Or a line that cannot be written would be reported on the same standard error, by a
-            // macro that panics.
+            // Otherwise a line that cannot be written would be reported on the same standard error,
+            // by a macro that panics.
             .log_internal_errors(false);
         let lines = match config.log_format {
             LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),

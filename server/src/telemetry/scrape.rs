@@ -1,4 +1,4 @@
-//! Where metrics are fetched: `GET /metrics`, over HTTP/1.1, on a port of its own.
+//! The server for metrics: `GET /metrics`, over HTTP/1.1, on a port of its own.
 
 use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
 
@@ -17,20 +17,21 @@ use tokio::time::timeout;
 use super::metrics::MEDIA_TYPE;
 use crate::connections::{ConnectionLimits, Connections};
 
-/// The most connections at once: whoever watches a server has few.
+/// The limits on connections: few clients fetch metrics.
 pub const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 64,
     for_each_address: 64,
 };
 
-/// How long a client may take to send the head of a request, and how long a connection is kept.
+/// The time that a client has to send the head of a request, and the time that a connection is
+/// kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
 
 const PATH: &str = "/metrics";
 
-/// Serves what `metrics` returns, for ever: to each who asks, as it is then. Connections end with
-/// this.
+/// Serves the text that `metrics` returns, for ever. Each request calls `metrics` anew. Dropping
+/// the future ends the connections.
 pub async fn serve<F>(
     connections: Connections,
     metrics: impl Fn() -> F + Clone + Send + Sync + 'static,
@@ -60,7 +61,7 @@ pub async fn serve<F>(
             .header_read_timeout(HEAD_TIMEOUT)
             .serve_connection(connection, answer);
         open.push(async move {
-            // Whoever does not read, or is idle, makes room for others.
+            // A client that does not read, or is idle, must make room for others.
             if let Ok(Err(error)) = timeout(CONNECTION_TIMEOUT, serving).await {
                 tracing::debug!(
                     ?error,

@@ -1,4 +1,4 @@
-//! How long a file may be on its way.
+//! Tests of the time that a file may take to arrive.
 
 use futures_util::stream;
 use tokio::time::{Instant, sleep};
@@ -9,7 +9,7 @@ use crate::{engine::Durability, grpc::testing::engine};
 
 const WORDS: u32 = 100 << 17;
 
-/// What begins a filter of Guava with [`WORDS`]: 100 MiB.
+/// Returns the beginning of a Guava filter with [`WORDS`]: 100 MiB.
 fn head() -> ImportFilterRequest {
     let data = [&[1, 4][..], &WORDS.to_be_bytes()].concat();
     ImportFilterRequest {
@@ -21,7 +21,8 @@ fn head() -> ImportFilterRequest {
     }
 }
 
-/// How an import ends, and when, of which a byte comes whenever some time is over.
+/// Imports a file of which one byte arrives after each interval `every`. Returns the error, and the
+/// time that the import took.
 async fn import_of_bytes(every: Duration) -> (Status, Duration) {
     let dir = tempfile::tempdir().unwrap();
     let engine = engine(dir.path(), Durability::Always).await;
@@ -41,7 +42,7 @@ async fn import_of_bytes(every: Duration) -> (Status, Duration) {
         Some((Ok(byte), None))
     });
     let (_drain, draining) = watch::channel(Drain::No);
-    // From here on time goes by when nothing else is left to do.
+    // From here on time advances when no task has anything else to do.
     tokio::time::pause();
     let begun = Instant::now();
     let ended = run(&engine, Box::pin(messages), draining).await;
@@ -68,6 +69,6 @@ async fn a_client_that_sends_a_byte_now_and_then_keeps_nothing_for_long() {
     let (status, took) = import_of_bytes(Duration::from_secs(10)).await;
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     assert!(status.message().contains("within 160 s"), "{status}");
-    // What comes next may be waited for before the engine has given up.
+    // The time can advance to the next byte before the engine has given up.
     assert!((160..=170).contains(&took.as_secs()), "{took:?}");
 }

@@ -1,4 +1,4 @@
-//! Who may hold how much, and whose connection is closed.
+//! Tests of the limits, and of the choice of the connection that is closed.
 
 use std::{
     future::poll_fn,
@@ -12,7 +12,7 @@ use super::*;
 
 const MIB: usize = 1 << 20;
 
-/// Memory of which one connection may have half.
+/// Returns a budget of which one connection may have half.
 fn memory() -> ClientMemory {
     ClientMemory::new(2 * LEAST_CONNECTION_BYTES)
 }
@@ -49,7 +49,7 @@ fn a_connection_has_a_limit() {
     assert_eq!(connection.charge(MIB).unwrap_err(), expected);
     assert_eq!(most.try_set(LEAST_CONNECTION_BYTES).unwrap_err(), expected);
     assert_eq!(connection.held_bytes(), held_bytes);
-    // What must be taken is taken.
+    // A charge that must be made is made above the limit.
     let past = connection.charge_always(MIB);
     assert_eq!(connection.held_bytes(), held_bytes + MIB);
     drop((most, past));
@@ -76,12 +76,12 @@ fn the_connection_is_closed_that_holds_most_for_the_longest_time() {
     }
     let _little = small.charge(MIB / 2).unwrap();
     assert!(!old.is_closing());
-    // One more, and there is not enough for all.
+    // With one more connection there is not enough memory for all.
     let fourth = memory.connection();
     let refused = fourth.charge(20 * MIB);
     assert!(old.is_closing() && !busy.is_closing() && !small.is_closing());
     assert!(!idle.is_closing());
-    // Its memory counts as free, for it soon is.
+    // Its memory counts as free, because it soon is.
     let _more = match refused {
         Ok(charge) => charge,
         Err(_) => fourth.charge(20 * MIB).unwrap(),
@@ -101,7 +101,7 @@ fn a_connection_that_holds_little_is_never_refused() {
     let small = memory.connection();
     let charge = small.charge(ALWAYS_BYTES / 2).unwrap();
     let refused = small.charge(ALWAYS_BYTES);
-    // Whoever holds most makes room for it.
+    // The connection that holds most makes room for it.
     assert!(holders.iter().any(|charge| charge.connection.is_closing()));
     assert!(!small.is_closing());
     drop((charge, refused));
@@ -149,7 +149,7 @@ fn the_window_is_small_while_memory_is_scarce() {
     assert_eq!(second.window_bytes(), SCARCE_WINDOW_BYTES);
     drop((held, more));
     assert_eq!(first.window_bytes(), WINDOW_BYTES);
-    // What streams keep takes no window from other calls.
+    // The data that streams keep takes no window from other calls.
     first.keep(5 * MIB);
     assert_eq!(first.window_bytes(), WINDOW_BYTES + 5 * MIB as u32);
     first.end_keep(5 * MIB);
@@ -168,7 +168,7 @@ fn responses_wait_for_a_socket_that_takes_nothing() {
     assert!(poll(&mut place).is_some());
     connection.queue(1);
     assert_eq!(connection.held_bytes(), free + QUEUE_BYTES);
-    // One that goes away is not kept.
+    // A call that goes away leaves the queue.
     assert!(poll(&mut place).is_none() && poll(&mut place).is_none());
     assert_eq!(connection.waiting.lock().len(), 1);
     connection.leave_queue(&mut place);
@@ -186,7 +186,7 @@ fn responses_wait_for_a_socket_that_takes_nothing() {
     assert_eq!(connection.held_bytes(), free);
 }
 
-/// From many threads at once nothing is lost.
+/// Charges of many threads at once are not lost.
 #[test]
 fn charges_of_many_threads_add_up() {
     let memory = memory();

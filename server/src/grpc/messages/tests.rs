@@ -1,4 +1,5 @@
-//! What comes out of the bytes of a call; what memory it takes meanwhile, and how long it may take.
+//! Tests of the messages in the bytes of a call, of the memory that they take, and of their time
+//! limit.
 
 use futures_util::{FutureExt, future::poll_fn};
 use http_body::Frame;
@@ -10,7 +11,7 @@ use crate::grpc::{ClientMemory, testing};
 
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// What a client sends, as a body.
+/// The data that a client sends, as a body.
 struct Sent(mpsc::UnboundedReceiver<Bytes>);
 
 impl Body for Sent {
@@ -29,19 +30,19 @@ impl Body for Sent {
 
 type Client = mpsc::UnboundedSender<Bytes>;
 
-/// A call, alone on its connection.
+/// Returns a call that is alone on its connection.
 fn call() -> (Client, Messages<Sent>) {
     call_of(&testing::connection())
 }
 
-/// A call of a connection.
+/// Returns a call of a connection.
 fn call_of(connection: &Arc<ConnectionMemory>) -> (Client, Messages<Sent>) {
     let (client, sent) = mpsc::unbounded_channel();
     let messages = Messages::new(Sent(sent), connection, MAX_MESSAGE_BYTES);
     (client, messages.unwrap())
 }
 
-/// What precedes a message of `bytes`.
+/// Returns the header of a message of `bytes`.
 fn header(bytes: usize) -> impl Iterator<Item = u8> {
     [0].into_iter().chain((bytes as u32).to_be_bytes())
 }
@@ -60,14 +61,14 @@ fn begin(client: &Client, bytes: usize) {
     client.send(header(bytes).chain([1]).collect()).unwrap();
 }
 
-/// The next message, if it is there.
+/// Returns the next message, if it has arrived.
 fn next(messages: &mut Messages<Sent>) -> Option<Bytes> {
-    // Whatever the test has had of tokio in this turn.
+    // `unconstrained` ignores how much of tokio's budget the test has used in this turn.
     let next = unconstrained(messages.next()).now_or_never()?;
     Some(next.unwrap().expect("a message"))
 }
 
-/// Its length.
+/// Returns the length of the next message, if it has arrived.
 fn arrived(messages: &mut Messages<Sent>) -> Option<usize> {
     next(messages).map(|message| message.len())
 }
@@ -76,7 +77,7 @@ async fn code<T>(result: impl Future<Output = Result<T, Status>>) -> Code {
     result.await.err().expect("an error").code()
 }
 
-/// Whatever the pieces in which the bytes come.
+/// The messages are the same, whatever the pieces in which the bytes arrive.
 #[tokio::test]
 async fn messages_are_told_apart() {
     let lengths = [3, 0, 300, 1];
@@ -141,7 +142,7 @@ async fn the_only_message_is_the_only_one() {
         }
         let mut only = Only::new(messages);
         let mut next = Box::pin(async move { poll_fn(|cx| only.poll(cx)).await });
-        // Before its end it may be one of two.
+        // Before the end of the request, the message may be one of two.
         let early = next.as_mut().now_or_never();
         drop(client);
         early.unwrap_or_else(|| next.now_or_never().unwrap())
@@ -172,12 +173,12 @@ fn compressed_messages_are_refused() {
     assert_eq!(status.metadata().get(ACCEPTED).unwrap(), IDENTITY);
 }
 
-/// What the calls of a connection hold, whatever the connection takes by itself.
+/// Returns the bytes that the calls of a connection hold, without those of the connection itself.
 fn held(connection: &ConnectionMemory) -> usize {
     connection.held_bytes() - testing::connection().held_bytes()
 }
 
-/// Nothing is taken for what is only declared.
+/// No memory is taken for a length that is only declared.
 #[tokio::test]
 async fn memory_is_taken_for_what_has_arrived() {
     let connection = testing::connection();
@@ -193,7 +194,7 @@ async fn memory_is_taken_for_what_has_arrived() {
         sent += piece;
         let length = arrived(&mut messages);
         assert_eq!(length, (sent == MAX_MESSAGE_BYTES).then_some(sent));
-        // The last frame may be charged with the buffer that it was copied to.
+        // The last frame can be charged together with the buffer that it was copied to.
         let most = (2 * (sent + HEADER_BYTES)).min(HEADER_BYTES + MAX_MESSAGE_BYTES) + piece;
         let taken = held(&connection) - CALL_BYTES;
         assert!((sent..=most).contains(&taken), "{taken} for {sent}");
@@ -204,7 +205,7 @@ async fn memory_is_taken_for_what_has_arrived() {
     assert_eq!(held(&connection), 0);
 }
 
-/// A frame is held for as long as a part of it is to be looked at.
+/// A frame is held as long as a part of it is not parsed.
 #[tokio::test]
 async fn a_frame_of_many_messages_is_charged_until_the_last_is_dealt_with() {
     let connection = testing::connection();
@@ -240,7 +241,7 @@ async fn a_connection_that_holds_too_much_is_refused_more() {
         calls.len(),
         ClientMemory::LEAST_BYTES / MAX_MESSAGE_BYTES - 1
     );
-    // A small one is taken all the same, and a large one again when there is room.
+    // A small message is still taken, and a large one again when there is room.
     let (client, mut small) = call_of(&connection);
     send(&client, 100_000);
     assert_eq!(arrived(&mut small), Some(100_000));
@@ -250,7 +251,7 @@ async fn a_connection_that_holds_too_much_is_refused_more() {
     assert_eq!(arrived(&mut large), Some(MAX_MESSAGE_BYTES));
 }
 
-/// The seconds that a call waits for what does not come.
+/// Returns the seconds that a call waits for data that does not arrive.
 async fn patience<T>(next: impl Future<Output = Result<T, Status>>) -> u64 {
     let begun = tokio::time::Instant::now();
     let late = next.await.err().expect("an error");
@@ -266,7 +267,7 @@ async fn a_message_that_has_begun_has_to_arrive() {
         begin(&client, length);
         assert_eq!(patience(messages.next()).await, expected);
     }
-    // A part of its header is a beginning.
+    // A part of its header counts as a beginning.
     let (client, mut messages) = call();
     client.send(vec![0, 0].into()).unwrap();
     assert_eq!(patience(messages.next()).await, 60);
@@ -298,7 +299,7 @@ async fn a_stream_waits_for_its_next_message_for_ever() {
     assert!(next.is_err(), "{next:?}");
     begin(&client, 100);
     assert_eq!(patience(stream.next()).await, 60);
-    // Time in which it was not asked for does not count.
+    // The time in which nobody asked for it does not count.
     stream.ask_again();
     assert_eq!(patience(stream.next()).await, 60);
 }

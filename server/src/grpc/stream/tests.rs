@@ -1,4 +1,4 @@
-//! How long a stream has its thread.
+//! Tests of the time for which a stream keeps its thread.
 
 use std::future::poll_fn;
 
@@ -31,10 +31,10 @@ fn frame(answers: &mut Answers) -> impl Future<Output = Frame<Bytes>> {
     poll_fn(|cx| answers.poll_frame(cx))
 }
 
-/// The answers to what has arrived leave after a part of a window, not after all of it, and the
-/// thread is free then: or the client would have nothing to send before all is answered, and
-/// the server nothing to answer before the client has sent that. So do those to batches without
-/// a key, which count although they have no bytes.
+/// The answers leave after a part of a window, not after all of it, and then the thread is free.
+/// Otherwise the client would have nothing to send until everything is answered, and the server
+/// nothing to answer until the client has sent more. The same holds for batches without keys, which
+/// count although they have no bytes.
 #[tokio::test]
 async fn a_stream_gives_way_when_it_has_answered_a_part_of_its_window() {
     for (keys, batches) in [(1000, 12), (0, 3000)] {
@@ -93,7 +93,8 @@ async fn gives_way(keys: usize, batches: usize) {
     assert_eq!(trailers["grpc-status"], "0");
 }
 
-/// The memory of a large batch is free when it is answered, also if its client does not read that.
+/// The memory of a large batch is released when the batch is answered, even if its client does not
+/// read the answer.
 #[tokio::test]
 async fn an_answered_batch_holds_no_memory() {
     let batch = QueryAndAddStreamRequest {
@@ -121,7 +122,8 @@ async fn an_answered_batch_holds_no_memory() {
     assert_eq!(connection.held_bytes(), free + CALL_BYTES);
 }
 
-/// What comes after the deadline adds nothing, and the stream ends without waiting for more.
+/// A batch that arrives after the deadline adds nothing, and the stream ends without waiting for
+/// more.
 #[tokio::test(start_paused = true)]
 async fn a_stream_ends_with_its_deadline() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What becomes of the connections of hostile clients, and of silent ones.
+//! Tests of the connections of hostile clients, and of silent ones.
 
 use std::{
     future::ready,
@@ -55,7 +55,7 @@ const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 const ENHANCE_YOUR_CALM: u8 = 11;
 const END_STREAM_AND_HEADERS: u8 = 5;
-/// POST, http and the path "/", as numbers of the protocol.
+/// POST, http and the path "/", as indexes into the static table.
 const HEAD: [u8; 3] = [0x83, 0x86, 0x84];
 
 fn frame(kind: u8, flags: u8, stream: usize, payload: &[u8]) -> Vec<u8> {
@@ -64,7 +64,8 @@ fn frame(kind: u8, flags: u8, stream: usize, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream, payload].concat()
 }
 
-/// Cancels calls as soon as they are made, and makes one more. Returns when that is answered.
+/// Cancels the given number of calls as soon as they are made, and makes one more. Returns when
+/// that one is answered.
 async fn answered_after(cancelled: usize) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
@@ -151,7 +152,7 @@ fn a_client_that_says_nothing_is_asked_whether_it_is_there() {
 #[test]
 fn a_client_that_reads_nothing_is_left() {
     let mut quiet = Quiet::default();
-    // Bytes go out, and nothing waits.
+    // Bytes are sent, or no data waits.
     for (frames, (written, is_blocked)) in [(5, true), (6, true), (6, false), (6, true), (6, true)]
         .into_iter()
         .enumerate()
@@ -162,14 +163,14 @@ fn a_client_that_reads_nothing_is_left() {
     assert_eq!(quiet.tick(counts(9, 6, true)), Verdict::Gone);
 }
 
-/// The frames that come back until the connection is closed, and its last word.
+/// Sends bytes, and reads until the connection is closed. Returns the reason of the GOAWAY frame.
 async fn closed_after(sent: Vec<u8>, memory: ClientMemory) -> Option<u8> {
     let (mut client, server) = tokio::io::duplex(1 << 20);
     let answer = |_| ready(Response::new(Nothing));
     let stopping = Arc::new(AtomicBool::new(false));
     let serving = serve_one(server, memory.connection(), answer, stopping);
     let talking = async {
-        // An error if it is closed meanwhile.
+        // It fails if the connection is closed meanwhile.
         let _ = client.write_all(&sent).await;
         let mut reason = None;
         let mut header = [0; 9];
@@ -229,7 +230,8 @@ async fn a_connection_that_holds_too_much_is_closed() {
     let sent = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
     let closing = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // The greatest is the one that does it, and has been told; then it is the other.
+        // Each charge closes the largest connection that is not closing yet: first `other`, and
+        // then the connection that is served.
         other.charge_always(2 * ClientMemory::LEAST_BYTES);
         let _held = other.charge_always(4 * ClientMemory::LEAST_BYTES);
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -242,7 +244,7 @@ async fn a_connection_that_holds_too_much_is_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn the_header_table_of_a_connection_is_charged() {
-    // Enters ":path" into the table, between frames that each fill a part of a buffer.
+    // Puts ":path" into the table, between frames that each fill a part of a buffer.
     let filler = frame(UNKNOWN, 0, 0, &[0; 16_000]).repeat(5);
     let call = |call: usize| {
         let path = [&HEAD[..2], &[0x44, 2, b'/', b'a' + call as u8]].concat();
