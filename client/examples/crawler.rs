@@ -5,13 +5,13 @@
 //! cargo run --release --example crawler -- http://127.0.0.1:8000/ --workers 8
 //! ```
 //!
-//! A coordinator hands out URLs, and each worker has an HTTP client and a connection to
-//! the service of its own. Of the links on a page a worker keeps those that the service
-//! gave to it, with one call for the page: a link that several workers find at the same
-//! time is won by one of them. The crawl is over when no URL is outstanding.
+//! A coordinator hands out URLs. Each worker has its own HTTP client and its own connection to the
+//! service. A worker keeps those links of a page that are new to the service, with one call for the
+//! page. If several workers find a link at the same time, one of them gets it. The crawl is over
+//! when no URL is outstanding.
 //!
-//! It is an example: it knows no `robots.txt` and no politeness, so point it at hosts of
-//! your own.
+//! It is an example: it knows no `robots.txt` and does not limit its rate, so use it only on your
+//! own hosts.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -31,9 +31,9 @@ use url::Url;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The most that is read of one page.
+/// The maximum number of bytes that are read of one page.
 const MAX_PAGE_BYTES: usize = 64 * 1024 * 1024;
-/// Links for each call: a page with more takes several.
+/// The maximum number of links in each call. A page with more links takes several calls.
 const BATCH_KEYS: usize = 10_000;
 
 /// Fetches every page of a site that links lead to, each exactly once.
@@ -59,7 +59,7 @@ struct Args {
     hrefs: Option<PathBuf>,
 }
 
-/// What a crawl came to; printed as lines of a name and a number.
+/// The totals of a crawl; printed as lines of a name and a number.
 #[derive(Debug, Default)]
 struct Totals {
     /// Pages that were answered with success.
@@ -74,14 +74,14 @@ struct Totals {
     duplicates_avoided: u64,
 }
 
-/// Who says whether a URL is new.
+/// The set that decides whether a URL is new.
 enum Seen {
     Service(Client),
     Exact(HashSet<String>),
 }
 
 impl Seen {
-    /// The URLs that are new and now this worker's to fetch.
+    /// Returns the URLs that are new and that this worker has to fetch.
     async fn win(&mut self, urls: Vec<Url>) -> Result<Vec<Url>, Error> {
         match self {
             Self::Exact(set) => Ok(urls
@@ -102,7 +102,7 @@ impl Seen {
     }
 }
 
-/// What became of one URL.
+/// The outcome for one URL.
 enum Outcome {
     Page,
     Redirect,
@@ -148,15 +148,15 @@ impl Worker {
         })
     }
 
-    /// Fetches what it is given until there is no more.
+    /// Fetches the URLs that it is given until there are no more.
     async fn run(
         mut self,
         mut urls: mpsc::Receiver<Url>,
         done: mpsc::Sender<Done>,
     ) -> Result<(), Error> {
         while let Some(url) = urls.recv().await {
-            // A page that can't be fetched is a fact about the site; a service that
-            // can't be asked is the end of the crawl.
+            // A page that cannot be fetched is a fact about the site. A service that cannot be
+            // reached ends the crawl.
             let (outcome, hrefs) = match self.fetch(&url).await {
                 Ok(fetched) => fetched,
                 Err(error) => {
@@ -213,7 +213,7 @@ impl Worker {
     }
 }
 
-/// The links of a page, absolute, in their order.
+/// Returns the links of a page, absolute, in order.
 fn links(page: &Url, html: &str) -> Vec<Url> {
     let document = Html::parse_document(html);
     let select = |selector: &str| {
@@ -230,7 +230,7 @@ fn links(page: &Url, html: &str) -> Vec<Url> {
     hrefs.iter().filter_map(|href| link(&base, href)).collect()
 }
 
-/// Where a link leads, without the fragment; `None` if that is no web page.
+/// Returns the target of a link, without the fragment; `None` if it is no web page.
 fn link(base: &Url, href: &str) -> Option<Url> {
     let mut url = base.join(href).ok()?;
     url.set_fragment(None);
@@ -327,7 +327,7 @@ impl Totals {
 }
 
 fn note(line: &str) {
-    // If standard error is closed there is nobody left to tell.
+    // If standard error is closed, the line is lost.
     let _ = writeln!(io::stderr(), "{line}");
 }
 

@@ -1,4 +1,4 @@
-//! The calls that an operator makes: filters, snapshots and health.
+//! The calls of an operator: filters, snapshots and health.
 
 use seenset_proto::v1::{self, filter_service_client::FilterServiceClient};
 use tonic_health::pb::{
@@ -13,12 +13,12 @@ use crate::{
     sent::WatchedChannel,
 };
 
-/// How many filters one page asks for: the most that the contract gives.
+/// The number of filters that one page asks for: the most that the contract returns.
 const PAGE_SIZE: i32 = 1000;
 
 impl Client {
-    /// Writes a snapshot of the filter `name`, or of every filter if `name` is empty.
-    /// When this is answered they are on stable storage.
+    /// Writes a snapshot of the filter `name`, or of every filter if `name` is empty. When the call
+    /// returns, the snapshots are on stable storage.
     ///
     /// A filter of many GiB takes longer than the default deadline: see
     /// [`with_deadline`](Self::with_deadline).
@@ -42,8 +42,8 @@ impl Client {
         Ok(response.filters)
     }
 
-    /// Makes an empty filter. A name taken by a filter of the same spec succeeds, and
-    /// changes nothing.
+    /// Creates an empty filter. If a filter of this name and the same spec exists, the call
+    /// succeeds and changes nothing.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Client {
         present("CreateFilter", response.filter)
     }
 
-    /// Shows one filter; empty means the one named `default`.
+    /// Returns one filter. An empty name means the filter named `default`.
     ///
     /// # Errors
     ///
@@ -87,8 +87,8 @@ impl Client {
         present("GetFilter", response.filter)
     }
 
-    /// Shows every filter, in the order of the names. One call for each 1,000 of them,
-    /// each with its own deadline.
+    /// Returns every filter, in the order of the names. Makes one call for each 1,000 filters. Each
+    /// call has its own deadline.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl Client {
         }
     }
 
-    /// Removes the filter `name`, from memory and from the disk. Its keys are forgotten.
+    /// Deletes the filter `name` from memory and from the disk. Its keys are forgotten.
     ///
     /// # Errors
     ///
@@ -135,11 +135,11 @@ impl Client {
         Ok(())
     }
 
-    /// Gives the filter `name` another name, and returns it.
+    /// Renames the filter `name` to `new_name`, and returns it.
     ///
     /// # Errors
     ///
-    /// See [`Client`]; a name that is taken is `ALREADY_EXISTS`.
+    /// See [`Client`]; `ALREADY_EXISTS` if the new name is taken.
     pub async fn rename_filter(&self, name: &str, new_name: &str) -> Result<v1::Filter, Error> {
         let response = self
             .call("RenameFilter", Repeat::UnlessSent)
@@ -155,13 +155,14 @@ impl Client {
         present("RenameFilter", response.filter)
     }
 
-    /// Makes a filter of the same spec and content as the filter `name`, and returns it. One of
-    /// many GiB takes longer than the default deadline: see
+    /// Creates a filter with the spec and the content of the filter `name`, and returns it.
+    ///
+    /// Copying a filter of many GiB takes longer than the default deadline: see
     /// [`with_deadline`](Self::with_deadline).
     ///
     /// # Errors
     ///
-    /// See [`Client`]; a name that is taken is `ALREADY_EXISTS`.
+    /// See [`Client`]; `ALREADY_EXISTS` if the new name is taken.
     pub async fn copy_filter(&self, name: &str, new_name: &str) -> Result<v1::Filter, Error> {
         let response = self
             .call("CopyFilter", Repeat::UnlessSent)
@@ -177,18 +178,22 @@ impl Client {
         present("CopyFilter", response.filter)
     }
 
-    /// Has the filter `target` take all keys of the filter `source`, and returns it. Both must be
-    /// copies of one filter. Where keys are counted, the counts of both add up: after an error that
-    /// leaves open whether the call was carried out, another call may count them again. One of many
-    /// GiB takes longer than the default deadline: see [`with_deadline`](Self::with_deadline).
+    /// Adds all keys of the filter `source` to the filter `target`, and returns the target. Both
+    /// must be copies of one filter.
+    ///
+    /// In a counting filter, the counts of both filters add up. If an error leaves open whether the
+    /// call was carried out, another call may add the counts again.
+    ///
+    /// Merging a filter of many GiB takes longer than the default deadline: see
+    /// [`with_deadline`](Self::with_deadline).
     ///
     /// # Errors
     ///
-    /// See [`Client`]; filters that have no union are `FAILED_PRECONDITION`, and one that has no
-    /// memory for the layers of the other `RESOURCE_EXHAUSTED`.
+    /// See [`Client`]; `FAILED_PRECONDITION` if the two filters cannot be merged, and
+    /// `RESOURCE_EXHAUSTED` if the target has no memory for the layers of the source.
     pub async fn merge_filters(&self, source: &str, target: &str) -> Result<v1::Filter, Error> {
         let response = self
-            // Where keys are counted, a second time they would be counted again.
+            // A repeated call would add the counts of a counting filter again.
             .call("MergeFilters", Repeat::UnlessSent)
             .run(&self.options, |attempt| {
                 let request = v1::MergeFiltersRequest {
@@ -202,7 +207,7 @@ impl Client {
         present("MergeFilters", response.filter)
     }
 
-    /// Has the filter `name` forget all its keys, and returns it.
+    /// Removes all keys from the filter `name`, and returns it.
     ///
     /// # Errors
     ///
@@ -222,13 +227,16 @@ impl Client {
         present("ResetFilter", response.filter)
     }
 
-    /// Begins to rebuild the filter `name` as `new_name`, of the same spec if none is given, and
-    /// returns the new one. Until [`finish_rebuild`](Self::finish_rebuild) what is added to the one
-    /// comes to the other, and whoever rebuilds it adds to `new_name` what is to be there besides.
+    /// Begins to rebuild the filter `name` as `new_name`, and returns the new filter. Without a
+    /// `spec`, the new filter has the spec of the old one.
+    ///
+    /// Until [`finish_rebuild`](Self::finish_rebuild), every key that is added to the old filter
+    /// also goes to the new one. The caller adds the other keys that the new filter should have to
+    /// `new_name`.
     ///
     /// # Errors
     ///
-    /// See [`Client`]; a name that is taken is `ALREADY_EXISTS`.
+    /// See [`Client`]; `ALREADY_EXISTS` if the new name is taken.
     pub async fn start_rebuild(
         &self,
         name: &str,
@@ -250,12 +258,12 @@ impl Client {
         present("StartRebuild", response.filter)
     }
 
-    /// Has the filter `new_name` take the place and the name of the filter `name`, which is gone
-    /// then, and returns it.
+    /// Replaces the filter `name` with the filter `new_name`, and returns the filter. The new
+    /// filter gets the name of the old one, and the old one is deleted.
     ///
     /// # Errors
     ///
-    /// See [`Client`]; where no rebuild has begun it is `FAILED_PRECONDITION`.
+    /// See [`Client`]; `FAILED_PRECONDITION` if no rebuild of these filters has begun.
     pub async fn finish_rebuild(&self, name: &str, new_name: &str) -> Result<v1::Filter, Error> {
         let response = self
             .call("FinishRebuild", Repeat::Safe)
@@ -271,8 +279,8 @@ impl Client {
         present("FinishRebuild", response.filter)
     }
 
-    /// What the filter makes of `key`: its canonical form, its hash and its bits, and which of
-    /// them are set. Changes nothing. For whoever wonders why a key is seen.
+    /// Returns the canonical form of `key` in the filter, its hash, its bits, and which of the bits
+    /// are set. Changes nothing. It helps to find out why a key is seen.
     ///
     /// # Errors
     ///
@@ -292,13 +300,13 @@ impl Client {
             .await
     }
 
-    /// Whether the server serves `service` (for instance `seenset.v1.DedupService`;
-    /// empty means the server as a whole). It does not while it recovers and while it
+    /// Returns whether the server serves `service` (for instance `seenset.v1.DedupService`; an
+    /// empty name means the server as a whole). It does not serve while it recovers and while it
     /// drains.
     ///
     /// # Errors
     ///
-    /// See [`Client`]; a service that the server does not know is `NOT_FOUND`.
+    /// See [`Client`]; `NOT_FOUND` if the server does not know the service.
     pub async fn is_serving(&self, service: &str) -> Result<bool, Error> {
         let response = self
             .call("Check", Repeat::Safe)

@@ -1,10 +1,12 @@
-//! A batch of keys, kept as the bytes that go over the wire.
+//! A batch of keys, stored as the bytes that go over the wire.
 //!
-//! A message with a `Vec<String>` would cost an allocation and two copies for each key,
-//! and a third of each when a call is repeated. Here a key is copied once when it is
-//! pushed, and repeating a call copies nothing. All batch requests of the contract have
-//! the filter in field 1 and keys of any bytes in field 5, so one encoding serves them all.
-//! Text goes there as well: the same bytes are the same key, and need no check for UTF-8.
+//! A message with a `Vec<String>` would cost one allocation and two copies for each key, and a
+//! third copy of each key when a call is repeated. Here a key is copied once, when it is pushed,
+//! and repeating a call copies nothing.
+//!
+//! All batch requests of the contract have the filter in field 1 and keys of any bytes in field 5,
+//! so one encoding serves them all. Text keys use field 5 too: the same bytes are the same key, and
+//! this needs no check for UTF-8.
 
 use std::{fmt, marker::PhantomData};
 
@@ -18,29 +20,29 @@ use tonic::{
 
 use crate::{error::Error, sent::Sent};
 
-/// The most bytes that a message of the contract may have, in either direction.
+/// The maximum size of a message of the contract in bytes, in both directions.
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// What a message has besides its keys takes hardly more than this: the name of the
-/// filter, and the id of the request.
+/// Room for the fields of a message besides its keys, in bytes: the name of the filter and the id
+/// of the request hardly take more.
 const REST_BYTES: usize = 256;
 
 /// Field number and wire type of `repeated bytes binary_keys = 5`.
 const KEYS_TAG: u8 = 5 << 3 | 2;
 /// Field number and wire type of `string filter = 1`.
 const FILTER_TAG: u8 = 1 << 3 | 2;
-/// Field 3, as a length and bytes.
+/// Field number and wire type of `string request_id = 3`.
 const REQUEST_ID_TAG: u8 = (3 << 3) | 2;
-/// Field 4, a message.
+/// Field number and wire type of the message `max_age = 4`.
 const MAX_AGE_TAG: u8 = (4 << 3) | 2;
 
-/// Keys for one call, in their order; a key may stand in it twice.
+/// The keys of one call, in order. A batch can contain a key twice.
 ///
-/// A key is any bytes: a `&str`, a `String`, a digest as `[u8; 20]`, a `Vec<u8>`. Whatever the type,
-/// the same bytes are the same key.
+/// A key is any bytes: a `&str`, a `String`, a digest as `[u8; 20]`, a `Vec<u8>`. The type does not
+/// matter: the same bytes are the same key.
 ///
-/// Pushing a key copies it, and allocates only as the batch grows. The memory taken is
-/// that of the message: the keys and 2 to 4 bytes for each.
+/// Pushing a key copies it, and allocates only when the batch has to grow. A batch takes as much
+/// memory as its message: the keys, and 2 to 4 bytes for each key.
 ///
 /// ```
 /// use seenset_client::KeyBatch;
@@ -60,52 +62,51 @@ pub struct KeyBatch {
 }
 
 impl KeyBatch {
-    /// A batch without keys.
+    /// Creates a batch without keys.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A batch without keys, with room for some that take so many
-    /// [bytes](Self::encoded_bytes), as far as there is memory for it: it does not move as it
-    /// grows to that.
+    /// Creates a batch without keys, with room for keys of `encoded_bytes` bytes in total (see
+    /// [`encoded_bytes`](Self::encoded_bytes)). Up to this size the batch grows without moving. If
+    /// there is not enough memory, the batch has no such room.
     pub fn with_room(encoded_bytes: usize) -> Self {
         let mut encoded = Vec::new();
-        // Pushing asks for it again, if it is needed.
+        // If this fails, pushing asks for the memory again when it needs it.
         let _ = encoded.try_reserve(encoded_bytes.saturating_add(REST_BYTES));
         Self { encoded, count: 0 }
     }
 
-    /// Appends a key. Its limits are the server's (1 to 65,536 bytes unless configured
-    /// otherwise), and checked there.
+    /// Appends a key. The server checks its length: 1 to 65,536 bytes, unless configured otherwise.
     pub fn push(&mut self, key: impl AsRef<[u8]>) {
         self.encoded.push(KEYS_TAG);
         put_delimited(&mut self.encoded, key.as_ref());
         self.count += 1;
     }
 
-    /// The number of keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is no key.
+    /// Returns whether the batch has no keys.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The bytes that the keys take in the message; together with the filter's name they
-    /// must stay within [`MAX_MESSAGE_BYTES`].
+    /// Returns the size of the encoded keys in the message, in bytes. Together with the name of the
+    /// filter it must not exceed [`MAX_MESSAGE_BYTES`].
     pub fn encoded_bytes(&self) -> usize {
         self.encoded.len()
     }
 
-    /// The keys as they stand in the message.
+    /// Returns the keys as encoded in the message.
     #[cfg(feature = "cli")]
     pub(crate) fn encoded(&self) -> &[u8] {
         &self.encoded
     }
 
-    /// The keys, in their order.
+    /// Returns the keys, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut left = self.encoded.as_slice();
         std::iter::from_fn(move || {
@@ -116,15 +117,15 @@ impl KeyBatch {
         })
     }
 
-    /// The message that asks `filter` about these keys, as a request of this name; empty for
-    /// none.
+    /// Encodes the message that asks `filter` about these keys, with this `request_id`. An empty
+    /// `request_id` means none.
     pub(crate) fn into_message(
         mut self,
         filter: &str,
         request_id: &str,
         max_age: Option<prost_types::Duration>,
     ) -> Result<Message, Error> {
-        // Fields may come in any order, and behind the keys nothing has to move.
+        // Fields can come in any order. Appended after the keys, they move nothing.
         for (tag, text) in [(FILTER_TAG, filter), (REQUEST_ID_TAG, request_id)] {
             if !text.is_empty() {
                 self.encoded.push(tag);
@@ -148,7 +149,7 @@ impl KeyBatch {
     }
 }
 
-/// Appends `bytes` with their length before them, as protobuf has it.
+/// Appends the length of `bytes` and then `bytes`, as protobuf does.
 fn put_delimited(encoded: &mut Vec<u8>, bytes: &[u8]) {
     let mut length = bytes.len();
     while length >= 0x80 {
@@ -159,7 +160,7 @@ fn put_delimited(encoded: &mut Vec<u8>, bytes: &[u8]) {
     encoded.extend_from_slice(bytes);
 }
 
-/// What [`put_delimited`] has put there, and the bytes behind it.
+/// Returns the bytes that [`put_delimited`] has written, and the bytes after them.
 fn take_delimited(mut encoded: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut length = 0;
     for shift in (0..usize::BITS).step_by(7) {
@@ -226,12 +227,12 @@ impl<K: AsRef<[u8]>> From<&Vec<K>> for KeyBatch {
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub(crate) bytes: Bytes,
-    /// Whether it was sent.
+    /// Whether the message was sent.
     pub(crate) sent: Sent,
 }
 
 impl Message {
-    /// The same, to be sent in another attempt.
+    /// Returns the same message for another attempt.
     pub(crate) fn again(&self) -> Self {
         Self {
             bytes: self.bytes.clone(),
@@ -240,7 +241,7 @@ impl Message {
     }
 }
 
-/// Sends a [`Message`] as it is, and decodes `U`.
+/// Sends a [`Message`] unchanged, and decodes `U`.
 pub(crate) struct MessageCodec<U>(PhantomData<U>);
 
 impl<U> Default for MessageCodec<U> {

@@ -1,8 +1,9 @@
-//! How much a client may add to the load of a server that is in trouble.
+//! A limit on the load that the retries of a client add to a server in trouble.
 //!
-//! Callers that each repeat a few times are, all together, a multiple of what the server could not
-//! cope with before. So there is a limit on what all calls of one connection repeat: some attempts
-//! a second, and a share of the calls that are answered. One that is past it waits for its turn.
+//! If every caller repeats its call a few times, all of them together are a multiple of the load
+//! that the server could not handle before. So the repeated attempts of all calls of one connection
+//! are limited: to a number per second, and a share of the calls that are answered. An attempt over
+//! the limit waits for its turn.
 
 use std::{
     sync::{
@@ -14,27 +15,28 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The repeated attempts that each answered call makes room for.
+/// The number of repeated attempts that each answered call allows.
 const SHARE: f64 = 0.2;
 
-/// The repeated attempts of all calls of one connection.
+/// The budget of the repeated attempts of all calls of one connection.
 #[derive(Debug)]
 pub(crate) struct Budget {
     per_second: f64,
-    /// Calls that were answered and have not been counted into `left`.
+    /// The calls that were answered and are not yet counted into `left`.
     answered: AtomicU64,
     left: Mutex<Left>,
 }
 
 #[derive(Debug)]
 struct Left {
-    /// The attempts that may be made at once. Those that are waited for make it less than none.
+    /// The attempts that can be made at once. Attempts that wait for their turn make it negative.
     attempts: f64,
     at: Instant,
 }
 
 impl Budget {
-    /// As many attempts in a second, the first of them at once.
+    /// Creates a budget of `per_second` attempts per second. The attempts of the first second are
+    /// available at once.
     pub(crate) fn new(per_second: u32) -> Self {
         let per_second = f64::from(per_second.max(1));
         Self {
@@ -52,7 +54,8 @@ impl Budget {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes an attempt, and tells how long to wait for it; `None` if that is longer than `most`.
+    /// Takes an attempt and returns the time to wait for it. Returns `None`, and takes nothing, if
+    /// the wait is longer than `most`.
     pub(crate) fn take(&self, most: Duration) -> Option<Duration> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -86,12 +89,12 @@ mod tests {
             let wait = budget.take(LONG).unwrap().as_secs_f64();
             assert!((wait - f64::from(turn) / 10.0).abs() < 1e-6, "{wait}");
         }
-        // One that cannot wait so long takes no turn.
+        // An attempt that cannot wait so long takes no turn.
         assert_eq!(budget.take(Duration::from_secs(2)), None);
         tokio::time::advance(Duration::from_secs(2)).await;
         let wait = budget.take(LONG).unwrap().as_secs_f64();
         assert!((wait - 0.1).abs() < 1e-6, "{wait}");
-        // No more is saved up than for a second.
+        // Unused attempts are saved up for one second at most.
         tokio::time::advance(Duration::from_secs(1000)).await;
         let at_once = (0..20).filter(|_| budget.take(LONG) == Some(Duration::ZERO));
         assert_eq!(at_once.count(), 10);

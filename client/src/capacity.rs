@@ -8,10 +8,10 @@ use std::{
 
 use seenset_proto::v1;
 
-/// A filter that holds at least 80 % of the keys that it is made for.
+/// A warning about a filter that holds at least 80 % of the keys that it is made for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CapacityWarning {
-    /// The filter's name.
+    /// The name of the filter.
     pub filter: String,
     /// The number of keys in the filter.
     pub keys: u64,
@@ -19,16 +19,17 @@ pub struct CapacityWarning {
     pub capacity: u64,
     /// The false-positive rate that the filter is made for.
     pub false_positive_rate: f64,
-    /// The share of new keys that the filter calls seen now, as the server predicts it.
+    /// The share of new keys that the filter reports as seen now, as predicted by the server.
     pub predicted_false_positive_rate: f64,
 }
 
 impl CapacityWarning {
-    /// The share of the capacity from which on a server warns, in percent.
+    /// The percentage of the capacity from which on a server warns.
     #[cfg(feature = "cli")]
     const PERCENT: u64 = 80;
 
-    /// The warning about a filter as the server shows it, if there is one. Its keys do not age.
+    /// Returns the warning about a filter in the state that the server shows; `None` if there is
+    /// none. The keys of the filter do not age.
     #[cfg(feature = "cli")]
     pub(crate) fn of(filter: &v1::Filter) -> Option<Self> {
         let spec = filter.spec.as_ref()?;
@@ -47,7 +48,7 @@ impl CapacityWarning {
         self.keys.saturating_mul(100) / self.capacity.max(1)
     }
 
-    /// Whether the filter is at its capacity, or past it.
+    /// Returns whether the filter is at its capacity, or past it.
     pub fn is_full(&self) -> bool {
         self.keys >= self.capacity
     }
@@ -80,8 +81,8 @@ impl fmt::Display for CapacityWarning {
 pub(crate) struct CapacityWarnings(Arc<Mutex<BTreeMap<String, CapacityWarning>>>);
 
 impl CapacityWarnings {
-    /// Keeps the warning in an answer. The first one of each filter goes to the log, and so does the
-    /// first one that says that it is full.
+    /// Keeps the warning of an answer. The first warning of each filter goes to the log, and the
+    /// first one that says that the filter is full does too.
     pub fn note(&self, filter: &str, warning: Option<v1::CapacityWarning>) {
         let Some(warning) = warning else { return };
         let filter = if filter.is_empty() { "default" } else { filter };
@@ -100,7 +101,7 @@ impl CapacityWarnings {
         warnings.insert(filter.to_owned(), warning);
     }
 
-    /// The latest warning of each filter, in the order of their names.
+    /// Returns the latest warning of each filter, in the order of the names.
     pub fn all(&self) -> Vec<CapacityWarning> {
         let warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         warnings.values().cloned().collect()

@@ -1,4 +1,4 @@
-//! The calls that a crawler makes, typed, with deadlines and retries.
+//! The calls of a crawler: typed, with deadlines and retries.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,15 +23,17 @@ use crate::{
     sent::WatchedChannel,
 };
 
-/// A connection to a server, and the filter that its keys go to.
+/// A connection to a server, and the name of the filter that its calls use.
 ///
-/// A key is any bytes: `"https://example.org/"`, a `String`, `&digest`, a `Vec<u8>`. Whatever the
-/// type, the same bytes are the same key.
+/// A key is any bytes: `"https://example.org/"`, a `String`, `&digest`, a `Vec<u8>`. The type does
+/// not matter: the same bytes are the same key.
 ///
-/// Cheap to clone; clones share the connection, which comes back by itself when it
-/// breaks. All calls may fail with any [`Error`] but
-/// [`Endpoint`](Error::Endpoint) and [`StreamClosed`](Error::StreamClosed); what the
-/// server refuses is told in the contract.
+/// A client is cheap to clone. Clones share the connection, which is made again by itself when it
+/// breaks.
+///
+/// All calls can fail with any [`Error`] except [`Endpoint`](Error::Endpoint) and
+/// [`StreamClosed`](Error::StreamClosed). The contract ([`proto`](crate::proto)) says which
+/// requests the server refuses.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(crate) channel: Channel,
@@ -44,22 +46,22 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `host:port`, `http://host:port` (port 9090 if none is named) or `unix:/PATH`, with
-    /// the default [`Options`].
+    /// Connects with the default [`Options`]. `endpoint` is `host:port`, `http://host:port` (both
+    /// use port 9090 if they name none) or `unix:/PATH`.
     ///
     /// # Errors
     ///
-    /// [`Error::Endpoint`] if that is no address, [`Error::Connect`] or
-    /// [`Error::Deadline`] if no connection came about.
+    /// [`Error::Endpoint`] if `endpoint` is not a valid address, [`Error::Connect`] or
+    /// [`Error::Deadline`] if no connection could be made.
     pub async fn connect(endpoint: &str) -> Result<Self, Error> {
         Self::connect_with(endpoint, Options::default()).await
     }
 
-    /// Connects with other [`Options`], see [`connect`](Self::connect).
+    /// Connects like [`connect`](Self::connect), but with the given [`Options`].
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect).
+    /// The same as for [`connect`](Self::connect).
     pub async fn connect_with(endpoint: &str, options: Options) -> Result<Self, Error> {
         let uri = endpoint::parse(endpoint)?;
         let budget = Arc::new(Budget::new(options.retries_per_second));
@@ -74,9 +76,11 @@ impl Client {
         })
     }
 
-    /// The same connection, for the keys of the filter `name`. Empty means the filter
-    /// named `default`. Costs a clone, and no call: a filter that does not exist is
-    /// `NOT_FOUND` in the first call that asks it.
+    /// Returns a client that uses the filter `name` on the same connection. An empty name means the
+    /// filter named `default`.
+    ///
+    /// This costs a clone and makes no call. If the filter does not exist, the first call that uses
+    /// it fails with `NOT_FOUND`.
     #[must_use]
     pub fn filter(&self, name: &str) -> Self {
         Self {
@@ -85,11 +89,15 @@ impl Client {
         }
     }
 
-    /// The same connection, for calls to which keys are seen that are at most this old, in a
-    /// filter whose keys age: above 0, at most the filter's own, and rounded up to whole slices of
-    /// it. Without it they are seen for as long as the filter remembers them. It is of account for
-    /// all calls that tell whether keys are seen, also on streams; any of them on a filter of
-    /// another kind is `FAILED_PRECONDITION`. 292 billion years and more are no limit.
+    /// Returns a client on the same connection to which only keys of at most this age are seen. It
+    /// works on a filter whose keys age. An older key is new.
+    ///
+    /// `max_age` must be above 0 and at most the `max_age` of the filter. The server rounds it up
+    /// to whole slices of the filter. 292 billion years and more mean no limit. Without this
+    /// setting, a key is seen for as long as the filter remembers it.
+    ///
+    /// It applies to all calls that return whether keys are seen, also on streams. On a filter of
+    /// another kind these calls fail with `FAILED_PRECONDITION`.
     #[must_use]
     pub fn with_max_age(&self, max_age: Duration) -> Self {
         Self {
@@ -98,7 +106,8 @@ impl Client {
         }
     }
 
-    /// The same connection, for calls that may take `deadline` each.
+    /// Returns a client on the same connection with another deadline for each call. See
+    /// [`Options::deadline`].
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Self {
         let options = Options {
@@ -111,14 +120,18 @@ impl Client {
         }
     }
 
-    /// The filters that are nearly at their capacity, or past it, as far as answers to batches and
-    /// streams of this connection have said so. Past its capacity a filter that does not grow calls
-    /// more and more new keys seen. Each warning also goes to the log (`tracing`), once.
+    /// Returns the latest warning of each filter that holds at least 80 % of its capacity. The
+    /// server sends these warnings with its answers to batches and streams, so only filters that
+    /// were used in this way on this connection are listed.
+    ///
+    /// A filter that does not grow and is past its capacity reports more and more new keys as seen.
+    /// The first warning about a filter, and the first one that says that it is full, also go to
+    /// the log (`tracing`).
     pub fn capacity_warnings(&self) -> Vec<CapacityWarning> {
         self.capacity_warnings.all()
     }
 
-    /// Whether `key` has been seen. Changes nothing.
+    /// Returns whether `key` has been seen. Changes nothing.
     ///
     /// # Errors
     ///
@@ -141,15 +154,15 @@ impl Client {
         present(call.name, response.seen)
     }
 
-    /// Marks `key` as seen. Once this is answered, every later query says so, until the key is
-    /// [removed](Self::remove) or, in a filter whose keys age, too old.
+    /// Marks `key` as seen. After this call has returned, every later query reports the key as
+    /// seen, until it is [removed](Self::remove) or, in a filter whose keys age, is too old.
     ///
     /// # Errors
     ///
     /// See [`Client`].
     pub async fn add(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
         let key = key.as_ref();
-        // A counting filter would count the key once more.
+        // Without the id, a repeated call would make a counting filter count the key twice.
         let request_id = request_id();
         self.call("Add", Repeat::Safe)
             .run(&self.options, |attempt| {
@@ -166,13 +179,13 @@ impl Client {
         Ok(())
     }
 
-    /// Whether `key` had been seen before, and marks it as seen, in one atomic step. Of
-    /// all callers that race on one new key, exactly one is told `false`.
+    /// Marks `key` as seen and returns whether it had been seen before, in one atomic step. If
+    /// several callers race on one new key, exactly one of them gets `false`.
     ///
     /// # Errors
     ///
-    /// See [`Client`]. After [`Error::Broken`] and [`Error::Deadline`] the key may be
-    /// marked though nobody was told `false`.
+    /// See [`Client`]. After [`Error::Broken`] and [`Error::Deadline`] the key may be marked
+    /// although no caller got `false`.
     pub async fn query_and_add(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
         let key = key.as_ref();
         let call = self.call("QueryAndAdd", Repeat::Safe);
@@ -193,13 +206,15 @@ impl Client {
         present(call.name, response.seen)
     }
 
-    /// Takes `key` out of a counting filter again, if it is there, and tells whether it was.
-    /// Remove only what was added: a key that is there by chance alone is taken for others, and
-    /// some of these may then be forgotten.
+    /// Removes `key` from a counting filter and returns whether it was there.
+    ///
+    /// Remove only keys that were added. A key that was never added can be there by chance (a false
+    /// positive). Removing it counts down other keys, and the filter may then forget some of them.
     ///
     /// # Errors
     ///
-    /// See [`Client`]. A filter that does not count is `FAILED_PRECONDITION`.
+    /// See [`Client`]. On a filter that is not a counting filter the call fails with
+    /// `FAILED_PRECONDITION`.
     pub async fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
         let key = key.as_ref();
         let call = self.call("Remove", Repeat::Safe);
@@ -219,7 +234,8 @@ impl Client {
         present(call.name, response.removed)
     }
 
-    /// [`query`](Self::query) for many keys: one answer for each, in their order.
+    /// [`query`](Self::query) for many keys. Returns one answer for each key, in the order of the
+    /// keys.
     ///
     /// # Errors
     ///
@@ -234,8 +250,8 @@ impl Client {
         one_for_each(call.name, expected, response.seen)
     }
 
-    /// [`add`](Self::add) for many keys. All are added, or none if one of them is
-    /// refused.
+    /// [`add`](Self::add) for many keys. Adds all of them, or none if the server refuses one of
+    /// them.
     ///
     /// # Errors
     ///
@@ -250,26 +266,26 @@ impl Client {
         Ok(())
     }
 
-    /// [`query_and_add`](Self::query_and_add) for many keys: one answer for each, in
-    /// their order. A key that stands in the batch twice is new at most the first time.
+    /// [`query_and_add`](Self::query_and_add) for many keys. Returns one answer for each key, in
+    /// the order of the keys. If the batch contains a key twice, at most the first one is new.
     ///
     /// # Errors
     ///
-    /// As for [`query_and_add`](Self::query_and_add).
+    /// The same as for [`query_and_add`](Self::query_and_add).
     pub async fn query_and_add_batch(&self, keys: impl Into<KeyBatch>) -> Result<Vec<bool>, Error> {
         self.query_and_add_batch_as(&request_id(), keys).await
     }
 
-    /// [`query_and_add_batch`](Self::query_and_add_batch) as the request of this id, for a caller
-    /// that may have to repeat it in another process: the call that repeats it, with the same keys
-    /// or some of them, gets the first answers.
+    /// [`query_and_add_batch`](Self::query_and_add_batch) with an idempotency key of the caller,
+    /// for a caller that may have to repeat the call from another process. A call that repeats it
+    /// with the same `request_id`, and with the same keys or some of them, gets the first answers.
     ///
-    /// An id of at most 128 bytes is the name of one call. For how long it is remembered,
-    /// `retry_age` and `retry_keys` of a filter say.
+    /// A `request_id` has at most 128 bytes and names one call. `retry_age` and `retry_keys` of the
+    /// filter say how long the server remembers it.
     ///
     /// # Errors
     ///
-    /// As for [`query_and_add`](Self::query_and_add).
+    /// The same as for [`query_and_add`](Self::query_and_add).
     pub async fn query_and_add_batch_as(
         &self,
         request_id: &str,
@@ -286,11 +302,12 @@ impl Client {
         one_for_each(call.name, expected, response.seen)
     }
 
-    /// [`remove`](Self::remove) for many keys: one answer for each, in their order.
+    /// [`remove`](Self::remove) for many keys. Returns one answer for each key, in the order of the
+    /// keys.
     ///
     /// # Errors
     ///
-    /// As for [`remove`](Self::remove).
+    /// The same as for [`remove`](Self::remove).
     pub async fn remove_batch(&self, keys: impl Into<KeyBatch>) -> Result<Vec<bool>, Error> {
         let keys = keys.into();
         let expected = keys.len();
@@ -326,12 +343,12 @@ impl Client {
         keys.into_message(&self.filter, "", self.max_age)
     }
 
-    /// A message that the server knows again.
+    /// Encodes a message with a new random id, so that the server recognises a repeated call.
     fn message_with_id(&self, keys: KeyBatch) -> Result<Message, Error> {
         self.message_as(&request_id(), keys)
     }
 
-    /// A message that the server knows by this id.
+    /// Encodes a message with this id.
     pub(crate) fn message_as(&self, request_id: &str, keys: KeyBatch) -> Result<Message, Error> {
         keys.into_message(&self.filter, request_id, self.max_age)
     }
@@ -351,13 +368,13 @@ impl Client {
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }
 
-    /// The connection, for one attempt of a call.
+    /// Returns the channel for one attempt of a call.
     pub(crate) fn watched(&self, attempt: &Attempt) -> WatchedChannel {
         WatchedChannel::new(self.channel.clone(), attempt.sent.clone())
     }
 }
 
-/// A connection, for messages that are encoded already.
+/// Returns a channel for messages that are already encoded, once it is ready.
 pub(crate) async fn ready<T>(channel: T) -> Result<Grpc<T>, Status>
 where
     T: GrpcService<Body>,
@@ -371,20 +388,20 @@ where
     Ok(grpc)
 }
 
-/// A name for one call, by which the server knows it should it come again.
+/// Returns a new random id for one call. The server recognises the call by it if it is repeated.
 pub(crate) fn request_id() -> String {
     Uuid::new_v4().simple().to_string()
 }
 
-/// A request that tells the server how long the caller will wait.
+/// Returns a request that carries the time left to the server (`grpc-timeout`).
 pub(crate) fn timed<T>(message: T, left: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(left);
     request
 }
 
-/// Checks that every key has its answer: a shorter list would silently pair the answers
-/// with the wrong keys.
+/// Checks that every key has its answer. A shorter list would silently pair the answers with the
+/// wrong keys.
 pub(crate) fn one_for_each(
     call: &'static str,
     expected: usize,

@@ -1,10 +1,12 @@
 //! Single calls of one process, gathered into batches on a stream.
 //!
-//! A worker that asks for one URL at a time is the simplest, and the slowest: each call costs
-//! both sides many times what its key costs in a batch. So the callers of one process leave
-//! their keys in a [queue], as the bytes that go over the wire, and a [task](gatherer) sends what
-//! has come together as soon as there is [room](flight) for one more batch in flight. Nobody waits
-//! for a batch to fill: a caller alone is sent at once, and the more there are, the more go together.
+//! A worker that asks for one URL at a time is the simplest and the slowest: each call costs both
+//! sides many times the cost of its key in a batch. So the callers of one process leave their keys
+//! in a [queue], encoded as they go over the wire. A [task](gatherer) sends the keys that have
+//! gathered as soon as there is [room](flight) for one more batch in flight.
+//!
+//! No caller waits for a batch to fill. A single caller is sent at once, and more callers make
+//! larger batches.
 
 mod callers;
 mod flight;
@@ -19,8 +21,8 @@ use self::{
 };
 use crate::{client::Client, error::Error};
 
-/// A client whose concurrent single calls go to the server together, see
-/// [`Client::coalescing`]. Cheap to clone; clones gather into the same batches.
+/// A client that sends concurrent single calls together, see [`Client::coalescing`]. It is cheap to
+/// clone, and clones gather into the same batches.
 #[derive(Clone)]
 pub struct Coalescing {
     client: Client,
@@ -37,12 +39,12 @@ impl Drop for Entrance {
 }
 
 impl Client {
-    /// The same connection and filter, for callers that ask for one key each: those that ask
-    /// at the same time are answered together, for a fraction of the cost, and none waits for
-    /// others to come. To be made once, and cloned for each worker.
+    /// Returns a client of the same connection and filter for callers that ask for one key each.
+    /// Calls that are made at the same time are answered together, for a fraction of the cost. No
+    /// call waits for other calls to come. Call this once, and clone the result for each worker.
     ///
-    /// Must be called in a tokio runtime, for it starts a task there, which ends when the last
-    /// clone is gone.
+    /// It must be called in a tokio runtime, because it starts a task there. The task ends when the
+    /// last clone is dropped.
     ///
     /// ```no_run
     /// # async fn run(client: seenset_client::Client) {
@@ -69,19 +71,23 @@ impl Client {
 }
 
 impl Coalescing {
-    /// [`Client::query_and_add`], together with those that ask at the same time.
+    /// [`Client::query_and_add`], sent together with the calls that are made at the same time.
     ///
-    /// Cancelling this while the key waits for room in flight leaves it unmarked; afterwards,
-    /// also while the server is away, the key is marked though nobody is told. What was under
-    /// way when the connection breaks is sent again, and is answered as it would have been the
-    /// first time.
+    /// If this future is dropped while the key still waits for room in flight, the key stays
+    /// unmarked. If it is dropped later, also while the server is away, the key is marked although
+    /// no caller gets the answer.
+    ///
+    /// If the connection breaks, the keys in flight are sent again, and get the answers that the
+    /// first attempt would have got.
     ///
     /// # Errors
     ///
-    /// As [`Client::query_and_add`]: its own, if its key is refused and others are not, and
-    /// that of all that were under way, if the server does not come back. The deadline of the
-    /// options counts from when the key is under way, and anew with each answer to keys before
-    /// it.
+    /// The same as for [`Client::query_and_add`]. If the server refuses only this key, the call
+    /// fails with its own error. If the server does not come back, all calls in flight fail with
+    /// the same error.
+    ///
+    /// The deadline of the options starts when the key is in flight, and starts again with each
+    /// answer to earlier keys.
     pub async fn query_and_add(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
         let key = key.as_ref();
         if key.len() > ENOUGH_BYTES {
@@ -90,7 +96,7 @@ impl Coalescing {
         let mut answer = None;
         poll_fn(|context| match &mut answer {
             None => match self.entrance.0.join(key, context.waker()) {
-                // There is none yet, or it wakes this task.
+                // The answer has not come yet, or it wakes this task.
                 Ok(joined) => {
                     answer = Some(joined);
                     Poll::Pending

@@ -15,21 +15,24 @@ use crate::{
     retry::{Attempt, Call, Repeat},
 };
 
-/// The port of a server whose address names none.
+/// The port of a server if the address names none.
 const DEFAULT_PORT: u16 = 9090;
-/// How much of its answers the server may send ahead of the reader. HTTP/2's own 64 KiB
-/// would make a stream of large batches wait for a round trip.
+/// The number of bytes that the server can send ahead of the reader on one stream. HTTP/2's own 64
+/// KiB would make a stream of large batches wait for a round trip.
 const WINDOW_BYTES: u32 = 1024 * 1024;
 
-/// The window of a connection, which is no limit: the windows of its streams are. h2 closes a
-/// connection (GOAWAY, `too_many_data_frames`) when short DATA frames have used up half of the window
-/// with what each lacks of 256 bytes, and never gives back what answers to cancelled calls use. With
-/// this window two million such answers may come.
+/// The window of a connection. It is meant to be no limit: the windows of the streams are the
+/// limit.
+///
+/// For each DATA frame shorter than 256 bytes, h2 counts the bytes that are missing to 256. When
+/// the count reaches half of the window, h2 closes the connection (GOAWAY, `too_many_data_frames`).
+/// It never gives back the count of answers to cancelled calls. With this window, two million such
+/// answers can come.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
-/// Finds out about a peer that went away without a word.
+/// The interval of the TCP keepalive, which detects a peer that went away without closing.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// What the address of a Unix socket begins with.
+/// The prefix of the address of a Unix socket.
 const UNIX: &str = "unix:";
 
 /// The address of a server.
@@ -43,7 +46,7 @@ pub(crate) enum Address {
 
 #[cfg(feature = "cli")]
 impl Address {
-    /// The server that the requests of the load generator name.
+    /// Returns the server that the requests of the load generator name.
     pub fn uri(&self) -> Uri {
         match self {
             Self::Http(uri) => uri.clone(),
@@ -52,7 +55,7 @@ impl Address {
     }
 }
 
-/// As errors print it.
+/// The address as errors print it.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -62,14 +65,14 @@ impl fmt::Display for Address {
     }
 }
 
-/// Reads `host`, `host:port`, either with `http://` before it, or `unix:/PATH`.
+/// Parses `host` or `host:port`, both also with `http://`, or `unix:/PATH`.
 pub(crate) fn parse(text: &str) -> Result<Address, Error> {
     let error = |reason: String| Error::Endpoint {
         endpoint: text.to_owned(),
         reason,
     };
     if let Some(path) = text.strip_prefix(UNIX) {
-        // As gRPC has it: "unix:path", "unix:/path" or "unix:///path".
+        // As in gRPC: "unix:path", "unix:/path" or "unix:///path".
         let path = path.strip_prefix("//").unwrap_or(path);
         return match path.is_empty() || path.contains('\0') {
             true => Err(error("the socket has no path".to_owned())),
@@ -103,7 +106,7 @@ pub(crate) fn parse(text: &str) -> Result<Address, Error> {
         .map_err(|reason| error(format!("{reason}")))
 }
 
-/// Connects, as often as `options` allow. From then on the channel reconnects by itself.
+/// Connects, with as many attempts as `options` allow. Later the channel reconnects by itself.
 pub(crate) async fn connect(
     address: &Address,
     options: &Options,
@@ -141,7 +144,7 @@ pub(crate) async fn connect(
         }
     });
     connected.await.map_err(|error| match error {
-        // There was no call yet that could have been applied.
+        // No call was made yet, so nothing can have been applied.
         Error::Deadline {
             endpoint, deadline, ..
         } => {
@@ -156,7 +159,7 @@ pub(crate) async fn connect(
     })
 }
 
-/// The address as errors print it.
+/// Returns the address as errors print it.
 pub(crate) fn name(address: &Address) -> Arc<str> {
     address.to_string().into()
 }

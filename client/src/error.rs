@@ -1,44 +1,44 @@
-//! What can go wrong with a call, told apart by what the caller can do about it.
+//! The errors of a call, divided by what the caller can do about them.
 
 use std::{error::Error as StdError, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
-/// Why a call failed.
+/// The reason why a call failed.
 ///
-/// Whether the call may have been applied all the same is told by
-/// [`changed_nothing`](Error::changed_nothing).
+/// [`changed_nothing`](Error::changed_nothing) returns whether the call can have been applied in
+/// spite of the error.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The address can't be one of a server.
+    /// The address is not a valid address of a server.
     #[error("{endpoint:?} is no address of a server: {reason}; give host:port or http://host:port")]
     Endpoint {
-        /// The address as it was given.
+        /// The address as given.
         endpoint: String,
-        /// What is wrong with it.
+        /// The reason why it is not valid.
         reason: String,
     },
-    /// No connection came about, in any attempt.
+    /// No attempt could connect to the server.
     #[error("cannot connect to {endpoint}: {reason}; is seenset-server listening there?")]
     Connect {
-        /// Where to.
+        /// The address of the server.
         endpoint: Arc<str>,
         /// The innermost cause.
         reason: String,
-        /// All of it.
+        /// The full status.
         #[source]
         status: Box<Status>,
     },
-    /// The server answered that it won't.
+    /// The server refused the call.
     #[error("{call} was refused: {} ({code:?})", status.message())]
     Refused {
-        /// The rpc.
+        /// The name of the rpc.
         call: &'static str,
-        /// The status code of the contract.
+        /// The status code, as in the contract.
         code: Code,
-        /// All of the answer.
+        /// The full answer.
         #[source]
         status: Box<Status>,
     },
@@ -48,15 +48,15 @@ pub enum Error {
         doubt(*.may_be_applied)
     )]
     Broken {
-        /// The rpc.
+        /// The name of the rpc.
         call: &'static str,
-        /// Where to.
+        /// The address of the server.
         endpoint: Arc<str>,
         /// The innermost cause.
         reason: String,
-        /// Whether the call, in any attempt, was sent and not refused.
+        /// Whether any attempt of the call was sent and not refused.
         may_be_applied: bool,
-        /// All of it.
+        /// The full status.
         #[source]
         status: Box<Status>,
     },
@@ -66,21 +66,21 @@ pub enum Error {
         doubt(*.may_be_applied)
     )]
     Deadline {
-        /// The rpc.
+        /// The name of the rpc.
         call: &'static str,
-        /// Where to.
+        /// The address of the server.
         endpoint: Arc<str>,
-        /// How long was waited, all attempts together.
+        /// The time waited, over all attempts.
         deadline: Duration,
-        /// Whether the call, in any attempt, was sent and not refused.
+        /// Whether any attempt of the call was sent and not refused.
         may_be_applied: bool,
     },
-    /// The answer does not fit the question: a server of another kind, or a fault in it.
+    /// The answer does not match the request. The server is not a seenset-server, or has a bug.
     #[error("{call} sent {expected} keys and got {actual} answers: this is no seenset-server")]
     Mismatch {
-        /// The rpc.
+        /// The name of the rpc.
         call: &'static str,
-        /// The number of keys asked.
+        /// The number of keys in the request.
         expected: usize,
         /// The number of answers that came.
         actual: usize,
@@ -91,32 +91,32 @@ pub enum Error {
          no use"
     )]
     Incomplete {
-        /// The length that was announced.
+        /// The announced length in bytes.
         expected_bytes: u64,
-        /// What came.
+        /// The number of bytes that came.
         actual_bytes: u64,
     },
     /// The file of an import cannot be read.
     #[error("cannot read the file: {reason}; nothing was imported")]
     File {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// The batch would not fit a message of the contract. It was not sent.
+    /// The batch does not fit in a message of the contract. It was not sent.
     #[error("the batch takes {encoded_bytes} bytes and a message holds {limit_bytes}: split it")]
     TooLarge {
-        /// The size of the message it would be.
+        /// The size that the message would have, in bytes.
         encoded_bytes: usize,
-        /// The most that a message may have.
+        /// The maximum size of a message, in bytes.
         limit_bytes: usize,
     },
-    /// The stream has ended, and the batch was not sent. Its receiving half knows why.
+    /// The stream has ended, and the batch was not sent. The receiving half gets the reason.
     #[error("the stream has ended, this batch was not sent")]
     StreamClosed,
 }
 
 impl Error {
-    /// The status code that the server answered with, if it did answer.
+    /// Returns the status code with which the server refused the call; `None` for all other errors.
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Refused { code, .. } => Some(*code),
@@ -124,8 +124,8 @@ impl Error {
         }
     }
 
-    /// Whether it is certain that the call changed nothing. If not, a key may be marked
-    /// though nobody was told that it was new.
+    /// Returns whether it is certain that the call changed nothing. If false, a key may be marked
+    /// although no caller was told that it was new.
     pub fn changed_nothing(&self) -> bool {
         match self {
             Self::Endpoint { .. }
@@ -142,8 +142,8 @@ impl Error {
         }
     }
 
-    /// The error of a call that failed like this and that, in an attempt before, may have been
-    /// applied: the last attempt says nothing of the one before.
+    /// Returns the error of a call that ended with `self`, after an earlier attempt that may have
+    /// been applied. The last attempt says nothing about the earlier one.
     pub(crate) fn after_a_break(self, endpoint: &Arc<str>, call: &'static str) -> Self {
         if !self.changed_nothing() {
             return self;
@@ -183,7 +183,7 @@ impl Error {
         }
     }
 
-    /// The error of a call that was not sent, and ended with another that failed like this.
+    /// Returns this error for a call that was not sent and that failed together with another call.
     pub(crate) fn of_an_unsent_call(&self) -> Self {
         let mut error = self.clone();
         match &mut error {
@@ -195,7 +195,7 @@ impl Error {
         error
     }
 
-    /// Sorts a status that ended a call, of which is known whether it was `sent`.
+    /// Turns the status that ended a call into an error. `sent` is whether the call was sent.
     pub(crate) fn from_status(
         call: &'static str,
         endpoint: &Arc<str>,
@@ -232,7 +232,7 @@ impl Error {
     }
 }
 
-/// What errors say of a call that was not answered.
+/// Returns the part of an error message that says whether an unanswered call may be applied.
 fn doubt(may_be_applied: bool) -> &'static str {
     match may_be_applied {
         true => "it may have been applied",
@@ -243,13 +243,13 @@ fn doubt(may_be_applied: bool) -> &'static str {
 /// The trailer of a status that refuses a call before it changes anything.
 const APPLIED: &str = "seenset-applied";
 
-/// Whether a status with which a server answered is that of a call that changed nothing.
+/// Returns whether `status`, an answer of a server, means that the call changed nothing.
 pub(crate) fn is_unapplied(status: &Status) -> bool {
     if status.metadata().get(APPLIED).is_some_and(|it| it == "no") {
         return true;
     }
-    // A call that is refused for what it asks changes nothing, by contract. The other codes tell of
-    // trouble on the way, at any point of it.
+    // By contract, a call that is refused because of its request changes nothing. The other codes
+    // report a failure, which can occur at any point of the call.
     matches!(
         status.code(),
         Code::InvalidArgument
@@ -263,7 +263,7 @@ pub(crate) fn is_unapplied(status: &Status) -> bool {
     )
 }
 
-/// Where a status comes from.
+/// The origin of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// There was no connection to send the call on, so it was not sent.
@@ -272,17 +272,18 @@ pub(crate) enum Cause {
     Broke,
     /// The deadline passed, here or on the server.
     Expired,
-    /// The server said so.
+    /// The server answered with it.
     Answered,
 }
 
 impl Cause {
-    /// Only the transport gives a status a source: one that came over the wire has none.
+    /// Returns the origin of `status`. Only the transport gives a status a source: a status that
+    /// came over the wire has none.
     pub(crate) fn of(status: &Status) -> Self {
         let mut source = status.source();
         if source.is_none() {
-            // What servers answer when the `grpc-timeout` of the call is over, tonic's in their own
-            // way.
+            // Servers answer with these when the `grpc-timeout` of the call is over. Servers of
+            // tonic use the second form.
             let expired = status.code() == Code::DeadlineExceeded
                 || status.code() == Code::Cancelled && status.message() == "Timeout expired";
             return if expired {
@@ -304,8 +305,8 @@ impl Cause {
     }
 }
 
-/// The last cause in the chain: the one that says "connection refused", while those
-/// around it say "transport error".
+/// Returns the last cause in the chain. It says "connection refused", while the causes around it
+/// say "transport error".
 fn innermost(status: &Status) -> String {
     let mut error: &dyn StdError = status;
     while let Some(source) = error.source() {

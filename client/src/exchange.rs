@@ -1,4 +1,4 @@
-//! Filters of other programs: their files to the server, and from it.
+//! Import and export of filters as files of other programs.
 
 use std::{
     io::{self, Read},
@@ -20,22 +20,27 @@ use crate::{
     sent::Sent,
 };
 
-/// What a message of an import has of the file.
+/// The number of bytes of the file in each message of an import.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// The messages that are read ahead.
+/// The number of messages that are read ahead.
 const AHEAD: usize = 8;
 
 impl Client {
-    /// Makes a filter of a file of another program, and returns it. `import` says its name, whose
-    /// file it is, how long it is, and if need be the capacity; its `data` is the file's first, if it
-    /// has any. The file is read on a thread of its own. One of many GiB takes longer than the default
-    /// deadline: see [`with_deadline`](Self::with_deadline). Never repeated.
+    /// Creates a filter from a file of another program, and returns it.
+    ///
+    /// `import` gives the name of the filter, the format and the length of the file and, if needed,
+    /// the capacity. If its `data` is not empty, it is the start of the file. `file` is read on its
+    /// own thread.
+    ///
+    /// Importing a file of many GiB takes longer than the default deadline: see
+    /// [`with_deadline`](Self::with_deadline). The client never repeats this call.
     ///
     /// # Errors
     ///
-    /// See [`Client`]; a name that is taken is `ALREADY_EXISTS`, a file that is not what it is said to
-    /// be `INVALID_ARGUMENT`. [`Error::File`] if it cannot be read: nothing is imported then.
+    /// See [`Client`]; `ALREADY_EXISTS` if the name is taken, and `INVALID_ARGUMENT` if the file is
+    /// not what `import` says. [`Error::File`] if the file cannot be read; then nothing is
+    /// imported.
     pub async fn import_filter(
         &self,
         import: ImportFilterRequest,
@@ -59,7 +64,7 @@ impl Client {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        // The server has seen a file that is too short, and refused it.
+        // The server got a file that is too short, and refused it. This error is the cause.
         if let Some(reason) = unreadable {
             return Err(Error::File { reason });
         }
@@ -71,12 +76,12 @@ impl Client {
         })
     }
 
-    /// Begins to export the filter `name`, of a layout of Guava; empty means the one named `default`.
-    /// All of it has to be taken within the deadline.
+    /// Begins to export the filter `name`, which must have a layout of Guava. An empty name means
+    /// the filter named `default`. The caller has to read the whole export within the deadline.
     ///
     /// # Errors
     ///
-    /// See [`Client`]; a filter of another layout is `FAILED_PRECONDITION`.
+    /// See [`Client`]; `FAILED_PRECONDITION` if the filter has another layout.
     pub async fn export_filter(&self, name: &str) -> Result<Export, Error> {
         let (call, deadline, attempt) = self.begin("ExportFilter");
         let name = name.to_owned();
@@ -118,7 +123,7 @@ impl Client {
     }
 }
 
-/// A filter on its way to a file.
+/// A running export of a filter.
 #[derive(Debug)]
 pub struct Export {
     client: Client,
@@ -126,18 +131,18 @@ pub struct Export {
     deadline: Instant,
     attempt: Attempt,
     pieces: Streaming<ExportFilterResponse>,
-    /// As the first message says.
+    /// The length of the file, from the first message.
     size_bytes: Option<u64>,
     taken_bytes: u64,
 }
 
 impl Export {
-    /// The next bytes of the file; `None` when it is whole.
+    /// Returns the next bytes of the file; `None` when the file is complete.
     ///
     /// # Errors
     ///
-    /// See [`Client`]; [`Error::Incomplete`] if the server ends the file before its end, or goes on
-    /// behind it. What was taken is of no use then.
+    /// See [`Client`]; [`Error::Incomplete`] if the server sends fewer or more bytes than it
+    /// announced. The bytes that were read before are then of no use.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let piece = timeout_at(self.deadline, self.pieces.message()).await;
         let piece = self.client.answered(&self.call, piece, &self.attempt)?;
@@ -157,7 +162,7 @@ impl Export {
     }
 }
 
-/// Sends a file, a piece in each message, until nobody wants more.
+/// Sends a file, one piece in each message, until the file ends or the receiver is gone.
 fn send(
     mut message: ImportFilterRequest,
     mut file: impl Read,

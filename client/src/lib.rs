@@ -1,5 +1,5 @@
-//! Client for seenset, the networked deduplication service: has this key been seen, and
-//! mark it seen in the same call.
+//! Client for seenset, the networked deduplication service. One call reports whether a key has been
+//! seen, and marks it as seen.
 //!
 //! ```no_run
 //! # async fn crawl() -> Result<(), seenset_client::Error> {
@@ -13,37 +13,42 @@
 //! # }
 //! ```
 //!
-//! A [`Client`] is cheap to clone and may be shared: all clones use one connection and
-//! have any number of calls in flight on it. Calls for many keys cost far less than one
-//! call for each: see the batch forms, [`Client::stream`] for several batches in flight,
-//! and [`Client::coalescing`], which makes batches of the single calls of many workers.
+//! A [`Client`] is cheap to clone, and clones can be used from many tasks. All clones share one
+//! connection and can have any number of calls in flight on it.
+//!
+//! A call for many keys costs far less than one call for each key. See the batch forms,
+//! [`Client::stream`] for several batches in flight, and [`Client::coalescing`], which gathers the
+//! single calls of many workers into batches.
 //!
 //! # Retries
 //!
-//! A call is repeated, with growing pauses, until its deadline is over and within a budget of all
-//! calls (see [`Options`]), where that is safe:
+//! The client repeats a call where that is safe. The pauses between the attempts grow. It stops at
+//! the deadline of the call, and a budget limits the repeated attempts of all calls together (see
+//! [`Options`]):
 //!
-//! | calls | repeated when |
-//! |---|---|
-//! | queries, adds, `query_and_add` in all its forms, showing filters, health | the server was UNAVAILABLE, the connection broke, or none was made |
-//! | store, making, changing and deleting filters | the call was not sent, or the server was UNAVAILABLE and has changed nothing (it restores its filters, stops, or cannot write) |
+//! - Queries, adds, `query_and_add` in all its forms, showing filters and health are repeated when
+//!   the server was UNAVAILABLE, the connection broke, or no connection was made.
+//! - Store, and making, changing and deleting filters, are repeated when the call was not sent, or
+//!   the server was UNAVAILABLE and has changed nothing (it restores its filters, stops, or cannot
+//!   write).
 //!
-//! An import and an export are never repeated.
+//! The client never repeats an import or an export.
 //!
-//! A `query_and_add` that was sent may have marked its keys, and a second one would say
-//! "seen", and nobody would crawl them. So each carries an id (`request_id`), each batch of
-//! a stream as well, and the server tells a call that it knows what it told the first time,
-//! for as long as it remembers that (its `--retry-age` and `--retry-keys`). A call that still
-//! ends with [`Error::Broken`] or [`Error::Deadline`] may have marked its keys, if the error says
-//! `may_be_applied`: what to make of it is the caller's decision. A caller that has to find its
-//! answers again in another process gives its own ids:
+//! A `query_and_add` that was sent may have marked its keys. A second one would return "seen" for
+//! them, and nobody would crawl them. So each call, and each batch of a stream, carries an
+//! idempotency key (`request_id`). If the server knows the id, it returns the answer of the first
+//! attempt. It remembers ids as long as its `--retry-age` and `--retry-keys` say.
+//!
+//! A call that still fails with [`Error::Broken`] or [`Error::Deadline`] may have marked its keys,
+//! if `may_be_applied` of the error is true. The caller decides what to do then. A caller that has
+//! to get its answers again from another process gives its own ids:
 //! [`Client::query_and_add_batch_as`] and [`BatchSender::send_as`].
 //!
 //! # Layers
 //!
-//! [`proto`] is the generated contract, for whatever this wrapper does not cover.
-//! The feature `cli` (on by default) adds the program `seenset` and what it needs;
-//! `default-features = false` leaves the library alone.
+//! [`proto`] is the generated contract, for everything that this wrapper does not cover. The
+//! feature `cli` (on by default) adds the program `seenset` and its dependencies. With
+//! `default-features = false` only the library remains.
 
 mod admin;
 mod batch;

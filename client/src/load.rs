@@ -1,8 +1,8 @@
-//! The load of `seenset bench`, and of the benchmark of the server: calls as bytes over the
-//! `h2` crate, so that the client takes as little of the time as can be.
+//! The load of `seenset bench`, and of the benchmark of the server. It sends calls as bytes over
+//! the `h2` crate, so that the client takes as little of the time as possible.
 //!
-//! It is public for that benchmark, behind the feature `cli`. Whoever wants to be answered
-//! uses [`Client`](crate::Client).
+//! It is public for that benchmark, with the feature `cli`. A program that needs the answers uses
+//! [`Client`](crate::Client).
 
 mod answer;
 mod connection;
@@ -17,41 +17,41 @@ pub use generator::Generator;
 pub use outcome::Outcome;
 pub use template::MIN_KEY_BYTES;
 
-/// What is asked, and by how many at once.
+/// The form of the calls, and the number of connections and callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
     /// The form of the calls.
     pub calls: Calls,
-    /// The connections that the callers share.
+    /// The number of connections that the callers share.
     pub connections: usize,
-    /// Those that call, each one call after the other.
+    /// The number of callers. Each one makes one call after the other.
     pub callers: usize,
 }
 
 /// The form of the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calls {
-    /// `QueryAndAdd`: one key each.
+    /// `QueryAndAdd`, with one key in each call.
     Single,
-    /// The same, of the client crate, which sends them together: see
+    /// `QueryAndAdd` of the client crate, which sends calls together: see
     /// [`Client::coalescing`](crate::Client::coalescing).
     Coalesced,
     /// `QueryAndAddBatch`.
     Batch {
-        /// The keys of each batch.
+        /// The number of keys in each batch.
         keys: usize,
     },
-    /// `QueryAndAddStream`: each caller keeps one open.
+    /// `QueryAndAddStream`. Each caller keeps one stream open.
     Stream {
-        /// The keys of each batch.
+        /// The number of keys in each batch.
         keys: usize,
-        /// The batches in flight on each stream.
+        /// The number of batches in flight on each stream.
         window: usize,
     },
 }
 
 impl Calls {
-    /// The keys of each call, or of each batch of a stream: at least one.
+    /// Returns the number of keys in each call, or in each batch of a stream: at least one.
     fn keys(self) -> usize {
         match self {
             Self::Single | Self::Coalesced => 1,

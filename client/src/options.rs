@@ -1,38 +1,37 @@
-//! How patient a client is: deadlines, attempts and the pauses between them.
+//! The deadlines and retries of a client, and the pauses between its attempts.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
-/// What a longer deadline is cut down to: far from where clocks overflow, and the most
-/// that the header of a call can tell.
+/// The longest deadline; a longer one is cut down to it. It is far from where clocks overflow, and
+/// it is the most that the header of a call can hold.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How long a [`Client`](crate::Client) waits, and the pauses between its attempts. The number of
-/// attempts has no limit: time decides.
+/// The deadlines of a [`Client`](crate::Client), and the pauses between its attempts. The number of
+/// attempts has no limit: the deadline ends them.
 ///
-/// What is safe to repeat is decided by the call, not here: see the
+/// These options do not decide which calls are safe to repeat. The call decides that: see the
 /// [crate documentation](crate#retries).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// The time that one call may take, with all its attempts and the pauses between
-    /// them. The server is told, and stops working for a caller that has gone. In the
-    /// stream form it is the time that each batch may take. Default 10 s.
+    /// The time limit of one call, including all its attempts and the pauses between them. The
+    /// client sends it to the server, which stops working on a call when it is over. On a stream it
+    /// is the time limit of each batch. Default 10 s.
     pub deadline: Duration,
-    /// The time that one attempt to connect may take. Default 5 s.
+    /// The time limit of one attempt to connect. Default 5 s.
     pub connect_timeout: Duration,
-    /// The pause before the second attempt; it doubles with each one after. A random
-    /// share of up to as much again is added, so that clients that failed together do
-    /// not come back together. The last attempt is made this long before the deadline.
-    /// Default 50 ms.
+    /// The pause before the second attempt. The pause doubles with each further attempt. A random
+    /// share of up to the same length is added, so that clients that failed together do not come
+    /// back together. The last attempt starts this long before the deadline. Default 50 ms.
     pub first_pause: Duration,
-    /// Where the pause stops growing (before the random share). Default 2 s.
+    /// The longest pause, before the random share is added. Default 2 s.
     pub longest_pause: Duration,
-    /// The repeated attempts a second that all calls of one connection may make together, beside
-    /// one for every five calls that are answered: or the callers of a server in trouble would
-    /// be what keeps it there. A call that is past this waits for its turn, within its deadline.
-    /// 0 counts as 1. Default 100.
+    /// The number of repeated attempts per second that all calls of one connection can make
+    /// together. In addition, every five answered calls allow one repeated attempt. Without this
+    /// limit, the retries of the callers would keep an overloaded server overloaded. A call over
+    /// the limit waits for its turn, within its deadline. 0 counts as 1. Default 100.
     pub retries_per_second: u32,
 }
 
@@ -49,12 +48,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// When a call that begins now has to be answered.
+    /// Returns the deadline of a call that starts now.
     pub(crate) fn deadline_from_now(&self) -> Instant {
         Instant::now() + self.deadline.min(LONGEST_DEADLINE)
     }
 
-    /// The pauses between the attempts of one call, without end.
+    /// Returns the pauses between the attempts of one call. They never end.
     pub(crate) fn pauses(&self) -> ExponentialBackoff {
         ExponentialBuilder::default()
             .with_min_delay(self.first_pause)

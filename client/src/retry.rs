@@ -1,9 +1,9 @@
-//! Repeats a call within its deadline, as far as repeating it is safe.
+//! Repeats a call within its deadline, if that is safe.
 //!
-//! A `QueryAndAdd` that reached the server has marked its keys, and a second one would
-//! say "seen": nobody would crawl them. So it carries an id by which the server knows it
-//! again, and answers as it did the first time. What carries none is repeated only where
-//! it is certain that the first was never sent.
+//! A `QueryAndAdd` that reached the server has marked its keys. A second one would return "seen",
+//! and nobody would crawl them. So it carries an idempotency key: the server recognises it and
+//! returns the first answer again. A call without an idempotency key is repeated only if it is
+//! certain that the first attempt was never sent.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,17 +18,18 @@ use crate::{
     sent::Sent,
 };
 
-/// What may be done twice.
+/// Whether a call can be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// Twice is the same as once, by itself or because the server knows the call again.
+    /// Twice has the same effect and answer as once, by itself or because the server recognises the
+    /// call.
     Safe,
     /// The second time has another answer or effect than the first.
     UnlessSent,
 }
 
 impl Repeat {
-    /// Whether an attempt that ended with `status` is worth another, and safe.
+    /// Returns whether another attempt after one that ended with `status` is useful and safe.
     fn allows(self, status: &Status, sent: bool) -> bool {
         let is_temporary = match Cause::of(status) {
             Cause::NeverConnected | Cause::Broke => true,
@@ -39,15 +40,16 @@ impl Repeat {
     }
 }
 
-/// The pause that the server asks for before the next attempt: it has no memory for the call at
-/// present. <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>
+/// Returns the pause that the server asks for before the next attempt. The server asks for one if
+/// it has no memory for the call at present.
+/// <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>
 fn pushback(status: &Status) -> Option<Duration> {
     let milliseconds = status.metadata().get("grpc-retry-pushback-ms")?;
     let milliseconds = milliseconds.to_str().ok()?.parse().ok()?;
     Some(Duration::from_millis(milliseconds))
 }
 
-/// Whether an attempt that ended with `status` may have changed something.
+/// Returns whether an attempt that ended with `status` may have changed something.
 pub(crate) fn may_be_applied(status: &Status, sent: bool) -> bool {
     match Cause::of(status) {
         Cause::NeverConnected => false,
@@ -59,13 +61,13 @@ pub(crate) fn may_be_applied(status: &Status, sent: bool) -> bool {
 /// One attempt of a call.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    /// The time left, for the server.
+    /// The time left until the deadline, sent to the server.
     pub(crate) left: Duration,
-    /// Where the attempt notes that its request is sent.
+    /// Records that the request of the attempt is sent.
     pub(crate) sent: Sent,
 }
 
-/// One rpc to one server, for errors and for the decision to repeat.
+/// One rpc to one server. Errors and the decision to repeat use it.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) name: &'static str,
@@ -78,14 +80,14 @@ pub(crate) struct Call {
 #[derive(Debug)]
 pub(crate) struct Pauses {
     pauses: ExponentialBackoff,
-    /// Whether an attempt was sent, perhaps taken, and not answered.
+    /// Whether an attempt was sent, was perhaps applied, and got no answer.
     may_be_applied: bool,
-    /// The end of the last attempt.
+    /// The status that ended the last attempt.
     failure: Option<Status>,
 }
 
 impl Pauses {
-    /// Starts again with the shortest pause, for the next call on a stream.
+    /// Starts again with the shortest pause, for the next batch on a stream.
     pub(crate) fn begin_again(&mut self, options: &Options, may_be_applied: bool) {
         *self = Self {
             pauses: options.pauses(),
@@ -94,8 +96,8 @@ impl Pauses {
         };
     }
 
-    /// The time to wait before the attempt that follows one that ended with `status`, or the error
-    /// of the call if no other may follow.
+    /// Returns the time to wait before the next attempt, after one that ended with `status`. Fails
+    /// with the error of the call if no attempt can follow.
     ///
     /// The last attempt is made shortly before the deadline, however long the pauses have become.
     pub(crate) fn next(
@@ -137,7 +139,7 @@ impl Pauses {
         Some(pause + call.budget.take(left - pause)?)
     }
 
-    /// The error of a call whose last attempt ended with `status`.
+    /// Returns the error of a call whose last attempt ended with `status`.
     fn error(&self, call: &Call, options: &Options, status: Status, sent: bool) -> Error {
         let error = call.failed(options, status, sent);
         match self.may_be_applied {
@@ -146,8 +148,8 @@ impl Pauses {
         }
     }
 
-    /// The error of a call whose last attempt was not answered in time. If nothing was sent, the
-    /// failure of the attempt before says more.
+    /// Returns the error of a call whose last attempt was not answered in time. If that attempt was
+    /// not sent, the failure of the attempt before it says more.
     pub(crate) fn expired(&mut self, call: &Call, options: &Options, sent: bool) -> Error {
         match self.failure.take() {
             Some(status) if !sent => self.error(call, options, status, false),
@@ -157,8 +159,8 @@ impl Pauses {
 }
 
 impl Call {
-    /// Runs `attempt` until it succeeds, must not be repeated, or the deadline of `options` is
-    /// over.
+    /// Runs `attempt` until it succeeds, until it must not be repeated, or until the deadline of
+    /// `options` is over.
     pub(crate) async fn run<T, F>(
         &self,
         options: &Options,
@@ -175,8 +177,8 @@ impl Call {
                 left: deadline.saturating_duration_since(Instant::now()),
                 sent: sent.clone(),
             });
-            // tonic's own timer starts when the connection is there and stops at the
-            // response headers: neither connecting nor a slow body would be covered.
+            // tonic's own timer starts when the connection exists and stops at the response
+            // headers. It would cover neither connecting nor a slow body.
             let status = match timeout_at(deadline, attempt).await {
                 Ok(Ok(response)) => {
                     self.budget.note_answer();
@@ -274,7 +276,7 @@ mod tests {
             assert_eq!(Repeat::Safe.allows(&status, true), safe, "{status:?}");
             let repeated = Repeat::UnlessSent.allows(&status, true);
             assert_eq!(repeated, unless_sent, "{status:?}");
-            // What was not sent is safe whatever it does.
+            // A call that was not sent can be repeated whatever it does.
             let repeated = Repeat::UnlessSent.allows(&status, false);
             assert_eq!(repeated, safe, "{status:?}");
         }
@@ -289,8 +291,8 @@ mod tests {
         }
     }
 
-    /// The attempts that were made, and the error. All are sent, and end with one status after the
-    /// other and the last again and again.
+    /// Returns the number of attempts that were made, and the error. All attempts are sent. They
+    /// end with one status after the other, and the last status repeats.
     async fn attempts(
         repeat: Repeat,
         options: Options,
@@ -345,7 +347,7 @@ mod tests {
                 // Pauses of 2 s, and up to as long again.
                 assert!(made as u64 >= seconds / 4, "{made} in {seconds} s");
                 assert!(made as u64 <= 8 + seconds / 2, "{made} in {seconds} s");
-                // Only one of these was sent and perhaps taken.
+                // Only one of these was sent and perhaps applied.
                 let changed_nothing = Cause::of(&status()) != Cause::Broke;
                 assert_eq!(error.changed_nothing(), changed_nothing, "{error:?}");
                 let says_so = error.to_string().contains("may have been applied");
@@ -354,8 +356,8 @@ mod tests {
         }
     }
 
-    /// The server may have applied the first one: that the second was not sent, or was refused,
-    /// is no comfort.
+    /// The server may have applied the first attempt. It does not help that the second attempt was
+    /// not sent, or was refused.
     #[tokio::test(start_paused = true)]
     async fn what_follows_a_break_does_not_hide_it() {
         let full: fn() -> Status = || Status::resource_exhausted("full");
@@ -386,8 +388,8 @@ mod tests {
         }
     }
 
-    /// The deadline ends an attempt that waits for a connection: the error says what the attempts
-    /// before came to.
+    /// The deadline ends an attempt that waits for a connection. The error reports the outcome of
+    /// the earlier attempts.
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_was_refused_and_then_hangs_was_refused() {
         let made = Cell::new(0);

@@ -1,8 +1,8 @@
-//! Finds out whether a request was handed to a connection.
+//! Tracks whether a request was handed to a connection.
 //!
-//! What was not cannot have been applied: it may be repeated whatever it does, and an error says
-//! so. The transport asks for the body of a request after it has a connection and has sent the
-//! headers.
+//! A request that was not handed to a connection cannot have been applied. So it can be repeated
+//! whatever it does, and the error says so. The transport asks for the body of a request after it
+//! has a connection and has sent the headers.
 
 use std::{
     pin::Pin,
@@ -28,18 +28,19 @@ const WAITING: u8 = 0;
 const SENT: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// Whether the request of one attempt was sent. Clones share the answer.
+/// The state of the request of one attempt: waiting, sent or closed. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sent(Arc<AtomicU8>);
 
 impl Sent {
-    /// Notes that the request is about to be sent; false if it must not be any more.
+    /// Notes that the request is about to be sent. Returns false if it must not be sent any more.
     pub(crate) fn note(&self) -> bool {
         let noted = self.0.compare_exchange(WAITING, SENT, Relaxed, Relaxed);
         noted != Err(CLOSED)
     }
 
-    /// Whether the request was sent. If not, it will not be: another thread may be about to.
+    /// Closes the attempt and returns whether the request was sent. If it was not sent, it never
+    /// will be, even if another thread is about to send it.
     pub(crate) fn close(&self) -> bool {
         let closed = self.0.compare_exchange(WAITING, CLOSED, Relaxed, Relaxed);
         closed == Err(SENT)
@@ -75,7 +76,7 @@ impl Service<Request<Body>> for WatchedChannel {
     }
 }
 
-/// The body of a request, which notes that it is asked for.
+/// The body of a request. It notes when the transport asks for it.
 struct WatchedBody {
     body: Body,
     sent: Sent,

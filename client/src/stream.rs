@@ -1,8 +1,8 @@
-//! The stream form: several batches in flight on one call, their answers in order.
+//! The stream form: several batches in flight on one call, with answers in order.
 //!
-//! A [task](driver) of its own opens the call, pairs each answer with the tag of its batch, and
-//! makes the call again with what is unanswered when it breaks. So the halves may be polled,
-//! dropped and cancelled in any way without losing an answer.
+//! Its own [task](driver) opens the call and pairs each answer with the tag of its batch. If the
+//! call breaks, the task makes it again with the batches that have no answer. So the halves can be
+//! polled, dropped and cancelled in any way without losing an answer.
 
 mod driver;
 
@@ -18,15 +18,18 @@ use crate::{
 };
 
 impl Client {
-    /// Opens a stream on which up to `window` batches are in flight (at least 1): sent,
-    /// and their answers not yet taken. Each batch carries a tag of any type, which comes
-    /// back with its answer.
+    /// Opens a stream with up to `window` batches in flight (at least 1). A batch is in flight from
+    /// when it is sent until its answer is received. Each batch carries a tag of any type, which
+    /// comes back with its answer.
     ///
-    /// The call itself is made with the first batch. Each answer is waited for as long as
-    /// [`Options::deadline`](crate::Options::deadline). If the connection breaks or the server
-    /// is UNAVAILABLE the call is made again, with the batches that have no answer; each has an
-    /// id (`request_id`) by which the server knows it, and is told what it earned the first
-    /// time. The memory taken is that of the batches and tags in flight.
+    /// The first batch opens the call. Each answer can take as long as
+    /// [`Options::deadline`](crate::Options::deadline).
+    ///
+    /// If the connection breaks or the server is UNAVAILABLE, the call is made again with the
+    /// batches that have no answer. Each batch has an idempotency key (`request_id`), so a batch
+    /// that the server had already applied gets its first answer.
+    ///
+    /// The stream takes the memory of the batches and tags in flight.
     ///
     /// ```no_run
     /// # async fn run(client: seenset_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -69,7 +72,7 @@ impl Client {
     }
 }
 
-/// The sending half of a stream. Dropping it ends the stream once all is answered.
+/// The sending half of a stream. Dropping it ends the stream once all batches are answered.
 pub struct BatchSender<T> {
     client: Client,
     window: Arc<Semaphore>,
@@ -78,32 +81,32 @@ pub struct BatchSender<T> {
 }
 
 impl<T> Drop for BatchSender<T> {
-    /// Tells the server that these were all.
+    /// Tells the server that no more batches come.
     fn drop(&mut self) {
         lock(&self.outbound).take();
     }
 }
 
 impl<T> BatchSender<T> {
-    /// Sends a batch as soon as there is room in the window. Cancelling this sends
-    /// nothing.
+    /// Sends a batch. Waits until there is room in the window. If this future is dropped before it
+    /// returns, nothing is sent.
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] if the batch does not fit a message, and
-    /// [`Error::StreamClosed`] if the stream has ended: the receiving half knows why.
-    /// The batch was not sent then.
+    /// [`Error::TooLarge`] if the batch does not fit in a message, and [`Error::StreamClosed`] if
+    /// the stream has ended; the receiving half gets the reason. In both cases the batch was not
+    /// sent.
     pub async fn send(&mut self, keys: impl Into<KeyBatch>, tag: T) -> Result<(), Error> {
         self.send_as(&request_id(), keys, tag).await
     }
 
-    /// [`send`](Self::send) as the request of this id, for a caller that may have to repeat the
-    /// batch in another process: see
+    /// [`send`](Self::send) with an idempotency key of the caller, for a caller that may have to
+    /// repeat the batch from another process. See
     /// [`query_and_add_batch_as`](Client::query_and_add_batch_as).
     ///
     /// # Errors
     ///
-    /// As for [`send`](Self::send).
+    /// The same as for [`send`](Self::send).
     pub async fn send_as(
         &mut self,
         request_id: &str,
@@ -114,7 +117,7 @@ impl<T> BatchSender<T> {
         sent.map_err(|(error, _)| error)
     }
 
-    /// The same, but gives the tag back with an error.
+    /// Sends a batch like `send_as`, but returns the tag with an error.
     pub(crate) async fn send_or_return(
         &mut self,
         request_id: &str,
@@ -136,32 +139,32 @@ impl<T> BatchSender<T> {
             doubtful: false,
             permit,
         };
-        // The driver sends what it finds here when it opens the call.
+        // The driver sends all batches that are in the channel when it opens the call.
         let outbound = lock(&self.outbound);
-        // First the tag, so that no answer can come before it.
+        // The tag goes first, so that no answer can come before it.
         self.batches
             .send(pending)
             .map_err(|unsent| (Error::StreamClosed, unsent.0.tag))?;
         if let Some(outbound) = &*outbound {
-            // Where nobody takes it any more the call has broken, and is made again.
+            // If nobody receives this any more, the call has broken and the driver makes it again.
             let _ = outbound.send(message);
         }
         Ok(())
     }
 }
 
-/// The receiving half of a stream. Dropping it ends the stream at once: batches in flight
-/// may have been applied.
+/// The receiving half of a stream. Dropping it ends the stream at once: batches in flight may have
+/// been applied.
 pub struct BatchReceiver<T>(mpsc::UnboundedReceiver<Outcome<T>>);
 
 impl<T> BatchReceiver<T> {
-    /// The next answer, in the order of sending; `None` when the sending half is gone and
-    /// all was answered, or after an error. Taking it makes room in the window.
-    /// Cancelling this loses nothing.
+    /// Returns the next answer, in the order of sending, and frees its room in the window. Returns
+    /// `None` when the sending half is dropped and all batches are answered, or after an error. If
+    /// this future is dropped before it returns, no answer is lost.
     ///
     /// # Errors
     ///
-    /// [`Broken`], once, if the stream ended before all was answered.
+    /// [`Broken`], once, if the stream ended before all batches were answered.
     pub async fn recv(&mut self) -> Option<Result<Answered<T>, Broken<T>>> {
         let (answer, permit) = self.0.recv().await?;
         drop(permit);
@@ -172,24 +175,24 @@ impl<T> BatchReceiver<T> {
 /// The answer to one batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered<T> {
-    /// What was sent along with the batch.
+    /// The tag that was sent with the batch.
     pub tag: T,
     /// Whether each key had been seen before, in the order of the keys.
     pub seen: Vec<bool>,
 }
 
-/// Why a stream ended early, and the batches that have no answer.
+/// The reason why a stream ended early, and the batches that have no answer.
 #[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct Broken<T> {
-    /// What happened.
+    /// The error that ended the stream.
     #[source]
     pub error: Error,
-    /// The tags of the batches that had been given to the stream and were not answered,
-    /// in order. If the server refused a batch, it is the first of these.
+    /// The tags of the batches that were given to the stream and have no answer, in order. If the
+    /// server refused a batch, it is the first one.
     pub unanswered: Vec<T>,
-    /// How many of the first of these may be applied: they were sent, and not refused. The others
-    /// changed nothing.
+    /// The number of batches at the start of `unanswered` that may be applied: they were sent and
+    /// not refused. The other batches changed nothing.
     pub doubtful: usize,
 }
 

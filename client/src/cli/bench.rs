@@ -1,7 +1,7 @@
-//! `bench`: loads a server, and tells how fast it answers.
+//! `bench`: loads a server and measures how fast it answers.
 //!
-//! The load runs on a thread and a runtime of its own, so that nothing but its calls wakes
-//! the thread up. The filter that it makes is removed whatever ends the run.
+//! The load runs on its own thread and runtime, so that only its calls wake the thread. The filter
+//! that it makes is removed, however the run ends.
 
 mod histogram;
 mod progress;
@@ -28,7 +28,7 @@ use crate::{
 pub(super) async fn run(global: &Global, args: Bench) -> Result<(), Failure> {
     let load = args.load()?;
     let client = global.connect().await?;
-    // Before there is anything that would have to be removed.
+    // This comes before anything exists that would have to be removed.
     let signal = interrupted();
     let target = Target::prepare(&client, global.filter.as_deref(), &args).await?;
     let bench = Run {
@@ -41,7 +41,7 @@ pub(super) async fn run(global: &Global, args: Bench) -> Result<(), Failure> {
         ended_by_signal: false,
     };
     let loaded = task::spawn_blocking(|| bench.load()).await;
-    // Nothing is lost if it cannot be shown.
+    // Nothing is lost if the filter cannot be shown.
     let filled = client.get_filter(target.name()).await.ok();
     let removed = target.remove(&client).await;
     let loaded = loaded.unwrap_or_else(|error| match error.try_into_panic() {
@@ -65,7 +65,7 @@ pub(super) async fn run(global: &Global, args: Bench) -> Result<(), Failure> {
     removed
 }
 
-/// What the thread of the load needs.
+/// The data that the thread of the load needs.
 struct Run {
     server: String,
     options: Options,
@@ -76,11 +76,11 @@ struct Run {
     ended_by_signal: bool,
 }
 
-/// What has come of it.
+/// The result of the load.
 struct Loaded {
-    /// The keys that the warm-up added.
+    /// The number of keys that the warm-up added.
     warmup_keys: u64,
-    /// Nothing, if the warm-up was all.
+    /// The outcome; `None` if only the warm-up ran.
     outcome: Option<Outcome>,
     /// Whether a signal ended it.
     interrupted: bool,
@@ -116,7 +116,7 @@ impl Run {
         Ok(loaded)
     }
 
-    /// Loads the server for some time, unless a signal comes.
+    /// Loads the server for the given time, or until a signal comes.
     async fn phase(
         &mut self,
         generator: &mut Generator,
@@ -138,7 +138,7 @@ impl Run {
 }
 
 impl Loaded {
-    /// Whether all is well.
+    /// Returns an error if the result is not good.
     fn verdict(&self, duration: Duration) -> Result<(), Failure> {
         let forgotten = self.outcome.as_ref().map_or(0, |outcome| outcome.forgotten);
         if forgotten > 0 {

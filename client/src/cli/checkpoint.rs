@@ -1,9 +1,9 @@
-//! The checkpoint of a run: how far it has come, in a file, so that another run continues it.
+//! The checkpoint of a run: its progress, in a file, so that another run can continue it.
 //!
-//! A batch is sent as the request of an id that the run's id and the number of the batch make, and
-//! the same files make the same batches. A run that continues sends again all batches after the
-//! checkpoint under the same ids, and the server gives the first answers to those that it took
-//! before. So the checkpoint may be old; it must be on stable storage before the first batch is
+//! The request id of a batch is made from the id of the run and the number of the batch, and the
+//! same files make the same batches. A run that continues sends all batches after the checkpoint
+//! again under the same ids. The server returns the first answers for the batches that it took
+//! before. So the checkpoint can be old. It must be on stable storage before the first batch is
 //! sent, and must not be ahead of the output.
 
 mod file;
@@ -17,33 +17,33 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::{file::CheckpointFile, input::InputFile, output::OutputFile};
 use super::lines::{Position, Progress, RecordFormat};
 
-/// The format of the file.
+/// The version of the format of the file.
 const VERSION: u32 = 1;
 
-/// How far a run has come, and all that another one needs to continue it.
+/// The progress of a run, and all data that another run needs to continue it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Checkpoint {
-    /// The format.
+    /// The version of the format.
     pub(super) version: u32,
     /// The id of the run.
     pub(super) run: String,
     /// The filter.
     pub(super) filter: FilterIdentity,
-    /// The arguments on which the batches depend.
+    /// The arguments that the batches depend on.
     pub(super) settings: Settings,
     /// The files, in their order.
     pub(super) files: Vec<InputFile>,
-    /// All lines up to here are answered, and in the output if they were new.
+    /// The progress up to which all lines are answered, and in the output if they were new.
     pub(super) done: Progress,
-    /// The length of the output up to here; absent if it is no regular file.
+    /// The length of the output up to there, in bytes; absent if it is no regular file.
     pub(super) output_bytes: Option<u64>,
-    /// The last key that was new, if any was.
+    /// The last new key, if there was one.
     pub(super) witness: Option<Witness>,
-    /// Where the lines end that may be marked and are not in the output: none if that is `done`;
-    /// not known while the run goes on.
+    /// The end of the lines that may be marked and are not in the output. There are none if it is
+    /// equal to `done`. It is not known while the run goes on.
     pub(super) sent: Option<Sent>,
-    /// When it was saved, in seconds since 1970.
+    /// The time when it was saved, in seconds since 1970.
     pub(super) saved_at_s: u64,
 }
 
@@ -52,23 +52,23 @@ pub(super) struct Checkpoint {
 #[serde(deny_unknown_fields)]
 pub(super) struct FilterIdentity {
     pub(super) name: String,
-    /// When it was made, in seconds since 1970; absent if the run did not ask.
+    /// The time when it was created, in seconds since 1970; absent if the run did not ask.
     pub(super) created_at: Option<String>,
 }
 
-/// The arguments on which the batches, or their answers, depend.
+/// The arguments that the batches or their answers depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Settings {
     pub(super) max_key_bytes: u32,
     pub(super) batch_keys: u32,
     pub(super) max_age: Option<String>,
-    /// How the files are divided into keys.
+    /// The way in which the files are divided into keys.
     pub(super) format: RecordFormat,
 }
 
-/// A key that a request of the run has added: while the server answers that request again as it did
-/// then, it remembers all that came after it.
+/// A key that a request of the run has added. While the server repeats its first answer to that
+/// request, it remembers all later requests too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Witness {
@@ -97,7 +97,7 @@ impl From<Progress> for Sent {
 }
 
 impl Checkpoint {
-    /// The checkpoint of a run that begins.
+    /// Creates the checkpoint of a run that begins.
     pub(super) fn new(
         run: String,
         filter: FilterIdentity,
@@ -118,17 +118,18 @@ impl Checkpoint {
         }
     }
 
-    /// The request id of a batch.
+    /// Returns the request id of a batch.
     pub(super) fn request_id(run: &str, batch: u64) -> String {
         format!("{run}-{batch}")
     }
 
-    /// The last line that is done.
+    /// Returns the last line that is done.
     pub(super) fn end(&self) -> Position {
         self.position(self.done.file, self.done.line)
     }
 
-    /// The lines that may be marked and are not in the output, in words; `None` if there are none.
+    /// Returns the lines that may be marked and are not in the output, as text; `None` if there are
+    /// none.
     pub(super) fn doubtful_lines(&self) -> Option<String> {
         let end = self.end();
         match self.sent {
@@ -141,18 +142,18 @@ impl Checkpoint {
         }
     }
 
-    /// How long ago it was saved.
+    /// Returns the time since it was saved.
     pub(super) fn age(&self) -> Duration {
         Duration::from_secs(now_s().saturating_sub(self.saved_at_s))
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub(super) fn text(&self) -> String {
-        // Nothing in it can fail to be written.
+        // Serializing it cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let version = serde_json::from_str::<serde_json::Value>(text)
             .map_err(|error| format!("it is no checkpoint of dedup: {error}"))?
@@ -167,7 +168,7 @@ impl Checkpoint {
         serde_json::from_str(text).map_err(|error| format!("it is damaged: {error}"))
     }
 
-    /// Notes the time.
+    /// Sets the time when it was saved to now.
     pub(super) fn stamp(&mut self) {
         self.saved_at_s = now_s();
     }

@@ -1,9 +1,9 @@
-//! `dedup`: writes the lines never seen before, in their order.
+//! `dedup`: writes the lines that were never seen before, in order.
 //!
-//! Three things overlap: a thread reads, this task keeps a window of batches in flight on
-//! one stream, and a thread writes. Asking marks a line, so a line that was sent is
-//! answered and written before the run ends, whatever ends it, and where that is not
-//! possible the error says which lines are concerned.
+//! Three steps overlap: a thread reads, this task keeps a window of batches in flight on one
+//! stream, and a thread writes. Sending a line marks it. So a line that was sent is answered and
+//! written before the run ends, however it ends. If that is not possible, the error names the
+//! lines.
 
 mod continuation;
 
@@ -30,7 +30,7 @@ pub(super) async fn run(global: &Global, args: Dedup) -> Result<(), Failure> {
     // Lines and a progress bar on one terminal would write over each other.
     let report = Arc::new(Report::new(Kind::Dedup, io::stdout().is_terminal()));
     let limits = Limits {
-        // As they have to be when the files are read again.
+        // Batches must have the same lines when the files are read again.
         whole_batches: run.is_repeatable(),
         ..args.lines.limits()
     };
@@ -79,7 +79,7 @@ pub(super) async fn run(global: &Global, args: Dedup) -> Result<(), Failure> {
     Err(followed_by(run.interrupt(sent, true), failure))
 }
 
-/// A failure, and how to continue.
+/// Appends to a failure how to continue.
 fn followed_by(hint: Option<String>, failure: Failure) -> Failure {
     match hint {
         Some(hint) => failure.after(&hint),
@@ -87,22 +87,22 @@ fn followed_by(hint: Option<String>, failure: Failure) -> Failure {
     }
 }
 
-/// Why no more lines are sent.
+/// The reason why no more lines are sent.
 enum End {
-    /// All were.
+    /// All lines were sent.
     Input,
-    /// Nobody takes the output any more.
+    /// Nobody reads the output any more.
     Output,
-    /// The rest can't be read or sent.
+    /// The rest cannot be read or sent.
     Unfed(Failure),
-    /// The user or the system wants it.
+    /// A signal from the user or the operating system ended the run.
     Signal,
     /// The server refused, or the connection broke.
     Broken(Broken<Batch>),
 }
 
 impl End {
-    /// The last batch that may be applied and was not answered.
+    /// Returns the last batch that may be applied and was not answered.
     fn last_doubtful(&self) -> Option<&Batch> {
         match self {
             Self::Broken(broken) => broken.unanswered.iter().take(broken.doubtful).last(),
@@ -111,15 +111,15 @@ impl End {
     }
 }
 
-/// Moves batches from the reader to the server and their answers to the writer, until
-/// all that was sent is answered.
+/// Moves batches from the reader to the server and their answers to the writer, until all batches
+/// that were sent are answered.
 async fn pump(
     feed: impl Future<Output = Result<(), Failure>>,
     mut receiver: BatchReceiver<Batch>,
     writer: &Writer,
     report: &Report,
 ) -> End {
-    // Dropping the future closes the stream, which ends once all is answered.
+    // Dropping the future closes the stream. The stream ends once all batches are answered.
     let mut feed = Some(Box::pin(feed));
     let mut signal = interrupted();
     let mut end = End::Input;
@@ -160,8 +160,8 @@ async fn pump(
     }
 }
 
-/// Sends batches as long as there are any. If the stream has ended, its receiver tells
-/// why, and that replaces the failure from here.
+/// Sends batches until there are no more. If the stream has ended, its receiver has the reason, and
+/// that replaces the failure from here.
 async fn feed(
     mut batches: Batches,
     mut sender: BatchSender<Batch>,

@@ -1,4 +1,4 @@
-//! `explain`: what a filter makes of a key.
+//! `explain`: the hash and the bits of a key in a filter.
 
 use seenset_proto::v1::ExplainResponse;
 use serde_json::{Value, json};
@@ -32,13 +32,13 @@ fn text(key: &Key, explained: &ExplainResponse) -> Vec<u8> {
     text
 }
 
-/// The key that is hashed.
+/// Returns the key that is hashed.
 fn canonical(key: &Key, explained: &ExplainResponse) -> Key {
     let text = explained.canonical_key.as_bytes();
     key.another([text, &explained.binary_canonical_key].concat())
 }
 
-/// Where the bits of the key are; nothing if they may be anywhere.
+/// Returns the place of the bits of the key; an empty string if they can be anywhere.
 fn place(explained: &ExplainResponse) -> String {
     let lines: Vec<String> = explained.lines.iter().map(u32::to_string).collect();
     let parts = [
@@ -54,7 +54,7 @@ fn place(explained: &ExplainResponse) -> String {
     }
 }
 
-/// The bits of the key that are set, or those that are not.
+/// Returns the bits of the key that are set, or the bits that are not set.
 fn bits(explained: &ExplainResponse, is_set: bool) -> String {
     let bits = explained.bits.iter().filter(|bit| bit.is_set() == is_set);
     let bits: Vec<String> = bits.map(|bit| bit.index().to_string()).collect();

@@ -1,4 +1,4 @@
-//! How a command ends when it does not succeed: a message and an exit code.
+//! The end of a command that fails: a message and an exit code.
 
 use std::{
     io::{self, ErrorKind},
@@ -12,24 +12,24 @@ use crate::Error;
 /// The outcome of a command that did not succeed.
 #[derive(Debug, Clone)]
 pub(super) enum Failure {
-    /// The arguments can't be meant: exit code 2.
+    /// The arguments make no sense: exit code 2.
     Usage(String),
-    /// It did not work: exit code 1.
+    /// The command failed: exit code 1.
     Failed(String),
-    /// It did not work, and that has been said: exit code 1.
+    /// The command failed, and the message is already printed: exit code 1.
     Reported,
     /// A signal ended it early: exit code 130.
     Interrupted(String),
-    /// Nobody reads the output any more, as in `seenset filter list | head`: that is how
-    /// the user wanted it, so not a word, and exit code 0.
+    /// Nobody reads the output any more, as in `seenset filter list | head`. The user wanted that,
+    /// so there is no message, and exit code 0.
     BrokenPipe,
-    /// The same, but lines that were marked as seen can't be written. Not a word either, but
-    /// the exit code of a program that the signal of a broken pipe ended: 141.
+    /// The same, but lines that were marked as seen cannot be written. There is no message either,
+    /// but the exit code of a program that the signal of a broken pipe ended: 141.
     Unread,
 }
 
 impl Failure {
-    /// A file that can't be opened.
+    /// Returns the failure for a file that cannot be opened.
     pub(super) fn cannot_open(file: &Path, error: &io::Error) -> Self {
         let name = match is_stdin(file) {
             true => Path::new("stdin"),
@@ -38,7 +38,7 @@ impl Failure {
         Self::Failed(format!("cannot open {}: {error}", name.display()))
     }
 
-    /// Says what happened, and gives the exit code.
+    /// Prints the message and returns the exit code.
     pub(super) fn report(self) -> ExitCode {
         let (code, message) = match self {
             Self::Usage(message) => (2, message),
@@ -52,7 +52,7 @@ impl Failure {
         ExitCode::from(code)
     }
 
-    /// The same, and what was done before.
+    /// Adds to the message what was done before the failure.
     pub(super) fn after(self, done: &str) -> Self {
         let separator = match self {
             Self::Interrupted(_) => ' ',
@@ -61,7 +61,7 @@ impl Failure {
         self.map(|message| format!("{message}{separator}{done}"))
     }
 
-    /// The same in other words.
+    /// Changes the message.
     pub(super) fn map(self, tell: impl FnOnce(String) -> String) -> Self {
         match self {
             Self::Failed(message) => Self::Failed(tell(message)),

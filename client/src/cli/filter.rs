@@ -98,7 +98,7 @@ pub(super) async fn run(global: &Global, command: FilterCommand) -> Result<(), F
     output.finish()
 }
 
-/// What the flags ask for; a field at zero is left to the server.
+/// Builds the spec that the flags ask for. The server chooses the value of a field at zero.
 fn request(spec: &Spec, profile: Profile) -> v1::FilterSpec {
     let layout = match spec.layout {
         None => v1::Layout::Unspecified,
@@ -133,7 +133,7 @@ fn kind(kind: KindArg, aging: &AgingArgs, scaling: &ScalingArgs) -> Kind {
         KindArg::Plain => Kind::Plain(v1::Plain {}),
         KindArg::Counting => Kind::Counting(v1::Counting {}),
         KindArg::Aging => Kind::Aging(v1::Aging {
-            // More than the contract can say is more than any server takes.
+            // The longest age that the contract can hold is longer than any server accepts.
             max_age: aging.max_age.map(|age| {
                 age.try_into().unwrap_or(ProtoDuration {
                     seconds: i64::MAX,
@@ -190,7 +190,7 @@ fn text(filter: &v1::Filter) -> String {
     )
 }
 
-/// Of a filter that takes part in a rebuild: a line of its own.
+/// Returns the line about a rebuild that the filter takes part in; empty if there is none.
 fn rebuild_text(filter: &v1::Filter) -> String {
     match (some(&filter.rebuilt_as), some(&filter.rebuilds)) {
         (Some(new), _) => format!("being rebuilt as {new}\n  "),
@@ -203,7 +203,7 @@ fn some(name: &str) -> Option<&str> {
     Some(name).filter(|name| !name.is_empty())
 }
 
-/// Of a filter that is not plain: lines of its own.
+/// Returns the lines about the kind of a filter; empty if it is plain.
 fn kind_text(filter: &v1::Filter) -> String {
     match filter.spec.as_ref().and_then(|spec| spec.kind) {
         None | Some(Kind::Plain(_)) => String::new(),
@@ -225,7 +225,7 @@ fn kind_text(filter: &v1::Filter) -> String {
     }
 }
 
-/// A line of its own.
+/// Returns the line about the key profile.
 fn profile_text(profile: &v1::KeyProfile) -> String {
     let mut text = format!("keys by {}", profile.name);
     if profile.sort_query {
@@ -329,13 +329,13 @@ fn durability_name(filter: &v1::Filter) -> &'static str {
     }
 }
 
-/// As the flags of the server take it; `None` if it is absent or negative.
+/// Formats a duration as the flags of the server take it; `None` if it is absent or negative.
 fn span(duration: Option<ProtoDuration>) -> Option<String> {
     let duration = Duration::try_from(duration?).ok()?;
     Some(humantime::format_duration(duration).to_string())
 }
 
-/// RFC 3339, in UTC; `None` for a time that is absent or out of range.
+/// Formats a time as RFC 3339, in UTC; `None` if it is absent or out of range.
 fn time(timestamp: Option<Timestamp>) -> Option<String> {
     let timestamp = timestamp?;
     let seconds = Duration::from_secs(u64::try_from(timestamp.seconds).ok()?);

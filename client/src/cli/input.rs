@@ -1,9 +1,10 @@
-//! What a file holds, decompressed if need be: gzip and zstd are told by their first bytes,
-//! whatever the name, and whatever follows one piece of them (a member, a frame) is the next.
+//! The content of a file, decompressed if needed. gzip and zstd are recognised by their first
+//! bytes, whatever the name of the file. The data after one piece (a member, a frame) is the next
+//! piece.
 //!
-//! Memory is bounded whatever the file says: gzip looks back 32 KiB, and a zstd frame that
-//! asks for more than [`MAX_WINDOW_BYTES`] is refused before it is decoded. What was decoded
-//! before an error is given first, so that the lines before it are as good as any.
+//! Memory is bounded, whatever the file says. gzip looks back 32 KiB. A zstd frame that asks for
+//! more than [`MAX_WINDOW_BYTES`] is refused before it is decoded. The bytes that were decoded
+//! before an error are returned first, so that the lines before it are used.
 
 mod format;
 mod raw;
@@ -20,10 +21,10 @@ use self::{format::Format, raw::Raw, window::MAX_WINDOW_BYTES};
 
 type ZstdDecoder<R> = zstd::Decoder<'static, Raw<R>>;
 
-/// Reads a file as it was before it was compressed.
+/// Reads the content of a file as it was before compression.
 pub(super) struct Input<R> {
     state: State<R>,
-    /// What went wrong after the bytes that were given last.
+    /// The error that follows the bytes that were returned last.
     failure: Option<io::Error>,
 }
 
@@ -47,7 +48,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Decodes some bytes, or takes one step towards them and gives none.
+    /// Decodes some bytes, or makes one step towards them and returns 0.
     fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = match &mut self.state {
             State::Plain(raw) => return raw.read(buffer),
@@ -71,7 +72,7 @@ impl<R: Read> Input<R> {
         Ok(read)
     }
 
-    /// Whether the next step may have to wait for the file to give more.
+    /// Returns whether the next step may have to wait for more of the file.
     fn may_wait(&self) -> bool {
         match &self.state {
             State::Start(raw) | State::Plain(raw) | State::Between(raw) => raw.may_wait(),
@@ -83,8 +84,8 @@ impl<R: Read> Input<R> {
 }
 
 impl<R: Read> Read for Input<R> {
-    /// Gives less than there is room for only if the file does, so that whoever reads can
-    /// tell a file that gives nothing at the moment from one that does.
+    /// Returns less than there is room for only if the file does. So the reader can distinguish a
+    /// file that has no data at the moment from one that has.
     #[expect(
         clippy::indexing_slicing,
         reason = "no more is decoded than there is room for"
@@ -116,7 +117,7 @@ impl<R: Read> Read for Input<R> {
     }
 }
 
-/// What the first bytes of a file make of it.
+/// Returns the state that the first bytes of a file lead to.
 fn start<R: Read>(mut raw: Raw<R>) -> io::Result<State<R>> {
     match Format::of(&mut raw)? {
         Some(format) => decoder(format, raw),
@@ -124,8 +125,8 @@ fn start<R: Read>(mut raw: Raw<R>) -> io::Result<State<R>> {
     }
 }
 
-/// What comes after a piece of compressed data: padding of NULs, as tapes have it, another piece, or
-/// the end.
+/// Returns the state after a piece of compressed data. Next comes padding of NULs, as on tapes,
+/// another piece, or the end.
 fn go_on<R: Read>(mut raw: Raw<R>) -> io::Result<State<R>> {
     let ahead = raw.peek(1)?;
     if ahead.is_empty() {
@@ -161,7 +162,7 @@ fn decoder<R: Read>(format: Format, mut raw: Raw<R>) -> io::Result<State<R>> {
     }
 }
 
-/// What a decoder says, in words of ours. What the file itself says is left as it is.
+/// Turns the error of a decoder into one in our words. An error of the file itself stays as it is.
 fn explained<R>(format: &str, error: io::Error, raw: &Raw<R>) -> io::Error {
     if raw.has_failed() {
         return error;

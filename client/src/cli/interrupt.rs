@@ -1,20 +1,20 @@
-//! The wish of a signal to end: SIGINT, and SIGTERM where there is one.
+//! The signals that ask the program to end: SIGINT, and SIGTERM where it exists.
 
 use std::process;
 
 use tokio::{signal, sync::oneshot};
 
-/// The exit code of a program that a signal ended, as shells have it.
+/// The exit code of a program that a signal ended, as in shells.
 pub(super) const EXIT_CODE: u8 = 130;
 
-/// Resolves at the first signal to end, so that the run can be ended cleanly. At the
-/// second the process ends at once: what the run waits for may never come.
+/// Returns a receiver that resolves at the first signal, so that the run can end cleanly. At the
+/// second signal the process ends at once, because the run may wait for something that never comes.
 pub(super) fn interrupted() -> oneshot::Receiver<()> {
     let (sender, receiver) = oneshot::channel();
     tokio::spawn(async move {
         let mut signals = Signals::new();
         signals.next().await;
-        // If the run is over already there is nothing to end.
+        // If the run is already over, there is nothing to end.
         let _ = sender.send(());
         signals.next().await;
         process::exit(EXIT_CODE.into());
@@ -22,8 +22,7 @@ pub(super) fn interrupted() -> oneshot::Receiver<()> {
     receiver
 }
 
-/// The signals that ask a process to end. While this listens, they do not do it by
-/// themselves.
+/// The signals that ask a process to end. While this listens, they do not end it by themselves.
 struct Signals {
     #[cfg(unix)]
     terminate: Option<signal::unix::Signal>,
@@ -32,7 +31,7 @@ struct Signals {
 impl Signals {
     fn new() -> Self {
         Self {
-            // If it can't be listened to, it ends the process as it always did.
+            // If the program cannot listen to it, the signal ends the process as by default.
             #[cfg(unix)]
             terminate: signal::unix::signal(signal::unix::SignalKind::terminate()).ok(),
         }

@@ -1,4 +1,4 @@
-//! A key as an argument gives it, and as it is printed.
+//! A key as given in an argument, and as printed.
 
 use std::ffi::OsStr;
 
@@ -9,7 +9,7 @@ use super::{
     lines::{from_hex, to_hex},
 };
 
-/// A key, and the form that it has in arguments and results.
+/// A key, and its form in arguments and results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
     bytes: Vec<u8>,
@@ -17,9 +17,10 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The key of an argument: its bytes or, with `hex`, those that its digits stand for.
+    /// Returns the key of an argument. The key is the bytes of the argument or, with `hex`, the
+    /// bytes that its hexadecimal digits stand for.
     pub(super) fn parse(argument: &OsStr, hex: bool) -> Result<Self, Failure> {
-        // On Unix these are the bytes that were given.
+        // On Unix these are exactly the bytes that were given.
         let bytes = argument.as_encoded_bytes();
         let bytes = match hex {
             false => bytes.to_vec(),
@@ -29,7 +30,7 @@ impl Key {
         Ok(Self { bytes, is_hex: hex })
     }
 
-    /// A line of text: a word, a tab and the key as it was given.
+    /// Returns a line of text: a word, a tab and the key as it was given.
     pub(super) fn text(&self, word: &str) -> Vec<u8> {
         let mut text = format!("{word}\t").into_bytes();
         match self.is_hex {
@@ -39,8 +40,8 @@ impl Key {
         text
     }
 
-    /// The key as a field of JSON: of this name or, where it was given in digits or is not UTF-8, in
-    /// digits and of the name with `_hex`.
+    /// Returns the key as a field of JSON. The name is `name`. If the key was given in hexadecimal
+    /// digits or is not UTF-8, the value has hexadecimal digits and `_hex` is added to the name.
     pub(super) fn field(&self, name: &str) -> (String, Value) {
         match str::from_utf8(&self.bytes) {
             Ok(text) if !self.is_hex => (name.to_owned(), text.into()),
@@ -48,13 +49,13 @@ impl Key {
         }
     }
 
-    /// The key and an answer in an object of JSON.
+    /// Returns the key and an answer as a JSON object.
     pub(super) fn answer(&self, name: &str, is_so: bool) -> Value {
         let answer = (name.to_owned(), is_so.into());
         [self.field("key"), answer].into_iter().collect()
     }
 
-    /// Another key, to be printed in the same form.
+    /// Returns a key that is printed in the same form.
     pub(super) fn another(&self, bytes: Vec<u8>) -> Self {
         Self { bytes, ..*self }
     }

@@ -1,9 +1,9 @@
 //! Cuts a file into batches of lines, in blocks and without a copy of each line.
 //!
-//! A block is read into one buffer, the lines in it are found by ranges, and a batch
-//! takes its part of the buffer along. What a line copies is its key, once, into the
-//! message that is sent. Memory is bounded by the limits: of a line that is too long, the
-//! rest is skipped as it comes.
+//! A block is read into one buffer. The lines in it are found by ranges, and a batch takes its part
+//! of the buffer with it. Only the key of a line is copied, once, into the message that is sent.
+//!
+//! The limits bound the memory: of a line that is too long, the rest is skipped as it comes.
 
 mod encoding;
 mod format;
@@ -26,32 +26,33 @@ pub(super) use self::{
 };
 use crate::KeyBatch;
 
-/// How much one read asks for: more than a pipe holds, so that a full one is emptied.
+/// The number of bytes that one read asks for: more than a pipe holds, so that one read empties it.
 pub(super) const READ_BYTES: usize = 128 * 1024;
 
-/// Where a batch is full, whatever its number of lines. Far below the limit of a message
-/// (16 MiB), even with one more line of the longest kind.
+/// The size at which a batch is full, whatever its number of lines. It is far below the limit of a
+/// message (16 MiB), even with one more line of the maximum length.
 pub(super) const BATCH_BYTES: usize = 1024 * 1024;
 
-/// What bounds a batch, and which lines are in it.
+/// The limits of a batch, and the choice of the lines that are in it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) max_line_bytes: usize,
     /// The argument that sets it.
     pub(super) max_line_argument: &'static str,
-    /// Empty lines are not left out.
+    /// Whether empty lines are kept.
     pub(super) with_empty_lines: bool,
-    /// Lines that are not UTF-8 are bad.
+    /// Whether lines that are not UTF-8 are bad.
     pub(super) only_utf8: bool,
-    /// What a line is.
+    /// The format of the lines.
     pub(super) format: RecordFormat,
     pub(super) batch_lines: usize,
     pub(super) batch_bytes: usize,
-    /// Waits for full batches: which lines are in one does not depend on how the file is read.
+    /// Whether the reader waits for full batches. Then the lines of a batch do not depend on how
+    /// the file is read.
     pub(super) whole_batches: bool,
 }
 
-/// A line of a file. Lines are counted from 1; line 0 is "before the first".
+/// A line of a file. The first line is number 1; line 0 means "before the first".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) file: Arc<str>,
@@ -64,46 +65,46 @@ impl std::fmt::Display for Position {
     }
 }
 
-/// Lines that follow each other in one file, and their keys.
+/// Consecutive lines of one file, and their keys.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// The bytes as they came. Between the lines may be what is no key.
+    /// The bytes as they came. They can contain data between the lines that is no key.
     pub(super) bytes: Bytes,
-    /// Where each key's line is in `bytes`, ending included.
+    /// The range of each key's line in `bytes`, with its ending.
     pub(super) lines: Vec<Range<usize>>,
     /// The keys, one for each of `lines`.
     pub(super) keys: KeyBatch,
-    /// How the lines are divided.
+    /// The format of the lines.
     pub(super) format: RecordFormat,
     /// The last line of the file that this batch covers.
     pub(super) end: Position,
-    /// How far all files are read with this batch.
+    /// The progress through all files, up to and including this batch.
     pub(super) progress: Progress,
 }
 
-/// How far a run has read its files, after a batch.
+/// The progress of a run through its files, after a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Progress {
-    /// The number of the file, from 0.
+    /// The index of the file, from 0.
     pub(super) file: usize,
-    /// The last line of it.
+    /// The last line that was read in it.
     pub(super) line: u64,
-    /// The batches up to here.
+    /// The number of batches so far.
     pub(super) batches: u64,
-    /// The hash of all keys up to here.
+    /// The hash of all keys so far.
     pub(super) keys_hash: u64,
 }
 
 impl Batch {
-    /// Forgets the lines, not their keys, that are not to be kept.
+    /// Drops the lines that are not to be kept, but not their keys.
     pub(super) fn keep(&mut self, kept: &[bool]) {
         let mut kept = kept.iter();
         self.lines.retain(|_| kept.next() == Some(&true));
     }
 }
 
-/// Told of the lines that are no keys.
+/// Receives the lines that are not keys.
 pub(super) trait Observer {
     /// A line without content.
     fn empty(&self);
@@ -117,28 +118,29 @@ pub(super) struct LineReader<R> {
     limits: Limits,
     /// The last line that was taken, skipped or reported.
     position: Position,
-    /// What was read and not yet given away.
+    /// The bytes that were read and are not yet in a batch.
     buffer: BytesMut,
-    /// How much of `buffer` is known to hold no line feed past the lines taken.
+    /// The length of the start of `buffer` that was searched for line feeds: it has none after the
+    /// lines taken.
     scanned: usize,
-    /// Inside a line that is too long, and reported already.
+    /// True inside a line that is too long. The line is already reported.
     skipping: bool,
-    /// The last read gave less than it might have: the next may have to wait.
+    /// The last read returned less than it asked for, so the next one may have to wait.
     drained: bool,
     ended: bool,
-    /// The encoding of the file is known.
+    /// True when the encoding of the file is known.
     begun: bool,
-    /// So many bytes of a key that is too long, and reported already, are yet to come.
+    /// The number of bytes still to come of a key that is too long and is already reported.
     left_out: usize,
-    /// Where the buffer begins in the file.
+    /// The offset of the start of the buffer in the file.
     offset: u64,
-    /// There was a NUL in what was read: from then on each line is searched for one.
+    /// A NUL was read. From then on each line is searched for NULs.
     has_nuls: bool,
-    /// What the last read ended with, until the lines before it are given away.
+    /// The error of the last read, kept until the lines before it are returned.
     failure: Option<io::Error>,
-    /// What the last batch held: the next one most likely needs as much.
+    /// The size of the last batch. The next one most likely needs the same room.
     room: Room,
-    /// The line with which a batch ends, full or not.
+    /// The line at which a batch ends, full or not.
     cut_at: Option<u64>,
 }
 
@@ -172,8 +174,8 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    /// Ends the batch with this line, full or not, and then the input: [`next_batch`] returns
-    /// `None` until another line is set, or none.
+    /// Ends the batch with this line, full or not. Then the input ends: [`next_batch`] returns
+    /// `None` until another line, or none, is set.
     ///
     /// [`next_batch`]: Self::next_batch
     pub(super) fn cut_at(&mut self, line: Option<u64>) {
@@ -184,15 +186,16 @@ impl<R: Read> LineReader<R> {
         self.cut_at.is_some_and(|line| self.position.line >= line)
     }
 
-    /// The last line that was given away or left out.
+    /// Returns the last line that was returned or left out.
     pub(super) fn position(&self) -> &Position {
         &self.position
     }
 
-    /// The next batch of at least one line; `None` at the end. Full batches come as long
-    /// as the file gives them. When it has nothing at the moment, what there is comes at
-    /// once, so that the lines of a slow pipe are not held back; so do, before an error, the
-    /// lines before it.
+    /// Returns the next batch of at least one line; `None` at the end.
+    ///
+    /// While the file has data, the batches are full. When the file has no data at the moment, the
+    /// lines so far are returned at once, so that the lines of a slow pipe are not held back.
+    /// Before an error, the lines before it are returned.
     pub(super) fn next_batch(&mut self, observer: &impl Observer) -> io::Result<Option<Batch>> {
         if !self.begun && self.limits.format.is_text() {
             self.begin()?;
@@ -209,7 +212,7 @@ impl<R: Read> LineReader<R> {
                 return Ok(Some(self.cut(draft)));
             }
             if draft.lines.is_empty() {
-                // What was taken was all left out.
+                // All lines that were taken were left out.
                 self.buffer.advance(draft.taken);
                 self.offset += draft.taken as u64;
                 self.scanned -= draft.taken;
@@ -232,8 +235,8 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    /// Reads as much as tells the encoding, and refuses a file that has the mark of another one than
-    /// UTF-8.
+    /// Reads enough bytes to know the encoding. Fails if the file has the mark of an encoding other
+    /// than UTF-8.
     fn begin(&mut self) -> io::Result<()> {
         while encoding::needs_more(&self.buffer) && !self.ended && self.failure.is_none() {
             self.fill();
@@ -251,7 +254,7 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    /// Takes the complete lines of the buffer into `draft`; true if that is full.
+    /// Takes the complete lines of the buffer into `draft`. Returns true if that is full.
     #[expect(
         clippy::indexing_slicing,
         reason = "`scanned` and lines end inside of the buffer"
@@ -276,19 +279,20 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    /// The length before the key that begins at `start`, if it has come.
+    /// Returns the length before the key at `start`, if all of the length has come.
     fn length_at(&self, start: usize) -> Option<usize> {
         let length = self.buffer.get(start..)?.first_chunk::<LENGTH_BYTES>()?;
         usize::try_from(u32::from_be_bytes(*length)).ok()
     }
 
-    /// The end of the key that begins at `start` with its length, if all of it has come.
+    /// Returns the end of the key that begins at `start` with its length, if all of it has come.
     fn end_by_length(&self, start: usize) -> Option<usize> {
         let end = start + LENGTH_BYTES + self.length_at(start)?;
         (end <= self.buffer.len()).then_some(end)
     }
 
-    /// The failure of a file that ends within a key that has its length before it.
+    /// Returns the error of a file that ends within a key with a length before it; `None` if it
+    /// does not.
     fn cut_short(&self, draft: &Draft) -> Option<io::Error> {
         let left = self.buffer.len() - draft.taken;
         let start = self.offset + draft.taken as u64;
@@ -311,7 +315,7 @@ impl<R: Read> LineReader<R> {
         Some(io::Error::new(ErrorKind::UnexpectedEof, reason))
     }
 
-    /// Takes what is left at the end of the file, but for padding: a line without its ending.
+    /// Takes the rest at the end of the file, without padding: a line without its ending.
     #[expect(clippy::indexing_slicing, reason = "`taken` lies in the buffer")]
     fn take_last_line(&mut self, draft: &mut Draft, observer: &impl Observer) {
         if self.limits.format.end().is_none() {
@@ -327,7 +331,7 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    /// Takes the line that ends before `end`, or leaves it out.
+    /// Takes the line that ends before `end`, or drops it.
     #[expect(
         clippy::indexing_slicing,
         reason = "`scanned` and lines end inside of the buffer"
@@ -356,7 +360,7 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    /// The key of a line, or why it has none.
+    /// Returns the key of a line, or the reason why it has none.
     fn key<'k>(&self, content: &'k [u8]) -> Result<Cow<'k, [u8]>, String> {
         let format = self.limits.format;
         if content.len() > format.max_record_bytes(self.limits.max_line_bytes) {
@@ -379,14 +383,16 @@ impl<R: Read> LineReader<R> {
         format.key(content)
     }
 
-    /// Where a line has a NUL.
+    /// Returns the position of the first NUL in a line.
     fn nul_in(&self, line: &[u8]) -> Option<usize> {
         self.has_nuls.then(|| memchr(0, line)).flatten()
     }
 
-    /// Drops the unfinished line at the end of the buffer once it is too long whatever
-    /// follows: even if the next byte were the LF of a CRLF. NULs at its end may be the padding of
-    /// the file: of these one is kept, which makes the line bad if it goes on.
+    /// Drops the unfinished line at the end of the buffer if it is too long whatever follows, even
+    /// if the next byte were the LF of a CRLF.
+    ///
+    /// NULs at its end can be the padding of the file. One of them is kept, and it makes the line
+    /// bad if the line goes on.
     #[expect(clippy::indexing_slicing, reason = "`taken` lies in the buffer")]
     fn skip_overlong(&mut self, draft: &Draft, observer: &impl Observer) {
         let format = self.limits.format;
@@ -419,8 +425,8 @@ impl<R: Read> LineReader<R> {
         self.scanned = self.buffer.len();
     }
 
-    /// Drops the unfinished key at the end of the buffer if its length is too long, and what is to
-    /// come of it as it comes.
+    /// Drops the unfinished key at the end of the buffer if its length is too long. The rest of the
+    /// key is dropped as it comes.
     fn leave_out_overlong(&mut self, draft: &Draft, observer: &impl Observer) {
         let Some(length) = self.length_at(draft.taken) else {
             return;
@@ -488,7 +494,7 @@ impl<R: Read> LineReader<R> {
     }
 }
 
-/// A batch in the making: the first `taken` bytes of the buffer.
+/// A batch in the making, from the first `taken` bytes of the buffer.
 struct Draft {
     taken: usize,
     lines: Vec<Range<usize>>,
@@ -506,8 +512,8 @@ impl Draft {
 }
 
 impl Limits {
-    /// Whether a batch is full. What is left out between its lines counts only where it would take
-    /// memory: how much of it there is depends on how the file is read.
+    /// Returns whether a batch is full. Data that is left out between its lines counts only if it
+    /// would take memory: how much of it there is depends on how the file is read.
     fn are_met(&self, draft: &Draft) -> bool {
         draft.lines.len() >= self.batch_lines
             || draft.keys.encoded_bytes() >= self.batch_bytes

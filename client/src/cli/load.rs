@@ -1,5 +1,5 @@
-//! `load`: marks every line as seen. Adding is safe to repeat, so several batches are in
-//! flight as calls of their own, each with its retries.
+//! `load`: marks every line as seen. Adding is safe to repeat. So several batches are in flight as
+//! separate calls, each with its retries.
 
 use std::sync::Arc;
 
@@ -31,16 +31,16 @@ pub(super) async fn run(global: &Global, args: Load) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How to go on after a run that ended early.
+/// The advice after a run that ended early.
 const AGAIN: &str = "Run it again: adding twice does no harm, but in a counting filter, where each \
                      time counts.";
 
-/// How lines are added.
+/// The way in which lines are added.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Adding {
-    /// Each time they come, which matters in a counting filter.
+    /// Adds each occurrence, which matters in a counting filter.
     Always,
-    /// If they are not there.
+    /// Adds a line only if it is not there.
     IfNew,
 }
 

@@ -1,8 +1,8 @@
-//! `match`: writes the lines that have a word of the filter, in their order.
+//! `match`: writes the lines that contain a word of the filter, in order.
 //!
-//! Three things overlap, as in `dedup`: a thread reads, threads cut batches of lines into
-//! words and a window of them is asked about, and a thread writes. Asking changes nothing,
-//! so a run that is ended early leaves nothing behind.
+//! Three steps overlap, as in `dedup`. A thread reads. Threads cut batches of lines into words, and
+//! a window of them is sent as queries. A thread writes. A query changes nothing, so a run that is
+//! ended early leaves nothing behind.
 
 use std::{
     io::{self, IsTerminal},
@@ -59,8 +59,7 @@ pub(super) async fn run(global: &Global, args: Match) -> Result<(), Failure> {
     }
 }
 
-/// Moves batches from the reader to the server, and what is to be written of them to the
-/// writer.
+/// Moves batches from the reader to the server, and the lines to write to the writer.
 async fn pump(
     mut batches: mpsc::Receiver<Result<Batch, Failure>>,
     client: &Client,
@@ -87,13 +86,13 @@ async fn pump(
         report.long_words(words.long_words);
         let batch = to_write(words, &answers, matches, args);
         if writer.batches.send(batch).await.is_err() {
-            // Nobody takes the output any more, and the writer knows why.
+            // Nobody reads the output any more, and the writer has the reason.
             return Ok(());
         }
     }
 }
 
-/// Cuts a batch into words, which takes longer than all the rest, and asks about them.
+/// Cuts a batch into words, which takes longer than all the rest, and sends queries for them.
 async fn ask(client: &Client, batch: Batch, asking: Asking) -> Result<(Words, Vec<bool>), Failure> {
     let words = task::spawn_blocking(move || Words::of(batch, asking)).await;
     let mut words = words.map_err(|error| Failure::Failed(format!("a batch was lost: {error}")))?;
@@ -111,7 +110,7 @@ fn unanswered(error: Error, end: &Position) -> Failure {
     Failure::from(error).after(&format!("This was for the lines up to {end}."))
 }
 
-/// What is left of a batch.
+/// Returns the lines of a batch that are written.
 fn to_write(words: Words, answers: &[bool], matches: Vec<bool>, args: &Match) -> Batch {
     if args.only_matching {
         let bytes = words.found_lines(answers);

@@ -1,5 +1,4 @@
-//! Standard output and standard error, written so that a reader who went away is an
-//! outcome and not a panic.
+//! Standard output and standard error. A reader that went away is an outcome and not a panic.
 
 use std::io::{self, BufWriter, Write};
 
@@ -7,7 +6,7 @@ use serde_json::Value;
 
 use super::{args::OutputFormat, failure::Failure};
 
-/// Prints results, one a line.
+/// Prints results, one per line.
 pub(super) struct Output {
     format: OutputFormat,
     stdout: BufWriter<io::StdoutLock<'static>>,
@@ -21,7 +20,7 @@ impl Output {
         }
     }
 
-    /// Prints one result in the chosen format; only that form of it is made.
+    /// Prints one result in the chosen format. Only that form of it is computed.
     pub(super) fn line<T: AsRef<[u8]>>(
         &mut self,
         text: impl FnOnce() -> T,
@@ -37,8 +36,8 @@ impl Output {
         Ok(())
     }
 
-    /// Writes one result to standard error, in the chosen format: where standard output has what
-    /// was asked for.
+    /// Writes one result to standard error, in the chosen format. It is for commands that write
+    /// their data to standard output.
     pub(super) fn note(&self, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) {
         match self.format {
             OutputFormat::Text => note(&text()),
@@ -46,13 +45,13 @@ impl Output {
         }
     }
 
-    /// Makes sure that all of it is written.
+    /// Flushes standard output, so that all results are written.
     pub(super) fn finish(mut self) -> Result<(), Failure> {
         Ok(self.stdout.flush()?)
     }
 }
 
-/// Writes a line to standard error. If that is closed there is nobody left to tell.
+/// Writes a line to standard error. If that is closed, the line is lost.
 pub(super) fn note(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

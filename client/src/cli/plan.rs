@@ -1,4 +1,4 @@
-//! `plan`: the size of a filter, computed here by the same code as the server's.
+//! `plan`: the size of a filter, computed with the same code as the server's.
 
 mod layers;
 

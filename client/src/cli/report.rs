@@ -1,4 +1,4 @@
-//! What a run over files tells about itself: bad lines, progress, and the summary.
+//! The report of a run over files: bad lines, progress, and the summary.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -15,20 +15,20 @@ use super::{
 };
 use crate::{CapacityWarning, Client};
 
-/// How many bad lines are named; the others are counted.
+/// The number of bad lines that are named. The others are counted.
 const BAD_LINES_NAMED: u64 = 10;
 
-/// The run that is told of: what becomes of its lines.
+/// The kind of the run, which decides the words for its lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Dedup,
-    /// It does not learn what was new.
+    /// This run does not learn which lines were new.
     Load,
     Match,
 }
 
 impl Kind {
-    /// What lines are called that were answered in one way, and in the other.
+    /// Returns the names of the lines with the one answer and of the lines with the other answer.
     fn answers(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Dedup => ("new", Some("seen")),
@@ -52,8 +52,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Starts the clock. Progress is shown on standard error if that is a terminal and
-    /// `quiet` does not forbid it.
+    /// Starts the clock. Progress is shown on standard error if that is a terminal and `quiet` is
+    /// false.
     pub(super) fn new(kind: Kind, quiet: bool) -> Self {
         Self {
             kind,
@@ -71,7 +71,7 @@ impl Report {
         }
     }
 
-    /// Shows progress towards `total` bytes, if so many are known to come.
+    /// Shows progress towards `total` bytes, if that number is known.
     pub(super) fn start(&self, total: Option<u64>) {
         if self.bar.is_hidden() {
             return;
@@ -89,12 +89,12 @@ impl Report {
         self.bar.enable_steady_tick(Duration::from_millis(200));
     }
 
-    /// So many bytes of the files were read. The answers to them are not far behind.
+    /// Adds to the number of bytes read. The answers follow soon.
     pub(super) fn read(&self, bytes: usize) {
         self.bar.inc(bytes as u64);
     }
 
-    /// So many lines were answered in one way, and so many in the other.
+    /// Adds to the numbers of lines with the one answer and with the other answer.
     pub(super) fn answered(&self, one: usize, other: usize) {
         self.one.fetch_add(one as u64, Relaxed);
         self.other.fetch_add(other as u64, Relaxed);
@@ -105,13 +105,13 @@ impl Report {
         }
     }
 
-    /// So many words were too long to be asked about.
+    /// Adds to the number of words that were too long to be queried.
     pub(super) fn long_words(&self, count: u64) {
         self.long_words.fetch_add(count, Relaxed);
     }
 
-    /// Removes the progress bar and stops the clock. The summary has the warnings that came to the
-    /// client.
+    /// Removes the progress bar and stops the clock. The summary contains the warnings that the
+    /// client received.
     pub(super) fn finish(&self, client: &Client) -> Summary {
         self.bar.finish_and_clear();
         let summary = Summary {
@@ -156,24 +156,24 @@ impl Observer for Report {
 #[derive(Debug, Clone)]
 pub(super) struct Summary {
     kind: Kind,
-    /// Lines that were answered in one way.
+    /// The number of lines with the one answer.
     pub(super) one: u64,
-    /// Lines that were answered in the other.
+    /// The number of lines with the other answer.
     pub(super) other: u64,
-    /// Lines without content, where they are left out.
+    /// The number of lines without content, if these are left out.
     empty: u64,
-    /// Lines that can't be keys.
+    /// The number of lines that cannot be keys.
     pub(super) bad: u64,
-    /// Words that can't be keys.
+    /// The number of words that cannot be keys.
     long_words: u64,
-    /// How long the run took.
+    /// The duration of the run.
     elapsed: Duration,
-    /// The filters that are nearly full, or past that.
+    /// The filters that are nearly at their capacity, or past it.
     warnings: Vec<CapacityWarning>,
 }
 
 impl Summary {
-    /// Writes it to standard error.
+    /// Writes the summary to standard error.
     pub(super) fn note(&self, format: OutputFormat) {
         match format {
             OutputFormat::Text => note(&self.text()),
@@ -241,7 +241,7 @@ impl Summary {
     }
 }
 
-/// A warning as an object.
+/// Returns a warning as a JSON object.
 pub(super) fn warning_json(warning: &CapacityWarning) -> Value {
     json!({
         "filter": warning.filter,

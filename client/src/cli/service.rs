@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{args::Global, failure::Failure, output::Output};
 
-/// A health check is asked for a state, not for patience.
+/// The timeout of a health check. It is short, because the check asks for a state.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) async fn store(global: &Global) -> Result<(), Failure> {

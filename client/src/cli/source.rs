@@ -1,7 +1,7 @@
-//! The files of a command, read one after another on a thread of their own.
+//! The files of a command, read one after another on their own thread.
 //!
-//! Reading blocks and must not hold up what is sent and written meanwhile. The thread is
-//! never joined: at the end of a run that was cut short it may still wait for input.
+//! Reading blocks, and must not delay sending and writing. The thread is never joined: at the end
+//! of a run that was cut short it may still wait for input.
 
 use std::{
     fs::{self, File},
@@ -23,13 +23,13 @@ use super::{
     streams::{self, Outputs, is_stdin},
 };
 
-/// Batches read ahead of what is sent: enough to bridge a slow read.
+/// The number of batches that are read ahead of sending: enough to cover a slow read.
 const READ_AHEAD: usize = 4;
 
-/// The batches of files, in their order. The last item is the failure, if reading ended with one.
+/// The batches of the files, in order. If reading failed, the last item is the failure.
 pub(super) type Batches = mpsc::Receiver<Result<Batch, Failure>>;
 
-/// Starts to read `files`, or standard input if there is none.
+/// Starts to read `files`, or standard input if there are none.
 pub(super) fn spawn(
     files: Vec<PathBuf>,
     limits: Limits,
@@ -38,10 +38,9 @@ pub(super) fn spawn(
     start(files, limits, report, None)
 }
 
-/// Starts to read `files` behind what another run has read of them, and keeps track of the
-/// [`Progress`].
+/// Starts to read `files` where another run has stopped, and tracks the [`Progress`].
 ///
-/// It fails if the keys up to there are not the same. No batch has come then.
+/// It fails if the keys before that point are not the same. No batch has come then.
 pub(super) fn spawn_from(
     from: Progress,
     files: Vec<PathBuf>,
@@ -67,7 +66,7 @@ fn start(
         .name("reader".to_owned())
         .spawn(move || {
             if let Err(failure) = read_all(&files, limits, &report, &sender, tracker.as_mut()) {
-                // If nobody listens any more the run is over, for another reason.
+                // If nobody receives the failure, the run has already ended for another reason.
                 let _ = sender.blocking_send(Err(failure));
             }
         })
@@ -75,8 +74,8 @@ fn start(
     Ok(receiver)
 }
 
-/// Finds a name that was mistyped before a run of hours starts, not in its midst, and an input that
-/// is the output. The total size, if all are regular files.
+/// Checks the files before a run of hours starts: finds mistyped names, and an input that is the
+/// output. Returns the total size if all are regular files.
 pub(super) fn check(files: &[PathBuf]) -> Result<Option<u64>, Failure> {
     let outputs = Outputs::new();
     let mut total = Some(0);
@@ -145,11 +144,11 @@ fn cannot_read_on<R: Read>(reader: &LineReader<R>, error: &io::Error) -> Failure
     Failure::Failed(format!("cannot read on after {position}: {error}"))
 }
 
-/// Follows how far files are read.
+/// Tracks the progress of reading.
 struct Tracker {
     hasher: Xxh3,
     progress: Progress,
-    /// Where another run has come to. Nothing before is given away.
+    /// The point where another run has stopped. No batch before it is returned.
     from: Progress,
 }
 
@@ -162,7 +161,7 @@ impl Tracker {
         }
     }
 
-    /// Skips what the other run has read of a file.
+    /// Skips the part of a file that the other run has read.
     fn skip<R: Read>(&mut self, reader: &mut LineReader<R>, file: usize) -> Result<(), Failure> {
         let from = self.from;
         if from.batches == 0 || file > from.file {
@@ -201,7 +200,7 @@ impl Tracker {
     }
 }
 
-/// Takes no notice of lines that are no keys: another run has counted them.
+/// Ignores lines that are no keys, because another run has counted them.
 struct Unobserved;
 
 impl Observer for Unobserved {
@@ -210,7 +209,8 @@ impl Observer for Unobserved {
     fn bad(&self, _: &Position, _: &str) {}
 }
 
-/// Tells how much is read, before it is decompressed: that goes with the sizes of files.
+/// Reports the number of bytes read, before decompression, because the sizes of the files count
+/// them.
 struct Watched<'a> {
     input: Box<dyn Read>,
     report: &'a Report,

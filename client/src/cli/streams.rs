@@ -1,9 +1,9 @@
 //! Standard input, output and error, as the caller of the program gave them.
 //!
-//! Rust's runtime opens /dev/null in the place of a closed stream before `main` begins, and the
-//! standard library takes a stream that is not open in the right direction for one that is at its end,
-//! or that takes everything. So a program would read nothing, or write to nowhere, and report success.
-//! [`inspect`] looks at the streams before the runtime does.
+//! Rust's runtime opens /dev/null in place of a closed stream before `main` begins. If a stream is
+//! not open in the right direction, the standard library treats it as one that is at its end, or
+//! that accepts everything. So a program would read nothing, or write to nowhere, and report
+//! success. [`inspect`] checks the streams before the runtime does this.
 
 use std::{
     fs::Metadata,
@@ -16,7 +16,7 @@ use same_file::Handle;
 
 use super::{failure::Failure, output::note};
 
-/// Defects that [`inspect`] found, as bits.
+/// The defects that [`inspect`] found, as bits.
 static DEFECTS: AtomicU8 = AtomicU8::new(0);
 
 const STDIN_CLOSED: u8 = 1;
@@ -24,7 +24,7 @@ const STDIN_UNREADABLE: u8 = 2;
 const STDOUT_CLOSED: u8 = 4;
 const STDOUT_UNWRITABLE: u8 = 8;
 
-/// Looks whether standard input and output are open. It runs before Rust's runtime, so it calls
+/// Checks whether standard input and output are open. It runs before Rust's runtime, so it calls
 /// nothing of the standard library but an atomic store: no allocation, no panic.
 #[cfg(unix)]
 pub fn inspect() {
@@ -47,7 +47,7 @@ pub fn inspect() {
     DEFECTS.store(defects, Relaxed);
 }
 
-/// Fails if nothing can be written to standard output. Called before a command does anything.
+/// Fails if standard output cannot be written. Called before a command does anything.
 pub(super) fn check_stdout() -> Result<(), Failure> {
     let defects = DEFECTS.load(Relaxed);
     let state = if defects & STDOUT_CLOSED != 0 {
@@ -62,7 +62,7 @@ pub(super) fn check_stdout() -> Result<(), Failure> {
     )))
 }
 
-/// Fails if nothing can be read from standard input. On a terminal, says that the command waits.
+/// Fails if standard input cannot be read. On a terminal, prints that the command waits.
 pub(super) fn check_stdin(what: &str) -> Result<(), Failure> {
     let defects = DEFECTS.load(Relaxed);
     let state = if defects & STDIN_CLOSED != 0 {
@@ -87,12 +87,12 @@ pub(super) fn check_stdin(what: &str) -> Result<(), Failure> {
     )))
 }
 
-/// True if the path stands for standard input.
+/// Returns true if the path stands for standard input.
 pub(super) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-" || path.as_os_str() == "/dev/stdin"
 }
 
-/// Regular files that standard output and standard error go to.
+/// The regular files that standard output and standard error go to.
 pub(super) struct Outputs(Vec<(Handle, &'static str)>);
 
 impl Outputs {
@@ -110,15 +110,15 @@ impl Outputs {
         Self(files.collect())
     }
 
-    /// Fails if an input is one of the files, by whatever name: the command would read what it
-    /// writes, and a file that it appends to would grow until the disk is full.
+    /// Fails if an input is one of these files, under any name. The command would read its own
+    /// output, and a file that it appends to would grow until the disk is full.
     pub(super) fn refuse(
         &self,
         name: &Path,
         metadata: &Metadata,
         input: impl FnOnce() -> io::Result<Handle>,
     ) -> Result<(), Failure> {
-        // Opening a pipe would wait for somebody to write to it.
+        // Opening a pipe would wait until somebody writes to it.
         if self.0.is_empty() || !metadata.is_file() {
             return Ok(());
         }
@@ -134,7 +134,7 @@ impl Outputs {
     }
 }
 
-/// True if `file` is what standard output goes to.
+/// Returns true if `file` is the file that standard output goes to.
 pub(super) fn is_stdout(file: &std::fs::File) -> bool {
     let same = || Ok::<_, io::Error>(Handle::from_file(file.try_clone()?)? == Handle::stdout()?);
     same().unwrap_or(false)

@@ -1,7 +1,8 @@
-//! The words of a batch of lines: each is asked about once, and each line has its answer.
+//! The words of a batch of lines. Each different word is queried once, and each line has its
+//! answer.
 //!
-//! Words are those of Unicode (UAX #29): what lies between two word boundaries and has a
-//! letter or a digit.
+//! Words are words of Unicode (UAX #29): the text between two word boundaries, if it has a letter
+//! or a digit.
 
 use std::{borrow::Cow, collections::HashMap, ops::Range};
 
@@ -11,14 +12,14 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::lines::{BATCH_BYTES, Batch, mark_bytes};
 use crate::KeyBatch;
 
-/// How words are asked about.
+/// The options of the queries for words.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asking {
-    /// In lower case.
+    /// Whether words are queried in lower case.
     pub(super) ignore_case: bool,
-    /// Longer ones are not.
+    /// The maximum length of a word. Longer words are not queried.
     pub(super) max_key_bytes: usize,
-    /// The most in one call.
+    /// The maximum number of words in one call.
     pub(super) batch_keys: usize,
 }
 
@@ -26,11 +27,11 @@ pub(super) struct Asking {
 #[derive(Debug)]
 pub(super) struct Words {
     pub(super) batch: Batch,
-    /// Each different word once, in the order in which they come.
+    /// Each different word once, in the order of their first places.
     pub(super) questions: Vec<KeyBatch>,
-    /// Where in the lines they are.
+    /// The places of the words in the lines.
     places: Vec<Place>,
-    /// How many were too long.
+    /// The number of words that were too long.
     pub(super) long_words: u64,
 }
 
@@ -41,7 +42,7 @@ struct Place {
     line: u32,
     /// The number of the word among the different ones.
     word: u32,
-    /// Where it is in the bytes of the batch.
+    /// The place of the word in the bytes of the batch.
     start: u32,
     bytes: u32,
 }
@@ -83,7 +84,7 @@ impl Words {
         }
     }
 
-    /// Which lines have a word that was answered with yes.
+    /// Returns for each line whether it has a word that is in the filter.
     pub(super) fn matches(&self, answers: &[bool]) -> Vec<bool> {
         let mut matches = vec![false; self.batch.lines.len()];
         for place in self.found(answers) {
@@ -94,7 +95,7 @@ impl Words {
         matches
     }
 
-    /// The words that were answered with yes, as they came, one a line.
+    /// Returns the words that are in the filter, as they came, one per line.
     pub(super) fn found_lines(&self, answers: &[bool]) -> Bytes {
         let mut lines = Vec::new();
         for place in self.found(answers) {
@@ -119,7 +120,7 @@ struct Questions<'a> {
 }
 
 impl<'a> Questions<'a> {
-    /// The number of a word; a new one is put to the others.
+    /// Returns the number of a word. A new word is added.
     fn number_of(&mut self, word: Cow<'a, str>, batch_keys: usize) -> u32 {
         if let Some(number) = self.numbers.get(&word) {
             return *number;
@@ -136,7 +137,7 @@ impl<'a> Questions<'a> {
     }
 }
 
-/// The word in lower case, copied only if it is not.
+/// Returns the word in lower case. Copies it only if it is not in lower case.
 fn in_lower_case(word: &str) -> Cow<'_, str> {
     let is_lower = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase();
     if word.bytes().all(is_lower) {

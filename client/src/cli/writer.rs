@@ -1,5 +1,5 @@
-//! Writes lines as they came, on a thread of its own: writing blocks, and must not hold up
-//! the answers that come in meanwhile.
+//! Writes lines as they came, on its own thread. Writing blocks, and must not delay the answers
+//! that come in meanwhile.
 
 use std::{
     io::{self, BufWriter, ErrorKind, Write},
@@ -14,19 +14,19 @@ use super::{
     lines::{Batch, Position},
 };
 
-/// What is gathered for one write.
+/// The number of bytes that are gathered for one write.
 const WRITE_BYTES: usize = 256 * 1024;
-/// Batches that wait to be written.
+/// The number of batches that wait to be written.
 const QUEUE: usize = 4;
 
-/// The most batches that are written before they are flushed.
+/// The maximum number of batches that are written before they are flushed.
 const FLUSH_BATCHES: usize = 64;
 
-/// Follows what is written.
+/// Follows the writing of batches.
 pub(super) trait Follow: Send {
     /// The lines of a batch are about to be flushed.
     fn written(&mut self, batch: &Batch);
-    /// All of that is flushed: so many bytes since the start.
+    /// All of these lines are flushed: `bytes` bytes since the start.
     fn flushed(&mut self, bytes: u64) -> io::Result<()>;
 }
 
@@ -38,14 +38,14 @@ impl Follow for () {
     }
 }
 
-/// The writing thread, and the way to it.
+/// The writing thread, and its queue.
 pub(super) struct Writer {
-    /// The lines that these still name are written.
+    /// The queue of the thread. It writes the lines that a batch still names.
     pub(super) batches: mpsc::Sender<Batch>,
     thread: JoinHandle<(io::Result<()>, Option<Position>)>,
 }
 
-/// How far writing came.
+/// The progress of writing.
 pub(super) struct Written {
     pub(super) result: io::Result<()>,
     /// The last line up to which everything is written; `None` if there is none.
@@ -53,7 +53,7 @@ pub(super) struct Written {
 }
 
 impl Writer {
-    /// Starts to write to standard output.
+    /// Starts a thread that writes to standard output.
     pub(super) fn spawn(mut follow: impl Follow + 'static) -> Result<Self, Failure> {
         let (batches, receiver) = mpsc::channel(QUEUE);
         let thread = thread::Builder::new()
@@ -68,7 +68,7 @@ impl Writer {
         Ok(Self { batches, thread })
     }
 
-    /// Waits until all that was sent is written.
+    /// Waits until all batches that were sent are written.
     pub(super) fn finish(self) -> Written {
         drop(self.batches);
         let (result, end) = self
@@ -79,8 +79,8 @@ impl Writer {
     }
 }
 
-/// Writes until the queue ends. It flushes whenever the queue is empty, so that the lines
-/// of a slow pipe come out as they come in; `end` is only ever what was flushed.
+/// Writes until the queue ends. It flushes whenever the queue is empty, so that the lines of a slow
+/// pipe come out as they come in. `end` is only ever a line that was flushed.
 fn write_all(
     mut batches: mpsc::Receiver<Batch>,
     output: &mut impl Write,
@@ -108,8 +108,8 @@ fn write_all(
     Ok(())
 }
 
-/// Writes the lines of a batch as they came, those that touch in one piece, and returns the bytes
-/// that this takes.
+/// Writes the lines of a batch as they came, adjacent lines in one piece. Returns the number of
+/// bytes written.
 #[expect(
     clippy::indexing_slicing,
     reason = "the lines of a batch are ranges of its bytes"
@@ -128,7 +128,7 @@ fn write_lines(output: &mut impl Write, batch: &Batch) -> io::Result<u64> {
     let last = &batch.bytes[run];
     output.write_all(last)?;
     bytes += last.len();
-    // Only the last line of a file can lack its ending, and then it is the last here.
+    // Only the last line of a file can lack its ending, and then it is the last line here.
     if let Some(end) = batch.format.end()
         && !last.is_empty()
         && !last.ends_with(&[end])

@@ -1,7 +1,7 @@
-//! Callers whose keys go to the server in one batch, and what each of them waits for.
+//! The callers whose keys go to the server in one batch, and the answer that each waits for.
 //!
-//! A channel and a string for each would be most of what a call costs. So the callers of a batch
-//! share one list of [seats](Seat), and their keys lie one behind the other.
+//! A channel and a string for each caller would be most of the cost of a call. So the callers of a
+//! batch share one list of [seats](Seat), and their keys are stored one after the other.
 
 use std::{
     mem,
@@ -12,22 +12,22 @@ use std::{
 
 use crate::{batch::KeyBatch, error::Error};
 
-/// Those whose keys go in one batch. Whom nobody tells anything is told that the stream has
-/// ended.
+/// The callers whose keys go in one batch. When it is dropped, callers without an answer get the
+/// error that the stream has ended.
 #[derive(Default)]
 pub(super) struct Callers {
     keys: KeyBatch,
-    /// The seat of the caller of each key.
+    /// The index of the seat of each key's caller.
     places: Vec<usize>,
     seats: Arc<Seats>,
 }
 
-/// What one caller waits for.
+/// The state of one caller.
 enum Seat {
-    /// An answer, and to be woken by it.
+    /// Waits for an answer, and has to be woken by it.
     Waiting(Waker),
     Told(Result<bool, Box<Error>>),
-    /// Nothing any more: the call was cancelled.
+    /// The call was cancelled, so no answer is needed.
     Left,
 }
 
@@ -41,7 +41,7 @@ impl Seats {
 }
 
 impl Callers {
-    /// Takes one more, who is woken when there is an answer.
+    /// Adds a caller, which is woken when it has an answer.
     pub fn join(&mut self, key: &[u8], waker: &Waker) -> Answer {
         let mut seats = self.seats.lock();
         let place = seats.len();
@@ -56,12 +56,12 @@ impl Callers {
         }
     }
 
-    /// Their keys, in the order of the answers.
+    /// Returns the keys of the callers, in the order of the answers.
     pub fn keys(&self) -> &KeyBatch {
         &self.keys
     }
 
-    /// Leaves out those that have left.
+    /// Drops the keys of cancelled calls.
     pub fn leave_out_who_left(&mut self) {
         let seats = self.seats.lock();
         let waits = |place: &usize| matches!(seats.get(*place), Some(Seat::Waiting(_)));
@@ -72,7 +72,7 @@ impl Callers {
         }
     }
 
-    /// Those behind the first `count`, for themselves.
+    /// Splits off the callers after the first `count` and returns them.
     pub fn split_off(&mut self, count: usize) -> Self {
         let behind = Self {
             keys: self.keys.iter().skip(count).collect(),
@@ -83,12 +83,12 @@ impl Callers {
         behind
     }
 
-    /// Tells each its own answer.
+    /// Gives each caller its own answer.
     pub fn tell(mut self, seen: Vec<bool>) {
         self.tell_all(seen.into_iter().map(Ok));
     }
 
-    /// Tells all the same.
+    /// Gives all callers the same error.
     pub fn fail(mut self, error: &Error) {
         self.fail_all(error);
     }
@@ -108,7 +108,7 @@ impl Callers {
                 wakers.push(waker);
             }
         }
-        // Who wakes on another thread looks at the seats at once.
+        // A caller that wakes on another thread locks the seats at once.
         drop(seats);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -122,11 +122,11 @@ impl Drop for Callers {
     }
 }
 
-/// What a caller is told, sooner or later. Dropping it gives the call up.
+/// The pending answer of a caller. Dropping it cancels the call.
 pub(super) struct Answer {
     seats: Arc<Seats>,
     place: usize,
-    /// Whether it has been told, and has no call left to give up.
+    /// Whether the answer was returned, so that dropping this cancels nothing.
     is_told: bool,
 }
 
@@ -141,7 +141,7 @@ impl Future for Answer {
             Some(Seat::Waiting(same)) if same.will_wake(waker) => return Poll::Pending,
             Some(Seat::Waiting(waiting)) => {
                 let before = mem::replace(waiting, waker.clone());
-                // It may be the last that knows of a task.
+                // It can be the last reference to a task, so it is dropped without the lock.
                 drop(seats);
                 drop(before);
                 return Poll::Pending;
@@ -163,7 +163,7 @@ impl Drop for Answer {
         let mut seats = self.seats.lock();
         if let Some(seat @ Seat::Waiting(_)) = seats.get_mut(self.place) {
             let waker = mem::replace(seat, Seat::Left);
-            // As above.
+            // The same as above.
             drop(seats);
             drop(waker);
         }

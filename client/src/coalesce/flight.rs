@@ -1,4 +1,4 @@
-//! The batches in flight: whether one more may go, and how many keys it should have.
+//! The batches in flight: whether one more can be sent, and the number of keys that it should have.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -6,30 +6,32 @@ use tokio::time::Instant;
 
 use super::queue::MAX_KEYS;
 
-/// The batches that keep a server busy which is near: it answers one while the next is filled. With
-/// more of them each would be smaller, and a key cost more.
+/// The number of batches that keep a near server busy: it answers one while the next is filled.
+/// With more batches each would be smaller, and a key would cost more.
 const NEAR: usize = 2;
-/// The most batches.
+/// The maximum number of batches in flight.
 pub(super) const WINDOW: usize = 16;
-/// Nobody waits for room longer than this part of the time that a batch takes to be answered,
+/// The longest wait for room, as a part of the round-trip time of a batch.
 const PART: u32 = 8;
-/// unless that is less than what a timer can tell.
+/// The shortest limit of that wait, because a timer is not more precise.
 const LEAST_PATIENCE: Duration = Duration::from_millis(1);
-/// So many keys are worth a batch though more are about to come.
+/// The number of keys that are worth a batch even if more are about to come.
 const LEAST_KEYS: usize = 64;
 
 /// The batches in flight.
 #[derive(Debug, Default)]
 pub(super) struct Flight {
-    /// When each was sent, and its keys. They are answered in this order.
+    /// The time when each batch was sent, and the number of its keys. Batches are answered in this
+    /// order.
     batches: VecDeque<(Instant, usize)>,
-    /// The keys in them.
+    /// The number of keys in `batches`.
     keys: usize,
-    /// The keys that were answered since a batch was sent. Their callers may be back at once.
+    /// The number of keys that were answered since a batch was sent. Their callers can be back at
+    /// once.
     answered: usize,
-    /// What the last that was answered took.
+    /// The round-trip time of the last answered batch.
     round_trip: Duration,
-    /// Since when somebody has waited for room.
+    /// The time since when a caller has waited for room.
     waiting_since: Option<Instant>,
 }
 
@@ -38,7 +40,7 @@ impl Flight {
         self.batches.is_empty()
     }
 
-    /// A batch was sent.
+    /// Notes that a batch was sent.
     pub fn depart(&mut self, keys: usize) {
         self.batches.push_back((Instant::now(), keys));
         self.keys += keys;
@@ -46,7 +48,7 @@ impl Flight {
         self.waiting_since = None;
     }
 
-    /// The first of them was answered.
+    /// Notes that the first batch was answered.
     pub fn arrive(&mut self) {
         if let Some((sent, keys)) = self.batches.pop_front() {
             self.round_trip = sent.elapsed();
@@ -55,21 +57,21 @@ impl Flight {
         }
     }
 
-    /// Whether one more may go, when somebody waits for that.
+    /// Returns whether one more batch can be sent. A caller must be waiting.
     pub fn has_room(&mut self) -> bool {
         self.batches.len() < NEAR || self.due().is_some_and(|due| due <= Instant::now())
     }
 
-    /// When one more may go at the latest, when somebody waits for that; `None` if only an answer
-    /// makes room.
+    /// Returns the latest time at which one more batch can be sent; `None` if only an answer makes
+    /// room. A caller must be waiting.
     pub fn due(&mut self) -> Option<Instant> {
         let since = *self.waiting_since.get_or_insert_with(Instant::now);
         let patience = LEAST_PATIENCE.max(self.round_trip / PART);
         (self.batches.len() < WINDOW).then(|| since + patience)
     }
 
-    /// How many keys the next batch should have, where so many wait: half of all that there are, so
-    /// that there are two batches.
+    /// Returns the number of keys that the next batch should have if `waiting` keys wait. It is
+    /// half of all keys, so that there are two batches.
     pub fn enough(&self, waiting: usize) -> usize {
         let all = self.keys + self.answered + waiting;
         (all / NEAR).clamp(LEAST_KEYS, MAX_KEYS)
@@ -97,7 +99,7 @@ mod tests {
             assert!(goes_at_once == (batches < NEAR) || begun.elapsed() >= LEAST_PATIENCE);
             sleep(LEAST_PATIENCE);
             assert_eq!(flight.has_room(), batches < WINDOW, "{batches}");
-            // Whoever comes now has not waited.
+            // A new caller has not waited yet.
             if batches < WINDOW {
                 flight.depart(100);
                 assert!(flight.due().is_none_or(|due| due > begun + LEAST_PATIENCE));
@@ -119,7 +121,7 @@ mod tests {
         let mut flight = of(4);
         flight.arrive();
         flight.arrive();
-        // Those that were answered come back.
+        // The callers that were answered come back.
         assert_eq!(flight.enough(10), 205);
         flight.depart(200);
         assert_eq!(flight.enough(10), 205);

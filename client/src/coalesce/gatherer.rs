@@ -1,4 +1,4 @@
-//! The task that sends what callers leave, batch by batch.
+//! The task that sends the keys of the callers, batch by batch.
 
 use std::{future::pending, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
     stream::{Answered, BatchReceiver, BatchSender, Broken},
 };
 
-/// The task.
+/// The task that gathers and sends batches.
 pub(super) struct Gatherer {
     client: Client,
     queue: Arc<Queue>,
@@ -29,7 +29,8 @@ pub(super) struct Gatherer {
 }
 
 impl Drop for Gatherer {
-    /// Ends with the runtime, at the latest; then nobody would be answered any more.
+    /// Drops the waiting callers, because nobody would answer them any more. The task ends with the
+    /// runtime at the latest.
     fn drop(&mut self) {
         self.queue.close();
         while self.queue.take().is_some() {}
@@ -60,7 +61,7 @@ impl Gatherer {
                 .then(|| self.flight.due())
                 .flatten();
             tokio::select! {
-                // First, so that more come together.
+                // Answers first, so that more keys gather.
                 biased;
                 answer = self.receiver.recv(), if has_ended || !self.flight.is_empty() => {
                     match answer {
@@ -78,8 +79,8 @@ impl Gatherer {
         }
     }
 
-    /// Lets more come to a small batch, as long as any do: those that were answered together wake
-    /// one after the other. Nobody who does not come at once is waited for.
+    /// Lets more keys gather in a small batch, as long as any come. Callers that were answered
+    /// together wake one after the other. A caller that does not come at once is not waited for.
     async fn gather(&mut self) {
         let mut before = 0;
         let mut enough = None;
@@ -93,7 +94,8 @@ impl Gatherer {
         }
     }
 
-    /// Sends the next batch. False if the stream has ended: then it waits until it is known why.
+    /// Sends the next batch. Returns false if the stream has ended: the batch then waits until the
+    /// reason is known.
     async fn send(&mut self) -> bool {
         let Some(mut callers) = self.queue.take() else {
             return true;
@@ -124,7 +126,7 @@ impl Gatherer {
         }
     }
 
-    /// Opens another stream, and deals with what the one before has left.
+    /// Opens another stream, and handles the unanswered batches of the old one.
     fn begin_again(&mut self, broken: Broken<Callers>) {
         let Broken {
             error,
@@ -135,7 +137,7 @@ impl Gatherer {
         self.flight = Flight::default();
         let mut unanswered = unanswered.into_iter();
         if is_refusal(&error) {
-            // That was the first; those after it were not looked at.
+            // The first batch was refused. The server did not look at the later ones.
             if let Some(first) = unanswered.next() {
                 tokio::spawn(ask_apart(self.client.clone(), error, first));
             }
@@ -156,13 +158,13 @@ async fn wait_until(due: Option<Instant>) {
     }
 }
 
-/// Whether a server refused a batch as a whole.
+/// Returns whether the server refused a batch as a whole.
 fn is_refusal(error: &Error) -> bool {
     error.code().is_some() && error.changed_nothing()
 }
 
-/// Deals with a refused batch: asks for its keys again, in halves until each error is one key's
-/// own.
+/// Handles a refused batch: asks for its keys again, in halves, until each error belongs to one
+/// key.
 async fn ask_apart(client: Client, error: Error, callers: Callers) {
     let mut parts = Vec::new();
     split_or_fail(callers, &error, &mut parts);
@@ -174,7 +176,8 @@ async fn ask_apart(client: Client, error: Error, callers: Callers) {
     }
 }
 
-/// Makes two parts of callers that were refused for one key perhaps; all others are told why.
+/// Splits callers that were perhaps refused because of one key into two parts. In all other cases,
+/// fails the callers with `error`.
 fn split_or_fail(mut callers: Callers, error: &Error, parts: &mut Vec<Callers>) {
     let count = callers.keys().len();
     if count > 1 && error.code() == Some(Code::InvalidArgument) {

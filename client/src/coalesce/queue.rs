@@ -1,4 +1,4 @@
-//! Where callers leave their keys, and the gatherer finds them.
+//! The queue in which callers leave their keys for the gatherer.
 
 use std::{
     collections::VecDeque,
@@ -11,28 +11,28 @@ use tokio::sync::Notify;
 use super::callers::{Answer, Callers};
 use crate::error::Error;
 
-/// The most keys of a batch.
+/// The maximum number of keys in a batch.
 pub(super) const MAX_KEYS: usize = 1024;
-/// A batch takes no more keys once it has so many bytes of them, and none that is longer.
+/// The size at which a batch takes no more keys, in bytes. A longer key does not go in a batch.
 pub(super) const ENOUGH_BYTES: usize = 256 << 10;
 
-/// The callers that are to be sent, in batches.
+/// The callers whose keys wait to be sent, in batches.
 #[derive(Default)]
 pub(super) struct Queue {
     batches: Mutex<Batches>,
-    /// Whether there is something to look at: the first caller of a batch, or the end.
+    /// Wakes the gatherer at the first caller of a batch, and at the end.
     news: Notify,
 }
 
 #[derive(Default)]
 struct Batches {
-    /// None of them empty. Callers join the last.
+    /// The waiting batches, none of them empty. A new caller joins the last one.
     waiting: VecDeque<Callers>,
     closed: bool,
 }
 
 impl Queue {
-    /// Leaves a key to be sent, for one who is woken when there is an answer.
+    /// Adds a key to be sent. `waker` is woken when the answer has come.
     pub fn join(&self, key: &[u8], waker: &Waker) -> Result<Answer, Error> {
         let mut batches = self.lock();
         if batches.closed {
@@ -49,30 +49,30 @@ impl Queue {
         Ok(answer)
     }
 
-    /// Waits until there may be more to send than when this was last waited for, or no more can
-    /// come. Cancelling this loses nothing.
+    /// Waits until there may be more to send than at the last wait, or until no more can come.
+    /// Cancelling this loses nothing.
     pub async fn news(&self) {
         self.news.notified().await;
     }
 
-    /// Whether nobody waits to be sent.
+    /// Returns whether no caller waits to be sent.
     pub fn is_empty(&self) -> bool {
         self.lock().waiting.is_empty()
     }
 
-    /// The keys of the batch that is to be sent next; `None` if it takes no more.
+    /// Returns the number of keys in the next batch; `None` if it takes no more keys.
     pub fn next_keys(&self) -> Option<usize> {
         let batches = self.lock();
         let next = batches.waiting.front().filter(|next| !is_full(next));
         next.map(|next| next.keys().len())
     }
 
-    /// Takes a batch to be sent.
+    /// Takes the next batch to send.
     pub fn take(&self) -> Option<Callers> {
         self.lock().waiting.pop_front()
     }
 
-    /// Puts batches before those that wait.
+    /// Puts batches back before the waiting ones.
     pub fn put_back(&self, batches: impl DoubleEndedIterator<Item = Callers>) {
         let mut all = self.lock();
         for batch in batches.rev() {
@@ -80,13 +80,13 @@ impl Queue {
         }
     }
 
-    /// Has nobody join any more.
+    /// Closes the queue: no caller can join any more.
     pub fn close(&self) {
         self.lock().closed = true;
         self.news.notify_one();
     }
 
-    /// Whether there is nobody, and nobody can come.
+    /// Returns whether the queue is closed and empty.
     pub fn has_ended(&self) -> bool {
         let batches = self.lock();
         batches.closed && batches.waiting.is_empty()

@@ -1,30 +1,30 @@
-//! What an answer looks like, byte by byte: all answers to requests of as many keys do alike,
-//! but for the answers themselves, and a warning that may follow them.
+//! The bytes of an answer. All answers to requests with the same number of keys have the same form.
+//! They differ in the answers to the keys, and in a warning that can follow them.
 
 use seenset_proto::v1::{QueryAndAddBatchResponse, QueryAndAddResponse};
 
 use super::Calls;
 
-/// What gRPC puts before a message.
+/// The length of the prefix that gRPC puts before a message.
 pub(super) const PREFIX_BYTES: usize = 5;
 
 /// The form of the answers to one kind of request.
 pub(super) struct Form {
     /// The bytes of the message before the answers.
     head: Vec<u8>,
-    /// The answers, a byte for each key.
+    /// The number of answers, one byte for each key.
     keys: usize,
 }
 
-/// What came is no answer.
+/// The bytes received are not a valid answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unfit {
-    /// As many answers as it has, taken for one.
+    /// The number of answers that they would have if they were one.
     pub answers: usize,
 }
 
 impl Form {
-    /// Of the answers to such calls.
+    /// Creates the form of the answers to calls of this form.
     pub fn new(calls: Calls) -> Self {
         use prost::Message;
         let keys = calls.keys();
@@ -46,12 +46,12 @@ impl Form {
         Self { head, keys }
     }
 
-    /// The bytes before the answers.
+    /// Returns the number of bytes before the answers.
     pub fn head_bytes(&self) -> usize {
         PREFIX_BYTES + self.head.len()
     }
 
-    /// The answer at the front of what has been received; none if it has not come whole.
+    /// Returns the answer at the start of the received bytes; `None` if it is not complete yet.
     pub fn read<'a>(&self, received: &'a [u8]) -> Result<Option<Answer<'a>>, Unfit> {
         let unfit = |answers| Err(Unfit { answers });
         if received.first().is_some_and(|&compressed| compressed != 0) {
@@ -75,7 +75,7 @@ impl Form {
         Ok(seen.map(|seen| Answer { seen, bytes }))
     }
 
-    /// The answers, if nothing else was received.
+    /// Returns the answers, if nothing else was received.
     pub fn read_all<'a>(&self, received: &'a [u8]) -> Result<&'a [u8], Unfit> {
         match self.read(received)? {
             Some(Answer { seen, bytes }) if received.len() == bytes => Ok(seen),

@@ -1,4 +1,4 @@
-//! Connections over which calls go as bytes.
+//! Connections on which calls are sent as bytes.
 
 use std::{io, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     options::Options,
 };
 
-/// More than is ever under way: the client never holds a server up.
+/// The window in bytes. It is larger than the data in flight, so the client never blocks a server.
 const WINDOW_BYTES: u32 = 1 << 24;
 
 /// A connection; clones share it.
@@ -26,7 +26,7 @@ const WINDOW_BYTES: u32 = 1 << 24;
 pub(super) struct Connection(SendRequest<Bytes>);
 
 impl Connection {
-    /// Connects. From then on a task of the local set that this runs in moves the bytes.
+    /// Connects. Later a task of the current local set moves the bytes.
     pub async fn open(address: &Address, options: &Options) -> Result<Self, Error> {
         let connecting = timeout(options.connect_timeout, connect(address));
         let connected = connecting.await.unwrap_or_else(|_| {
@@ -40,7 +40,7 @@ impl Connection {
         })
     }
 
-    /// Opens a call, as soon as the server takes one more on this connection.
+    /// Opens a call as soon as the server allows one more on this connection.
     pub async fn call(
         self,
         head: Request<()>,
@@ -71,7 +71,7 @@ async fn shake_hands(
         .handshake(stream)
         .await
         .map_err(io::Error::other)?;
-    // What ends the connection ends the calls on it, and they tell.
+    // An error that ends the connection also ends the calls on it, and they report it.
     task::spawn_local(async move { drop(connection.await) });
     Ok(Connection(send))
 }

@@ -1,4 +1,4 @@
-//! The load generator: a client of one server, whose runs follow each other.
+//! The load generator: a client of one server that makes one run after the other.
 
 use std::{
     cell::RefCell,
@@ -25,13 +25,13 @@ use crate::{
     error::Error,
 };
 
-/// How often a run is looked at.
+/// The interval at which a run is checked.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A load generator: a client of one server, which loads it again and again.
+/// A load generator: a client of one server that loads it in one or more runs.
 ///
-/// It keeps one thread busy, that of the runtime in which its runs are awaited: one of a
-/// single thread, best.
+/// It keeps one thread busy: the thread of the runtime in which its runs are awaited. A
+/// single-threaded runtime is best.
 pub struct Generator {
     local: LocalSet,
     clients: Clients,
@@ -43,7 +43,7 @@ struct Clients {
     options: Options,
     filter: String,
     key_bytes: usize,
-    /// What tells the keys from those of any other generator.
+    /// The number that makes the keys different from those of any other generator.
     run: u64,
     numbers: Rc<RefCell<Numbers>>,
     connections: Vec<Connection>,
@@ -51,13 +51,14 @@ struct Clients {
 }
 
 impl Generator {
-    /// Of keys of `key_bytes` (at least [`MIN_KEY_BYTES`](super::MIN_KEY_BYTES)) for the
-    /// filter named `filter`; empty means the one named `default`. The keys are not those of
-    /// any other generator. Connects with the first run.
+    /// Creates a generator for the filter named `filter`; an empty name means the filter named
+    /// `default`. Each key has `key_bytes` bytes (at least
+    /// [`MIN_KEY_BYTES`](super::MIN_KEY_BYTES)). The keys are different from those of any other
+    /// generator. It connects with the first run.
     ///
     /// # Errors
     ///
-    /// [`Error::Endpoint`] if `server` is no address.
+    /// [`Error::Endpoint`] if `server` is not a valid address.
     pub fn new(
         server: &str,
         options: Options,
@@ -79,16 +80,16 @@ impl Generator {
         })
     }
 
-    /// Loads the server for some `time`, with a `share` of the keys (0 to 1) such as were
-    /// answered before, in this run or an earlier one; as long as there are none, with new ones.
+    /// Loads the server for the given `time`. A `share` of the keys (0 to 1) are keys that were
+    /// answered before, in this run or an earlier one. While there are none, the keys are new.
     ///
-    /// Several times a second `watch` is shown what has come of it so far. If it breaks, the
-    /// run ends at once, and nobody waits for what is under way.
+    /// `watch` gets the outcome so far several times a second. If it breaks, the run ends at once,
+    /// and does not wait for calls in flight.
     ///
     /// # Errors
     ///
-    /// The first of any call. [`Error::Deadline`] if nothing is answered for as long as the
-    /// options' deadline, and [`Error::TooLarge`] if the batches are.
+    /// The first error of any call. [`Error::Deadline`] if nothing is answered for as long as the
+    /// deadline of the options, and [`Error::TooLarge`] if the batches are too large.
     pub async fn run(
         &mut self,
         load: Load,
@@ -129,7 +130,7 @@ impl Clients {
         ended.map(|()| so_far(&run).clone())
     }
 
-    /// Makes the connections that are missing.
+    /// Opens the connections that are missing.
     async fn connect(&mut self, load: Load) -> Result<(), Error> {
         if load.calls == Calls::Coalesced {
             while self.coalescing.len() < load.connections {
@@ -147,7 +148,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Sets the callers to work, dealt to the connections in turn.
+    /// Starts the callers. They are assigned to the connections in turn.
     fn callers(&self, load: Load, run: &Rc<Run>) -> JoinSet<Result<(), Error>> {
         let mut callers = JoinSet::new();
         let connections = self.connections.iter().take(load.connections).cycle();
@@ -173,7 +174,7 @@ impl Clients {
     }
 }
 
-/// Waits for all callers, or what ends them.
+/// Waits until all callers have ended, or until an error, the deadline or `watch` ends the run.
 async fn wait(
     run: &Run,
     callers: &mut JoinSet<Result<(), Error>>,
@@ -207,7 +208,7 @@ async fn wait(
     }
 }
 
-/// What has come of a run up to now.
+/// Returns the outcome of a run so far.
 fn so_far(run: &Run) -> std::cell::RefMut<'_, Outcome> {
     let mut outcome = run.outcome.borrow_mut();
     outcome.elapsed = run.begun.elapsed();

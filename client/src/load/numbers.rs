@@ -1,33 +1,33 @@
-//! Which keys are asked next, by their numbers: new ones, or such as are known to be seen.
+//! The numbers of the keys that are asked next: new keys, or keys that are known to be seen.
 
 use std::{collections::VecDeque, ops::Range};
 
 /// The keys of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Batch {
-    /// The number of the first of them.
+    /// The number of the first key.
     pub first: u64,
-    /// Whether they were asked, and answered, before.
+    /// Whether the keys were asked, and answered, before.
     pub seen: bool,
 }
 
-/// Hands out the keys of requests that all have as many. Other callers may be ahead, so a key
-/// counts as seen when it and all before it have been answered.
+/// Hands out the keys of requests that all have the same number of keys. Other callers can be
+/// ahead, so a key counts as seen when it and all keys before it have been answered.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     /// The number of the next new key.
     next: u64,
-    /// The keys that were answered.
+    /// The numbers of the keys that were answered.
     answered: Range<u64>,
-    /// Whether each batch of new keys behind those was.
+    /// Whether each later batch of new keys was answered.
     behind: VecDeque<bool>,
     /// The number of the next key to ask again.
     again: u64,
-    /// The keys of each batch.
+    /// The number of keys in each batch.
     batch: u64,
-    /// The share of batches to ask again.
+    /// The share of batches that are asked again.
     share: f64,
-    /// How many batches, or which part of one, are due to be asked again.
+    /// The number of batches that are due to be asked again, with a fraction.
     due: f64,
 }
 
@@ -38,13 +38,13 @@ impl Numbers {
         self.share = share;
         self.due = 0.0;
         if !self.behind.is_empty() {
-            // A run was cut short: which of its keys have arrived, nobody knows.
+            // A run was cut short, and nobody knows which of its keys have arrived.
             self.behind.clear();
             self.answered = self.next..self.next;
         }
     }
 
-    /// What is to be asked next. As long as too few keys are known, that is new ones.
+    /// Returns the next batch. While too few keys are known as seen, it has new keys.
     pub fn take(&mut self) -> Batch {
         self.due += self.share;
         if self.due >= 1.0 && self.answered.end - self.answered.start >= self.batch {
@@ -56,7 +56,7 @@ impl Numbers {
             self.again += self.batch;
             return Batch { first, seen: true };
         }
-        // What could not be asked again is not made up for later.
+        // A batch that could not be asked again is not made up for later.
         self.due = self.due.min(1.0);
         let first = self.next;
         self.next += self.batch;

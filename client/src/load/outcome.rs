@@ -1,4 +1,4 @@
-//! What came of a load.
+//! The outcome of a load.
 
 use std::time::Duration;
 
@@ -6,29 +6,30 @@ use hdrhistogram::Histogram;
 
 use super::numbers::Batch;
 
-/// What counts as the longest: an hour, in nanoseconds.
+/// The longest latency that is recorded, an hour, in nanoseconds.
 const LONGEST: u64 = 3600 * 1_000_000_000;
 
-/// What came of a load.
+/// The outcome of a load.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// The keys that were asked for the first time.
+    /// The number of keys that were asked for the first time.
     pub new_keys: u64,
-    /// Those of them that the server said it had seen.
+    /// The number of new keys that the server reported as seen.
     pub false_positives: u64,
-    /// The keys that were asked again.
+    /// The number of keys that were asked again.
     pub seen_keys: u64,
-    /// Those of them that the server said it had not seen: more than none is its fault.
+    /// The number of repeated keys that the server reported as not seen. More than 0 is a fault of
+    /// the server.
     pub forgotten: u64,
-    /// From the first call to the last answer.
+    /// The time from the first call to the last answer.
     pub elapsed: Duration,
-    /// How long each call, or batch of a stream, took until all of its answer had come, in
+    /// The latency of each call, or of each batch of a stream, until its whole answer had come, in
     /// nanoseconds.
     pub latencies: Histogram<u64>,
 }
 
 impl Outcome {
-    /// Of a load that has not begun.
+    /// Creates the outcome of a load that has not begun.
     pub(super) fn new() -> Self {
         Self {
             new_keys: 0,
@@ -40,17 +41,17 @@ impl Outcome {
         }
     }
 
-    /// All keys that were answered.
+    /// Returns the number of keys that were answered.
     pub fn keys(&self) -> u64 {
         self.new_keys + self.seen_keys
     }
 
-    /// All calls, or batches of streams, that were answered.
+    /// Returns the number of calls, or of batches of streams, that were answered.
     pub fn calls(&self) -> u64 {
         self.latencies.len()
     }
 
-    /// So many in each second.
+    /// Returns `count` divided by the elapsed time in seconds.
     pub fn per_second(&self, count: u64) -> f64 {
         count as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }

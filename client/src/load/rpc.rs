@@ -1,4 +1,4 @@
-//! Calls as bytes: what goes before them, and what their answers may be.
+//! Calls as bytes: the headers of a request, and the checks of its answer.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::{
     retry::{Call, Repeat},
 };
 
-/// One rpc, as it is called over and over.
+/// One rpc, called many times.
 pub(super) struct Rpc {
     call: Call,
     options: Options,
@@ -36,7 +36,7 @@ pub(super) struct Rpc {
 }
 
 impl Rpc {
-    /// That of such calls.
+    /// Creates the rpc for calls of this form.
     pub fn new(server: &Address, options: Options, calls: Calls) -> Result<Self, Error> {
         let path = match calls {
             Calls::Single => "/seenset.v1.DedupService/QueryAndAdd",
@@ -68,10 +68,10 @@ impl Rpc {
         })
     }
 
-    /// One call: its answers, a byte for each key.
+    /// Makes one call and returns its answers, one byte for each key.
     pub async fn unary(&self, connection: Connection, request: Bytes) -> Result<BytesMut, Error> {
         let (response, mut send) = self.open(connection).await?;
-        // If the server does not want it any more, its answer says why.
+        // If the server does not want the data any more, its answer says why.
         let _ = send.send_data(request, true);
         let mut body = self.body(response).await?;
         let mut received = BytesMut::new();
@@ -94,13 +94,13 @@ impl Rpc {
         opened.map_err(|error| self.broken(error))
     }
 
-    /// What the server answers a call with, unless it refuses it out of hand.
+    /// Returns the body of the answer, unless the server refuses the call at once.
     pub async fn body(&self, response: ResponseFuture) -> Result<RecvStream, Error> {
         let (head, body) = response
             .await
             .map_err(|error| self.broken(error))?
             .into_parts();
-        // A refusal may come without a body, and then without trailers.
+        // A refusal can come without a body, and then without trailers.
         if head.headers.contains_key(Status::GRPC_STATUS) {
             self.check(&head.headers)?;
         } else if head.status != StatusCode::OK {
@@ -110,7 +110,8 @@ impl Rpc {
         Ok(body)
     }
 
-    /// Appends what comes next. False if that is the end, and the server is content.
+    /// Appends the next data. Returns false at the end of the answer, if the server reports
+    /// success.
     pub async fn receive(&self, body: &mut RecvStream, to: &mut BytesMut) -> Result<bool, Error> {
         if let Some(data) = body.data().await {
             let data = data.map_err(|error| self.broken(error))?;
@@ -126,24 +127,25 @@ impl Rpc {
         Ok(false)
     }
 
-    /// The answer at the front of what has been received, if all of it has come.
+    /// Returns the answer at the start of the received bytes, if it is complete.
     pub fn read<'a>(&self, received: &'a [u8]) -> Result<Option<Answer<'a>>, Error> {
         self.form.read(received).map_err(|unfit| self.unfit(unfit))
     }
 
-    /// The server has ended a stream before all was answered, or answers what was not asked.
+    /// Returns the error for a stream that the server ended before all was answered, or on which it
+    /// answered more than was asked.
     pub fn out_of_step(&self) -> Error {
         self.call
             .broken("there are not as many answers as requests")
     }
 
-    /// No answer has come for as long as the options allow.
+    /// Returns the error for a run in which no answer has come within the deadline.
     pub fn expired(&self) -> Error {
         self.call.expired(&self.options, true)
     }
 
     fn check(&self, headers: &HeaderMap) -> Result<(), Error> {
-        // Nearly always, and faster than a status that is taken apart.
+        // The usual case, and faster than parsing the status.
         if headers
             .get(Status::GRPC_STATUS)
             .is_some_and(|code| code == "0")

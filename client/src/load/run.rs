@@ -1,4 +1,4 @@
-//! One run of a load: what its callers share, and what each does.
+//! One run of a load: the state that its callers share, and the calls of each.
 
 use std::{
     cell::RefCell,
@@ -26,16 +26,16 @@ pub(super) struct Run {
     pub template: Template,
     pub numbers: Rc<RefCell<Numbers>>,
     pub begun: Instant,
-    /// How long new calls are made.
+    /// The time for which new calls are made.
     pub time: Duration,
     pub outcome: RefCell<Outcome>,
 }
 
-/// A batch that is under way, and since when.
+/// A batch in flight, and the time when it was sent.
 type Sent = (Batch, Instant);
 
 impl Run {
-    /// One call after the other.
+    /// Makes one call after the other.
     pub async fn call(self: Rc<Self>, connection: Connection) -> Result<(), Error> {
         let mut now = Instant::now();
         while self.goes_on(now) {
@@ -46,7 +46,7 @@ impl Run {
         Ok(())
     }
 
-    /// One call of the client crate after the other.
+    /// Makes one call of the client crate after the other.
     pub async fn coalesced(self: Rc<Self>, client: Coalescing) -> Result<(), Error> {
         let mut key = String::new();
         let mut now = Instant::now();
@@ -59,7 +59,7 @@ impl Run {
         Ok(())
     }
 
-    /// Batches one behind the other.
+    /// Sends batches one after the other on a stream.
     pub async fn stream(
         self: Rc<Self>,
         connection: Connection,
@@ -69,7 +69,7 @@ impl Run {
         let mut under_way = VecDeque::new();
         self.fill(&mut under_way, window, &mut send);
         if under_way.is_empty() {
-            // The time was over before it began; nothing would be answered.
+            // The time was over before the stream began, so nothing would be answered.
             return Ok(());
         }
         let mut body = self.rpc.body(response).await?;
@@ -87,7 +87,7 @@ impl Run {
             }
             self.fill(&mut under_way, window, &mut send);
         }
-        // If the server has ended it already, it has said so.
+        // If the server has already ended the stream, it has reported that.
         let _ = send.send_data(Bytes::new(), true);
         while self.rpc.receive(&mut body, &mut received).await? {}
         if received.is_empty() {
@@ -97,7 +97,7 @@ impl Run {
         }
     }
 
-    /// Sends as many batches as may be under way.
+    /// Sends batches until the window is full.
     fn fill(&self, under_way: &mut VecDeque<Sent>, window: usize, send: &mut SendStream<Bytes>) {
         while under_way.len() < window.max(1) {
             let now = Instant::now();
@@ -106,7 +106,7 @@ impl Run {
             }
             let (batch, request) = self.request();
             under_way.push_back((batch, now));
-            // If the server takes no more, what it answers says why.
+            // If the server takes no more data, its answer says why.
             let _ = send.send_data(request, false);
         }
     }
@@ -120,9 +120,9 @@ impl Run {
         (batch, self.template.fill(batch.first))
     }
 
-    /// Counts the answers to a batch, a byte for each key, and says when that was: the next
-    /// call follows at once. A single call takes so little that more looks at the clock would
-    /// show in what comes out.
+    /// Counts the answers to a batch, one byte for each key. Returns the time of the answer,
+    /// because the next call follows at once. A single call is so short that more reads of the
+    /// clock would show in the results.
     fn answered(&self, (batch, sent): Sent, answers: &[u8]) -> Instant {
         self.numbers.borrow_mut().answered(batch);
         let now = Instant::now();

@@ -1,33 +1,33 @@
-//! Requests as bytes, made ahead but for the end of each key.
+//! Requests as bytes, encoded in advance except for the end of each key.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::answer::PREFIX_BYTES;
 use crate::{batch::KeyBatch, error::Error};
 
-/// The digits of a number in a key.
+/// The number of digits of a number in a key.
 const DIGITS: usize = 8;
-/// The shortest key: the number of the run, and that of the key in it.
+/// The shortest key in bytes: the number of the run, and the number of the key in it.
 pub const MIN_KEY_BYTES: usize = 2 * DIGITS;
-/// What keys begin with, as far as they have room for it.
+/// The start of the keys, as far as they have room for it.
 const HOST: &str = "https://www.example.com/";
 
-/// Requests of as many keys each, encoded: a key has the same bytes in a message for one and
-/// in one for many, so this does for all.
+/// An encoded request with a fixed number of keys. A key has the same bytes in a message for one
+/// key and in a message for many, so one template serves all forms.
 pub(super) struct Template {
     /// The whole frame, with keys of the number 0.
     frame: Bytes,
-    /// What a key takes in it.
+    /// The number of bytes of a key in the frame.
     stride: usize,
-    /// Where the keys end.
+    /// The offset at which the keys end.
     end: usize,
-    /// What all keys have in common.
+    /// The start that all keys have in common.
     prefix: String,
 }
 
 impl Template {
-    /// For requests that ask `filter` about `count` keys (at least one) of `key_bytes` (at
-    /// least [`MIN_KEY_BYTES`]). Other runs than `run` have other keys.
+    /// Creates the template for requests that ask `filter` about `count` keys (at least one) of
+    /// `key_bytes` (at least [`MIN_KEY_BYTES`]). Each `run` has other keys.
     pub fn new(filter: &str, key_bytes: usize, run: u64, count: usize) -> Result<Self, Error> {
         let room = key_bytes.saturating_sub(MIN_KEY_BYTES);
         let prefix: String = HOST
@@ -54,7 +54,7 @@ impl Template {
         })
     }
 
-    /// A request for as many keys as there are in one, from that number on.
+    /// Returns a request whose keys have the numbers from `first` on.
     pub fn fill(&self, first: u64) -> Bytes {
         let mut frame = BytesMut::from(&*self.frame);
         let keys = frame.get_mut(PREFIX_BYTES..self.end).unwrap_or_default();
@@ -66,7 +66,7 @@ impl Template {
         frame.freeze()
     }
 
-    /// The key of that number, in the place of what `key` had.
+    /// Writes the key of that number to `key`, and replaces its old content.
     pub fn key(&self, number: u64, key: &mut String) {
         key.clear();
         key.push_str(&self.prefix);
@@ -78,10 +78,10 @@ fn push_number(key: &mut String, number: u64) {
     key.extend(digits(number).map(char::from));
 }
 
-/// The low 48 bits of a number in digits of 6 bits, in a few instructions: writing keys must
-/// cost the sender less than reading them costs anybody. No run sends so many keys.
+/// Returns the low 48 bits of a number as digits of 6 bits, in a few instructions. Writing keys
+/// must cost the sender less than reading them costs the receiver. No run sends so many keys.
 fn digits(number: u64) -> [u8; DIGITS] {
-    // Halves, and their halves, and theirs, each to the low end of as many bits.
+    // Spreads 24 bits over each 32, then 12 over each 16, then 6 over each 8.
     let mut spread = (number & 0x00ff_ffff) | (number & 0xffff_ff00_0000) << 8;
     spread = (spread & 0x0000_0fff_0000_0fff) | (spread & 0x00ff_f000_00ff_f000) << 4;
     spread = (spread & 0x003f_003f_003f_003f) | (spread & 0x0fc0_0fc0_0fc0_0fc0) << 2;

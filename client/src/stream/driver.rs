@@ -25,22 +25,22 @@ use crate::{
 
 const CALL: &str = "QueryAndAddStream";
 
-/// A batch that has no answer.
+/// A batch without an answer.
 pub(super) struct Pending<T> {
     pub(super) tag: T,
     pub(super) count: usize,
-    /// Kept until it is answered: it may have to be sent again.
+    /// The message, kept until it is answered because it may have to be sent again.
     pub(super) message: Message,
-    /// Whether it may be applied by a call that broke.
+    /// Whether a call that broke may have applied it.
     pub(super) doubtful: bool,
     pub(super) permit: OwnedSemaphorePermit,
 }
 
-/// What the receiving half takes, and the room in the window that this frees.
+/// An item for the receiving half, and the permit of the window that taking it releases.
 pub(super) type Outcome<T> = (Result<Answered<T>, Broken<T>>, Option<OwnedSemaphorePermit>);
 
-/// Where messages go while the call is open. With the lock a batch is left for the driver and sent,
-/// so that the call is never opened between the two.
+/// The sender of messages while the call is open. A batch is given to the driver and sent under one
+/// lock, so that the driver never opens the call between the two.
 pub(super) type Outbound = Arc<Mutex<Option<mpsc::UnboundedSender<Message>>>>;
 
 pub(super) fn lock(outbound: &Outbound) -> MutexGuard<'_, Option<mpsc::UnboundedSender<Message>>> {
@@ -55,21 +55,22 @@ pub(super) struct Driver<T> {
     outbound: Outbound,
     coming: mpsc::UnboundedReceiver<Pending<T>>,
     answers: mpsc::UnboundedSender<Outcome<T>>,
-    /// The first of those that have no answer, in their order; the others are yet to be taken.
+    /// The batches without an answer that the driver has taken, in order. Later batches are still
+    /// in `coming`.
     unanswered: VecDeque<Pending<T>>,
-    /// When the first of these has to be answered.
+    /// The time by which the first of these has to be answered.
     deadline: Instant,
-    /// Those before the stream is opened again. They begin anew with each answer.
+    /// The pauses before the stream is opened again. They start again with each answer.
     pauses: Pauses,
 }
 
-/// How a call ended.
+/// The way in which a call ended.
 enum End {
-    /// All is answered, or nobody is left to be told.
+    /// All batches are answered, or nobody is left to receive the answers.
     Done,
-    /// It is not to be made again.
+    /// The call must not be made again.
     Failed(Error),
-    /// It broke.
+    /// The call broke.
     Broke(Status),
 }
 
@@ -97,8 +98,8 @@ impl<T> Driver<T> {
 
     pub(super) async fn run(mut self) {
         loop {
-            // A call is opened for a first batch: a server may hold back its headers until it
-            // has something to answer.
+            // A call is opened for a first batch: a server can hold back its headers until it has
+            // something to answer.
             if self.unanswered.is_empty() && !self.wait_for_first().await {
                 break;
             }
@@ -108,7 +109,7 @@ impl<T> Driver<T> {
                 End::Broke(status) => status,
             };
             self.take_all();
-            // One that had nothing to do is opened again when there is something.
+            // Without unanswered batches, the call is opened again when the next batch comes.
             let Some(first) = self.unanswered.front() else {
                 continue;
             };
@@ -133,7 +134,8 @@ impl<T> Driver<T> {
         self.window.close();
     }
 
-    /// Waits for a batch; `false` if none can come, or nobody is left to be told of its answer.
+    /// Waits for a batch. Returns `false` if none can come, or if nobody is left to receive its
+    /// answer.
     async fn wait_for_first(&mut self) -> bool {
         let first = tokio::select! {
             biased;
@@ -146,7 +148,7 @@ impl<T> Driver<T> {
         is_there
     }
 
-    /// Takes all that has no answer. What comes is not sent until the call is open again.
+    /// Takes all batches without an answer. New batches are not sent until the call is open again.
     fn take_all(&mut self) {
         let mut outbound = lock(&self.outbound);
         *outbound = None;
@@ -155,7 +157,7 @@ impl<T> Driver<T> {
         }
     }
 
-    /// Makes the call, sends what is unanswered, and has what comes be sent behind it.
+    /// Makes the call, sends the unanswered batches, and then lets new batches be sent after them.
     async fn attempt(&mut self) -> End {
         let (sender, messages) = mpsc::unbounded_channel();
         let mut responses = Responses::open(&self.client, messages);
@@ -165,16 +167,16 @@ impl<T> Driver<T> {
                 self.unanswered.push_back(pending);
             }
             for pending in &self.unanswered {
-                // Nobody has dropped the other end.
+                // The receiver exists, so this does not fail.
                 let _ = sender.send(pending.message.clone());
             }
-            // Where no more come the server is told so.
+            // If no more batches can come, dropping the sender ends the requests of the call.
             *outbound = Some(sender).filter(|_| !self.coming.is_closed());
         }
         loop {
             if self.unanswered.is_empty() {
                 tokio::select! {
-                    // First: it is left there before it is sent.
+                    // First, because a batch is put there before it is sent.
                     biased;
                     is_there = self.wait_for_first() => {
                         if !is_there {
@@ -202,7 +204,7 @@ impl<T> Driver<T> {
         }
     }
 
-    /// Pairs an answer with the batch that it is to.
+    /// Pairs an answer with its batch.
     fn take(
         &mut self,
         response: Result<Option<QueryAndAddStreamResponse>, Status>,
@@ -220,7 +222,7 @@ impl<T> Driver<T> {
         capacity_warnings.note(filter, response.capacity_warning);
         let expected = self.unanswered.front().map_or(0, |first| first.count);
         let seen = one_for_each(CALL, expected, response.seen).map_err(End::Failed)?;
-        // One to nothing has no answers for any key.
+        // An answer without a batch can only be empty: no key was expected.
         let Some(first) = self.unanswered.pop_front() else {
             return Ok(());
         };
@@ -236,7 +238,7 @@ impl<T> Driver<T> {
         told.map_err(|_| End::Done)
     }
 
-    /// The error of the first batch, which was not answered in time.
+    /// Returns the error for the first batch, which was not answered in time.
     fn expired(&mut self) -> Error {
         let first = self.unanswered.front();
         let sent = first.is_some_and(|first| first.message.sent.close());
@@ -248,7 +250,7 @@ impl<T> Driver<T> {
         self.window.close();
         self.coming.close();
         self.take_all();
-        // They are sent in order, so these are the first.
+        // Batches are sent in order, so these are the first ones.
         let doubtful = self
             .unanswered
             .iter()
@@ -260,7 +262,7 @@ impl<T> Driver<T> {
             unanswered: unanswered.collect(),
             doubtful,
         };
-        // That nobody listens any more is no error: both halves may be gone.
+        // It is no error if nobody receives this: both halves may be gone.
         let _ = self.answers.send((Err(broken), None));
     }
 }
@@ -269,7 +271,7 @@ type Opening = Pin<
     Box<dyn Future<Output = Result<Response<Streaming<QueryAndAddStreamResponse>>, Status>> + Send>,
 >;
 
-/// The answers of one call, which is being made or has been.
+/// The answers of one call, which is being opened or is open.
 enum Responses {
     Opening(Opening),
     Open(Box<Streaming<QueryAndAddStreamResponse>>),
@@ -287,7 +289,8 @@ impl Responses {
         }))
     }
 
-    /// The next one; `None` when the server has ended the stream. Cancelling this loses nothing.
+    /// Returns the next answer; `None` when the server has ended the stream. Cancelling this loses
+    /// nothing.
     async fn next(&mut self) -> Result<Option<QueryAndAddStreamResponse>, Status> {
         loop {
             match self {

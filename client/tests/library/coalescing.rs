@@ -36,7 +36,7 @@ async fn callers_go_together_and_each_has_its_own_answer() {
     assert!((1..60).contains(&batches), "{batches} batches");
 }
 
-/// However few of them wake at a time, as those of a `LocalSet` do.
+/// This holds even if only few callers wake at a time, as in a `LocalSet`.
 #[tokio::test]
 async fn who_was_answered_together_goes_together_again() {
     let service = Service::start().await;
@@ -92,11 +92,11 @@ async fn a_refused_key_is_its_own_callers_error() {
     }
     callers.join_all().await;
     assert_eq!(service.state.len(), 97);
-    // The stream that ended with the first of them is not missed.
+    // The client notices that the stream ended with the first of them.
     assert!(client.query_and_add("5").await.unwrap());
 }
 
-/// A full disk is nobody's own fault, and to ask for each key by itself is no help to it.
+/// A full disk is not the fault of one key, and asking for each key by itself does not help.
 #[tokio::test]
 async fn a_batch_that_is_not_refused_for_a_key_is_not_asked_for_in_parts() {
     let service = Service::start().await;
@@ -116,7 +116,7 @@ async fn a_batch_that_is_not_refused_for_a_key_is_not_asked_for_in_parts() {
 #[tokio::test]
 async fn what_is_behind_a_refused_batch_is_sent_again() {
     let service = Service::start().await;
-    // Nothing is answered before both batches are there.
+    // The server answers nothing before both batches have come.
     service.state.hold.store(2, SeqCst);
     let client = service.client().await.coalescing();
     let first = tokio::spawn({
@@ -175,14 +175,14 @@ async fn callers_are_told_when_the_server_does_not_come_back() {
 #[tokio::test]
 async fn a_call_that_is_given_up_before_it_is_sent_marks_nothing() {
     let service = Service::start().await;
-    // No batch is answered before there are more than can be in flight.
+    // The server answers no batch before more batches have come than can be in flight.
     service.state.hold.store(17, SeqCst);
     let client = service.client().await.coalescing();
     let mut callers = JoinSet::new();
     for batch in 1..=16 {
         let client = client.clone();
         callers.spawn(async move { client.query_and_add(&format!("{batch}")).await.unwrap() });
-        // Two at once, and each of the others though none of these is answered.
+        // Two are sent at once, and each of the others although none of these is answered.
         let sent = async {
             while service.state.most_held.load(SeqCst) < batch {
                 sleep(Duration::from_millis(1)).await;
@@ -197,7 +197,7 @@ async fn a_call_that_is_given_up_before_it_is_sent_marks_nothing() {
     assert!(!service.state.contains("", "given up"));
 }
 
-/// The stream ends with it, while none of its batches is in flight.
+/// The stream ends with that answer, while none of its batches is in flight.
 #[tokio::test]
 async fn an_answer_that_nobody_asked_for_leaves_no_caller_waiting() {
     let service = Service::start().await;
@@ -211,7 +211,7 @@ async fn an_answer_that_nobody_asked_for_leaves_no_caller_waiting() {
     assert_eq!(service.state.unasked.load(SeqCst), 0);
 }
 
-/// Callers may live on another runtime than the task that sends their keys.
+/// The callers can live on another runtime than the task that sends their keys.
 #[test]
 fn callers_are_told_when_the_runtime_is_gone() {
     let runtime = Runtime::new().unwrap();

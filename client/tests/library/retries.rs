@@ -1,4 +1,4 @@
-//! What is repeated, and what comes of it: the answer that the first try earned.
+//! Repeated calls, and their result: the answer that the first attempt earned.
 
 use std::{
     sync::atomic::Ordering::SeqCst,

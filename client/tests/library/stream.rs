@@ -1,4 +1,4 @@
-//! The stream form: order, window, and what is known when it breaks.
+//! The stream form: order, window, and the information when it breaks.
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
@@ -52,7 +52,7 @@ async fn the_window_is_filled_and_not_exceeded() {
     }
     assert!(receiver.recv().await.is_none());
     assert_eq!(service.state.most_held.load(SeqCst), 4);
-    // The batch whose sending was given up was not sent.
+    // The batch whose sending was cancelled was not sent.
     assert!(!service.state.contains("", "4"));
 }
 
@@ -97,12 +97,12 @@ async fn batches_whose_answers_were_lost_get_them_again() {
     }
     assert_eq!(service.calls(), 4);
 
-    // A stream that has nothing to do comes back when it has.
+    // A stream without work comes back when it has work.
     service.state.hold.store(0, SeqCst);
     service.state.cut();
     sender.send(["d"], 3).await.unwrap();
     assert_eq!(receiver.recv().await.unwrap().unwrap().seen, [false]);
-    // And so does one whose server is starting.
+    // A stream comes back when its server is starting.
     service.state.unavailable.store(2, SeqCst);
     sender.send(["d"], 4).await.unwrap();
     drop(sender);
@@ -111,7 +111,7 @@ async fn batches_whose_answers_were_lost_get_them_again() {
     assert_eq!(service.calls(), 8);
 }
 
-/// Each break in the middle of many batches, whatever was applied, answered or on its way.
+/// Breaks in the middle of many batches: some applied, some answered, some on their way.
 #[tokio::test]
 async fn a_stream_that_breaks_again_and_again_loses_and_repeats_nothing() {
     let service = Service::start().await;
@@ -157,7 +157,7 @@ async fn a_stream_that_cannot_be_opened_again_names_what_was_in_flight() {
     assert!(!broken.error.changed_nothing());
     assert_eq!(broken.unanswered, [0, 1]);
     assert!(receiver.recv().await.is_none());
-    // Who waited for room is told.
+    // A sender that waits for room gets an error.
     assert!(matches!(waiting.await.unwrap(), Err(Error::StreamClosed)));
 }
 

@@ -58,7 +58,7 @@ struct Run {
 }
 
 impl Run {
-    /// The one object on standard output.
+    /// Returns the one object on standard output.
     #[track_caller]
     fn json(&self) -> Value {
         serde_json::from_str(&self.stdout)
@@ -66,7 +66,7 @@ impl Run {
     }
 }
 
-/// Waits for the end of a run, and ends one that goes on without end.
+/// Waits for the end of a run, and kills a run that does not end.
 fn wait(child: Child) -> Run {
     let id = child.id();
     let (ended, end) = mpsc::channel::<()>();
@@ -428,7 +428,7 @@ async fn a_connection_that_breaks_ends_the_run() {
     }
 }
 
-/// The client crate repeats what was under way, and a run that uses it goes on.
+/// The client crate repeats the calls in flight, and a run that uses it goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn coalesced_calls_outlive_a_connection() {
     let service = Service::start().await;

@@ -29,7 +29,7 @@ fn run(server: &Server, args: &[&[u8]], input: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// What it writes where it succeeds.
+/// Returns the output of a run that succeeds.
 #[track_caller]
 fn written(server: &Server, args: &[&[u8]], input: &[u8]) -> Vec<u8> {
     let output = run(server, args, input);
@@ -91,7 +91,7 @@ async fn arguments_are_keys_of_any_bytes() {
 async fn files_of_each_format_have_the_same_keys() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path()).await;
-    // Not first: there these bytes would be the mark of UTF-16.
+    // This key is not first: at the start its bytes would be the mark of UTF-16.
     let lines = b"b\n\xff\xfe\r\n\xff\xfe\n";
     assert_eq!(written(&server, &[b"dedup"], lines), b"b\n\xff\xfe\r\n");
     let null = b"\xff\xfe\0a\nb\0b";
@@ -136,7 +136,7 @@ async fn a_file_that_ends_within_a_key_ends_the_run() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
-/// Single, in batches, on a stream and coalesced; text and bytes alike.
+/// Single calls, batches, streams and coalesced calls, with text and with bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_client_crate_takes_keys_of_any_type() {
     let dir = tempfile::tempdir().unwrap();

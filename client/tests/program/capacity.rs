@@ -1,4 +1,4 @@
-//! Filters that are nearly full, or past that: the commands that add keys warn.
+//! Filters that are nearly at their capacity, or past it: the commands that add keys warn.
 
 use std::{fs, process::Output};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::real::{seenset, start};
 
-/// So many lines in a file.
+/// Writes a file with the given number of lines.
 fn lines(dir: &tempfile::TempDir, name: &str, range: std::ops::Range<u32>) -> String {
     let text: String = range.map(|line| format!("{name}/{line}\n")).collect();
     let path = dir.path().join(name);

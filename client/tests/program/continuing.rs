@@ -20,7 +20,7 @@ struct Files {
     inputs: Vec<PathBuf>,
 }
 
-/// How a run ended.
+/// The result of a run.
 struct Run {
     code: Option<i32>,
     stderr: String,

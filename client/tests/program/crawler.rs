@@ -83,7 +83,7 @@ fn answer(path: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{header}\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 
-/// Pages that link forwards, backwards, with fragments, and to what is not to be fetched.
+/// Pages with links forwards, backwards, with fragments, and to targets that are not to be fetched.
 fn html(page: &str) -> String {
     let page: usize = page.parse().unwrap();
     let (left, right) = ((2 * page + 1) % PAGES, (2 * page + 2) % PAGES);

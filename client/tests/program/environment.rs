@@ -1,4 +1,4 @@
-//! Variables, durations and formats of results: what all commands share.
+//! Variables, durations and formats of results that all commands share.
 
 use std::{ffi::OsString, fs, process::Command};
 
@@ -196,7 +196,7 @@ async fn load_reads_standard_input_as_dedup_does() {
         load.stdout
     );
     assert_eq!((load.stderr.as_str(), service.state.len()), ("", 2));
-    // With no files a filter would forget all.
+    // Without files, a filter would forget all keys.
     let rebuild = run(&service, &["filter", "rebuild", "pages"]);
     assert_eq!(rebuild.code, Some(2));
     assert!(rebuild.stderr.contains("<FILE>"), "{}", rebuild.stderr);

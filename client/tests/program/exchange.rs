@@ -112,7 +112,7 @@ fn is_fifo(path: &Path) -> bool {
     fs::symlink_metadata(path).unwrap().file_type().is_fifo()
 }
 
-/// The lengths that an import announced and sent.
+/// Returns the lengths that an import announced and sent.
 fn imported(output: &str) -> (u64, u64) {
     let filter: serde_json::Value = serde_json::from_str(output).unwrap();
     let length = |name: &str| filter.get(name).unwrap().as_u64().unwrap();
@@ -145,7 +145,7 @@ async fn what_is_no_regular_file_is_written_to_and_read_from() {
     assert_eq!(reader.join().unwrap(), "java");
     assert!(is_fifo(&fifo));
 
-    // Of a length that only its end tells, and longer than one message.
+    // A file whose length is known only at its end, and that is longer than one message.
     let content = vec![7; 100_000];
     let writer = thread::spawn({
         let (fifo, content) = (fifo.clone(), content.clone());
@@ -161,7 +161,7 @@ async fn what_is_no_regular_file_is_written_to_and_read_from() {
         assert_eq!((code, imported(&stdout)), (Some(0), (100_000, 100_000)));
     }
 
-    // By names that lead to it, not by /dev/stdout, which root could replace.
+    // These names lead to standard output. /dev/stdout is not used, because root could replace it.
     let link = dir.path().join("link");
     symlink("/proc/self/fd/1", &link).unwrap();
     for target in ["-", "/dev/fd/1", link.to_str().unwrap()] {
@@ -231,7 +231,7 @@ async fn links_are_followed_and_a_file_keeps_its_mode_and_owner() {
     assert!(stderr.contains("symbolic links"), "{stderr}");
 }
 
-/// The program as a user who is not root, whom permissions bind.
+/// Runs the program as a user who is not root, because permissions apply to that user.
 fn as_user(service: &Service, dir: &Path, line: &str) -> Run {
     let program = dir.join("seenset");
     if !program.exists() {
@@ -275,13 +275,14 @@ async fn a_file_whose_directory_is_closed_is_written_in_place() {
     let Run { code, stderr, .. } = as_user(&service, dir.path(), &line("java", "link"));
     assert_eq!(code, Some(0), "{stderr}");
     assert_eq!(fs::read(&file).unwrap(), b"java");
-    // Without its end, what has come is there, and the exit code says that it is not whole.
+    // If the end is missing, the data so far is there, and the exit code says that it is
+    // incomplete.
     let Run { code, stderr, .. } = as_user(&service, dir.path(), &line("short", "file"));
     assert_eq!(code, Some(1));
     assert!(stderr.contains("6 bytes and 5 came"), "{stderr}");
     let Run { code, .. } = as_user(&service, dir.path(), &line("java", "new"));
     assert_eq!(code, Some(1));
-    // A file that is protected stays as it is, also where it could be replaced.
+    // A protected file stays as it is, even if it could be replaced.
     mode(dir.path(), 0o777);
     let Run { code, stderr, .. } = as_user(&service, dir.path(), &line("java", "sealed"));
     assert_eq!(code, Some(1));
@@ -307,7 +308,7 @@ async fn a_descriptor_is_written_to_and_its_file_not_replaced() {
     };
     let line = "exec 3<>three; \"$s\" filter export java /dev/fd/3 >/dev/null; cat <&3";
     assert_eq!(shell(line), "java");
-    // Also if it has no name any more, for which there is one in /proc all the same.
+    // This holds also if the file has no name any more. /proc has a name for it all the same.
     let line = "exec 3<>gone; rm gone; \"$s\" filter export java /dev/fd/3 >/dev/null; cat <&3; ls";
     assert_eq!(shell(line), "javathree\n");
     let line = "\"$s\" filter export java /dev/fd/1 >out; cat out";

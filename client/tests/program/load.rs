@@ -1,4 +1,4 @@
-//! The load generator, against servers that answer as no seenset-server does.
+//! The load generator, against servers that do not answer like a seenset-server.
 
 use std::{net::SocketAddr, ops::ControlFlow, time::Duration};
 
@@ -14,10 +14,10 @@ use tonic::{
     codegen::http::{HeaderMap, HeaderValue, Response},
 };
 
-/// What a server does with a call.
+/// The answer of a server to a call.
 type Answer = fn(SendResponse<Bytes>);
 
-/// Serves HTTP/2, and answers every call alike.
+/// Serves HTTP/2, and answers every call in the same way.
 async fn serve(answer: Answer) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

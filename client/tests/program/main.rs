@@ -1,5 +1,5 @@
-//! The program `seenset`, and what it is made of, against the real server and against services that
-//! fail on demand.
+//! The program `seenset` and its parts, against the real server and against services that fail on
+//! demand.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bench;

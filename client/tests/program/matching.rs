@@ -19,7 +19,7 @@ use crate::{
 
 const LIST: &str = "spam\neggs\nviagra\n";
 
-/// A service that has the list, in a filter of its own.
+/// A service that has the list in its own filter.
 async fn with_list() -> Service {
     let service = Service::start().await;
     let load = run_with_input(&service, &["--filter=words", "load", "-"], LIST);
@@ -73,7 +73,7 @@ async fn what_is_written_is_chosen_as_with_grep() {
             "{args:?}"
         );
     }
-    // That nothing matches is no failure.
+    // It is no failure if nothing matches.
     let none = matching(&service, &[], "a\n");
     assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""));
     for args in [["-o", "-v"], ["-o", "-c"]] {
@@ -105,7 +105,7 @@ async fn bad_lines_and_long_words_are_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_lines_stay_in_order() {
     let service = with_list().await;
-    // Lost answers and a server that is away for a while are no matter.
+    // Lost answers, and a server that is away for a while, do no harm.
     service.state.unavailable.store(2, SeqCst);
     service.state.lose_reply.store(1, SeqCst);
     let line = |line: usize| match line % 7 {

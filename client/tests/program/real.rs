@@ -1,4 +1,4 @@
-//! The real server, and the program that asks it.
+//! The real server, and the program that sends queries to it.
 
 use std::{
     path::Path,

@@ -1,4 +1,4 @@
-//! Filters that grow, and those that are full: what the program asks for, and what it says.
+//! Filters that grow, and full filters: the requests of the program, and its messages.
 
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ async fn it_is_said_how_far_a_filter_may_grow_and_that_there_is_no_room() {
     );
 }
 
-/// A full filter stays so: to ask again and again helps nobody.
+/// A full filter stays full, so repeating a call does not help.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_filter_ends_a_command_at_once() {
     let service = Service::start().await;

@@ -92,7 +92,7 @@ async fn every_call_of_the_client() {
     server.shutdown(std::future::pending()).await.unwrap();
 }
 
-/// All calls that tell whether keys are seen say how old these may be.
+/// All calls that return whether keys are seen carry the maximum age of the keys.
 async fn ages(client: &Client) {
     let span = |seconds| prost_types::Duration { seconds, nanos: 0 };
     let spec = v1::FilterSpec {

@@ -1,4 +1,4 @@
-//! Standard streams that are closed, read-only, full, or the input as well.
+//! Standard streams that are closed, read-only or full, or that are also the input.
 
 use std::{
     fs,
@@ -104,12 +104,12 @@ async fn a_closed_input_is_no_empty_one() {
         fails(&service, directory, &line, 1, "s a directory");
     }
     assert_eq!(service.state.len(), 0);
-    // Who does not read it may close it, and an empty one is empty.
+    // A command that does not read standard input can have it closed. An empty input is empty.
     let output = shell(&service, directory, "\"$s\" dedup f <&-");
     assert_eq!(output.stdout, b"a\nb\n");
     let output = shell(&service, directory, "\"$s\" dedup </dev/null");
     assert_eq!(output.status.code(), Some(0));
-    // Nobody reads messages, but the exit code and the output are as ever.
+    // Nobody reads the messages, but the exit code and the output stay the same.
     let output = shell(&service, directory, "\"$s\" dedup f - 2>&- <f");
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b""[..]));
 }
@@ -193,7 +193,7 @@ async fn an_input_that_is_the_output_is_refused() {
     );
     assert_eq!(service.state.len(), 0);
 
-    // What only looks alike is read: other files, pipes, devices.
+    // Files that only look like the output are read: other files, pipes, devices.
     fs::write(&file, content).unwrap();
     for (line, expected) in [
         ("\"$s\" dedup f >>g; cat g", content),

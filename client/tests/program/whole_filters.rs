@@ -1,4 +1,4 @@
-//! What operators do with whole filters on the command line, against the real server.
+//! The commands of operators for whole filters, against the real server.
 
 use std::fs;
 
@@ -122,7 +122,7 @@ async fn a_filter_is_rebuilt_from_files() {
     let gone = seenset(&server, &["filter", "get", "pages.rebuild"]);
     assert_eq!(gone.status.code(), Some(1));
 
-    // As another kind, and as it is.
+    // Rebuilt as another kind, and unchanged.
     let scaling = &[
         "filter",
         "rebuild",
@@ -143,7 +143,7 @@ async fn a_filter_is_rebuilt_from_files() {
         json(&server, &["filter", "get", "pages"])["scaling"],
         shown["scaling"]
     );
-    // Where keys are counted, each is there once, whatever was loaded before or came meanwhile.
+    // In a counting filter each key is there once, whether it was loaded before or came meanwhile.
     json(
         &server,
         &[

@@ -7,8 +7,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::Fake;
 
-/// Pages, names, and of what is made what was asked for: what a filter is, the real server is asked
-/// about.
+/// Pages, names, and filters as requested. Tests of the content of filters use the real server.
 #[tonic::async_trait]
 impl FilterService for Fake {
     /// Three pages, of two filters, none, and one.
@@ -170,8 +169,8 @@ impl FilterService for Fake {
         }))
     }
 
-    /// A filter of the name, with the length that was announced as its version, and that which came
-    /// as its memory; what the file is does not matter.
+    /// Returns a filter with the name of the import. Its version is the announced length, and its
+    /// memory is the length of the data. The content of the file does not matter.
     async fn import_filter(
         &self,
         request: Request<Streaming<v1::ImportFilterRequest>>,
@@ -194,7 +193,7 @@ impl FilterService for Fake {
 
     type ExportFilterStream = tokio_stream::Once<Result<v1::ExportFilterResponse, Status>>;
 
-    /// A file that is the name. That of `short` announces a byte more.
+    /// Returns a file whose content is the name. For `short` it announces one byte more.
     async fn export_filter(
         &self,
         request: Request<v1::ExportFilterRequest>,
@@ -227,7 +226,7 @@ impl FilterService for Fake {
 
 fn filter(name: String) -> v1::Filter {
     v1::Filter {
-        // Filters of other names were made at another time.
+        // Filters of other names have another creation time.
         create_time: Some(prost_types::Timestamp {
             seconds: name.len() as i64,
             nanos: 0,

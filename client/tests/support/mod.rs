@@ -1,5 +1,5 @@
-//! A service that answers exactly from a set in memory and fails on demand, and a way to
-//! it that can be cut: what a real server can't be made to do at the right moment.
+//! A service that answers exactly from a set in memory and fails on demand, and a way to it that
+//! can be cut. A real server cannot be made to fail at the right moment.
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
@@ -35,40 +35,41 @@ use tokio_stream::{
 };
 use tonic::{Request, Response, Status, Streaming, transport::Server};
 
-/// What the fake service does with its next calls.
+/// The behaviour of the fake service in its next calls.
 #[derive(Default)]
 pub struct State {
-    /// The filters and keys, and the ids of the requests that have won them.
+    /// The filters and keys, and the ids of the requests that added them first.
     seen: Mutex<HashMap<(String, String), String>>,
-    /// Those that were removed, and the ids of the requests that did it.
+    /// The keys that were removed, and the ids of the requests that removed them.
     removed: Mutex<HashMap<(String, String), String>>,
-    /// Calls that reached the service.
+    /// The number of calls that reached the service.
     pub calls: AtomicUsize,
-    /// So many calls answer UNAVAILABLE.
+    /// The number of calls that answer UNAVAILABLE.
     pub unavailable: AtomicUsize,
-    /// So many calls are applied, and their answer is lost with the connection.
+    /// The number of calls that are applied, and whose answer is lost with the connection.
     pub lose_reply: AtomicUsize,
-    /// The call of this number, counted from 1, is such a one.
+    /// The number of a call, counted from 1, that is applied and whose answer is lost.
     pub lose_reply_of_call: AtomicUsize,
-    /// All calls from this number on are such ones, counted from 1.
+    /// The number of a call, counted from 1. From it on, all calls are applied and their answers
+    /// are lost.
     pub lose_reply_from_call: AtomicUsize,
-    /// So many calls are never answered.
+    /// The number of calls that are never answered.
     pub hang: AtomicUsize,
-    /// Nor are any from this number on, counted from 1.
+    /// The number of a call, counted from 1. From it on, no call is answered.
     pub hang_from_call: AtomicUsize,
-    /// So many calls are answered as if they had added nothing.
+    /// The number of calls that are answered as if they had added nothing.
     pub forget: AtomicUsize,
-    /// The filters that were made and not removed.
+    /// The filters that were created and not removed.
     pub filters: Mutex<HashSet<String>>,
-    /// Filters are not removed.
+    /// If true, filters are not removed.
     pub keep_filters: AtomicBool,
-    /// Streams answer nothing before they have so many messages.
+    /// The number of messages that a stream needs before it answers any.
     pub hold: AtomicUsize,
-    /// So many answers on streams are followed by another that nobody asked for.
+    /// The number of answers on streams that are followed by another answer that nobody asked for.
     pub unasked: AtomicUsize,
-    /// The most stream messages that had come and were not answered.
+    /// The maximum number of stream messages that had come and were not answered.
     pub most_held: AtomicUsize,
-    /// The connections that clients have made.
+    /// The number of connections that clients have made.
     pub connections: AtomicUsize,
     cut: Mutex<Option<broadcast::Sender<()>>>,
 }
@@ -83,7 +84,7 @@ impl State {
         self.seen.lock().unwrap().len()
     }
 
-    /// Forgets which requests have won which keys.
+    /// Forgets which requests have added which keys.
     pub fn forget_requests(&self) {
         self.seen
             .lock()
@@ -128,7 +129,7 @@ impl State {
         keys.iter().map(remove).collect()
     }
 
-    /// Runs a call: fails it before or after `apply`, as the counters say.
+    /// Runs a call. Fails it before or after `apply`, as the counters say.
     async fn run<T>(&self, keys: &[String], apply: impl FnOnce() -> T) -> Result<T, Status> {
         let call = self.calls.fetch_add(1, SeqCst) + 1;
         if take(&self.unavailable) {
@@ -162,20 +163,20 @@ impl State {
     }
 }
 
-/// The key of a request, of whichever field.
+/// Returns the key of a request, from either field.
 fn key(text: String, binary: Vec<u8>) -> String {
     assert!(text.is_empty() || binary.is_empty());
     text + &shown(binary)
 }
 
-/// The keys of a batch, likewise.
+/// Returns the keys of a batch, from either field.
 fn keys(texts: Vec<String>, binaries: Vec<Vec<u8>>) -> Vec<String> {
     assert!(texts.is_empty() || binaries.is_empty());
     let binaries = binaries.into_iter().map(shown);
     texts.into_iter().chain(binaries).collect()
 }
 
-/// Bytes as text, and no two as the same.
+/// Returns bytes as text. Different bytes have different texts.
 fn shown(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| format!("{:?}", error.into_bytes()))
 }
@@ -321,7 +322,7 @@ async fn answer_stream(
 ) {
     let mut held = Vec::new();
     loop {
-        // A pause in what comes is taken for "this is all that will come for now".
+        // A pause between messages means that no more come for now.
         let next = tokio::time::timeout(Duration::from_millis(400), messages.next()).await;
         if let Ok(Some(Ok(message))) = &next {
             held.push(message.clone());
@@ -374,7 +375,7 @@ impl Service {
         let (_, health) = tonic_health::server::health_reporter();
         tokio::spawn(
             Server::builder()
-                // Clients may give up as many calls as they like.
+                // Clients can cancel as many calls as they like.
                 .http2_max_pending_accept_reset_streams(Some(usize::MAX))
                 .add_service(health)
                 .add_service(service)
@@ -405,7 +406,7 @@ impl Service {
         self.accepting = tokio::spawn(accept(listener, self.server, Arc::clone(&self.state)));
     }
 
-    /// A client that does not wait long.
+    /// Returns a client with short deadlines.
     pub async fn client(&self) -> Client {
         let options = Options {
             deadline: Duration::from_secs(5),

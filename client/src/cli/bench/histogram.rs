@@ -1,4 +1,4 @@
-//! Latencies in buckets that grow by a factor: as bars for people, as numbers for programs.
+//! Latencies in buckets that grow by a factor: bars as text, numbers as JSON.
 
 use std::fmt::Write;
 
@@ -10,20 +10,20 @@ use super::units::time;
 
 /// The upper end of the first bucket, in nanoseconds: nothing over a network is faster.
 const FIRST: u64 = 1000;
-/// How much further each bucket goes than the one before, at the finest: a fourth root of 2.
+/// The factor from one bucket to the next, at the finest: the fourth root of 2.
 const FINEST: f64 = 1.189_207_115_002_721;
-/// The most bars, so that all of the result fits a screen.
+/// The maximum number of bars, so that the whole result fits on a screen.
 const BARS: usize = 11;
 /// The length of the longest bar.
 const BAR: u64 = 40;
 
-/// The calls that took longer than the bucket before says, and no longer than this.
+/// The calls that took longer than the previous bucket and at most as long as this one.
 struct Bucket {
     up_to: u64,
     calls: u64,
 }
 
-/// From the fastest call to the slowest.
+/// Returns the buckets from the fastest call to the slowest.
 fn buckets(latencies: &Histogram<u64>, factor: f64) -> Vec<Bucket> {
     let all: Vec<_> = latencies
         .iter_log(FIRST, factor)
@@ -38,7 +38,7 @@ fn buckets(latencies: &Histogram<u64>, factor: f64) -> Vec<Bucket> {
     all.into_iter().take(used).collect()
 }
 
-/// A bar for each bucket, as fine as fits.
+/// Returns a bar for each bucket, with buckets as fine as fit.
 pub(super) fn text(latencies: &Histogram<u64>) -> String {
     let mut factor = FINEST;
     let mut bars = buckets(latencies, factor);
@@ -49,7 +49,7 @@ pub(super) fn text(latencies: &Histogram<u64>) -> String {
     let most = bars.iter().map(|bucket| bucket.calls).max().unwrap_or(1);
     let mut text = format!("{:>10}  {:>13}", "up to", "calls");
     for Bucket { up_to, calls } in bars {
-        // One call among millions is one to be seen.
+        // A single call among millions must be visible.
         let bar = "#".repeat((calls.saturating_mul(BAR)).div_ceil(most) as usize);
         let row = format!(
             "\n{:>10}  {:>13}  {bar}",
@@ -62,7 +62,7 @@ pub(super) fn text(latencies: &Histogram<u64>) -> String {
     text
 }
 
-/// The buckets, all of the finest.
+/// Returns the buckets at the finest factor.
 pub(super) fn json(latencies: &Histogram<u64>) -> Value {
     buckets(latencies, FINEST)
         .into_iter()

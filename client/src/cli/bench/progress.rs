@@ -7,11 +7,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::units::{rate, time};
 use crate::load::Outcome;
 
-/// How much time the shown rate is of: less would jump.
+/// The time span of the shown rate. With a shorter one the rate would jump.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// A line with how far the run is, the rate of the last interval and the latency so far.
-/// Nothing, if standard error is no terminal.
+/// A line with the progress of the run, the rate of the last interval and the latency so far. It is
+/// hidden if standard error is no terminal.
 pub(super) struct Progress {
     bar: ProgressBar,
     total: Duration,
@@ -20,7 +20,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Of a run that takes `total`; `name` says which.
+    /// Creates the line for a run that takes `total`. `name` is the name of the phase.
     pub(super) fn new(name: &'static str, total: Duration) -> Self {
         let milliseconds = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
         let bar = ProgressBar::new(milliseconds).with_prefix(name);
@@ -35,7 +35,7 @@ impl Progress {
         }
     }
 
-    /// Shows what has come of it so far.
+    /// Shows the outcome so far.
     pub(super) fn show(&mut self, outcome: &Outcome) {
         let interval = self.since.elapsed();
         if self.bar.is_hidden() || interval < INTERVAL {
@@ -56,7 +56,7 @@ impl Progress {
     }
 }
 
-/// The line goes when the run does.
+/// Removes the line when the run ends.
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();

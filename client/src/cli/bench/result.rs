@@ -1,4 +1,4 @@
-//! What a load has come to, as text and as JSON.
+//! The result of a load, as text and as JSON.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::{
     load::{Calls, Load, Outcome},
 };
 
-/// The latencies that are named: quantile, name in a text, name in JSON.
+/// The latencies that are shown: quantile, name in the text, name in JSON.
 const QUANTILES: [(f64, &str, &str); 4] = [
     (0.5, "p50", "latency_p50_us"),
     (0.9, "p90", "latency_p90_us"),
@@ -21,20 +21,20 @@ const QUANTILES: [(f64, &str, &str); 4] = [
     (0.999, "p99.9", "latency_p999_us"),
 ];
 
-/// What a load has come to.
+/// The result of a load.
 pub(super) struct Measured<'a> {
     pub(super) args: &'a Bench,
     pub(super) load: Load,
     pub(super) target: &'a Target,
-    /// The new keys of the warm-up, which count for nothing but the capacity.
+    /// The number of new keys of the warm-up. They count only for the capacity.
     pub(super) warmup_keys: u64,
     pub(super) outcome: &'a Outcome,
-    /// The warning about the filter, if it is nearly full, or past that.
+    /// The warning about the filter, if it is nearly at its capacity, or past it.
     pub(super) warning: Option<CapacityWarning>,
 }
 
 impl Measured<'_> {
-    /// One screen.
+    /// Returns the result as text that fits on one screen.
     pub(super) fn text(&self) -> String {
         let outcome = self.outcome;
         let latency = &outcome.latencies;
@@ -93,7 +93,7 @@ impl Measured<'_> {
         format!("{what}, connections: {}", self.load.connections)
     }
 
-    /// How right the answers were.
+    /// Returns the text about the correctness of the answers.
     fn answers(&self) -> String {
         let outcome = self.outcome;
         let mut lines = Vec::new();
@@ -123,7 +123,7 @@ impl Measured<'_> {
         lines.join("\n")
     }
 
-    /// All figures, as one object.
+    /// Returns all figures as one JSON object.
     pub(super) fn json(&self) -> Value {
         let outcome = self.outcome;
         let latency = &outcome.latencies;

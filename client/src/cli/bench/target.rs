@@ -1,4 +1,4 @@
-//! The filter that the keys go to: one of the command's own, unless the user names one.
+//! The filter that the keys are added to: an own filter of the command, unless the user names one.
 
 use std::{collections::hash_map::RandomState, hash::BuildHasher};
 
@@ -11,26 +11,26 @@ use crate::{
     v1,
 };
 
-/// The capacity of an own filter, that of a server's default.
+/// The capacity of an own filter, the same as the default of a server.
 const CAPACITY: u64 = 100_000_000;
 /// The false-positive rate of an own filter.
 const RATE: f64 = 0.001;
 
-/// The filter that the keys go to.
+/// The filter that the keys are added to.
 pub(super) enum Target {
-    /// Made for this run, and removed after it.
+    /// An own filter, created for this run and removed after it.
     Own {
         /// `bench-` and a random number.
         name: String,
-        /// The keys that it is made for.
+        /// The number of keys that it is made for.
         capacity: u64,
     },
-    /// What the user named. It keeps the keys.
+    /// The filter that the user named. It keeps the keys.
     Named(String),
 }
 
 impl Target {
-    /// Makes a filter, or finds the one that was named.
+    /// Creates a filter, or finds the filter that was named.
     pub(super) async fn prepare(
         client: &Client,
         named: Option<&str>,
@@ -57,7 +57,7 @@ impl Target {
         match client.create_filter(&name, spec).await {
             Ok(_) => Ok(Self::Own { name, capacity }),
             Err(error) => {
-                // Without an answer, it may be there all the same.
+                // Without an answer, the filter may exist in spite of the error.
                 if !error.changed_nothing() {
                     let _ = remove(client, &name).await;
                 }
@@ -80,7 +80,7 @@ impl Target {
         }
     }
 
-    /// A line on it.
+    /// Returns a line about the filter.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Own { name, capacity } => {
@@ -94,7 +94,7 @@ impl Target {
     }
 }
 
-/// How often the removal of a filter is tried where connections break.
+/// The number of attempts to remove a filter if connections break.
 const ATTEMPTS: usize = 4;
 
 async fn remove(client: &Client, name: &str) -> Result<(), Failure> {
@@ -103,8 +103,9 @@ async fn remove(client: &Client, name: &str) -> Result<(), Failure> {
         if !matches!(removed, Err(Error::Broken { .. })) {
             break;
         }
-        // What broke the load may have broken this connection, and nobody looked at it until
-        // now; or be breaking it. The name is nobody else's, so twice does no harm.
+        // The failure that ended the load may have broken this connection too, unnoticed until now,
+        // or may be breaking it. Nobody else uses the name, so removing the filter twice does no
+        // harm.
         removed = client.delete_filter(name).await;
     }
     match removed {

@@ -1,18 +1,18 @@
-//! Quantities as people read them.
+//! Quantities in a form that people can read.
 
 use indicatif::HumanCount;
 
-/// A count with commas.
+/// Formats a count with commas.
 pub(super) fn count(count: u64) -> String {
     HumanCount(count).to_string()
 }
 
-/// A rate with commas, without a fraction that nobody could measure.
+/// Formats a rate with commas, without a fraction that could not be measured.
 pub(super) fn rate(rate: f64) -> String {
     count(rate.round() as u64)
 }
 
-/// Nanoseconds, in the unit that leaves three digits or so.
+/// Formats nanoseconds in the unit that leaves about three digits.
 pub(super) fn time(nanoseconds: u64) -> String {
     let nanoseconds = nanoseconds as f64;
     let (unit, value) = match nanoseconds {

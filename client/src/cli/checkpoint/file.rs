@@ -1,4 +1,4 @@
-//! The file of a checkpoint: replaced whole, and in use by one run at a time.
+//! The file of a checkpoint. It is replaced as a whole, and used by one run at a time.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -11,14 +11,14 @@ use tempfile::NamedTempFile;
 use super::Checkpoint;
 use crate::cli::failure::Failure;
 
-/// More than any checkpoint takes.
+/// The maximum size of the file in bytes, more than any checkpoint takes.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// The file, which this run has for itself.
+/// The file, locked by this run.
 #[derive(Debug)]
 pub(in crate::cli) struct CheckpointFile {
     path: PathBuf,
-    /// The file as it was written last, with its lock; `None` if there is none yet.
+    /// The file as it was last written, with its lock; `None` if there is none yet.
     locked: Option<File>,
 }
 
@@ -50,14 +50,14 @@ impl CheckpointFile {
         Ok((this, Some(checkpoint)))
     }
 
-    /// Replaces the checkpoint in one step. When this returns it is on stable storage.
+    /// Replaces the checkpoint in one step. When this returns, the checkpoint is on stable storage.
     pub(in crate::cli) fn save(&mut self, checkpoint: &Checkpoint) -> io::Result<()> {
         let directory = self.path.parent().filter(|it| *it != Path::new(""));
         let directory = directory.unwrap_or(Path::new("."));
         let mut file = NamedTempFile::with_prefix_in(".seenset-checkpoint-", directory)?;
         writeln!(file, "{}", checkpoint.text())?;
         file.as_file().sync_all()?;
-        // Before others can open it.
+        // It is locked before others can open it.
         is_locked(file.as_file());
         let saved = match self.locked {
             Some(_) => file.persist(&self.path),
@@ -65,12 +65,12 @@ impl CheckpointFile {
             None => file.persist_noclobber(&self.path),
         };
         self.locked = Some(saved.map_err(|error| error.error)?);
-        // Some file systems do not sync directories, and keep names without that.
+        // Some file systems do not sync directories. They keep names without that.
         let _ = File::open(directory).and_then(|directory| directory.sync_all());
         Ok(())
     }
 
-    /// Removes the file: the run is at its end.
+    /// Removes the file, because the run is complete.
     pub(in crate::cli) fn remove(&mut self) -> io::Result<()> {
         std::fs::remove_file(&self.path)
     }
@@ -80,13 +80,13 @@ impl CheckpointFile {
     }
 }
 
-/// Whether another process has the lock; if not, this one has it from now on. Where a file system
-/// has no locks, nothing has.
+/// Returns whether another process has the lock. If not, this process has it from now on. If a file
+/// system has no locks, no process has the lock.
 fn is_locked(file: &File) -> bool {
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
-/// Whether the path still names the file that was opened.
+/// Returns whether the path still names the file that was opened.
 fn is_there(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {

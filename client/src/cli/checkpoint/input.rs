@@ -1,5 +1,5 @@
-//! The files of a run, as another run finds them again: by size and time, as rsync does. What is in
-//! them is compared too, up to where the run has come.
+//! The files of a run, as another run finds them again: by size and time, as rsync does. The
+//! content is compared too, up to the progress of the run.
 
 use std::{fs, path::PathBuf, time::UNIX_EPOCH};
 
@@ -13,12 +13,13 @@ use crate::cli::{failure::Failure, streams::is_stdin};
 pub(in crate::cli) struct InputFile {
     pub(in crate::cli) name: String,
     pub(in crate::cli) size_bytes: u64,
-    /// When it was changed last, in seconds since 1970.
+    /// The time of the last change, in seconds since 1970.
     pub(in crate::cli) modified_at: String,
 }
 
 impl InputFile {
-    /// The files; `None` if one of them cannot be read again, as it is no regular file.
+    /// Returns the files; `None` if one of them cannot be read again, because it is no regular
+    /// file.
     pub(in crate::cli) fn all(files: &[PathBuf]) -> Result<Option<Vec<Self>>, Failure> {
         let mut all = Vec::new();
         for path in files {
@@ -44,8 +45,8 @@ impl InputFile {
         Ok(Some(all).filter(|all| !all.is_empty()))
     }
 
-    /// What is different from the files as they were; `None` if nothing is. They may have other
-    /// names.
+    /// Returns the difference between the files now and before; `None` if there is none. Other
+    /// names are no difference.
     pub(in crate::cli) fn difference(now: &[Self], before: &[Self]) -> Option<String> {
         if now.len() != before.len() {
             return Some(format!(

@@ -5,13 +5,13 @@ use std::{
     io,
 };
 
-/// Standard output. Where it is no regular file, for instance a pipe, there is nothing to find
-/// again: a run appends to whatever it is.
+/// Standard output. If it is no regular file, for instance a pipe, nothing of it can be found
+/// again, and a run appends to it as it is.
 #[derive(Debug)]
 pub(in crate::cli) struct OutputFile(Option<File>);
 
 impl OutputFile {
-    /// Standard output of the process.
+    /// Returns the standard output of the process.
     pub(in crate::cli) fn stdout() -> io::Result<Self> {
         #[cfg(unix)]
         {
@@ -24,13 +24,13 @@ impl OutputFile {
         Ok(Self(None))
     }
 
-    /// Its length; `None` if it is no regular file.
+    /// Returns the length in bytes; `None` if it is no regular file.
     pub(in crate::cli) fn bytes(&self) -> io::Result<Option<u64>> {
         let metadata = self.0.as_ref().map(File::metadata).transpose()?;
         Ok(metadata.map(|metadata| metadata.len()))
     }
 
-    /// Whether all that is written goes to its end, wherever that is (`>>`).
+    /// Returns whether all writes go to its end, wherever that is (`>>`).
     pub(in crate::cli) fn appends(&self) -> io::Result<bool> {
         #[cfg(unix)]
         if let Some(file) = &self.0 {
@@ -40,25 +40,26 @@ impl OutputFile {
         Ok(true)
     }
 
-    /// Has it for this run alone; false if another run has. The lock ends with the run.
+    /// Locks it for this run. Returns false if another run has the lock. The lock ends with the
+    /// run.
     pub(in crate::cli) fn lock(&self) -> bool {
         let locked = self.0.as_ref().map(File::try_lock);
         !matches!(locked, Some(Err(TryLockError::WouldBlock)))
     }
 
-    /// Gives it back, also to processes that share the lock with this one.
+    /// Unlocks it, also for processes that share the lock with this one.
     pub(in crate::cli) fn unlock(&self) {
         if let Some(file) = &self.0 {
             let _ = file.unlock();
         }
     }
 
-    /// Removes what is after so many bytes.
+    /// Removes all data after the first `bytes` bytes.
     pub(in crate::cli) fn cut(&self, bytes: u64) -> io::Result<()> {
         self.0.as_ref().map_or(Ok(()), |file| file.set_len(bytes))
     }
 
-    /// Returns when what was written is on stable storage.
+    /// Waits until all data written is on stable storage.
     pub(in crate::cli) fn sync(&self) -> io::Result<()> {
         self.0.as_ref().map_or(Ok(()), File::sync_data)
     }

@@ -1,4 +1,4 @@
-//! `dedup --continue`: what a run needs of the one that ended early, and leaves to the next.
+//! `dedup --continue`: continues a run that ended early, and saves the state for the next run.
 
 use std::{
     io,
@@ -26,10 +26,10 @@ use crate::{
     v1,
 };
 
-/// How often a checkpoint is saved at least.
+/// The longest time between two saved checkpoints.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The ids of a run's requests, and its checkpoints.
+/// The request ids of a run, and its checkpoints.
 #[derive(Clone)]
 pub(super) struct Run {
     id: Arc<str>,
@@ -38,28 +38,28 @@ pub(super) struct Run {
 
 /// The checkpoints of a run whose files can be read again.
 struct Checkpoints {
-    /// Where they are saved, if the user wants it.
+    /// The file that they are saved in, if the user wants it.
     file: Option<CheckpointFile>,
     output: OutputFile,
-    /// The length of the output at the start.
+    /// The length of the output at the start, in bytes.
     output_start: Option<u64>,
-    /// The checkpoint, with what is written and not flushed yet.
+    /// The checkpoint that includes lines that are written and not flushed yet.
     written: Checkpoint,
-    /// The checkpoint now.
+    /// The current checkpoint.
     now: Checkpoint,
     saved: Instant,
-    /// The batches up to the last that was saved, and between two.
+    /// The number of batches up to the last saved checkpoint, and between two.
     saved_batches: u64,
     every_batches: u64,
-    /// What the run that is continued left in doubt, which this one has yet to pass; `None` if this
-    /// run continues none.
+    /// The lines in doubt of the continued run, until this run has passed them; `None` if this run
+    /// continues none.
     inherited: Option<Option<Sent>>,
-    /// Why one could not be saved.
+    /// The reason why a checkpoint could not be saved.
     failure: Option<String>,
 }
 
 impl Run {
-    /// Begins a run, or continues the one of the checkpoint.
+    /// Begins a run, or continues the run of the checkpoint.
     pub(super) async fn begin(
         client: &Client,
         global: &Global,
@@ -78,7 +78,7 @@ impl Run {
         let id: Arc<str> = Uuid::new_v4().simple().to_string().into();
         let new = |filter, files| Checkpoint::new(id.to_string(), filter, args.settings(), files);
         let Some(path) = &args.continue_from else {
-            // If the files cannot be found, whoever reads them says so.
+            // If a file cannot be found, the reader of the files reports it.
             let files = InputFile::all(&args.files).ok().flatten();
             let output = OutputFile::stdout()?;
             let checkpoint = files.map(|files| new(filter, files));
@@ -123,13 +123,14 @@ impl Run {
                 }
             }
         };
-        // Of what the server remembers at least half is remembered for sure, and others add too.
+        // The server remembers at least half of its `retry_keys` for sure, and other clients add
+        // keys too.
         let every_keys = served.retry_keys / 16;
         let every_batches = (every_keys / u64::from(args.lines.batch_keys)).max(1);
         let id = checkpoint.run.as_str().into();
         let mut checkpoints = Checkpoints::new(Some(file), output, checkpoint, every_batches)?;
         checkpoints.inherited = inherited;
-        // Before the first batch is sent.
+        // The checkpoint must be saved before the first batch is sent.
         checkpoints.save().map_err(|_| checkpoints.failed())?;
         Ok(Self::of(id, Some(checkpoints)))
     }
@@ -141,23 +142,23 @@ impl Run {
         }
     }
 
-    /// Where to read on.
+    /// Returns the point from which on the files are read.
     pub(super) fn from(&self) -> Progress {
         self.checkpoints()
             .map_or(Progress::default(), |checkpoints| checkpoints.now.done)
     }
 
-    /// Whether the files can be read again.
+    /// Returns whether the files can be read again.
     pub(super) fn is_repeatable(&self) -> bool {
         self.checkpoints.is_some()
     }
 
-    /// The request id of a batch.
+    /// Returns the request id of a batch.
     pub(super) fn request_id(&self, batch: &Batch) -> String {
         Checkpoint::request_id(&self.id, batch.progress.batches)
     }
 
-    /// Ends a run that came to the end of its input: nothing is left to continue.
+    /// Ends a run that came to the end of its input. Nothing is left to continue.
     pub(super) fn complete(&self) -> Result<(), Failure> {
         let Some(mut checkpoints) = self.checkpoints() else {
             return Ok(());
@@ -172,8 +173,8 @@ impl Run {
         })
     }
 
-    /// Ends a run early, and says how to continue it. `sent` is the last batch that may be applied
-    /// though it is not in the output, as far as that is known.
+    /// Ends a run early, and returns how to continue it. `sent` is the last batch that may be
+    /// applied and is not in the output, as far as that is known.
     pub(super) fn interrupt(&self, sent: Option<Progress>, all_written: bool) -> Option<String> {
         let mut checkpoints = self.checkpoints()?;
         let sent = Sent::from(sent.unwrap_or(checkpoints.now.done));
@@ -193,7 +194,7 @@ impl Run {
         match saved {
             Some(Ok(())) => Some("To continue, run the same command again.".to_owned()),
             Some(Err(_)) => checkpoints.failure.clone(),
-            // Without lines in doubt there is little to continue, and nothing to lose.
+            // Without lines in doubt, continuing saves little, and nothing is lost.
             None => checkpoints.now.doubtful_lines().map(|_| {
                 format!(
                     "To continue, save the next line as a file, and run again with --continue and \
@@ -275,7 +276,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Saves the checkpoint, when what it says of the output is on stable storage.
+    /// Saves the checkpoint, after the output that it describes is on stable storage.
     fn save(&mut self) -> io::Result<()> {
         self.now.stamp();
         let Some(file) = &mut self.file else {
@@ -341,7 +342,7 @@ fn lock_output() -> Result<OutputFile, Failure> {
     Ok(output)
 }
 
-/// Whether what there is now is what the checkpoint speaks of.
+/// Checks that the filter, the files and the output are still those of the checkpoint.
 fn check(found: &Checkpoint, now: &Checkpoint, output: &OutputFile) -> Result<(), String> {
     if let Some(created_at) = &found.filter.created_at {
         if now.filter.created_at.as_ref() != Some(created_at) {
@@ -408,7 +409,7 @@ fn check(found: &Checkpoint, now: &Checkpoint, output: &OutputFile) -> Result<()
     }
 }
 
-/// Whether the server remembers the requests of the lines in doubt, by what it says of itself.
+/// Checks whether the server still remembers the requests of the lines in doubt, by its settings.
 fn check_memory(found: &Checkpoint, served: &v1::Filter) -> Result<(), String> {
     if found.doubtful_lines().is_none() || found.witness.is_some() {
         return Ok(());
@@ -416,7 +417,8 @@ fn check_memory(found: &Checkpoint, served: &v1::Filter) -> Result<(), String> {
     let age = served
         .retry_age
         .and_then(|age| Duration::try_from(age).ok());
-    // It remembers those of the last half of the time for sure, unless it forgets with a restart.
+    // The server remembers the last half of its `retry_age` for sure, unless it forgets on a
+    // restart.
     let is_sure = found.age() < age.unwrap_or_default() / 2
         && served.durability() != v1::Durability::Snapshot;
     if is_sure {
@@ -426,8 +428,8 @@ fn check_memory(found: &Checkpoint, served: &v1::Filter) -> Result<(), String> {
     }
 }
 
-/// Asks again for a key that a request has won: the answer shows whether the server remembers it,
-/// and so all later ones.
+/// Asks again for a key that an earlier request of the run added. The answer shows whether the
+/// server remembers that request, and so all later ones.
 async fn ask_witness(client: &Client, found: &Checkpoint) -> Result<Result<(), String>, Failure> {
     let (Some(_), Some(witness)) = (found.doubtful_lines(), &found.witness) else {
         return Ok(Ok(()));
@@ -455,7 +457,7 @@ fn forgotten(found: &Checkpoint) -> String {
     )
 }
 
-/// Makes the output what the checkpoint says.
+/// Cuts the output to the length in the checkpoint.
 fn take_over(found: &Checkpoint, output: &OutputFile) -> Result<(), Failure> {
     let bytes = output.bytes()?;
     if let (Some(then), Some(bytes)) = (found.output_bytes, bytes)

@@ -1,8 +1,8 @@
 //! The file that an export is written to.
 //!
-//! A regular file is replaced when all of the filter has come, and keeps its mode and owner. What
-//! cannot be replaced is written to: a device, a pipe, a descriptor, a file with several names, and one
-//! whose directory does not let others be made.
+//! A regular file is replaced when the whole filter has come, and keeps its mode and owner. Some
+//! files cannot be replaced, and are written in place: a device, a pipe, a descriptor, a file with
+//! several names, and a file in a directory in which no other file can be created.
 
 use std::{
     fs::{self, File, Metadata, OpenOptions},
@@ -14,19 +14,19 @@ use tempfile::NamedTempFile;
 
 use crate::cli::streams;
 
-/// The most symbolic links that are followed, as on Linux.
+/// The maximum number of symbolic links that are followed, as on Linux.
 const MAX_LINKS: u32 = 40;
 
 /// The file that an export is written to.
 #[derive(Debug)]
 pub(super) enum Destination {
-    /// Standard output, also by the name of the file that it goes to.
+    /// Standard output, also if it is given by the name of the file that it goes to.
     Stdout,
-    /// A file of a name of its own, which gets the name of the target at the end.
+    /// A file under a temporary name, which gets the name of the target at the end.
     Beside {
         file: NamedTempFile,
         target: PathBuf,
-        /// The file that has the name now.
+        /// The file that has the name of the target now.
         old: Option<File>,
     },
     /// The target itself.
@@ -34,7 +34,8 @@ pub(super) enum Destination {
 }
 
 impl Destination {
-    /// Opens it, and changes nothing yet. Waits until somebody reads, if it is a named pipe.
+    /// Opens the destination, and changes nothing yet. If it is a named pipe, waits until somebody
+    /// reads.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         if path.as_os_str() == "-" {
             return Ok(Self::Stdout);
@@ -76,7 +77,7 @@ impl Destination {
         }
     }
 
-    /// Empties a file that is written in place. Called when the first part has come.
+    /// Truncates a file that is written in place. Called when the first part has come.
     pub(super) fn begin(&mut self) -> io::Result<()> {
         match self {
             Self::InPlace(file) if file.metadata()?.is_file() => file.set_len(0),
@@ -84,7 +85,8 @@ impl Destination {
         }
     }
 
-    /// Has the filter on stable storage, if there is one, under the name of the target.
+    /// Waits until the filter is on stable storage, if there is any, and gives the file the name of
+    /// the target.
     pub(super) fn finish(self) -> io::Result<()> {
         match self {
             Self::Stdout => io::stdout().flush(),
@@ -94,7 +96,7 @@ impl Destination {
                 file.as_file().sync_all()?;
                 match (file.persist(target), old) {
                     (Ok(_), _) => Ok(()),
-                    // A file that is mounted by itself, as into a container.
+                    // A file that is mounted by itself, for instance into a container.
                     (Err(error), Some(old)) if error.error.kind() == ErrorKind::ResourceBusy => {
                         copy(error.file, old)
                     }
@@ -117,8 +119,9 @@ fn copy(mut from: NamedTempFile, mut to: File) -> io::Result<()> {
     to.sync_all()
 }
 
-/// The file that a path leads to through symbolic links, whether it exists or not; `None` if it is a
-/// descriptor of a process, as /dev/fd/3: its file may have another name by now, or none.
+/// Returns the file that a path leads to through symbolic links, whether it exists or not. Returns
+/// `None` if the path is a descriptor of a process, for instance /dev/fd/3: its file may have
+/// another name by now, or none.
 fn target(path: &Path) -> io::Result<Option<PathBuf>> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
@@ -131,7 +134,7 @@ fn target(path: &Path) -> io::Result<Option<PathBuf>> {
             Ok(link) => path = directory.join(link),
             Err(error) => {
                 return match error.kind() {
-                    // It is no link, or not there.
+                    // The path is no link, or does not exist.
                     ErrorKind::InvalidInput | ErrorKind::NotFound => Ok(Some(path)),
                     _ => Err(error),
                 };
@@ -146,17 +149,17 @@ fn directory_of(path: &Path) -> &Path {
     directory.unwrap_or(Path::new("."))
 }
 
-/// A file of a name of its own, that is removed if it does not get another. It has the mode and the
-/// owner of the one that it is to replace.
+/// Creates a file under a temporary name, which is removed if it is not renamed. It gets the mode
+/// and the owner of the file that it replaces.
 fn file_beside(target: &Path, old: Option<&File>) -> io::Result<NamedTempFile> {
     let mut file = tempfile::Builder::new();
     file.prefix(".seenset-").suffix(".partial");
-    // Less what the user's mask takes, as of any file.
+    // The user's umask applies, as for any file.
     #[cfg(unix)]
     file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let file = file
         .tempfile_in(directory_of(target))
-        // Without the name of the file, which the user has not given.
+        // The error must not name this file, because the user has not given that name.
         .map_err(|error| io::Error::from(error.kind()))?;
     if let Some(old) = old {
         keep_owner_and_mode(file.as_file(), &old.metadata()?)?;
@@ -190,7 +193,7 @@ fn has_other_names(_: &Metadata) -> bool {
     false
 }
 
-/// The directory takes no new file, or the file cannot be given to its owner.
+/// Returns whether the directory allows no new file, or the file cannot be given to its owner.
 fn is_forbidden(error: &io::Error) -> bool {
     let forbidden = [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem];
     forbidden.contains(&error.kind())

@@ -43,8 +43,8 @@ pub(super) async fn import(client: &Client, arguments: &Import) -> Result<v1::Fi
     Ok(client.import_filter(import, file).await?)
 }
 
-/// The file to import, and its length, of which the server is told before it has seen all of it. What
-/// has none, as a pipe, is copied to a temporary file first.
+/// Returns the file to import and its length, which the server needs before the data. A file
+/// without a length, for instance a pipe, is copied to a temporary file first.
 fn open(path: &Path) -> Result<(File, u64), Failure> {
     let unreadable = |error: io::Error| {
         let path = path.display();
@@ -66,7 +66,8 @@ fn open(path: &Path) -> Result<(File, u64), Failure> {
     Ok((file, metadata.len()))
 }
 
-/// A copy in a temporary file, which is removed with its last user, and its length.
+/// Copies `from` to a temporary file, and returns the file and its length. The file is removed when
+/// its last user is gone.
 fn spooled(mut from: impl io::Read) -> io::Result<(File, u64)> {
     let mut file = tempfile::tempfile()?;
     let size_bytes = io::copy(&mut from, &mut file)?;
@@ -77,7 +78,7 @@ fn spooled(mut from: impl io::Read) -> io::Result<(File, u64)> {
 /// The result of an export.
 pub(super) struct Exported {
     pub(super) bytes: u64,
-    /// The filter went to standard output, where nothing else may go.
+    /// The filter went to standard output, so nothing else can be printed there.
     pub(super) to_stdout: bool,
 }
 

@@ -1,10 +1,11 @@
-//! The layers of a scaling filter, and what becomes of it when it is full.
+//! The layers of a scaling filter, and its behaviour when it is full.
 
 use serde_json::{Value, json};
 
 use crate::v1;
 
-/// As lines of text, with an indent behind each. How far it may grow is said if it grows.
+/// Returns lines of text, with an indent after each line break. If the filter grows, the text says
+/// how far it can grow.
 pub(super) fn text(scaling: &v1::Scaling, layers: Option<&v1::Layers>) -> String {
     let mut text = on_full_text(scaling) + "\n  ";
     if let (Some(layers), v1::OnFull::Scale) = (layers, scaling.on_full()) {
@@ -32,8 +33,8 @@ fn on_full_text(scaling: &v1::Scaling) -> String {
     }
 }
 
-/// Whoever has set a bound expects that the filter gets there; without one it is clear that the
-/// server ends it.
+/// Returns the text about the growth of the filter. With a bound, the user expects that the filter
+/// reaches it. Without a bound, it is clear that the limit of the server ends the growth.
 fn growth_text(layers: &v1::Layers, is_bounded: bool) -> String {
     let now = format!("layers: {} now", layers.layers);
     let all = format!(
@@ -50,7 +51,7 @@ fn growth_text(layers: &v1::Layers, is_bounded: bool) -> String {
     }
 }
 
-/// What becomes of the filter when it is full; what has no meaning for it is `null`.
+/// Returns the settings of the filter as JSON. A setting that has no meaning for it is `null`.
 pub(super) fn scaling_json(scaling: &v1::Scaling) -> Value {
     let some = |value: u64| Some(value).filter(|&value| value != 0);
     json!({
@@ -102,7 +103,7 @@ mod tests {
                         at most\n  layers: 3 now, with all of them 127000 keys in 1048512 bytes of \
                         memory\n  ";
         assert_eq!(text(&bounded, Some(&layers(Some(true)))), expected);
-        // Of a server that does not say.
+        // From a server that does not report it.
         assert_eq!(text(&bounded, Some(&layers(None))), expected);
         let warned = text(&bounded, Some(&layers(Some(false))));
         let warning = warned.strip_prefix(expected).unwrap();

@@ -1,5 +1,5 @@
-//! `filter rebuild`: a new filter is filled from files while calls go on, and takes the place of the
-//! old one.
+//! `filter rebuild`: fills a new filter from files while calls go on, and then replaces the old
+//! filter with it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::{
     v1,
 };
 
-/// What was loaded, and the new filter under the name of the old one.
+/// Rebuilds a filter. Returns the summary of the loaded keys, and the new filter under the name of
+/// the old one.
 pub(super) async fn run(client: &Client, args: Rebuild) -> Result<(Summary, v1::Filter), Failure> {
     let Rebuild {
         name,
@@ -26,13 +27,13 @@ pub(super) async fn run(client: &Client, args: Rebuild) -> Result<(Summary, v1::
     } = args;
     let load = Load { files, lines };
     change.check()?;
-    // Before there is a filter to be given up.
+    // This comes before a new filter exists that would have to be deleted.
     source::check(&load.files)?;
     let new_name = new_name.unwrap_or_else(|| format!("{name}.rebuild"));
     let current = client.get_filter(&name).await?.spec.unwrap_or_default();
     let spec = change.is_any().then(|| changed(&current, &change));
     let new = client.start_rebuild(&name, &new_name, spec).await?;
-    // What has come already, or was loaded by a run before, must not be counted twice.
+    // Keys that came meanwhile, or were loaded by an earlier run, must not be counted twice.
     let adding = match new.spec.and_then(|spec| spec.kind) {
         Some(v1::filter_spec::Kind::Counting(_)) => Adding::IfNew,
         _ => Adding::Always,
@@ -58,7 +59,7 @@ pub(super) async fn run(client: &Client, args: Rebuild) -> Result<(Summary, v1::
     Ok((summary, filter))
 }
 
-/// A spec with some of it changed; what is computed of it is computed anew.
+/// Returns the spec with some changes. Values that are computed from them are computed again.
 fn changed(current: &v1::FilterSpec, change: &SpecChange) -> v1::FilterSpec {
     let kept = v1::FilterSpec {
         capacity: change.capacity.unwrap_or(current.capacity),
@@ -84,7 +85,7 @@ impl SpecChange {
         self.capacity.is_some() || self.false_positive_rate.is_some() || self.kind.is_some()
     }
 
-    /// Checks what the parser cannot.
+    /// Checks the combinations that the argument parser cannot check.
     fn check(&self) -> Result<(), Failure> {
         let spec = Spec {
             capacity: 1,

@@ -1,4 +1,4 @@
-//! How full a filter is, how often it is wrong, and when it will be full.
+//! The fill and the error rate of a filter, and the time when it will be full.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{span, time};
 use crate::v1;
 
-/// As lines of text, without the end of the last.
+/// Returns lines of text, without a line break at the end.
 pub(super) fn text(filter: &v1::Filter) -> String {
     format!(
         "{} keys added{}, {} by the fill, {:.4} of the bits set\n  \
@@ -35,7 +35,7 @@ pub(super) fn text(filter: &v1::Filter) -> String {
 
 fn measured_text(measured: Option<&v1::MeasuredRate>) -> String {
     let Some(measured) = measured else {
-        // Of a list, for instance.
+        // The list of filters has no measured rate, for instance.
         return "not measured".to_owned();
     };
     format!(
@@ -48,7 +48,7 @@ fn measured_text(measured: Option<&v1::MeasuredRate>) -> String {
     )
 }
 
-/// With so many digits behind the first.
+/// Formats a rate with `digits` digits after the first digit.
 fn rate(rate: f64, digits: usize) -> String {
     match rate {
         0.0 => "0".to_owned(),
@@ -63,7 +63,7 @@ fn new_keys_text(filter: &v1::Filter) -> String {
         .flatten()
         .map(|outlook| outlook_text(outlook, filter.is_full()))
         .collect();
-    // As long as the server has known the filter for no longer than an hour.
+    // The two are equal while the server has known the filter for an hour or less.
     texts.dedup();
     match texts.is_empty() {
         true => "the server has not known the filter for five minutes yet".to_owned(),
@@ -81,7 +81,7 @@ fn outlook_text(outlook: &v1::Outlook, is_full: bool) -> String {
     }
 }
 
-/// In whole minutes: it is never less than five.
+/// Returns the time span in whole minutes. It is never less than five.
 fn outlook_span(outlook: &v1::Outlook) -> Option<String> {
     let mut minutes = outlook.span?;
     minutes.seconds -= minutes.seconds % 60;
@@ -89,7 +89,7 @@ fn outlook_span(outlook: &v1::Outlook) -> Option<String> {
     span(Some(minutes))
 }
 
-/// The measured rate; `null` if there is none.
+/// Returns the measured rate; `null` if there is none.
 pub(super) fn measured_json(filter: &v1::Filter) -> Option<Value> {
     filter
         .measured_false_positive_rate
@@ -105,7 +105,7 @@ pub(super) fn measured_json(filter: &v1::Filter) -> Option<Value> {
         })
 }
 
-/// What has come in some time; `null` if that is not known.
+/// Returns the growth of the filter in a time span; `null` if it is not known.
 pub(super) fn outlook_json(outlook: Option<&v1::Outlook>) -> Option<Value> {
     outlook.map(|outlook| {
         let span = outlook.span.and_then(|span| Duration::try_from(span).ok());

@@ -1,7 +1,7 @@
-//! Which format a file is in, by its first bytes.
+//! The format of a file, recognised by its first bytes.
 //!
-//! No text begins like this: each holds a byte that UTF-8 does not have there or a control
-//! character, but for bzip2's, which nobody writes by chance.
+//! No text begins like these formats. Each beginning has a control character, or a byte that UTF-8
+//! does not have there. The exception is bzip2, whose beginning nobody writes by chance.
 
 use std::{
     io::{self, Read},
@@ -15,11 +15,12 @@ use super::raw::Raw;
 pub(super) enum Format {
     Gzip,
     Zstd,
-    /// One that has a name, and no decoder here: its bytes would be taken for lines.
+    /// A format that has a name, but no decoder here. Its bytes would be taken for lines.
     Unsupported(&'static str),
 }
 
-/// How data of a format begin: each byte is at least this and at most that.
+/// The first bytes of a format. Each byte is at least the one in `least`, and at most the one in
+/// `most`.
 struct Beginning {
     least: &'static [u8],
     most: &'static [u8],
@@ -37,7 +38,7 @@ const BEGINNINGS: [Beginning; 5] = [
         most: b"\x28\xb5\x2f\xfd",
         format: Format::Zstd,
     },
-    // What decoders skip, for instance the sizes that pzstd puts before each frame.
+    // Data that decoders skip, for instance the sizes that pzstd puts before each frame.
     Beginning {
         least: b"\x50\x2a\x4d\x18",
         most: b"\x5f\x2a\x4d\x18",
@@ -57,8 +58,8 @@ const BEGINNINGS: [Beginning; 5] = [
 ];
 
 impl Format {
-    /// The format of what comes next; `None` if it is none of these. No more is waited for
-    /// than it takes to tell.
+    /// Returns the format of the next bytes; `None` if it is none of these. Waits for no more bytes
+    /// than it needs to decide.
     pub(super) fn of<R: Read>(raw: &mut Raw<R>) -> io::Result<Option<Self>> {
         let mut wanted = 1;
         loop {
@@ -79,7 +80,7 @@ impl Format {
 }
 
 impl Beginning {
-    /// Whether `bytes` begin like this, as far as there are any.
+    /// Returns whether `bytes` agree with this beginning, as far as there are bytes.
     fn agrees_with(&self, bytes: &[u8]) -> bool {
         let bounds = iter::zip(self.least, self.most);
         iter::zip(bytes, bounds).all(|(byte, (least, most))| (least..=most).contains(&byte))

@@ -1,18 +1,17 @@
-//! The bytes of a file as they are, with a look ahead.
+//! The bytes of a file as they are, with look-ahead.
 
 use std::io::{self, BufRead, ErrorKind, Read};
 
 use crate::cli::lines::READ_BYTES;
 
-/// Reads in blocks where whoever reads takes small pieces, and straight through where they
-/// are large.
+/// Reads in blocks if the reader takes small pieces, and directly if the pieces are large.
 pub(super) struct Raw<R> {
     input: R,
     buffer: Box<[u8]>,
-    /// Where what was not taken yet begins and ends in `buffer`.
+    /// The range of `buffer` that is not yet taken.
     start: usize,
     end: usize,
-    /// The last block was not full: the next may have to be waited for.
+    /// The last block was not full, so the next read may have to wait.
     drained: bool,
     failed: bool,
 }
@@ -29,12 +28,12 @@ impl<R> Raw<R> {
         }
     }
 
-    /// Whether the next byte may have to be waited for.
+    /// Returns whether the next byte may have to be waited for.
     pub(super) fn may_wait(&self) -> bool {
         self.start == self.end && self.drained
     }
 
-    /// Whether an error came from the file itself.
+    /// Returns whether an error came from the file itself.
     pub(super) fn has_failed(&self) -> bool {
         self.failed
     }
@@ -46,8 +45,8 @@ impl<R> Raw<R> {
 }
 
 impl<R: Read> Raw<R> {
-    /// The next bytes, at least `wanted` of them unless the file ends before; they are not
-    /// taken. It asks for no more than it has to wait for.
+    /// Returns the next bytes without taking them: at least `wanted` bytes, unless the file ends
+    /// before. It waits for no more bytes than that.
     pub(super) fn peek(&mut self, wanted: usize) -> io::Result<&[u8]> {
         while self.end - self.start < wanted.min(self.buffer.len()) {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -60,7 +59,7 @@ impl<R: Read> Raw<R> {
         Ok(self.ahead())
     }
 
-    /// Reads behind what there is.
+    /// Reads more bytes after those in the buffer.
     #[expect(clippy::indexing_slicing, reason = "`end` lies in the buffer")]
     fn fill(&mut self) -> io::Result<usize> {
         let room = &mut self.buffer[self.end..];

@@ -7,7 +7,7 @@ use flate2::{Compression, write::GzEncoder};
 use super::*;
 use crate::cli::lines::READ_BYTES;
 
-/// Gives its input in pieces of `step` bytes, and then what `end` says.
+/// Returns its input in pieces of `step` bytes, and then the result of `end`.
 struct Pieces<'a> {
     input: &'a [u8],
     step: usize,
@@ -29,7 +29,7 @@ impl Read for Pieces<'_> {
 
 const STEPS: [usize; 6] = [1, 2, 3, 7, 1000, usize::MAX];
 
-/// What is read from `input`, and the error at its end.
+/// Returns the bytes that are read from `input`, and the error at its end.
 fn read(input: &[u8], step: usize, room: usize) -> (Vec<u8>, Option<String>) {
     let end = || Ok(0);
     let mut input = Input::new(Pieces { input, step, end });
@@ -210,7 +210,7 @@ fn formats_that_are_not_read_are_named() {
     check(b"BZh11AY&SY\x01", b"", Some(expected));
 }
 
-/// A frame of one line, whose window is 2 to the power of so much.
+/// A frame of one line, whose window is 2 to the power of `window_log`.
 fn frame(window_log: u8) -> Vec<u8> {
     let mut frame = b"\x28\xb5\x2f\xfd\0".to_vec();
     frame.push((window_log - 10) << 3);

@@ -1,18 +1,17 @@
-//! How far back a zstd frame looks, which is the memory that decoding it takes: the word of
-//! the frame, to which nothing is granted beyond a limit (RFC 8878, section 3.1.1.1).
+//! The distance that a zstd frame looks back, which is the memory that decoding it takes. The frame
+//! says it, and nothing beyond a limit is granted (RFC 8878, section 3.1.1.1).
 
 use std::io::{self, ErrorKind, Read};
 
 use super::raw::Raw;
 
-/// What `zstd` itself grants unless it is told otherwise, and what `zstd --long` takes.
+/// The window that `zstd` itself grants by default, and that `zstd --long` takes.
 pub(super) const MAX_WINDOW_BYTES: u64 = 128 * 1024 * 1024;
 
 /// The magic number of a frame.
 const MAGIC: [u8; 4] = *b"\x28\xb5\x2f\xfd";
 
-/// Refuses the frame that comes next if it asks for too much. What is cut short is left to
-/// the decoder, who says so.
+/// Fails if the next frame asks for too much. If the data is cut short, the decoder reports that.
 pub(super) fn check<R: Read>(raw: &mut Raw<R>) -> io::Result<()> {
     let mut wanted = MAGIC.len() + 1;
     loop {
@@ -37,12 +36,12 @@ pub(super) fn check<R: Read>(raw: &mut Raw<R>) -> io::Result<()> {
     }
 }
 
-/// What the start of a header says.
+/// The result of reading the start of a header.
 #[derive(Debug, PartialEq, Eq)]
 enum Window {
-    /// So many bytes.
+    /// The size of the window in bytes.
     Asked(u64),
-    /// Nothing, before there are so many bytes of it.
+    /// The number of bytes that are needed to read the size.
     Behind(usize),
 }
 
@@ -58,7 +57,7 @@ fn window_bytes(header: &[u8]) -> Window {
         let base = 1_u64 << (10 + (window >> 3));
         return Window::Asked(base + base / 8 * u64::from(window & 7));
     }
-    // The window is all of the content, whose size stands behind the number of a dictionary.
+    // The window is all of the content. Its size comes after the number of a dictionary.
     let dictionary_bytes = match descriptor & 3 {
         3 => 4,
         bytes => usize::from(bytes),
@@ -71,7 +70,7 @@ fn window_bytes(header: &[u8]) -> Window {
         .iter()
         .rev()
         .fold(0, |size, byte| size << 8 | u64::from(*byte));
-    // Two bytes say what one could not.
+    // A size of two bytes begins at 256, after the values that one byte can hold.
     Window::Asked(if size_bytes == 2 { size + 256 } else { size })
 }
 

@@ -1,10 +1,11 @@
-//! Bytes of a text file that are not part of its lines: byte order marks, and the padding at the end.
+//! The bytes of a text file that are not part of its lines: byte order marks, and the padding at
+//! the end.
 
-/// The byte order mark of UTF-8, which editors and spreadsheets put before a text.
+/// The byte order mark of UTF-8. Editors and spreadsheets put it before a text.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The byte order marks of encodings that are not read. A longer one stands before the one that it
-/// begins with.
+/// The byte order marks of encodings that cannot be read. A longer mark comes before a shorter one
+/// that it starts with.
 const OTHER_MARKS: [(&[u8], &str); 4] = [
     (b"\xff\xfe\0\0", "UTF-32"),
     (b"\0\0\xfe\xff", "UTF-32"),
@@ -12,21 +13,21 @@ const OTHER_MARKS: [(&[u8], &str); 4] = [
     (b"\xfe\xff", "UTF-16"),
 ];
 
-/// True if more bytes are needed to know the encoding of a file that begins with `bytes`.
+/// Returns whether more bytes are needed to know the encoding of a file that begins with `bytes`.
 pub(super) fn needs_more(bytes: &[u8]) -> bool {
     let may_become = |mark: &[u8]| mark.len() > bytes.len() && mark.starts_with(bytes);
     OTHER_MARKS.iter().any(|(mark, _)| may_become(mark))
 }
 
-/// The name of the encoding whose mark `bytes` begin with; `None` if there is no mark or that of
-/// UTF-8.
+/// Returns the name of the encoding whose mark `bytes` begin with; `None` if there is no mark, or
+/// the mark of UTF-8.
 pub(super) fn other_encoding(bytes: &[u8]) -> Option<&'static str> {
     let found = OTHER_MARKS.iter().find(|(mark, _)| bytes.starts_with(mark));
     found.map(|(_, name)| *name)
 }
 
-/// The length of the mark at the beginning of a line, 0 if there is none. Files with a mark that were
-/// put together by `cat` have one in the middle.
+/// Returns the length of the mark at the start of a line; 0 if there is none. Files that were
+/// joined by `cat` can have marks in the middle.
 pub(in crate::cli) fn mark_bytes(line: &[u8]) -> usize {
     match line.starts_with(MARK) {
         true => MARK.len(),
@@ -34,20 +35,20 @@ pub(in crate::cli) fn mark_bytes(line: &[u8]) -> usize {
     }
 }
 
-/// The text of a line: without its mark and its ending.
+/// Returns the text of a line, without its mark and its ending.
 pub(super) fn text(line: &[u8]) -> &[u8] {
     let text = line.strip_prefix(MARK).unwrap_or(line);
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     text.strip_suffix(b"\r").unwrap_or(text)
 }
 
-/// The end of a file without its padding: NULs, as tapes, `dd` and file systems after a power cut
-/// leave them, and Ctrl-Z, as DOS ends a text.
+/// Returns the end of a file without its padding. Tapes, `dd` and file systems after a power cut
+/// leave NULs, and DOS ends a text with Ctrl-Z.
 pub(super) fn without_padding(end: &[u8]) -> &[u8] {
     strip_end(end, |byte| matches!(byte, 0 | 0x1a))
 }
 
-/// `bytes` without the NULs at their end.
+/// Returns `bytes` without the NULs at their end.
 pub(super) fn without_nuls(bytes: &[u8]) -> &[u8] {
     strip_end(bytes, |byte| byte == 0)
 }

@@ -1,4 +1,4 @@
-//! How a file is divided into records, and which key each of them has.
+//! The division of a file into records, and the key of each record.
 
 use std::borrow::Cow;
 
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 
 use super::encoding;
 
-/// The length before each key of [`RecordFormat::Binary`].
+/// The number of bytes of the length before each key of [`RecordFormat::Binary`].
 pub(super) const LENGTH_BYTES: usize = 4;
 
-/// How a file is divided into records.
+/// The way in which a file is divided into records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::cli) enum RecordFormat {
-    /// Lines: each ends with LF or CRLF, and is the key.
+    /// Lines. Each ends with LF or CRLF, and is the key.
     #[default]
     Lines,
     /// Lines in which the bytes of the key are hexadecimal digits.
     HexLines,
     /// Each key ends with a NUL.
     Null,
-    /// The length of each key stands before it, in 4 bytes, the highest first. So no file of records
-    /// begins like one of a compression: these bytes would be a length of more than 16 MiB.
+    /// The length of each key comes before it, in 4 bytes, the highest byte first. No such file
+    /// begins like a compressed file: these bytes would be a length of more than 16 MiB.
     Binary,
 }
 
 impl RecordFormat {
-    /// What asks for it.
+    /// Returns the argument that selects the format.
     pub(in crate::cli) fn argument(self) -> &'static str {
         match self {
             Self::Lines => "lines",
@@ -37,7 +37,7 @@ impl RecordFormat {
         }
     }
 
-    /// The byte that each record ends with, if there is one.
+    /// Returns the byte that each record ends with, if there is one.
     pub(in crate::cli) fn end(self) -> Option<u8> {
         match self {
             Self::Lines | Self::HexLines => Some(b'\n'),
@@ -46,12 +46,12 @@ impl RecordFormat {
         }
     }
 
-    /// True if the file is a text, which may have marks of its encoding and padding.
+    /// Returns true if the file is a text, which can have a byte order mark and padding.
     pub(super) fn is_text(self) -> bool {
         matches!(self, Self::Lines | Self::HexLines)
     }
 
-    /// The most bytes of a key in a record.
+    /// Returns the maximum number of bytes of a key in a record.
     pub(super) fn max_record_bytes(self, max_key_bytes: usize) -> usize {
         match self {
             Self::HexLines => 2 * max_key_bytes,
@@ -59,7 +59,7 @@ impl RecordFormat {
         }
     }
 
-    /// A record without what stands around its key.
+    /// Returns a record without the bytes around its key.
     pub(in crate::cli) fn content(self, record: &[u8]) -> &[u8] {
         match self {
             Self::Lines | Self::HexLines => encoding::text(record),
@@ -68,7 +68,7 @@ impl RecordFormat {
         }
     }
 
-    /// The key that the content of a record stands for, or why there is none.
+    /// Returns the key that the content of a record stands for, or the reason why there is none.
     pub(in crate::cli) fn key(self, content: &[u8]) -> Result<Cow<'_, [u8]>, String> {
         match self {
             Self::HexLines => from_hex(content).map(Cow::Owned),
@@ -77,7 +77,7 @@ impl RecordFormat {
     }
 }
 
-/// The bytes of hexadecimal digits, or why there are none.
+/// Decodes hexadecimal digits, or returns the reason why it cannot.
 pub(in crate::cli) fn from_hex(digits: &[u8]) -> Result<Vec<u8>, String> {
     let decoded = HEXLOWER_PERMISSIVE.decode(digits);
     decoded.map_err(|DecodeError { position, kind }| match kind {
@@ -86,7 +86,7 @@ pub(in crate::cli) fn from_hex(digits: &[u8]) -> Result<Vec<u8>, String> {
     })
 }
 
-/// Bytes as hexadecimal digits.
+/// Encodes bytes as hexadecimal digits.
 pub(in crate::cli) fn to_hex(bytes: &[u8]) -> String {
     HEXLOWER_PERMISSIVE.encode(bytes)
 }

@@ -83,14 +83,14 @@ fn read(input: &[u8], step: usize, limits: Limits) -> Outcome {
     }
 }
 
-/// What `lines` become, whatever the size of the reads.
+/// Checks the result of `lines`, with reads of every size.
 #[track_caller]
 fn check(input: &[u8], lines: &[&[u8]], keys: &[&str], empty: u64, bad: &[&str], last: u64) {
     let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
     check_with(LIMITS, input, lines, &keys, empty, bad, last);
 }
 
-/// The same with other limits, and keys of any bytes.
+/// The same check with other limits, and keys of any bytes.
 #[track_caller]
 fn check_with(
     limits: Limits,
@@ -401,7 +401,7 @@ fn of(format: RecordFormat) -> Limits {
     }
 }
 
-/// The failure of a file, and the lines before it, whatever the size of the reads.
+/// Checks the failure of a file, and the lines before it, with reads of every size.
 #[track_caller]
 fn check_failure(limits: Limits, input: &[u8], lines: &[&[u8]], failure: &str) {
     for step in [1, 2, 3, 5, 7, 11, 1000] {

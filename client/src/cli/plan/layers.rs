@@ -1,4 +1,4 @@
-//! The layers that a scaling filter may come to have.
+//! The layers that a scaling filter can get.
 
 use seenset_filter::{
     scaling::{Layer, Layers},
@@ -6,17 +6,17 @@ use seenset_filter::{
 };
 use serde_json::{Map, Value, json};
 
-/// A layer, and what the filter is with it and all before it.
+/// A layer, and the filter with it and all layers before it.
 struct Row<'a> {
     number: usize,
     layer: &'a Layer,
-    /// The keys that are there when it comes.
+    /// The number of keys in the filter when the layer is added.
     from_keys: u64,
-    /// The keys that there is room for with it.
+    /// The number of keys that the filter has room for with it.
     to_keys: u64,
-    /// The memory with it, in bytes.
+    /// The memory of the filter with it, in bytes.
     memory_bytes: u64,
-    /// The rate of the filter when it is full.
+    /// The false-positive rate of the filter when the layer is full.
     rate: f64,
 }
 
@@ -43,7 +43,7 @@ fn rows(layers: &Layers) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
-/// A line for the filter, and a table of its layers.
+/// Returns a line for the filter, and a table of its layers.
 pub(super) fn text(plan: &FilterSpec, layers: &Layers) -> String {
     let mut text = format!(
         "{}, {}: n = {}, p = {}: up to {} keys in {} bytes, {} layers\n\
@@ -82,7 +82,7 @@ pub(super) fn text(plan: &FilterSpec, layers: &Layers) -> String {
     text
 }
 
-/// The fields that a plan has besides.
+/// Returns the additional fields of the plan of a scaling filter.
 pub(super) fn json(layers: &Layers) -> Map<String, Value> {
     let layer = |row: Row| {
         json!({

@@ -1,4 +1,4 @@
-//! What words are, and which lines and places have them.
+//! The choice of words, and the lines and places that have them.
 
 use std::io;
 
@@ -41,7 +41,7 @@ fn questions(words: &Words) -> Vec<&str> {
     keys.map(|key| str::from_utf8(key).unwrap()).collect()
 }
 
-/// The lines that match, and the words that do, if these are in the filter.
+/// Returns the lines and the words that match if the words of `list` are in the filter.
 fn found(text: &str, asking: Asking, list: &[&str]) -> (Vec<bool>, String) {
     let words = words_of(text, asking);
     let answers: Vec<bool> = questions(&words)
