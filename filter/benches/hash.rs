@@ -1,7 +1,7 @@
-//! Which keyed hash is the default: `cargo bench -p seenset-filter --bench hash`.
+//! Compares the keyed hashes for the default: `cargo bench -p seenset-filter --bench hash`.
 //!
-//! Keys of 60 bytes, a typical URL. The contenders take turns, so that what the machine does
-//! besides falls on all of them alike; what counts is the ratios, by medians.
+//! Keys have 60 bytes, like a typical URL. The contenders take turns, so that other load on the
+//! machine affects all of them alike. The result is the ratios of medians.
 #![allow(
     clippy::print_stdout,
     clippy::indexing_slicing,
@@ -14,11 +14,11 @@ use highway::{HighwayHash, HighwayHasher, Key};
 use seenset_filter::hash::{HashFunction, KeyHasher, Secret};
 
 type Keys<'a> = &'a [[u8; 60]];
-/// A name, and what it does with keys.
+/// The name of a contender, and its function for keys.
 type Contender<'a> = (&'a str, &'a dyn Fn(Keys));
 
 const KEYS: u64 = 4096;
-/// The keys that are hashed at once where they are.
+/// The number of keys that are hashed at once, in place.
 const BATCH: usize = 1000;
 const ROUNDS: usize = 401;
 

@@ -1,4 +1,4 @@
-//! Makes and asks filters of other programs, for tests against the real ones.
+//! Creates and queries filters of other programs, for tests against the real ones.
 //!
 //! ```text
 //! exchange guava create STRATEGY CAPACITY RATE KEYS FILE
@@ -7,9 +7,10 @@
 //! exchange redisbloom query KEYS FILE
 //! ```
 //!
-//! KEYS is a file with a key in hexadecimal digits on each line. A query prints how many keys
-//! it finds and how many there are. REQUESTS are lines of a capacity and a rate, and what sizes
-//! answers each with is the hash count and the number of words, or 0 and 0 if it is refused.
+//! KEYS is a file with a key in hexadecimal digits on each line. A query prints how many keys it
+//! finds and how many keys the file has. Each line of REQUESTS has a capacity and a rate. For each
+//! line, `sizes` prints the hash count and the number of words, or 0 and 0 if the request is
+//! refused.
 
 #![allow(
     clippy::print_stdout,

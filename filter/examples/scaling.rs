@@ -1,5 +1,5 @@
-//! Prints what memory filters take that grow, against filters made for so many keys at once: the
-//! tables of `docs/lab/scaling.md`.
+//! Prints the memory of filters that grow, compared with filters made for the same number of keys
+//! from the start: the tables of `docs/lab/scaling.md`.
 //!
 //! ```text
 //! scaling [CAPACITY]

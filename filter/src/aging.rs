@@ -1,15 +1,16 @@
 //! Stamps in the place of bits, so that keys are forgotten after a time.
 //!
-//! Time is cut into slices, which are counted: the number of one is an epoch. A key that is added
-//! stamps its bits with the epoch of that moment, and it is there for as long as none of its stamps
-//! is too old. Another key may stamp the same bit later, never earlier: so a key is never forgotten
-//! before its time. At every moment the bits with a stamp that counts are those of a plain filter
-//! with the keys that were added since, in whichever slices, and so are its rates. (In a ring of
-//! filters, one for each slice, each has to be large enough for all keys, should they come within
-//! one slice.)
+//! Time is cut into slices. Slices are numbered, and the number of a slice is its epoch. A key that
+//! is added stamps its bits with the epoch of that moment. The key is in the filter as long as none
+//! of its stamps is too old. Another key can stamp the same bit later, but never earlier, so a key
+//! is never forgotten before its time. At every moment the bits whose stamp counts are the bits of
+//! a plain filter with the keys that were added since then, in any slice. So the rates are those of
+//! that plain filter. (In a ring of filters, one for each slice, each filter must be large enough
+//! for all keys, because all of them can come within one slice.)
 //!
-//! A stamp is a [cell](crate::cells) of four bits: 0 for none, or 1 to 15 for an epoch, in turn. What
-//! is too old has to be cleared before the turn comes round: see [`Window`].
+//! A stamp is a [cell](crate::cells) of four bits: 0 means no stamp, and 1 to 15 stand for epochs,
+//! in turn. Stamps that are too old must be cleared before their value is used again: see
+//! [`Window`].
 
 use std::borrow::Borrow;
 
@@ -21,63 +22,64 @@ use crate::{
     hash::KeyHash,
 };
 
-/// The stamps that differ.
+/// The number of different stamps.
 const STAMPS: u64 = (1 << CELL_BITS) - 1;
 
-/// The most slices that keys can be remembered for: beside these, the slice under way has a stamp,
-/// and so has one that is cleared meanwhile.
+/// The most slices for which keys can be remembered. Two more stamps are needed: one for the
+/// current slice, and one for a slice that is cleared meanwhile.
 pub const MAX_SLICES: u32 = STAMPS as u32 - 2;
 
 /// The epochs of the stamps in a piece of memory.
 ///
-/// Cleared at one epoch, it holds none that is older than `slices` before that; and as long as it
-/// is [fit](Self::is_fit) for it, none younger than the spare stamps allow behind it.
+/// After a clear at an epoch, the memory holds no stamp older than `slices` before that epoch. As
+/// long as the window is [fit](Self::is_fit), no stamp is younger than that epoch by more than the
+/// number of spare stamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// When it was cleared.
+    /// The epoch of the last clear.
     pub cleared: u64,
-    /// The epoch of now, no less than that of any stamp.
+    /// The current epoch, not less than the epoch of any stamp.
     pub now: u64,
-    /// For how many slices keys are remembered, 1 to [`MAX_SLICES`].
+    /// The number of slices for which keys are remembered, 1 to [`MAX_SLICES`].
     pub slices: u32,
 }
 
 impl Window {
-    /// Whether stamps of now can be told from all others. If not, what is too old must be
-    /// [cleared](Self::clear) first.
+    /// Whether stamps of the current epoch differ from all others. If not, stamps that are too old
+    /// must be [cleared](Self::clear) first.
     #[inline]
     pub fn is_fit(&self) -> bool {
         self.now <= self.last()
     }
 
-    /// The last epoch that stamps may be of.
+    /// Returns the last epoch that a stamp can have.
     fn last(&self) -> u64 {
         let spare = STAMPS - 1 - u64::from(self.slices);
         self.cleared.saturating_add(spare)
     }
 
-    /// The stamps of epochs that began at most so many slices before now.
+    /// Returns the stamps of epochs that began at most `slices` slices before now.
     pub fn since(&self, slices: u32) -> Values {
         let slices = slices.min(self.slices);
         self.stamps(self.now.saturating_sub(slices.into()), self.now)
     }
 
-    /// The stamps of some epochs, as far as there are any.
+    /// Returns the stamps of the epochs from `first` to `last` that the memory can hold.
     fn stamps(&self, first: u64, last: u64) -> Values {
         let oldest = self.cleared.saturating_sub(self.slices.into());
         let (first, last) = (first.max(oldest), last.min(self.last()));
         if last < first {
             return Values::default();
         }
-        // As many as these, one after the other, turned to where the first one is.
+        // A run of as many bits as there are epochs, rotated to the stamp of the first epoch.
         let (run, turn) = ((1 << (last - first + 1)) - 1, first % STAMPS);
         let all = (1 << STAMPS) - 1;
         Values(((run << turn | run >> (STAMPS - turn)) & all) << 1)
     }
 
-    /// How keys are stamped that are added at an epoch, which is no later than now; one that is too
-    /// old is taken for the oldest that is not. To be asked of what is [fit](Self::is_fit).
-    /// `since` says what is there: as [`Self::since`].
+    /// Returns the rule that stamps the keys added at an epoch, which is not later than now. An
+    /// epoch that is too old is replaced with the oldest one that counts. The window must be
+    /// [fit](Self::is_fit). `since` decides which keys count as present, as in [`Self::since`].
     pub fn stamping(&self, epoch: u64, since: u32) -> Stamping {
         let epoch = epoch.max(self.now.saturating_sub(self.slices.into()));
         let there = self.since(since);
@@ -93,7 +95,7 @@ impl Window {
         }
     }
 
-    /// Clears what is too old now, and returns how many bits have a stamp.
+    /// Clears stamps that are too old now, and returns the number of bits that still have a stamp.
     pub fn clear(&mut self, words: &mut [u64]) -> u64 {
         let kept = self.since(self.slices);
         let all = self.stamps(0, self.now);
@@ -110,13 +112,14 @@ impl Window {
     }
 }
 
-/// The stamp of an epoch.
+/// Returns the stamp of an epoch.
 fn stamp(epoch: u64) -> u64 {
     epoch % STAMPS + 1
 }
 
-/// Gives each bit the younger of its stamp and that in other words, of which there are as many, and
-/// tells how many had none. All have been cleared at an epoch, and none is younger.
+/// Gives each bit the younger of its own stamp and the stamp in `others`, which must have the same
+/// length. Returns the number of bits that had no stamp before. Both were cleared at `epoch`, and
+/// no stamp is younger.
 pub fn unite(words: &mut [u64], others: &[u64], epoch: u64) -> u64 {
     let age = |stamp_of_bit: u64| (stamp(epoch) + STAMPS - stamp_of_bit) % STAMPS;
     let mut added = 0;
@@ -136,26 +139,27 @@ pub fn unite(words: &mut [u64], others: &[u64], epoch: u64) -> u64 {
     added
 }
 
-/// How a key is stamped.
+/// The rule that stamps a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamping {
-    /// The stamps of keys that are there.
+    /// The stamps of keys that are present.
     there: Values,
-    /// The stamps that are replaced, none at all among them.
+    /// The stamps that are replaced, 0 (no stamp) included.
     older: Values,
     stamp: u64,
 }
 
-/// What adding a key did to its stamps.
+/// The effect on its stamps of adding a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// Whether it was not there before.
+    /// Whether the key was not present before.
     pub is_new: bool,
-    /// How many bits had no stamp.
+    /// The number of bits that had no stamp.
     pub bits: u32,
 }
 
-/// Whether all bits of a key have one of these stamps, given its lines. `hash_count` is 1 to 64, here and below.
+/// Whether all bits of a key have one of these stamps, given its lines. `hash_count` is 1 to 64,
+/// here and below.
 #[inline(always)]
 pub fn contains<S: Simd, L: Borrow<Line>, const LINES: usize>(
     simd: S,
@@ -171,8 +175,8 @@ pub fn contains<S: Simd, L: Borrow<Line>, const LINES: usize>(
     picked.among(there).simd_eq(picked.ones).all_true()
 }
 
-/// Adds a key if it is not there, or in any case, so that it is there for as long as one that is
-/// new; `None` if that left everything as it was.
+/// Adds a key if it is not present. With `renews`, a key that is present is stamped again too, so
+/// that it stays as long as a new one. Returns `None` if nothing changed.
 #[inline(always)]
 pub fn stamp_key<S: Simd, const LINES: usize>(
     simd: S,
@@ -192,7 +196,7 @@ pub fn stamp_key<S: Simd, const LINES: usize>(
     if !(is_new || renews) || !is_older.any_true() {
         return None;
     }
-    // What turns a stamp into the new one, in the lanes where it is older.
+    // The XOR that turns a stamp into the new one, in the lanes where it is older.
     let turn = (picked.values ^ picked.all(how.stamp)) & (picked.all(0) - older);
     picked.change(
         lines,
@@ -206,7 +210,7 @@ pub fn stamp_key<S: Simd, const LINES: usize>(
     })
 }
 
-/// As [`stamp_key`], for keys with more bits than there are lanes.
+/// Does the same as [`stamp_key`], for keys with more bits than there are lanes.
 fn stamp_by_places<const LINES: usize>(
     mut lines: [&mut Line; LINES],
     hash: KeyHash,
@@ -235,7 +239,7 @@ mod tests {
     use super::*;
     use crate::cells::LINE_CELLS;
 
-    /// Two lines, and for each bit the epoch at which it was stamped last, as far as that counts.
+    /// Two lines, and for each bit the epoch of its last stamp, as long as that stamp counts.
     struct Lines {
         cells: [Line; LINES],
         window: Window,
@@ -342,8 +346,8 @@ mod tests {
         }
     }
 
-    /// Whatever comes to pass, each bit has the stamp that it was given last, for as long as that
-    /// counts, and none after that.
+    /// After any sequence of operations each bit has its last stamp as long as that stamp counts,
+    /// and none after that.
     #[test]
     fn stamps_count_for_as_long_as_they_are_to() {
         for (slices, hash_count) in [(1, 5), (2, 8), (5, 1), (8, 7), (MAX_SLICES, 8), (4, 16)] {
@@ -398,7 +402,7 @@ mod tests {
         }
     }
 
-    /// As if the keys of both had come to one.
+    /// The result is the same as if the keys of both had been added to one.
     #[test]
     fn the_younger_stamp_of_two_stays() {
         for start in [0, 8, 100] {

@@ -1,18 +1,18 @@
 //! The blocked layout: all bits of a key lie in one 64-byte cache line.
 //!
-//! Putze, Sanders and Singler (2007): a block costs one memory access however many bits
-//! it holds, and needs somewhat more bits for the same rate, since some blocks get more
-//! keys than others. [`crate::sizing`] pays for that.
+//! Putze, Sanders and Singler (2007): a block costs one memory access, no matter how many bits it
+//! holds. It needs somewhat more bits for the same rate, because some blocks get more keys than
+//! others. [`crate::sizing`] adds these bits.
 //!
-//! A block is eight 64-bit lanes, and a key sets at most one bit in each lane a round:
-//! lane `i` takes six bits of a 64-bit hash value, from bit `6·i` up, as the index of its
-//! bit. That is eight independent shifts: one instruction each way in a register of the width
-//! of a block, a few more in narrower ones. How the `k` bits are dealt to lanes:
+//! A block is eight 64-bit lanes. In each round a key sets at most one bit in each lane: lane `i`
+//! takes six bits of a 64-bit hash value, from bit `6·i` up, as the index of its bit. These are
+//! eight independent shifts: one instruction in each direction in a register as wide as a block,
+//! and a few more in narrower ones. The `k` bits are dealt to lanes like this:
 //!
-//! * `k < 8`: to `k` neighbouring lanes, the first of which bits 48 to 50 of the hash
-//!   value choose (counting past lane 7 back to lane 0), so that all lanes fill alike.
-//! * `k ≥ 8`: round after round with the next value of [`KeyHash::value`]; what remains
-//!   after the last full round goes to the lowest lanes.
+//! * `k < 8`: to `k` neighbouring lanes. Bits 48 to 50 of the hash value choose the first lane
+//!   (counting past lane 7 back to lane 0), so that all lanes fill alike.
+//! * `k ≥ 8`: round after round, each with the next value of [`KeyHash::value`]. The bits that
+//!   remain after the last full round go to the lowest lanes.
 
 use fearless_simd::{Simd, SimdBase, SimdFrom, SimdMask, u64x8};
 
@@ -39,8 +39,8 @@ pub fn contains<S: Simd>(simd: S, block: &Block, hash: KeyHash, hash_count: u32)
     is_empty(simd, Lanes::of(simd, hash).absent(block, hash_count))
 }
 
-/// The bits of the first round of a key, one in each lane, for blocks that need not have the same
-/// number of hashes.
+/// The bits of the first round of a key, one in each lane. They can be used with blocks that have
+/// different numbers of hashes.
 #[derive(Clone, Copy)]
 pub struct Lanes<S: Simd> {
     simd: S,
@@ -49,14 +49,14 @@ pub struct Lanes<S: Simd> {
 }
 
 impl<S: Simd> Lanes<S> {
-    /// Those of a key.
+    /// Returns the bits of a key.
     #[inline(always)]
     pub fn of(simd: S, hash: KeyHash) -> Self {
         let bits = bits_of_round(simd, hash, PER_ROUND, 0);
         Self { simd, hash, bits }
     }
 
-    /// Those of the key's `hash_count` bits that are not set in a block.
+    /// Returns the bits of the key's `hash_count` that are not set in a block.
     #[inline(always)]
     pub fn absent(&self, block: &Block, hash_count: u32) -> u64x8<S> {
         let (simd, hash) = (self.simd, self.hash);
@@ -79,13 +79,13 @@ pub fn is_empty<S: Simd>(simd: S, bits: u64x8<S>) -> bool {
     bits.simd_eq(u64x8::splat(simd, 0)).all_true()
 }
 
-/// Sets bits that are not set in a block, of a key with `hash_count`, and returns how many they are.
+/// Sets the `absent` bits of a key with `hash_count` in a block, and returns their number.
 #[inline(always)]
 pub fn set_absent<S: Simd>(simd: S, block: &mut Block, absent: u64x8<S>, hash_count: u32) -> u32 {
     let lanes = u64x8::simd_from(simd, *block);
     *block = (lanes | absent).into();
     if hash_count <= PER_ROUND {
-        // No more than one in each lane.
+        // At most one in each lane.
         return (!absent.simd_eq(u64x8::splat(simd, 0)))
             .to_bitmask()
             .count_ones();
@@ -94,8 +94,8 @@ pub fn set_absent<S: Simd>(simd: S, block: &mut Block, absent: u64x8<S>, hash_co
     lanes.iter().map(|lane| lane.count_ones()).sum()
 }
 
-/// Sets all `hash_count` bits of a key, and returns how many of them were not set before:
-/// 0 means that the key was there, or seemed to be.
+/// Sets all `hash_count` bits of a key, and returns the number of bits that were not set before. 0
+/// means that the key was present, or seemed to be.
 #[inline(always)]
 pub fn insert<S: Simd>(simd: S, block: &mut Block, hash: KeyHash, hash_count: u32) -> u32 {
     let mut lanes = u64x8::simd_from(simd, *block);
@@ -103,20 +103,20 @@ pub fn insert<S: Simd>(simd: S, block: &mut Block, hash: KeyHash, hash_count: u3
     let mut number = 0;
     while number * PER_ROUND < hash_count {
         let bits = bits_of_round(simd, hash, hash_count, number);
-        // No more than one in each lane.
+        // At most one in each lane.
         let absent = !(bits & !lanes).simd_eq(u64x8::splat(simd, 0));
         added += absent.to_bitmask().count_ones();
         lanes |= bits;
         number += 1;
     }
     if added > 0 {
-        // A line that stays as it is need not be written to memory again.
+        // A line that does not change need not be written to memory again.
         *block = lanes.into();
     }
     added
 }
 
-/// The bits of a key in its block, found one by one.
+/// Returns the bits of a key in its block, found one by one.
 pub(crate) fn bits(hash: KeyHash, hash_count: u32) -> Block {
     let mut bits = [0; LANES];
     let first = match hash_count < PER_ROUND {
@@ -133,14 +133,15 @@ pub(crate) fn bits(hash: KeyHash, hash_count: u32) -> Block {
     bits
 }
 
-/// The bits of one round of a key: at most one in each lane.
+/// Returns the bits of one round of a key: at most one in each lane.
 #[inline(always)]
 fn bits_of_round<S: Simd>(simd: S, hash: KeyHash, hash_count: u32, number: u32) -> u64x8<S> {
     let (ones, index) = round(simd, hash, hash_count, number);
     ones << index
 }
 
-/// One round of a key: 1 in each lane that has a bit, and for all lanes which bit that is.
+/// Returns one round of a key: 1 in each lane that has a bit, and the index of that bit for all
+/// lanes.
 #[inline(always)]
 pub(crate) fn round<S: Simd>(
     simd: S,
@@ -169,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// With the widest registers, which must not differ from the narrowest.
+    /// Checks with the widest registers, which must not differ from the narrowest.
     fn contains(block: &Block, hash: KeyHash, hash_count: u32) -> bool {
         let [widest, narrowest] = [Level::new(), Level::baseline()]
             .map(|level| dispatch!(level, simd => super::contains(simd, block, hash, hash_count)));
@@ -177,7 +178,7 @@ mod tests {
         widest
     }
 
-    /// As `contains`.
+    /// Inserts with both, as `contains`.
     fn insert(block: &mut Block, hash: KeyHash, hash_count: u32) -> u32 {
         let [widest, narrowest] = [Level::new(), Level::baseline()].map(|level| {
             let mut block = *block;
@@ -263,7 +264,7 @@ mod tests {
                     *count += (block[bit / 64] >> (bit % 64)) as u32 & 1;
                 }
             }
-            // Six standard deviations around the mean, and no bit never used.
+            // Six standard deviations around the mean, and every bit is used.
             let mean = f64::from(hash_count) * 1999.0 / 512.0;
             let most = mean + 6.0 * mean.sqrt() + 1.0;
             assert!(

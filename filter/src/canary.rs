@@ -1,18 +1,18 @@
-//! Canaries: keys that nobody can add, to measure the false-positive rate of a filter with.
+//! Canaries: keys that nobody can add, used to measure the false-positive rate of a filter.
 //!
-//! A filter that says "seen" of one is wrong, and it is wrong of canaries as often as of any
-//! other key that was never added. They are numbers, always the same for all filters, and hashed
-//! by a [function of their own](crate::hash::Purpose::Canaries): SipHash under a secret that is
-//! derived from the filter's, whichever function its keys are hashed with and whatever its key
-//! profile. So a canary meets the bits of keys by chance alone, also where a key has its bytes,
-//! and no caller can choose keys that meet it.
+//! If a filter reports a canary as seen, it is wrong. It is wrong about canaries as often as about
+//! any other key that was never added. Canaries are numbers, the same for all filters. They are
+//! hashed by a [function of their own](crate::hash::Purpose::Canaries): SipHash under a secret that
+//! is derived from the filter's secret, no matter which hash function and which key profile the
+//! filter has. So a canary meets the bits of keys by chance alone, even if a key has the same
+//! bytes, and no caller can choose keys that meet it.
 
-/// As many of the canaries are to be seen in a filter that keeps the rate asked for: a count of
-/// so many strays by a tenth (its standard deviation is its root).
+/// The number of canaries that a filter with the rate asked for should report as seen. A count of
+/// this size varies by a tenth (its standard deviation is its square root).
 const SEEN_AT_RATE: f64 = 100.0;
-/// Fewer take less time than it takes to ask for them.
+/// The fewest canaries. Fewer would take less time than the request itself.
 const FEWEST: f64 = 1e4;
-/// What bounds the time. Under a rate of 1e-4 fewer than [`SEEN_AT_RATE`] are seen.
+/// The most canaries: bounds the time. Below a rate of 1e-4 fewer than [`SEEN_AT_RATE`] are seen.
 const MOST: f64 = 1e6;
 /// The quantile of the normal distribution that leaves 2.5 % on either side.
 const Z: f64 = 1.959_963_984_540_054;
@@ -22,14 +22,15 @@ const Z: f64 = 1.959_963_984_540_054;
 pub struct Canary([u8; 8]);
 
 impl Canary {
-    /// The canary of a number.
+    /// Returns the canary of a number.
     pub fn new(number: u64) -> Self {
         Self(number.to_le_bytes())
     }
 
-    /// How many it takes, of the numbers from 0 on, to measure a rate to some 10 % of it:
-    /// 10,000 to 1,000,000. Of a rate so low that not one of these would be seen they tell no more
-    /// than the fewest do: that it is not far greater.
+    /// Returns the number of canaries, numbered from 0, that measure a rate to about 10 % of it:
+    /// 10,000 to 1,000,000. If the rate is so low that not even the most canaries would find one
+    /// seen, it returns the fewest: more would show nothing more than these, namely that the rate
+    /// is not far greater.
     pub fn count_for(rate: f64) -> u64 {
         if rate * MOST < 1.0 {
             return FEWEST as u64;
@@ -44,24 +45,24 @@ impl AsRef<[u8]> for Canary {
     }
 }
 
-/// A false-positive rate as it was measured.
+/// A measured false-positive rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measurement {
     /// The canaries that were looked up: at least 1.
     pub canaries: u64,
-    /// Those that the filter took for keys that it has seen.
+    /// The canaries that the filter reported as seen.
     pub seen: u64,
 }
 
 impl Measurement {
-    /// The share of canaries that were seen.
+    /// Returns the share of canaries that were seen.
     pub fn rate(self) -> f64 {
         self.seen as f64 / self.canaries as f64
     }
 
-    /// The rates, lowest and highest, that this measurement speaks for: in 95 of 100 filters the
-    /// true one lies between them. None seen does not mean a rate of 0: of 10,000 canaries it
-    /// means up to 3.8e-4.
+    /// Returns the lowest and the highest rate that fit this measurement: in 95 of 100 filters the
+    /// true rate lies between them. If no canary was seen, the rate is not 0: with 10,000 canaries
+    /// it is up to 3.8e-4.
     ///
     /// E. B. Wilson, "Probable Inference, the Law of Succession, and Statistical Inference",
     /// JASA 1927.
@@ -71,7 +72,7 @@ impl Measurement {
         let middle = rate + square / 2.0;
         let half = (square * (rate * (1.0 - rate) + square / 4.0)).sqrt();
         let bound = |value: f64| (value / (1.0 + square)).clamp(0.0, 1.0);
-        // What is left of rounding where they are 0 and 1 by definition.
+        // Removes rounding errors where the bounds are 0 and 1 by definition.
         let low = if self.seen == 0 {
             0.0
         } else {
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
     use crate::hash::{HashFunction, KeyHasher, Purpose, Secret};
 
-    /// Neither a key of the same bytes, as hashed by any function, nor another canary.
+    /// Neither a key with the same bytes, hashed by any function, nor another canary has it.
     #[test]
     fn no_key_has_the_hash_of_a_canary() {
         let secret = Secret::new([7; 16]);
@@ -126,8 +127,8 @@ mod tests {
         }
     }
 
-    /// Its ends are the rates from which what was measured lies as far away as [`Z`] standard
-    /// deviations of a count at such a rate.
+    /// The ends are the rates from which the measured one is [`Z`] standard deviations away, for a
+    /// count at that rate.
     #[test]
     fn the_interval_is_wilsons() {
         for (canaries, seen) in [(10_000, 0), (10_000, 1), (10_000, 9_999), (100, 50), (1, 0)] {

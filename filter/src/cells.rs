@@ -1,14 +1,14 @@
-//! Cells of four bits in the place of bits, for filters that know more of a key than that it is
-//! there.
+//! Cells of four bits in the place of bits, for filters that store more about a key than that it
+//! was added.
 //!
-//! A line of memory has 128 cells: 16 for each of eight lanes, those of lane `i` in its word `i`. A
-//! key has at most one in each lane a round. Which that is the six bits say that choose a bit in
-//! [`crate::blocked`]: cell `c` of a word, its bits `4·c` to `4·c + 3`, with the lowest four of them,
-//! and with those above one of the lines that the key has ([`CellLines`]). So all lanes of a key are
-//! looked at together, a line at a time.
+//! A line of memory has 128 cells: 16 for each of eight lanes. The cells of lane `i` are in word
+//! `i`. In each round a key has at most one cell in each lane. The six bits that choose a bit in
+//! [`crate::blocked`] choose the cell. Their lowest four bits choose cell `c` of a word, which is
+//! its bits `4·c` to `4·c + 3`. The bits above them choose one of the key's lines ([`CellLines`]).
+//! So all lanes of a key are compared together, one line at a time.
 //!
-//! A bit is set where its cell is above 0. What the values are is told in [`crate::counting`] and
-//! in [`crate::aging`].
+//! A bit is set if its cell is above 0. [`crate::counting`] and [`crate::aging`] describe the
+//! meaning of the values.
 
 use std::borrow::Borrow;
 
@@ -33,23 +33,24 @@ const CELLS_A_WORD: usize = (64 / CELL_BITS) as usize;
 /// The lowest bit of each cell of a word.
 const ONES: u64 = 0x1111_1111_1111_1111;
 
-/// Which lines of a shard the cells of a key lie in.
+/// The lines of a shard that the cells of a key lie in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CellLines {
-    /// Two that are no more than [`Self::REACH`] apart: half as many lines of memory to wait for as
-    /// a block has, for the same rate.
+    /// Two lines that are at most [`Self::REACH`] apart: half as many lines of memory to wait for
+    /// as in a block, for the same rate.
     #[default]
     Two,
-    /// The four of a block. Filters that were made before there was anything else.
+    /// The four lines of a block. Only older filters have them, made before [`Self::Two`] existed.
     Four,
 }
 
 impl CellLines {
-    /// How far the second of two lines may be from the first. The further, the fewer keys share
-    /// both, which costs rate; and the more often they lie in different pages, which costs time.
+    /// The greatest distance between the two lines. A greater distance lets fewer keys share both
+    /// lines, which costs rate. It also puts the lines into different pages more often, which costs
+    /// time.
     pub const REACH: u64 = 15;
 
-    /// The number of lines.
+    /// Returns the number of lines.
     pub fn count(self) -> usize {
         match self {
             Self::Two => 2,
@@ -58,22 +59,23 @@ impl CellLines {
     }
 }
 
-/// The cells of a key that has one in each of some lanes.
+/// The cells of a key that has a cell in each of some lanes.
 pub struct Picked<S: Simd> {
     simd: S,
-    /// Their values.
+    /// The values of the cells.
     pub values: u64x8<S>,
-    /// 1 in each lane that has one, 0 in others.
+    /// 1 in each lane that has a cell, 0 in others.
     pub ones: u64x8<S>,
-    /// The lanes that have one, as a set.
+    /// The set of lanes that have a cell.
     pub active: u64,
-    /// For each lane, in which line its cell is, and where in the word.
+    /// For each lane, the line of its cell, and the position in the word.
     line: u64x8<S>,
     shift: u64x8<S>,
 }
 
 impl<S: Simd> Picked<S> {
-    /// Those of a key with at most as many bits as there are lanes, in two lines or in four.
+    /// Returns the cells of a key that has at most as many bits as there are lanes, in two lines or
+    /// four.
     #[inline(always)]
     pub fn of<L: Borrow<Line>, const LINES: usize>(
         simd: S,
@@ -100,25 +102,26 @@ impl<S: Simd> Picked<S> {
         }
     }
 
-    /// The same value in all lanes.
+    /// Returns the same value in all lanes.
     #[inline(always)]
     pub fn all(&self, value: u64) -> u64x8<S> {
         u64x8::splat(self.simd, value)
     }
 
-    /// The lanes whose cells have a value.
+    /// Returns the lanes whose cells have a value.
     #[inline(always)]
     pub fn with(&self, value: u64) -> u64 {
         self.values.simd_eq(self.all(value)).to_bitmask() & self.active
     }
 
-    /// The lanes whose cells have one of a set of values, 1 in each lane and 0 in others.
+    /// Marks the lanes whose cells have one of a set of values: 1 in such a lane, 0 in others.
     #[inline(always)]
     pub fn among(&self, values: Values) -> u64x8<S> {
         (self.all(values.0) >> self.values) & self.ones
     }
 
-    /// Changes the words of each line with what a lane has for its cell, moved to where that is.
+    /// Changes the words of each line with the value in `lanes`, shifted to the position of the
+    /// cell.
     #[inline(always)]
     pub fn change<const LINES: usize>(
         &self,
@@ -141,26 +144,26 @@ impl<S: Simd> Picked<S> {
 pub struct Values(pub u64);
 
 impl Values {
-    /// All but 0.
+    /// All values but 0.
     pub const SET: Self = Self(0xfffe);
 
-    /// Whether a value is one of them.
+    /// Whether a value is in the set.
     pub fn has(self, value: u64) -> bool {
         self.0 >> value & 1 == 1
     }
 }
 
-/// How many cells of these words are above 0.
+/// Returns the number of cells in these words that are above 0.
 pub fn above_zero(words: &[u64]) -> u64 {
     count(words, |word| word | word >> 1 | word >> 2 | word >> 3)
 }
 
-/// How many cells of these words have the greatest value.
+/// Returns the number of cells in these words that have the greatest value.
 pub fn at_most(words: &[u64]) -> u64 {
     count(words, |word| word & word >> 1 & word >> 2 & word >> 3)
 }
 
-/// How many cells there are for whose lowest bit this holds.
+/// Returns the number of cells whose lowest bit is set in `holds`.
 fn count(words: &[u64], holds: impl Fn(u64) -> u64) -> u64 {
     let ones = words
         .iter()
@@ -168,7 +171,7 @@ fn count(words: &[u64], holds: impl Fn(u64) -> u64) -> u64 {
     ones.sum()
 }
 
-/// Sets the cells of a word to 0 that have one of these values.
+/// Sets each cell of a word to 0 if it has one of these values.
 #[inline]
 pub fn clear(word: &mut u64, values: &[u64]) {
     for value in values {
@@ -179,22 +182,22 @@ pub fn clear(word: &mut u64, values: &[u64]) {
     }
 }
 
-/// Where a cell of a key is.
+/// The place of a cell of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Which of the key's lines.
+    /// The index of the line among the lines of the key.
     pub line: usize,
     lane: usize,
     shift: u64,
 }
 
 impl Place {
-    /// Its number in its line, in the order of memory.
+    /// Returns the number of the cell in its line, in the order of memory.
     pub fn cell(self) -> u64 {
         (self.lane * CELLS_A_WORD) as u64 + self.shift / CELL_BITS
     }
 
-    /// The value of the cell.
+    /// Returns the value of the cell.
     #[expect(
         clippy::indexing_slicing,
         reason = "`places` gives those of so many lines"
@@ -214,12 +217,13 @@ impl Place {
     }
 }
 
-/// The cells of a key in so many lines, two or four: each once, also if two rounds have chosen it.
+/// Returns the cells of a key in `lines` lines, two or four. Each cell comes once, even if two
+/// rounds have chosen it.
 pub fn places(lines: usize, hash: KeyHash, hash_count: u32) -> impl Iterator<Item = Place> {
     let lanes = blocked::bits(hash, hash_count).into_iter().enumerate();
     lanes.flat_map(move |(lane, bits)| {
         let chosen = match lines {
-            // Those that the highest bit of the six tells apart are one.
+            // In two lines, bits that differ only in the highest of the six bits are one cell.
             2 => bits & u64::from(u32::MAX) | bits >> 32,
             _ => bits,
         };
@@ -232,7 +236,7 @@ pub fn places(lines: usize, hash: KeyHash, hash_count: u32) -> impl Iterator<Ite
     })
 }
 
-/// The value of a cell of these words, by its number in the order of memory.
+/// Returns the value of a cell of these words, by its number in the order of memory.
 pub fn get(words: &[u64], cell: u64) -> Option<u64> {
     let (word, cell) = (cell as usize / CELLS_A_WORD, cell % CELLS_A_WORD as u64);
     Some(words.get(word)? >> (CELL_BITS * cell) & MAX)

@@ -1,12 +1,12 @@
 //! The classic layout: the bits of a key lie anywhere in its shard.
 //!
-//! With one shard this is the filter of Bloom (1970), and it takes the fewest bits for a
-//! rate; each of the `k` bits costs a memory access of its own. The positions come from
-//! one hash, after Kirsch and Mitzenmacher (2006): see [`KeyHash::value`].
+//! With one shard this is the filter of Bloom (1970), and it takes the fewest bits for a rate. Each
+//! of the `k` bits costs its own memory access. The positions come from one hash, after Kirsch and
+//! Mitzenmacher (2006): see [`KeyHash::value`].
 
 use crate::hash::{KeyHash, choose};
 
-/// The positions of a key's bits in a shard of `shard_bits` bits, as (word, mask).
+/// Returns the positions of a key's bits in a shard of `shard_bits` bits, as (word, mask).
 #[inline]
 pub fn positions(
     hash: KeyHash,
@@ -29,7 +29,7 @@ pub fn contains(words: &[u64], hash: KeyHash, hash_count: u32, shard_bits: u64) 
     positions(hash, hash_count, shard_bits).all(|(word, mask)| words[word] & mask != 0)
 }
 
-/// Sets all `hash_count` bits of a key, and returns how many of them were not set before.
+/// Sets all `hash_count` bits of a key, and returns the number of bits that were not set before.
 #[expect(
     clippy::indexing_slicing,
     reason = "the caller gives a whole shard, and bits are chosen inside of it"

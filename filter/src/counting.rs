@@ -1,20 +1,19 @@
-//! Counters in the place of bits, so that keys can be taken out again.
+//! Counters in the place of bits, so that keys can be removed again.
 //!
-//! Fan, Cao, Almeida and Broder (2000): each bit of a Bloom filter becomes a counter of four
-//! bits. A key that is added counts its counters up by one, one that is removed counts them
-//! down, and a bit is set where a counter is above 0. So at every moment the bits are those of a
-//! plain filter that holds the keys which are left, and so are its rates. The counters are
-//! [`crate::cells`].
+//! Fan, Cao, Almeida and Broder (2000): each bit of a Bloom filter becomes a counter of four bits.
+//! Adding a key increments its counters, and removing a key decrements them. A bit is set if its
+//! counter is above 0. So at every moment the bits, and the rates, are those of a plain filter that
+//! holds the keys that are left. The counters are [`crate::cells`].
 //!
 //! # What cannot be counted
 //!
-//! A counter that has come to 15 is saturated: how many keys it stands for is no longer known,
-//! so it is never counted down, or it might come to 0 under a key that is still there. In a
-//! filter that is not over-full that takes the same key added 15 times: by chance alone it is
-//! one counter in 10^15 (Fan et al., section V.C).
+//! A counter that has reached 15 is saturated: the number of its keys is no longer known. So it is
+//! never decremented, because it might reach 0 under a key that is still present. In a filter that
+//! is not over-full this happens only if the same key is added 15 times: by chance alone it happens
+//! to one counter in 10^15 (Fan et al., section V.C).
 //!
-//! To remove a key that was never added, and is taken for one that was (a false positive), counts
-//! down what other keys have counted up, and some of those may then no longer be found.
+//! Removing a key that was never added, but is reported as seen (a false positive), decrements
+//! counters of other keys. Some of those keys may then no longer be found.
 
 use std::borrow::Borrow;
 
@@ -26,16 +25,16 @@ use crate::{
     hash::KeyHash,
 };
 
-/// What adding or removing a key did to its counters.
+/// The effect on its counters of adding or removing a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Change {
-    /// How many came from 0, or to it.
+    /// The number of counters that left 0, or came to 0.
     pub bits: u32,
-    /// How many came to where they stay.
+    /// The number of counters that became saturated.
     pub saturated: u32,
 }
 
-/// What is done to the counters of a key.
+/// The operation on the counters of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Nothing.
@@ -48,15 +47,15 @@ pub enum Step {
     Remove,
 }
 
-/// What takes steps with many keys of shards `W`, one after the other.
+/// Runs steps for many keys of shards `W`, one after the other.
 ///
-/// Both methods are to be inlined: what is told otherwise goes by way of memory, where reading it
-/// waits for all that was written before, lines of counters among it.
+/// Both methods should be inlined. Otherwise their results go through memory, and reading them
+/// waits for all earlier writes, lines of counters included.
 pub trait Stepper<W> {
-    /// The step to take with a key.
+    /// Returns the step for a key.
     fn step(&self, hash: KeyHash) -> Step;
 
-    /// Is told what a step with a key has done to its shard; `None` if it left everything as it was.
+    /// Receives the effect of a step with a key on its shard; `None` if nothing changed.
     fn done(&mut self, key: usize, hash: KeyHash, shard: &mut W, change: Option<Change>);
 }
 
@@ -74,10 +73,10 @@ pub fn contains<S: Simd, L: Borrow<Line>, const LINES: usize>(
     Picked::of(simd, &lines, hash, hash_count).with(0) == 0
 }
 
-/// Takes a step with a key, and tells what that did; `None` if it left everything as it was.
+/// Runs a step for a key, and returns the change; `None` if nothing changed.
 ///
-/// A key is not there if not all of its bits are set. One whose counters are all saturated cannot
-/// be removed: it is there for good.
+/// A key is not present if some of its bits are not set. A key whose counters are all saturated
+/// cannot be removed: it stays for good.
 #[inline(always)]
 pub fn take<S: Simd, const LINES: usize>(
     simd: S,
@@ -117,7 +116,7 @@ pub fn take<S: Simd, const LINES: usize>(
     Some(change)
 }
 
-/// As [`take`], for keys with more bits than there are lanes.
+/// Does the same as [`take`], for keys with more bits than there are lanes.
 fn take_by_places<const LINES: usize>(
     mut lines: [&mut Line; LINES],
     hash: KeyHash,
@@ -149,8 +148,9 @@ fn take_by_places<const LINES: usize>(
     Some(change)
 }
 
-/// Counts the counters up by those of other words, of which there are as many, and tells how many
-/// were at 0. One that would come above its greatest value is saturated, as one that comes to it.
+/// Adds the counters of `others`, which must have the same length. Returns the number of counters
+/// that were at 0 before and are above it now. A counter whose sum reaches or exceeds the greatest
+/// value is saturated.
 pub fn unite(words: &mut [u64], others: &[u64]) -> u64 {
     let before = above_zero(words);
     for (word, &other) in words.iter_mut().zip(others) {
@@ -159,13 +159,13 @@ pub fn unite(words: &mut [u64], others: &[u64]) -> u64 {
     above_zero(words) - before
 }
 
-/// The sums of the cells of two words, each by itself.
+/// Adds the cells of two words, each cell by itself.
 fn saturating_add(one: u64, other: u64) -> u64 {
     const HIGH: u64 = 0x8888_8888_8888_8888;
-    // Without their highest bits no sum is carried into the next cell.
+    // Without their highest bits no sum carries into the next cell.
     let low = (one & !HIGH) + (other & !HIGH);
     let sums = low ^ ((one ^ other) & HIGH);
-    // The majority of the two highest bits and what is carried into them.
+    // The majority of the two highest bits and the carry into them.
     let too_large = ((one & other) | ((one | other) & low)) & HIGH;
     sums | ((too_large >> 3) * SATURATED)
 }
@@ -180,10 +180,10 @@ mod tests {
         cells::{LINE_CELLS, at_most},
     };
 
-    /// The lines of some keys that have the same ones.
+    /// The lines of keys that share the same lines.
     type Lines<const LINES: usize> = [Line; LINES];
 
-    /// With the widest registers, which must not differ from the narrowest.
+    /// Checks with the widest registers, which must not differ from the narrowest.
     fn contains<const LINES: usize>(lines: &Lines<LINES>, hash: KeyHash, hash_count: u32) -> bool {
         let [widest, narrowest] = [Level::new(), Level::baseline()].map(|level| {
             let lines = lines.each_ref();
@@ -193,7 +193,7 @@ mod tests {
         widest
     }
 
-    /// As `contains`, and as counter by counter.
+    /// Takes a step with both, as `contains`, and counter by counter, as a check.
     fn take<const LINES: usize>(
         lines: &mut Lines<LINES>,
         hash: KeyHash,
@@ -232,7 +232,7 @@ mod tests {
         })
     }
 
-    /// The bits of a plain block, of which each lane has 16 for each line.
+    /// Returns the bits of a plain block. Each lane has 16 of them for each line.
     fn as_bits<const LINES: usize>(lines: &Lines<LINES>) -> Block {
         let mut bits = [0; 8];
         for (number, line) in lines.iter().enumerate() {
@@ -246,8 +246,8 @@ mod tests {
         bits
     }
 
-    /// The bits of keys in a plain block; in two lines what the highest of the six bits tells apart is
-    /// one.
+    /// Returns the bits of keys in a plain block. In two lines, bits that differ only in the
+    /// highest of the six bits are one.
     fn union<const LINES: usize>(keys: &[KeyHash], hash_count: u32) -> Block {
         let mut all = [0; 8];
         for &key in keys {
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(at_most(counters.as_flattened()), 8);
         assert_eq!(remove(&mut counters, one, 8), None);
         assert!(contains(&counters, one, 8));
-        // Those that the other key has besides are counted as ever.
+        // The counters that only the other key has are counted as usual.
         let [bits, of_other] = [one, other].map(|key| union::<2>(&[key], 8));
         let shared = bits
             .iter()
@@ -353,11 +353,11 @@ mod tests {
         }
     }
 
-    /// Where snapshots hold the counters of a key.
+    /// The counters of a key lie where snapshots store them.
     #[test]
     fn a_key_has_the_counters_that_the_format_says() {
-        // Two, the first in lane 4: 1 of that, and 37 of lane 5, that is 5 of the third line, or of the
-        // first of two.
+        // Two counters, the first in lane 4: counter 1 of that lane, and 37 of lane 5. That is
+        // counter 5 of the third line, or of the first of two.
         let hash = KeyHash {
             low: 4 << 48 | 37 << 30 | 1 << 24,
             high: 0,

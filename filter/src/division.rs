@@ -1,21 +1,21 @@
-//! How all memory of a filter is divided into shards.
+//! The division of a filter's memory into shards.
 
 use std::sync::Arc;
 
 use crate::{scaling::Layers, shape::Shape, spec::FilterSpec};
 
-/// The shards of a filter, which have numbers from 0 on. Those of a filter in layers follow layer
-/// by layer; the ones of a layer to come have theirs already.
+/// The shards of a filter, numbered from 0. In a filter in layers the numbers go layer by layer.
+/// Shards of future layers have their numbers already.
 #[derive(Debug, Clone)]
 pub enum Division {
     /// Shards of one shape.
     Whole(Shape),
-    /// Those of each layer are of its shape.
+    /// Shards by layer: the shards of each layer have its shape.
     Layered(Arc<Layers>),
 }
 
 impl Division {
-    /// That of a filter of a spec.
+    /// Returns the division of a filter with this spec.
     pub fn of(spec: &FilterSpec) -> Self {
         match &spec.layers {
             None => Self::Whole(Shape::of(spec)),
@@ -23,7 +23,7 @@ impl Division {
         }
     }
 
-    /// The number of shards there can be.
+    /// Returns the greatest possible number of shards.
     pub fn shard_count(&self) -> usize {
         match self {
             Self::Whole(shape) => shape.shard_count(),
@@ -31,7 +31,8 @@ impl Division {
         }
     }
 
-    /// The shape that a shard is of; that of the last ones, if there is none of this number.
+    /// Returns the shape of a shard. If no shard has this number, returns the shape of the last
+    /// ones.
     pub fn shape(&self, shard: usize) -> &Shape {
         match self {
             Self::Whole(shape) => shape,

@@ -1,15 +1,15 @@
-//! Filters of other programs: how they hash, which bits they set, and their files.
+//! Filters of other programs: their hashes, the bits that their keys set, and their files.
 //!
-//! [`guava`] is the filter of Google's Guava for Java, read, written and made here;
-//! [`redisbloom`] is what `BF.SCANDUMP` of RedisBloom hands out, which is read. Both answer
-//! here as they do there, bit for bit, so they keep their hashes and their arithmetic, and
-//! have a [`Layout`](crate::spec::Layout) each: the bits of a key lie anywhere in one
-//! whole array, of which a filter has [`Parts`]. Their hashes have no secret. Whoever may choose keys can choose some that
-//! look seen, here as well as there.
+//! [`guava`] is the filter of Google's Guava for Java: it can be read, written and created here.
+//! [`redisbloom`] is the output of `BF.SCANDUMP` of RedisBloom: it can be read. Both answer here
+//! exactly as they do there, bit for bit. So they keep their hashes and their arithmetic, and each
+//! has its own [`Layout`](crate::spec::Layout): the bits of a key lie anywhere in one whole array,
+//! of which a filter has [`Parts`]. Their hashes have no secret. An attacker who can choose keys
+//! can choose some that look seen, here and there.
 //!
-//! A file is believed only as far as its bytes bear it out: every field is checked against
-//! the others and against the length of the file before the caller hears of a size that it
-//! might allocate, and the bits are handed over in pieces of [`MAX_PIECE_WORDS`].
+//! No field of a file is trusted: each is checked against the others and against the length of the
+//! file before the caller gets a size that it might allocate. The bits are handed over in pieces of
+//! [`MAX_PIECE_WORDS`].
 
 mod array;
 mod error;

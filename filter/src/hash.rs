@@ -1,10 +1,10 @@
-//! From a key to the 128 bits that decide everything else.
+//! From a key to the 128 bits that determine everything else.
 //!
-//! Pages choose their own links, so keys are hostile: whoever can compute the hash can
-//! craft URLs that fill one block and make a chosen page look seen. The default is
-//! therefore a pseudo-random function under a secret that never leaves the server. On
-//! keys of 60 bytes SipHash-1-3-128 took a third of the time of HighwayHash-128 (see
-//! `docs/adr/0001-keyed-hash.md`), and it can be computed for several keys at once.
+//! Pages choose their own links, so keys are hostile: an attacker who can compute the hash can
+//! craft URLs that fill one block and make a chosen page look seen. The default is therefore a
+//! pseudo-random function under a secret that never leaves the server. On keys of 60 bytes
+//! SipHash-1-3-128 took a third of the time of HighwayHash-128 (see `docs/adr/0001-keyed-hash.md`),
+//! and it can be computed for several keys at once.
 
 mod lanes;
 mod secret;
@@ -19,29 +19,27 @@ pub use self::secret::{Purpose, Secret};
 use self::lanes::Waiting;
 use crate::exchange::{guava, redisbloom};
 
-/// A hash function that a filter may be built on.
+/// A hash function that a filter can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum HashFunction {
-    /// SipHash-1-3 with 128 bits of output: a keyed pseudo-random function, for keys that
-    /// anybody may choose. (J.-P. Aumasson, D. J. Bernstein, "SipHash: a fast short-input
-    /// PRF", 2012.)
+    /// SipHash-1-3 with 128 bits of output: a keyed pseudo-random function, for keys that anybody
+    /// can choose. (J.-P. Aumasson, D. J. Bernstein, "SipHash: a fast short-input PRF", 2012.)
     #[default]
     SipHash13_128,
-    /// XXH3 with 128 bits of output and a seed: several times as fast, for keys that are
-    /// trusted.
+    /// XXH3 with 128 bits of output and a seed: several times as fast, for trusted keys.
     Xxh3_128,
-    /// MurmurHash3 (x64) with 128 bits and without a secret: that of filters of
-    /// [Guava](crate::exchange::guava), and of no others.
+    /// MurmurHash3 (x64) with 128 bits and without a secret: used only by filters of
+    /// [Guava](crate::exchange::guava).
     Murmur3X64_128,
-    /// MurmurHash64A, twice, without a secret: that of filters of
-    /// [RedisBloom](crate::exchange::redisbloom), and of no others.
+    /// MurmurHash64A, twice, without a secret: used only by filters of
+    /// [RedisBloom](crate::exchange::redisbloom).
     Murmur2_64A,
 }
 
 impl HashFunction {
-    /// Those of the layouts of our own.
+    /// The hash functions of our own layouts.
     pub const OWN: [Self; 2] = [Self::SipHash13_128, Self::Xxh3_128];
-    /// Every hash function there is.
+    /// Every hash function.
     pub const ALL: [Self; 4] = [
         Self::SipHash13_128,
         Self::Xxh3_128,
@@ -80,7 +78,7 @@ impl FromStr for HashFunction {
     }
 }
 
-/// Fewer keys than this are hashed as fast one by one.
+/// The least number of keys for which hashing at once is faster than one by one.
 const MIN_AT_ONCE: usize = 4;
 
 /// Hashes keys for one filter.
@@ -115,13 +113,13 @@ impl fmt::Debug for Inner {
 }
 
 impl KeyHasher {
-    /// A hasher for what callers give that is no key, under the secret of its purpose: always
-    /// SipHash, whichever function keys are hashed with.
+    /// Returns a hasher for input that is not a key, under the secret of its purpose. It is always
+    /// SipHash, no matter which function hashes the keys.
     pub fn of_purpose(purpose: Purpose, secret: &Secret) -> Self {
         Self::new(HashFunction::SipHash13_128, &secret.of_purpose(purpose))
     }
 
-    /// A hasher for `function` under `secret`. XXH3 takes its seed from the first eight
+    /// Returns a hasher for `function` under `secret`. XXH3 takes its seed from the first eight
     /// bytes of the secret.
     pub fn new(function: HashFunction, secret: &Secret) -> Self {
         let (first, second) = secret.halves();
@@ -137,7 +135,7 @@ impl KeyHasher {
         Self { inner }
     }
 
-    /// Hashes one key. Costs time in proportion to its length; allocates nothing.
+    /// Hashes one key. The time is proportional to its length. Allocates nothing.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         match &self.inner {
@@ -162,10 +160,11 @@ impl KeyHasher {
 }
 
 impl KeyHasher {
-    /// Hashes many keys, and tells the hash of each with its place among them, in any order.
+    /// Hashes many keys, and passes each hash to `tell` with the index of its key, in any order.
     ///
-    /// Takes less than half of the time of as many calls of [`hash`](Self::hash) where registers are
-    /// wide, if the hash function is SipHash and the keys are equally long; allocates nothing.
+    /// On machines with wide registers this takes less than half of the time of a call of
+    /// [`hash`](Self::hash) for each key, if the hash function is SipHash and the keys are equally
+    /// long. Allocates nothing.
     pub fn hash_each<'k>(
         &self,
         keys: impl ExactSizeIterator<Item = &'k [u8]>,
@@ -190,7 +189,7 @@ impl KeyHasher {
     }
 }
 
-/// The hash of one key: all that a filter ever knows of it.
+/// The hash of one key: the only data that a filter has of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KeyHash {
     /// Picks the bits.
@@ -200,13 +199,13 @@ pub struct KeyHash {
 }
 
 impl KeyHash {
-    /// The `index`th of as many 64-bit values as are wanted, all derived from this hash.
+    /// Returns the `index`th 64-bit value derived from this hash. Any number of values is possible.
     ///
-    /// Kirsch and Mitzenmacher (2006) show that two hashes stand in for any number of
-    /// them: g_i = h1 + i·h2. Their values lie evenly spaced, and in a small filter two
-    /// keys share such a row of bits too often; each is therefore passed through a
-    /// bijection that scatters it (the finalizer of SplitMix64, D. Stafford's variant 13).
-    /// The first value is the low half as it is, for that is random already.
+    /// Kirsch and Mitzenmacher (2006) show that two hashes can replace any number of them:
+    /// g_i = h1 + i·h2. These values are evenly spaced, and in a small filter two keys share such a row of
+    /// bits too often. Each value therefore passes through a bijection that scatters it (the
+    /// finalizer of SplitMix64, D. Stafford's variant 13). The first value is the low half
+    /// unchanged, because that is random already.
     #[inline]
     pub fn value(self, index: u32) -> u64 {
         if index == 0 {
@@ -220,9 +219,9 @@ impl KeyHash {
     }
 }
 
-/// Maps a random 64-bit value to `0..bound` evenly, and returns what is left of it: a
-/// value as random as the first, for the next choice. One multiplication (D. Lemire,
-/// "Fast Random Integer Generation in an Interval", 2019). `bound` must not be 0.
+/// Maps a random 64-bit value to `0..bound` evenly. Also returns the rest: a value as random as the
+/// first, for the next choice. It takes one multiplication (D. Lemire, "Fast Random Integer
+/// Generation in an Interval", 2019). `bound` must not be 0.
 #[inline]
 pub(crate) fn choose(value: u64, bound: u64) -> (u64, u64) {
     let product = u128::from(value) * u128::from(bound);
@@ -237,8 +236,8 @@ mod tests {
         KeyHasher::new(function, &Secret::new(secret)).hash(key)
     }
 
-    /// Snapshots on disk depend on these values: a dependency that changes them makes
-    /// every stored filter forget its keys. They were computed with other implementations.
+    /// Snapshots on disk depend on these values: a dependency that changes them makes every stored
+    /// filter forget its keys. The values were computed with other implementations.
     #[test]
     fn hashes_are_what_stored_filters_were_built_with() {
         let secret: [u8; 16] = std::array::from_fn(|i| i as u8);
@@ -263,7 +262,7 @@ mod tests {
         assert_eq!(KeyHash { low: 1, high: 2 }.value(1), 0xb7a4_712c_7456_2914);
     }
 
-    /// Whatever their lengths, and however many of one length there are.
+    /// For keys of all lengths, and for any number of keys of one length.
     #[test]
     fn many_keys_have_the_hashes_of_single_ones() {
         let bytes: Vec<u8> = (0..700_u32).map(|i| (i * 7 + i / 256) as u8).collect();

@@ -1,20 +1,20 @@
 //! The Bloom filter algorithms of seenset, on plain memory.
 //!
-//! A key is brought into its canonical form where the filter has a [`profile`], and hashed once,
-//! to 128 keyed bits ([`hash`]). A filter's [`spec`] says for how
-//! many keys and which false-positive rate it is made; [`sizing`] computes the bits that
-//! takes, and back from bits to rates. The [`shape`] that follows from the spec says how
-//! the bits are divided into shards and which of them a key sets: one cache line
-//! ([`blocked`]) or anywhere in a shard ([`classic`]). A filter that can forget has a [cell](cells) of
-//! four bits in the place of each: a counter, so that keys can be removed ([`counting`]), or a stamp
-//! of the time, so that they are forgotten after a while ([`aging`]). One that can grow has layers
-//! ([`scaling`]). What its rate really is, keys tell that nobody can add ([`canary`]). Filters that other programs have made hash and divide in
-//! ways of their own ([`exchange`]).
+//! If the filter has a [`profile`], a key is brought into its canonical form. It is then hashed
+//! once, to 128 keyed bits ([`hash`]). A filter's [`spec`] gives the number of keys and the
+//! false-positive rate. [`sizing`] computes the bits for these, and the rate for given bits. The
+//! spec determines the [`shape`]: the division of the bits into shards, and the bits that a key
+//! sets, in one cache line ([`blocked`]) or anywhere in a shard ([`classic`]). A filter that can
+//! forget has a [cell](cells) of four bits in the place of each bit. The cell is a counter, so that
+//! keys can be removed ([`counting`]), or a stamp of the time, so that keys are forgotten after a
+//! while ([`aging`]). A filter that can grow has layers ([`scaling`]). Keys that nobody can add
+//! measure its real rate ([`canary`]). Filters of other programs hash and divide in their own ways
+//! ([`exchange`]).
 //!
-//! Nothing here takes a lock, reads a clock, opens a file or allocates a filter: the caller
-//! brings the memory, and what files of other programs are read from or written to. It is a
-//! crate of its own so that the compiler keeps it so, and so that the command line can plan a
-//! filter without the server.
+//! Nothing here takes a lock, reads a clock, opens a file or allocates a filter. The caller brings
+//! the memory, and the readers and writers for files of other programs. It is a separate crate so
+//! that the compiler enforces this, and so that the command line can plan a filter without the
+//! server.
 //!
 //! # References
 //!

@@ -1,31 +1,33 @@
-//! Which keys are the same page: the profile `url-v1`, which brings keys into a canonical form
-//! before they are hashed.
+//! The key profile `url-v1`: it decides which keys are the same page. It brings keys into a
+//! canonical form before they are hashed.
 //!
-//! Its rules are part of every filter that has it. A filter knows hashes alone, so were a rule to
-//! change, the keys of all such filters would be forgotten: another rule is another name. The
-//! table in `profile/tests.rs` holds them, and the crate `url` to what it did when they were made;
-//! `profile/standard/tests.rs` compares rule 1 with another implementation of the standard.
+//! Its rules are part of every filter that has the profile. A filter stores only hashes, so if a
+//! rule changed, all such filters would forget their keys: a different rule needs a new profile
+//! name. The table in `profile/tests.rs` fixes the rules, and the behaviour of the crate `url` from
+//! when they were made. `profile/standard/tests.rs` compares rule 1 with another implementation of
+//! the standard.
 //!
-//! What is done to a key, in this order:
+//! The steps for a key, in this order:
 //!
 //! 1. It is parsed and written as the URL standard says (<https://url.spec.whatwg.org/>): the
 //!    scheme and the host in lower case, a host of other letters in its ASCII form (IDNA), no
-//!    default port, no dot segments, and what must be percent-encoded is. That includes `^` in a
-//!    path, since the standard's change of March 2025.
+//!    default port, no dot segments, and characters percent-encoded where required. That includes
+//!    `^` in a path, since the standard's change of March 2025.
 //! 2. The fragment is removed.
 //! 3. Percent-encoded letters, digits, `-`, `.`, `_` and `~` are decoded, and the hexadecimal
-//!    digits of what remains are in upper case (RFC 3986, 6.2.2). A `%` that no two of them follow
-//!    is written `%25`, or decoding what comes behind it could make an escape that nobody wrote.
+//!    digits of the remaining escapes are in upper case (RFC 3986, 6.2.2). A `%` that is not
+//!    followed by two hexadecimal digits is written `%25`. Otherwise decoding the text after it
+//!    could make an escape that nobody wrote.
 //! 4. If the profile sorts the query, or drops parameters, the query is divided at each `&`. Empty
-//!    parts and those to be dropped are left out, the others are sorted by their names, those of
-//!    one name staying in their order. If none is left the `?` goes too.
+//!    parts and dropped parameters are left out. The others are sorted by name, and parts with the
+//!    same name keep their order. If no part is left, the `?` is removed too.
 //!
-//! A key that is no absolute URL with a host stays as it is, byte for byte: a path, a host without
-//! a scheme, `mailto:`, `data:`, any text that does not parse, and bytes that are not UTF-8. So does
-//! a URL whose host begins a label with `xn--` and is no result of IDNA (the standard accepts such a
-//! host since 2026), a `file:` URL, which names another file on each machine, and what is longer
-//! than any real URL: 64 KiB, or 512 bytes of user, host and port. What comes out, put in again,
-//! stays as it is.
+//! A key that is not an absolute URL with a host stays unchanged, byte for byte: a path, a host
+//! without a scheme, `mailto:`, `data:`, any text that does not parse, and bytes that are not
+//! UTF-8. These URLs stay unchanged too: a URL with a host label that begins with `xn--` and is not
+//! a result of IDNA (the standard accepts such a host since 2026), a `file:` URL, which names
+//! another file on each machine, and a URL longer than any real one: 64 KiB, or 512 bytes of user,
+//! host and port. A canonical form is its own canonical form.
 
 use std::{borrow::Cow, fmt};
 
@@ -35,48 +37,48 @@ use self::standard::StandardUrl;
 
 mod standard;
 
-/// The most parameters that a profile may drop.
+/// The most parameters that a profile can drop.
 pub const MAX_DROP_PARAMETERS: usize = 64;
 /// The longest name of a parameter to be dropped, in bytes.
 pub const MAX_DROP_PARAMETER_BYTES: usize = 64;
 
-/// The longest key that is looked at: one takes a millisecond at most.
+/// The longest key that is parsed. Such a key takes at most a millisecond.
 const MAX_URL_BYTES: usize = 64 << 10;
-/// What is shown of a name that is refused.
+/// The most characters of a refused name that are shown.
 const MAX_SHOWN_CHARS: usize = 100;
 
-/// Why a profile was refused. Field names are those of the contract's `KeyProfile`.
+/// The reason why a profile was refused. Field names are those of the contract's `KeyProfile`.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProfileError {
     /// No profile has the name.
     #[error("name is {name:?}; it must be {:?}", KeyProfile::NAME)]
     Name {
-        /// What was asked for, or its beginning.
+        /// The requested name, or its beginning.
         name: String,
     },
     /// Too many parameters are to be dropped.
     #[error("drop_parameters has {count} names; it must have at most {MAX_DROP_PARAMETERS}")]
     Count {
-        /// Their number.
+        /// The number of names.
         count: usize,
     },
-    /// No parameter can have the name.
+    /// The name is not a possible name of a parameter.
     #[error(
         "drop_parameters has {name:?}; each name must be 1 to {MAX_DROP_PARAMETER_BYTES} visible \
          ASCII characters other than \" # & ' < = >, with * at the end alone: write others \
          percent-encoded"
     )]
     Parameter {
-        /// What was asked for, or its beginning.
+        /// The requested name, or its beginning.
         name: String,
     },
 }
 
-/// How the keys of a filter are brought into a canonical form: by the rules of `url-v1`.
+/// The rules that bring the keys of a filter into a canonical form: those of `url-v1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyProfile {
     sort_query: bool,
-    /// In the order of their stems, and none that another covers.
+    /// Sorted by stem. No pattern covers another.
     drop_parameters: Vec<String>,
 }
 
@@ -84,10 +86,10 @@ impl KeyProfile {
     /// The name of the rules.
     pub const NAME: &str = "url-v1";
 
-    /// The rules of a name, with these options. A parameter is dropped if its name is among
-    /// `drop_parameters`, or begins with what stands before the `*` at the end of one of them.
-    /// Names are compared as they stand in a canonical URL, and those here are brought into that
-    /// form. Those that others cover are left out.
+    /// Returns the profile with this name and these options. A parameter is dropped if its name is
+    /// in `drop_parameters`, or if an entry ends in `*` and the name begins with the text before
+    /// the `*`. Names are compared in the form that they have in a canonical URL, and the entries
+    /// are brought into that form. Entries that others cover are left out.
     ///
     /// # Errors
     ///
@@ -114,7 +116,7 @@ impl KeyProfile {
             }
             normal.push(name);
         }
-        // One that covers others of its stem comes before them.
+        // A pattern that covers others of its stem comes before them.
         normal.sort_unstable_by_key(|pattern| {
             let (stem, is_open) = stem(pattern);
             (stem.to_owned(), !is_open)
@@ -131,13 +133,13 @@ impl KeyProfile {
         self.sort_query
     }
 
-    /// The names of the parameters that are dropped, in an order of their own.
+    /// Returns the names of the parameters that are dropped, in sorted order.
     pub fn drop_parameters(&self) -> &[String] {
         &self.drop_parameters
     }
 
-    /// The canonical form of a key: the key itself if it is no absolute URL with a host. Never
-    /// empty, and no more than some three times as long, for what is percent-encoded in it.
+    /// Returns the canonical form of a key: the key itself if it is not an absolute URL with a
+    /// host. It is never empty. Percent-encoding can make it up to about three times as long.
     pub fn canonical<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
         let text = str::from_utf8(key).ok();
         match text.and_then(|key| self.canonical_url(key)) {
@@ -177,8 +179,8 @@ impl KeyProfile {
         Some(canonical)
     }
 
-    /// Whether a parameter is dropped. The patterns whose stems a name begins with would cover
-    /// each other, so there is one at most, and no stem stands between it and the name.
+    /// Whether a parameter is dropped. Patterns whose stems begin the name would cover each other,
+    /// so at most one pattern matches, and no other stem sorts between it and the name.
     fn drops(&self, name: &str) -> bool {
         let patterns = &self.drop_parameters;
         let behind = patterns.partition_point(|pattern| stem(pattern).0 <= name);
@@ -200,7 +202,7 @@ impl fmt::Display for KeyProfile {
     }
 }
 
-/// A part of a URL with its percent-encoding as it is in a canonical one.
+/// Returns a part of a URL with the percent-encoding of a canonical URL.
 fn normalised(part: &str) -> String {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let mut normal = String::with_capacity(part.len());
@@ -230,7 +232,7 @@ fn normalised(part: &str) -> String {
     normal
 }
 
-/// The name of a parameter.
+/// Returns the name of a parameter.
 fn name(parameter: &str) -> &str {
     parameter
         .split_once('=')
@@ -244,7 +246,7 @@ fn is_pattern(name: &str) -> bool {
         && stem(name).0.bytes().all(|byte| is_allowed(&byte))
 }
 
-/// What a pattern says before its `*`, and whether it has one.
+/// Returns the text of a pattern before its `*`, and whether it has a `*`.
 fn stem(pattern: &str) -> (&str, bool) {
     match pattern.strip_suffix('*') {
         Some(stem) => (stem, true),
@@ -252,7 +254,7 @@ fn stem(pattern: &str) -> (&str, bool) {
     }
 }
 
-/// Whether a pattern stands for a name.
+/// Whether a pattern matches a name.
 fn covers(pattern: &str, name: &str) -> bool {
     match stem(pattern) {
         (stem, true) => name.starts_with(stem),

@@ -1,28 +1,28 @@
-//! Filters that grow: layer upon layer, and the rate never above the one asked for.
+//! Filters that grow: layer upon layer, with a rate that is never above the one asked for.
 //!
-//! Almeida, Baquero, Preguiça and Hutchison (2007): a filter that is full gets a new layer, and
-//! a key has been seen if any layer holds it. A key that was never added is taken for seen if
-//! any layer takes it for one of its own; so each layer has a share of the rate, and all
-//! shares together, of however many layers, are no more than the rate.
+//! Almeida, Baquero, Preguiça and Hutchison (2007): a full filter gets a new layer, and a key
+//! counts as seen if any layer holds it. A key that was never added is reported as seen if any
+//! layer takes it for one of its own. So each layer has a share of the rate, and the shares of all
+//! layers, no matter how many, add up to at most the rate.
 //!
 //! # Partitions
 //!
-//! Nothing that is decided for the whole filter is in the way of a key. A filter has a fixed
-//! number of *partitions*, chosen by the high half of the hash, and each grows by itself: when its
-//! newest layer is full it gets the next. Each layer is a filter of its own [`Shape`], with as
-//! many shards for each partition; since shards are chosen by the same half, the shards of a
+//! No key waits for a decision about the whole filter. A filter has a fixed number of *partitions*,
+//! chosen by the high half of the hash. Each partition grows by itself: when its newest layer is
+//! full it gets the next. Each layer is a filter of its own [`Shape`], with the same number of
+//! shards for each partition. Shards are chosen by the same half of the hash, so the shards of a
 //! partition in all layers hold the same keys, and one lock can guard them.
 //!
-//! A layer is full when as many of its bits are set as are expected of the keys that it is for.
-//! Bits say what the rate is, whatever keys have set them; and whoever could choose keys that lie
-//! in a few blocks would fill those, and no layer.
+//! A layer is full when as many of its bits are set as its planned number of keys is expected to
+//! set. The set bits determine the rate, no matter which keys have set them. An attacker who could
+//! choose keys that lie in a few blocks would fill those blocks, but no layer.
 //!
 //! # Sizes and rates
 //!
-//! Each layer is `growth` times the size of the one before, save that the second is smaller where
-//! that makes a number of layers exactly full at [`HORIZON`] times the initial capacity. A layer's
-//! share of the rate is in proportion to its size, which takes the least memory
-//! (`docs/adr/0009-layers.md`); layers past the horizon have what is left.
+//! Each layer is `growth` times the size of the one before. The only exception is the second, which
+//! is smaller if that makes a number of layers exactly full at [`HORIZON`] times the initial
+//! capacity. A layer's share of the rate is proportional to its size, which takes the least memory
+//! (`docs/adr/0009-layers.md`). Layers past the horizon get the rest.
 
 mod kernel;
 mod on_full;
@@ -45,24 +45,24 @@ use crate::{
     spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
 };
 
-/// The most layers that a filter may have: enough to grow by a factor of four billion.
+/// The most layers that a filter can have: enough to grow by a factor of four billion.
 pub const MAX_LAYERS: usize = 32;
-/// The most partitions of a filter whose first layer has smaller shards than others have.
+/// The most partitions of a filter whose first layer has smaller shards than usual.
 const MAX_PARTITIONS: u64 = 256;
-/// The growth of a capacity, as a factor, for which the rate is divided among layers.
+/// The growth of the capacity, as a factor, for which the rate is divided among layers.
 pub const HORIZON: u64 = 64;
-/// The rates that a filter which grows may keep: what one layer gets of a lower one would be below
-/// what rates can be computed to.
+/// The rates that a growing filter can keep. With a lower rate, the share of one layer would be
+/// below the precision with which rates are computed.
 pub const RATES: RangeInclusive<f64> = 1e-12..=0.5;
-/// The factors by which layers may grow.
+/// The allowed growth factors of layers.
 pub const GROWTHS: RangeInclusive<u32> = 2..=16;
 
-/// How a filter grows.
+/// The growth of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Scaling {
-    /// How many times the size of the layer before a new one has.
+    /// The size of a new layer, as a multiple of the layer before.
     pub growth: u32,
-    /// The most memory that all layers together may take, in bytes; no bound if `None`.
+    /// The most memory that all layers together can take, in bytes. No bound if `None`.
     pub max_memory_bytes: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ impl Default for Scaling {
     }
 }
 
-/// Why no layers could be planned, or those of a file are none.
+/// The reason why no layers could be planned, or why the layers of a file are invalid.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ScalingError {
     /// No capacity was given.
@@ -88,16 +88,16 @@ pub enum ScalingError {
         RATES.end()
     )]
     FalsePositiveRate {
-        /// What was asked for.
+        /// The rate asked for.
         value: f64,
     },
-    /// Layers cannot grow so.
+    /// The growth factor is outside [`GROWTHS`].
     #[error("scaling.growth is {value}; it must be {} to {}", GROWTHS.start(), GROWTHS.end())]
     Growth {
-        /// What was asked for.
+        /// The growth factor asked for.
         value: u32,
     },
-    /// Something about layers where there is one alone.
+    /// A field for layers was given, but there is only one layer.
     #[error(
         "scaling.{field} is {value} and scaling.on_full is {on_full}, with which there is one layer \
          alone: leave {field} out, or make on_full scale"
@@ -105,23 +105,23 @@ pub enum ScalingError {
     OneLayer {
         /// The field, within `scaling`.
         field: &'static str,
-        /// What was asked for.
+        /// The value asked for.
         value: u64,
-        /// What is done when the filter is full.
+        /// The action when the filter is full.
         on_full: OnFullName,
     },
-    /// Not even the first layer fits.
+    /// The first layer does not fit into the memory bound.
     #[error(
         "scaling.max_memory_bytes is {value}; the first layer takes {needed}: raise the bound, lower the \
          capacity or raise the rate"
     )]
     MaxMemory {
-        /// What was asked for.
+        /// The memory bound asked for.
         value: u64,
         /// The memory of the first layer, in bytes.
         needed: u64,
     },
-    /// The first layer would have more bits than any filter.
+    /// The first layer would have more bits than any filter can have.
     #[error(
         "capacity {capacity} with false_positive_rate {false_positive_rate:e} needs more than \
          {MAX_BIT_COUNT} bits in a first layer: lower the capacity or raise the rate"
@@ -132,7 +132,7 @@ pub enum ScalingError {
         /// The rate asked for.
         false_positive_rate: f64,
     },
-    /// Layers that no plan would have.
+    /// A layer that no plan would contain.
     #[error("layer {layer} is none that a filter could have")]
     Layer {
         /// The number of the layer, from 0.
@@ -140,19 +140,19 @@ pub enum ScalingError {
     },
 }
 
-/// What a layer is made of: whole numbers, so that they can be stored, and mean the same to a
-/// program that would plan differently.
+/// The numbers of a layer. They are whole numbers, so that they can be stored and mean the same to
+/// a program that would plan differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerSpec {
-    /// The shards of each partition.
+    /// The number of shards of each partition.
     pub shards: u64,
-    /// The bits of each shard.
+    /// The number of bits of each shard.
     pub shard_bits: u64,
     /// The number of bits that each key sets.
     pub hash_count: u32,
-    /// The number of bits in the shards of a partition which are set when they are full.
+    /// The number of set bits at which the shards of a partition are full.
     pub full_bits: u64,
-    /// By how many keys the layer lets the whole filter grow.
+    /// The number of keys by which the layer lets the whole filter grow.
     pub capacity: u64,
 }
 
@@ -161,56 +161,56 @@ pub struct LayerSpec {
 pub struct Layer {
     spec: LayerSpec,
     shape: Shape,
-    /// The shards of a partition in this layer and those before it.
+    /// The number of shards of a partition in this layer and those before it.
     end: usize,
-    /// The blocks of all its shards.
+    /// The number of blocks of all its shards.
     blocks: u64,
     rate: f64,
 }
 
 impl Layer {
-    /// What it is made of.
+    /// Returns the numbers of the layer.
     pub fn spec(&self) -> &LayerSpec {
         &self.spec
     }
 
-    /// The shards of all partitions. Those of a partition are neighbours.
+    /// Returns the shape of the shards of all partitions. The shards of a partition are neighbours.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The number of shards of each partition.
+    /// Returns the number of shards of each partition.
     pub fn shards(&self) -> usize {
         self.spec.shards as usize
     }
 
-    /// The place of this layer's first shard among the shards of a partition.
+    /// Returns the place of this layer's first shard among the shards of a partition.
     pub fn first_shard(&self) -> usize {
         self.end - self.shards()
     }
 
-    /// The false-positive rate of this layer alone when it is full.
+    /// Returns the false-positive rate of this layer alone when it is full.
     pub fn rate(&self) -> f64 {
         self.rate
     }
 
-    /// The bits of the shards of one partition.
+    /// Returns the number of bits of the shards of one partition.
     fn partition_bits(&self) -> u64 {
         self.spec.shards * self.spec.shard_bits
     }
 
-    /// The memory of the shards of one partition, in bytes.
+    /// Returns the memory of the shards of one partition, in bytes.
     pub fn partition_bytes(&self) -> u64 {
         self.partition_bits() / 8
     }
 
-    /// The memory of all shards, in bytes.
+    /// Returns the memory of all shards, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.shape.bit_count() / 8
     }
 
-    /// How many keys more are to be expected to fill the shards of a partition that have so many
-    /// bits set. Takes microseconds.
+    /// Returns the expected number of keys that still fit until the shards of a partition are full,
+    /// if `bits_set` of their bits are set. Takes microseconds.
     pub fn keys_left(&self, bits_set: u64) -> u64 {
         let partitions = (self.shape.bit_count() / self.partition_bits()) as f64;
         let keys = |bits: u64| {
@@ -224,26 +224,26 @@ impl Layer {
     }
 }
 
-/// All layers that a filter may come to have, planned when it is made, and its partitions.
+/// All layers that a filter can ever have, planned when it is created, and its partitions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layers {
     partitions: u64,
-    /// At least one.
+    /// The layers: at least one.
     layers: Vec<Layer>,
 }
 
-/// Why a filter stops growing.
+/// The reason why a filter stops growing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Another layer would take more memory than the filter may.
+    /// Another layer would take more memory than the filter is allowed.
     Memory,
-    /// No filter may have more layers, or more bits.
+    /// Another layer would exceed the greatest number of layers or bits.
     Size,
 }
 
 impl Layers {
-    /// Plans a filter for `capacity` keys at first, and at most the false-positive rate `rate`
-    /// for good. Takes milliseconds, and allocates no filter.
+    /// Plans a filter for `capacity` keys at first, and a false-positive rate that is never above
+    /// `rate`. Takes milliseconds, and allocates no filter.
     ///
     /// # Errors
     ///
@@ -252,20 +252,21 @@ impl Layers {
         plan::plan(capacity, rate, scaling)
     }
 
-    /// Plans a filter of one layer for `capacity` keys at `rate`, which knows when it is full.
+    /// Plans a filter of one layer for `capacity` keys at `rate`. The filter can detect that it is
+    /// full.
     ///
     /// # Errors
     ///
-    /// As [`Self::plan`].
+    /// Fails as [`Self::plan`] does.
     pub fn plan_one(capacity: u64, rate: f64) -> Result<Self, ScalingError> {
         plan::plan_one(capacity, rate)
     }
 
-    /// The layers of a filter that was planned before, at most [`MAX_LAYERS`].
+    /// Returns the layers of a filter that was planned before, at most [`MAX_LAYERS`].
     ///
     /// # Errors
     ///
-    /// [`ScalingError::Layer`] if they are no layers of a filter of so many partitions.
+    /// [`ScalingError::Layer`] if a filter with `partitions` partitions cannot have these layers.
     pub fn restore(partitions: u64, specs: &[LayerSpec]) -> Result<Self, ScalingError> {
         let mut layers = Self {
             partitions,
@@ -298,7 +299,7 @@ impl Layers {
             && spec.shard_bits.is_multiple_of(Form::Blocked.unit())
             && (1..=MAX_HASH_COUNT).contains(&spec.hash_count)
             && (1..=bits / self.partitions).contains(&spec.full_bits)
-            // No more shards than these bits need, nor more partitions.
+            // At most as many shards and partitions as these bits need.
             && spec.shards == (bits / self.partitions).div_ceil(MAX_SHARD_BITS)
             && (self.partitions <= MAX_PARTITIONS || spec.shard_bits >= MAX_SHARD_BITS / 2);
         if !is_one {
@@ -316,23 +317,23 @@ impl Layers {
         Ok(())
     }
 
-    /// The number of partitions.
+    /// Returns the number of partitions.
     pub fn partitions(&self) -> usize {
         self.partitions as usize
     }
 
-    /// The layers, the first one first.
+    /// Returns the layers, the first one first.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
 
-    /// The number of shards of all layers.
+    /// Returns the number of shards of all layers.
     pub fn shard_count(&self) -> usize {
         self.first_shard(self.layers.len())
     }
 
-    /// The number of the first shard of a layer among those of all; behind the last, if there is no
-    /// such layer.
+    /// Returns the number of the first shard of a layer, among all shards. If there is no such
+    /// layer, returns the number after the last shard.
     pub fn first_shard(&self, layer: usize) -> usize {
         let end = layer.checked_sub(1).and_then(|last| {
             let layers = self.layers.get(last).or(self.layers.last());
@@ -341,8 +342,8 @@ impl Layers {
         end.unwrap_or(0) * self.partitions()
     }
 
-    /// Where the shard of a number among those of all is: in which layer, in which partition, and in
-    /// which place among the shards of that. `None` if there are not as many.
+    /// Returns the place of the shard with a number among all shards: its layer, its partition, and
+    /// its place among the shards of that partition. Returns `None` if there are fewer shards.
     pub fn locate(&self, shard: usize) -> Option<(usize, usize, usize)> {
         let layer = self
             .layers
@@ -353,38 +354,39 @@ impl Layers {
         Some((layer, partition, found.first_shard() + place))
     }
 
-    /// The layer of the shard of a number among those of all; the last one if there are not as many.
+    /// Returns the layer of the shard with a number among all shards; the last layer if there are
+    /// fewer shards.
     #[expect(clippy::indexing_slicing, reason = "there is a layer at least")]
     pub fn layer_of(&self, shard: usize) -> &Layer {
         let found = self.locate(shard).map_or(usize::MAX, |(layer, ..)| layer);
         &self.layers[found.min(self.layers.len() - 1)]
     }
 
-    /// The number among those of all of the shard in a place among those of a partition.
+    /// Returns the number, among all shards, of the shard at a place of a partition.
     pub fn number(&self, partition: usize, place: usize) -> usize {
         let layer = self.layers_of(place);
         let within = |found: &Layer| partition * found.shards() + place - found.first_shard();
         self.first_shard(layer) + self.layers.get(layer).map_or(0, within)
     }
 
-    /// The index of the partition that holds all bits of a key.
+    /// Returns the index of the partition that holds all bits of a key.
     #[inline]
     pub fn partition(&self, hash: KeyHash) -> usize {
         choose(hash.high, self.partitions).0 as usize
     }
 
-    /// The number of keys that the filter may grow to.
+    /// Returns the number of keys that the filter can grow to.
     pub fn capacity(&self) -> u64 {
         self.layers.iter().map(|layer| layer.spec.capacity).sum()
     }
 
-    /// The memory that all layers together take, in bytes.
+    /// Returns the memory of all layers together, in bytes.
     pub fn max_memory_bytes(&self) -> u64 {
         self.layers.iter().map(Layer::memory_bytes).sum()
     }
 
-    /// The memory of the layers that `keys` distinct keys are given, in bytes. Partitions that got
-    /// more keys than others may be a layer ahead, past what [`LayerSpec::capacity`] has added up to.
+    /// Returns the memory, in bytes, of the layers that `keys` distinct keys need. Partitions that
+    /// got more keys than others can be a layer ahead, past the sum of [`LayerSpec::capacity`].
     pub fn memory_bytes(&self, keys: u64) -> u64 {
         let mut before = 0;
         let is_there = |layer: &&Layer| {
@@ -396,12 +398,12 @@ impl Layers {
         layers.map(Layer::memory_bytes).sum()
     }
 
-    /// The false-positive rate that is to be expected after so many distinct keys were added. Past
-    /// [`capacity`](Self::capacity) the last layer has more than it is for.
+    /// Returns the expected false-positive rate after `keys` distinct keys were added. Past
+    /// [`capacity`](Self::capacity) the last layer has more keys than it is planned for.
     pub fn false_positive_rate(&self, keys: u64) -> f64 {
         let (mut left, mut rate) = (keys as f64, 0.0);
         for (number, layer) in self.layers.iter().enumerate() {
-            // Keys that older layers take for seen do not come here.
+            // Keys that older layers report as seen do not reach this layer.
             let passing = 1.0 - rate;
             let mut own = left * passing;
             if number + 1 < self.layers.len() {
@@ -419,8 +421,9 @@ impl Layers {
         rate
     }
 
-    /// The false-positive rate that is to be expected of a filter whose layers, the first one
-    /// first, are there in so many partitions and have so many bits set in all of them.
+    /// Returns the expected false-positive rate of a filter with these fills, the first layer
+    /// first. Each fill is the number of partitions that have the layer, and the bits set in all of
+    /// them.
     pub fn false_positive_rate_at_fill(&self, fills: impl IntoIterator<Item = Fill>) -> f64 {
         compound(self.layers.iter().zip(fills).map(|(layer, fill)| {
             let partitions = fill.partitions.min(self.partitions) as f64;
@@ -433,9 +436,9 @@ impl Layers {
         }))
     }
 
-    /// The number of distinct keys that are to be expected in a filter that has come to this, as
-    /// for [`false_positive_rate_at_fill`](Self::false_positive_rate_at_fill); those are among them
-    /// that older layers took for seen. `None` if all bits of a layer are set.
+    /// Returns the expected number of distinct keys in a filter with these fills, as in
+    /// [`false_positive_rate_at_fill`](Self::false_positive_rate_at_fill). It includes keys that
+    /// older layers reported as seen. Returns `None` if all bits of a layer are set.
     pub fn keys_at_fill(&self, fills: impl IntoIterator<Item = Fill>) -> Option<f64> {
         let (mut keys, mut passing) = (0.0, 1.0);
         for (layer, fill) in self.layers.iter().zip(fills) {
@@ -453,16 +456,16 @@ impl Layers {
     }
 }
 
-/// What a layer has come to.
+/// The current state of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fill {
-    /// The partitions that have it.
+    /// The number of partitions that have the layer.
     pub partitions: u64,
-    /// The bits set in all of them.
+    /// The number of bits set in all of them.
     pub bits_set: u64,
 }
 
-/// The rate at which at least one of several layers is wrong.
+/// Returns the rate at which at least one of several layers is wrong.
 fn compound(rates: impl Iterator<Item = f64>) -> f64 {
     -rates.map(|rate| (-rate).ln_1p()).sum::<f64>().exp_m1()
 }

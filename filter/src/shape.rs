@@ -1,11 +1,12 @@
-//! How a filter's bits are divided into shards, and which of them a key sets.
+//! The division of a filter's bits into shards, and the bits that a key sets.
 //!
-//! All bits of a key lie in one shard, so that one lock, the shard's, makes "was it there?
-//! now it is" one step. Shards are equal in size, at most 4 MiB: small enough to copy under
-//! a lock in well under a millisecond, large enough that a filter of hundreds of GiB has
-//! few enough of them to list. A filter that fits into few of these has more, smaller ones, so that
-//! cores need not wait for each other. Filters of other programs are divided as well, but their keys
-//! have bits in several shards ([`Parts`](crate::exchange::Parts)), and so there are few.
+//! All bits of a key lie in one shard, so that one lock, the lock of the shard, makes the check for
+//! a key and its insertion one atomic step. Shards are equal in size, at most 4 MiB. That is small
+//! enough to copy a shard under a lock in well under a millisecond, and large enough that a filter
+//! of hundreds of GiB has few enough shards to list. A filter that would fit into a few such shards
+//! has more, smaller ones, so that cores need not wait for each other. Filters of other programs
+//! are divided too, but their keys have bits in several shards ([`Parts`](crate::exchange::Parts)),
+//! so they have few shards.
 
 mod each;
 mod form;
@@ -26,17 +27,16 @@ use crate::{
     spec::FilterSpec,
 };
 
-/// The most bytes that a shard may have.
+/// The most bytes of a shard.
 pub const MAX_SHARD_BYTES: u64 = 4 << 20;
 pub(crate) const MAX_SHARD_BITS: u64 = MAX_SHARD_BYTES * 8;
-/// The fewest bytes that a shard may have where there are several.
+/// The fewest bytes of a shard if there are several.
 pub const MIN_SHARD_BYTES: u64 = 16 << 10;
-/// A filter has so many shards or more, if these are not too small
-/// (`docs/adr/0005-locks.md`).
+/// The least number of shards of a filter, if they are not too small (`docs/adr/0005-locks.md`).
 const SHARDS: u64 = 256;
 
-/// The division of a filter's bits, and the bits of each key in them. Where it is one of
-/// counters or stamps, a bit is set when its counter is above 0, or when it has a stamp.
+/// The division of a filter's bits, and the bits of each key. In a filter of counters or stamps, a
+/// bit is set if its counter is above 0, or if it has a stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     form: Form,
@@ -46,15 +46,15 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of a filter with at least `bit_count` bits, which must be at least 1 and
+    /// Returns the shape of a filter with at least `bit_count` bits, which must be at least 1 and
     /// at most [`crate::spec::MAX_BIT_COUNT`].
     pub(crate) fn new(form: Form, bit_count: u64, hash_count: u32) -> Self {
         let fewest = fewest_shards(form, bit_count);
         let shard_count = match form {
-            // Whoever adds a key has the locks of all shards that it has bits in.
+            // Adding a key takes the locks of all shards that hold its bits.
             Form::Array => fewest,
             Form::Blocked | Form::Classic | Form::Counting(_) | Form::Aging(_) => {
-                // What is rounded up may be enough for more.
+                // The rounded-up number of bits can be enough for more shards.
                 let unit = powers_of_two(form, bit_count) * form.unit();
                 powers_of_two(form, bit_count.next_multiple_of(unit)).max(fewest)
             }
@@ -67,8 +67,8 @@ impl Shape {
         )
     }
 
-    /// So many shards of at least so many bits each: at least 1 and 1, together at most
-    /// [`crate::spec::MAX_BIT_COUNT`].
+    /// Returns a shape with `shard_count` shards of at least `shard_bits` bits each. Both must be
+    /// at least 1, and their product at most [`crate::spec::MAX_BIT_COUNT`].
     pub(crate) fn divided(form: Form, shard_count: u64, shard_bits: u64, hash_count: u32) -> Self {
         Self {
             form,
@@ -78,7 +78,7 @@ impl Shape {
         }
     }
 
-    /// The shape that a spec asks for; of a filter in layers, that of the first.
+    /// Returns the shape for a spec. For a filter in layers it is the shape of the first layer.
     pub fn of(spec: &FilterSpec) -> Self {
         if let Some(layers) = &spec.layers {
             return *layers.layer_of(0).shape();
@@ -87,54 +87,54 @@ impl Shape {
         Self::divided(spec.form(), spec.shard_count, bits, spec.hash_count)
     }
 
-    /// Whether there are no more shards than so many bits need. Until format 8 of snapshots all
-    /// filters were like that.
+    /// Whether the number of shards is the least for these bits. Until format 8 of snapshots all
+    /// filters had the least number.
     pub fn is_in_fewest_shards(&self) -> bool {
         self.shard_count == fewest_shards(self.form, self.bit_count())
     }
 
-    /// Whether shards are neither larger nor smaller than they may be.
+    /// Whether the shards are neither too large nor too small.
     pub fn has_good_shards(&self) -> bool {
         let is_small = self.shard_bytes() < MIN_SHARD_BYTES && self.shard_count > 1;
         self.shard_bytes() <= MAX_SHARD_BYTES && !is_small
     }
 
-    /// The number of bits in all shards together: what was asked for, rounded up.
+    /// Returns the number of bits in all shards together: the number asked for, rounded up.
     pub fn bit_count(&self) -> u64 {
         self.shard_count * self.shard_bits
     }
 
-    /// What the memory holds.
+    /// Returns the form of the memory.
     pub(crate) fn form(&self) -> Form {
         self.form
     }
 
-    /// The number of bits that each key sets.
+    /// Returns the number of bits that each key sets.
     pub fn hash_count(&self) -> u32 {
         self.hash_count
     }
 
-    /// The number of shards.
+    /// Returns the number of shards.
     pub fn shard_count(&self) -> usize {
         self.shard_count as usize
     }
 
-    /// The number of bits in each shard.
+    /// Returns the number of bits in each shard.
     pub fn shard_bits(&self) -> u64 {
         self.shard_bits
     }
 
-    /// The number of 64-bit words in each shard.
+    /// Returns the number of 64-bit words in each shard.
     pub fn shard_words(&self) -> usize {
         (self.shard_bits / 64 * self.form.cell_bits()) as usize
     }
 
-    /// The memory of each shard, in bytes.
+    /// Returns the memory of each shard, in bytes.
     pub fn shard_bytes(&self) -> u64 {
         self.shard_bits / 8 * self.form.cell_bits()
     }
 
-    /// How many bits are set in the words of a shard.
+    /// Returns the number of bits that are set in the words of a shard.
     pub fn bits_set(&self, words: &[u64]) -> u64 {
         match self.form {
             Form::Blocked | Form::Classic | Form::Array => {
@@ -144,7 +144,7 @@ impl Shape {
         }
     }
 
-    /// How many counters stand at their greatest value in the words of a shard.
+    /// Returns the number of counters with the greatest value in the words of a shard.
     pub fn saturated(&self, words: &[u64]) -> u64 {
         match self.form {
             Form::Blocked | Form::Classic | Form::Aging(_) | Form::Array => 0,
@@ -152,7 +152,7 @@ impl Shape {
         }
     }
 
-    /// The index of the shard that holds all bits of a key.
+    /// Returns the index of the shard that holds all bits of a key.
     #[inline]
     pub fn shard(&self, hash: KeyHash) -> usize {
         choose(hash.high, self.shard_count).0 as usize
@@ -164,17 +164,17 @@ impl Shape {
         dispatch!(Level::new(), simd => self.contains_with(simd, words, hash))
     }
 
-    /// Adds a key to its shard, and returns how many of its bits were not set before: 0
-    /// means that it was there already (or seemed to be), anything else that it is new. A key
-    /// that was there is not counted again.
+    /// Adds a key to its shard, and returns the number of its bits that were not set before: 0
+    /// means that the key was present already (or seemed to be), any other number that it is new. A
+    /// key that was present is not counted again.
     #[inline]
     pub fn insert(&self, words: &mut [u64], hash: KeyHash) -> u32 {
         dispatch!(Level::new(), simd => self.insert_with(simd, words, hash))
     }
 
-    /// [`contains`](Self::contains) for many keys, one after the other, for less than as many
-    /// calls. The shards are those from `first_shard` on; each key comes with its number, and
-    /// is told by it.
+    /// Runs [`contains`](Self::contains) for many keys, one after the other, faster than separate
+    /// calls. The shards start at `first_shard`. Each key comes with its number, and `tell`
+    /// receives that number.
     pub fn contains_each<W: AsRef<[u64]>>(
         &self,
         shards: &[W],
@@ -187,9 +187,9 @@ impl Shape {
         });
     }
 
-    /// [`insert`](Self::insert) for many keys, one after the other, for less than as many
-    /// calls. The shards are those from `first_shard` on; each key comes with its number, and
-    /// is told by it.
+    /// Runs [`insert`](Self::insert) for many keys, one after the other, faster than separate
+    /// calls. The shards start at `first_shard`. Each key comes with its number, and `tell`
+    /// receives that number.
     pub fn insert_each<W: AsMut<[u64]>>(
         &self,
         shards: &mut [W],
@@ -202,8 +202,8 @@ impl Shape {
         });
     }
 
-    /// Takes a step with each of many keys, where there are counters. The shards are those from
-    /// `first_shard` on.
+    /// Runs a step for each of many keys, in filters of counters. The shards start at
+    /// `first_shard`.
     pub fn take_each<W: AsMut<[u64]>>(
         &self,
         shards: &mut [W],
@@ -216,8 +216,8 @@ impl Shape {
         });
     }
 
-    /// [`contains`](Self::contains) for many keys, where there are stamps. `there` says of each
-    /// shard which of them count. The shards are those from `first_shard` on.
+    /// Runs [`contains`](Self::contains) for many keys, in filters of stamps. `there` returns the
+    /// stamps that count in a shard. The shards start at `first_shard`.
     pub fn contains_stamped<W: AsRef<[u64]>>(
         &self,
         shards: &[W],
@@ -231,9 +231,9 @@ impl Shape {
         });
     }
 
-    /// Adds many keys, where there are stamps. The shards are those from `first_shard` on. `how`
-    /// says of each shard how keys are stamped there; `renews`, whether those are stamped too that
-    /// are there. `tell` is told what that did.
+    /// Adds many keys, in filters of stamps. The shards start at `first_shard`. `how` returns the
+    /// rule that stamps keys in a shard. `renews` decides whether keys that are present are stamped
+    /// again. `tell` receives the change.
     pub fn stamp_each<W: AsMut<[u64]>>(
         &self,
         shards: &mut [W],
@@ -248,7 +248,7 @@ impl Shape {
         });
     }
 
-    /// Takes a step with a key, where there are counters; `None` if that changed nothing.
+    /// Runs a step for a key, in filters of counters; `None` if nothing changed.
     #[inline(always)]
     fn take_with<S: Simd>(
         &self,
@@ -269,7 +269,7 @@ impl Shape {
         }
     }
 
-    /// Adds a key, where there are stamps; `None` if that changed nothing.
+    /// Adds a key, in filters of stamps; `None` if nothing changed.
     #[inline(always)]
     fn stamp_with<S: Simd>(
         &self,
@@ -313,7 +313,7 @@ impl Shape {
                 counting::contains(simd, lines, hash, count)
             }
             Form::Classic => classic::contains(words, hash, count, self.shard_bits),
-            // No shard alone tells.
+            // One shard alone does not hold all bits of a key.
             Form::Array => false,
         }
     }
@@ -360,21 +360,21 @@ impl Shape {
                 let change = self.take_with(simd, words, hash, Step::AddNew);
                 change.map_or(0, |change| change.bits)
             }
-            // Nothing is added without a stamp, nor to one shard alone.
+            // Keys cannot be added without a stamp, nor to one shard alone.
             Form::Aging(_) | Form::Array => 0,
             Form::Classic => classic::insert(words, hash, count, self.shard_bits),
         }
     }
 }
 
-/// The least number of shards for so many bits.
+/// Returns the least number of shards for `bit_count` bits.
 pub(crate) fn fewest_shards(form: Form, bit_count: u64) -> u64 {
     bit_count.div_ceil(MAX_SHARD_BITS / form.cell_bits()).max(1)
 }
 
-/// The greatest power of two, up to [`SHARDS`], of shards that are not too small. Where the number
-/// changes, bits are a multiple of both, so that more of them never come to be fewer when they are
-/// rounded up.
+/// Returns the greatest power of two, up to [`SHARDS`], of shards that are not too small. Where the
+/// number changes, the number of bits is a multiple of both. So a request for more bits never gets
+/// fewer bits after rounding up.
 fn powers_of_two(form: Form, bit_count: u64) -> u64 {
     let least = MIN_SHARD_BYTES * 8 / form.cell_bits();
     1 << (bit_count / least).clamp(1, SHARDS).ilog2()

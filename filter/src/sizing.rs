@@ -1,9 +1,9 @@
 //! From a false-positive rate to bits, and back from bits to the rate.
 //!
-//! The classic formula alone would be wrong for blocks: some get more keys than others, and
-//! the rate suffers more from the full ones than it gains from the empty ones. Rates are
-//! therefore computed for each layout (`sizing/blocked.rs`, `sizing/two_lines.rs`,
-//! `sizing/classic.rs`), and sizes are found by searching for the smallest whose computed rate is low enough.
+//! The classic formula alone would be wrong for blocks: some blocks get more keys than others, and
+//! the full ones raise the rate more than the empty ones lower it. Rates are therefore computed for
+//! each layout (`sizing/blocked.rs`, `sizing/two_lines.rs`, `sizing/classic.rs`). Sizes are found
+//! by a search for the smallest size whose computed rate is low enough.
 
 mod blocked;
 pub(crate) mod classic;
@@ -22,18 +22,20 @@ use crate::{
 
 /// The share of the asked rate that a filter is sized for.
 ///
-/// A filter sized for exactly the asked rate would show a higher one in half of all
-/// measurements. Four per cent less costs 0.6 to 1 % more bits, and keeps a measured rate
-/// at capacity under the asked one.
+/// A filter sized for exactly the asked rate would show a higher one in half of all measurements.
+/// Four per cent less costs 0.6 to 1 % more bits, and keeps a measured rate at capacity below the
+/// asked one.
 pub const MARGIN: f64 = 0.96;
 
-/// After so many steps along a line a search that has not met its target halves instead.
+/// The number of steps along a line after which a search that has not met its target halves
+/// instead.
 const MAX_SECANTS: u32 = 8;
-/// How fast the logarithm of a rate falls with that of the size, before two of them are known.
+/// The assumed slope of the logarithm of a rate against that of the size, before two rates are
+/// known.
 const FIRST_SLOPE: f64 = 8.0;
 
-/// The false-positive rate that is to be expected of a filter of this shape after `keys`
-/// distinct keys were added.
+/// Returns the expected false-positive rate of a filter of this shape after `keys` distinct keys
+/// were added.
 pub fn false_positive_rate(shape: &Shape, keys: f64) -> f64 {
     let rate = match Division::of(shape) {
         Division::Blocks(blocks) => blocked::rate(blocks, shape.hash_count(), keys),
@@ -46,8 +48,8 @@ pub fn false_positive_rate(shape: &Shape, keys: f64) -> f64 {
     rate.clamp(0.0, 1.0)
 }
 
-/// The false-positive rate that is to be expected of a filter of this shape when the
-/// share `fill_ratio` of its bits is set, whatever number of keys set them.
+/// Returns the expected false-positive rate of a filter of this shape when the share `fill_ratio`
+/// of its bits is set, no matter how many keys set them.
 pub fn false_positive_rate_at_fill(shape: &Shape, fill_ratio: f64) -> f64 {
     if fill_ratio <= 0.0 {
         return 0.0;
@@ -64,9 +66,9 @@ pub fn false_positive_rate_at_fill(shape: &Shape, fill_ratio: f64) -> f64 {
     }
 }
 
-/// The number of distinct keys that are to be expected in a filter of this shape when the share
-/// `fill_ratio` of its bits is set: the inverse of the fill that the rates rest on. `None` when
-/// all bits are set, for that says nothing of the number.
+/// Returns the expected number of distinct keys in a filter of this shape when the share
+/// `fill_ratio` of its bits is set. It is the inverse of the fill that the rates are computed from.
+/// Returns `None` if all bits are set, because the number is then unknown.
 ///
 /// S. J. Swamidass and P. Baldi, "Mathematical Correction for Fingerprint Similarity Measures to
 /// Improve Chemical Retrieval", J. Chem. Inf. Model. 2007: -m/k · ln(1 - X/m) with X bits set.
@@ -86,15 +88,15 @@ pub fn keys_at_fill(shape: &Shape, fill_ratio: f64) -> Option<f64> {
     })
 }
 
-/// The share of the bits of a filter of this shape, of lanes, that is to be expected to be set after
-/// `keys` distinct keys were added; 0 of others.
+/// Returns the expected share of set bits after `keys` distinct keys were added, for a filter of
+/// this shape whose bits are dealt to lanes. Returns 0 for other shapes.
 pub(crate) fn fill_ratio(shape: &Shape, keys: f64) -> f64 {
     fill(shape).map_or(0.0, |fill| fill.after(keys))
 }
 
-/// The smallest shape that keeps `rate` with `capacity` keys, by [`MARGIN`]; `None` if it
-/// would take more than [`MAX_BIT_COUNT`] bits. The number of hashes is the one given, or
-/// else the one that takes the fewest bits.
+/// Returns the smallest shape that keeps `rate` with `capacity` keys, by [`MARGIN`]. Returns `None`
+/// if it would take more than [`MAX_BIT_COUNT`] bits. The number of hashes is the given one, or the
+/// one that takes the fewest bits.
 pub(crate) fn smallest(
     form: Form,
     capacity: u64,
@@ -102,21 +104,21 @@ pub(crate) fn smallest(
     hash_count: Option<u32>,
 ) -> Option<Shape> {
     let candidates = || candidates(form, hash_count);
-    // That of the classic layout is near the best one. With its size known, most other numbers are
-    // found by one look to do no better.
+    // The number of hashes of the classic layout is near the best one. With its size known, one
+    // look shows for most other numbers that they are not better.
     let likely = -rate.log2();
     let distance = |count: &u32| (f64::from(*count) - likely).abs();
     let likely = candidates().min_by(|a, b| distance(a).total_cmp(&distance(b)))?;
     let with = |hash_count, most_bits| smallest_with(form, capacity, rate, hash_count, most_bits);
     let mut best: Option<Shape> = with(likely, MAX_BIT_COUNT);
     for hash_count in candidates().filter(|&count| count != likely) {
-        // Of those that take as many bits, the fewest hashes.
+        // Among shapes with as many bits, the one with the fewest hashes is best.
         let most_bits = best.map_or(MAX_BIT_COUNT, |best| match hash_count < best.hash_count() {
             true => best.bit_count(),
             false => best.bit_count() - form.unit(),
         });
         let shape = with(hash_count, most_bits);
-        // Shards are equal, so one bit less may be none less.
+        // Shards are equal, so a limit of one bit less can give the same number of bits.
         let is_better = |shape: &Shape| {
             let rank = |shape: &Shape| (shape.bit_count(), shape.hash_count());
             best.is_none_or(|best| rank(shape) < rank(&best))
@@ -126,7 +128,7 @@ pub(crate) fn smallest(
     best
 }
 
-/// The number of hashes that gives the lowest rate for so many bits and keys.
+/// Returns the number of hashes with the lowest rate for `bit_count` bits and `capacity` keys.
 pub(crate) fn best_hash_count(form: Form, bit_count: u64, capacity: u64) -> u32 {
     let rate = |hash_count: &u32| {
         false_positive_rate(&Shape::new(form, bit_count, *hash_count), capacity as f64)
@@ -136,8 +138,8 @@ pub(crate) fn best_hash_count(form: Form, bit_count: u64, capacity: u64) -> u32 
         .unwrap_or(1)
 }
 
-/// The numbers of hashes worth trying. In a block, past one round of lanes only whole
-/// rounds are: a part of a round takes the same time and fills the lanes unevenly.
+/// Returns the numbers of hashes worth trying. In a block, beyond one round of lanes only whole
+/// rounds are worth it: a part of a round takes the same time and fills the lanes unevenly.
 fn candidates(form: Form, hash_count: Option<u32>) -> impl Iterator<Item = u32> {
     let all = match hash_count {
         Some(given) => given..=given,
@@ -148,7 +150,8 @@ fn candidates(form: Form, hash_count: Option<u32>) -> impl Iterator<Item = u32> 
     })
 }
 
-/// The smallest shape with `hash_count` hashes and at most `most_bits` bits that keeps the rate.
+/// Returns the smallest shape with `hash_count` hashes and at most `most_bits` bits that keeps the
+/// rate.
 fn smallest_with(
     form: Form,
     capacity: u64,
@@ -169,14 +172,14 @@ fn smallest_with(
     Some(shape(least(most, guess, target, rate_at)))
 }
 
-/// The least number up to `most` of which `rate` is at most `target`, as it is of `most`. It falls as
-/// numbers grow.
+/// Returns the least number up to `most` whose `rate` is at most `target`. The rate falls as
+/// numbers grow, and the rate of `most` must be at most `target`.
 ///
-/// Rates are close to powers of sizes, so a line through two of them, in logarithms of both, meets the
-/// target next to the number in a few steps (secant method). From there the steps double until the
-/// number is between two of them, and then halve.
+/// Rates are close to powers of sizes. So a line through two of them, in logarithms of both, meets
+/// the target next to the number after a few steps (secant method). From there the steps double
+/// until the number lies between two tried ones, and then halve.
 fn least(most: u64, guess: f64, target: f64, rate: impl Fn(u64) -> f64) -> u64 {
-    // The rate of the one is too high, unless it is 0, and that of the other low enough.
+    // The rate of `short` is too high, unless it is 0, and that of `enough` is low enough.
     let (mut short, mut enough) = (0, most);
     let (mut next, mut last) = (guess, None);
     let mut is_enough = true;
@@ -194,7 +197,7 @@ fn least(most: u64, guess: f64, target: f64, rate: impl Fn(u64) -> f64) -> u64 {
             .unwrap_or((here.0 + 1.0, here.1 - FIRST_SLOPE));
         let slope = (here.1 - y) / (here.0 - x);
         next = (here.0 - excess / slope).exp();
-        // Not a number where the line is flat.
+        // This is not a number if the line is flat.
         let leads_on = (next - number as f64).abs() >= 1.0;
         if !leads_on || slope >= 0.0 {
             break;
@@ -217,13 +220,13 @@ fn least(most: u64, guess: f64, target: f64, rate: impl Fn(u64) -> f64) -> u64 {
     enough
 }
 
-/// What of a filter a key has.
+/// The part of a filter that a key uses.
 enum Division {
-    /// One of so many blocks.
+    /// One of this number of blocks.
     Blocks(f64),
-    /// Two of so many lines.
+    /// Two of these lines.
     Lines(Lines),
-    /// All of a shard.
+    /// A whole shard.
     Whole,
 }
 
@@ -241,12 +244,12 @@ impl Division {
     }
 }
 
-/// How full the lanes of a filter get, if its bits are dealt to lanes.
+/// Returns the fill of the lanes of a filter, if its bits are dealt to lanes.
 fn fill(shape: &Shape) -> Option<Fill> {
     let hash_count = shape.hash_count();
     match Division::of(shape) {
         Division::Blocks(blocks) => Some(Fill::new(blocks, blocked::LANE_BITS, hash_count)),
-        // A lane of two lines has half the cells that it has of four.
+        // A lane of two lines has half as many cells as a lane of four.
         Division::Lines(lines) => Some(Fill::new(
             lines.all / 2.0,
             two_lines::LANE_CELLS,
@@ -291,7 +294,7 @@ mod tests {
         ] {
             let bits = spec(layout, Kind::Plain, rate).bit_count as f64 / 1e8;
             assert!(bits <= budget, "{layout} at {rate}: {bits} bits a key");
-            // No less than information theory and a Bloom filter's overhead ask for.
+            // At least as much as information theory and the overhead of a Bloom filter require.
             assert!(
                 bits >= (1.0 / rate).ln() / 2_f64.ln().powi(2),
                 "{layout} at {rate}: {bits}"
@@ -328,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Whichever way leads there, it is the shape that looking at all of them would find.
+    /// The search finds the same shape as a comparison of all numbers would.
     #[test]
     fn no_other_number_of_hashes_takes_fewer_bits() {
         let halving = |form: Form, capacity: u64, rate: f64, hash_count: u32| {
@@ -361,7 +364,7 @@ mod tests {
         }
     }
 
-    /// A line through two rates does not always lead on.
+    /// The line through two rates does not always lead closer to the target.
     #[test]
     fn rates_that_do_not_fall_evenly_are_searched() {
         type Rate = fn(u64) -> f64;

@@ -1,4 +1,4 @@
-//! What a filter is made for: the request, and the spec it resolves to.
+//! The requirements of a filter: the request, and the spec it resolves to.
 
 mod aging;
 mod error;
@@ -24,38 +24,39 @@ use crate::{
     sizing,
 };
 
-/// The most bits that a key may set.
+/// The most bits that a key can set.
 pub const MAX_HASH_COUNT: u32 = 64;
-/// The most bits that a filter may have: 128 TiB, past any machine, and far from where
+/// The most bits that a filter can have: 128 TiB, more than any machine has, and far from where
 /// arithmetic on bits could overflow.
 pub const MAX_BIT_COUNT: u64 = 1 << 50;
 
-/// What is asked of a filter: `capacity` with `false_positive_rate`, or `capacity` with
-/// `bit_count`. What is `None` is computed.
+/// A request for a filter: `capacity` with `false_positive_rate`, or `capacity` with `bit_count`.
+/// Fields that are `None` are computed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpecRequest {
-    /// The number of distinct keys (n) for which the rate holds; of an aging filter, of those that
-    /// are there at one time.
+    /// The number of distinct keys (n) for which the rate holds. For an aging filter, the number of
+    /// keys that are present at one time.
     pub capacity: u64,
     /// The share of keys never added that are reported as seen, at capacity (p).
     pub false_positive_rate: Option<f64>,
-    /// The size in bits (m), rounded up to whole blocks or words. A counting or aging filter has
-    /// as many counters or stamps in their place.
+    /// The size in bits (m), rounded up to whole blocks or words. A counting or aging filter has as
+    /// many counters or stamps in their place.
     pub bit_count: Option<u64>,
     /// The number of bits that each key sets (k).
     pub hash_count: Option<u32>,
-    /// Which bits a key may set.
+    /// The bits that a key can set.
     pub layout: Layout,
-    /// What turns a key into bits.
+    /// The function that turns a key into bits.
     pub hash_function: HashFunction,
-    /// What the filter can do besides.
+    /// The extra ability of the filter.
     pub kind: Kind,
-    /// What keys become before they are hashed; nothing if they are hashed as they come.
+    /// The canonical form of keys before they are hashed. `None` if keys are hashed unchanged.
     pub key_profile: Option<KeyProfile>,
 }
 
 impl SpecRequest {
-    /// A request for `capacity` keys at `false_positive_rate`, all else by default.
+    /// Returns a request for `capacity` keys at `false_positive_rate`, with defaults for all other
+    /// fields.
     pub fn new(capacity: u64, false_positive_rate: f64) -> Self {
         Self {
             capacity,
@@ -73,7 +74,7 @@ impl SpecRequest {
         Form::of(self.kind, self.layout, CellLines::default())
     }
 
-    /// Computes what was left out. Takes milliseconds at most, and allocates no filter.
+    /// Computes the fields that were left out. Takes milliseconds at most, and allocates no filter.
     ///
     /// # Errors
     ///
@@ -179,15 +180,15 @@ impl SpecRequest {
         }
     }
 
-    /// The rate of the resolved spec: the one asked for if the shape keeps it, else, if
-    /// none was asked for, the one that the shape gives.
+    /// Returns the rate of the resolved spec: the one asked for if the shape keeps it. If none was
+    /// asked for, it is the rate of the shape.
     fn rate(&self, shape: &Shape) -> Result<f64, SpecError> {
         let reached = sizing::false_positive_rate(shape, self.capacity as f64)
-            // A probability may round to 0 or 1, and the spec has neither.
+            // A probability can round to 0 or 1, which the spec does not allow.
             .clamp(f64::MIN_POSITIVE, 1.0 - f64::EPSILON);
         match self.false_positive_rate {
-            // Not compared to the last digit: a spec that was resolved on another machine
-            // must resolve to itself here.
+            // Not compared to the last digit: a spec that was resolved on another machine must
+            // resolve to itself here.
             Some(asked) if reached > asked * (1.0 + 1e-6) => Err(SpecError::RateOutOfReach {
                 bit_count: shape.bit_count(),
                 asked,
@@ -199,7 +200,7 @@ impl SpecRequest {
     }
 }
 
-/// What a filter is made for, resolved: every field has its value.
+/// The requirements of a filter, resolved: every field has its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FilterSpec {
     /// The number of distinct keys (n) for which the rate holds.
@@ -210,29 +211,31 @@ pub struct FilterSpec {
     pub bit_count: u64,
     /// The number of bits that each key sets (k).
     pub hash_count: u32,
-    /// Which bits a key may set.
+    /// The bits that a key can set.
     pub layout: Layout,
-    /// What turns a key into bits.
+    /// The function that turns a key into bits.
     pub hash_function: HashFunction,
-    /// What the filter can do besides.
+    /// The extra ability of the filter.
     pub kind: Kind,
-    /// What keys become before they are hashed; nothing if they are hashed as they come.
+    /// The canonical form of keys before they are hashed. `None` if keys are hashed unchanged.
     pub key_profile: Option<KeyProfile>,
-    /// Where the counters or stamps of a key are, if it has such.
+    /// The lines that hold the counters or stamps of a key, if it has such.
     pub cell_lines: CellLines,
-    /// Into how many shards the bits are divided, at least 1; of a filter in layers, those of the first.
+    /// The number of shards that the bits are divided into, at least 1. For a filter in layers,
+    /// that of the first layer.
     pub shard_count: u64,
-    /// Of a filter of the kind scaling: all layers that it may come to have. Its size in bits and the
-    /// number that each key sets are those of the first.
+    /// For a filter of the kind scaling: all layers that it can ever have. Its size in bits and the
+    /// number of bits that each key sets are those of the first layer.
     pub layers: Option<Arc<Layers>>,
-    /// Of a filter of RedisBloom: all layers that it has. Its size in bits is that of all together,
-    /// and the number that each key sets that of the last, where new keys go.
+    /// For a filter of RedisBloom: all layers that it has. Its size in bits is that of all layers
+    /// together. The number of bits that each key sets is that of the last layer, where new keys
+    /// go.
     pub chain: Option<Arc<Chain>>,
 }
 
 impl FilterSpec {
-    /// The memory that the bits, or what is in their place, take, in bytes; of a filter in layers,
-    /// those of the first.
+    /// Returns the memory of the bits, counters or stamps, in bytes. For a filter in layers, that
+    /// of the first layer.
     pub fn memory_bytes(&self) -> u64 {
         self.bit_count / 8 * self.form().cell_bits()
     }
@@ -241,9 +244,9 @@ impl FilterSpec {
         Form::of(self.kind, self.layout, self.cell_lines)
     }
 
-    /// Whether this spec is what `request` asks for. What the request leaves to be computed
-    /// is not compared, so that a request made again still means the same filter after an
-    /// update that sizes filters differently.
+    /// Whether this spec satisfies `request`. Fields that the request leaves to be computed are not
+    /// compared. So a repeated request still means the same filter after an update that sizes
+    /// filters differently.
     pub fn answers(&self, request: &SpecRequest) -> bool {
         let rounded = request.bit_count.map(|bits| match self.layout.strategy() {
             None => {
@@ -268,9 +271,10 @@ impl FilterSpec {
 }
 
 impl From<FilterSpec> for SpecRequest {
-    /// The request that names every field but those that are computed of layers, and resolves to
-    /// the same spec again: but for the lines of cells and the number of shards of a filter of the
-    /// past, which no request can name, and whose bits may not keep the rate in those of now.
+    /// Returns the request that names every field except those computed from layers. It resolves to
+    /// the same spec again, with one exception: an older filter can have lines of cells and a
+    /// number of shards that no request can name, and its bits may not keep the rate with today's
+    /// values.
     fn from(spec: FilterSpec) -> Self {
         let is_whole = spec.layers.is_none();
         Self {

@@ -1,10 +1,11 @@
-//! The union of two filters of one spec and one secret: a bit is set where it is in either.
+//! The union of two filters with the same spec and secret: a bit is set if it is set in either.
 //!
 //! It is the filter that the keys of both would have made (Broder and Mitzenmacher, "Network
-//! Applications of Bloom Filters: A Survey", Internet Mathematics 2004). How many different keys
-//! these are its bits tell by estimate.
+//! Applications of Bloom Filters: A Survey", Internet Mathematics 2004). The number of different
+//! keys is estimated from its bits.
 
-/// Sets the bits of other words, of which there are as many, and tells how many were not set.
+/// Sets the bits of `others`, which must have the same length, and returns the number of bits that
+/// were not set before.
 pub fn unite(words: &mut [u64], others: &[u64]) -> u64 {
     let added = new_bits(words, others);
     for (word, other) in words.iter_mut().zip(others) {
@@ -13,7 +14,8 @@ pub fn unite(words: &mut [u64], others: &[u64]) -> u64 {
     added
 }
 
-/// How many bits are set in other words, of which there are as many, and not in these.
+/// Returns the number of bits that are set in `others`, which must have the same length, and not in
+/// `words`.
 pub fn new_bits(words: &[u64], others: &[u64]) -> u64 {
     let pairs = words.iter().zip(others);
     let new = pairs.map(|(word, other)| u64::from((other & !word).count_ones()));
@@ -29,14 +31,14 @@ pub struct Fill {
     pub keys: u64,
 }
 
-/// How many different keys are in the union of two filters of so many bits, which has so many of
-/// them set.
+/// Returns the number of different keys in the union of two filters of `bit_count` bits, of which
+/// the union has `bits_set` set.
 ///
-/// Of a filter with x of its m bits set the number of keys is proportional to n(x) = -ln(1 - x/m)
-/// (Swamidass and Baldi, "Mathematical Correction for Fingerprint Similarity Measures", J. Chem.
-/// Inf. Model. 2007). So the keys that the second one adds are the part of its own by which n has
-/// grown. No more than both have, nor fewer than either; if all bits are set, as many as the
-/// larger.
+/// If x of m bits are set, the number of keys is proportional to n(x) = -ln(1 - x/m) (Swamidass and
+/// Baldi, "Mathematical Correction for Fingerprint Similarity Measures", J. Chem. Inf. Model.
+/// 2007). So the second filter adds the part of its keys by which n has grown. The result is at
+/// most the sum of both counts, and at least the larger one. If all bits are set, it is the larger
+/// one.
 pub fn keys_of_union(bit_count: u64, first: Fill, second: Fill, bits_set: u64) -> u64 {
     let n = |bits: u64| -(-(bits as f64 / bit_count as f64)).ln_1p();
     let share = (n(bits_set) - n(first.bits_set)) / n(second.bits_set);
@@ -45,7 +47,7 @@ pub fn keys_of_union(bit_count: u64, first: Fill, second: Fill, bits_set: u64) -
         false => 0,
     };
     let keys = first.keys.saturating_add(added).max(second.keys);
-    // A new key has set a bit at least.
+    // A new key has set at least one bit.
     keys.min(bits_set)
 }
 
@@ -62,7 +64,7 @@ mod tests {
         assert_eq!(unite(&mut words, &[0b1010, 7, 0]), 0);
     }
 
-    /// Of keys with 8 bits each, at any place.
+    /// Keys with 8 bits each, at random places.
     #[test]
     fn keys_of_both_are_counted_once() {
         let bit_count = 1 << 20;

@@ -1,4 +1,5 @@
-//! Filters of Guava: those that Guava itself has made, files that nobody has, and all sizes.
+//! Filters of Guava: files that Guava itself wrote, files that Guava would not write, and all
+//! sizes.
 //!
 //! `exchange/guava-mitz-*.bin` were written by Guava 31.1, with `interop/guava/Filters.java`:
 //! string filters for 40 keys at a rate of 0.01, with the keys of [`keys`].
@@ -91,12 +92,12 @@ fn other_keys_are_not_found_more_often_than_expected() {
         let found = (0..10_000)
             .filter(|number| shape.contains(&words, hash(format!("other {number}").as_bytes())))
             .count();
-        // 100 by the formula, more in so few bits.
+        // 100 by the formula, and more with so few bits.
         assert!((50..250).contains(&found), "{strategy}: {found}");
     }
 }
 
-/// In pieces of any size, and of more than one.
+/// In pieces of any size, and with more than one piece.
 #[test]
 fn what_is_written_is_read() {
     let most = MAX_PIECE_WORDS as u64;
@@ -126,7 +127,7 @@ fn keys_added_are_found_in_filters_of_any_shape() {
                     let fresh = !shape.contains(&filter, hash);
                     assert_eq!(shape.insert(&mut filter, hash) > 0, fresh);
                     assert!(shape.contains(&filter, hash));
-                    // Each of its bits counts.
+                    // Each bit of the key counts.
                     let (word, mask) = shape.positions(hash).last().unwrap();
                     let mut damaged = filter.clone();
                     damaged[word] &= !mask;
@@ -151,7 +152,7 @@ fn positions_lie_in_the_array() {
                     largest = largest.max(word as u64);
                 }
             }
-            // The old strategy reaches no further than 2^31 bits.
+            // The old strategy does not reach beyond 2^31 bits.
             let reached = match strategy {
                 Strategy::Mitz32 => word_count.min(1 << 25),
                 Strategy::Mitz64 => word_count,
@@ -161,8 +162,8 @@ fn positions_lie_in_the_array() {
     }
 }
 
-/// Of 2^31 positions three quarters as many bits: the first third of them is chosen as often as the
-/// two others together.
+/// Three quarters as many bits as the 2^31 positions: the first third of the bits is chosen as
+/// often as the two others together.
 #[test]
 fn bits_that_the_old_strategy_chooses_more_often_raise_the_rate() {
     let bits: u64 = 3 << 29;
@@ -182,14 +183,14 @@ fn bits_that_the_old_strategy_chooses_more_often_raise_the_rate() {
     assert!((old.0 - 1.0 / 2.0).abs() < 0.003, "{}", old.0);
     assert!((new.0 - 1.0 / 3.0).abs() < 0.003, "{}", new.0);
 
-    // So many that half of the bits are set if they are chosen equally often.
+    // The number of choices that sets half of the bits if they are chosen equally often.
     let choices = bits as f64 * LN_2;
     let rate = |parts: &Parts| parts.last().false_positive_rate(choices / 13.0);
     let is = |found: f64, expected: f64| (found / expected - 1.0).abs() < 1e-5;
     assert!(is(rate(&new.1), 0.5_f64.powi(13)));
     let [first, others] = [1.5, 0.75].map(|times| 1.0 - (-LN_2 * times).exp());
     assert!(is(rate(&old.1), f64::midpoint(first, others).powi(13)));
-    // The same is told by the bits that are set.
+    // The set bits give the same result.
     let set = [(bits as f64 * (first + 2.0 * others) / 3.0) as u64];
     assert!(is(old.1.false_positive_rate_at_fill(&set), rate(&old.1)));
     assert!(is(old.1.keys_at_fill(&set).unwrap(), choices / 13.0));
@@ -212,7 +213,7 @@ fn headers_that_cannot_be_are_refused() {
             &[1, 7, 0x80, 0, 0, 0],
             "word_count is -2147483648; it must be",
         ),
-        // Six bytes that ask for 17 GB.
+        // Six bytes that request 17 GB.
         (
             &[1, 7, 0x7f, 0xff, 0xff, 0xff],
             "file length is 6 bytes; it must be 17179869182 bytes, since word_count is 2147483647",
@@ -272,8 +273,8 @@ fn a_filter_is_written_with_all_of_its_words_and_no_more() {
     assert!(error.contains("still missing is 1"), "{error}");
 }
 
-/// The capacity, the rate, and the hash count and the number of words that Guava 33.4.6 gives
-/// them (`interop/guava/Filters.java sizes`).
+/// The capacity, the rate, and the hash count and number of words that Guava 33.4.6 gives for them
+/// (`interop/guava/Filters.java sizes`).
 #[test]
 fn filters_are_sized_as_by_guava() {
     for (capacity, rate, hash_count, word_count) in [

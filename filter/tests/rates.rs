@@ -1,5 +1,5 @@
-//! Promise 4 by measurement: the rate at capacity is at most the one asked for, and at every
-//! fill it is the one that sizing predicts. Keys and secret are fixed, so the outcome is too.
+//! Measures promise 4: the rate at capacity is at most the one asked for, and at every fill it is
+//! the one that sizing predicts. Keys and secret are fixed, so the outcome is fixed too.
 
 #![allow(
     clippy::unwrap_used,
@@ -97,7 +97,7 @@ fn measure_at(layout: Layout, capacity: u64, rate: f64, queries: u64) -> usize {
             );
         }
 
-        // From the fill alone, the same comes out.
+        // The fill alone gives the same result.
         let from_fill = false_positive_rate_at_fill(&filter.shape, filter.fill());
         assert!(
             (from_fill / predicted - 1.0).abs() < 0.03,
@@ -135,7 +135,7 @@ fn one_in_ten_thousand() {
         .for_each(|layout| measure(layout, 0.0001, 20_000_000));
 }
 
-/// Keys are dealt to several shards before they are dealt to bits.
+/// Keys are distributed to several shards before their bits are chosen.
 #[test]
 fn in_several_shards() {
     for layout in Layout::OWN {
@@ -143,8 +143,9 @@ fn in_several_shards() {
     }
 }
 
-/// How many keys there are is told by the fill, those among them that were taken for others:
-/// also of a filter with a hundredth of its keys, and of one with twice as many.
+/// The fill gives the number of keys, including keys that were reported as seen when they were
+/// added. This also holds for a filter with a hundredth of its keys, and for one with twice as
+/// many.
 #[test]
 fn keys_are_counted_by_the_fill() {
     let kinds = [
@@ -153,7 +154,8 @@ fn keys_are_counted_by_the_fill() {
         (Layout::Blocked, Kind::Counting),
     ];
     for (layout, kind) in kinds {
-        // Of one bit a key, of several lanes, of rounds, of rounds that some lanes lack.
+        // With one bit for each key, with several lanes, with rounds, and with rounds that some
+        // lanes lack.
         for (rate, hash_count) in [(0.3, 1), (0.01, 6), (0.001, 8), (1e-4, 16), (1e-3, 11)] {
             let mut filter = Filter::of(SpecRequest {
                 layout,

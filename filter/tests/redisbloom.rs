@@ -1,4 +1,4 @@
-//! Dumps of RedisBloom: those that RedisBloom itself has made, and dumps that nobody has.
+//! Dumps of RedisBloom: dumps that RedisBloom itself made, and dumps that it would not make.
 //!
 //! `exchange/redisbloom-*.dump` were made by RedisBloom 2.8.2, with
 //! `interop/redisbloom/dumps.py` and the keys of [`keys`]: `chain` by `BF.RESERVE chain 0.01
@@ -21,7 +21,7 @@ use seenset_filter::exchange::{
 const CHAIN: &[u8] = include_bytes!("exchange/redisbloom-chain.dump");
 const POWERS: &[u8] = include_bytes!("exchange/redisbloom-powers.dump");
 
-/// Where the header of a dump begins, behind the iterator and the length, and its layers.
+/// The offset of the header in a dump, after the iterator and the length, and of its layers.
 const HEADER: usize = 16;
 const LAYERS: usize = HEADER + 20;
 const LAYER_BYTES: usize = 53;
@@ -43,7 +43,7 @@ fn read(dump: &[u8]) -> Result<(Chain, Vec<Vec<u64>>), ExchangeError> {
     Ok((chain, words))
 }
 
-/// What RedisBloom does with each key: it is added to the newest layer, unless any has it.
+/// Adds each key as RedisBloom does: to the newest layer, unless any layer has it.
 fn replay(layers: &[Layer]) -> Vec<Vec<u64>> {
     let mut words: Vec<Vec<u64>> = layers
         .iter()
@@ -100,13 +100,13 @@ fn a_layer_is_what_its_header_says() {
     assert_eq!(hash_counts, [8, 9, 10]);
 }
 
-/// A dump of one layer of `word_count` words in chunks of the given lengths.
+/// Returns a dump of one layer of `word_count` words in chunks of the given lengths.
 fn dump(word_count: u64, chunks: &[u64]) -> Vec<u8> {
     let mut dump = POWERS[..LAYERS + LAYER_BYTES].to_vec();
     let bytes = word_count * 8;
     dump[LAYERS..][..8].copy_from_slice(&bytes.to_le_bytes());
     dump[LAYERS + 8..][..8].copy_from_slice(&(bytes * 8).to_le_bytes());
-    // Modulo the number of bits.
+    // Positions are taken modulo the number of bits.
     dump[LAYERS + 52] = 0;
     let mut end = 0;
     for chunk in chunks {
@@ -118,7 +118,7 @@ fn dump(word_count: u64, chunks: &[u64]) -> Vec<u8> {
     dump
 }
 
-/// However the bits are cut, and where they fill more than one piece.
+/// For any division of the bits into chunks, and for more than one piece.
 #[test]
 fn chunks_are_put_together() {
     let most = MAX_PIECE_WORDS as u64;
@@ -135,7 +135,7 @@ fn chunks_are_put_together() {
 
 #[test]
 fn dumps_that_cannot_be_are_refused() {
-    // Where the chain's dump is changed, to what, and what is said about it.
+    // The offset of the change in the chain's dump, the new bytes, and the expected error.
     let layer = |number: usize, field: usize| LAYERS + number * LAYER_BYTES + field;
     let cases: [(usize, &[u8], &str); 27] = [
         (0, &[2], "first iterator is 2; it must be 1"),
@@ -184,7 +184,7 @@ fn dumps_that_cannot_be_are_refused() {
     }
 }
 
-/// In a file that is long enough, so that the word of the header is all there is.
+/// The file is long enough, so only the header claims the length.
 #[test]
 fn a_header_longer_than_any_is_refused() {
     let mut dump = CHAIN.to_vec();
@@ -194,7 +194,7 @@ fn a_header_longer_than_any_is_refused() {
     assert!(message.contains("is 3413; it must be at most 3412"));
 }
 
-/// What a client says of the length of a file may be anything.
+/// A client can claim any length for a file.
 #[test]
 fn bits_that_no_file_has_are_refused() {
     let mut dump = CHAIN.to_vec();
@@ -229,19 +229,19 @@ fn chunks_that_do_not_follow_each_other_are_refused() {
         let message = read(&dump).unwrap_err().to_string();
         assert!(message.contains(expected), "{message:?}: {expected:?}");
     }
-    // A length that would do for two chunks, of which the first has all.
+    // A length that is enough for two chunks, but the first has all bytes.
     let mut long = dump(5, &[40]);
     long.extend([0; 16]);
     let message = read(&long).unwrap_err().to_string();
     assert!(message.contains("follows the last chunk is 16 bytes"));
 }
 
-/// At every length but the right one, before anything is read of the bits.
+/// For every length except the right one, before any bits are read.
 #[test]
 fn a_dump_that_is_cut_off_is_refused_at_its_header() {
     for good in [CHAIN, POWERS, &dump(5, &[24, 16])] {
         for length in 0..good.len() {
-            // A header alone may be that of a shorter dump.
+            // A header alone can belong to a shorter dump.
             let refused = read(&good[..length]);
             assert!(refused.is_err(), "{length} of {}", good.len());
         }

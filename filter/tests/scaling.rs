@@ -1,6 +1,6 @@
-//! Filters that grow, by measurement: the rate is never above the one asked for, at up to 64 times
-//! the first capacity, and the one that is predicted; the memory is that of the plan. Keys and
-//! secret are fixed, so the outcome is too.
+//! Measures filters that grow: at up to 64 times the first capacity the rate is never above the one
+//! asked for, and it is the predicted one. The memory is that of the plan. Keys and secret are
+//! fixed, so the outcome is fixed too.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -22,7 +22,7 @@ use self::{
     keys::hash_batches,
 };
 
-/// A filter that grows, and what hashes its keys.
+/// A filter that grows, and the hasher of its keys.
 struct Filter {
     growing: Growing,
     hasher: KeyHasher,
@@ -60,9 +60,9 @@ impl Filter {
     }
 }
 
-/// Grows a filter to 64 times its capacity, and holds what is measured on the way against `rate`,
-/// against what is predicted, and at the end against a plain filter for as many keys. Returns the
-/// ratio of their memory.
+/// Grows a filter to 64 times its capacity. On the way compares the measurements with `rate` and
+/// with the predictions, and at the end with a plain filter for as many keys. Returns the ratio of
+/// their memory.
 fn measure(capacity: u64, rate: f64, growth: u32, queries: u64) -> f64 {
     let mut filter = Filter::new(capacity, rate, growth);
     let mut added = 0;
@@ -88,7 +88,8 @@ fn measure(capacity: u64, rate: f64, growth: u32, queries: u64) -> f64 {
                 "fills",
             ),
         ] {
-            // Whichever layers partitions have just begun, and the chance in the filter itself.
+            // The share by which a prediction can be off: some partitions have just begun a layer,
+            // and there is chance in the filter itself.
             let off = 0.02;
             let (low, _) = interval(queries as f64, predicted * (1.0 - off));
             let (_, high) = interval(queries as f64, predicted * (1.0 + off));
@@ -138,7 +139,7 @@ fn one_in_ten_thousand() {
     assert!(ratio <= 1.24, "{ratio}");
 }
 
-/// Each grows by itself.
+/// Each partition grows by itself.
 #[test]
 fn in_many_partitions() {
     let ratio = measure(300_000, 0.01, 2, 1_000_000);

@@ -1,8 +1,8 @@
 //! Filters whose keys age.
 //!
-//! As many keys as the filter is made for are added first, and forgotten before anything is
-//! measured. Their stamps stay where they are until they have to be cleared, and must not count.
-//! Each fill comes a slice after the one before, so that the keys that count are of all ages.
+//! First as many keys as the filter is made for are added, and forgotten before the measurement.
+//! Their stamps stay in memory until they must be cleared, and must not count. Each fill comes one
+//! slice after the one before, so that the keys that count have all ages.
 
 use seenset_filter::{
     aging::Window,
@@ -15,11 +15,11 @@ use seenset_filter::{
 use crate::{filter::Filter, keys::hash_batches};
 
 pub const SLICES: u32 = Ages::DEFAULT_SLICES;
-/// The keys that are forgotten are those from here on.
+/// The first of the keys that are forgotten.
 const FORGOTTEN: u64 = 1 << 50;
-/// The epochs at which those were added are those before.
+/// The number of epochs at which forgotten keys were added: the epochs before this one.
 const FORGOTTEN_EPOCHS: u64 = 3;
-/// The epoch of the first keys that are measured.
+/// The epoch of the first measured keys.
 const FIRST: u64 = FORGOTTEN_EPOCHS + SLICES as u64;
 
 pub struct Aging {
@@ -45,13 +45,13 @@ impl Aging {
                 [epoch, epoch + 1].map(|part| FORGOTTEN + capacity * part / FORGOTTEN_EPOCHS);
             hash_batches(hasher, first..end, |hashes| filter.add(hashes));
         }
-        // All of them count still, so their stamps are there for some slices more.
+        // All of them still count, so their stamps stay for some more slices.
         filter.wait(SLICES.into());
         filter.wait(FIRST - 1);
         filter
     }
 
-    /// Waits for an epoch, and clears what is too old if that has to be.
+    /// Waits for an epoch, and clears old stamps if that is necessary.
     fn wait(&mut self, epoch: u64) {
         self.window.now = epoch;
         if !self.window.is_fit() {
@@ -88,7 +88,7 @@ impl Filter for Aging {
         sizing::false_positive_rate(&self.shape, keys as f64)
     }
 
-    /// Of the stamps that count.
+    /// Returns the rate expected from the stamps that count.
     fn rate_by_fill(&self) -> f64 {
         let set = |shard: &Vec<u64>| self.window.clone().clear(&mut shard.clone());
         let bits_set: u64 = self.shards.iter().map(set).sum();
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::subject::Subject;
 
-    /// What is measured is worth more for stamps that are there and must not count.
+    /// The measurement is stronger if there are stamps that must not count.
     #[test]
     fn keys_are_forgotten_before_anything_is_measured() {
         let ages = Ages {
@@ -133,7 +133,7 @@ mod tests {
         hash_batches(&hasher, FORGOTTEN..FORGOTTEN + 1000, |hashes| {
             assert_eq!(filter.found(hashes), 0);
         });
-        // Before the last fill they have been cleared.
+        // They were cleared before the last fill.
         (0..SLICES).for_each(|_| filter.pass());
         assert_eq!((filter.window.now, stamps(&filter)), (FIRST + 8, 0));
     }

@@ -1,8 +1,8 @@
-//! Filters of other programs: one array, and bits of a key anywhere in a part of it.
+//! Filters of other programs: one array, with the bits of a key anywhere in a part of it.
 //!
-//! A filter in parts gets its keys as RedisBloom has it: each part as many as it is made for, but
-//! the last all that are left, and none that an older part takes for its own. RedisBloom does not
-//! count those, so that a part has some keys more there.
+//! A filter in parts gets its keys as in RedisBloom: each part gets the number of keys that it is
+//! made for, and the last part gets all that are left. No part gets keys that an older part reports
+//! as present. RedisBloom does not count those, so there a part has a few more keys.
 
 use seenset_filter::{
     exchange::{Part, Parts, redisbloom::Layer},
@@ -14,16 +14,16 @@ use crate::filter::Filter;
 
 pub struct Array {
     parts: Parts,
-    /// After how many keys each part but the last has those that it is made for.
+    /// For each part except the last, the number of keys after which it is full.
     ends: Vec<u64>,
     words: Vec<u64>,
-    /// In each part.
+    /// The number of set bits in each part.
     bits_set: Vec<u64>,
     keys: u64,
 }
 
 impl Array {
-    /// `None` if the layout of the spec is one of our own.
+    /// Returns an empty filter; `None` if the layout of the spec is one of our own.
     pub fn new(spec: &FilterSpec) -> Option<Self> {
         let parts = Parts::of(spec)?;
         let layers = spec.chain.as_ref().map_or(&[][..], |chain| chain.layers());
@@ -77,7 +77,7 @@ impl Filter for Array {
         let (mut rate, mut before) = (0.0, 0);
         for (number, part) in self.parts.iter().enumerate() {
             let end = self.ends.get(number).map_or(keys, |end| keys.min(*end));
-            // Keys that older parts take for theirs do not come here.
+            // Keys that older parts report as present do not reach this part.
             let own = (end - before) as f64 * (1.0 - rate);
             rate += (1.0 - rate) * part.false_positive_rate(own);
             before = end;
@@ -108,7 +108,7 @@ mod tests {
         assert!(first[0] > 0 && first[1..] == [0, 0]);
         let second = add(100..150);
         assert!(second[0] == first[0] && second[1] > 0 && second[2] == 0);
-        // Those that are there come to no other part.
+        // Keys that are present are not added to another part.
         assert_eq!(add(0..100), second);
         let last = add(150..500);
         assert!(last[1] > second[1] && last[2] > 0);

@@ -1,17 +1,18 @@
-//! Filters as RedisBloom makes them, which nobody can ask of seenset: the sizes of `bloom_init`,
-//! and the rates of `SB_NewChain` and `SBChain_Add` (RedisBloom 2.8).
+//! Filters as RedisBloom creates them, which cannot be requested from seenset: with the sizes of
+//! `bloom_init`, and the rates of `SB_NewChain` and `SBChain_Add` (RedisBloom 2.8).
 
 use std::f64::consts::LN_2;
 
 use seenset_filter::exchange::redisbloom::{Chain, Layer};
 
-/// `BF.RESERVE filter rate capacity NONSCALING`. `None` if there is no such filter.
+/// Returns the filter of `BF.RESERVE filter rate capacity NONSCALING`; `None` if it cannot exist.
 pub fn single(capacity: u64, rate: f64) -> Option<Chain> {
     Chain::new(vec![layer(capacity, rate)?])
 }
 
-/// `BF.RESERVE filter rate capacity EXPANSION 2`, when it has come to so many layers: each has
-/// half of the rate that is left. `None` if there is no such filter.
+/// Returns the filter of `BF.RESERVE filter rate capacity EXPANSION 2` after it has grown to
+/// `layers` layers. Each layer has half of the remaining rate. Returns `None` if the filter cannot
+/// exist.
 pub fn doubling(capacity: u64, rate: f64, layers: u32) -> Option<Chain> {
     let layers = (0..layers).map(|number| {
         let times = 1 << number;
@@ -31,8 +32,8 @@ fn layer(capacity: u64, rate: f64) -> Option<Layer> {
 mod tests {
     use super::*;
 
-    /// `BF.RESERVE chain 0.01 10 EXPANSION 2` in RedisBloom 2.8.2, with 40 keys: what is in
-    /// `tests/exchange/redisbloom-chain.dump`.
+    /// The filter of `BF.RESERVE chain 0.01 10 EXPANSION 2` in RedisBloom 2.8.2, with 40 keys, as
+    /// in `tests/exchange/redisbloom-chain.dump`.
     #[test]
     fn layers_are_sized_as_by_redisbloom() {
         let chain = doubling(10, 0.01, 3).unwrap();
@@ -41,7 +42,7 @@ mod tests {
         assert_eq!(sizes, [(2, 8, 10), (4, 9, 20), (9, 10, 40)]);
         let rates = chain.layers().iter().map(Layer::false_positive_rate);
         assert_eq!(rates.collect::<Vec<_>>(), [0.005, 0.0025, 0.00125]);
-        // Of 3.32 hashes it makes four, and loads no dump that has less (`bloom_validate_integrity`).
+        // It rounds 3.32 hashes to four, and loads no dump with fewer (`bloom_validate_integrity`).
         let layers = single(10, 0.1).unwrap().layers().to_vec();
         assert_eq!((layers.len(), layers[0].hash_count()), (1, 4));
     }

@@ -1,22 +1,22 @@
-//! What is measured.
+//! The interface of the measured filters.
 
 use seenset_filter::hash::KeyHash;
 
 /// A filter in plain memory, of any kind.
 ///
-/// Keys come in large batches, and may be put in another order: that in which their bits lie in
-/// memory takes a third less time where there is more of it than the caches hold.
+/// Keys come in large batches, and can be reordered. The order of their bits in memory takes a
+/// third less time if the memory is larger than the caches.
 pub trait Filter {
     /// Adds keys that were not added before.
     fn add(&mut self, hashes: &mut [KeyHash]);
 
-    /// How many of the keys are there, or seem to be.
+    /// Returns the number of keys that are present, or seem to be.
     fn found(&self, hashes: &mut [KeyHash]) -> u64;
 
-    /// The false-positive rate that is to be expected after so many keys.
+    /// Returns the expected false-positive rate after `keys` keys.
     fn rate_by_keys(&self, keys: u64) -> f64;
 
-    /// The false-positive rate that is to be expected with the bits that are set now.
+    /// Returns the expected false-positive rate with the bits that are set now.
     fn rate_by_fill(&self) -> f64;
 
     /// Lets time pass before more keys come, for filters whose keys age.

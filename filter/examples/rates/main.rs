@@ -1,14 +1,15 @@
-//! Measures the false-positive rate of every kind and layout against what is predicted of it, at
-//! fills from 1 % to twice the capacity (of filters that grow, to 64 times), and draws it: the
-//! figures and the plot of `docs/rates.md`.
+//! Measures the false-positive rate of every kind and layout, and compares it with the prediction,
+//! at fills from 1 % to twice the capacity (to 64 times for filters that grow). Draws the result:
+//! the figures and the plot of `docs/rates.md`.
 //!
 //! ```text
 //! rates [--out FILE.svg]
 //! ```
 //!
-//! Keys and secrets are fixed, so the outcome is too. It fails if a rate is above the one asked
-//! for where that is kept, or if predictions are off by more than chance: see `verdict.rs`. Takes
-//! a thread for each processor, and more than twelve minutes of their time together.
+//! Keys and secrets are fixed, so the outcome is fixed too. It fails if a rate is above the one
+//! asked for where that rate is promised, or if predictions are off by more than chance: see
+//! `verdict.rs`. It takes a thread for each processor, and more than twelve minutes of their time
+//! together.
 
 #![allow(
     clippy::print_stdout,
@@ -57,7 +58,8 @@ use self::{
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const RATES: [f64; 4] = [0.1, 0.01, 0.001, 0.0001];
-/// In so large a filter it hardly counts which of its bits the keys have hit: `docs/rates.md`.
+/// In such a large filter the particular bits that the keys have hit hardly matter:
+/// `docs/rates.md`.
 const EFFORT: Effort = Effort {
     capacity: 10_000_000,
     probes: 10_000_000,
@@ -92,7 +94,7 @@ fn run() -> Outcome<Verdict> {
     Ok(verdict)
 }
 
-/// Where the plot is to be written.
+/// Returns the path for the plot.
 fn arguments() -> Outcome<Option<PathBuf>> {
     let mut arguments = env::args_os().skip(1);
     match (arguments.next(), arguments.next(), arguments.next()) {
@@ -106,8 +108,8 @@ fn threads() -> usize {
     thread::available_parallelism().map_or(1, Into::into)
 }
 
-/// One series after the other on each thread, in an order of their own, those that take longest
-/// first; returned in the order of kinds and rates.
+/// Measures all series. Each thread takes one series after the other, the slowest first. Returns
+/// them in the order of kinds and rates.
 fn measure_all() -> Outcome<Vec<Series>> {
     let jobs = Subject::ALL
         .into_iter()

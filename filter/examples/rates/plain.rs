@@ -1,4 +1,4 @@
-//! Filters that keep what they have: plain ones in both layouts, and counting ones.
+//! Filters that keep their keys: plain ones in both layouts, and counting ones.
 
 use seenset_filter::{hash::KeyHash, shape::Shape, sizing};
 

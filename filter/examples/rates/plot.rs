@@ -16,20 +16,19 @@ use crate::{
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// All in whole pixels, of which there are twice as many as a page is wide, or curves would have
-/// steps.
+/// The size in whole pixels: twice the width of a page, because otherwise curves would have steps.
 const SIZE: (u32, u32) = (2520, 3352);
 /// The rows and columns of panels: one more than there are kinds, for the legend.
 const PANELS: (usize, usize) = (4, 3);
 /// The height of the title.
 const HEAD: u32 = 88;
-/// Rates lower than this cannot be measured with so many probes.
+/// The lowest rate that can be measured with this number of probes.
 const FLOOR: f64 = 1e-7;
 const CEILING: f64 = 1.0;
 const FONT: &str = "sans-serif";
 const GRID: RGBColor = RGBColor(222, 222, 222);
 const TEXT: RGBColor = RGBColor(34, 34, 34);
-/// Those that most people can tell apart, of M. Okabe and K. Ito, "Color Universal Design", 2008.
+/// Colours that most people can tell apart, by M. Okabe and K. Ito, "Color Universal Design", 2008.
 const COLOURS: [RGBColor; 4] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -125,7 +124,7 @@ fn panel(area: &Area<'_>, subject: Subject, own: &[&Series]) -> Result<(), Box<d
     Ok(())
 }
 
-/// The rates that chance allows, where they can be measured and reach beyond the dot.
+/// Returns the rates that chance allows, if they can be measured and reach beyond the dot.
 fn bar(point: &Point) -> Option<(f64, f64)> {
     let (low, high) = point.by_keys.interval;
     let [low, high] = [low, high].map(|count| (count / point.probes as f64).max(FLOOR));
@@ -149,7 +148,7 @@ fn caption(subject: Subject) -> &'static str {
     }
 }
 
-/// The fills that are written at the axis.
+/// Returns the fills that are written at the axis.
 fn ticks(last: f64) -> Vec<f64> {
     match last > 200.0 {
         true => vec![1.0, 10.0, 100.0, 400.0, 1600.0, 6400.0],
@@ -171,7 +170,7 @@ fn fill(percent: f64) -> String {
     }
 }
 
-/// What the lines and dots are.
+/// Draws the legend: the meaning of the lines and dots.
 fn legend(area: &Area<'_>, all: &[Series]) -> Result<(), Box<dyn Error>> {
     const LEFT: i32 = 124;
     const STEP: i32 = 56;
@@ -217,7 +216,7 @@ fn legend(area: &Area<'_>, all: &[Series]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Says what is there to whoever cannot see it.
+/// Adds a description for readers who cannot see the plot.
 fn describe(svg: &str) -> String {
     let captions = Subject::ALL.map(caption).join("; ");
     let description = format!(

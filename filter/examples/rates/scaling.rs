@@ -5,8 +5,8 @@ use seenset_filter::hash::KeyHash;
 use crate::{filter::Filter, growing::Growing};
 
 impl Filter for Growing {
-    /// The keys of a partition stay in their order: sorted, those that fill a layer would fill its
-    /// first blocks alone.
+    /// The keys of a partition stay in their order. If they were sorted, the keys that fill a layer
+    /// would fill only its first blocks.
     fn add(&mut self, hashes: &mut [KeyHash]) {
         hashes.sort_by_key(|hash| self.layers.partition(*hash));
         Self::add(self, hashes);

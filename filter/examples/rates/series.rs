@@ -1,58 +1,58 @@
-//! One filter, measured at one fill after the other.
+//! One filter, measured at several fills in turn.
 
 use std::ops::Range;
 
 use crate::{filter::Filter, interval::interval, keys::hash_batches, subject::Subject};
 
-/// Keys that are looked up and never added come so far behind the first that is added.
+/// The distance from the first added key to the first key that is looked up and never added.
 const PROBES: u64 = 1 << 40;
-/// So many false positives are wanted where the rate is near the one asked for: chance changes
-/// their number by 1 %, and sizes are computed for a rate that is 4 % lower.
+/// The number of false positives that are wanted where the rate is near the one asked for: chance
+/// changes this number by 1 %, and sizes are computed for a rate that is 4 % lower.
 const FALSE_POSITIVES: f64 = 1e4;
-/// The part of the rate asked for from which on it is near.
+/// The part of the rate asked for above which a rate counts as near.
 const NEAR: f64 = 0.25;
-/// The rates between two fills that a curve has.
+/// The number of points that a curve has between two fills.
 const STEPS: u32 = 48;
 
-/// How much is done.
+/// The amount of work.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// The keys that the filter is made for.
+    /// The number of keys that the filter is made for.
     pub capacity: u64,
-    /// The least keys that are looked up at each fill.
+    /// The least number of keys that are looked up at each fill.
     pub probes: u64,
 }
 
-/// What was measured with one filter.
+/// The measurements of one filter.
 #[derive(Debug, Clone)]
 pub struct Series {
     pub subject: Subject,
     /// The rate asked for.
     pub asked: f64,
     pub points: Vec<Point>,
-    /// Fills in per cent of the capacity, and the rates that are expected.
+    /// The fills in per cent of the capacity, and the expected rates.
     pub curve: Vec<(f64, f64)>,
 }
 
-/// What was measured at one fill.
+/// The measurement at one fill.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
     /// The fill, in per cent of the capacity.
     pub percent: u64,
     pub probes: u64,
-    /// The probes that were taken for keys.
+    /// The number of probes that were found.
     pub found: u64,
-    /// What is expected of so many keys.
+    /// The prediction from the number of keys.
     pub by_keys: Prediction,
-    /// What is expected of the bits that are set.
+    /// The prediction from the bits that are set.
     pub by_fill: Prediction,
 }
 
-/// What is expected at one fill.
+/// The prediction for one fill.
 #[derive(Debug, Clone, Copy)]
 pub struct Prediction {
     pub rate: f64,
-    /// Between which numbers of probes that are found chance stays, 999 times in 1000.
+    /// The least and the greatest number of found probes that chance allows, 999 times in 1000.
     pub interval: (f64, f64),
 }
 
@@ -64,7 +64,7 @@ impl Prediction {
         }
     }
 
-    /// Whether chance alone may have found so many.
+    /// Whether chance alone can have found `found` probes.
     pub fn allows(&self, found: u64) -> bool {
         let (low, high) = self.interval;
         (low..=high).contains(&(found as f64))
@@ -72,14 +72,14 @@ impl Prediction {
 }
 
 impl Point {
-    /// The rate that was measured.
+    /// Returns the measured rate.
     pub fn measured(&self) -> f64 {
         self.found as f64 / self.probes as f64
     }
 }
 
 impl Series {
-    /// Measures a filter, empty as yet.
+    /// Measures a filter that is still empty.
     pub fn measure(subject: Subject, asked: f64, effort: Effort, filter: &mut dyn Filter) -> Self {
         let hasher = subject.hasher(asked);
         let first = subject.first_key(asked);
@@ -117,8 +117,8 @@ impl Series {
 }
 
 impl Series {
-    /// The greatest rate that was measured until the filter was full, as a part of the one asked
-    /// for.
+    /// Returns the greatest rate that was measured until the filter was full, as a multiple of the
+    /// one asked for.
     pub fn worst(&self) -> Option<f64> {
         let until_full = (self.points.iter())
             .filter(|point| point.percent <= self.subject.full_percent())
@@ -126,13 +126,13 @@ impl Series {
         until_full.max_by(f64::total_cmp)
     }
 
-    /// Whether the rate asked for is to be kept at a point.
+    /// Whether the rate asked for is promised at a point.
     pub fn keeps_rate_at(&self, point: &Point) -> bool {
         self.subject.keeps_rate() && point.percent <= self.subject.full_percent()
     }
 }
 
-/// How many keys are looked up where such a rate is expected.
+/// Returns the number of keys to look up where such a rate is expected.
 fn probes(asked: f64, expected: f64, least: u64) -> u64 {
     if expected < asked * NEAR {
         return least;
@@ -140,7 +140,7 @@ fn probes(asked: f64, expected: f64, least: u64) -> u64 {
     least.max((FALSE_POSITIVES / expected.max(asked)) as u64)
 }
 
-/// Keys that were not looked up before.
+/// Returns keys that were not looked up before.
 fn next(probed: &mut u64, probes: u64) -> Range<u64> {
     let first = *probed;
     *probed += probes;

@@ -22,9 +22,10 @@ use crate::{
 const PERCENTS: [u64; 15] = [
     1, 2, 5, 10, 25, 50, 75, 100, 150, 200, 400, 800, 1600, 3200, 6400,
 ];
-/// The part of the capacity that a filter has at first which grows.
+/// The divisor of the capacity that gives the initial capacity of a growing filter.
 const INITIAL: u64 = 10;
-/// How much more a filter has whose bits are not chosen equally often: that shows in large ones.
+/// The factor on the capacity of a filter whose bits are chosen unevenly: the effect shows in large
+/// filters.
 const UNEVEN: u64 = 5;
 
 type Made = Outcome<Box<dyn Filter>>;
@@ -36,15 +37,15 @@ pub enum Subject {
     Counting,
     Aging,
     Scaling,
-    /// The same, with layers that are four times as large as the one before.
+    /// A scaling filter whose layers are four times as large as the one before.
     ScalingBy4,
-    /// One that is full when it has its keys. It refuses others, and is the same filter up to there,
-    /// or takes them, which is what is measured.
+    /// A filter that is full when it has its keys. It then refuses more keys, and is the same
+    /// filter up to that point, or it accepts them. The second case is measured.
     OneLayer,
     Guava,
     GuavaMitz32,
     RedisBloom,
-    /// The same, which has grown once.
+    /// A filter of RedisBloom that has grown once.
     RedisBloomLayers,
 }
 
@@ -79,12 +80,13 @@ impl Subject {
         }
     }
 
-    /// Whether it gets layer upon layer.
+    /// Whether it gets more layers.
     pub fn grows(self) -> bool {
         matches!(self, Self::Scaling | Self::ScalingBy4)
     }
 
-    /// The capacity of its filters, at first if they grow, where others have `usual`.
+    /// Returns the capacity of its filters, if others have `usual`. For filters that grow it is the
+    /// initial capacity.
     pub fn capacity(self, usual: u64) -> u64 {
         match self {
             Self::GuavaMitz32 => usual * UNEVEN,
@@ -93,7 +95,7 @@ impl Subject {
         }
     }
 
-    /// The fill up to which the filter is made to be used, in per cent of the capacity.
+    /// Returns the fill up to which the filter is made to be used, in per cent of the capacity.
     pub fn full_percent(self) -> u64 {
         match self.grows() {
             true => 100 * HORIZON,
@@ -101,8 +103,8 @@ impl Subject {
         }
     }
 
-    /// Whether the rate asked for is kept up to there. Other programs have sizes of their own, and
-    /// some of those miss it.
+    /// Whether the rate asked for is promised up to that fill. Other programs have their own sizes,
+    /// and some of these miss the rate.
     pub fn keeps_rate(self) -> bool {
         !matches!(
             self,
@@ -110,8 +112,8 @@ impl Subject {
         )
     }
 
-    /// The fills that are measured, in per cent of the capacity: up to twice the capacity, or as
-    /// far as the filter grows.
+    /// Returns the fills that are measured, in per cent of the capacity: up to twice the capacity,
+    /// or as far as the filter grows.
     pub fn percents(self) -> impl Iterator<Item = u64> {
         let last = self.full_percent().max(200);
         PERCENTS.into_iter().filter(move |&percent| percent <= last)
@@ -125,7 +127,8 @@ impl Subject {
         }
     }
 
-    /// What hashes the keys of a filter: the secret is that of no other, if the hash has one.
+    /// Returns the hasher for the keys of a filter. If the hash has a secret, no other filter has
+    /// the same one.
     pub fn hasher(self, rate: f64) -> KeyHasher {
         let mut secret = [b' '; Secret::BYTES];
         let name = format!("{}/{rate}", self.name());
@@ -136,7 +139,8 @@ impl Subject {
         KeyHasher::new(self.hash_function(), &Secret::new(secret))
     }
 
-    /// The first key of a filter. Where the hash has no secret, it is far from that of any other.
+    /// Returns the first key of a filter. If the hash has no secret, it is far from the first key
+    /// of any other.
     pub fn first_key(self, rate: f64) -> u64 {
         if self.hash_function() == HashFunction::default() {
             return 0;
@@ -148,7 +152,7 @@ impl Subject {
             >> 1
     }
 
-    /// An empty filter.
+    /// Returns an empty filter.
     pub fn filter(self, capacity: u64, rate: f64) -> Made {
         let spec = |kind, layout| {
             let request = SpecRequest {

@@ -1,4 +1,4 @@
-//! What was measured, in tables.
+//! The measurements in tables.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use crate::{
     subject::Subject,
 };
 
-/// Of filters that other programs have sized.
+/// The text for filters with sizes of other programs.
 const NOT_PROMISED: &str = "not promised";
 
-/// Every point.
+/// The table of all points.
 pub struct Points<'a>(pub &'a [Series]);
 
-/// A row for each kind.
+/// The table with a row for each kind.
 pub struct Summary<'a>(pub &'a [Series]);
 
 impl fmt::Display for Points<'_> {

@@ -23,12 +23,12 @@ fn small(subject: Subject) -> Effort {
     }
 }
 
-/// A filter with something wrong with it.
+/// A filter with a planted error.
 struct Planted {
     inner: Box<dyn Filter>,
-    /// Keys are added so many times, as other ones.
+    /// Each key is added this number of times, as different keys.
     times: u64,
-    /// Whether what is predicted is what so many keys let expect.
+    /// Whether the prediction takes these extra keys into account.
     foretold: bool,
 }
 
@@ -91,10 +91,10 @@ fn every_kind_is_as_good_as_it_should_be() {
         assert_eq!((series.points.len(), last.percent), (15, 6400));
     }
     assert_eq!((growing.len(), others.len()), (2, 9));
-    // Near the rate asked for there are enough false positives to tell 4 % of it.
+    // Near the rate asked for there are enough false positives to detect a difference of 4 %.
     assert!(others.iter().all(|series| series.points[7].found > 8000));
 
-    // RedisBloom's own size misses it, which is no failure.
+    // RedisBloom's own size misses the rate, which is not a failure.
     let of_redisbloom = |series: &&Series| series.subject == Subject::RedisBloom;
     let worst = others
         .into_iter()
@@ -105,7 +105,7 @@ fn every_kind_is_as_good_as_it_should_be() {
     let svg = plot::draw(&all).unwrap();
     let drawn = all.iter().flat_map(|series| &series.points);
     let drawn = drawn.filter(|point| point.found > 0).count();
-    // One more in the legend.
+    // The legend has one more.
     assert_eq!(svg.matches("<circle").count(), drawn + 1);
     assert!(
         svg.contains("<title")
@@ -115,7 +115,7 @@ fn every_kind_is_as_good_as_it_should_be() {
     assert!(!svg.contains("NaN"));
 }
 
-/// Else what chance has done to one filter it would have done to others.
+/// Otherwise chance would affect several filters in the same way.
 #[test]
 fn no_two_filters_hash_a_key_alike() {
     let filters = Subject::ALL
@@ -143,7 +143,7 @@ fn a_filter_that_has_more_keys_than_it_says_is_found() {
     assert!(verdict.ends_with("FAILED."), "{verdict}");
 }
 
-/// What is predicted, and rightly, may still be more than was asked for.
+/// A correct prediction can still be above the rate asked for.
 #[test]
 fn a_filter_above_the_rate_asked_for_is_found() {
     let series = with_planted(2, true);
@@ -157,7 +157,7 @@ fn a_filter_above_the_rate_asked_for_is_found() {
     assert!(verdict.ends_with("FAILED."), "{verdict}");
 }
 
-/// As many points outside as chance leaves are no failure, and one more is.
+/// As many points outside as chance allows are not a failure. One more is.
 #[test]
 fn points_that_chance_leaves_outside_are_allowed() {
     let prediction = Prediction {
@@ -205,7 +205,7 @@ fn intervals_are_those_of_the_binomial_distribution() {
     assert!(lower < low && high < higher);
 }
 
-/// Where a rate may come to be above the one asked for, there are enough probes to tell.
+/// Where a rate can come to be above the one asked for, there are enough probes to detect it.
 #[test]
 fn rates_near_the_one_asked_for_are_measured_closely() {
     let subject = Subject::Blocked;

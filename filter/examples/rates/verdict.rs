@@ -1,10 +1,10 @@
-//! Whether what was measured is what was promised.
+//! Checks the measurements against the promises.
 //!
-//! A point lies outside a 99.9 % interval once in a thousand times by chance, and there are
-//! hundreds. So it is counted how many do, which is expected to be less than one, and as many are
-//! allowed as chance leaves again with a probability of 99.9 %. None may lie as far outside as no
-//! point of all would by chance, with the same probability. The rate asked for is another matter:
-//! as far as it is kept, no point may lie above it.
+//! By chance a point lies outside a 99.9 % interval once in a thousand times, and there are
+//! hundreds of points. So the points outside are counted. Less than one is expected. As many are
+//! allowed as chance leaves with a probability of 99.9 %. No point may lie so far outside that,
+//! with the same probability, no point of all would by chance. The rate asked for is checked
+//! separately: where it is promised, no point may lie above it.
 
 use std::fmt;
 
@@ -13,24 +13,24 @@ use crate::{
     series::{Point, Prediction, Series},
 };
 
-/// With which probability chance is not to be blamed.
+/// The probability below which a result is not explained by chance.
 const TAIL: f64 = 0.001;
 
 pub struct Verdict {
     points: usize,
-    /// The points at which the rate asked for is to be kept.
+    /// The points at which the rate asked for is promised.
     kept: usize,
-    /// Those of them that are above it.
+    /// The points among them that are above it.
     above: Vec<String>,
     by_keys: Agreement,
     by_fill: Agreement,
 }
 
-/// How a prediction agrees with what was measured.
+/// The agreement of a prediction with the measurements.
 struct Agreement {
     from: &'static str,
     outside: Vec<String>,
-    /// Those among them that no chance explains.
+    /// The points outside that chance does not explain.
     far: Vec<String>,
     allowed: f64,
 }

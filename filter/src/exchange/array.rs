@@ -1,12 +1,12 @@
-//! Bits in one whole array of words, bit 0 being the lowest of the first word.
+//! Bits in one whole array of words. Bit 0 is the lowest bit of the first word.
 
-/// Where a bit is: the index of its word, and its mask there.
+/// Returns the place of a bit: the index of its word, and its mask there.
 #[inline]
 pub fn place(position: u64) -> (usize, u64) {
     ((position / 64) as usize, 1 << (position % 64))
 }
 
-/// Whether all of some bits are set.
+/// Whether all of the given bits are set.
 #[expect(
     clippy::indexing_slicing,
     reason = "the caller gives the whole array, and positions are inside of it"
@@ -16,7 +16,7 @@ pub fn contains(words: &[u64], mut positions: impl Iterator<Item = (usize, u64)>
     positions.all(|(word, mask)| words[word] & mask != 0)
 }
 
-/// Sets some bits, and returns how many of them were not set before.
+/// Sets the given bits, and returns the number of bits that were not set before.
 #[expect(
     clippy::indexing_slicing,
     reason = "the caller gives the whole array, and positions are inside of it"

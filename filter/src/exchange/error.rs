@@ -1,20 +1,20 @@
-//! Why a filter of another program could not be read, made or written.
+//! The reasons why a filter of another program could not be read, created or written.
 
 use std::{fmt::Display, io};
 
 use thiserror::Error;
 
-/// What is wrong with a file or with what a filter is asked to be.
+/// An error in a file or in a request for a filter.
 #[derive(Debug, Error)]
 pub enum ExchangeError {
-    /// A field has a value that it cannot have, or that goes beyond what is served here.
+    /// A field has a value that is impossible, or that is not supported here.
     #[error("{field} is {value}; it must be {limit}")]
     Field {
-        /// Which field, of the file or of the request.
+        /// The name of the field, in the file or in the request.
         field: String,
-        /// What it says.
+        /// The value of the field.
         value: String,
-        /// What it may say.
+        /// The allowed values.
         limit: String,
     },
     /// The file could not be read, or has become shorter.
@@ -26,7 +26,7 @@ pub enum ExchangeError {
 }
 
 impl ExchangeError {
-    /// A field that says what it may not.
+    /// Returns the error for a field with a value that is not allowed.
     pub(super) fn field(
         field: impl Into<String>,
         value: impl Display,
@@ -40,7 +40,7 @@ impl ExchangeError {
     }
 }
 
-/// Refuses the value of a field unless it holds.
+/// Fails with the field and its value unless `holds` is true.
 pub(super) fn require(
     holds: bool,
     field: impl Into<String>,

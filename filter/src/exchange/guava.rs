@@ -1,14 +1,14 @@
 //! The Bloom filter of Guava (`com.google.common.hash.BloomFilter`).
 //!
-//! A key is hashed with MurmurHash3 (x64, 128 bits, seed 0), and a [`Strategy`] makes `k`
-//! positions of the hash, each of them modulo the number of bits, which is a whole number of
-//! words. Those are facts of Guava's `BloomFilter.java` and `BloomFilterStrategies.java`
-//! (31.1, 33.4.6), where they may not change, since files rest on them.
+//! A key is hashed with MurmurHash3 (x64, 128 bits, seed 0). A [`Strategy`] makes `k` positions
+//! from the hash, each of them modulo the number of bits, which is a whole number of words. This
+//! follows Guava's `BloomFilter.java` and `BloomFilterStrategies.java` (31.1, 33.4.6). Guava cannot
+//! change it, because files depend on it.
 //!
-//! What a Java program hashes is what its funnel writes. The bytes of a key here are those
-//! of `Funnels.byteArrayFunnel()`, and of `Funnels.stringFunnel(UTF_8)` where Java's string
-//! is no broken one (a lone surrogate is written as `?`). A file does not say which funnel it
-//! was made with: one of another funnel is read without complaint, and finds nothing.
+//! A Java program hashes the bytes that its funnel writes. The bytes of a key here are those of
+//! `Funnels.byteArrayFunnel()`, and of `Funnels.stringFunnel(UTF_8)` if the Java string is valid (a
+//! lone surrogate is written as `?`). A file does not record its funnel. A file of another funnel
+//! is read without an error, and finds nothing.
 
 mod file;
 mod sizing;
@@ -29,26 +29,27 @@ use crate::{
 /// The most words that Guava can have in an array: 16 GiB.
 pub const MAX_WORD_COUNT: u64 = i32::MAX as u64;
 
-/// The positions that [`Strategy::Mitz32`] can make.
+/// The number of positions that [`Strategy::Mitz32`] can make.
 const MITZ_32_BITS: u64 = 1 << 31;
 
-/// The most bits for which coincidences of positions are predicted for [`Strategy::Mitz32`]: beyond,
-/// a step of 32 bits goes around the bits too few times to wrap anywhere.
+/// The most bits for which coincidences of positions are predicted for [`Strategy::Mitz32`]. With
+/// more bits, a step of 32 bits goes around the bits too few times to wrap anywhere.
 const MAX_SPACED_MITZ_32_BITS: u64 = 1 << 24;
 
-/// How Guava makes positions of a hash.
+/// The rule by which Guava makes positions from a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Strategy {
-    /// `MURMUR128_MITZ_32`, of the first releases: 64 bits of the hash, and positions of 31 bits,
-    /// so that bits from 2^31 on are never set.
+    /// `MURMUR128_MITZ_32`, of the first releases: uses 64 bits of the hash, and positions of 31
+    /// bits, so that bits from 2^31 on are never set.
     Mitz32,
-    /// `MURMUR128_MITZ_64`, of all others: all bits of the hash, and positions of 63.
+    /// `MURMUR128_MITZ_64`, of all later releases: uses all bits of the hash, and positions of 63
+    /// bits.
     #[default]
     Mitz64,
 }
 
 impl Strategy {
-    /// Every strategy there is, in the order of Guava's ordinals.
+    /// Every strategy, in the order of Guava's ordinals.
     pub const ALL: [Self; 2] = [Self::Mitz32, Self::Mitz64];
 
     /// The name that flags and logs use.
@@ -80,7 +81,7 @@ impl FromStr for Strategy {
     }
 }
 
-/// Everything of a filter but its bits: which of them a key sets.
+/// Everything of a filter except its bits: the rule for the bits that a key sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     strategy: Strategy,
@@ -89,11 +90,11 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of an array of `word_count` words of 64 bits.
+    /// Returns the shape of an array of `word_count` words of 64 bits.
     ///
     /// # Errors
     ///
-    /// If no Guava has such a filter, or if `hash_count` is beyond [`MAX_HASH_COUNT`].
+    /// Fails if Guava can have no such filter, or if `hash_count` is above [`MAX_HASH_COUNT`].
     pub fn new(
         strategy: Strategy,
         hash_count: u32,
@@ -118,27 +119,27 @@ impl Shape {
         })
     }
 
-    /// The strategy.
+    /// Returns the strategy.
     pub fn strategy(&self) -> Strategy {
         self.strategy
     }
 
-    /// The number of bits that each key sets (k), but for those that coincide.
+    /// Returns the number of bits that each key sets (k), if none of them coincide.
     pub fn hash_count(&self) -> u32 {
         self.hash_count
     }
 
-    /// The number of 64-bit words.
+    /// Returns the number of 64-bit words.
     pub fn word_count(&self) -> u64 {
         self.word_count
     }
 
-    /// The number of bits (m).
+    /// Returns the number of bits (m).
     pub fn bit_count(&self) -> u64 {
         self.word_count * 64
     }
 
-    /// The number of bits that any key can set.
+    /// Returns the number of bits that any key can set.
     pub fn used_bits(&self) -> u64 {
         match self.strategy {
             Strategy::Mitz32 => self.bit_count().min(MITZ_32_BITS),
@@ -146,17 +147,17 @@ impl Shape {
         }
     }
 
-    /// How often its bits are chosen, if that is not equally often.
+    /// Returns how often each bit is chosen, if not all are chosen equally often.
     pub(super) fn uneven(&self) -> Option<Uneven> {
         match self.strategy {
             Strategy::Mitz32 => Some(Uneven::new(MITZ_32_BITS, self.bit_count())),
-            // Of so many positions each is nearly as likely as any other.
+            // With so many positions each is nearly as likely as any other.
             Strategy::Mitz64 => None,
         }
     }
 
-    /// The coincidences of its positions; `None` where the bits are so many that the old strategy
-    /// cannot have more than one in thousands of keys with any.
+    /// Returns the coincidences of its positions. Returns `None` if there are so many bits that,
+    /// under the old strategy, at most one in thousands of keys has any.
     pub(super) fn spaced(&self) -> Option<Spaced> {
         let (bits, hash_count) = (self.bit_count(), self.hash_count);
         match self.strategy {
@@ -183,7 +184,7 @@ impl Shape {
         }
     }
 
-    /// Where the bit of a number is that a key sets.
+    /// Returns the position of the `index`th bit that a key sets.
     #[inline]
     pub(super) fn position(&self, hash: KeyHash, index: u32) -> u64 {
         let value = match self.strategy {
@@ -193,34 +194,34 @@ impl Shape {
         value % self.bit_count()
     }
 
-    /// Where a key's bits are, as (word, mask). Some may coincide.
+    /// Returns the places of a key's bits, as (word, mask). Some can coincide.
     #[inline]
     pub fn positions(&self, hash: KeyHash) -> impl Iterator<Item = (usize, u64)> + use<> {
         let shape = *self;
         (0..self.hash_count).map(move |index| array::place(shape.position(hash, index)))
     }
 
-    /// Whether a key is in the filter of these words.
+    /// Whether a key is in the filter with these words.
     #[inline]
     pub fn contains(&self, words: &[u64], hash: KeyHash) -> bool {
         array::contains(words, self.positions(hash))
     }
 
-    /// Adds a key to the filter of these words, and returns how many of its bits were not set
-    /// before: 0 means that it was there already (or seemed to be).
+    /// Adds a key to the filter with these words, and returns the number of its bits that were not
+    /// set before: 0 means that it was present already (or seemed to be).
     #[inline]
     pub fn insert(&self, words: &mut [u64], hash: KeyHash) -> u32 {
         array::insert(words, self.positions(hash))
     }
 }
 
-/// The hash of a key.
+/// Returns the hash of a key.
 pub fn hash(key: &[u8]) -> KeyHash {
     murmur3_x64_128(key, 0)
 }
 
-/// The low half of the hash is two numbers of 32 bits with a sign. They count from 1, and a
-/// negative sum is turned over, bit by bit.
+/// Returns a position of [`Strategy::Mitz32`]. The low half of the hash is two signed numbers of 32
+/// bits. The index counts from 1, and the bits of a negative sum are inverted.
 #[inline]
 fn mitz_32(hash: KeyHash, index: u32) -> u64 {
     let (start, step) = (hash.low as i32, (hash.low >> 32) as i32);
@@ -229,7 +230,8 @@ fn mitz_32(hash: KeyHash, index: u32) -> u64 {
     positive as u64
 }
 
-/// The halves of the hash, counted from 0, without the sign.
+/// Returns a position of [`Strategy::Mitz64`]: from the halves of the hash, with the index from 0,
+/// without the sign.
 #[inline]
 fn mitz_64(hash: KeyHash, index: u32) -> u64 {
     let sum = hash.low.wrapping_add(hash.high.wrapping_mul(index.into()));

@@ -1,8 +1,8 @@
 //! The hashes that Guava and RedisBloom use, both by Austin Appleby and in the public domain.
 //!
-//! They are written out here because they are short, and because `murmur3`, the best known of
-//! the crates that have the first, takes a key as a stream. The reference is SMHasher
-//! (`MurmurHash3.cpp`, `MurmurHash2.cpp`), with whose own verification values they are tested.
+//! They are written out here because they are short, and because `murmur3`, the best known crate
+//! for MurmurHash3, takes a key as a stream. The reference is SMHasher (`MurmurHash3.cpp`,
+//! `MurmurHash2.cpp`). The tests use its own verification values.
 
 use crate::hash::KeyHash;
 
@@ -19,7 +19,7 @@ pub fn murmur3_x64_128(key: &[u8], seed: u32) -> KeyHash {
         high = high.rotate_left(31).wrapping_add(low);
         high = high.wrapping_mul(5).wrapping_add(0x3849_5ab5);
     }
-    // What is short of a block counts as zeros, which change nothing.
+    // A short last block is padded with zeros, which change nothing.
     let (first, second) = halves(padded(tail));
     low ^= scramble_low(first);
     high ^= scramble_high(second);
@@ -93,7 +93,7 @@ mod tests {
         murmur2_64a(key, seed.into()).to_le_bytes().into()
     }
 
-    /// SMHasher's `VerificationTest`: the keys are of all lengths up to 255, the seeds count
+    /// Runs SMHasher's `VerificationTest`: the keys have all lengths up to 255, the seeds count
     /// down, and the hash of all hashes is known.
     fn verification(hash: impl Fn(&[u8], u32) -> Vec<u8>) -> u32 {
         let key: Vec<u8> = (0..=255).collect();

@@ -1,7 +1,8 @@
-//! What the array of a filter of another program is made of.
+//! The parts of the array of another program's filter.
 //!
-//! That of Guava is one part, that of RedisBloom has one for each layer, one behind the other. A
-//! key is there if all of its bits in any part are set, and new ones are added to the last.
+//! The array of Guava is one part. The array of RedisBloom has one part for each layer, one after
+//! the other. A key is present if all of its bits in any part are set. New keys are added to the
+//! last part.
 
 use std::{
     ops::Range,
@@ -19,14 +20,14 @@ use crate::{
 /// All parts of an array.
 #[derive(Debug, Clone)]
 pub struct Parts {
-    /// All but the last.
+    /// All parts except the last.
     old: Vec<Part>,
     last: Part,
-    /// The coincidences of positions in each part: they take some milliseconds to compute.
+    /// The coincidences of positions in each part. They take some milliseconds to compute.
     spaced: Arc<OnceLock<Vec<Option<Spaced>>>>,
 }
 
-/// A part, and which of its bits a key sets.
+/// A part, and the rule for the bits that a key sets in it.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
     rule: Rule,
@@ -41,7 +42,7 @@ enum Rule {
 }
 
 impl Part {
-    /// The words of the part, by their indices in the array.
+    /// Returns the range of the part's words in the array.
     pub fn words(&self) -> Range<u64> {
         let count = match &self.rule {
             Rule::Guava(shape) => shape.word_count(),
@@ -50,7 +51,7 @@ impl Part {
         self.first_word..self.first_word + count
     }
 
-    /// The number of bits that each key sets, but for those that coincide.
+    /// Returns the number of bits that each key sets, if none of them coincide.
     pub fn hash_count(&self) -> u32 {
         match &self.rule {
             Rule::Guava(shape) => shape.hash_count(),
@@ -58,7 +59,7 @@ impl Part {
         }
     }
 
-    /// The number of bits that any key can set.
+    /// Returns the number of bits that any key can set.
     pub fn used_bits(&self) -> u64 {
         match &self.rule {
             Rule::Guava(shape) => shape.used_bits(),
@@ -66,7 +67,7 @@ impl Part {
         }
     }
 
-    /// Where a key's bits are, as (word of the array, mask). Some may coincide.
+    /// Returns the places of a key's bits, as (word of the array, mask). Some can coincide.
     #[inline]
     pub fn positions(&self, hash: KeyHash) -> impl Iterator<Item = (usize, u64)> + use<> {
         let part = *self;
@@ -80,8 +81,8 @@ impl Part {
         })
     }
 
-    /// The false-positive rate that is to be expected of this part alone after so many distinct
-    /// keys were added to it.
+    /// Returns the expected false-positive rate of this part alone after `keys` distinct keys were
+    /// added to it.
     pub fn false_positive_rate(&self, keys: f64) -> f64 {
         let (bits, hash_count) = (self.used_bits() as f64, self.hash_count());
         let more = self
@@ -116,12 +117,12 @@ impl Part {
         })
     }
 
-    /// The share of the bits that can be set that is, if so many are.
+    /// Returns the share of the usable bits that is set if `bits_set` bits are set.
     fn fill_ratio(&self, bits_set: u64) -> f64 {
         (bits_set as f64 / self.used_bits() as f64).clamp(0.0, 1.0)
     }
 
-    /// The coincidences of positions.
+    /// Returns the coincidences of positions.
     fn spaced(&self) -> Option<Spaced> {
         match &self.rule {
             Rule::Guava(shape) => shape.spaced(),
@@ -129,18 +130,18 @@ impl Part {
         }
     }
 
-    /// How often its bits are chosen, if that is not equally often.
+    /// Returns how often each bit is chosen, if not all are chosen equally often.
     fn uneven(&self) -> Option<Uneven> {
         match &self.rule {
             Rule::Guava(shape) => shape.uneven(),
-            // Of 64 bits of the hash each position is nearly as likely as any other.
+            // With 64 bits of the hash each position is nearly as likely as any other.
             Rule::RedisBloom(_) => None,
         }
     }
 }
 
 impl Parts {
-    /// Those of a filter of a spec; `None` if its layout is one of our own.
+    /// Returns the parts of a filter with this spec; `None` if its layout is one of our own.
     pub fn of(spec: &FilterSpec) -> Option<Self> {
         let Some(strategy) = spec.layout.strategy() else {
             return Self::of_chain(spec.chain.as_ref()?);
@@ -176,22 +177,22 @@ impl Parts {
         })
     }
 
-    /// The part that new keys are added to.
+    /// Returns the part that new keys are added to.
     pub fn last(&self) -> &Part {
         &self.last
     }
 
-    /// All others, the oldest first.
+    /// Returns all parts except the last, the oldest first.
     pub fn old(&self) -> &[Part] {
         &self.old
     }
 
-    /// All parts, the oldest first.
+    /// Returns all parts, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Part> {
         self.old.iter().chain(slice::from_ref(&self.last))
     }
 
-    /// The false-positive rate that is to be expected when so many bits of each part are set.
+    /// Returns the expected false-positive rate when the given number of bits of each part is set.
     pub fn false_positive_rate_at_fill(&self, bits_set: &[u64]) -> f64 {
         let spaced = self
             .spaced
@@ -204,17 +205,17 @@ impl Parts {
         )
     }
 
-    /// The number of distinct keys that are to be expected when so many bits of each part are set;
-    /// `None` when all bits of one are, for that says nothing of the number.
+    /// Returns the expected number of distinct keys when the given number of bits of each part is
+    /// set. Returns `None` if all bits of a part are set, because the number is then unknown.
     pub fn keys_at_fill(&self, bits_set: &[u64]) -> Option<f64> {
         let parts = self.iter().zip(bits_set);
         parts.map(|(part, &bits)| part.keys_at_fill(bits)).sum()
     }
 }
 
-/// How likely it is that any of some things happens, each of which has a probability of its own.
+/// Returns the probability that at least one of several independent events happens.
 pub(crate) fn either(probabilities: impl Iterator<Item = f64>) -> f64 {
-    // So that small ones are not lost beside 1.
+    // So that small probabilities are not lost next to 1.
     let neither: f64 = probabilities.map(|one| (-one).ln_1p()).sum();
     -neither.exp_m1()
 }

@@ -1,12 +1,12 @@
-//! Words of a file, a piece at a time: of an array of gigabytes no more is held at once.
+//! Words of a file, one piece at a time: an array of gigabytes is never in memory as a whole.
 
 use super::ExchangeError;
 
 /// The most words that are handed over at once: 64 KiB.
 pub const MAX_PIECE_WORDS: usize = 8192;
 
-/// Reads `count` words with `fill`, which fills all of the bytes that it is given, and tells
-/// each piece of them with the index of its first word.
+/// Reads `count` words with `fill`, which fills all of the bytes that it gets. Passes each piece of
+/// them to `tell`, with the index of its first word.
 pub fn read<E: From<ExchangeError>>(
     count: u64,
     decode: impl Fn([u8; 8]) -> u64,
@@ -18,7 +18,7 @@ pub fn read<E: From<ExchangeError>>(
     let mut bytes = vec![[0; 8]; length(0)];
     let mut first = 0;
     while first < count {
-        // Shortens the last piece alone.
+        // Shortens only the last piece.
         words.truncate(length(first));
         bytes.truncate(length(first));
         fill(bytes.as_flattened_mut())?;

@@ -1,10 +1,10 @@
-//! The Bloom filter of RedisBloom, as `BF.SCANDUMP` hands it out.
+//! The Bloom filter of RedisBloom, as `BF.SCANDUMP` returns it.
 //!
-//! It is a chain of [`Layer`]s, of which each is a filter of its own: when one is full, the
-//! next is made, larger and with half of the rate. A key is there if any of them has it, and
-//! is added to the last. All of them share its hash: MurmurHash64A under a fixed seed, and
-//! once more under the first hash. Facts of RedisBloom's `src/sb.c` and `deps/bloom/bloom.c`
-//! (2.8): `bloom_calc_hash64`, `CHECK_ADD_FUNC`, `bloom_validate_integrity`.
+//! It is a chain of [`Layer`]s, each of which is a filter of its own. When one is full, the next is
+//! created, larger and with half of the rate. A key is present if any layer has it, and is added to
+//! the last. All layers share its hash: MurmurHash64A under a fixed seed, and once more under the
+//! first hash. This follows RedisBloom's `src/sb.c` and `deps/bloom/bloom.c` (2.8):
+//! `bloom_calc_hash64`, `CHECK_ADD_FUNC`, `bloom_validate_integrity`.
 
 mod dump;
 mod header;
@@ -23,7 +23,7 @@ use crate::{
 /// The seed of the first hash.
 const SEED: u64 = 0xc6a4_a793_5bd1_e995;
 
-/// Everything of one filter of a chain but its bits.
+/// Everything of one filter of a chain except its bits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Layer {
     word_count: u64,
@@ -36,7 +36,7 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// A layer without keys, of what is kept of one: `None` if no layer can be so.
+    /// Returns a layer without keys, from its stored numbers; `None` if no layer can have them.
     pub fn new(
         word_count: u64,
         modulus: u64,
@@ -60,37 +60,37 @@ impl Layer {
         })
     }
 
-    /// The number of 64-bit words.
+    /// Returns the number of 64-bit words.
     pub fn word_count(&self) -> u64 {
         self.word_count
     }
 
-    /// The number of bits that each key sets (k), but for those that coincide.
+    /// Returns the number of bits that each key sets (k), if none of them coincide.
     pub fn hash_count(&self) -> u32 {
         self.hash_count
     }
 
-    /// The number of keys that the layer takes before the chain gets another.
+    /// Returns the number of keys that the layer takes before the chain gets another.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// The number of keys that were new when they were added to this layer.
+    /// Returns the number of keys that were new when they were added to this layer.
     pub fn keys_added(&self) -> u64 {
         self.keys_added
     }
 
-    /// The false-positive rate of the layer at capacity.
+    /// Returns the false-positive rate of the layer at capacity.
     pub fn false_positive_rate(&self) -> f64 {
         self.false_positive_rate
     }
 
-    /// The number of bits that any key can set: positions are taken modulo this.
+    /// Returns the number of bits that any key can set: positions are taken modulo this.
     pub fn used_bits(&self) -> u64 {
         self.modulus
     }
 
-    /// The coincidences of its positions.
+    /// Returns the coincidences of its positions.
     pub(super) fn spaced(&self) -> Spaced {
         let wrapping = Wrapping {
             range: 1 << 64,
@@ -100,35 +100,35 @@ impl Layer {
         Spaced::new(self.modulus, self.hash_count, wrapping, position)
     }
 
-    /// Where the bit of a number is that a key sets.
+    /// Returns the position of the `index`th bit that a key sets.
     #[inline]
     pub(super) fn position(&self, hash: KeyHash, index: u32) -> u64 {
         let sum = hash.low.wrapping_add(hash.high.wrapping_mul(index.into()));
         sum % self.modulus
     }
 
-    /// Where a key's bits are, as (word, mask). Some may coincide.
+    /// Returns the places of a key's bits, as (word, mask). Some can coincide.
     #[inline]
     pub fn positions(&self, hash: KeyHash) -> impl Iterator<Item = (usize, u64)> + use<> {
         let layer = *self;
         (0..self.hash_count).map(move |index| array::place(layer.position(hash, index)))
     }
 
-    /// Whether a key is in the layer of these words.
+    /// Whether a key is in the layer with these words.
     #[inline]
     pub fn contains(&self, words: &[u64], hash: KeyHash) -> bool {
         array::contains(words, self.positions(hash))
     }
 
-    /// Adds a key to the layer of these words, and returns how many of its bits were not set
-    /// before: 0 means that it was there already (or seemed to be).
+    /// Adds a key to the layer with these words, and returns the number of its bits that were not
+    /// set before: 0 means that it was present already (or seemed to be).
     #[inline]
     pub fn insert(&self, words: &mut [u64], hash: KeyHash) -> u32 {
         array::insert(words, self.positions(hash))
     }
 }
 
-/// The hash of a key.
+/// Returns the hash of a key.
 pub fn hash(key: &[u8]) -> KeyHash {
     let low = murmur2_64a(key, SEED);
     KeyHash {

@@ -1,22 +1,22 @@
 //! SipHash-1-3-128 of several keys at once.
 //!
 //! Each step of SipHash waits for the one before, and leaves most of a core idle. Eight keys are
-//! eight chains of steps that do not wait for each other: one in each lane of a wide register,
-//! or of a few narrower ones. How wide they are is found out when the program runs; the hashes
-//! are the same on every machine, and those of `siphasher`.
+//! eight chains of steps that do not wait for each other: one in each lane of a wide register, or
+//! of a few narrower ones. The program detects the width of the registers when it runs. The hashes
+//! are the same on every machine, and equal those of `siphasher`.
 //!
 //! The steps are those of J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF",
-//! 2012; the 128-bit form is that of their reference implementation.
+//! 2012. The 128-bit form is that of their reference implementation.
 
 use fearless_simd::{Level, Select, Simd, SimdBase, SimdFrom, dispatch, u64x8};
 
 use super::KeyHash;
 
-/// The keys that are hashed at once.
+/// The number of keys that are hashed at once.
 const LANES: usize = 8;
-/// The bytes of a word of a key.
+/// The number of bytes of a word of a key.
 const WORD: usize = 8;
-/// The most words of a key, the last being one of less than eight bytes.
+/// The most words of a key. The last word has less than eight bytes of the key.
 const MAX_WORDS: usize = 32;
 
 /// A word of each key.
@@ -24,27 +24,27 @@ type Lanes = [u64; LANES];
 
 /// Keys that wait until there are enough of them to be hashed at once.
 pub struct Waiting {
-    /// What registers there are.
+    /// The registers of this machine.
     level: Level,
     secret: (u64, u64),
     words: Words,
-    /// Where each stands in the batch.
+    /// The index of each key in the batch.
     places: [usize; LANES],
     count: usize,
 }
 
-/// The words of some keys. What stands behind the last word of a key is of no account.
+/// The words of several keys. Rows after the last word of a key are ignored.
 struct Words {
     rows: [Lanes; MAX_WORDS],
-    /// The number of words of each.
+    /// The number of words of each key.
     counts: Lanes,
 }
 
 impl Waiting {
-    /// Longer keys cannot be hashed with others.
+    /// The longest key that can be hashed with others, in bytes.
     pub const MAX_BYTES: usize = MAX_WORDS * WORD - 1;
 
-    /// For hashes under the two halves of a secret.
+    /// Returns an empty buffer, for hashes under the two halves of a secret.
     pub fn new(secret: (u64, u64)) -> Self {
         Self {
             level: Level::new(),
@@ -58,8 +58,8 @@ impl Waiting {
         }
     }
 
-    /// Takes a key of at most [`MAX_BYTES`](Self::MAX_BYTES), and tells the hashes of those
-    /// that waited if it was the last that was missing.
+    /// Takes a key of at most [`MAX_BYTES`](Self::MAX_BYTES). If it fills the last lane, passes the
+    /// hashes of all waiting keys to `tell`.
     #[expect(
         clippy::indexing_slicing,
         reason = "`count` is less than `LANES`, and `MAX_BYTES` have less than `MAX_WORDS` whole \
@@ -81,7 +81,7 @@ impl Waiting {
         }
     }
 
-    /// Tells the hashes of the keys that wait.
+    /// Passes the hashes of all waiting keys to `tell`.
     #[inline]
     pub fn finish(&mut self, mut tell: impl FnMut(usize, KeyHash)) {
         if self.count == 0 {
@@ -97,13 +97,13 @@ impl Waiting {
     }
 }
 
-/// The halves of the hashes. No compiler has found out by itself how to rotate four words in a
-/// register that has no instruction for it, so the registers are named here.
+/// Returns the halves of the hashes. The registers are named here because no compiler found out by
+/// itself how to rotate four words in a register that has no instruction for it.
 #[inline(always)]
 fn sip_hash<S: Simd>(simd: S, (first, second): (u64, u64), words: &Words) -> (Lanes, Lanes) {
     let all = |word| u64x8::splat(simd, word);
-    // The constants spell "somepseudorandomlygeneratedbytes"; 0xee and 0xdd set the 128-bit form
-    // apart from the other.
+    // The constants spell "somepseudorandomlygeneratedbytes". 0xee and 0xdd distinguish the 128-bit
+    // form from the other.
     let mut state = State {
         v0: all(first ^ 0x736f_6d65_7073_6575),
         v1: all(second ^ 0x646f_7261_6e64_6f6d ^ 0xee),
@@ -120,7 +120,7 @@ fn sip_hash<S: Simd>(simd: S, (first, second): (u64, u64), words: &Words) -> (La
         state.round();
         state.v0 ^= row;
         if word >= shortest {
-            // Keys that have ended stay as they were.
+            // Keys that have ended keep their state.
             let ended = counts.simd_le(all(word));
             state.v0 = ended.select(before.v0, state.v0);
             state.v1 = ended.select(before.v1, state.v1);
@@ -134,12 +134,12 @@ fn sip_hash<S: Simd>(simd: S, (first, second): (u64, u64), words: &Words) -> (La
     (low.into(), state.finalize().into())
 }
 
-/// The bytes behind the last whole word, and the length of the key.
+/// Returns the bytes after the last whole word, and the length of the key.
 #[inline(always)]
 fn last_word(key: &[u8]) -> u64 {
     let rest_bits = key.len() % WORD * 8;
     let rest = match key.last_chunk::<WORD>() {
-        // Those of the word before are shifted out.
+        // The bytes of the word before are shifted out.
         Some(last) => u64::from_le_bytes(*last).checked_shr(64 - rest_bits as u32),
         None => {
             let mut bytes = [0; WORD];
@@ -176,7 +176,7 @@ impl<S: Simd> State<S> {
     }
 }
 
-/// `SipRound` is this twice, the second time with `v0` and `v2` the other way round.
+/// Half of `SipRound`, which is this twice, the second time with `v0` and `v2` exchanged.
 #[inline(always)]
 fn half_round<S: Simd, const LEFT: u32, const RIGHT: u32>(
     a: &mut u64x8<S>,

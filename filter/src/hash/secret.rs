@@ -1,14 +1,14 @@
-//! The secret of a filter, and those of purposes other than its keys.
+//! The secret of a filter, and the secrets of purposes other than its keys.
 
 use std::fmt;
 
-/// The random bytes that make a filter's hash its own.
+/// The random bytes that make a filter's hash unique.
 ///
-/// Not shown by `Debug`: with them an attacker can compute which keys collide.
+/// `Debug` does not show it: with these bytes an attacker can compute which keys collide.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret([u8; Self::BYTES]);
 
-/// A purpose for which something else than a key is hashed. Each has a secret of its own.
+/// A purpose that hashes something other than keys. Each purpose has its own secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Canaries, see [`canary`](crate::canary).
@@ -18,7 +18,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The context of BLAKE3's key derivation. Part of the format of stored filters.
+    /// Returns the context of BLAKE3's key derivation. Part of the format of stored filters.
     const fn context(self) -> &'static str {
         match self {
             Self::Canaries => "seenset 2026-11-26 hash of canaries",
@@ -31,27 +31,29 @@ impl Secret {
     /// The length of a secret in bytes.
     pub const BYTES: usize = 16;
 
-    /// Takes 16 bytes, which must come from the system's random generator (or, on
+    /// Takes 16 bytes, which must come from the random generator of the operating system (or, on
     /// recovery, from the filter's snapshot).
     pub const fn new(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes, for the snapshot.
+    /// Returns the bytes, for the snapshot.
     pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
     }
 
-    /// The secret of a purpose other than keys.
+    /// Returns the secret of a purpose other than keys.
     ///
-    /// Keys are any bytes, so no input sets canaries and request ids apart from keys: another hash
-    /// function must. This is the first half of what BLAKE3 derives from the secret. Without the
-    /// secret (2^128 of them) that cannot be told from random bytes, also with the hashes of any
-    /// keys at hand. So SipHash under it is a pseudo-random function that is independent of the
-    /// hash of keys, whichever function that is and whichever bytes the keys have.
+    /// A key can have any bytes, so different inputs cannot separate canaries and request ids from
+    /// keys: that needs another hash function. This is the first half of the output that BLAKE3
+    /// derives from the secret. Without the secret (2^128 of them) the output cannot be
+    /// distinguished from random bytes, even if hashes of any keys are known. So SipHash under it
+    /// is a pseudo-random function that is independent of the hash of keys, for every function that
+    /// hashes keys and for all bytes of keys.
     ///
-    /// BLAKE3 and not SipHash, for SipHash under the secret is what keys are hashed with: a key of
-    /// the bytes of the context would have the derived secret as its hash, and `Explain` shows that.
+    /// It is BLAKE3 and not SipHash because SipHash under the secret hashes the keys: a key with
+    /// the bytes of the context would have the derived secret as its hash, and `Explain` shows that
+    /// hash.
     #[must_use]
     pub fn of_purpose(&self, purpose: Purpose) -> Self {
         let derived = blake3::derive_key(purpose.context(), &self.0);

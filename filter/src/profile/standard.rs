@@ -1,23 +1,23 @@
 //! URLs as the URL standard writes them (<https://url.spec.whatwg.org/>), without their fragment.
 //!
-//! The crate `url` parses all but the path. Its paths depart from the standard: it keeps a segment
-//! like `c:` before `..` in URLs of every scheme, where the standard does so for `file:` alone, and
-//! it does not percent-encode `^`.
+//! The crate `url` parses everything except the path. Its paths differ from the standard: in URLs
+//! of every scheme it keeps a segment like `c:` before `..`, where the standard does so only for
+//! `file:`, and it does not percent-encode `^`.
 
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use url::{Position, Url};
 
-/// The longest user, host and port. A name in the domain name system has no more than 253 bytes;
-/// beyond, turning a host into ASCII takes a time that grows with the square of its length.
+/// The longest user, host and port. A name in the domain name system has at most 253 bytes. For
+/// longer ones, the time to turn a host into ASCII grows with the square of its length.
 pub(super) const MAX_AUTHORITY_BYTES: usize = 512;
 
-/// The schemes in whose URLs `\` is `/`, and which always have a host. `file` has rules of its own
-/// and no place here.
+/// The schemes whose URLs treat `\` as `/` and always have a host. `file` has rules of its own and
+/// is not in this list.
 const SPECIAL_SCHEMES: &[&str] = &["http", "https", "ws", "wss", "ftp"];
 
-/// The path percent-encode set, to which `^` belongs since March 2025.
+/// The path percent-encode set. It contains `^` since March 2025.
 const PATH_SET: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -40,8 +40,8 @@ pub(super) struct StandardUrl {
 }
 
 impl StandardUrl {
-    /// Parses a key. `None` if it is no absolute URL with a host, is a `file:` URL, or has a user,
-    /// host and port of more than [`MAX_AUTHORITY_BYTES`].
+    /// Parses a key. Returns `None` if it is not an absolute URL with a host, is a `file:` URL, or
+    /// has a user, host and port of more than [`MAX_AUTHORITY_BYTES`].
     pub(super) fn parse(key: &str) -> Option<Self> {
         let trimmed = key.trim_matches(|c| c <= ' ');
         let text: Cow<'_, str> = if trimmed.contains(['\t', '\n', '\r']) {
@@ -67,11 +67,11 @@ impl StandardUrl {
         if authority.is_empty() || authority.len() > MAX_AUTHORITY_BYTES {
             return None;
         }
-        // An empty fragment: without it the parser would take spaces at the end for padding.
+        // An empty fragment: without it the parser would remove spaces at the end as padding.
         let mark = if query.is_some() { "?" } else { "" };
         let without_path = format!("{scheme}://{authority}/{mark}{}#", query.unwrap_or(""));
         let url = Url::parse(&without_path).ok()?;
-        // The crate takes a `\` after the port for the beginning of a path, in all schemes.
+        // In all schemes, the crate treats a `\` after the port as the beginning of a path.
         if url.scheme() == "file" || url.host_str().is_none_or(str::is_empty) || url.path() != "/" {
             return None;
         }
@@ -87,7 +87,7 @@ impl StandardUrl {
     }
 }
 
-/// Appends the segments of a path to what stands before it, and resolves `.` and `..`.
+/// Appends the segments of a path to the text before it, and resolves `.` and `..`.
 fn push_path<'s>(page: &mut String, segments: impl Iterator<Item = &'s str>) {
     let start = page.len();
     let mut ends_in_dots = false;
@@ -115,11 +115,11 @@ fn push_path<'s>(page: &mut String, segments: impl Iterator<Item = &'s str>) {
 enum Dots {
     /// `.`: the folder itself.
     Same,
-    /// `..`: the one above.
+    /// `..`: the parent folder.
     Parent,
 }
 
-/// The meaning of a segment, if it is made of one or two dots, percent-encoded or not.
+/// Returns the meaning of a segment, if it is one or two dots, percent-encoded or not.
 fn dots(segment: &str) -> Option<Dots> {
     let mut count = 0;
     let mut rest = segment;

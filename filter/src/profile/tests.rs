@@ -1,4 +1,4 @@
-//! The rules of `url-v1`, as they are for ever.
+//! The rules of `url-v1`, which never change.
 
 use std::time::Instant;
 
@@ -13,9 +13,10 @@ fn canonical(profile: &KeyProfile, key: &str) -> String {
     String::from_utf8(profile.canonical(key.as_bytes()).into_owned()).unwrap()
 }
 
-/// What keys become, and become again if they are put in once more. Filters on disks of others
-/// depend on each of these: one that fails after an update of the crate `url` (or of `idna`, or of
-/// its tables) says that the update must not be made, or needs a profile of another name.
+/// Keys and their canonical forms. A canonical form must stay the same if it is put in again.
+/// Stored filters of others depend on each of these. If one fails after an update of the crate
+/// `url` (or of `idna`, or of its tables), the update must not be made, or needs a profile with
+/// another name.
 const PLAIN: &[(&str, &str)] = &[
     // Scheme and host.
     ("https://example.com/", "https://example.com/"),
@@ -86,7 +87,7 @@ const PLAIN: &[(&str, &str)] = &[
     ("https://example.com/a/.", "https://example.com/a/"),
     ("https://example.com/a/...", "https://example.com/a/..."),
     ("https://example.com//a///b", "https://example.com//a///b"),
-    // The segments that are drives in a `file:` URL.
+    // Segments that are drives in a `file:` URL.
     ("https://example.com/c:/../x", "https://example.com/x"),
     ("https://example.com/C|/../x", "https://example.com/x"),
     ("https://example.com/a/c:/..", "https://example.com/a/"),
@@ -223,7 +224,7 @@ fn keys_become_what_they_always_did() {
     );
 }
 
-/// Of `https://example.com/` and the query.
+/// Queries after `https://example.com/`.
 #[test]
 fn queries_become_what_they_always_did() {
     let cases: &[(bool, &[&str], &str, &str)] = &[
@@ -309,7 +310,7 @@ fn values_of_one_name_keep_their_order_however_many_there_are() {
     assert_eq!(canonical(&profile(true, &[]), &key), expected);
 }
 
-/// Of all keys that are made of these pieces: what is canonical stays so, as long as it may be.
+/// For all keys made of these pieces: a canonical key stays unchanged, if it is not too long.
 #[test]
 fn a_canonical_key_is_its_own_canonical_form() {
     const PIECES: &[&str] = &[
@@ -403,7 +404,7 @@ fn a_canonical_key_is_its_own_canonical_form() {
     assert!(changed > 300_000, "{changed}: most are no URLs");
 }
 
-/// The longest ones, each made of what takes the most time.
+/// The longest keys, each made of the pieces that take the most time.
 #[test]
 fn no_key_takes_a_time_that_others_notice() {
     let names: Vec<String> = (0..MAX_DROP_PARAMETERS)
@@ -426,7 +427,7 @@ fn no_key_takes_a_time_that_others_notice() {
         let key = format!("{start}{}", piece.repeat(pieces));
         let begun = Instant::now();
         profile.canonical(key.as_bytes());
-        // A thousand times what it takes: this machine may do something else meanwhile.
+        // A thousand times the usual time: this machine may be busy with something else.
         assert!(begun.elapsed().as_secs() < 1, "{start} and {piece:?}");
     }
 }
@@ -451,7 +452,7 @@ fn names_that_others_cover_are_left_out() {
     assert_eq!(shown(&["sid", "*", "utm_*"]), "*");
     assert_eq!(shown(&["a*", "a-*", "a.b", "b*", "a"]), "a* b*");
     assert_eq!(shown(&["%5futm", "%3a"]), "%3A _utm");
-    // What is shown is the same profile again.
+    // The displayed names make the same profile again.
     let names = ["ab*", "a", "%c3*", "x%"].map(str::to_owned);
     let once = KeyProfile::new("url-v1", true, &names).unwrap();
     let again = KeyProfile::new("url-v1", true, once.drop_parameters());
@@ -478,7 +479,7 @@ fn bad_profiles_are_refused_by_field_and_value() {
         let expected = format!("drop_parameters has {name:?}; each name must be 1 to 64 visible");
         assert!(message.starts_with(&expected), "{message}");
     }
-    // As long as it is in a canonical URL.
+    // The length in a canonical URL.
     assert!(refused("url-v1", &["%".repeat(30).as_str()]).contains("1 to 64"));
     let expected = "drop_parameters has 65 names; it must have at most 64";
     assert_eq!(refused("url-v1", &["a"; 65]), expected);

@@ -1,7 +1,7 @@
 //! Keys in the layers of their partitions.
 //!
-//! A partition is whatever gives its shards: those of its first layer, then those of the second,
-//! and so on, as many layers as it has come to.
+//! A partition is anything that gives access to its shards: first the shards of its first layer,
+//! then those of the second, and so on, for all layers that it has so far.
 
 use fearless_simd::{Level, Simd, dispatch};
 
@@ -12,52 +12,53 @@ use crate::{
     shape::{as_blocks, as_blocks_mut},
 };
 
-/// What became of a key that was to be added.
+/// The result of adding a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Added {
-    /// The number of the layer that has the key.
+    /// The number of the layer that holds the key.
     pub layer: usize,
-    /// The place among the shards of the partition of the one that has the key.
+    /// The place, among the shards of the partition, of the shard that holds the key.
     pub shard: usize,
-    /// How many of its bits were not set in that shard before: 0 means that the key was there
-    /// already, or seemed to be.
+    /// The number of its bits that were not set in that shard before: 0 means that the key was
+    /// present already, or seemed to be.
     pub bits: u32,
 }
 
 impl Layers {
-    /// How many layers a partition has come to that has so many shards.
+    /// Returns the number of layers of a partition that has `shards` shards.
     #[inline]
     pub fn layers_of(&self, shards: usize) -> usize {
-        // Few, and foreseen by the processor, where a search would be waited for.
+        // A partition has few layers, and the processor predicts this loop. A search would make it
+        // wait.
         self.layers
             .iter()
             .take_while(|layer| layer.end <= shards)
             .count()
     }
 
-    /// The place, among so many shards of its partition, of the one in the newest layer that a key
-    /// belongs to.
+    /// Returns the place, in a partition with `shards` shards, of the shard of the newest layer
+    /// that a key belongs to.
     pub fn newest_place(&self, shards: usize, hash: KeyHash) -> usize {
         let (_, rest) = choose(hash.high, self.partitions);
         let newest = self.layers.iter().take(self.layers_of(shards)).next_back();
         newest.map_or(0, |layer| layer.first_shard() + layer.place(rest).0)
     }
 
-    /// In which shard of its partition a key is, given the shards of that partition.
+    /// Returns the shard of its partition that holds a key, given the shards of that partition.
     #[inline]
     pub fn find<W: AsRef<[u64]>>(&self, shards: &[W], hash: KeyHash) -> Option<usize> {
         dispatch!(Level::new(), simd => self.find_with(simd, shards, hash))
     }
 
-    /// Adds a key to the newest layer of its partition unless any layer has it, given the shards
-    /// of that partition, which must be those of one layer at least.
+    /// Adds a key to the newest layer of its partition unless any layer has it. `shards` are the
+    /// shards of that partition, of at least one layer.
     #[inline]
     pub fn insert<W: AsMut<[u64]>>(&self, shards: &mut [W], hash: KeyHash) -> Added {
         dispatch!(Level::new(), simd => self.insert_with(simd, shards, hash))
     }
 
-    /// Adds a key to a layer, whichever layers have it, given the shards of its partition, which must
-    /// be those of that layer and all before it.
+    /// Adds a key to a layer, no matter which layers have it. `shards` are the shards of its
+    /// partition, of that layer and all before it.
     #[expect(clippy::indexing_slicing, reason = "the caller's part of the bargain")]
     pub fn insert_in<W: AsMut<[u64]>>(
         &self,
@@ -82,9 +83,9 @@ impl Layers {
         }
     }
 
-    /// [`find`](Self::find) for many keys, one after the other, for less than as many calls. The
-    /// partitions are those from `first_partition` on; each key comes with its number, and is told
-    /// by it.
+    /// Runs [`find`](Self::find) for many keys, one after the other, faster than separate calls.
+    /// The partitions start at `first_partition`. Each key comes with its number, and `tell`
+    /// receives that number.
     pub fn find_each<P: AsRef<[W]>, W: AsRef<[u64]>>(
         &self,
         partitions: &[P],
@@ -97,12 +98,13 @@ impl Layers {
         });
     }
 
-    /// [`insert`](Self::insert) for many keys, one after the other, for less than as many calls.
-    /// The partitions are those from `first_partition` on; each key comes with its number, and is
-    /// told by it. `tell` may give the partition another layer, for the keys that follow.
+    /// Runs [`insert`](Self::insert) for many keys, one after the other, faster than separate
+    /// calls. The partitions start at `first_partition`. Each key comes with its number, and `tell`
+    /// receives that number. `tell` can add a layer to the partition, for the keys that follow.
     ///
-    /// The keys of a partition must not come sorted by their hashes: those that fill a layer would
-    /// fill its first blocks alone, and the rate would be higher than its bits let expect.
+    /// The keys of a partition must not come sorted by their hashes. Otherwise the keys that fill a
+    /// layer would fill only its first blocks, and the rate would be higher than the number of set
+    /// bits predicts.
     pub fn insert_each<P: AsMut<[W]>, W: AsMut<[u64]>>(
         &self,
         partitions: &mut [P],
@@ -188,8 +190,8 @@ impl Layers {
 }
 
 impl Layer {
-    /// The index of the cache line that holds all bits of a key, counted over all shards of the
-    /// layer. For prefetching.
+    /// Returns the index of the cache line that holds all bits of a key, counted over all shards of
+    /// the layer. For prefetching.
     #[inline]
     pub fn line(&self, hash: KeyHash) -> usize {
         // The partition, the shard and the block are digits of one number, so one multiplication
@@ -197,9 +199,9 @@ impl Layer {
         choose(hash.high, self.blocks).0 as usize
     }
 
-    /// The shard of a key among those of its partition, and the block in that shard, by what the
-    /// choice of the partition has left of the high half of its hash. They are those that
-    /// [`Layer::shape`] chooses.
+    /// Returns the shard of a key among the shards of its partition, and the block in that shard.
+    /// `rest` is the part of the high half of the hash that the choice of the partition left over.
+    /// The result is the same as the choice of [`Layer::shape`].
     #[inline(always)]
     fn place(&self, rest: u64) -> (usize, usize) {
         let (shard, rest) = choose(rest, self.spec.shards);

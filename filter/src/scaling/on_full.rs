@@ -1,27 +1,27 @@
-//! What a filter does that is full.
+//! The action of a filter that is full.
 
 use std::{fmt, str::FromStr};
 
 use super::{Layers, Scaling, ScalingError};
 
-/// What becomes of new keys when a filter is full.
+/// The action for new keys when a filter is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OnFull {
-    /// They go to another layer. When there may be no more of these, they are refused.
+    /// New keys go to another layer. If no more layers are allowed, new keys are refused.
     Scale(Scaling),
-    /// They are refused, so that the rate stays what was asked for.
+    /// New keys are refused, so that the rate stays as asked for.
     Reject,
-    /// They are added, and the rate rises.
+    /// New keys are added, and the rate rises.
     Degrade,
 }
 
 impl OnFull {
-    /// What has this name, with what was given of layers. What was not given is as in
-    /// [`Scaling::default`].
+    /// Returns the action with this name and the given values for layers. Values that were not
+    /// given are as in [`Scaling::default`].
     ///
     /// # Errors
     ///
-    /// [`ScalingError::OneLayer`] if something was given and there is one layer alone.
+    /// [`ScalingError::OneLayer`] if a value was given and there is only one layer.
     pub fn new(
         name: OnFullName,
         growth: Option<u32>,
@@ -50,7 +50,7 @@ impl OnFull {
         }
     }
 
-    /// The name that flags and logs use.
+    /// Returns the name that flags and logs use.
     pub const fn name(self) -> OnFullName {
         match self {
             Self::Scale(_) => OnFullName::Scale,
@@ -59,7 +59,8 @@ impl OnFull {
         }
     }
 
-    /// The layers of a filter that does so, for `capacity` keys at first: one, if it does not grow.
+    /// Returns the layers of a filter with this action, for `capacity` keys at first. If it does
+    /// not grow, it has one layer.
     ///
     /// # Errors
     ///
@@ -72,7 +73,7 @@ impl OnFull {
     }
 }
 
-/// What is done when a filter is full, without what it is told besides.
+/// The name of the action when a filter is full, without its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum OnFullName {
     /// [`OnFull::Scale`].
@@ -85,10 +86,10 @@ pub enum OnFullName {
 }
 
 impl OnFullName {
-    /// Everything that can be done.
+    /// All actions.
     pub const ALL: [Self; 3] = [Self::Scale, Self::Reject, Self::Degrade];
 
-    /// As flags and logs have it.
+    /// Returns the name that flags and logs use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Scale => "scale",

@@ -1,4 +1,4 @@
-//! Which layers a filter will have.
+//! Plans the layers of a filter.
 
 use std::ops::Range;
 
@@ -12,22 +12,22 @@ use crate::{
     spec::MAX_BIT_COUNT,
 };
 
-/// A partition for each of so many keys of the first layer, so that partitions fill alike: when
-/// they hold [`HORIZON`] times as many, their numbers of keys differ by a thousandth.
+/// The number of keys of the first layer for each partition. With this many keys, partitions fill
+/// alike: when they hold [`HORIZON`] times as many, their numbers of keys differ by a thousandth.
 const PARTITION_KEYS: u64 = 16_384;
-/// By how many standard deviations of its number of keys a partition is made for more. One in
-/// thirty thousand gets more.
+/// The reserve of a partition for more keys than average, in standard deviations of its number of
+/// keys. One partition in thirty thousand gets more.
 const DEVIATIONS: f64 = 4.0;
-/// The part of the rate that layers up to the [`HORIZON`] share, if there are more.
+/// The part of the rate that layers up to the [`HORIZON`] share, if there are later layers.
 const NEAR_SHARE: f64 = 0.95;
-/// The part of that which the first layer has, if there are others. A larger part makes filters
-/// cheap that never grow, and those that do larger: `docs/adr/0009-layers.md`.
+/// The part of that share which the first layer has, if there are others. A larger part makes
+/// filters smaller that never grow, and larger those that do: `docs/adr/0009-layers.md`.
 const FIRST_SHARE: f64 = 1.0 / 3.0;
-/// How much too few keys a number of layers may be for at the [`HORIZON`], so that all of them are
-/// made larger and none is added.
+/// The greatest part of the keys that can be missing at the [`HORIZON`] if all layers are enlarged.
+/// If more are missing, a layer is added instead.
 const STRETCH: f64 = 1.0 / 32.0;
-/// The parts of a layer that are worth having where the whole would take too much memory, in
-/// as many parts of it as the end says.
+/// The useful parts of a last layer if the whole layer would take too much memory. The end of the
+/// range is the number of parts of a whole layer.
 const PARTS: Range<u32> = 2..8;
 
 /// See [`Layers::plan`].
@@ -98,20 +98,20 @@ struct Planner {
 }
 
 impl Planner {
-    /// As many layers as take no more than `bound` bytes, and whether there would be more without
-    /// that. Where fewer fit, each has more of the rate.
+    /// Returns the most layers that take at most `bound` bytes, and whether there would be more
+    /// without the bound. If fewer layers fit, each has more of the rate.
     ///
     /// # Errors
     ///
-    /// The bytes of the first layer, if not even that one fits; `None` if it is larger than any
-    /// filter.
+    /// Fails with the bytes of the first layer if not even that one fits; with `None` if it is
+    /// larger than any filter.
     fn within(&self, bound: u64) -> Result<(Layers, bool), Option<u64>> {
         let fits = |layers: &Layers| layers.max_memory_bytes() <= bound;
         let lowest = self.layers(MAX_LAYERS, 1.0, bound);
         if lowest.layers.len() == MAX_LAYERS && fits(&lowest) {
             return Ok((lowest, false));
         }
-        // As many as fit with the lowest rates fit with higher ones.
+        // The number of layers that fits with the lowest rates also fits with higher ones.
         let count = lowest.layers.len() - usize::from(!fits(&lowest));
         let mut layers = self.layers(count.max(1), 1.0, u64::MAX);
         if layers.layers.is_empty() {
@@ -138,9 +138,9 @@ impl Planner {
         }
     }
 
-    /// So many layers, the last one of which is this part of a whole one; fewer if more would be
-    /// larger than any filter, and none behind the first that makes them take more than `bound`
-    /// bytes.
+    /// Returns `count` layers. The last one is the given `part` of a whole one. Returns fewer
+    /// layers if more would be larger than any filter. Stops at the first layer that makes the
+    /// total exceed `bound` bytes.
     fn layers(&self, count: usize, part: f64, bound: u64) -> Layers {
         let mut layers = Layers {
             partitions: 1,
@@ -159,12 +159,14 @@ impl Planner {
         layers
     }
 
-    /// By how many keys each of so many layers lets the filter grow, and its rate.
+    /// Returns, for each of `count` layers, the number of keys by which it lets the filter grow,
+    /// and its rate.
     ///
-    /// The first layer has a large share of the whole rate, since most filters get about as many
-    /// keys as they are made for. Those after it, up to the horizon, share the rest in proportion
-    /// to their sizes. Past it the shares are 1/2, 1/6, 1/12 and so on of what is left, which add up
-    /// to 1: so the i-th such layer takes some 2·log2(i) bits a key more for coming late.
+    /// The first layer has a large share of the whole rate, because most filters get about as many
+    /// keys as they are made for. The layers after it, up to the horizon, share the rest in
+    /// proportion to their sizes. Past the horizon the shares are 1/2, 1/6, 1/12 and so on of what
+    /// is left. They add up to 1, so the i-th such layer takes about 2·log2(i) more bits for each
+    /// key because it comes late.
     fn sizes(&self, count: usize, part: f64) -> Vec<(f64, f64)> {
         let horizon = HORIZON as f64;
         let power = |number: usize| self.growth.powi(number as i32);
@@ -189,7 +191,7 @@ impl Planner {
 
         let late = count.saturating_sub(near) as f64;
         let near_share = if late > 0.0 { NEAR_SHARE } else { 1.0 };
-        // Of those behind the first.
+        // The keys of all layers after the first.
         let near_keys: f64 = (1..near.min(count)).map(size).sum();
         let first_share = if near_keys > 0.0 { FIRST_SHARE } else { 1.0 };
         let share = |number: usize| match number.checked_sub(near) {
@@ -197,7 +199,7 @@ impl Planner {
             None => near_share * (1.0 - first_share) * size(number) / near_keys,
             Some(before) => {
                 let part = 1.0 / ((before + 1) * (before + 2)) as f64;
-                // So many of these parts add up to late / (late + 1).
+                // `late` of these parts add up to late / (late + 1).
                 (1.0 - NEAR_SHARE) * part * (late + 1.0) / late
             }
         };
@@ -209,7 +211,7 @@ impl Planner {
     }
 }
 
-/// The number of partitions of a filter with such a first layer.
+/// Returns the number of partitions of a filter with such a first layer.
 fn partitions(size: f64, rate: f64) -> u64 {
     let by_keys = (size as u64 / PARTITION_KEYS).clamp(1, MAX_PARTITIONS);
     let whole = sizing::smallest(Form::Blocked, size as u64, rate, None);
@@ -217,12 +219,12 @@ fn partitions(size: f64, rate: f64) -> u64 {
     by_keys.max(by_bits)
 }
 
-/// The layer that lets a filter grow by `size` keys more; `None` if it would have more bits than
-/// any filter.
+/// Returns the layer that lets a filter grow by `size` keys; `None` if the layer would have more
+/// bits than any filter.
 fn next(layers: &Layers, size: f64, rate: f64) -> Option<LayerSpec> {
     let keys = layers.capacity() as f64;
     let partitions = layers.partitions as f64;
-    // Keys that full layers take for seen come to no other.
+    // Keys that full layers report as seen do not reach later layers.
     let passing = 1.0 - compound(layers.layers.iter().map(|layer| layer.rate));
     let padded = |keys: f64| keys + DEVIATIONS * keys.sqrt();
     let own = padded((keys + size) / partitions) - padded(keys / partitions);

@@ -1,4 +1,4 @@
-//! Plans, and where in the layers keys are.
+//! Plans, and the places of keys in the layers.
 
 use super::*;
 use crate::{blocked::LANES, spec::SpecRequest};
@@ -29,7 +29,7 @@ fn hashes(count: u32) -> impl Iterator<Item = KeyHash> {
     })
 }
 
-/// The shards of a partition that has come to so many layers.
+/// Returns the shards of a partition that has `count` layers.
 fn shards(layers: &Layers, count: usize) -> Vec<Vec<u64>> {
     let layers = layers.layers()[..count].iter();
     layers
@@ -93,8 +93,8 @@ fn layers_grow_and_are_full_at_the_horizon() {
     }
 }
 
-/// The table of `docs/lab/scaling.md`: the memory at 64 times the capacity, against a
-/// filter that was made for so many keys.
+/// The table of `docs/lab/scaling.md`: the memory at 64 times the capacity, against a filter that
+/// was made for that many keys.
 #[test]
 fn memory_at_the_horizon_stays_within_bounds() {
     for (growth, bounds) in [
@@ -111,7 +111,7 @@ fn memory_at_the_horizon_stays_within_bounds() {
                     ratio <= bound,
                     "{rate}, growth {growth}, {capacity}: {ratio}"
                 );
-                // A bound that is never met is none.
+                // The bound is close to the measured ratio.
                 assert!(
                     ratio > 0.98 * bound,
                     "{rate}, growth {growth}, {capacity}: {ratio}"
@@ -149,7 +149,7 @@ fn a_bound_on_memory_is_kept_and_used() {
             memory <= bound && memory > bound * 11 / 20,
             "{memory} of {bound}"
         );
-        // Nearly: with a layer more, each has a smaller share of the rate.
+        // Nearly, because with one more layer each has a smaller share of the rate.
         assert!(layers.capacity() as f64 > 0.9 * capacity_before as f64);
         capacity_before = layers.capacity();
         let fills = layers
@@ -166,7 +166,7 @@ fn a_bound_on_memory_is_kept_and_used() {
         needed: first.max_memory_bytes(),
     };
     assert_eq!(refused, Err(error));
-    // A bound out of reach is none.
+    // A bound that is too high has no effect.
     let (all, end) = bounded(1_000_000, 0.01, u64::MAX).unwrap();
     assert_eq!((all, end), (plan(1_000_000, 0.01, 2), End::Size));
 }
@@ -203,7 +203,7 @@ fn what_no_filter_can_be_is_refused() {
         assert_eq!(bounded(capacity, 0.01, u64::MAX), Err(error));
     }
     assert!(bounded(1000, 0.01, 0).is_err());
-    // The largest there is, which never grows.
+    // The largest possible filter, which never grows.
     let (largest, end) = planned(1 << 46, 0.01, 16).unwrap();
     assert_eq!((largest.layers.len(), end), (1, End::Size));
 }
@@ -255,7 +255,7 @@ fn damaged_layers_are_refused() {
             "{number}"
         );
     }
-    // Together too many.
+    // Too many together.
     let large = LayerSpec {
         shards: 1 << 24,
         shard_bits: MAX_SHARD_BITS,
@@ -288,7 +288,7 @@ fn rates_follow_what_is_there() {
     assert!((half / second.rate() - (all / 2) as f64 / all as f64).abs() < 1e-9);
     let both = rate(&[full(&first, all), full(&second, all)]);
     assert!((both - (first.rate() + second.rate() - first.rate() * second.rate())).abs() < 1e-12);
-    // More than there are count as all.
+    // A number above all partitions counts as all.
     assert!(rate(&[full(&first, all + 1)]) <= 1.0);
     let mut before = 0.0;
     for keys in (0..70).map(|millions| millions * 1_000_000) {
@@ -302,8 +302,8 @@ fn rates_follow_what_is_there() {
     assert_eq!(layers.false_positive_rate(u64::MAX), 1.0);
 }
 
-/// In each layer the shards of a partition are those of the same keys, and the bits of a key are
-/// those of the layer's shape.
+/// In each layer the shards of a partition hold the same keys, and the bits of a key are those of
+/// the layer's shape.
 #[test]
 fn shards_of_a_partition_have_the_same_keys_in_all_layers() {
     let layers = plan(30_000_000, 1e-6, 16);
@@ -368,7 +368,8 @@ fn a_key_is_there_when_all_its_bits_are_in_one_layer() {
                 bits: 0,
             };
             assert_eq!(added, expected);
-            // One bit less, and what all layers have together does not count.
+            // With one bit less in this layer the key is not found: bits of different layers do not
+            // add up.
             let bit = layer.shape.bits(hash)[0];
             shards[layer.first_shard()][bit as usize / 64] &= !(1 << (bit % 64));
             let other = (number + 1) % 3;
@@ -387,7 +388,7 @@ fn many_keys_at_once_are_as_one_after_the_other() {
     let layers = plan(100_000, 0.001, 2);
     let partitions = layers.partitions();
     assert!(partitions > 3);
-    // Of all partitions those from the second on: one layer in each, and then one more in each.
+    // Starts at the second partition: one layer in each, and then one more in each.
     many_keys_are_as_one_after_the_other(&layers, (1..partitions).map(|_| 1));
     many_keys_are_as_one_after_the_other(&layers, 1..partitions);
 }
@@ -411,7 +412,7 @@ fn many_keys_are_as_one_after_the_other(layers: &Layers, counts: impl Iterator<I
     for ((number, hash), told) in numbered().zip(told) {
         let partition = &mut one_by_one[layers.partition(hash) - 1];
         assert_eq!(told, (number, layers.insert(partition, hash)));
-        // The last ones are there from before.
+        // The last keys were added before.
         assert!(number < keys.len() - 500 || told.1.bits == 0);
     }
     assert!(at_once == one_by_one);
@@ -429,7 +430,7 @@ fn many_keys_are_as_one_after_the_other(layers: &Layers, counts: impl Iterator<I
     }
 }
 
-/// The layer that `tell` gives a partition has the next of its keys.
+/// A layer that `tell` adds to a partition gets the next of its keys.
 #[test]
 fn a_partition_may_grow_amid_a_batch() {
     let layers = plan(1000, 0.01, 2);
@@ -450,7 +451,7 @@ fn a_partition_may_grow_amid_a_batch() {
             }
         },
     );
-    // The first has what it is for, and four standard deviations.
+    // The first layer has its planned number of keys, and four standard deviations.
     assert!((1700..1950).contains(&in_second), "{in_second}");
     assert!(
         keys.iter()
@@ -458,7 +459,7 @@ fn a_partition_may_grow_amid_a_batch() {
     );
 }
 
-/// Whoever finds keys for one block cannot make a filter grow.
+/// Keys that all lie in one block cannot make a filter grow.
 #[test]
 fn keys_of_one_block_fill_no_layer() {
     let layers = plan(20_000, 0.01, 2);

@@ -1,4 +1,4 @@
-//! What the memory of a filter holds.
+//! The contents of a filter's memory.
 
 use crate::{
     blocked::BLOCK_BITS,
@@ -6,18 +6,19 @@ use crate::{
     spec::{Kind, Layout},
 };
 
-/// What the memory of a filter holds, and where in it a key is.
+/// The contents of a filter's memory, and the place of a key in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Bits, those of a key in one block.
+    /// Bits. The bits of a key lie in one block.
     Blocked,
-    /// Bits, those of a key anywhere in a shard.
+    /// Bits. The bits of a key lie anywhere in a shard.
     Classic,
-    /// A counter in the place of each bit, those of a key in some lines.
+    /// A counter in the place of each bit. The counters of a key lie in some lines.
     Counting(CellLines),
-    /// A stamp in the place of each bit, those of a key in some lines.
+    /// A stamp in the place of each bit. The stamps of a key lie in some lines.
     Aging(CellLines),
-    /// Bits, those of a key anywhere in all shards: where, [`Parts`](crate::exchange::Parts) tells.
+    /// Bits. The bits of a key lie anywhere in all shards: [`Parts`](crate::exchange::Parts) finds
+    /// them.
     Array,
 }
 
@@ -32,7 +33,7 @@ impl From<Layout> for Form {
 }
 
 impl Form {
-    /// The form of a kind, which has it in this layout or in no other.
+    /// Returns the form of a kind, which has it in this layout or in no other.
     pub fn of(kind: Kind, layout: Layout, lines: CellLines) -> Self {
         match kind {
             Kind::Plain | Kind::Scaling(_) => layout.into(),
@@ -60,7 +61,7 @@ impl Form {
         }
     }
 
-    /// The bits of memory for each bit of the filter.
+    /// Returns the number of bits of memory for each bit of the filter.
     pub(crate) fn cell_bits(self) -> u64 {
         match self {
             Self::Blocked | Self::Classic | Self::Array => 1,
@@ -68,7 +69,7 @@ impl Form {
         }
     }
 
-    /// The number of bits comes in multiples of this.
+    /// Returns the unit of the number of bits: it is always a multiple of this.
     pub(crate) fn unit(self) -> u64 {
         match self.has_lanes() {
             true => BLOCK_BITS,

@@ -1,4 +1,4 @@
-//! Where in its shard a key is: the block or the lines, and the bits in them.
+//! The place of a key in its shard: the block or the lines, and the bits in them.
 
 use super::{Form, Shape};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Shape {
-    /// The number of cache lines that a key's bits lie in, at most.
+    /// Returns the most cache lines that a key's bits can lie in.
     pub fn lines_of_a_key(&self) -> usize {
         match self.form {
             Form::Blocked => 1,
@@ -19,8 +19,8 @@ impl Shape {
         }
     }
 
-    /// Calls `visit` with the index of a word in each cache line that a key's bits lie in,
-    /// so that the caller can fetch them ahead of use.
+    /// Calls `visit` with the index of a word in each cache line that a key's bits lie in, so that
+    /// the caller can prefetch them.
     #[inline]
     pub fn visit_lines(&self, hash: KeyHash, mut visit: impl FnMut(usize)) {
         match self.form {
@@ -46,9 +46,9 @@ impl Shape {
         }
     }
 
-    /// The indices of a key's bits in its shard, in their order; one that two of its values meet
-    /// at stands there once. Where there are cells in the place of bits, those of these; in a block
-    /// they are counted as its bits are.
+    /// Returns the indices of a key's bits in its shard, in ascending order. If two of its values
+    /// choose the same bit, the index comes once. In filters of cells, the indices are those of the
+    /// cells. In a block, cells are counted as its bits are.
     pub fn bits(&self, hash: KeyHash) -> Vec<u64> {
         let mut bits: Vec<u64> = match self.form {
             Form::Counting(CellLines::Two) | Form::Aging(CellLines::Two) => {
@@ -79,8 +79,8 @@ impl Shape {
         bits
     }
 
-    /// Whether a bit of a shard is set, given the shard's [words](Self::shard_words). Where there
-    /// are stamps, it must have one of some.
+    /// Whether a bit of a shard is set, given the shard's [words](Self::shard_words). In filters of
+    /// cells, its value must be one of `stamps`.
     pub fn is_set(&self, words: &[u64], bit: u64, stamps: Values) -> bool {
         let cell = match self.form {
             Form::Blocked | Form::Classic | Form::Array => {
@@ -89,7 +89,7 @@ impl Shape {
             }
             Form::Counting(CellLines::Two) | Form::Aging(CellLines::Two) => bit,
             Form::Counting(CellLines::Four) | Form::Aging(CellLines::Four) => {
-                // Of four lines, each has 16 cells of every lane.
+                // Each of four lines has 16 cells of every lane.
                 let (block, lane, bit) = (bit / BLOCK_BITS, bit / 64 % 8, bit % 64);
                 block * BLOCK_BITS + bit / 16 * LINE_CELLS + lane * 16 + bit % 16
             }
@@ -97,13 +97,14 @@ impl Shape {
         cells::get(words, cell).is_some_and(|value| stamps.has(value))
     }
 
-    /// The index of the block in its shard that all bits of a key lie in, if there are blocks.
+    /// Returns the index in its shard of the block that holds all bits of a key, if there are
+    /// blocks.
     pub fn block_of(&self, hash: KeyHash) -> Option<usize> {
         self.form.has_blocks().then(|| self.block(hash))
     }
 
-    /// The indices in its shard of the lines of 64 bytes that the counters or stamps of a key lie in;
-    /// none where it has bits.
+    /// Returns the indices in its shard of the 64-byte lines that hold the counters or stamps of a
+    /// key. Returns none if the filter has bits.
     pub fn lines_of_cells(&self, hash: KeyHash) -> Vec<usize> {
         let mut lines = Vec::new();
         if let Form::Counting(_) | Form::Aging(_) = self.form {
@@ -112,17 +113,17 @@ impl Shape {
         lines
     }
 
-    /// The index of a key's block in its shard. What the choice of the shard leaves of the
-    /// high half chooses the block, so that all blocks of all shards are equally likely.
+    /// Returns the index of a key's block in its shard. The rest of the high half after the choice
+    /// of the shard chooses the block, so that all blocks of all shards are equally likely.
     #[inline]
     pub(super) fn block(&self, hash: KeyHash) -> usize {
         let (_, rest) = choose(hash.high, self.shard_count);
         choose(rest, self.shard_bits / BLOCK_BITS).0 as usize
     }
 
-    /// The indices of the two lines of a key in its shard. The first is chosen as a block is, and what
-    /// that leaves chooses how far behind it the second is, counting past the last line back to the
-    /// first. A shard has four lines at least.
+    /// Returns the indices of the two lines of a key in its shard. The first is chosen as a block
+    /// is. The rest of the hash chooses the distance from the first to the second, counting past
+    /// the last line back to the first. A shard has at least four lines.
     #[inline]
     pub(super) fn two_lines(&self, hash: KeyHash) -> [usize; 2] {
         let (_, rest) = choose(hash.high, self.shard_count);
@@ -144,7 +145,7 @@ impl Shape {
         [first, first + 1, first + 2, first + 3]
     }
 
-    /// [`Self::two_lines`] in a shard that has them, and so every shard.
+    /// Returns [`Self::two_lines`] of a shard, as mutable. Every shard has them.
     #[inline(always)]
     pub(super) fn two_lines_mut<'a>(
         &self,

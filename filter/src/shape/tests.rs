@@ -1,4 +1,4 @@
-//! Which bits of which shard are a key's.
+//! The bits of a key, and their shards.
 
 use super::*;
 use crate::{
@@ -54,8 +54,9 @@ fn many_keys_at_once_are_as_one_after_the_other() {
     }
 }
 
-/// Of every form, whatever the number of bits: no shard is too large or, beside others, too small,
-/// more bits do not come to be fewer, and asking for what came out gives the same again.
+/// For every form and any number of bits: no shard is too large or, if there are several, too
+/// small. A request for more bits never gets fewer, and a request for the resulting number gives
+/// the same again.
 #[test]
 fn bits_are_divided_evenly_and_never_short() {
     for form in FORMS.into_iter().chain([Form::Array]) {
@@ -92,7 +93,7 @@ fn there_are_many_shards_where_they_are_not_too_small() {
     let blocked = [1, 4, 64, 1024, 1025].map(|mib| shards(Form::Blocked, bits(mib)));
     assert_eq!(blocked, [64, 256, 256, 256, 257]);
     assert_eq!(shards(Form::Classic, bits(1)), 64);
-    // Of four bits each.
+    // With four bits each.
     assert_eq!(shards(Form::Counting(CellLines::Two), bits(1)), 256);
     assert_eq!(shards(Form::Blocked, MIN_SHARD_BYTES * 16 - 512 * 2), 1);
     assert_eq!(shards(Form::Blocked, MIN_SHARD_BYTES * 16), 2);
@@ -105,7 +106,7 @@ fn there_are_many_shards_where_they_are_not_too_small() {
 fn the_bits_of_a_key_are_those_that_insert_sets() {
     for form in FORMS {
         for hash_count in [1, 5, 8, 13, 64] {
-            // Of few bits, so that some values meet.
+            // A shape with few bits, so that some values choose the same bit.
             let shape = Shape::new(form, 1500, hash_count);
             let seed = KeyHash { low: 3, high: 5 };
             for i in 1..200 {
@@ -175,7 +176,7 @@ fn the_lines_to_fetch_are_those_that_insert_writes() {
     }
 }
 
-/// Also in the smallest shard, and past its end.
+/// Checked in the smallest shard too, and past its end.
 #[test]
 fn two_lines_are_two_near_each_other_and_all_are_chosen_alike() {
     for (cells, reach) in [(512, 3), (3 * 512, 11), (1 << 15, 15)] {

@@ -1,8 +1,8 @@
 //! The rate of the blocked layout, as [`crate::blocked`] deals bits to lanes.
 //!
-//! With `n` keys on `B` blocks the keys of a block are distributed binomially, Bin(n, 1/B).
-//! Putze, Sanders and Singler (2007) average the rate of one block over that distribution;
-//! so do we, with the exact rate of this kind of block.
+//! With `n` keys on `B` blocks the number of keys of a block is distributed binomially, Bin(n,
+//! 1/B). Putze, Sanders and Singler (2007) average the rate of one block over that distribution. We
+//! do the same, with the exact rate of this kind of block.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ pub const LANE_BITS: f64 = 64.0;
 /// The probability that a random bit misses a given bit of its lane.
 const MISS: f64 = 1.0 - 1.0 / LANE_BITS;
 
-/// The false-positive rate of `blocks` blocks with `hash_count` hashes after `keys` keys.
+/// Returns the false-positive rate of `blocks` blocks with `hash_count` hashes after `keys` keys.
 pub fn rate(blocks: f64, hash_count: u32, keys: f64) -> f64 {
     let load = keys / blocks;
     if load * f64::from(hash_count) / f64::from(LANES) > FULL {
@@ -28,13 +28,13 @@ pub fn rate(blocks: f64, hash_count: u32, keys: f64) -> f64 {
     }
 }
 
-/// The rate for `k < 8`, where a key sets one bit in each of `k` neighbouring lanes.
+/// Returns the rate for `k < 8`, where a key sets one bit in each of `k` neighbouring lanes.
 ///
-/// The lanes are not independent, for neighbours get the same keys. By inclusion and
-/// exclusion over the sets T of the looked-up bits that are all unset: one key misses all
-/// of T with probability a(T) = mean over its first lane of MISS^|T ∩ its lanes|, n keys
-/// in the filter do with ((1 - 1/B) + a(T)/B)^n, and the rate is the sum of these with
-/// alternating signs. Sets with the same a(T) are added up first; few values remain.
+/// The lanes are not independent, because neighbours get the same keys. The rate is computed by
+/// inclusion and exclusion over the sets T of the looked-up bits that are all unset. One key misses
+/// all of T with probability a(T) = mean over its first lane of MISS^|T ∩ its lanes|. The n keys of
+/// the filter miss it with probability ((1 - 1/B) + a(T)/B)^n. The rate is the sum of these with
+/// alternating signs. Sets with the same a(T) are added up first, so that few values remain.
 fn rate_of_neighbours(blocks: f64, hash_count: u32, keys: f64) -> f64 {
     let terms = terms(hash_count).iter();
     terms
@@ -43,8 +43,8 @@ fn rate_of_neighbours(blocks: f64, hash_count: u32, keys: f64) -> f64 {
         .max(0.0)
 }
 
-/// The terms for `hash_count < 8`: the probability that a key of the block hits some of a set, and how
-/// many sets there are with that, each with its sign.
+/// Returns the terms for `hash_count < 8`: the probability that a key of the block hits some bit of
+/// a set, and the number of sets with that probability, each with its sign.
 fn terms(hash_count: u32) -> &'static [(f64, f64)] {
     static TERMS: [OnceLock<Vec<(f64, f64)>>; LANES as usize] = [const { OnceLock::new() }; 8];
     let compute = || {
@@ -72,8 +72,8 @@ fn sign_of(count: u32) -> f64 {
     }
 }
 
-/// The rate for `k ≥ 8`, where every lane gets a bit a round and the lowest lanes one more.
-/// Given the keys of a block its lanes are independent, and their rates multiply.
+/// Returns the rate for `k ≥ 8`, where every lane gets one bit in each round and the lowest lanes
+/// one more. If the keys of a block are given, its lanes are independent, and their rates multiply.
 fn rate_of_rounds(blocks: f64, hash_count: u32, keys: f64) -> f64 {
     let (rounds, more) = (hash_count / LANES, hash_count % LANES);
     let full = RATES.of(rounds);
@@ -90,18 +90,19 @@ fn rate_of_rounds(blocks: f64, hash_count: u32, keys: f64) -> f64 {
 
 static RATES: LazyLock<ByDraws<LaneRate>> = LazyLock::new(|| ByDraws::new(LaneRate::new));
 
-/// The probability that `draws` random bits of a lane are all set, after each of so many
-/// keys set `draws` random bits of it.
+/// The probability that `draws` random bits of a lane are all set, after each key of the block has
+/// set `draws` random bits of it.
 struct LaneRate {
     draws: u32,
-    /// By the number of bits: the weight of "these bits are all unset", and the logarithm of the
-    /// probability that one draw leaves them so.
+    /// For each number of bits: the weight of "these bits are all unset", and the logarithm of the
+    /// probability that one draw leaves them unset.
     weights: Vec<(f64, f64)>,
 }
 
 impl LaneRate {
-    /// Inclusion and exclusion over the unset ones among the distinct bits looked up. How
-    /// many of the `draws` are distinct follows from drawing them one after the other.
+    /// Computes the weights by inclusion and exclusion over the unset bits among the distinct bits
+    /// looked up. The number of distinct bits follows from drawing the `draws` bits one after the
+    /// other.
     #[expect(
         clippy::indexing_slicing,
         reason = "`next` is longer than `distinct` by one"
@@ -144,16 +145,16 @@ impl LaneRate {
     }
 }
 
-/// The mean of `value` over Bin(`count`, `probability`): time in proportion to the square root of the
-/// mean.
+/// Returns the mean of `value` over Bin(`count`, `probability`). The time is proportional to the
+/// square root of the mean.
 fn mean_over_binomial(count: f64, probability: f64, value: impl Fn(f64) -> f64) -> f64 {
     let counts = weights_of_binomial(count, probability, 1);
     counts.iter().map(|&(at, weight)| weight * value(at)).sum()
 }
 
-/// The numbers that Bin(`count`, `probability`) gives, in their order, with their probabilities: from
-/// the mode both ways until what is left no longer counts. Where the distribution is smooth, every
-/// `step`-th stands for those around it.
+/// Returns the numbers that Bin(`count`, `probability`) gives, in ascending order, with their
+/// probabilities. It goes from the mode in both directions until the rest is negligible. Where the
+/// distribution is smooth, every `step`-th number stands for those around it.
 pub fn weights_of_binomial(count: f64, probability: f64, step: usize) -> Vec<(f64, f64)> {
     if probability >= 1.0 {
         return vec![(count, 1.0)];
@@ -190,7 +191,7 @@ mod tests {
     use super::{super::fill::Fill, *};
     use crate::{blocked, hash::KeyHash};
 
-    /// The formulas against the code that they describe, for every kind of `k`.
+    /// Checks the formulas against the code that they describe, for every kind of `k`.
     #[test]
     fn the_computed_rate_is_the_measured_one() {
         const BLOCKS: usize = 20_000;

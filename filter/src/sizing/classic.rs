@@ -1,14 +1,14 @@
 //! The rate of the classic layout.
 
-/// The false-positive rate of `shards` times `bits` bits with `hash_count` hashes after `keys` keys
-/// for each of them.
+/// Returns the false-positive rate of `shards` shards of `bits` bits each with `hash_count` hashes
+/// after `keys` keys for each shard.
 ///
-/// Bloom (1970): a bit is still unset with probability (1 - 1/m)^(k·n), and a false
-/// positive finds k bits set. The number of set bits varies around its mean, which in a
-/// filter of few bits raises the rate noticeably; the second factor adds that, to second
-/// order. (P. Bose et al., "On the False-Positive Rate of Bloom Filters", 2008, prove that
-/// the first factor alone is too low.) Of several shards some get more keys than others, by the
-/// binomial distribution, and so more bits.
+/// Bloom (1970): a bit is still unset with probability (1 - 1/m)^(k·n), and a false positive finds
+/// k bits set. The number of set bits varies around its mean. In a filter of few bits that raises
+/// the rate noticeably. The second factor adds this effect, to second order. (P. Bose et al., "On
+/// the False-Positive Rate of Bloom Filters", 2008, prove that the first factor alone is too low.)
+/// If there are several shards, some get more keys than others, by the binomial distribution, and
+/// so more bits.
 pub fn rate(shards: f64, bits: f64, hash_count: u32, keys: f64) -> f64 {
     let k = f64::from(hash_count);
     let draws = k * keys;
@@ -20,42 +20,44 @@ pub fn rate(shards: f64, bits: f64, hash_count: u32, keys: f64) -> f64 {
     all_set(fill, hash_count, of_bits + of_keys * (1.0 - 1.0 / shards))
 }
 
-/// The same of filters of which the share `fill_ratio` of all bits is set, between 0 and 1: it is
-/// known of all shards together, and not of each.
+/// Returns the false-positive rate of filters with the share `fill_ratio` of all bits set, between
+/// 0 and 1. The share is known for all shards together, and not for each shard.
 pub fn rate_at_fill(shards: f64, bits: f64, hash_count: u32, fill_ratio: f64) -> f64 {
     let load = -(-fill_ratio).ln_1p();
     let variances: f64 = variances(bits, hash_count.into(), load).iter().sum();
     all_set(fill_ratio, hash_count, variances * (1.0 - 1.0 / shards))
 }
 
-/// How much the fill of a shard varies: by where its bits are, and by how many keys it has.
+/// Returns the variances of the fill of a shard: by the places of its bits, and by its number of
+/// keys.
 fn variances(bits: f64, k: f64, load: f64) -> [f64; 2] {
     let empty = (-load).exp();
     let of_bits = empty * (1.0 - (1.0 + load) * empty);
     [of_bits.max(0.0) / bits, load * k * empty * empty / bits]
 }
 
-/// How likely as many bits of a shard as a key has are all set, where the fill varies.
+/// Returns the probability that as many bits of a shard as a key has are all set, if the fill
+/// varies.
 fn all_set(fill: f64, hash_count: u32, variance: f64) -> f64 {
     let k = f64::from(hash_count);
     fill.powi(hash_count as i32) * (1.0 + k * (k - 1.0) / 2.0 * variance / (fill * fill))
 }
 
-/// The bits that have about a rate with `hash_count` hashes after `keys` keys, where they are many.
+/// Returns the number of bits, if it is large, that has about `rate` with `hash_count` hashes after
+/// `keys` keys.
 pub fn bits(hash_count: u32, keys: f64, rate: f64) -> f64 {
     let k = f64::from(hash_count);
     k * keys / -(-rate.powf(1.0 / k)).ln_1p()
 }
 
-/// The share of `bits` bits that is to be expected to be set after one was chosen, any of them,
-/// so many times.
+/// Returns the expected share of `bits` bits that is set after `draws` random choices of one bit.
 pub fn fill(bits: f64, draws: f64) -> f64 {
     -(draws * (-1.0 / bits).ln_1p()).exp_m1()
 }
 
-/// The number of keys after which the share `fill_ratio` of `bits` bits (one shard) is to be
-/// expected to be set: what [`rate`] takes for the fill, turned round. `fill_ratio` lies between
-/// 0 and 1, 1 not included.
+/// Returns the number of keys after which the share `fill_ratio` of `bits` bits (one shard) is
+/// expected to be set. It is the inverse of the fill in [`rate`]. `fill_ratio` lies between 0 and
+/// 1, 1 not included.
 pub fn keys_at_fill(bits: f64, hash_count: u32, fill_ratio: f64) -> f64 {
     (-fill_ratio).ln_1p() / (f64::from(hash_count) * (-1.0 / bits).ln_1p())
 }
@@ -71,8 +73,8 @@ mod tests {
         assert!((rate(1.0, 1e9, 1, 1e8) - 0.0952).abs() < 1e-4);
     }
 
-    /// Against each number of keys that a shard may have, by the Poisson distribution, which the
-    /// binomial one comes to for many shards.
+    /// Compares with a sum over all numbers of keys that a shard can have, by the Poisson
+    /// distribution, which is the limit of the binomial one for many shards.
     #[test]
     fn shards_with_more_keys_than_others_do_worse() {
         let (bits, hash_count, mean) = (4000.0, 7, 400.0_f64);

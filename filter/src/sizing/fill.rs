@@ -1,18 +1,18 @@
-//! How full lanes get with the keys, and how many keys made them as full.
+//! The fill of lanes after a number of keys, and the number of keys for a fill.
 
 use std::array;
 
 use crate::spec::MAX_HASH_COUNT;
 
-/// The lanes that the bits of a key are dealt to.
+/// The number of lanes that the bits of a key are dealt to.
 pub const LANES: u32 = 8;
-/// How many numbers of bits a key may draw in a lane, none among them.
+/// The number of different counts of bits that a key can draw in a lane, 0 included.
 const DRAWS: usize = (MAX_HASH_COUNT / LANES + 2) as usize;
-/// The keys of a place past which it is full for all purposes: a bit is unset with a probability
-/// under 1e-60.
+/// The number of keys of a place after which it counts as full: a bit is unset with a probability
+/// below 1e-60.
 pub const FULL: f64 = 10_000.0;
 
-/// What is computed once for each number of bits that a key may draw in a lane.
+/// A value computed once for each number of bits that a key can draw in a lane.
 pub struct ByDraws<T>([T; DRAWS]);
 
 impl<T> ByDraws<T> {
@@ -20,7 +20,8 @@ impl<T> ByDraws<T> {
         Self(array::from_fn(|draws| compute(draws as u32)))
     }
 
-    /// That of so many draws: at most one more than a key of [`MAX_HASH_COUNT`] has in each lane.
+    /// Returns the value for `draws` draws: at most one more than a key of [`MAX_HASH_COUNT`] has
+    /// in each lane.
     #[expect(
         clippy::indexing_slicing,
         reason = "there is one for each number of draws"
@@ -30,7 +31,7 @@ impl<T> ByDraws<T> {
     }
 }
 
-/// Lanes of so many bits each, in as many places, of which a key has one.
+/// The fill of lanes of `lane_bits` bits each, in `places` places. A key has one place.
 pub struct Fill {
     places: f64,
     lane_bits: f64,
@@ -38,7 +39,7 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// Those of keys with `hash_count` bits.
+    /// Returns the fill for keys with `hash_count` bits.
     pub fn new(places: f64, lane_bits: f64, hash_count: u32) -> Self {
         Self {
             places,
@@ -47,10 +48,10 @@ impl Fill {
         }
     }
 
-    /// The share of all bits that is to be expected to be set after `keys` keys.
+    /// Returns the expected share of set bits after `keys` keys.
     pub fn after(&self, keys: f64) -> f64 {
-        // The probability that a bit is hit by a key of its place, and from there the share of those
-        // bits that some key has hit.
+        // From the probability that a key of its place hits a bit, the share of such bits that some
+        // key has hit.
         let filled = |hit: f64| -(keys * (-hit / self.places).ln_1p()).exp_m1();
         if self.hash_count <= LANES {
             return filled(self.hit());
@@ -62,13 +63,13 @@ impl Fill {
             / f64::from(LANES)
     }
 
-    /// The number of keys after which the share `fill_ratio` of all bits is to be expected to be set.
-    /// It lies between 0 and 1, neither included.
+    /// Returns the number of keys after which the share `fill_ratio` of all bits is expected to be
+    /// set. `fill_ratio` lies between 0 and 1, neither included.
     pub fn keys_at(&self, fill_ratio: f64) -> f64 {
         if self.hash_count <= LANES {
             return (-fill_ratio).ln_1p() / (-self.hit() / self.places).ln_1p();
         }
-        // Lanes that get one bit more fill up sooner: search for the number of keys.
+        // Lanes that get one more bit fill up sooner, so search for the number of keys.
         let (mut low, mut high) = (0.0, self.places * FULL);
         for _ in 0..100 {
             let middle = (low + high) / 2.0;
@@ -81,8 +82,8 @@ impl Fill {
         high
     }
 
-    /// The probability that a key of its place hits a bit, where all are hit alike: with no more than
-    /// one bit in each lane.
+    /// Returns the probability that a key of its place hits a bit, if all bits are hit alike: with
+    /// at most one bit in each lane.
     fn hit(&self) -> f64 {
         f64::from(self.hash_count) / (f64::from(LANES) * self.lane_bits)
     }

@@ -1,41 +1,42 @@
 //! Arrays in which the positions of a key are evenly spaced: double hashing.
 //!
 //! A key has a start and a step, and its positions are start + i · step, modulo the number of bits
-//! m. That makes about m² different keys, where independent positions make m^k. So in a small array,
-//! or at a low rate, the rate is higher than the classic formula's, by an amount that falls with 1/m:
-//! P. C. Dillinger and P. Manolios, "Bloom Filters in Probabilistic Verification", 2004; A. Kirsch
-//! and M. Mitzenmacher, "Less Hashing, Same Performance", 2006. Two terms are the most of it:
+//! m. That makes about m² different keys, where independent positions make m^k. So in a small
+//! array, or at a low rate, the rate is higher than the classic formula's, by an amount that falls
+//! with 1/m: P. C. Dillinger and P. Manolios, "Bloom Filters in Probabilistic Verification", 2004;
+//! A. Kirsch and M. Mitzenmacher, "Less Hashing, Same Performance", 2006. Two terms make up most of
+//! it:
 //!
-//! - **Positions of one key coincide.** A step of 0, or one that shares a factor with m, gives a key
-//!   few bits, and such a key is found easily. Steps for which index i meets index i + t solve
+//! - **Positions of one key coincide.** A step of 0, or one that shares a factor with m, gives a
+//!   key few bits, and such a key is found easily. Steps for which index i meets index i + t solve
 //!   t · step = 0 (mod m).
-//! - **Two keys have many bits in common,** because one has the step of the other, the opposite one,
-//!   or a small fraction of it.
+//! - **Two keys have many bits in common,** because one has the step of the other, the opposite
+//!   step, or a small fraction of it.
 //!
 //! The sum itself wraps at 2^63, 2^64 or 2^32. If m does not divide that, each wrap shifts the
-//! positions behind it, by c. The first term then has the steps with t · step = v · c for v wraps,
-//! and keys of both terms are only alike as far as they wrap alike. So the first is summed over
-//! samples of the real positions, and the second over samples of wraps.
+//! positions after it, by c. The first term then has the steps with t · step = v · c for v wraps.
+//! Keys of both terms are then only alike as far as they wrap alike. So the first term is summed
+//! over samples of the real positions, and the second over samples of wraps.
 
 use std::ops::Range;
 
-/// Where the sums of a key's start and steps are cut off.
+/// The range of the sums of a key's start and steps.
 #[derive(Debug, Clone, Copy)]
 pub struct Wrapping {
-    /// The sums wrap at this.
+    /// The number at which the sums wrap.
     pub range: u128,
     /// Whether they run backwards in the upper half of the range.
     pub is_mirrored: bool,
 }
 
-/// The greatest distance of two indices that are looked at. Where no nearer two coincide a key has
-/// at least as many bits, and hardly a rate of its own.
+/// The greatest distance between two indices that is checked. If no two indices nearer than this
+/// coincide, a key has at least as many bits, and its rate hardly differs.
 const MAX_DISTANCE: u64 = 12;
-/// The keys that are looked at for each step, with other wraps each.
+/// The number of keys that are sampled for each step, each with other wraps.
 const SAMPLES: u32 = 32;
-/// The pairs of keys whose wraps are compared.
+/// The number of pairs of keys whose wraps are compared.
 const PAIRS: u32 = 100;
-/// The longest runs of positions that are compared.
+/// The greatest length of runs of positions that are compared.
 const MAX_RUN: usize = 24;
 
 /// The coincidences of positions in an array.
@@ -43,19 +44,19 @@ const MAX_RUN: usize = 24;
 pub struct Spaced {
     bits: f64,
     hash_count: usize,
-    /// For each number of distinct positions, the number of steps that give a key so many.
+    /// For each number of distinct positions, the number of steps that give a key that number.
     by_distinct: Vec<f64>,
-    /// The pairs of positions of one key that coincide, in all of these steps.
+    /// The number of pairs of positions of one key that coincide, in all of these steps.
     own_pairs: f64,
-    /// For each number of common positions, how many ways two keys can have them.
+    /// For each number of common positions, the number of ways in which two keys can have them.
     by_common: Vec<f64>,
-    /// The pairs of common positions beyond those of independent ones.
+    /// The number of pairs of common positions beyond those of independent positions.
     common_pairs: f64,
 }
 
 impl Spaced {
-    /// Those of an array of `bits` bits of which a key has `hash_count`: `position` of its start, its
-    /// step and an index.
+    /// Returns the coincidences of an array of `bits` bits if a key has `hash_count` positions.
+    /// `position` returns the position for a start, a step and an index.
     pub fn new(
         bits: u64,
         hash_count: u32,
@@ -76,8 +77,8 @@ impl Spaced {
         spaced
     }
 
-    /// The part of the false-positive rate that the classic formula leaves out, when the share `fill`
-    /// of the bits is set by so many keys.
+    /// Returns the part of the false-positive rate that the classic formula leaves out, when `keys`
+    /// keys have set the share `fill` of the bits.
     pub fn excess(&self, fill: f64, keys: f64) -> f64 {
         let k = self.hash_count;
         let all = fill.powi(k as i32);
@@ -86,8 +87,8 @@ impl Spaced {
             fill.powi(distinct as i32) - all
         });
         let own = own - self.own_pairs * all_but_one;
-        // By how much a key that sets `common` bits of another raises its rate, with the share of
-        // the bits that are set unchanged.
+        // The amount by which a key that sets `common` bits of another raises that key's rate, if
+        // the share of set bits stays the same.
         let gain = |common: usize| {
             fill.powi(k.saturating_sub(common) as i32) - all - common as f64 * all_but_one
         };
@@ -100,7 +101,7 @@ impl Spaced {
         (own / self.bits + keys * common / (self.bits * self.bits)).max(0.0)
     }
 
-    /// Counts the positions of keys that coincide.
+    /// Counts the coinciding positions of single keys.
     fn add_own(&mut self, bits: u64, wrapping: Wrapping, position: impl Fn(u64, u64, u32) -> u64) {
         let shift = (wrapping.range % u128::from(bits)) as u64;
         let mut steps: Vec<u64> = (1..MAX_DISTANCE.min(self.hash_count as u64))
@@ -109,7 +110,7 @@ impl Spaced {
             .collect();
         steps.sort_unstable();
         steps.dedup();
-        // Where no wrap is seen all keys of a step are alike.
+        // If no wrap has an effect, all keys of a step are alike.
         let is_exact = shift == 0 && !wrapping.is_mirrored;
         let samples = if is_exact { 1 } else { SAMPLES };
         let mut positions = Vec::with_capacity(self.hash_count);
@@ -136,8 +137,8 @@ impl Spaced {
         }
     }
 
-    /// Counts the ways in which two keys can have positions in common: every `theirs`-th position of
-    /// one is every `ours`-th of the other, as far as both wrap alike.
+    /// Counts the ways in which two keys can have positions in common: every `theirs`-th position
+    /// of one key is every `ours`-th of the other, as far as both wrap alike.
     fn add_common(&mut self, bits: u64, wrapping: Wrapping) {
         let k = self.hash_count;
         let is_exact = wrapping.range.is_multiple_of(u128::from(bits)) && !wrapping.is_mirrored;
@@ -153,7 +154,7 @@ impl Spaced {
                     power_of_two(factor)
                 };
                 self.common_pairs += distances as f64 * (factor - 1) as f64;
-                // Runs of two are among the pairs.
+                // Runs of two are counted with the pairs.
                 if ways == 0.0 || 2 * ours.max(theirs) >= k {
                     continue;
                 }
@@ -180,9 +181,9 @@ impl Spaced {
     }
 }
 
-/// How many common positions runs of positions have, of two keys that wrap on their own.
+/// The number of common positions in runs of positions, for two keys that wrap independently.
 struct Alike {
-    /// By the length of the runs, and by the number of positions in common.
+    /// Indexed by the length of the run, and by the number of positions in common.
     by_length: Vec<Vec<f64>>,
 }
 
@@ -196,7 +197,7 @@ impl Alike {
                 .wrapping_add(1);
             (state >> 11) as f64 / (1_u64 << 53) as f64
         };
-        // In a mirrored range keys that run in opposite directions are alike as often.
+        // In a mirrored range, keys that run in opposite directions are alike as often.
         let (halves, weight) = if is_mirrored { (2.0, 2.0) } else { (1.0, 1.0) };
         for _ in 0..PAIRS {
             let [mut one, mut other] = [(); 2].map(|()| {
@@ -227,7 +228,7 @@ impl Alike {
         Self { by_length }
     }
 
-    /// Adds the positions in common of runs of a length that there are in so many ways.
+    /// Adds the common positions of runs of a length that occur in `ways` ways.
     fn add(&self, length: usize, ways: f64, by_common: &mut [f64]) {
         let counts = self.by_length.get(length).or(self.by_length.last());
         for (common, count) in counts.into_iter().flatten().enumerate() {
@@ -236,10 +237,10 @@ impl Alike {
     }
 }
 
-/// The number of steps, on average, that put every so manieth position of a key on those of another,
-/// if `common` divides both distances, and no finer ones do. Those that differ by a fraction of a
-/// round, m / `common`, are among them; and where sums wrap, those by a fraction of a wrap. m and the
-/// shift of a wrap have the factor 64 in common, and no odd one.
+/// Returns the number of steps, on average, that put every n-th position of one key on every n-th
+/// position of another, if `common` divides both distances and no finer step does the same. It
+/// includes steps that differ by a fraction of a round, m / `common`, and, if sums wrap, by a
+/// fraction of a wrap. m and the shift of a wrap have the factor 64 in common, and no odd factor.
 fn ways(common: u64, bits: u64, is_exact: bool) -> f64 {
     let coprime = |number: u64| {
         (1..=number)
@@ -259,7 +260,7 @@ fn ways(common: u64, bits: u64, is_exact: bool) -> f64 {
     of_even * coprime(odd) / odd as f64
 }
 
-/// The numbers below `modulus` that give `product` if they are multiplied by `factor`.
+/// Returns the numbers below `modulus` that give `product` when multiplied by `factor`.
 fn solutions(factor: u64, product: u64, modulus: u64) -> impl Iterator<Item = u64> {
     let common = gcd(factor, modulus);
     let period = modulus / common;
@@ -269,8 +270,8 @@ fn solutions(factor: u64, product: u64, modulus: u64) -> impl Iterator<Item = u6
         0
     };
     let range: Range<u64> = 0..factor / common;
-    // The first of them is the quotient of the first multiple of the factor that is `product` after
-    // some rounds: there are no more rounds to try than the factor has.
+    // The first solution is the quotient of the first multiple of the factor that is `product`
+    // after some rounds. The number of rounds to try is at most the factor.
     let first = range
         .map(|round| u128::from(product / common) + u128::from(round) * u128::from(period))
         .find(|multiple| multiple.is_multiple_of(u128::from(factor / common)))
@@ -292,7 +293,7 @@ fn gcd(left: u64, right: u64) -> u64 {
     }
 }
 
-/// The greatest power of two that divides a number.
+/// Returns the greatest power of two that divides a number.
 fn power_of_two(number: u64) -> u64 {
     1 << number.trailing_zeros()
 }
@@ -303,7 +304,7 @@ fn add(counts: &mut [f64], at: usize, weight: f64) {
     }
 }
 
-/// The sum of a value of each number, as often as it is counted.
+/// Returns the sum of a value of each number, multiplied by its count.
 fn sum(counts: &[f64], value: impl Fn(usize) -> f64) -> f64 {
     let counted = counts.iter().enumerate().filter(|(_, count)| **count > 0.0);
     counted.map(|(number, count)| count * value(number)).sum()

@@ -1,10 +1,10 @@
 //! The rate where the cells of a key lie in two lines, as [`crate::cells`] deals them.
 //!
-//! To a key that is looked for, with its two lines, others are of three sorts: those that have one of
-//! the two, those that have the other, and the few that have both. Either line gets the keys that a
-//! binomial distribution gives it. A lane of the two has 32 cells, and a key that has one of the lines
-//! hits a given one of its cells with a probability of 1/32, as one does that has both: it goes to one
-//! of them, and there to one of 16.
+//! For a key that is looked up, with its two lines, there are three sorts of other keys: keys that
+//! have the first line, keys that have the second, and the few that have both. The number of keys
+//! of each line is distributed binomially. A lane of the two lines has 32 cells. A key that has one
+//! of the lines hits a given cell of it with a probability of 1/32. For a key that has both lines
+//! the probability is the same: it goes to one of them, and there to one of 16 cells.
 
 use std::{
     collections::BTreeMap,
@@ -25,20 +25,20 @@ const MISS: f64 = 1.0 - 1.0 / LANE_CELLS;
 /// The lines that keys choose from.
 #[derive(Debug, Clone, Copy)]
 pub struct Lines {
-    /// Of all shards.
+    /// The number of lines of all shards.
     pub all: f64,
-    /// Of each shard.
+    /// The number of lines of each shard.
     pub of_shard: f64,
 }
 
 impl Lines {
-    /// The probability that a key has a given line.
+    /// Returns the probability that a key has a given line.
     fn chance(self) -> f64 {
         2.0 / self.all
     }
 
-    /// The probability that a key has both lines of another one: it has chosen the same way, or, in a
-    /// shard with few lines, the other way round.
+    /// Returns the probability that a key has both lines of another key: it has chosen the same way
+    /// or, in a shard with few lines, the other way round.
     fn chance_of_both(self) -> f64 {
         let reach = (CellLines::REACH as f64).min(self.of_shard - 1.0);
         let other_way = (2.0 * reach - self.of_shard + 1.0).max(0.0) / reach;
@@ -46,7 +46,7 @@ impl Lines {
     }
 }
 
-/// The false-positive rate with `hash_count` hashes after `keys` keys.
+/// Returns the false-positive rate with `hash_count` hashes after `keys` keys.
 pub fn rate(lines: Lines, hash_count: u32, keys: f64) -> f64 {
     let load = keys * lines.chance();
     if load * f64::from(hash_count) / f64::from(LANES) > FULL {
@@ -58,8 +58,9 @@ pub fn rate(lines: Lines, hash_count: u32, keys: f64) -> f64 {
     }
 }
 
-/// The rate for `k < 8`, where a key has one cell in each of `k` neighbouring lanes, by inclusion and
-/// exclusion as in a block ([`super::blocked`]); here over the lines as well to which the lanes go.
+/// Returns the rate for `k < 8`, where a key has one cell in each of `k` neighbouring lanes. It is
+/// computed by inclusion and exclusion as in a block ([`super::blocked`]), but here also over the
+/// lines that the lanes go to.
 fn rate_of_neighbours(lines: Lines, hash_count: u32, keys: f64) -> f64 {
     let both = lines.chance_of_both();
     let one = lines.chance() - both;
@@ -70,18 +71,19 @@ fn rate_of_neighbours(lines: Lines, hash_count: u32, keys: f64) -> f64 {
     rate.sum::<f64>().max(0.0)
 }
 
-/// Sets of cells that are looked up, all of them unset, which keys hit with the same probabilities.
+/// Sets of looked-up cells, all of them unset, that keys hit with the same probabilities.
 struct Term {
-    /// Their number, each with its sign, and with the probability that its lanes go to these lines.
+    /// The number of sets, each with its sign, multiplied by the probability that their lanes go to
+    /// these lines.
     weight: f64,
-    /// The probability that a key hits some of them that has the first line alone, and that one does
-    /// that has the second alone, added up.
+    /// The sum of two probabilities: that a key with only the first line hits some of the cells,
+    /// and that a key with only the second line does.
     hit_by_one: f64,
-    /// The probability for a key that has both.
+    /// The same probability for a key that has both lines.
     hit_by_both: f64,
 }
 
-/// The terms for `hash_count < 8`. There are 3^k sets, and some hundred that differ.
+/// Returns the terms for `hash_count < 8`. There are 3^k sets, and some hundred different ones.
 fn terms(hash_count: u32) -> &'static [Term] {
     static TERMS: [OnceLock<Vec<Term>>; LANES as usize] = [const { OnceLock::new() }; 8];
     let compute = || {
@@ -112,18 +114,19 @@ fn terms(hash_count: u32) -> &'static [Term] {
     terms.map_or(&[], |terms| terms.get_or_init(compute))
 }
 
-/// The rate for `k >= 8`, where every lane gets a cell a round and the lowest lanes one more. Given the
-/// keys of the two lines the lanes are independent, and their rates multiply.
+/// Returns the rate for `k >= 8`, where every lane gets one cell in each round and the lowest lanes
+/// one more. If the keys of the two lines are given, the lanes are independent, and their rates
+/// multiply.
 ///
-/// The keys of the two lines are counted as if they were independent, and what they have in common is
-/// added, as far as it goes with their covariance: for counts that depend on each other a little, the
-/// mean of a function grows with that by its mixed second difference.
+/// The keys of the two lines are counted as if they were independent. Then the effect of their
+/// common keys is added, by covariance: for counts that depend on each other a little, the mean of
+/// a function grows by the covariance times its mixed second difference.
 fn rate_of_rounds(lines: Lines, hash_count: u32, keys: f64) -> f64 {
     let (rounds, more) = (hash_count / LANES, hash_count % LANES);
     let (full, fuller) = (RATES.of(rounds), RATES.of(rounds + 1));
     let chance = lines.chance();
     let deviation = (keys * chance * (1.0 - chance)).sqrt();
-    // Where the distribution is smooth, a part of its counts stands for all.
+    // Where the distribution is smooth, some of its counts stand for all.
     let step = (deviation / 1.5).floor().max(1.0);
     let counts: Vec<_> = weights_of_binomial(keys, chance, step as usize)
         .into_iter()
@@ -145,7 +148,7 @@ fn rate_of_rounds(lines: Lines, hash_count: u32, keys: f64) -> f64 {
             }
             let [rate, one_more, other_more, both_more] = rates;
             let mixed = both_more - one_more - other_more + rate;
-            // The same the other way round.
+            // Counts the pair for both orders.
             let times = if others_index < index { 2.0 } else { 1.0 };
             mean += times * weight * others_weight * (rate + covariance * mixed);
         }
@@ -155,17 +158,18 @@ fn rate_of_rounds(lines: Lines, hash_count: u32, keys: f64) -> f64 {
 
 static RATES: LazyLock<ByDraws<LaneRate>> = LazyLock::new(|| ByDraws::new(LaneRate::new));
 
-/// The probability that `draws` random cells of a lane are all set, after each key of its two lines has
-/// set as many random cells of it.
+/// The probability that `draws` random cells of a lane are all set, after each key of its two lines
+/// has set as many random cells of it.
 struct LaneRate {
-    /// For so many cells in either line: how probable a key of that line is to miss them, and the weight
-    /// of "these are all unset".
+    /// For each pair of numbers of cells in the two lines: the probability that a key of the line
+    /// misses its cells, for each line, and the weight of "these are all unset".
     terms: Vec<(f64, f64, f64)>,
 }
 
 impl LaneRate {
-    /// Inclusion and exclusion over the unset ones among the distinct cells looked up. How many of the
-    /// draws are distinct, and in which line, follows from drawing them one after the other.
+    /// Computes the terms by inclusion and exclusion over the unset cells among the distinct cells
+    /// looked up. The number of distinct cells in each line follows from drawing the cells one
+    /// after the other.
     #[expect(
         clippy::indexing_slicing,
         reason = "no more cells are drawn than there are draws"
@@ -209,8 +213,8 @@ impl LaneRate {
         Self { terms }
     }
 
-    /// For each term: how probable so many keys of the first line are to miss its cells there, and so
-    /// many of the second.
+    /// Returns, for each term, the probability that `keys` keys of the first line miss its cells
+    /// there, and the same for the second line.
     fn missed(&self, keys: f64) -> Vec<(f64, f64)> {
         let terms = self.terms.iter();
         terms
@@ -218,8 +222,9 @@ impl LaneRate {
             .collect()
     }
 
-    /// The probability with the keys of the first line and those of the second that have
-    /// [missed](Self::missed) so much; with one more in the first; in the second; and in both.
+    /// Returns the probability for the keys of the first line and of the second, from their
+    /// [missed](Self::missed) probabilities: with these keys, with one more in the first, with one
+    /// more in the second, and with one more in both.
     fn at(&self, of_first: &[(f64, f64)], of_second: &[(f64, f64)]) -> [f64; 4] {
         let mut rates = [0.0; 4];
         let missed = of_first.iter().zip(of_second);
@@ -254,8 +259,8 @@ mod tests {
         KeyHash { low, high }
     }
 
-    /// The formulas against the code that they describe, for every kind of `k`: in many shards, and in
-    /// those with so few lines that most keys share some.
+    /// Checks the formulas against the code that they describe, for every kind of `k`: in many
+    /// shards, and in shards with so few lines that most keys share some.
     #[test]
     fn the_computed_rate_is_the_measured_one() {
         for (lines, fills) in [(40_000, 1), (60, 400), (20, 1000), (12, 1500), (4, 4000)] {

@@ -1,24 +1,24 @@
 //! Arrays whose bits are not chosen equally often.
 //!
-//! A position that is a number below some range, modulo the number of bits, is one of the low bits
-//! once more often than one of the others. Where the range is far greater, nobody can tell. Where
-//! it is twice as great and a quarter, a quarter of the bits are chosen three times where the
-//! others are chosen twice. So they are set more often, and asked for more often too: the rate is
-//! higher than what the share of the bits that are set lets expect.
+//! If a position is a number below some range, modulo the number of bits, the low bits are chosen
+//! once more often than the others. If the range is far greater than the number of bits, the
+//! difference does not matter. If it is two and a quarter times as great, a quarter of the bits is
+//! chosen three times where the others are chosen twice. So these bits are set more often, and
+//! looked up more often too: the rate is higher than the share of set bits predicts.
 //!
-//! What is not computed: the positions of a key are evenly spaced, as the bits that are chosen more
-//! often are, so a key may have more of those, or fewer, than chance would give it. `docs/rates.md`
-//! tells by how much that raises the rate.
+//! One effect is not computed. The positions of a key are evenly spaced, and so are the bits that
+//! are chosen more often. So a key can have more of those bits, or fewer, than by chance.
+//! `docs/rates.md` shows how much that raises the rate.
 
 use super::classic;
 
-/// How many halvings find a number of choices to the last digit.
+/// The number of halvings that find a number of choices to the last digit.
 const HALVINGS: u32 = 64;
 
-/// How often bits are chosen.
+/// The frequencies with which bits are chosen.
 #[derive(Debug, Clone, Copy)]
 pub struct Uneven {
-    /// Those that are chosen once more often, and the others.
+    /// The bits that are chosen once more often, and the others.
     groups: [Group; 2],
 }
 
@@ -31,14 +31,15 @@ struct Group {
 }
 
 impl Group {
-    /// The share of the bits that is to be expected to be set after so many choices.
+    /// Returns the expected share of the bits that is set after `draws` choices.
     fn fill(&self, draws: f64) -> f64 {
         -(draws * (-self.chance).ln_1p()).exp_m1()
     }
 }
 
 impl Uneven {
-    /// `bits` bits that are chosen by a number below `range`, modulo `bits`.
+    /// Returns the frequencies for `bits` bits that are chosen by a number below `range`, modulo
+    /// `bits`.
     pub fn new(range: u64, bits: u64) -> Self {
         let (times, low) = (range / bits, range % bits);
         let group = |bits: u64, times: u64| Group {
@@ -50,26 +51,26 @@ impl Uneven {
         }
     }
 
-    /// The bits that are ever chosen.
+    /// Returns the number of bits that are ever chosen.
     fn used_bits(&self) -> f64 {
         let used = self.groups.iter().filter(|group| group.chance > 0.0);
         used.map(|group| group.bits).sum()
     }
 
-    /// The share of the bits that are ever chosen that is to be expected to be set after so many
+    /// Returns the expected share, among the bits that are ever chosen, that is set after `draws`
     /// choices.
     fn fill(&self, draws: f64) -> f64 {
         let set = self.groups.map(|group| group.bits * group.fill(draws));
         set.iter().sum::<f64>() / self.used_bits()
     }
 
-    /// How likely one more choice is a bit that is set, after so many.
+    /// Returns the probability that one more choice, after `draws` choices, is a bit that is set.
     pub fn hit(&self, draws: f64) -> f64 {
         let hit = |group: Group| group.bits * group.chance * group.fill(draws);
         self.groups.map(hit).iter().sum()
     }
 
-    /// How much likelier that is than if all bits were chosen equally often.
+    /// Returns the ratio of that probability to the one with all bits chosen equally often.
     pub fn advantage(&self, draws: f64) -> f64 {
         if draws <= 0.0 {
             return 1.0;
@@ -77,10 +78,10 @@ impl Uneven {
         self.hit(draws) / classic::fill(self.used_bits(), draws)
     }
 
-    /// The number of choices after which this share of the bits that are ever chosen is to be
-    /// expected to be set. It lies between 0 and 1, 1 not included.
+    /// Returns the number of choices after which this share of the bits that are ever chosen is
+    /// expected to be set. `fill_ratio` lies between 0 and 1, 1 not included.
     pub fn draws_at(&self, fill_ratio: f64) -> f64 {
-        // As many as if all bits were chosen as seldom as the seldomest.
+        // The upper bound: as many as if all bits were chosen as rarely as the rarest.
         let chances = self.groups.map(|group| group.chance);
         let seldom = chances.into_iter().filter(|chance| *chance > 0.0);
         let seldom = seldom.fold(1.0, f64::min);
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
     use crate::hash::KeyHash;
 
-    /// Whatever the range, one that the bits divide and one that is smaller among them.
+    /// Ranges of all sorts, one that the bits divide and one that is smaller among them.
     const RANGES: [u64; 5] = [60_000, 90_000, 120_000, 135_000, 1 << 40];
     const BITS: u64 = 60_000;
 
@@ -110,7 +111,7 @@ mod tests {
         KeyHash { low: 7, high: 9 }.value(number as u32 + 1)
     }
 
-    /// Bits that are chosen at random, and how many of them are found set by others.
+    /// Chooses bits at random, and counts how many other choices hit a set bit.
     #[test]
     fn bits_are_chosen_as_often_as_they_are() {
         for range in RANGES {
@@ -165,7 +166,7 @@ mod tests {
         for (range, least, most) in [
             (40_000, 1.0, 1.0),
             (60_000, 1.0, 1.0),
-            // Half of the bits are two thirds of the choices: 2/3 · 4/3 + 1/3 · 2/3.
+            // Half of the bits get two thirds of the choices: 2/3 · 4/3 + 1/3 · 2/3.
             (90_000, 1.11, 1.112),
             (120_000, 1.0, 1.0),
             (1 << 40, 1.0, 1.0),

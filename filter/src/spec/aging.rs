@@ -1,29 +1,30 @@
-//! For how long an aging filter remembers its keys.
+//! The time for which an aging filter remembers its keys.
 
 use std::time::Duration;
 
 use super::SpecError;
 use crate::aging::MAX_SLICES;
 
-/// The shortest slice. What is too old is cleared once in each, all memory over.
+/// The shortest slice. In each slice all memory is cleared once of stamps that are too old.
 const MIN_SLICE: Duration = Duration::from_secs(1);
 /// The longest age, a century.
 const MAX_MAX_AGE: Duration = Duration::from_secs(36_500 * 24 * 3600);
 
-/// How keys age. A key that was added is there for `max_age`, and is forgotten within a slice
-/// after that: slices are equal parts of `max_age`, and begin for all filters with the year 1970.
+/// The aging of keys. A key that was added is present for `max_age`, and is forgotten within a
+/// slice after that. Slices are equal parts of `max_age`, and for all filters they are counted from
+/// the beginning of 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Aging {
-    /// For how long a key is remembered.
+    /// The time for which a key is remembered.
     pub max_age: Duration,
     /// The number of slices.
     pub slices: u32,
-    /// Whether a key that is found when it is to be added is remembered from then on.
+    /// Whether adding a key that is already present restarts its time.
     pub refresh: bool,
 }
 
 impl Aging {
-    /// The number of slices where none is asked for.
+    /// The number of slices if none is asked for.
     pub const DEFAULT_SLICES: u32 = 8;
 
     /// Checks its numbers.
@@ -48,29 +49,29 @@ impl Aging {
         Ok(())
     }
 
-    /// How long a slice is.
+    /// Returns the length of a slice.
     pub fn slice(&self) -> Duration {
         let nanos = self.max_age.as_nanos().div_ceil(self.slices.max(1).into());
-        // A century has no more than 2^62.
+        // A century has fewer than 2^62 nanoseconds.
         Duration::from_nanos(nanos as u64).max(Duration::from_nanos(1))
     }
 
-    /// The number of the slice that a time lies in, which is given from 1970 on.
+    /// Returns the number of the slice that contains a time, which is counted from 1970.
     pub fn epoch(&self, time: Duration) -> u64 {
         (time.as_nanos() / self.slice().as_nanos()) as u64
     }
 
-    /// When a slice begins, from 1970 on.
+    /// Returns the begin of a slice, counted from 1970.
     pub fn begin(&self, epoch: u64) -> Duration {
         const NANOS: u128 = 1_000_000_000;
         let nanos = self.slice().as_nanos() * u128::from(epoch);
-        // A slice has less than 2^62 nanoseconds.
+        // A slice has fewer than 2^62 nanoseconds.
         let seconds = u64::try_from(nanos / NANOS).unwrap_or(u64::MAX);
         Duration::new(seconds, (nanos % NANOS) as u32)
     }
 
-    /// How many slices a key may be old that was added within an age, which is rounded up to
-    /// whole slices.
+    /// Returns the greatest age, in slices, of a key that was added within `age`, which is rounded
+    /// up to whole slices.
     pub fn slices_of(&self, age: Duration) -> u32 {
         let slices = age.as_nanos().div_ceil(self.slice().as_nanos());
         slices.min(self.slices.into()) as u32
@@ -104,7 +105,7 @@ mod tests {
                     passed <= aging.slices_of(max_age).into()
                 };
                 assert!(is_there(max_age));
-                // To whole nanoseconds, by which a slice is longer.
+                // Rounding to whole nanoseconds makes a slice longer by this.
                 assert!(!is_there(max_age + slice + Duration::from_nanos(13)));
             }
         }

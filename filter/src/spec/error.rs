@@ -1,4 +1,4 @@
-//! Why a spec was refused.
+//! The reasons why a spec was refused.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use thiserror::Error;
 use super::{Aging, HashFunction, KindName, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT};
 use crate::{aging::MAX_SLICES, profile::ProfileError, scaling::ScalingError};
 
-/// Why a spec was refused. Field names are those of the contract's `FilterSpec`.
+/// The reason why a spec was refused. Field names are those of the contract's `FilterSpec`.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum SpecError {
     /// No capacity was given.
     #[error("capacity is 0; it must be at least 1: the number of keys the filter is for")]
     Capacity,
-    /// The rate is no probability that a filter could have.
+    /// The rate is not a probability that a filter can have.
     #[error(
         "false_positive_rate is {value}; it must be above 0 and below 1 (or be left out \
          where bit_count is given)"
     )]
     FalsePositiveRate {
-        /// What was asked for.
+        /// The rate asked for.
         value: f64,
     },
     /// Too many bits for each key.
     #[error("hash_count is {value}; it must be 1 to {MAX_HASH_COUNT}, or be left out")]
     HashCount {
-        /// What was asked for.
+        /// The number of bits for each key asked for.
         value: u32,
     },
     /// No bits, or too many.
     #[error("bit_count is {value}; it must be 1 to {MAX_BIT_COUNT}, or be left out")]
     BitCount {
-        /// What was asked for.
+        /// The number of bits asked for.
         value: u64,
     },
     /// The bits given cannot keep the rate given.
@@ -44,7 +44,7 @@ pub enum SpecError {
         bit_count: u64,
         /// The rate asked for.
         asked: f64,
-        /// The rate that so many bits give at capacity.
+        /// The rate that this number of bits gives at capacity.
         reached: f64,
     },
     /// The kind has no such layout.
@@ -58,7 +58,7 @@ pub enum SpecError {
         /// The layout asked for.
         layout: Layout,
     },
-    /// The layout has another hash.
+    /// The layout requires another hash function.
     #[error(
         "hash_function is {function}, and a filter of the layout {layout} has {}: leave \
          hash_function out",
@@ -70,21 +70,21 @@ pub enum SpecError {
         /// The layout asked for.
         layout: Layout,
     },
-    /// Only a dump has what makes such a filter.
+    /// A filter with this layout needs data that only a dump contains.
     #[error(
         "layout is redisbloom, which no new filter can have: import a dump of RedisBloom, or make \
          a filter of another layout"
     )]
     ImportedLayout,
-    /// No filter of the other program is so.
+    /// The other program can have no such filter.
     #[error("with the layout {layout}, {reason}")]
     Exchange {
         /// The layout asked for.
         layout: Layout,
-        /// What is wrong, with the field, its value and the limit.
+        /// The error, with the field, its value and the limit.
         reason: String,
     },
-    /// No age, or one that is too short for its slices, or too long.
+    /// No age, or an age that is too short for its slices, or too long.
     #[error(
         "aging.max_age is {value:?}; it must be {least:?} (a second for each slice) to {most:?}: \
          for how long a key is remembered"
@@ -92,12 +92,12 @@ pub enum SpecError {
     MaxAge {
         /// The age asked for.
         value: Duration,
-        /// The shortest.
+        /// The shortest age.
         least: Duration,
-        /// The longest.
+        /// The longest age.
         most: Duration,
     },
-    /// Ages where the kind has none.
+    /// Ages were given, but the kind has none.
     #[error(
         "max_age, slices and refresh say how keys age, and kind is {kind}: make it aging, or leave \
          them out"
@@ -106,7 +106,7 @@ pub enum SpecError {
         /// The kind asked for.
         kind: KindName,
     },
-    /// Layers where the kind has none.
+    /// Layers were given, but the kind has none.
     #[error(
         "growth, on_full and a bound on the memory of one filter say what becomes of a filter that \
          is full, and kind is {kind}: make it scaling, or leave them out"
@@ -121,19 +121,19 @@ pub enum SpecError {
         Aging::DEFAULT_SLICES
     )]
     Slices {
-        /// What was asked for.
+        /// The number of slices asked for.
         value: u32,
     },
-    /// Bits where they are computed for each layer.
+    /// Bits were given, but they are computed for each layer.
     #[error(
         "bit_count and hash_count are those of each layer of a filter of the kind scaling, and \
          computed: leave them out, and give capacity and false_positive_rate"
     )]
     BitsOfLayers,
-    /// It cannot grow so.
+    /// The layers cannot be planned.
     #[error(transparent)]
     Scaling(#[from] ScalingError),
-    /// No such profile.
+    /// The key profile is not valid.
     #[error("key_profile.{0}")]
     KeyProfile(#[from] ProfileError),
     /// No filter of a possible size keeps the rate.

@@ -1,5 +1,4 @@
-//! Filters of the layouts of other programs: those that are asked for, and those that come as
-//! they are.
+//! Filters with the layouts of other programs: requested ones, and imported ones.
 
 use std::f64::consts::LN_2;
 
@@ -16,15 +15,15 @@ use crate::{
 };
 
 impl SpecRequest {
-    /// A filter as Guava would size it, or of the bits that were asked for. Guava's own sizes may
-    /// miss the rate: [`FilterSpec::missed_rate`] says by how much.
+    /// Resolves a request to a filter as Guava would size it, or with the number of bits asked for.
+    /// Guava's own sizes may miss the rate: [`FilterSpec::missed_rate`] returns by how much.
     pub(super) fn resolve_guava(&self, strategy: Strategy) -> Result<FilterSpec, SpecError> {
         let own = self.false_positive_rate.map(|rate| {
             let shape = Shape::for_capacity(strategy, self.capacity, rate);
             shape.map_err(|error| self.refused(error))
         });
         let own = match own {
-            // One that Guava has no filter for may have bits all the same.
+            // Guava may have no filter for these numbers, but the requested bits can still work.
             Some(Err(_)) if self.bit_count.is_some() => None,
             own => own.transpose()?,
         };
@@ -69,14 +68,14 @@ impl SpecRequest {
     }
 }
 
-/// The share of the asked rate by which a filter may miss it before that is worth a word.
+/// The share of the asked rate by which a filter can miss it before that is reported.
 const MISSED: f64 = 0.02;
 
 impl FilterSpec {
-    /// The false-positive rate at capacity that is predicted of the filter: at most the one asked for,
-    /// but in a layout of Guava. Its sizes follow the textbook. They know nothing of the rounded number
-    /// of hashes, of positions that are evenly spaced (`sizing/spaced.rs`), which small filters
-    /// and low rates suffer from, and of bits that are chosen unevenly (`sizing/uneven.rs`).
+    /// Returns the predicted false-positive rate of the filter at capacity. It is at most the one
+    /// asked for, except in a layout of Guava. Guava's sizes follow the textbook. They ignore the
+    /// rounding of the number of hashes, the even spacing of positions (`sizing/spaced.rs`), which
+    /// affects small filters and low rates, and bits that are chosen unevenly (`sizing/uneven.rs`).
     pub fn predicted_rate(&self) -> f64 {
         let shape = self
             .layout
@@ -87,15 +86,15 @@ impl FilterSpec {
         })
     }
 
-    /// The [predicted rate](Self::predicted_rate), if it is above the one asked for by more than
-    /// rounding.
+    /// Returns the [predicted rate](Self::predicted_rate), if it is above the one asked for by more
+    /// than rounding.
     pub fn missed_rate(&self) -> Option<f64> {
         let rate = self.predicted_rate();
         (rate > self.false_positive_rate * (1.0 + MISSED)).then_some(rate)
     }
 
-    /// That of a filter of Guava, for so many keys or, if nobody says, for as many as its bits and
-    /// its number of hashes are made for.
+    /// Returns the spec of a filter of Guava with this capacity. If none is given, the capacity is
+    /// the number of keys that its bits and its number of hashes are made for.
     pub fn of_guava(shape: Shape, capacity: Option<u64>) -> Self {
         let capacity = capacity.unwrap_or_else(|| {
             let keys = shape.bit_count() as f64 * LN_2 / f64::from(shape.hash_count());
@@ -117,8 +116,8 @@ impl FilterSpec {
         }
     }
 
-    /// That of a filter of RedisBloom, for so many keys or, if nobody says, for as many as its
-    /// layers are.
+    /// Returns the spec of a filter of RedisBloom with this capacity. If none is given, the
+    /// capacity is that of its layers.
     pub fn of_chain(chain: &Chain, capacity: Option<u64>) -> Self {
         let layers = chain.layers();
         let capacities = layers.iter().map(Layer::capacity);
@@ -142,7 +141,7 @@ impl FilterSpec {
     }
 }
 
-/// What Guava takes for so many bits: `optimalNumOfHashFunctions`.
+/// Returns Guava's number of hashes for `bit_count` bits: `optimalNumOfHashFunctions`.
 fn best_hash_count(bit_count: u64, capacity: u64) -> u32 {
     let count = bit_count as f64 / capacity as f64 * LN_2;
     count.round().clamp(1.0, super::MAX_HASH_COUNT.into()) as u32
@@ -153,7 +152,7 @@ fn rate_at(shape: Shape, capacity: u64) -> f64 {
     bounded(parts.last().false_positive_rate(capacity as f64))
 }
 
-/// A probability may round to 0 or 1, and a spec has neither.
+/// Keeps a probability from rounding to 0 or 1, which a spec does not allow.
 fn bounded(rate: f64) -> f64 {
     rate.clamp(f64::MIN_POSITIVE, 1.0 - f64::EPSILON)
 }

@@ -1,27 +1,27 @@
-//! What a filter can do besides to tell what it has seen.
+//! The kinds of filters, by their extra ability.
 
 use std::{fmt, str::FromStr};
 
 use super::{Aging, Layout};
 use crate::scaling::OnFull;
 
-/// What a filter can do besides to tell what it has seen.
+/// The kind of a filter: its ability beyond reporting the keys that it has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Kind {
-    /// Nothing: what it has seen it has seen.
+    /// No extra ability: keys that were added stay.
     #[default]
     Plain,
     /// Keys can be removed: see [`crate::counting`].
     Counting,
     /// Keys are forgotten after a time: see [`crate::aging`].
     Aging(Aging),
-    /// It knows when it is full, and grows then or does what else it was told: see
+    /// It detects when it is full, and then grows or takes another configured action: see
     /// [`crate::scaling`].
     Scaling(OnFull),
 }
 
 impl Kind {
-    /// Whether there is more than a bit for each bit.
+    /// Whether each bit has a counter or a stamp in its place.
     pub fn has_cells(self) -> bool {
         match self {
             Self::Counting | Self::Aging(_) => true,
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// The name that flags and logs use.
+    /// Returns the name that flags and logs use.
     pub const fn name(self) -> KindName {
         match self {
             Self::Plain => KindName::Plain,
@@ -62,7 +62,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What a kind is called, without what it is told besides.
+/// The name of a kind, without its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KindName {
     /// [`Kind::Plain`].
@@ -76,12 +76,12 @@ pub enum KindName {
 }
 
 impl KindName {
-    /// Every kind there is.
+    /// Every kind.
     pub const ALL: [Self; 4] = [Self::Plain, Self::Counting, Self::Aging, Self::Scaling];
 
-    /// The kind of a filter whose request names none. It is scaling, so that no key is lost when
-    /// more are added than the filter is made for. It is plain if the request gives bits, hashes or
-    /// another layout than blocked, for a scaling filter chooses these by itself.
+    /// Returns the kind of a filter whose request names none. It is scaling, so that no key is lost
+    /// when more are added than the filter is made for. It is plain if the request gives bits,
+    /// hashes or another layout than blocked, because a scaling filter chooses these by itself.
     pub fn default_for(bit_count: Option<u64>, hash_count: Option<u32>, layout: Layout) -> Self {
         let has_own_bits = bit_count.is_some() || hash_count.is_some();
         match has_own_bits || layout != Layout::Blocked {
@@ -90,7 +90,7 @@ impl KindName {
         }
     }
 
-    /// As flags and logs have it.
+    /// Returns the name that flags and logs use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Plain => "plain",

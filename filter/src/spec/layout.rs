@@ -1,10 +1,10 @@
-//! Which bits of a filter a key may set: layouts of our own, and those of other programs.
+//! The bits of a filter that a key can set: layouts of our own, and layouts of other programs.
 
 use std::{fmt, str::FromStr};
 
 use crate::{exchange::guava::Strategy, hash::HashFunction};
 
-/// Which bits of a filter a key may set.
+/// The bits of a filter that a key can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Layout {
     /// One cache line for each key: see [`crate::blocked`].
@@ -12,19 +12,19 @@ pub enum Layout {
     Blocked,
     /// Anywhere in a shard: see [`crate::classic`].
     Classic,
-    /// Anywhere in the filter, as Guava has it since release 13: see [`crate::exchange::guava`].
+    /// Anywhere in the filter, as in Guava since release 13: see [`crate::exchange::guava`].
     Guava,
-    /// The same, as the first releases of Guava had it.
+    /// Anywhere in the filter, as in the first releases of Guava.
     GuavaMitz32,
-    /// Anywhere in a layer, as RedisBloom has it: see [`crate::exchange::redisbloom`]. Made by an
-    /// import alone.
+    /// Anywhere in a layer, as in RedisBloom: see [`crate::exchange::redisbloom`]. Created only by
+    /// an import.
     RedisBloom,
 }
 
 impl Layout {
-    /// Those of our own.
+    /// The layouts of our own.
     pub const OWN: [Self; 2] = [Self::Blocked, Self::Classic];
-    /// Every layout there is.
+    /// Every layout.
     pub const ALL: [Self; 5] = [
         Self::Blocked,
         Self::Classic,
@@ -33,7 +33,7 @@ impl Layout {
         Self::RedisBloom,
     ];
 
-    /// The name that flags and logs use.
+    /// Returns the name that flags and logs use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Blocked => "blocked",
@@ -44,8 +44,8 @@ impl Layout {
         }
     }
 
-    /// The hash function of a filter where none is asked for. Filters of other programs have no
-    /// other.
+    /// Returns the hash function of a filter whose request names none. Filters of other programs
+    /// have no other.
     pub const fn hash_function(self) -> HashFunction {
         match self {
             Self::Blocked | Self::Classic => HashFunction::SipHash13_128,
@@ -64,7 +64,8 @@ impl Layout {
         }
     }
 
-    /// How Guava makes positions of a hash, where it is one of its layouts.
+    /// Returns the strategy by which Guava makes positions from a hash, if this is a layout of
+    /// Guava.
     pub const fn strategy(self) -> Option<Strategy> {
         match self {
             Self::Guava => Some(Strategy::Mitz64),

@@ -1,4 +1,4 @@
-//! Which requests are refused, and what the others resolve to.
+//! Refused requests, and the specs that other requests resolve to.
 
 use super::*;
 
@@ -101,7 +101,7 @@ fn a_resolved_spec_resolves_to_itself() {
     }
 }
 
-/// One of the past has fewer shards, and its bits were rounded up to be divided among those.
+/// An older filter has fewer shards, and its bits were rounded up to be divided among those.
 #[test]
 fn a_filter_in_fewer_shards_answers_the_request_that_it_was_made_for() {
     let request = SpecRequest {

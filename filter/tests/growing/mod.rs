@@ -19,7 +19,7 @@ pub struct Growing {
 #[derive(Clone, Default)]
 pub struct Partition {
     pub shards: Vec<Vec<u64>>,
-    /// In each layer.
+    /// The number of set bits in each layer.
     bits_set: Vec<u64>,
 }
 
@@ -78,7 +78,7 @@ impl Growing {
         );
     }
 
-    /// How many of the keys are there, or seem to be.
+    /// Returns the number of keys that are present, or seem to be.
     pub fn found(&self, hashes: &[KeyHash]) -> u64 {
         let mut found = 0;
         let hashes = hashes.iter().copied().enumerate();

@@ -1,16 +1,16 @@
-//! What chance allows a count to be.
+//! The interval that chance allows for a count.
 
-/// Weights under this part of the greatest do not count.
+/// Weights below this part of the greatest do not count.
 const NEGLIGIBLE: f64 = 1e-20;
 
-/// The numbers between which a binomial count lies with a probability of 99.9 %.
+/// Returns the numbers between which a binomial count lies with a probability of 99.9 %.
 pub fn interval(trials: f64, probability: f64) -> (f64, f64) {
     interval_at(trials, probability, 0.999)
 }
 
-/// The numbers between which a binomial count lies with a probability of `confidence`: each tail
-/// has at most half of the rest. Sums the distribution up, out from its mode, in time in
-/// proportion to its width.
+/// Returns the numbers between which a binomial count lies with a probability of `confidence`. Each
+/// tail has at most half of the rest. Sums the distribution up, out from its mode. The time is
+/// proportional to its width.
 pub fn interval_at(trials: f64, probability: f64, confidence: f64) -> (f64, f64) {
     let odds = probability / (1.0 - probability);
     let mode = (trials * probability).floor();

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use seenset_filter::hash::{KeyHash, KeyHasher};
 
-/// As many are hashed together.
+/// The number of keys that are hashed together.
 const BATCH: u64 = 1 << 18;
 
 /// Calls `visit` with the hashes of keys, batch after batch, in the order of the keys.

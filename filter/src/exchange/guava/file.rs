@@ -1,14 +1,14 @@
 //! The file of Guava's `BloomFilter.writeTo` and `readFrom`.
 //!
-//! | at | bytes | what |
+//! | at | bytes | content |
 //! |---|---|---|
 //! | 0 | 1 | strategy: 0 `MURMUR128_MITZ_32`, 1 `MURMUR128_MITZ_64` |
 //! | 1 | 1 | hash count (k), without a sign |
 //! | 2 | 4 | number of words, with a sign |
 //! | 6 | | the words, 8 bytes each |
 //!
-//! All numbers are big-endian. There is no magic, no length and no checksum; what can be
-//! checked is that the file is exactly as long as its words.
+//! All numbers are big-endian. The file has no magic, no length and no checksum. The only possible
+//! check is that the file is exactly as long as its words require.
 
 use std::io::{Read, Write};
 
@@ -19,13 +19,13 @@ const HEADER_BYTES: u64 = 6;
 const WORD_BYTES: u64 = 8;
 
 impl Shape {
-    /// The length of the file of such a filter, in bytes.
+    /// Returns the length of the file of such a filter, in bytes.
     pub fn file_bytes(&self) -> u64 {
         HEADER_BYTES + self.word_count() * WORD_BYTES
     }
 }
 
-/// A file that is being read: its header was found to be true of it.
+/// A file that is being read. Its header has been checked against its length.
 #[derive(Debug)]
 pub struct FilterReader<R> {
     reader: R,
@@ -37,8 +37,8 @@ impl<R: Read> FilterReader<R> {
     ///
     /// # Errors
     ///
-    /// If the header is not one of Guava's, goes beyond what is served here, or belongs to a
-    /// file of another length.
+    /// Fails if the header is not one of Guava's, has values that are not supported here, or
+    /// belongs to a file of another length.
     pub fn open(mut reader: R, file_bytes: u64) -> Result<Self, ExchangeError> {
         require(
             file_bytes >= HEADER_BYTES,
@@ -51,7 +51,7 @@ impl<R: Read> FilterReader<R> {
             .read_exact(&mut header)
             .map_err(ExchangeError::Read)?;
         let [strategy, hash_count, word_count @ ..] = header;
-        // A signed byte in Java: no negative strategy is known either.
+        // A signed byte in Java: negative strategies are unknown too.
         let strategy = Strategy::ALL
             .get(usize::from(strategy))
             .copied()
@@ -75,16 +75,17 @@ impl<R: Read> FilterReader<R> {
         Ok(Self { reader, shape })
     }
 
-    /// What the header says.
+    /// Returns the shape that the header describes.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Reads all words, and tells each piece of them with the index of its first word.
+    /// Reads all words, and passes each piece of them to `tell`, with the index of its first word.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, or what `tell` returns: then the rest is not read.
+    /// Fails if the file cannot be read, or with the error that `tell` returns. The rest is then
+    /// not read.
     pub fn read_words<E: From<ExchangeError>>(
         mut self,
         tell: impl FnMut(u64, &[u64]) -> Result<(), E>,
@@ -98,7 +99,7 @@ impl<R: Read> FilterReader<R> {
 #[derive(Debug)]
 pub struct FilterWriter<W> {
     writer: W,
-    /// The number of words that are still to come.
+    /// The number of words that have not been written yet.
     missing: u64,
 }
 
@@ -107,7 +108,7 @@ impl<W: Write> FilterWriter<W> {
     ///
     /// # Errors
     ///
-    /// If it cannot be written.
+    /// Fails if it cannot be written.
     pub fn create(mut writer: W, shape: &Shape) -> Result<Self, ExchangeError> {
         let strategy = match shape.strategy() {
             Strategy::Mitz32 => 0,
@@ -127,7 +128,7 @@ impl<W: Write> FilterWriter<W> {
     ///
     /// # Errors
     ///
-    /// If they cannot be written, or are more than the filter has.
+    /// Fails if they cannot be written, or are more than the filter has.
     pub fn write_words(&mut self, words: &[u64]) -> Result<(), ExchangeError> {
         require(
             words.len() as u64 <= self.missing,
@@ -145,17 +146,16 @@ impl<W: Write> FilterWriter<W> {
         Ok(())
     }
 
-    /// Gives back what the file is written to, wherever it has come: the rest is the caller's to
-    /// write.
+    /// Returns the writer, at any point of the file. The caller must write the rest.
     pub fn into_inner(self) -> W {
         self.writer
     }
 
-    /// Ends the file, and gives back what it was written to, which is not flushed.
+    /// Ends the file, and returns the writer, which is not flushed.
     ///
     /// # Errors
     ///
-    /// If words are missing.
+    /// Fails if words are missing.
     pub fn finish(self) -> Result<W, ExchangeError> {
         require(
             self.missing == 0,

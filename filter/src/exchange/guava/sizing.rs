@@ -1,10 +1,10 @@
-//! Guava's own sizing, so that a filter made here has the bytes of one made there.
+//! Guava's own sizing, so that a filter made here has the same bytes as one made by Guava.
 //!
-//! The bits are those of the textbook, cut off to a whole number (`optimalNumOfBits`), then
-//! rounded up to whole words. The number of hashes (`optimalNumOfHashFunctions`) follows
-//! from the rate alone, as in Guava 33.4.6 (google/guava#7494). In 31.1 it is computed from
-//! the bits that have been cut off, and is one less for some filters of a handful of keys.
-//! Either way it is written in the file.
+//! The number of bits is the one of the textbook, truncated to a whole number (`optimalNumOfBits`),
+//! then rounded up to whole words. The number of hashes (`optimalNumOfHashFunctions`) follows from
+//! the rate alone, as in Guava 33.4.6 (google/guava#7494). Guava 31.1 computes it from the
+//! truncated number of bits: for some filters of a few keys it is one less. In both cases the file
+//! contains it.
 
 use std::f64::consts::LN_2;
 
@@ -12,12 +12,12 @@ use super::{Shape, Strategy};
 use crate::exchange::{ExchangeError, error::require};
 
 impl Shape {
-    /// The shape that Guava gives a filter for `capacity` keys (where 0 is taken as 1) and
-    /// `false_positive_rate`: that of `BloomFilter.create(funnel, capacity, rate)`.
+    /// Returns the shape that Guava gives a filter for `capacity` keys (0 is taken as 1) and
+    /// `false_positive_rate`, as `BloomFilter.create(funnel, capacity, rate)` does.
     ///
     /// # Errors
     ///
-    /// If Guava has no such filter, or it would have more hashes than are served here.
+    /// Fails if Guava has no such filter, or if it would have more hashes than are supported here.
     pub fn for_capacity(
         strategy: Strategy,
         capacity: u64,
@@ -51,6 +51,6 @@ fn bit_count(capacity: u64, rate: f64) -> u64 {
 }
 
 fn hash_count(rate: f64) -> u32 {
-    // Java rounds a half up, Rust away from 0: for what is above 0 that is the same.
+    // Java rounds a half up, Rust away from 0. For numbers above 0 that is the same.
     ((-rate.ln() / LN_2).round() as u32).max(1)
 }

@@ -1,4 +1,4 @@
-//! Predicted rates against measured ones, where the even spacing of positions raises them.
+//! Predicted rates against measured ones, where evenly spaced positions raise them.
 
 use super::*;
 use crate::{
@@ -16,7 +16,7 @@ fn guava(strategy: Strategy, capacity: u64, rate: f64) -> Part {
     }
 }
 
-/// A layer of RedisBloom with so many bits.
+/// Returns a layer of RedisBloom with `bits` bits.
 fn redisbloom(bits: u64, hash_count: u32) -> Part {
     let layer = Layer::new(bits.div_ceil(64), bits, hash_count, 100, 0.001).unwrap();
     Part {
@@ -25,7 +25,7 @@ fn redisbloom(bits: u64, hash_count: u32) -> Part {
     }
 }
 
-/// Random hashes, the same ones in each run.
+/// Random hashes, the same in each run.
 struct Hashes(u64);
 
 impl Hashes {
@@ -38,8 +38,9 @@ impl Hashes {
     }
 }
 
-/// The rate of filters with so many keys, and that predicted by their fill, by looking up keys that
-/// were not added. Of a small filter there are many, or chance would make it a better or a worse one.
+/// Returns the number of false positives that filters with `keys` keys show for keys that were not
+/// added, and the number predicted from their fill. Small filters are measured many times, because
+/// chance makes a single one better or worse.
 fn measured(part: &Part, keys: u64) -> (u64, f64) {
     let words = part.words().end as usize;
     let per_filter = (20 * keys).clamp(1_000, 200_000);
@@ -64,7 +65,7 @@ fn measured(part: &Part, keys: u64) -> (u64, f64) {
     (found, by_fill)
 }
 
-/// Holds a prediction against a measurement: it may be off by a share of it, and by chance.
+/// Compares a prediction with a measurement. The difference can be a share of it, plus chance.
 fn check(name: &str, part: &Part, keys: u64, allowed: f64) {
     let predicted = part.false_positive_rate(keys as f64);
     let (found, by_fill) = measured(part, keys);
@@ -99,7 +100,7 @@ fn the_predicted_rate_is_the_measured_one_where_positions_are_evenly_spaced() {
             check(&format!("{strategy} at {rate}"), &part, keys, allowed);
         }
     }
-    // Where sums wrap at a multiple of the bits, and where they do not.
+    // Bits for which sums wrap at a multiple, and bits for which they do not.
     for (bits, hash_count, keys, allowed) in [
         (1_024, 7, 100, 0.06),
         (2_048, 13, 100, 0.06),
@@ -119,7 +120,8 @@ fn it_is_so_at_other_fills() {
     check("twice", &part, 200, 0.04);
 }
 
-/// The filters of which the classic formula is wrong, by how much, and one of which it is right.
+/// The filters for which the classic formula is wrong, with the error, and one for which it is
+/// right.
 #[test]
 fn small_filters_and_low_rates_are_predicted_to_miss_their_rate() {
     for (keys, rate, least, most) in [
@@ -138,7 +140,7 @@ fn small_filters_and_low_rates_are_predicted_to_miss_their_rate() {
     }
 }
 
-/// Of the specs that a server resolves: those of our own layouts always keep their rate.
+/// For the specs that a server resolves. Specs of our own layouts always keep their rate.
 #[test]
 fn a_spec_says_that_it_misses_its_rate() {
     let spec = |layout, capacity, rate| {

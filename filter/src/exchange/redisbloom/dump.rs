@@ -1,9 +1,9 @@
-//! A dump in a file: what each call of `BF.SCANDUMP` has returned, one after the other.
+//! A dump in a file: the results of all calls of `BF.SCANDUMP`, one after the other.
 //!
-//! RedisBloom has no file of its own for this: it hands out pairs of an iterator and bytes.
-//! A dump is these pairs, each as the iterator (8 bytes), the length of the bytes (8 bytes)
-//! and the bytes; the numbers are little-endian. The last pair, which has the iterator 0 and
-//! ends the scan, is left out. So a few lines of Python write it, while nobody adds keys:
+//! RedisBloom has no file format for this: it returns pairs of an iterator and bytes. A dump is
+//! these pairs, each as the iterator (8 bytes), the length of the bytes (8 bytes) and the bytes.
+//! The numbers are little-endian. The last pair has the iterator 0 and ends the scan. It is left
+//! out. So a few lines of Python write a dump, while no keys are added:
 //!
 //! ```python
 //! import redis, struct
@@ -17,9 +17,9 @@
 //! ```
 //!
 //! (On a connection without `decode_responses`.) The first pair has the iterator 1 and the
-//! [header](super::header). The bytes of all others are the bits of all layers, one after
-//! the other, in pieces of up to 16 MiB; bit 0 is the lowest of the first byte. An iterator
-//! is the number of those bytes up to the end of its pair, and 1.
+//! [header](super::header). The bytes of all others are the bits of all layers, one after the
+//! other, in pieces of up to 16 MiB. Bit 0 is the lowest bit of the first byte. An iterator is the
+//! number of these bytes up to the end of its pair, plus 1.
 
 use std::io::Read;
 
@@ -30,7 +30,7 @@ const PREFIX_BYTES: u64 = 16;
 /// The iterator of the first pair.
 const FIRST: i64 = 1;
 
-/// A dump that is being read: its header was found to be true of it.
+/// A dump that is being read. Its header has been checked against its length.
 #[derive(Debug)]
 pub struct DumpReader<R> {
     chain: Chain,
@@ -38,13 +38,13 @@ pub struct DumpReader<R> {
 }
 
 impl<R: Read> DumpReader<R> {
-    /// Reads and checks the header of a dump that is `file_bytes` long. Allocates no more than
-    /// the layers that the header has.
+    /// Reads and checks the header of a dump that is `file_bytes` long. Allocates only the layers
+    /// of the header.
     ///
     /// # Errors
     ///
-    /// If the header is not one of RedisBloom's, goes beyond what is served here, or belongs
-    /// to a dump of another length.
+    /// Fails if the header is not one of RedisBloom's, has values that are not supported here, or
+    /// belongs to a dump of another length.
     pub fn open(mut reader: R, file_bytes: u64) -> Result<Self, ExchangeError> {
         let mut left = file_bytes;
         let prefix = Prefix::read(&mut reader, &mut left)?;
@@ -84,18 +84,18 @@ impl<R: Read> DumpReader<R> {
         Ok(Self { chain, chunks })
     }
 
-    /// What the header says.
+    /// Returns the chain that the header describes.
     pub fn chain(&self) -> &Chain {
         &self.chain
     }
 
-    /// Reads all words of all layers, and tells each piece of them with the number of its
-    /// layer and the index of its first word there.
+    /// Reads all words of all layers, and passes each piece of them to `tell`, with the number of
+    /// its layer and the index of its first word there.
     ///
     /// # Errors
     ///
-    /// If the dump cannot be read or its chunks do not follow each other, or what `tell`
-    /// returns: then the rest is not read.
+    /// Fails if the dump cannot be read, if its chunks do not follow each other, or with the error
+    /// that `tell` returns. The rest is then not read.
     pub fn read_words<E: From<ExchangeError>>(
         self,
         mut tell: impl FnMut(usize, u64, &[u64]) -> Result<(), E>,
@@ -114,14 +114,14 @@ impl<R: Read> DumpReader<R> {
     }
 }
 
-/// What stands before the bytes of a chunk.
+/// The numbers before the bytes of a chunk.
 struct Prefix {
     iterator: i64,
     bytes: u64,
 }
 
 impl Prefix {
-    /// Reads a prefix, of a file of which `left` bytes are left.
+    /// Reads a prefix from a file that has `left` bytes left.
     fn read(reader: &mut impl Read, left: &mut u64) -> Result<Self, ExchangeError> {
         require(
             *left >= PREFIX_BYTES,
@@ -142,22 +142,22 @@ impl Prefix {
     }
 }
 
-/// The bytes of all chunks behind the header, as if they were one.
+/// The bytes of all chunks after the header, as if they were one.
 #[derive(Debug)]
 struct Chunks<R> {
     reader: R,
-    /// Bytes of the file that are left.
+    /// The number of bytes of the file that are left.
     file_left: u64,
-    /// Bytes of the chunk at hand that are left.
+    /// The number of bytes of the current chunk that are left.
     chunk_left: u64,
-    /// Bytes of the chunks up to the end of the one at hand.
+    /// The number of bytes of all chunks up to the end of the current one.
     data_read: u64,
-    /// Bytes of all chunks.
+    /// The number of bytes of all chunks.
     data_bytes: u64,
 }
 
 impl<R: Read> Chunks<R> {
-    /// Fills `bytes` with those that follow.
+    /// Fills `bytes` with the next bytes.
     fn fill(&mut self, mut bytes: &mut [u8]) -> Result<(), ExchangeError> {
         while !bytes.is_empty() {
             if self.chunk_left == 0 {
@@ -173,7 +173,7 @@ impl<R: Read> Chunks<R> {
         Ok(())
     }
 
-    /// Goes to the next chunk, which has at least a byte.
+    /// Goes to the next chunk, which has at least one byte.
     fn next(&mut self) -> Result<(), ExchangeError> {
         let Prefix { iterator, bytes } = Prefix::read(&mut self.reader, &mut self.file_left)?;
         let data_left = (self.data_bytes - self.data_read).min(self.file_left);
@@ -195,7 +195,7 @@ impl<R: Read> Chunks<R> {
         Ok(())
     }
 
-    /// Makes sure that nothing is left.
+    /// Fails if bytes are left.
     fn finish(self) -> Result<(), ExchangeError> {
         require(
             self.file_left == 0,

@@ -1,14 +1,14 @@
-//! The first chunk of a dump: what the chain and its layers are.
+//! The first chunk of a dump: the description of the chain and its layers.
 //!
-//! | at | bytes | what (`dumpedChainHeader`) |
+//! | at | bytes | content (`dumpedChainHeader`) |
 //! |---|---|---|
 //! | 0 | 8 | number of keys in all layers |
 //! | 8 | 4 | number of layers |
 //! | 12 | 4 | options: 1 bits not rounded to a power of two, 2 the capacity asked for was one of bits, 4 hashes of 64 bits, 8 the chain does not grow |
-//! | 16 | 4 | how many times as large the next layer is |
+//! | 16 | 4 | growth factor: the size of the next layer as a multiple of the last |
 //! | 20 | | the layers, 53 bytes each |
 //!
-//! | at | bytes | what (`dumpedChainLink`) |
+//! | at | bytes | content (`dumpedChainLink`) |
 //! |---|---|---|
 //! | 0 | 8 | length of the bits in bytes |
 //! | 8 | 8 | number of bits |
@@ -17,12 +17,12 @@
 //! | 32 | 8 | bits for each key, IEEE 754 |
 //! | 40 | 4 | hash count (k) |
 //! | 44 | 8 | capacity |
-//! | 52 | 1 | binary logarithm of what positions are taken modulo; 0 if that is the number of bits |
+//! | 52 | 1 | binary logarithm of the modulus of positions; 0 if that is the number of bits |
 //!
-//! Structures of C as a 64-bit machine has them in memory, packed: little-endian. What is
-//! checked is what RedisBloom checks before it loads such a header, and what is not served
-//! here is refused: hashes of 32 bits, which filters of its first releases have, and hashes
-//! under a seed (`bf-hash-seed`, 16 more bytes behind the layers).
+//! These are packed C structures, as a 64-bit machine has them in memory: little-endian. The checks
+//! are those that RedisBloom makes before it loads such a header. A header that is not supported
+//! here is refused: one with hashes of 32 bits, as filters of its first releases have, and one with
+//! hashes under a seed (`bf-hash-seed`, 16 more bytes after the layers).
 
 use super::Layer;
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
     spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
 };
 
-/// The most layers that a chain may have: each halves the rate of the one before, and so has
+/// The most layers that a chain can have. Each layer halves the rate of the one before, and so has
 /// one hash more.
 pub const MAX_LAYERS: u32 = MAX_HASH_COUNT;
 
@@ -41,7 +41,7 @@ pub(super) const MAX_HEADER_BYTES: u64 = CHAIN_BYTES + MAX_LAYERS as u64 * LAYER
 
 const KNOWN_OPTIONS: u32 = 0b1111;
 const OPTION_64_BITS: u32 = 4;
-/// What RedisBloom takes as ln 2.
+/// RedisBloom's value of ln 2.
 #[expect(clippy::approx_constant, reason = "it has one digit less than ln 2")]
 const LN_2: f64 = 0.693_147_180_559_945;
 
@@ -53,7 +53,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A chain without keys: `None` if there is no layer, too many, or too many bits in them.
+    /// Returns a chain without keys; `None` if it has no layer, too many, or too many bits in them.
     pub fn new(layers: Vec<Layer>) -> Option<Self> {
         let counts = layers.iter().map(Layer::word_count);
         let words = counts.fold(0_u64, u64::saturating_add);
@@ -65,7 +65,7 @@ impl Chain {
         })
     }
 
-    /// The same chain without keys.
+    /// Returns the same chain without keys.
     pub fn emptied(&self) -> Self {
         let layers = self.layers.iter();
         let emptied = |layer: &Layer| Layer {
@@ -78,22 +78,22 @@ impl Chain {
         }
     }
 
-    /// The layers, the oldest first: at least one. New keys belong in the last.
+    /// Returns the layers, the oldest first: at least one. New keys belong in the last.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
 
-    /// The number of keys that were new when they were added.
+    /// Returns the number of keys that were new when they were added.
     pub fn keys_added(&self) -> u64 {
         self.keys_added
     }
 
-    /// The length of the bits of all layers, in bytes.
+    /// Returns the length of the bits of all layers, in bytes.
     pub(super) fn data_bytes(&self) -> u64 {
         self.layers.iter().map(|layer| layer.word_count * 8).sum()
     }
 
-    /// Decodes a header. `max_data_bytes` is how many bytes of bits there can be.
+    /// Decodes a header. `max_data_bytes` is the greatest possible number of bytes of bits.
     pub(super) fn decode(header: &[u8], max_data_bytes: u64) -> Result<Self, ExchangeError> {
         let mut from = Fields { rest: header };
         let keys_added = u64::from_le_bytes(from.take()?);
@@ -118,11 +118,11 @@ impl Chain {
             options,
             "one with hashes of 64 bits (4); a filter with hashes of 32 bits is not read",
         )?;
-        // How the chain would grow does not matter to what is in it.
+        // The growth of the chain does not affect its contents.
         let _growth: [u8; 4] = from.take()?;
 
         let mut layers = Vec::with_capacity(layer_count as usize);
-        // What a client says of a file may be anything: so its bits cannot overflow.
+        // A client can claim any length for a file. So this limit keeps its bits from overflowing.
         let mut data_left = max_data_bytes.min(MAX_BIT_COUNT / 8);
         let mut keys_left = keys_added;
         for number in 0..layer_count {
@@ -163,12 +163,12 @@ fn check_length(found: u64, layer_count: u32) -> Result<(), ExchangeError> {
     )
 }
 
-/// The name of a field of a layer.
+/// Returns the name of a field of a layer.
 fn name(number: u32, field: &str) -> String {
     format!("{field} of filter {number}")
 }
 
-/// The fields that are still to be read.
+/// The fields that have not been read yet.
 struct Fields<'a> {
     rest: &'a [u8],
 }

@@ -78,7 +78,7 @@ const HOSTS: &[&str] = &[
     "::1",
     "[]",
     "[1:2:3:4:5:6:7::8]",
-    // What a host may not have, in some schemes or in none.
+    // Characters that a host cannot have, in some schemes or in all.
     "a b",
     "a%20b",
     "a%41b",
@@ -223,7 +223,7 @@ const PADDING: &[&str] = &[
     "", "", "", "", "", "", "", "", " ", "\u{1}", "\t", "\n ", "\u{0}",
 ];
 
-/// Makes URLs, the same ones in each run.
+/// Makes URLs, the same in each run.
 struct Urls {
     state: u64,
 }
@@ -272,7 +272,8 @@ impl Urls {
     }
 }
 
-/// What Ada makes of a URL, without the fragment; `None` for URLs that `url-v1` leaves alone.
+/// Returns Ada's form of a URL, without the fragment; `None` for URLs that `url-v1` does not
+/// change.
 fn by_ada(url: &str) -> Option<String> {
     let url = ada_url::Url::parse(url, None).ok()?;
     let has_place = url.protocol() != "file:" && !url.hostname().is_empty();
@@ -285,8 +286,8 @@ fn by_us(url: &str) -> Option<String> {
     Some(page + &query.map_or(String::new(), |query| format!("?{query}")))
 }
 
-/// Whether a host is ASCII, and not what IDNA makes of letters: the standard lets it pass since
-/// 2026 and keeps it, and IDNA, and so `url-v1`, refuses it. The key stays as it is.
+/// Whether a host is ASCII, but not a result of IDNA. The standard accepts and keeps such a host
+/// since 2026. IDNA, and so `url-v1`, refuses it, and the key stays unchanged.
 fn is_no_idna(url: &str) -> bool {
     let host = ada_url::Url::parse(url, None).map(|url| url.hostname().to_owned());
     host.is_ok_and(|host| host.contains("xn--"))
@@ -323,8 +324,8 @@ fn urls_become_what_the_standard_says() {
     assert!((1..6_000).contains(&no_idna), "{no_idna}");
 }
 
-/// Of each character that IDNA knows, alone and beside others. The two implementations have tables
-/// of different versions of Unicode, so one may refuse what the other takes.
+/// For each character that IDNA knows, alone and next to others. The two implementations have
+/// tables of different versions of Unicode, so one can refuse a host that the other accepts.
 #[test]
 fn hosts_of_all_letters_become_what_the_standard_says() {
     let (mut same, mut differ) = (0_u32, 0);
