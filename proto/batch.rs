@@ -1,11 +1,12 @@
 //! The messages with many keys, as the server reads and writes them.
 //!
-//! Decoded the ordinary way every key becomes a `String`: an allocation, a copy and a check of
-//! its own, several times what all else costs that is done for it. Here the message is kept as
-//! the bytes that came, and the keys are parts of it. On the wire nothing differs: all batch
-//! requests of the contract have the filter in field 1, the keys in field 2 (as text) or 5 (as
-//! bytes), the request's id in field 3 and the greatest age in field 4, and all their responses
-//! the answers in field 1 and, where keys are added, a warning in field 2.
+//! The usual decoder makes a `String` of every key. Each needs an allocation, a copy and a check,
+//! which together cost several times more than all other work for the key. This module keeps the
+//! message as the received bytes, and the keys are parts of them. The wire format is the same.
+//!
+//! All batch requests of the contract have the filter in field 1, the keys in field 2 (as text) or
+//! 5 (as bytes), the request's id in field 3 and the greatest age in field 4. All their responses
+//! have the answers in field 1. If keys are added, field 2 has a warning.
 
 use std::ops::RangeInclusive;
 
@@ -27,7 +28,7 @@ const BINARY_KEYS: u32 = 5;
 const SEEN: u32 = 1;
 const CAPACITY_WARNING: u32 = 2;
 
-/// The field that keys come in.
+/// The field that contains the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Form {
     /// `keys`: UTF-8.
@@ -38,12 +39,12 @@ enum Form {
 }
 
 impl Form {
-    /// Field number and wire type, one byte.
+    /// Returns the field number and the wire type in one byte.
     const fn tag(self) -> u8 {
         (self as u8) << 3 | LengthDelimited as u8
     }
 
-    /// The name of the field.
+    /// Returns the name of the field.
     const fn name(self) -> &'static str {
         match self {
             Self::Text => "keys",
@@ -52,24 +53,25 @@ impl Form {
     }
 }
 
-/// Lengths up to this are one byte, and an ASCII character.
+/// The greatest length that takes one byte. The byte is an ASCII character.
 const MAX_SHORT: u8 = 0x7f;
 
 /// `QueryBatchRequest`, `AddBatchRequest`, `QueryAndAddBatchRequest`, `RemoveBatchRequest` and
 /// `QueryAndAddStreamRequest`.
 #[derive(Debug, Clone)]
 pub struct BatchRequest {
-    /// The filter's name. Empty: the filter named `default`.
+    /// The filter's name. If empty, the filter named `default`.
     pub filter: String,
-    /// The keys, if they came in one field.
+    /// The keys, if all of them came in one field.
     pub keys: Result<Keys, BothForms>,
-    /// What a retry of the call repeats. Optional.
+    /// The idempotency key: a retry of the call repeats it. Optional.
     pub request_id: String,
-    /// How old a key may be to be seen. Optional.
+    /// The greatest age of a key that counts as seen. Optional.
     pub max_age: Option<prost_types::Duration>,
 }
 
-/// A message with keys in `keys` and in `binary_keys`: the contract has one of the two set.
+/// The error for a message with keys in both `keys` and `binary_keys`. The contract allows only one
+/// of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BothForms {
     /// The number of keys in `keys`.
@@ -78,21 +80,21 @@ pub struct BothForms {
     pub binary: usize,
 }
 
-/// The keys of a [`BatchRequest`], in the message that they came in. Those of the field `keys` are
-/// UTF-8, those of `binary_keys` any bytes.
+/// The keys of a [`BatchRequest`], in the message that contained them. The keys of the field `keys`
+/// are UTF-8, the keys of `binary_keys` are any bytes.
 ///
-/// Takes the memory of the message and no more; cloning it copies nothing.
+/// Uses only the memory of the message. A clone copies nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
-    /// Fields of a message: those of keys, and others between them.
+    /// The fields of a message: keys, and other fields between them.
     message: Bytes,
-    /// The field of all the keys.
+    /// The field that contains all the keys.
     form: Form,
     count: usize,
     lengths: Lengths,
 }
 
-/// The bytes of the shortest and of the longest of some keys.
+/// The lengths in bytes of the shortest and the longest key.
 #[derive(Debug, Clone, Copy)]
 struct Lengths {
     shortest: usize,
@@ -100,7 +102,7 @@ struct Lengths {
 }
 
 impl Default for Lengths {
-    /// Those of no key.
+    /// Returns the lengths for no keys.
     fn default() -> Self {
         Self {
             shortest: usize::MAX,
@@ -118,34 +120,34 @@ impl Lengths {
 }
 
 impl Keys {
-    /// The number of keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is no key.
+    /// Returns whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The name of the field that they came in; `keys` if there is none.
+    /// Returns the name of the field that contained the keys, or `keys` if there are none.
     pub fn field(&self) -> &'static str {
         self.form.name()
     }
 
-    /// The bytes of the message: all keys, and what stands around them.
+    /// Returns the length of the message: all keys and the bytes between them.
     pub fn message_bytes(&self) -> usize {
         self.message.len()
     }
 
-    /// The bytes of the shortest key and of the longest one; nothing if there is none. Costs
-    /// nothing.
+    /// Returns the lengths of the shortest and the longest key, or `None` without keys. The lengths
+    /// are stored, so this is free.
     pub fn lengths(&self) -> Option<RangeInclusive<usize>> {
         let Lengths { shortest, longest } = self.lengths;
         (!self.is_empty()).then_some(shortest..=longest)
     }
 
-    /// The keys in their order. Finding the next one costs a few nanoseconds.
+    /// Returns the keys in their order. Each step costs a few nanoseconds.
     pub fn iter(&self) -> Iter<'_> {
         Iter {
             rest: &self.message,
@@ -159,7 +161,7 @@ impl Keys {
 #[derive(Debug, Clone)]
 pub struct Iter<'k> {
     rest: &'k [u8],
-    /// That of the field of the keys.
+    /// The tag of the field with the keys.
     tag: u8,
     left: usize,
 }
@@ -174,7 +176,7 @@ impl<'k> Iterator for Iter<'k> {
             self.rest = rest;
             return Some(key);
         }
-        // What was decoded once has no errors.
+        // The message was decoded once before, so no error occurs.
         loop {
             if let Field::Key(_, key) = Field::take(&mut self.rest).ok()? {
                 return Some(key);
@@ -189,8 +191,8 @@ impl<'k> Iterator for Iter<'k> {
 
 impl ExactSizeIterator for Iter<'_> {}
 
-/// The key of the field of a tag that a message begins with, if it has no more than [`MAX_SHORT`]
-/// bytes, and the rest of the message.
+/// Returns the key at the start of a message and the rest of the message, if the key has the given
+/// tag and at most [`MAX_SHORT`] bytes.
 #[inline]
 fn short_key(message: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     match message {
@@ -211,7 +213,7 @@ enum Field<'k> {
 }
 
 impl<'k> Field<'k> {
-    /// Takes the first field of what is left of a message.
+    /// Removes the first field from the rest of a message.
     fn take(rest: &mut &'k [u8]) -> Result<Self, DecodeError> {
         let (tag, wire_type) = encoding::decode_key(rest)?;
         let name = match tag {
@@ -236,11 +238,11 @@ impl<'k> Field<'k> {
     }
 }
 
-/// A value with its length before it.
+/// Returns the bytes of a length-delimited value.
 fn delimited<'k>(wire_type: WireType, rest: &mut &'k [u8]) -> Result<&'k [u8], DecodeError> {
     encoding::check_wire_type(LengthDelimited, wire_type)?;
     let mut behind = *rest;
-    // An error if the message ends before the value does.
+    // Fails if the message ends before the value does.
     encoding::skip_field(wire_type, KEYS, &mut behind, DecodeContext::default())?;
     encoding::decode_varint(rest)?;
     let (value, _) = rest.split_at(rest.len() - behind.len());
@@ -248,7 +250,7 @@ fn delimited<'k>(wire_type: WireType, rest: &mut &'k [u8]) -> Result<&'k [u8], D
     Ok(value)
 }
 
-/// The text of a field.
+/// Decodes the text of a field.
 fn text(bytes: &[u8], name: &'static str) -> Result<String, DecodeError> {
     let mut field = BytesMut::new();
     encoding::encode_varint(bytes.len() as u64, &mut field);
@@ -264,11 +266,11 @@ fn text(bytes: &[u8], name: &'static str) -> Result<String, DecodeError> {
     Ok(text)
 }
 
-/// Checks that short keys of text, one after the other as they stand in a message, are UTF-8.
+/// Checks that short text keys, one after the other as they stand in a message, are UTF-8.
 ///
-/// Together, for what stands between them are ASCII characters: so none is a part of another,
-/// and each key is UTF-8 if and only if all of it is. Long pieces are checked many times as fast
-/// as short ones.
+/// Checks them together. The bytes between the keys are ASCII characters, so they belong to no
+/// other character: each key is UTF-8 if and only if the whole run is. Long pieces are checked many
+/// times as fast as short ones.
 fn check_run(run: &[u8]) -> Result<(), DecodeError> {
     if simdutf8::basic::from_utf8(run).is_ok() {
         return Ok(());
@@ -358,12 +360,12 @@ impl Decode for BatchRequest {
 }
 
 /// `QueryBatchResponse`, `QueryAndAddBatchResponse` and `QueryAndAddStreamResponse`, and
-/// `RemoveBatchResponse`, which says `removed` in the place of `seen`.
+/// `RemoveBatchResponse`, which has `removed` instead of `seen`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BatchResponse {
-    /// Whether each key had been seen, in the order of the keys.
+    /// A flag for each key, in the order of the keys: the key had been seen.
     pub seen: Vec<bool>,
-    /// The warning for those who add keys.
+    /// The capacity warning, for calls that add keys.
     pub capacity_warning: Option<CapacityWarning>,
 }
 
@@ -372,7 +374,7 @@ impl Message for BatchResponse {
         if !self.seen.is_empty() {
             encoding::encode_key(SEEN, LengthDelimited, buf);
             encoding::encode_varint(self.seen.len() as u64, buf);
-            // A bool is a byte of 0 or 1, in memory as on the wire.
+            // A bool is a byte of 0 or 1, both in memory and on the wire.
             buf.put_slice(bytemuck::cast_slice(&self.seen));
         }
         if let Some(warning) = &self.capacity_warning {
@@ -423,7 +425,7 @@ mod tests {
         BatchRequest::decode(Bytes::copy_from_slice(message))
     }
 
-    /// Asserts that a message means the same to prost and here, or nothing to both.
+    /// Asserts that prost and this module decode a message to the same value, or both refuse it.
     fn assert_same(message: &[u8]) {
         match (
             decode(message),
@@ -444,7 +446,7 @@ mod tests {
         }
     }
 
-    /// Asserts that the keys are those of one of two fields.
+    /// Asserts that the keys are those of the one field that has keys.
     fn assert_same_keys(own: Result<Keys, BothForms>, texts: &[String], binaries: &[Vec<u8>]) {
         let (text, binary) = (texts.len(), binaries.len());
         if text > 0 && binary > 0 {
@@ -464,7 +466,7 @@ mod tests {
         assert_eq!(own.lengths(), ends, "{keys:?}");
     }
 
-    /// Bytes that no text has.
+    /// Returns bytes that are not valid text.
     fn binary_key(length: usize) -> Vec<u8> {
         (0..length).map(|at| !(at as u8)).collect()
     }
@@ -487,7 +489,7 @@ mod tests {
             let decoded = decode(&message).unwrap().keys.unwrap();
             assert_eq!(decoded.len(), lengths.len());
             assert_same(&message);
-            // Fields come in any order, more than once, and some are of a later version.
+            // Fields can come in any order and more than once. Some belong to a later version.
             let later = [0x32, 2, 0xff, 0xff, 0x38, 1, 0x12, 1, b'x', 0x0a, 1, b'f'];
             message.extend(later);
             assert_same(&message);
@@ -517,7 +519,7 @@ mod tests {
         assert_same(&[&message[..], &others].concat());
         assert_same(&[&others[..], &message].concat());
 
-        // With keys of text in any place, short and long ones.
+        // Adds text keys in any place, short and long ones.
         for text in [key(3), key(300)] {
             let texts = QueryAndAddBatchRequest {
                 keys: vec![text],
@@ -551,7 +553,7 @@ mod tests {
         for message in [request.encode_to_vec(), binary.encode_to_vec()] {
             assert_damaged_is_same(&message);
         }
-        // Half a character at the end of one key, and half at the start of the next.
+        // A character is split: half is at the end of one key, half at the start of the next.
         assert_same(&[0x12, 1, 0xc3, 0x12, 1, 0xa4]);
         assert_same(&[0x2a, 1, 0xc3, 0x12, 1, 0xa4]);
     }

@@ -1,9 +1,11 @@
-//! The codec of the contract: protobuf, with decoding failures blamed on the sender.
+//! The codec of the contract: protobuf, with decoding failures attributed to the sender.
 //!
-//! The stock codec answers a request that does not parse, or a `string` in it that is not
-//! UTF-8, with `INTERNAL`. The bytes came from the caller, so the contract calls it
-//! `INVALID_ARGUMENT`, and the message names the field: prost reports the path to it. A
-//! response that does not parse is still `INTERNAL`: the call may have been carried out.
+//! The stock codec answers a request that does not parse, or that has a `string` that is not UTF-8,
+//! with `INTERNAL`. But the bytes came from the caller, so the contract requires
+//! `INVALID_ARGUMENT`. The message names the field: prost reports the path to it.
+//!
+//! A response that does not parse is still `INTERNAL`, because the server may have carried out the
+//! call.
 
 use std::marker::PhantomData;
 
@@ -18,8 +20,10 @@ use tonic::{
 };
 use tonic_prost::{ProstCodec, ProstEncoder};
 
-/// The most fields that a message may have, each key of a batch being one. A key of no bytes
-/// takes two on the wire and 24 in memory: what a message asks for is known before it is given.
+/// The most fields that a message can have. Each key of a batch is one field.
+///
+/// An empty key takes two bytes on the wire and 24 in memory. The field count shows the memory that
+/// a message needs before the memory is allocated.
 pub const MAX_FIELDS: usize = 1 << 20;
 
 /// The fewest bytes of a field: its tag, and its length or value.
@@ -37,19 +41,19 @@ impl<T, U> Default for ContractCodec<T, U> {
 
 /// A message that can be decoded.
 pub trait Decode: Sized {
-    /// Whether it is a client's, who is told what is wrong with it.
+    /// True for messages of clients. A client gets a description of the decoding error.
     const IS_REQUEST: bool;
 
-    /// Decodes a message, of all the bytes that there are.
+    /// Decodes a message from all of the bytes.
     ///
     /// # Errors
     ///
-    /// What is wrong with the message, and in which field.
+    /// A description of the error, with the field.
     fn decode(message: Bytes) -> Result<Self, DecodeError>;
 }
 
 impl<M: Message + Name + Default> Decode for M {
-    // Each rpc has a Request and a Response of its own: the contract says so, and `buf lint`
+    // Each rpc has its own Request and Response type: the contract requires it, and `buf lint`
     // checks it.
     const IS_REQUEST: bool = matches!(
         Self::NAME.as_bytes(),
@@ -89,7 +93,7 @@ impl<U: Decode> Decoder for ContractDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // Copies nothing: it is a part of what has been received.
+        // Copies nothing: the message is a slice of the received bytes.
         decode(buf.copy_to_bytes(buf.remaining())).map(Some)
     }
 }
@@ -98,8 +102,8 @@ impl<U: Decode> Decoder for ContractDecoder<U> {
 ///
 /// # Errors
 ///
-/// INVALID_ARGUMENT for a request, and INTERNAL for a response: what is wrong with it, and in
-/// which field.
+/// INVALID_ARGUMENT for a request, INTERNAL for a response. The message describes the error and
+/// names the field.
 pub fn decode<U: Decode>(message: Bytes) -> Result<U, Status> {
     let invalid = |error| format!("the message is not valid protobuf of the contract: {error}");
     let decoded = match fields(&message).map_err(invalid) {
@@ -119,7 +123,7 @@ pub fn decode<U: Decode>(message: Bytes) -> Result<U, Status> {
     })
 }
 
-/// The number of fields of a message, or 0 where it is too short to have too many.
+/// Returns the number of fields of a message, or 0 if the message is too short to have too many.
 fn fields(mut message: &[u8]) -> Result<usize, DecodeError> {
     if message.len() <= MAX_FIELDS * FIELD_BYTES {
         return Ok(0);

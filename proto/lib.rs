@@ -1,10 +1,9 @@
 //! The gRPC contract of seenset as Rust: the messages, clients and servers generated
 //! from `proto/seenset/v1/*.proto`, and the descriptor set that server reflection serves.
 //!
-//! The `.proto` files are the documentation of the contract; nothing is added here but
-//! the [`codec`] that the generated code encodes and decodes with, and the form that messages
-//! with many keys have in the server ([`batch`]), and how durations and sizes are written where
-//! both programs take them (`units`).
+//! The `.proto` files are the documentation of the contract. This crate adds only the [`codec`] of
+//! the generated code, the form of messages with many keys in the server ([`batch`]), and the text
+//! form of durations and sizes that both programs use (`units`).
 
 pub mod batch;
 pub mod codec;
@@ -21,8 +20,8 @@ pub mod v1 {
     tonic::include_proto!("seenset.v1");
 }
 
-/// The encoded `google.protobuf.FileDescriptorSet` of package `seenset.v1` with all it
-/// imports, comments included.
+/// The encoded `google.protobuf.FileDescriptorSet` of package `seenset.v1` and of all its imports,
+/// including comments.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 #[cfg(test)]
@@ -32,8 +31,8 @@ mod tests {
 
     use super::FILE_DESCRIPTOR_SET;
 
-    /// Without `go_package` protoc-gen-go refuses a file, and without `java_package` the classes of
-    /// a file have a package that Java has no place for.
+    /// Without `go_package`, protoc-gen-go refuses a file. Without `java_package`, the classes of a
+    /// file have a package that Java cannot use.
     #[test]
     fn files_say_where_generated_code_goes() {
         let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();

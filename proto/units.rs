@@ -1,10 +1,10 @@
-//! Durations and sizes as text: one rule for the flags, variables and files of both programs.
+//! Durations and sizes as text. The flags, variables and files of both programs use the same rule.
 
 use std::time::Duration;
 
 use bytesize::ByteSize;
 
-/// The longest duration, a hundred years: far from where clocks overflow.
+/// The longest duration, a hundred years. Clocks overflow only much later.
 const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
 
 /// Parses a duration: a whole number of seconds, `90`, or numbers with units, `500ms`, `5min`,
@@ -12,7 +12,7 @@ const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
 ///
 /// # Errors
 ///
-/// A sentence that says what to write.
+/// A sentence that says which text is expected.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let duration = match text.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
@@ -30,7 +30,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 ///
-/// As of [`duration`].
+/// The errors of [`duration`].
 pub fn nonzero_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it must be above 0".to_owned()),
@@ -42,7 +42,7 @@ pub fn nonzero_duration(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 ///
-/// A sentence that says what to write.
+/// A sentence that says which text is expected.
 pub fn size(text: &str) -> Result<u64, String> {
     let size = text.parse::<ByteSize>();
     size.map(|size| size.as_u64())
@@ -53,7 +53,7 @@ pub fn size(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 ///
-/// As of [`size`].
+/// The errors of [`size`].
 pub fn nonzero_size(text: &str) -> Result<u64, String> {
     match size(text)? {
         0 => {

@@ -1,7 +1,8 @@
 //! The configuration, from all its sources at once: flags, the environment and a file.
 //!
-//! An input is text: arguments, one a line; a line `---`; variables as `NAME=VALUE`, one a
-//! line; a line `---`; and the file. Without the second line there is no file.
+//! An input is text in three sections, with a line `---` after the first and after the second:
+//! arguments, one per line; variables as `NAME=VALUE`, one per line; and the file. Without the
+//! second `---` there is no file.
 
 #![no_main]
 
@@ -42,7 +43,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let request = config.default_filter().expect("what was checked");
     request.resolve().expect("what was checked");
-    // What `--print-config` prints is read as what it was.
+    // The configuration that `--print-config` prints is read back unchanged.
     if config.data_dir.to_str().is_some() {
         let printed = toml::to_string(&config).expect("a configuration");
         let again = load(&[], &Variables::default(), Some(printed.as_bytes()));
@@ -50,7 +51,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// What comes before a line `---`, and what behind it.
+/// Returns the input before a line `---`, and the input after it.
 fn section(input: &[u8]) -> (&[u8], Option<&[u8]>) {
     let end = input.windows(5).position(|bytes| bytes == b"\n---\n");
     match (input.strip_prefix(b"---\n"), end) {
@@ -65,12 +66,12 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &OsStr> {
     lines.filter(|line| !line.is_empty()).map(OsStr::from_bytes)
 }
 
-/// Files of the machine are none of an input's business.
+/// Returns whether an argument names no file. An input must not use files of this machine.
 fn names_no_file(argument: &OsStr) -> bool {
     !argument.as_bytes().starts_with(b"--config")
 }
 
-/// Variables of the environment, while this lives.
+/// Environment variables that exist as long as this value.
 #[derive(Default)]
 struct Variables(Vec<OsString>);
 

@@ -1,4 +1,4 @@
-//! Whole directories: files of the formats there have been, edited, beside files of any bytes.
+//! Whole directories: edited files of all formats so far, beside files of any bytes.
 
 #![no_main]
 
@@ -15,11 +15,11 @@ use seenset_server::store::fuzzing;
 
 #[derive(Debug, Arbitrary)]
 struct Input {
-    /// What is there before: of which format.
+    /// The format of the files in the directory.
     format: u8,
     repairs: Repairs,
     edits: Vec<Edit>,
-    /// What is put beside it.
+    /// The files that are added to the directory.
     files: Vec<(Name, Vec<u8>)>,
 }
 
@@ -47,7 +47,7 @@ fuzz_target!(|input: Input| {
     inspect(&files);
 });
 
-/// A file that a server of a format left, as the tests of the server keep it.
+/// A file that a server of an older format left, as the tests of the server keep it.
 macro_rules! kept {
     ($format:literal, $file:literal) => {
         (

@@ -1,8 +1,7 @@
-//! Files of filters that other programs have made: any bytes, as they are and with the fields of
-//! their headers made to agree.
+//! Exported files of other programs: any bytes, unchanged or with repaired header fields.
 //!
-//! The first byte of an input says of which program the file is, whether it is repaired, and
-//! how much longer it is said to be than it is.
+//! The first byte of an input selects the program that made the file, whether the file is repaired,
+//! and how much the stated length exceeds the true length.
 
 #![no_main]
 
@@ -76,7 +75,7 @@ fn redisbloom(file: &[u8], missing: u64) -> Result<(), ExchangeError> {
     Ok(())
 }
 
-/// Makes the number of words that of the file, which loses what is short of a word.
+/// Sets the number of words to that of the file. Drops the bytes after the last whole word.
 fn repair_guava(file: &mut Vec<u8>) {
     if let Some(words) = file.len().checked_sub(6) {
         file.truncate(6 + words / 8 * 8);
@@ -84,9 +83,9 @@ fn repair_guava(file: &mut Vec<u8>) {
     }
 }
 
-/// Makes a dump of up to three layers: sizes agree with each other, and whatever is behind the
-/// layers are their bits, in two chunks. What has a meaning of its own is left: rates, hash
-/// counts, the modulus, most options.
+/// Makes a dump of up to three layers. The sizes agree with each other, and all bytes after the
+/// layers are their bits, in two chunks. Fields with a meaning of their own are not changed: rates,
+/// hash counts, the modulus, most options.
 fn repair_redisbloom(file: &mut Vec<u8>) {
     const HEADER: usize = 16;
     const CHAIN: usize = HEADER + 20;
@@ -104,7 +103,7 @@ fn repair_redisbloom(file: &mut Vec<u8>) {
         let here = 8 * (u64::from(layer[0] % 32) + 1);
         layer[..8].copy_from_slice(&here.to_le_bytes());
         layer[8..16].copy_from_slice(&(here * 8).to_le_bytes());
-        // Few enough for the sum.
+        // Few enough that the sum does not overflow.
         layer[20..24].fill(0);
         keys += u64::from(u32::from_le_bytes([
             layer[16], layer[17], layer[18], layer[19],

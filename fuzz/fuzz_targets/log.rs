@@ -1,4 +1,4 @@
-//! The log, written by the ordinary writer and edited.
+//! The log, written by the server's own writer and edited.
 
 #![no_main]
 

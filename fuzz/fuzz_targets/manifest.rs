@@ -1,4 +1,4 @@
-//! Manifests: any bytes, as they are and with the right length and checksum.
+//! Manifests: any bytes, unchanged or with the right length and checksum.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use seenset_fuzz::{repair::Repairs, start::start};
 use seenset_server::store::fuzzing::reencode_manifest;
 
-/// Where a manifest says of which format it is.
+/// The place of the format in a manifest.
 const FORMAT: Range<usize> = 8..12;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
 fn attempt(bytes: Vec<u8>) {
     match reencode_manifest(&bytes) {
         Ok(encoded) => {
-            // One of an older format is written anew in the present one.
+            // A manifest of an older format is rewritten in the present format.
             if encoded.get(FORMAT) == bytes.get(FORMAT) {
                 assert_eq!(encoded.len(), bytes.len(), "what is read is all there is");
             }

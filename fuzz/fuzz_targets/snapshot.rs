@@ -1,4 +1,4 @@
-//! Snapshots of one or more filters, written by the ordinary writer and edited.
+//! Snapshots of one or more filters, written by the server's own writer and edited.
 
 #![no_main]
 

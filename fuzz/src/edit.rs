@@ -1,13 +1,13 @@
-//! Edits: what an input does to the files of a directory.
+//! Edits: the changes that an input makes to the files of a directory.
 //!
-//! Most are small and aimed at fields: these stand at multiples of 4 bytes, near the beginning
-//! or the end of a file, and the numbers that break code are few.
+//! Most edits are small and hit fields. Fields stand at multiples of 4 bytes, near the beginning or
+//! the end of a file, and few numbers break code.
 
 use arbitrary::Arbitrary;
 
 use crate::files::Files;
 
-/// The most edits of one input. With many a file is noise.
+/// The most edits of one input. With many edits a file is only noise.
 const MOST: usize = 8;
 /// The most bytes that an edit adds to a file.
 const MOST_ADDED: usize = 4096;
@@ -15,14 +15,15 @@ const MOST_ADDED: usize = 4096;
 /// A change of one file.
 #[derive(Debug, Arbitrary)]
 pub struct Edit {
-    /// Which file, counted around.
+    /// The index of the file, modulo the number of files.
     file: u8,
     change: Change,
 }
 
 #[derive(Debug, Arbitrary)]
 enum Change {
-    /// A field of 8 bytes of the manifest gets another value: it says what all files are for.
+    /// A field of 8 bytes of the manifest gets another value. The manifest gives the purpose of all
+    /// files.
     Manifest(u8, Value),
     /// A field of 8 bytes gets another value.
     Long(Place, Value),
@@ -32,59 +33,59 @@ enum Change {
     Turn(Place, u8),
     /// Bytes are overwritten.
     Write(Place, Vec<u8>),
-    /// The file ends here.
+    /// The file is cut off here.
     Truncate(Place),
-    /// The file goes on, with zeros and then these.
+    /// The file gets zeros and then these bytes at its end.
     Extend(u16, Vec<u8>),
-    /// A piece comes a second time, behind the end.
+    /// A piece is repeated after the end.
     Repeat(Place, u16),
-    /// The file is gone.
+    /// The file is removed.
     Remove,
-    /// The file has the bytes of another.
+    /// The file gets the bytes of another file.
     Copy(u8),
-    /// The file has the name of another kind or number.
+    /// The file gets the name of another kind or number.
     Rename(Name),
 }
 
-/// A place in a file, counted around: in words of 4 bytes, from either end.
+/// A place in a file, in words of 4 bytes from either end, modulo the length of the file.
 #[derive(Debug, Arbitrary)]
 enum Place {
     FromStart(u16),
     FromEnd(u16),
 }
 
-/// What a field gets.
+/// The new value of a field.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 enum Value {
-    /// A little more or less than there was.
+    /// The old value plus or minus a little.
     Near(i8),
-    /// A power of two, or a little more or less.
+    /// A power of two, plus or minus a little.
     Power(u8, i8),
     /// Any number.
     Any(u64),
 }
 
-/// What a file is called.
+/// The name of a file.
 #[derive(Debug, Arbitrary)]
 pub enum Name {
     /// The manifest.
     Manifest,
-    /// What a filter's snapshot of format 1 is called.
+    /// The name of a filter's snapshot of format 1.
     Snapshot(String),
-    /// What a filter's snapshot is called.
+    /// The name of a filter's snapshot.
     Numbered(String, u8),
-    /// What a segment of the log is called.
+    /// The name of a segment of the log.
     Segment(u8),
     /// The tail of the log.
     Tail,
-    /// Anything.
+    /// Any name.
     Other(String),
     /// The name of a file that is being written.
     Temporary(String),
 }
 
 impl Name {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn text(&self) -> String {
         match self {
             Self::Manifest => "MANIFEST".to_owned(),
@@ -176,7 +177,7 @@ impl Change {
 }
 
 impl Place {
-    /// A place at most at the end.
+    /// Returns an offset that is at most the length of the file.
     fn at(&self, bytes: &[u8]) -> usize {
         let words = bytes.len() / 4 + 1;
         match self {

@@ -7,12 +7,12 @@ use seenset_server::store::{DataDirectory, Disk, StoreError, fuzzing::SimulatedD
 /// All files of a directory, by their names.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// A directory that the ordinary code works in.
+/// Returns a directory on this disk, for the server's own code.
 pub fn open(disk: &SimulatedDisk) -> Result<DataDirectory, StoreError> {
     DataDirectory::on(Arc::new(disk.clone()))
 }
 
-/// A disk that holds these files, but for those of a name that no file system has.
+/// Returns a disk that holds these files. It omits files with a name that no file system has.
 pub fn disk(files: &Files) -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     for (name, bytes) in files {
@@ -23,7 +23,7 @@ pub fn disk(files: &Files) -> SimulatedDisk {
     disk
 }
 
-/// The files on a disk.
+/// Returns the files on a disk.
 pub fn on(disk: &SimulatedDisk) -> Files {
     let names = disk.names().expect("a disk without faults");
     let file = |name: String| Some((disk.contents(&name)?, name));

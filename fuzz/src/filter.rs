@@ -1,4 +1,4 @@
-//! Filters, stored by the ordinary writers.
+//! Filters, stored by the server's own writers.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,20 +16,21 @@ use seenset_server::{
     store::{DataDirectory, FilterId, ShardState, SnapshotFiles, SnapshotHeader, StoreError},
 };
 
-/// The most snapshots of one filter in an input. The store itself makes no more than 16.
+/// The most snapshots of one filter in an input. The store itself writes at most 16.
 const MOST_SNAPSHOTS: usize = 4;
-/// More than a snapshot says of.
+/// The most shards that a snapshot holds: one for each bit of `Snapshot::shards`.
 const MOST_SHARDS: usize = 8;
 
-/// What filter there is, and what is stored of it.
+/// A filter, and its stored snapshots.
 #[derive(Debug, Arbitrary)]
 pub struct Filter {
-    /// One of a few names: an edit is to find the files of others.
+    /// An index into the few names, modulo their number. An edit must be able to hit files of other
+    /// filters.
     name: u8,
     is_classic: bool,
     is_trusted: bool,
-    /// Small ones are fast to try. One in 1024 has many shards, and some MiB in all; not
-    /// for the values that a fuzzer likes best.
+    /// The size of the filter. Most filters are small, which makes them fast to try. One in 1024
+    /// has many shards and some MiB in total. The values that a fuzzer prefers do not select it.
     bits: u16,
     hash_count: u8,
     log_from: u8,
@@ -38,26 +39,26 @@ pub struct Filter {
     kind: u8,
 }
 
-/// What keys become.
+/// The profile for keys.
 #[derive(Debug, Arbitrary)]
 struct Profile {
     sort_query: bool,
-    /// The lengths of some names, counted around.
+    /// The lengths of some names, modulo 64.
     names: Vec<u8>,
 }
 
 /// A snapshot of some shards.
 #[derive(Debug, Arbitrary)]
 struct Snapshot {
-    /// Those whose bits are set here, of up to 3.
+    /// The shards with bits set in this number, out of up to 3.
     shards: u8,
     version: u8,
-    /// A word of each shard.
+    /// The word that is written to each shard.
     word: u64,
 }
 
 impl Filter {
-    /// An empty filter that needs the log from its first segment on.
+    /// Returns an empty filter that needs the log from its first segment on.
     pub fn with_log() -> Self {
         Self {
             name: 0,
@@ -72,14 +73,14 @@ impl Filter {
         }
     }
 
-    /// What names there are.
+    /// The names that a filter can have.
     pub const NAMES: [&str; 4] = ["default", "a", "..", "a.snapshot"];
 
-    /// Stores the filter. In the place of one of its name, as nothing else would.
+    /// Stores the filter. It replaces a filter of the same name, which no other code does.
     ///
     /// # Errors
     ///
-    /// [`StoreError`], which a disk without faults has no reason for.
+    /// [`StoreError`], which does not occur on a disk without faults.
     pub fn store(&self, directory: &DataDirectory) -> Result<(), StoreError> {
         let mut header = SnapshotHeader {
             filter: FilterId(directory.new_number()),
@@ -96,7 +97,7 @@ impl Filter {
         let division = Division::of(&header.spec);
         let shard_count = division.shard_count().min(MOST_SHARDS);
         let mut files = SnapshotFiles::default();
-        // Without any there would be no file.
+        // The first snapshot has no shards. Without a snapshot the filter would have no file.
         let first = Snapshot {
             shards: 0,
             version: 0,
@@ -136,7 +137,8 @@ impl Filter {
         }
     }
 
-    /// Some layers of RedisBloom, the first releases' with a power of two as their modulus.
+    /// Returns a chain of some RedisBloom layers. A classic filter has a power of two as its
+    /// modulus, like the first releases of RedisBloom.
     fn chain(&self) -> Chain {
         let layers = (0..u64::from(self.hash_count % 4) + 1).map(|number| {
             let words = u64::from(self.bits) % 64 + number + 1;
@@ -161,7 +163,7 @@ impl Filter {
                 max_memory_bytes: (!self.is_classic).then_some(1 << 20),
             })),
             _ => Kind::Aging(Aging {
-                // No slice is over before the input is.
+                // No slice ends before the input does.
                 max_age: Duration::from_secs(36_500 * 24 * 3600),
                 slices: u32::from(self.kind) % 13 + 1,
                 refresh: self.is_classic,
@@ -198,7 +200,7 @@ impl Filter {
         };
         match kind {
             Kind::Plain | Kind::Counting | Kind::Aging(_) => request,
-            // Its bits are computed.
+            // The number of bits is computed.
             Kind::Scaling(_) => SpecRequest {
                 bit_count: None,
                 hash_count: None,

@@ -1,5 +1,5 @@
-//! What `seenset-server verify` does, and `--salvage`: looks at all of a directory, saves what can
-//! be read, and leaves a directory that a server starts on.
+//! Runs `seenset-server verify` and `--salvage` on a directory: inspects all files, saves the
+//! readable data, and leaves a directory on which a server starts.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::{
     start::{self, Start},
 };
 
-/// Looks at these files, and saves what can be read of them.
+/// Inspects these files and salvages the readable data.
 ///
 /// # Panics
 ///
-/// If what is told is not what a start says, or no server starts on what was saved.
+/// If the inspection contradicts a start, or no server starts on the salvaged directory.
 pub fn inspect(files: &Files) {
     let disk = files::disk(files);
     let before = files::on(&disk);

@@ -1,11 +1,11 @@
-//! What the fuzz targets share.
+//! Code that the fuzz targets share.
 //!
-//! A fuzzer that changes bytes at random never gets past a checksum, and what is behind it is
-//! believed to be what was written. So the targets for files begin with a directory that the
-//! ordinary writers have made, [edit](edit) it, [repair](repair) as many of its checksums as the
-//! input asks for, and [read](start) it as a starting server does.
+//! A fuzzer that changes bytes at random never gets past a checksum, and the code after the check
+//! assumes that the bytes are correct. So the targets for files begin with a directory that the
+//! server's own writers have made. They [edit](edit) it, [repair](repair) those checksums that the
+//! input names, and [read](start) it like a starting server.
 //!
-//! A finding is a panic: of the code under test, or of an assertion here.
+//! A finding is a panic, in the code under test or in an assertion here.
 
 pub mod edit;
 pub mod files;

@@ -1,4 +1,4 @@
-//! Logs, written by the ordinary writer.
+//! Logs, written by the server's own writer.
 
 use arbitrary::Arbitrary;
 use seenset_server::{
@@ -11,14 +11,15 @@ use seenset_server::{
 
 /// The most steps of one log.
 const MOST_STEPS: usize = 32;
-/// The room of a segment: it takes two pages, so that one can be given back.
+/// The size of a segment. It holds two pages, so that one can be given back.
 const SEGMENT_BYTES: u64 = 4096 + 512;
-/// The length of the tail: less than that of a segment, as it is where segments are large.
+/// The length of the tail. It is less than the length of a segment, as in a server with large
+/// segments.
 const TAIL_BYTES: u64 = 1024;
-/// No batch is larger, so that each has room in a segment.
+/// The largest size of a batch, so that each batch fits into a segment.
 const MOST_BATCH_BYTES: u64 = 400;
 
-/// What happens to a log, from a start of the server on.
+/// The steps of a log, from a start of the server on.
 #[derive(Debug, Arbitrary)]
 pub struct Log {
     has_tail: bool,
@@ -27,25 +28,26 @@ pub struct Log {
 
 #[derive(Debug, Arbitrary)]
 enum Step {
-    /// A record comes to the batch.
+    /// A record is added to the batch.
     Push {
         filter: u8,
         version: u8,
         request: Option<u8>,
-        /// How the keys were counted: down or up, and how long before.
+        /// If the keys are counted: whether they count down, and how many versions before.
         counted: Option<(bool, u8)>,
         hashes: u8,
-        /// If they were not counted: when they were added, twice as much, or, one more than that, to
-        /// which layer.
+        /// If the keys are not counted: an even number is twice the epoch in which they were added,
+        /// an odd number is twice their layer plus one.
         origin: Option<u8>,
     },
-    /// The batch comes to the log.
+    /// The batch is appended to the log.
     Write,
     /// The log is synced.
     Sync,
-    /// The log goes on in a new segment.
+    /// The log continues in a new segment.
     Roll,
-    /// The log goes on in a new segment, as after an error: it begins with what was not synced.
+    /// The log continues in a new segment as after an error. The segment begins with the batches
+    /// that were not synced.
     Recover,
     /// The server is killed and starts again.
     Restart,
@@ -56,7 +58,7 @@ impl Log {
     ///
     /// # Errors
     ///
-    /// [`StoreError`], which a disk without faults has no reason for.
+    /// [`StoreError`], which does not occur on a disk without faults.
     pub fn write(&self, directory: &DataDirectory) -> Result<(), StoreError> {
         let mut log = self.open(directory)?;
         let mut batch = Batch::default();
@@ -101,7 +103,7 @@ impl Log {
                 }
                 Step::Write => write(&mut log, &mut batch)?,
                 Step::Sync => log.sync()?,
-                // Only a segment with batches is left.
+                // The log leaves only a segment that has batches.
                 Step::Roll if log.room_bytes() < SEGMENT_BYTES - Segment::OVERHEAD_BYTES => {
                     roll(&mut log)?;
                 }
@@ -117,7 +119,7 @@ impl Log {
         write(&mut log, &mut batch)
     }
 
-    /// Opens a log behind the one there is.
+    /// Opens a log that continues the existing one.
     fn open(&self, directory: &DataDirectory) -> Result<LogWriter, StoreError> {
         let mut found = directory
             .log()?
@@ -130,7 +132,7 @@ impl Log {
     }
 }
 
-/// Writes a batch, to the next segment if there is no room in this one.
+/// Writes a batch. Continues in the next segment if this one has no room.
 fn write(log: &mut LogWriter, batch: &mut Batch) -> Result<(), StoreError> {
     if log.room_bytes() < batch.bytes() {
         roll(log)?;

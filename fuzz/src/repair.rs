@@ -1,7 +1,8 @@
-//! Repairs: makes the checksums of edited files right again, as `docs/format.md` describes them.
+//! Repairs: recompute the checksums of edited files, as `docs/format.md` describes them.
 //!
-//! So what was edited looks as if it had been written like this, and reaches the code behind
-//! the checksums. What does not look like a file of its name is left as it is.
+//! After a repair an edited file looks as if it had been written like this, so it reaches the code
+//! that runs after the checksum checks. A repair leaves files alone that do not have the format of
+//! their name.
 
 mod log;
 mod snapshot;
@@ -11,19 +12,20 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::files::Files;
 
-/// What is made right.
+/// The parts that a repair corrects.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub struct Repairs {
-    /// The checksums of the whole, of headers, tables and pages.
+    /// The checksums of whole files, headers, tables and pages.
     pub checksums: bool,
-    /// What files say of their own length.
+    /// The lengths that files contain of themselves.
     pub lengths: bool,
-    /// What files say of what is in them: the bits of a shard, the batch before.
+    /// The descriptions that files contain of their contents: the bits of a shard, the previous
+    /// batch.
     pub contents: bool,
 }
 
 impl Repairs {
-    /// Everything.
+    /// All repairs.
     pub const ALL: Self = Self {
         checksums: true,
         lengths: true,
@@ -53,20 +55,20 @@ impl Repairs {
     }
 }
 
-/// Has the last 8 bytes be the checksum of those before.
+/// Writes the checksum of all bytes but the last 8 into the last 8.
 fn seal(bytes: &mut [u8]) {
     if let Some((covered, checksum)) = bytes.split_last_chunk_mut() {
         *checksum = xxh3_64(covered).to_le_bytes();
     }
 }
 
-/// The number at a place.
+/// Returns the 8-byte number at an offset.
 fn long(bytes: &[u8], at: usize) -> Option<u64> {
     let field = bytes.get(at..)?.first_chunk()?;
     Some(u64::from_le_bytes(*field))
 }
 
-/// Puts a number at a place, if there is room.
+/// Writes an 8-byte number at an offset, if there is room.
 fn put(bytes: &mut [u8], at: usize, value: u64) {
     if let Some(field) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
         *field = value.to_le_bytes();

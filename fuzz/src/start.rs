@@ -1,5 +1,5 @@
-//! The start of a server: reads all files of a directory, and holds what comes of it against
-//! what a directory promises.
+//! The start of a server: reads all files of a directory, and compares the result with the promises
+//! of a directory.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use seenset_server::{
 
 use crate::files::{self, Files};
 
-/// The largest filter that is read. A server refuses one that is over its memory limit.
+/// The largest filter that is read. A server refuses a filter that exceeds its memory limit.
 const MAX_FILTER_BYTES: u64 = 64 << 20;
 
-/// The room of a segment.
+/// The size of a segment.
 pub const LOG_BYTES: u64 = 2 * 4096;
 
-/// What a directory holds.
+/// The contents of a directory.
 #[derive(Debug, PartialEq)]
 struct Found {
     filters: BTreeMap<FilterName, Stored>,
@@ -30,13 +30,13 @@ struct Found {
 #[derive(Debug, PartialEq)]
 struct Stored {
     header: SnapshotHeader,
-    /// The shards that have any bits: their state, and a checksum of their words.
+    /// The shards that have any bits: their state and a checksum of their words.
     shards: BTreeMap<usize, (ShardState, u64)>,
 }
 
-/// What came of reading a directory.
+/// The result of reading a directory.
 pub struct Start {
-    /// Whether no filter was left out because it is too large.
+    /// True if no filter was left out because of its size.
     pub is_all: bool,
     found: Found,
     /// The files of each filter that was read.
@@ -44,8 +44,8 @@ pub struct Start {
     log: FoundLog,
 }
 
-/// Starts on these files. If it starts, then again, after a log has been opened and after a
-/// store of each filter. Tells whether it has.
+/// Starts on these files. If the start succeeds, starts again after a log was opened, and again
+/// after a store of each filter. Returns whether the first start succeeded.
 ///
 /// # Panics
 ///
@@ -66,7 +66,7 @@ pub fn start(files: &Files) -> bool {
     }
 }
 
-/// Does what a server does between a start and the next, and starts again.
+/// Does the work of a server between two starts, and starts again.
 fn go_on(disk: &SimulatedDisk, directory: DataDirectory, start: Start) -> Result<(), StoreError> {
     let Start {
         found: first,
@@ -75,11 +75,11 @@ fn go_on(disk: &SimulatedDisk, directory: DataDirectory, start: Start) -> Result
         ..
     } = start;
     assert!(log.torn.as_ref().is_none_or(|torn| torn.bytes > 0));
-    // The first batch says where the log ends before it.
+    // The first batch records where the log before it ends.
     let mut log = directory.open_log(&mut log, LOG_BYTES)?;
     log.write(&mut Batch::default())?;
     log.sync()?;
-    // Whatever changes, the manifest is written anew.
+    // Any change writes the manifest anew.
     directory.remove_filter(&"nobody".parse().expect("a name"))?;
 
     let directory = files::open(disk)?;
@@ -116,7 +116,7 @@ fn go_on(disk: &SimulatedDisk, directory: DataDirectory, start: Start) -> Result
 ///
 /// # Errors
 ///
-/// [`StoreError`], where a server would not start.
+/// [`StoreError`] if a server would not start.
 pub fn read(directory: &DataDirectory) -> Result<Start, StoreError> {
     let mut is_all = true;
     let mut filters = BTreeMap::new();
@@ -130,7 +130,7 @@ pub fn read(directory: &DataDirectory) -> Result<Start, StoreError> {
         let division = reader.division();
         let bytes = match &division {
             Division::Whole(shape) => shape.bit_count() / 8,
-            // One in layers takes no more than it has.
+            // A filter in layers has only the memory of its layers.
             Division::Layered(_) => reader.bytes(),
         };
         if bytes > MAX_FILTER_BYTES {
@@ -164,7 +164,7 @@ pub fn read(directory: &DataDirectory) -> Result<Start, StoreError> {
     })
 }
 
-/// Tells words from others.
+/// Returns a checksum that tells different words apart.
 fn checksum(words: &[u64]) -> u64 {
     let mix = |sum: u64, word: &u64| (sum.rotate_left(5) ^ word).wrapping_mul(PRIME);
     words.iter().fold(PRIME, mix)
@@ -172,11 +172,11 @@ fn checksum(words: &[u64]) -> u64 {
 
 const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// An error names the file.
+/// Checks that an error names the file.
 ///
 /// # Panics
 ///
-/// If it does not.
+/// If it names no file.
 pub fn check(error: &StoreError) {
     let path = match error {
         StoreError::InDoubt(error) => return check(error),

@@ -1,4 +1,4 @@
-//! Directories as the ordinary writers leave them: where edits begin.
+//! Directories as the server's own writers leave them. Edits begin with these.
 
 use arbitrary::Arbitrary;
 use seenset_server::store::{
@@ -17,13 +17,13 @@ use crate::{
 /// The most filters of one directory.
 const MOST_FILTERS: usize = 3;
 
-/// A directory, and what is done to it behind the server's back.
+/// A directory, and the changes that are made to it without the server.
 #[derive(Debug, Arbitrary)]
 pub struct Written {
-    /// What is made right again in the end. First, for where an input is too short the fields
-    /// that come last are zeros: then nothing would ever be repaired.
+    /// The parts that are repaired after the edits. This field is the first: an input that is too
+    /// short has zeros in its last fields, and then nothing would ever be repaired.
     pub repairs: Repairs,
-    /// What is done to the files.
+    /// The edits of the files.
     pub edits: Vec<Edit>,
     /// The log, if there is one.
     pub log: Option<Log>,
@@ -32,19 +32,20 @@ pub struct Written {
 }
 
 impl Written {
-    /// The files, edited and repaired.
+    /// Returns the files, edited and repaired.
     ///
     /// # Panics
     ///
-    /// If they cannot be written, or the repairs do not take them for good as they are.
+    /// If the files cannot be written, or a repair changes a file before the edits.
     pub fn files(&self) -> Files {
-        // An input does the same whenever it is tried.
+        // The same input always does the same.
         fuzzing::restart_salts();
         let disk = SimulatedDisk::default();
         self.write(&disk).expect("a disk without faults");
         let mut files = files::on(&disk);
-        // Otherwise `docs/format.md` says something else than the code does, or the repairs
-        // something else than both: then they would keep the fuzzer from what it is to reach.
+        // A repair must not change the files of the writers. Otherwise `docs/format.md` contradicts
+        // the code, or the repairs contradict both. Such repairs would keep the fuzzer away from
+        // the code that it must reach.
         let mut repaired = files.clone();
         Repairs::ALL.apply(&mut repaired);
         for (name, bytes) in &files {
@@ -58,7 +59,7 @@ impl Written {
 
     fn write(&self, disk: &SimulatedDisk) -> Result<(), StoreError> {
         let directory = files::open(disk)?;
-        // Filters say which of its segments they need, so it is there before they are.
+        // Filters name the segments that they need, so the log is written before them.
         if let Some(log) = &self.log {
             log.write(&directory)?;
         }

@@ -1,15 +1,15 @@
-//! What a start and a store cost: `cargo bench -p seenset-server --bench restart [-- ROUNDS]`.
+//! The cost of a start and of a store: `cargo bench -p seenset-server --bench restart [-- ROUNDS]`.
 //!
-//! A filter of 1 GiB, all of it in a snapshot, and 50 million keys in the log. A start has to read
-//! both, and to apply the keys. So it is held against reading the same files from the first byte to
-//! the last, as `cat` does, and adding the same keys to such a filter in batches, one after the
-//! other. The files are dropped from the system's cache before each: a machine that has just been
-//! started has none of them there.
+//! The data is a filter of 1 GiB, all of it in a snapshot, and 50 million keys in the log. A start
+//! has to read both and to apply the keys. So it is compared with two steps one after the other:
+//! reading the same files from the first byte to the last, as `cat` does, and adding the same keys
+//! to such a filter in batches. The files are dropped from the page cache before each measurement,
+//! because a machine that has just been started has none of them there.
 //!
-//! Then a hundredth of the filter's shards is changed and stored, again and again, next to all of
-//! them.
+//! Then a hundredth of the filter's shards is changed and stored, again and again, in comparison
+//! with a store of all shards.
 //!
-//! Takes 3 GiB of memory and as much room where `target/` is.
+//! Needs 3 GiB of memory, and 3 GiB of disk space where `target/` is.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -34,12 +34,12 @@ use seenset_server::{
 
 const FILTER_BYTES: u64 = 1 << 30;
 const LOGGED_KEYS: usize = 50_000_000;
-/// Few enough to be answered by the thread that asks.
+/// The keys of a batch: few enough to be answered by the calling thread.
 const BATCH: usize = 1000;
-/// Enough for a bit in each shard.
+/// The stored keys: enough for a bit in each shard.
 const STORED_KEYS: usize = 1_000_000;
 const ROUNDS: usize = 5;
-/// More than a filter has files.
+/// The number of stores: more than the number of files of a filter.
 const STORES: usize = 200;
 
 fn engine(path: &Path, durability: Durability) -> Engine {
@@ -67,13 +67,13 @@ async fn create(engine: &Engine) {
     engine.create_filter("urls", request).await.unwrap();
 }
 
-/// Keys of 60 bytes.
+/// Returns keys of 60 bytes.
 fn batch(name: &str, from: usize) -> Vec<String> {
     let key = |number| format!("https://example.com/{name:-<6}/{number:033}");
     (from..from + BATCH).map(key).collect()
 }
 
-/// Adds so many keys, and tells how long that took without making them.
+/// Adds the given number of keys. Returns how long that took, without the time to make the keys.
 async fn add(engine: &Engine, name: &str, count: usize) -> Duration {
     let mut time = Duration::ZERO;
     for from in (0..count).step_by(BATCH) {
@@ -85,7 +85,7 @@ async fn add(engine: &Engine, name: &str, count: usize) -> Duration {
     time
 }
 
-/// Drops what the system keeps of the files in memory. They must have reached the disk.
+/// Drops the files from the page cache. They must have reached the disk.
 fn forget(path: &Path) {
     for entry in fs::read_dir(path).unwrap() {
         let file = File::open(entry.unwrap().path()).unwrap();
@@ -94,7 +94,7 @@ fn forget(path: &Path) {
     }
 }
 
-/// Reads all files, and tells how long that took and how many bytes they have.
+/// Reads all files. Returns how long that took, and the number of bytes.
 fn cat(path: &Path) -> (Duration, u64) {
     let mut piece = vec![0; 128 << 10];
     let (begun, mut bytes) = (Instant::now(), 0);
@@ -141,7 +141,7 @@ async fn main() {
         let applying = engine(&other, Durability::Snapshot);
         applying.recover(None).await.unwrap();
         create(&applying).await;
-        // In memory that has been touched, as a start finds it behind the snapshots.
+        // The memory must already be touched, as a start finds it after it has read the snapshots.
         add(&applying, "stored", STORED_KEYS).await;
         let apply = add(&applying, "logged", LOGGED_KEYS).await;
         drop(applying);
@@ -153,7 +153,7 @@ async fn main() {
         let (told, log) = mpsc::channel();
         let recovering = started.recover_telling(None, move |progress| {
             if progress.filter.is_none() {
-                // Only the first counts.
+                // Only the first message counts.
                 let _ = told.send(begun.elapsed());
             }
         });
@@ -174,8 +174,8 @@ async fn main() {
     store_changes(&dir.path().join("changes")).await;
 }
 
-/// Has three of the 256 shards change and stores them, until the files of the first stores have
-/// come to their end.
+/// Changes three of the 256 shards and stores them, repeatedly, until the files of the first stores
+/// are gone.
 async fn store_changes(data: &Path) {
     let changing = engine(data, Durability::Interval(Duration::from_secs(1)));
     changing.recover(None).await.unwrap();

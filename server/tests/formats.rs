@@ -1,37 +1,44 @@
-//! Data directories as servers of the past left them, and how the present one takes them over.
+//! Data directories of old servers, and how the present server reads them.
 //!
-//! Each directory in `formats/` was written by the first server of some format:
+//! Each directory in `formats/` was written by the first server of some format. A log is as a
+//! killed server leaves it.
 //!
 //! | directory | snapshots | manifest | log |
 //! |---|---|---|---|
 //! | `snapshot-1` | 1 | | |
 //! | `snapshot-2` | 2 | 1 | |
-//! | `log-1` | 2 | 1 | 1, as a killed server leaves it |
-//! | `snapshot-3` | 3 and 2 | 1 | 1, likewise |
-//! | `log-2` | 3 and 2 | 1 | 2, likewise |
-//! | `log-3` | 4, 3 and 2 | 1 | 3, likewise |
-//! | `snapshot-5` | 5, 4, 3 and 2 | 1 | 3, likewise |
-//! | `snapshot-6` | 6, 5, 4, 3 and 2 | 2 | 3, likewise |
-//! | `snapshot-7` | 7, 6, 5, 3 and 2 | 2 | 3, likewise |
-//! | `log-4` | 7, 6, 5, 3 and 2 | 2 | 4, likewise |
-//! | `snapshot-8` | 8, 7, 6, 5, 3 and 2 | 2 | 4, likewise |
-//! | `log-5` | 8, 7, 6, 5, 3 and 2 | 2 | 5, likewise |
-//! | `snapshot-9` | 9, 7, 6, 5, 3 and 2 | 2 | 5, likewise |
+//! | `log-1` | 2 | 1 | 1 |
+//! | `snapshot-3` | 3 and 2 | 1 | 1 |
+//! | `log-2` | 3 and 2 | 1 | 2 |
+//! | `log-3` | 4, 3 and 2 | 1 | 3 |
+//! | `snapshot-5` | 5, 4, 3 and 2 | 1 | 3 |
+//! | `snapshot-6` | 6, 5, 4, 3 and 2 | 2 | 3 |
+//! | `snapshot-7` | 7, 6, 5, 3 and 2 | 2 | 3 |
+//! | `log-4` | 7, 6, 5, 3 and 2 | 2 | 4 |
+//! | `snapshot-8` | 8, 7, 6, 5, 3 and 2 | 2 | 4 |
+//! | `log-5` | 8, 7, 6, 5, 3 and 2 | 2 | 5 |
+//! | `snapshot-9` | 9, 7, 6, 5, 3 and 2 | 2 | 5 |
 //!
-//! In each are the filters `default` and `classic` for 100 keys, and `https://example.com/1` to
-//! `/50` in both. Those from 41 on were added by requests of the id `again` where there is a log.
-//! From `snapshot-3` on there is a third, `urls`, with a key profile; from `log-2` on a fourth,
-//! `counted`, from which the keys from 16 to 25 were removed; from `log-3` on a fifth, `aged`, which
-//! remembers its keys for a century; from `snapshot-5` on a sixth, `grown`, which was made for ten;
-//! from `snapshot-6` on `java`, of Guava's layout, and `redis`, of a dump that RedisBloom has made.
-//! From `snapshot-7` on keys have their counters and stamps in two lines, and before that in four;
-//! from `log-4` on the log tells the layers of keys; from `snapshot-8` on there is `sharded`, in two
-//! shards where its bits need one. From `log-5` on the ids of requests have a hash of their own, and
-//! those of logs before are not known any more. From `manifest-3` on the manifest tells which files are to
-//! be removed.
+//! Each directory has the filters `default` and `classic` for 100 keys. Both contain
+//! `https://example.com/1` to `/50`. Where there is a log, the keys from 41 on were added by
+//! requests with the id `again`.
 //!
-//! When a format is raised: `SEENSET_KEEP_FORMAT=new cargo test -p seenset-server --test formats`
-//! keeps the present one in `formats/new`, to be given its name.
+//! Later formats add filters:
+//!
+//! - `snapshot-3`: `urls`, with a key profile.
+//! - `log-2`: `counted`, from which the keys 16 to 25 were removed.
+//! - `log-3`: `aged`, which remembers its keys for a century.
+//! - `snapshot-5`: `grown`, which was made for ten keys.
+//! - `snapshot-6`: `java`, of Guava's layout, and `redis`, from a dump that RedisBloom has made.
+//! - `snapshot-8`: `sharded`, in two shards although its bits need only one.
+//!
+//! Later formats also change the files. From `snapshot-7` on keys have their counters and stamps in
+//! two lines, and before that in four. From `log-4` on the log contains the layers of keys. From
+//! `log-5` on the ids of requests have a hash of their own, and the ids in older logs are not known
+//! any more. From `manifest-3` on the manifest lists the files that will be removed.
+//!
+//! After a format was raised, `SEENSET_KEEP_FORMAT=new cargo test -p seenset-server --test formats`
+//! keeps the present format in `formats/new`. Then rename that directory.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says so")]
 
@@ -53,27 +60,27 @@ use seenset_server::{
 };
 
 const FILTERS: [(&str, Layout); 2] = [("default", Layout::Blocked), ("classic", Layout::Classic)];
-/// The filter with a profile, in formats that have any.
+/// The filter with a profile, in formats that have it.
 const URLS: &str = "urls";
-/// The filter that counts, likewise.
+/// The filter that counts, in formats that have it.
 const COUNTED: &str = "counted";
-/// The filter whose keys age, likewise.
+/// The filter whose keys age, in formats that have it.
 const AGED: &str = "aged";
 
-/// The filter in more shards than it needs, likewise.
+/// The filter in more shards than it needs, in formats that have it.
 const SHARDED: &str = "sharded";
 
-/// The filter that has grown, likewise.
+/// The filter that has grown, in formats that have it.
 const GROWN: &str = "grown";
 
-/// The filters of other programs, likewise.
+/// The filters of other programs, in formats that have them.
 const JAVA: &str = "java";
 const REDIS: &str = "redis";
 
-/// Has 40 keys, from `https://example.com/0` on, one of which was seen by accident.
+/// A dump with 40 keys, from `https://example.com/0` on. One of them was seen by accident.
 const DUMP: &[u8] = include_bytes!("../../filter/tests/exchange/redisbloom-chain.dump");
 
-/// So long that nothing but the tail of the log has what was added last.
+/// So long that only the tail of the log contains the last added keys.
 const INTERVAL: Durability = Durability::Interval(Duration::from_secs(3600));
 
 async fn recovered(dir: &Path, durability: Durability) -> Engine {
@@ -88,7 +95,7 @@ async fn recovered(dir: &Path, durability: Durability) -> Engine {
             limits,
             max_memory_bytes: 1 << 20,
             durability,
-            // Small enough to be kept.
+            // Small enough to keep in the repository.
             segment_bytes: 2 << 10,
             requests: RequestLimits::default(),
         },
@@ -126,7 +133,7 @@ fn kept() -> Vec<PathBuf> {
 fn copy(from: &Path, to: &Path) {
     for file in fs::read_dir(from).unwrap() {
         let file = file.unwrap();
-        // A segment that is being made.
+        // A segment that is being made is not copied.
         if file.path().extension() == Some("tmp".as_ref()) {
             continue;
         }
@@ -134,7 +141,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Which kind of file this is, and of which format it says it is.
+/// Returns the kind of a file, and the format in its header.
 fn format_of(file: &Path) -> Option<(&'static str, u32)> {
     let bytes = fs::read(file).unwrap();
     let format = u32::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
@@ -146,7 +153,7 @@ fn format_of(file: &Path) -> Option<(&'static str, u32)> {
     }
 }
 
-/// One that is raised, and of which nothing is kept, fails here.
+/// Fails if a format was raised and no directory of it is kept.
 #[test]
 fn no_format_is_forgotten() {
     let files = kept()
@@ -168,7 +175,7 @@ fn profile() -> Option<KeyProfile> {
     Some(KeyProfile::new("url-v1", true, &names).unwrap())
 }
 
-/// The filter with a profile, and the same keys by other names.
+/// Checks the filter with a profile, with the same keys in other spellings.
 async fn check_profile(engine: &Engine) {
     let status = engine.get_filter(URLS).await.unwrap();
     assert_eq!(status.spec.key_profile, profile());
@@ -184,11 +191,11 @@ async fn check_profile(engine: &Engine) {
     assert_eq!(engine.query_batch(URLS, unseen).await.unwrap(), [false; 10]);
 }
 
-/// The filter that counts: each key is there once, but for those that were removed.
+/// Checks the filter that counts: each key is there once, except the removed ones.
 async fn check_counted(engine: &Engine) {
     let status = engine.get_filter(COUNTED).await.unwrap();
     assert_eq!((status.spec.kind, status.keys_added), (Kind::Counting, 40));
-    // Also one whose bits would be too few for a new one.
+    // The spec can be created again even if a new filter could not have so few bits.
     let again = engine.create_filter(COUNTED, status.spec.into()).await;
     assert!(!again.unwrap().is_new);
     for round in 0..2 {
@@ -214,7 +221,7 @@ fn ages() -> Kind {
     })
 }
 
-/// The filter whose keys age: all are there, and none other.
+/// Checks the filter whose keys age: all keys are there, and no others.
 async fn check_aged(engine: &Engine) {
     let status = engine.get_filter(AGED).await.unwrap();
     assert_eq!((status.spec.kind, status.keys_added), (ages(), 50));
@@ -226,7 +233,7 @@ async fn check_aged(engine: &Engine) {
     assert_eq!(unseen, [false; 10]);
 }
 
-/// The filter in two shards: all keys are there, and none other.
+/// Checks the filter in two shards: all keys are there, and no others.
 async fn check_sharded(engine: &Engine) {
     let status = engine.get_filter(SHARDED).await.unwrap();
     assert_eq!((status.spec.shard_count, status.keys_added), (2, 50));
@@ -246,7 +253,7 @@ fn grows() -> Kind {
     }))
 }
 
-/// The filter that has grown: all keys are there, and none other.
+/// Checks the filter that has grown: all keys are there, and no others.
 async fn check_grown(engine: &Engine) {
     let status = engine.get_filter(GROWN).await.unwrap();
     assert_eq!((status.spec.kind, status.keys_added), (grows(), 50));
@@ -257,7 +264,7 @@ async fn check_grown(engine: &Engine) {
     assert_eq!(unseen, [false; 10]);
 }
 
-/// The filters of other programs: all keys are there, and none other.
+/// Checks the filters of other programs: all keys are there, and no others.
 async fn check_foreign(engine: &Engine) {
     let java = engine.get_filter(JAVA).await.unwrap();
     assert_eq!((java.spec.layout, java.keys_added), (Layout::Guava, 50));
@@ -273,7 +280,7 @@ async fn check_foreign(engine: &Engine) {
     assert_eq!(seen, [true; 40]);
 }
 
-/// The format of the newest snapshot of a filter, if there is one.
+/// Returns the format of the newest snapshot of a filter, if there is one.
 fn newest_format(dir: &Path, filter: &str) -> Option<u32> {
     let files = fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
     let of_filter = |file: &PathBuf| {
@@ -284,7 +291,7 @@ fn newest_format(dir: &Path, filter: &str) -> Option<u32> {
     Some(format_of(&newest)?.1)
 }
 
-/// Whether a filter is among those of a format.
+/// Returns whether a format has a filter.
 fn has(format: &Path, filter: &str) -> bool {
     fs::read_dir(format).unwrap().any(|file| {
         let name = file.unwrap().file_name();
@@ -292,11 +299,11 @@ fn has(format: &Path, filter: &str) -> bool {
     })
 }
 
-/// What a start makes of a directory that was left in some format.
+/// Checks the filters after a start on a directory of some format.
 async fn check_filters(format: &Path) {
     let dir = tempfile::tempdir().unwrap();
     copy(format, dir.path());
-    // As it was left; stored anew; and as that is found.
+    // The first start reads the old files, the second the newly stored ones, the third those again.
     for start in 0..3 {
         let engine = recovered(dir.path(), Durability::Snapshot).await;
         for (filter, layout) in FILTERS {
@@ -330,7 +337,7 @@ async fn check_filters(format: &Path) {
             check_foreign(&engine).await;
         }
         engine.store("").await.unwrap();
-        // Where a key has its counters or stamps stays as it is.
+        // The place of a key's counters or stamps does not change.
         for filter in [COUNTED, AGED] {
             let Some(of_the_past) = newest_format(format, filter) else {
                 continue;
@@ -346,7 +353,7 @@ async fn check_filters(format: &Path) {
     assert!(!dir.path().join("default.snapshot").exists());
 }
 
-/// The same of what requests have won.
+/// Checks that the server remembers which keys old requests have added first.
 async fn check_requests(format: &Path) {
     let dir = tempfile::tempdir().unwrap();
     copy(format, dir.path());
@@ -399,7 +406,7 @@ async fn the_present_format_is_one_of_these() {
     };
     let counting = SpecRequest {
         kind: Kind::Counting,
-        // So exact that no key is taken for another.
+        // So exact that no key is seen by accident.
         ..SpecRequest::new(100, 1e-9)
     };
     let aging = SpecRequest {
@@ -431,7 +438,7 @@ async fn the_present_format_is_one_of_these() {
     ];
     for (filter, request) in plain.into_iter().chain(others) {
         engine.create_filter(filter, request).await.unwrap();
-        // So few that some blocks of its shards hold none.
+        // So few keys that some blocks of the filter's shards are empty.
         let stored = if filter == SHARDED { 3 } else { 20 };
         engine.add_batch(filter, keys(1..=stored)).await.unwrap();
         engine.store(filter).await.unwrap();
@@ -439,7 +446,7 @@ async fn the_present_format_is_one_of_these() {
             .add_batch(filter, keys(stored + 1..=20))
             .await
             .unwrap();
-        // More than one segment has room for.
+        // More keys than fit into one segment.
         for key in keys(21..=40) {
             engine.add(filter, &key).await.unwrap();
         }
@@ -458,7 +465,7 @@ async fn the_present_format_is_one_of_these() {
         capacity: None,
     };
     engine.import_filter(import, DUMP).await.unwrap();
-    // While it is at work, as if it had been killed.
+    // The files are copied while the engine works, as after a kill.
     let left = tempfile::tempdir().unwrap();
     copy(dir.path(), left.path());
     fs::remove_file(left.path().join("LOCK")).unwrap();

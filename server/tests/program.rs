@@ -1,5 +1,5 @@
-//! The program as its operator meets it: settings, exit codes, signals, what is left on the disk.
-//! What callers are told when it is killed is in `crashes/`.
+//! The program from the view of its operator: settings, exit codes, signals, files on the disk. The
+//! answers to callers when it is killed are tested in `crashes/`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
@@ -24,7 +24,7 @@ fn run(arguments: &[&str]) -> Output {
     command().args(arguments).output().unwrap()
 }
 
-/// Asserts the exit code, and that standard error is one line that says `expected`.
+/// Asserts the exit code, and that standard error is one line that contains `expected`.
 fn assert_refused(output: &Output, code: i32, expected: &str) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{stderr}");
@@ -86,7 +86,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
             "{text} has no {line:?}"
         );
     }
-    // And the file may be named in the environment.
+    // The file can also be named in the environment.
     let output = command()
         .arg("--print-config")
         .env("SEENSET_CONFIG", &file)
@@ -161,7 +161,7 @@ fn what_is_in_the_way_exits_with_1() {
     );
 }
 
-// On several threads: a client that does not answer the server's goodbye makes it wait.
+// On several threads: a client that does not answer the server's GOAWAY makes the server wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_stores_what_was_added_and_exits_with_0() {
     let dir = tempfile::tempdir().unwrap();
@@ -190,7 +190,7 @@ async fn sigterm_stores_what_was_added_and_exits_with_0() {
     );
 }
 
-/// A terminal that is closed, `systemctl reload` and the rotation of logs end no server.
+/// A closed terminal, `systemctl reload` and log rotation do not end the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_signals_are_ignored_and_sigquit_stops_cleanly() {
     let dir = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ async fn other_signals_are_ignored_and_sigquit_stops_cleanly() {
     assert_eq!(seen, [true]);
 }
 
-/// Clients of all addresses meet in one server, and nothing is left of a socket.
+/// Clients of all addresses reach the same server. No socket file remains.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_listens_on_several_addresses() {
     let dir = tempfile::tempdir().unwrap();
@@ -295,7 +295,7 @@ async fn a_server_listens_on_several_addresses() {
     drop(first);
 }
 
-/// Whoever reads the log may go away; calls that log a line are answered all the same.
+/// The reader of the log may go away. Calls that log a line are still answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_nobody_reads_harms_no_call() {
     let dir = tempfile::tempdir().unwrap();
@@ -347,7 +347,7 @@ fn a_damaged_snapshot_stops_the_start_and_is_left_alone() {
     }
 }
 
-/// The one file in a directory whose name begins like this.
+/// Returns the one file in a directory whose name begins with `name`.
 fn file_of(dir: &Path, name: &str) -> PathBuf {
     let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     let mut files = files.filter(|entry| entry.file_name().to_string_lossy().starts_with(name));
@@ -356,9 +356,9 @@ fn file_of(dir: &Path, name: &str) -> PathBuf {
     file
 }
 
-/// Promise 5 against the worst: the server is killed at any moment while snapshots follow
-/// each other and keys come in. What a `Store` acknowledged is there after each start, and
-/// the snapshot is one that was written as a whole.
+/// Promise 5 against the worst case: the server is killed at any moment while snapshots follow each
+/// other and keys come in. After each start the keys are there that a `Store` has acknowledged, and
+/// the snapshot is complete.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_during_store_leaves_a_whole_snapshot() {
     const ROUNDS: u64 = 20;
@@ -401,10 +401,11 @@ async fn a_kill_during_store_leaves_a_whole_snapshot() {
             );
         }
 
-        // What was added after the last store went with the process.
+        // The keys that were added after the last store are lost with the process.
         let mut acknowledged = stored_keys;
         let (mut storing, _) = program.connect().await;
-        // From a fraction of a snapshot's time to several: it dies at another point each time.
+        // The time varies from a fraction of a snapshot's time to several times it, so each kill
+        // hits another point.
         let deadline = Instant::now() + Duration::from_millis(15 + 11 * round);
         while Instant::now() < deadline {
             let before = acknowledged;
@@ -436,8 +437,8 @@ async fn a_kill_during_store_leaves_a_whole_snapshot() {
     );
 }
 
-/// A stream that never pauses is cut off by the drain timeout; all that it was told until
-/// then is in the last snapshot.
+/// A stream that never pauses is cut off by the drain timeout. All batches that were answered
+/// before that are in the last snapshot.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_acknowledged_while_stopping_is_stored() {
     let dir = tempfile::tempdir().unwrap();

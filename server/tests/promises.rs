@@ -63,8 +63,8 @@ async fn assert_all_seen(engine: &Engine, when: &str) {
     }
 }
 
-/// Ten million distinct keys, in a filter made for as many or for half of them: every one
-/// is seen at once and after a restart.
+/// Adds ten million distinct keys to a filter that is made for as many or for half of them. Every
+/// key is seen at once and after a restart.
 async fn nothing_is_forgotten(layout: Layout, capacity: u64) {
     let dir = tempfile::tempdir().unwrap();
     let first = engine(dir.path()).await;
@@ -88,7 +88,7 @@ async fn nothing_is_forgotten(layout: Layout, capacity: u64) {
         (after.version, after.keys_added),
         (before.version, before.keys_added)
     );
-    // Past the capacity the rate is worse than asked for, and says so.
+    // Past the capacity the rate is worse than requested, and the server reports that.
     assert_eq!(after.predicted_false_positive_rate > 0.01, capacity < KEYS);
 }
 
@@ -112,15 +112,15 @@ async fn nothing_is_forgotten_classic_past_capacity() {
     nothing_is_forgotten(Layout::Classic, KEYS / 2).await;
 }
 
-/// Sixty-four callers, each on a connection of its own, race on the same 100,000 new keys:
-/// by stream, by batch and one by one, each from another end. All that they are told goes
-/// together, and each key is won.
+/// Sixty-four callers, each on a separate connection, race for the same 100,000 new keys: by
+/// stream, by batch and one by one, each in another order. All answers are consistent, and each key
+/// is added first by some caller.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_winner_for_each_key() {
     const RACE_KEYS: usize = 100_000;
     const CALLERS: usize = 64;
     let dir = tempfile::tempdir().unwrap();
-    // Large enough that a false positive among so few keys is out of the question.
+    // So large that a false positive among so few keys is practically impossible.
     let server = start(config(dir.path())).await;
     let mut racing = tokio::task::JoinSet::new();
     for caller in 0..CALLERS {
@@ -137,8 +137,8 @@ async fn one_winner_for_each_key() {
     stop(server).await;
 }
 
-/// The answer to a batch, or to a single call. There are millions of keys in the answers of
-/// the race, so each is made a call when it is checked.
+/// The answer to a batch or to a single call. The answers of the race contain millions of keys, so
+/// each key becomes a call only when it is checked.
 struct Answer {
     begin: u64,
     end: u64,
@@ -147,7 +147,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// The answer that has come now.
+    /// Returns the answer that has arrived now.
     fn new(indices: &[usize], begin: u64, seen: Vec<bool>) -> Self {
         let end = now();
         assert_eq!(indices.len(), seen.len());
@@ -165,7 +165,7 @@ impl Answer {
     }
 }
 
-/// The order in which a caller asks for the keys: a stride that is prime to their number.
+/// Returns the order in which a caller requests the keys: a stride that is prime to their number.
 fn order(caller: usize, keys: usize) -> Vec<usize> {
     let stride = [1, 99_999, 7, 77_777][caller % 4];
     (0..keys)
@@ -216,7 +216,7 @@ async fn race(
                     ..Default::default()
                 })
                 .collect();
-            // When each of them is sent is the transport's affair: not before the stream begins.
+            // The transport decides when each message is sent, but not before the stream begins.
             let begin = now();
             let answers = client
                 .query_and_add_stream(tokio_stream::iter(requests))

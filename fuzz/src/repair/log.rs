@@ -1,4 +1,4 @@
-//! The checksums of the log, and the links from each batch and segment to the one before.
+//! Repairs the checksums of the log, and the links from each batch and segment to the one before.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -12,22 +12,22 @@ const BATCH_HEADER_BYTES: usize = 32;
 /// A place between two batches.
 struct Place {
     at: u64,
-    /// The checksum of the batch before it, as it was found and as it is now.
+    /// The checksum of the batch before this place: first as it was found, then as it is now.
     found: u64,
     checksum: u64,
 }
 
-/// Repairs all segments, and of the tail what goes on where their batches end.
+/// Repairs all segments, and the part of the tail that continues them after their last batch.
 pub fn repair(repairs: Repairs, files: &mut Files) {
     let mut tail = files.remove(TAIL);
-    // The number of the segment before, and where the log may end there or before.
+    // The number of the segment before, and the places in it where the log may end.
     let begin = Place {
         at: 0,
         found: 0,
         checksum: 0,
     };
     let mut before: (u64, Vec<Place>) = (0, vec![begin]);
-    // Their names are as long as each other, so they come in their order.
+    // All names have the same length, so the files come in order.
     for (name, bytes) in files.iter_mut() {
         let Some(number) = number(name).filter(|_| bytes.len() >= HEADER_BYTES) else {
             continue;
@@ -47,7 +47,7 @@ pub fn repair(repairs: Repairs, files: &mut Files) {
         chain.tail(tail.as_deref_mut().unwrap_or_default(), bytes.len());
         let places = chain.places;
         before.0 = number;
-        // One without batches says nothing of where the log ends.
+        // A segment without batches does not show where the log ends.
         if !places.is_empty() {
             before.1 = places;
         }
@@ -55,20 +55,20 @@ pub fn repair(repairs: Repairs, files: &mut Files) {
     files.extend(tail.map(|bytes| (TAIL.to_owned(), bytes)));
 }
 
-/// The number of a segment.
+/// Returns the number of a segment.
 fn number(file: &str) -> Option<u64> {
     u32::from_str_radix(file.strip_suffix(".log")?, 16)
         .ok()
         .map(u64::from)
 }
 
-/// The batches of a segment, as far as they have been repaired.
+/// The batches of a segment, as far as they are repaired.
 struct Chain<'a> {
     repairs: Repairs,
     salt: u64,
-    /// What the first batch may follow.
+    /// The places that the first batch may follow.
     ends: &'a [Place],
-    /// The places behind the batches.
+    /// The places after the batches.
     places: Vec<Place>,
 }
 
@@ -80,8 +80,8 @@ impl Chain<'_> {
         }
     }
 
-    /// Goes on in the tail, as far as the segment has room. Batches of earlier rounds are there
-    /// too, which do not name the one before.
+    /// Continues in the tail, as far as the segment has room. The tail also holds batches of
+    /// earlier rounds. They do not name the batch before them, so the repair ends there.
     fn tail(&mut self, tail: &mut [u8], segment_bytes: usize) {
         while !tail.is_empty() {
             let begin = self.end() % tail.len();
@@ -105,7 +105,7 @@ impl Chain<'_> {
         }
     }
 
-    /// Where the next batch begins.
+    /// Returns where the next batch begins.
     fn end(&self) -> usize {
         self.places
             .last()
@@ -119,7 +119,7 @@ impl Chain<'_> {
             match self.places.last() {
                 Some(before) => put(batch, 24, before.checksum),
                 None => {
-                    // The segment before may have been given up before its last batch.
+                    // The server may have given up the segment before its last batch.
                     let end = long(batch, 16);
                     let known = self.ends.iter().find(|place| Some(place.at) == end);
                     if let Some(place) = known.or(self.ends.last()) {
@@ -140,7 +140,7 @@ impl Chain<'_> {
     }
 }
 
-/// The batch at the beginning, if there is one.
+/// Returns the batch at the beginning, if there is one.
 fn batch(bytes: &mut [u8]) -> Option<&mut [u8]> {
     let (magic, length) = bytes.get(8..16)?.split_first_chunk::<4>()?;
     let length = u32::from_le_bytes(*length.first_chunk()?) as usize;

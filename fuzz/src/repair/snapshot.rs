@@ -1,4 +1,4 @@
-//! The checksums of snapshots, from the inside to the outside: pages, table, header.
+//! Repairs the checksums of snapshots from the inside to the outside: pages, table, header.
 
 use std::ops::Range;
 
@@ -37,20 +37,20 @@ pub fn repair(repairs: Repairs, bytes: &mut [u8]) {
     }
 }
 
-/// Whether the header has what came with format 3.
+/// Returns whether the header has the fields of format 3.
 fn has_kind(bytes: &[u8]) -> bool {
     [3_u32, 4, 5, 6, 7, 8, 9]
         .map(u32::to_le_bytes)
         .contains(&word(bytes, 8))
 }
 
-/// Four bytes of a header.
+/// Returns four bytes of a header.
 fn word(bytes: &[u8], at: usize) -> [u8; 4] {
     let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
     word.copied().unwrap_or_default()
 }
 
-/// What a filter has for each bit.
+/// The kind of cell that a filter has for each bit.
 #[derive(Clone, Copy, PartialEq)]
 enum Cells {
     Bits,
@@ -67,7 +67,7 @@ impl Cells {
         }
     }
 
-    /// How many bits are set.
+    /// Returns the number of bits that are set.
     fn set(self, bytes: &[u8]) -> u64 {
         match self {
             Self::Bits => ones(bytes),
@@ -79,8 +79,8 @@ impl Cells {
     }
 }
 
-/// Where the extension is, as far as the header and the length of the file tell: nothing where
-/// there is none.
+/// Returns the range of the extension, according to the header and the length of the file. Empty if
+/// there is no extension.
 fn extension(bytes: &[u8]) -> Range<usize> {
     let length = match has_kind(bytes) {
         true => long(bytes, 360).unwrap_or_default(),
@@ -92,7 +92,8 @@ fn extension(bytes: &[u8]) -> Range<usize> {
     HEADER_BYTES..end.unwrap_or(HEADER_BYTES)
 }
 
-/// The shards of each layer, and the bits of each of those, of a filter that has some.
+/// Returns the number of shards of each layer, and the bits of each of these shards. Empty for a
+/// filter without layers.
 fn layers(bytes: &[u8], extension: &Range<usize>) -> Vec<(u64, u64)> {
     if !has_kind(bytes) || word(bytes, 296) != 3_u32.to_le_bytes() {
         return Vec::new();
@@ -108,7 +109,7 @@ fn layers(bytes: &[u8], extension: &Range<usize>) -> Vec<(u64, u64)> {
     specs.iter().take(count).map(layer).collect()
 }
 
-/// The bits of a shard of some layer.
+/// Returns the bits of a shard in its layer.
 fn layer_bits(layers: &[(u64, u64)], mut shard: u64) -> Option<u64> {
     for &(shards, bits) in layers {
         match shard.checked_sub(shards) {
@@ -119,7 +120,7 @@ fn layer_bits(layers: &[(u64, u64)], mut shard: u64) -> Option<u64> {
     None
 }
 
-/// Where the table is, as far as the header and the length of the file tell.
+/// Returns the range of the table, according to the header and the length of the file.
 fn table(bytes: &[u8], is_format1: bool) -> Option<Range<usize>> {
     if is_format1 {
         let shards = usize::try_from(long(bytes, 128)?).ok()?;
@@ -131,7 +132,7 @@ fn table(bytes: &[u8], is_format1: bool) -> Option<Range<usize>> {
     (start >= HEADER_BYTES && length >= 8).then_some(start..bytes.len())
 }
 
-/// Makes the rows of the table at the end fit the shards before them, as far as there are any.
+/// Makes the rows of the table at the end fit the shards before it, as far as these exist.
 fn rows(repairs: Repairs, bytes: &mut [u8], extension: &Range<usize>, table: &Range<usize>) {
     let (shards, rows) = bytes.split_at_mut(table.start);
     let fields = [272, 280, 136].map(|at| long(shards, at).unwrap_or_default());
@@ -144,7 +145,7 @@ fn rows(repairs: Repairs, bytes: &mut [u8], extension: &Range<usize>, table: &Ra
     };
     let row_bytes = match cells {
         Cells::Bits | Cells::Counters => 32,
-        // The slice at which it was cleared.
+        // The slice in which the shard was cleared.
         Cells::Stamps => 40,
     };
     let has_blocks = word(shards, 8) == 9_u32.to_le_bytes();
@@ -199,7 +200,7 @@ fn rows(repairs: Repairs, bytes: &mut [u8], extension: &Range<usize>, table: &Ra
                 end += 8;
             }
         }
-        // Behind the rows there is their checksum.
+        // The checksum of the rows follows them.
         if end + 8 >= rows.len() {
             return;
         }
@@ -207,7 +208,7 @@ fn rows(repairs: Repairs, bytes: &mut [u8], extension: &Range<usize>, table: &Ra
     }
 }
 
-/// Makes the rows of format 1 fit the shards behind them.
+/// Makes the rows of format 1 fit the shards that follow them.
 fn format1_rows(repairs: Repairs, bytes: &mut [u8], table: &Range<usize>) {
     let (rows, mut shards) = bytes.split_at_mut(table.end);
     let rows = &mut rows[HEADER_BYTES..table.end - 8];
@@ -226,7 +227,7 @@ fn format1_rows(repairs: Repairs, bytes: &mut [u8], table: &Range<usize>) {
     }
 }
 
-/// How many bits are set.
+/// Returns the number of bits that are set.
 fn ones(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from(byte.count_ones())).sum()
 }

@@ -1,4 +1,4 @@
-//! Where the memory of the contenders comes from.
+//! The allocator of the contenders.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -7,11 +7,12 @@ use std::{
 
 use mimalloc::MiMalloc;
 
-/// Whether the other crates' filters get huge pages.
+/// True if the other crates' filters get huge pages.
 pub static HUGE_PAGES: AtomicBool = AtomicBool::new(false);
 
-/// That of the server, mimalloc, but for blocks of a filter's size: those come from the system's,
-/// as they do in a program that has not thought of it. mimalloc asks for huge pages for them.
+/// The server's allocator, mimalloc, except for blocks of a filter's size. These come from the
+/// default allocator, as in a program that has not chosen one. mimalloc would request huge pages
+/// for them.
 pub struct Allocator;
 
 impl Allocator {
@@ -27,8 +28,8 @@ impl Allocator {
 }
 
 #[allow(unsafe_code, reason = "hands on what it is given")]
-// SAFETY: a block is freed where it came from, for its layout says where that was, and
-// `HUGE_PAGES` is set before there is a large one.
+// SAFETY: a block is freed by the allocator that it came from, because its layout shows which one
+// that was, and `HUGE_PAGES` is set before the first large block.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as demanded of the caller.

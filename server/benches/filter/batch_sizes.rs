@@ -1,4 +1,4 @@
-//! What a key costs in batches of other sizes.
+//! The cost of a key in batches of other sizes.
 
 use crate::{
     BATCH, BATCHES, CONTENDERS, Keys, ROUNDS, first_keys, keys, memory,
@@ -7,8 +7,8 @@ use crate::{
     two_threads::{self, Shared},
 };
 
-/// Parts of [`BATCH`]. Those with fewer than two keys for each lock of the filter, of which there
-/// are 128 for each core and no more than shards of 4 MiB, take one for each key.
+/// Parts of [`BATCH`]. A filter has 128 locks for each core, but no more than it has shards of 4
+/// MiB. Batches with fewer than two keys for each lock take one lock for each key.
 const SIZES: [(usize, &str); 5] = [
     (BATCH, "1,000 at once"),
     (BATCH / 2, "500"),
@@ -17,7 +17,7 @@ const SIZES: [(usize, &str); 5] = [
     (BATCH / 20, "50"),
 ];
 
-/// Holds the sizes against each other in one filter of so many MiB, with one thread and with two.
+/// Compares the sizes in one filter of `mib` MiB, with one thread and with two.
 pub fn compare(mib: usize, of_two: Keys) {
     println!("\n{mib} MiB, half full, batches; ns a key");
     memory::mix(mib * CONTENDERS);

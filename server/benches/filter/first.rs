@@ -12,7 +12,8 @@ use crate::{
 const KEYS: usize = 10_000_000;
 const ROUNDS: usize = 5;
 
-/// Measures the first keys of new plain filters of `mib` MiB: one thread adds them, and then two.
+/// Measures the first keys of new plain filters of `mib` MiB, with one thread that adds them, and
+/// then with two.
 pub fn measure(mib: usize) {
     let batches: Vec<Vec<String>> = (0..KEYS / BATCH)
         .map(|batch| {

@@ -1,4 +1,4 @@
-//! What a key costs in filters of other kinds.
+//! The cost of a key in filters of other kinds.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::{
     turns::{print, turns},
 };
 
-/// Of the filters whose keys age: no slice begins while they are measured.
+/// The aging filter. No new slice begins during the measurement.
 pub const AGING: Aging = Aging {
     max_age: Duration::from_secs(10_000 * 24 * 3600),
     slices: 8,
     refresh: false,
 };
 
-/// Holds each kind against a plain filter of so many MiB.
+/// Compares each kind with a plain filter of `mib` MiB.
 pub fn compare(mib: usize, new: Keys, absent: Keys) {
     println!("\nplain of {mib} MiB and kinds with as many bits, half of them set; ns a key");
     let filters = [Kind::Plain, Kind::Counting, Kind::Aging(AGING)]

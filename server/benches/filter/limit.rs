@@ -1,4 +1,4 @@
-//! What no filter can be faster than: hashing, and one cache line for each key.
+//! The lower bound for the cost of any filter: hashing, and one cache line for each key.
 
 use std::{
     fs,
@@ -12,22 +12,23 @@ use seenset_server::filter::hash::{HashFunction, KeyHash, KeyHasher, Secret};
 
 use crate::{Keys, batches};
 
-/// How many keys ahead the limit fetches.
+/// The number of keys that the limit prefetches.
 const AHEAD: usize = 16;
 
-/// The least that a filter can do: hash a key, and read and write one cache line.
+/// The least work of a filter: hash a key, and read and write one cache line.
 pub struct Limit {
     lines: &'static [[AtomicU64; 8]],
 }
 
 impl Limit {
-    /// Over the memory of a filter of so many bytes, which has been mapped since then.
+    /// Returns the limit over the memory of a filter of `bytes` bytes. The memory must have been
+    /// mapped after `mapped_before` was read.
     pub fn new(mapped_before: &[Range<usize>], bytes: usize) -> Self {
         let new = |range: Range<usize>| {
             let overlaps = mapped_before
                 .iter()
                 .filter(|old| old.start < range.end && range.start < old.end);
-            // What is mapped next to another mapping becomes one with it.
+            // The kernel joins a new mapping with a neighbouring one.
             overlaps.fold(range.clone(), |range, old| {
                 if old.start <= range.start {
                     old.end..range.end
@@ -39,8 +40,8 @@ impl Limit {
         let large = mapped().into_iter().map(new);
         let large = large.filter(|range| range.len() >= bytes);
         #[allow(unsafe_code, reason = "the engine gives its memory to nobody")]
-        // SAFETY: the memory is mapped for as long as `Ours`. Whatever lies in it is read, and
-        // written as it was, while nobody else changes it; nothing follows from what is read.
+        // SAFETY: the memory is mapped for as long as `Ours`. The code reads it and writes the same
+        // values back while nobody else changes it. Nothing depends on the values.
         let mut large = large.map(|range| unsafe {
             slice::from_raw_parts(range.start as *const [AtomicU64; 8], bytes / 64)
         });
@@ -52,8 +53,8 @@ impl Limit {
     }
 
     pub fn touch(&self, function: HashFunction, keys: Keys) -> usize {
-        // The secret of no other contender, or it would touch lines that are in the cache from
-        // the turn before.
+        // The secret differs from that of every other contender. Otherwise the limit would touch
+        // lines that are still in the cache from the turn before.
         let hasher = KeyHasher::new(function, &Secret::new([8; 16]));
         batches(keys, |batch| {
             let hashes = batch.iter().map(|key| hasher.hash(key.as_bytes()));
@@ -61,7 +62,7 @@ impl Limit {
         })
     }
 
-    /// With the keys hashed several at once.
+    /// Touches the lines of keys that are hashed several at once.
     pub fn touch_at_once(&self, keys: Keys) -> usize {
         let hasher = KeyHasher::new(HashFunction::default(), &Secret::new([9; 16]));
         batches(keys, |batch| {
@@ -88,7 +89,7 @@ impl Limit {
     }
 }
 
-/// The memory of the process that can be written to.
+/// Returns the writable memory of the process.
 pub fn mapped() -> Vec<Range<usize>> {
     let address = |digits| usize::from_str_radix(digits, 16).unwrap();
     fs::read_to_string("/proc/self/maps")
@@ -112,7 +113,7 @@ pub fn limit_hash(keys: Keys) -> usize {
 
 #[allow(unsafe_code, reason = "prefetching dereferences nothing")]
 fn prefetch(line: &[AtomicU64; 8]) {
-    // SAFETY: a hint, which faults at no address.
+    // SAFETY: a prefetch is only a hint and faults at no address.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

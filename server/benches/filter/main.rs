@@ -1,27 +1,35 @@
-//! What a key costs in memory: `cargo bench -p seenset-server --bench filter [-- MIB... [huge]]`;
-//! what it costs in filters of other kinds: `-- kinds [MIB...]`, and in layers: `-- scaling [MIB...]`;
-//! what a call for each key costs in filters of all kinds: `-- singles [MIB...]`; what huge pages
-//! are worth: `-- pages [MIB...]`; and batches, with a lock for each of their keys and with one for
-//! several: `-- batches [MIB...]`; one layer of a filter that can grow against a plain filter:
-//! `-- layer [MIB...]`; the first keys of a new filter: `-- first [MIB...]`.
+//! The cost of a key in memory: `cargo bench -p seenset-server --bench filter [-- MIB... [huge]]`.
+//! Other measurements have a word of their own:
 //!
-//! Filters of 1 MiB, 64 MiB, 1 GiB and 4 GiB (or those given), half of their bits set, keys of
-//! 60 bytes. seenset's engine, one call for each key and in batches of 1,000, against the
-//! crates `fastbloom` and `sbbf-rs-safe` with as many bits for each key (with `huge` in memory
-//! of huge pages, like seenset's, where the system does not give them unasked), and against the
-//! limit: hashing the key, and reading and writing one random cache line that was fetched ahead
-//! (its keys hashed one by one, several at once, and by a hash that is not keyed). The limit is
-//! taken in the memory of seenset's filter, for how fast memory is differs from one allocation
-//! to the next. For the same reason the free memory is mixed before, so that all get some of each
-//! kind. Last, how much more two threads do than one.
+//! - `-- kinds [MIB...]`: filters of other kinds.
+//! - `-- scaling [MIB...]`: filters in layers.
+//! - `-- singles [MIB...]`: one call for each key, in filters of all kinds.
+//! - `-- pages [MIB...]`: the gain of huge pages.
+//! - `-- batches [MIB...]`: batches, with one lock for each key and with one lock for several keys.
+//! - `-- layer [MIB...]`: one layer of a filter that can grow, compared with a plain filter.
+//! - `-- first [MIB...]`: the first keys of a new filter.
 //!
-//! Kinds are held against a plain filter of so many MiB, in batches of 1,000: they have as many
-//! bits, or counters in their place. Four layers of a filter that grows are held against a plain
+//! The filters have 1 MiB, 64 MiB, 1 GiB and 4 GiB, or the given sizes. Half of their bits are set.
+//! Keys have 60 bytes.
+//!
+//! The contenders are seenset's engine, with one call for each key and in batches of 1,000; the
+//! crates `fastbloom` and `sbbf-rs-safe` with as many bits for each key; and the limit. With `huge`
+//! the crates get huge pages, like seenset's filters, even if the kernel does not provide them
+//! unasked.
+//!
+//! The limit is the cost of hashing the key, and of reading and writing one random cache line that
+//! was prefetched. Its keys are hashed one by one, several at once, and by a hash without a secret.
+//! The limit is measured in the memory of seenset's filter, because the speed of memory differs
+//! from one allocation to the next. For the same reason the free memory is mixed before, so that
+//! all contenders get some of each kind. The last measurement is the gain of a second thread.
+//!
+//! Kinds are compared with a plain filter of `MIB` MiB, in batches of 1,000. They have as many
+//! bits, or as many counters instead. Four layers of a filter that grows are compared with a plain
 //! filter for as many keys at the same rate, both without locks.
 //!
-//! All contenders take the same keys in turns, so that what the machine does besides falls on
-//! all of them alike; what counts is the ratios within one run. The keys are read once before
-//! each turn, so that none pays for another's cache misses.
+//! All contenders take the same keys in turns, so that other activity of the machine affects all of
+//! them alike. Only the ratios within one run are meaningful. The keys are read once before each
+//! turn, so that no contender pays for the cache misses of another.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -65,7 +73,7 @@ const HASH_COUNT: u32 = 8;
 const BATCH: usize = 1000;
 const BATCHES: usize = 10;
 const ROUNDS: usize = 41;
-/// Those that have a filter of their own, and a copy of one on the way.
+/// The number of contenders with a filter of their own, plus one for a temporary copy.
 const CONTENDERS: usize = 5;
 
 type Keys<'a> = &'a [&'static str];
@@ -172,22 +180,22 @@ fn main() {
     }
 }
 
-/// Keys that come to a filter first: a few for each page of its memory. The first time that a page
-/// is written to after it was filled takes far longer than all others, on some machines, and a
-/// filter is used for more than that.
+/// Returns the keys that are added first: a few for each page of a filter's memory. On some
+/// machines the first write to a page after it was filled takes far longer than all later ones. A
+/// filter is used for more than these first writes.
 fn first_keys(mib: usize) -> Vec<&'static str> {
     const PER_PAGE: usize = 2;
     keys("first", PER_PAGE * (mib << 20) / 4096)
 }
 
-/// So many keys, 60 bytes each.
+/// Returns the given number of keys, 60 bytes each.
 fn keys(prefix: &str, count: usize) -> Vec<&'static str> {
     let host = format!("https://{prefix}.example.com/");
     let key = |i: usize| format!("{host}{i:0width$}", width = 60 - host.len());
     (0..count).map(|i| &*key(i).leak()).collect()
 }
 
-/// Random words, half of whose bits are set.
+/// Returns random words with half of their bits set.
 fn words(count: usize) -> impl Iterator<Item = u64> {
     let seed = KeyHash { low: 1, high: 3 };
     (0..count).map(move |i| {
@@ -219,7 +227,7 @@ fn half_full_sbbf(mib: usize) -> Sbbf {
     Sbbf::from_bytes(&bytes).unwrap()
 }
 
-/// Has the keys in the cache.
+/// Reads the keys, so that they are in the cache.
 fn read(keys: Keys) {
     let sum: usize = keys.iter().map(|key| usize::from(key.as_bytes()[59])).sum();
     black_box(sum);

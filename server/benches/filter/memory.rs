@@ -1,21 +1,23 @@
-//! The memory that the contenders get.
+//! The memory of the contenders.
 
 use std::fs;
 
 use seenset_server::filter::hash::KeyHash;
 
-/// Some of a machine's memory may be several times slower than the rest, in pieces of many MiB:
-/// another node's, or what the host of a virtual machine has in small pages.
+/// The size of a piece. Some of a machine's memory can be several times slower than the rest, in
+/// pieces of many MiB: memory of another node, or memory that the host of a virtual machine has in
+/// small pages.
 const PIECE_MIB: usize = 64;
-/// What is left alone.
+/// The memory that stays free.
 const SPARE_MIB: usize = 2048;
 
-/// Takes so much memory, or all that is free if that is less, and gives it back in random order,
-/// piece by piece. What is allocated next comes from all of it, and not from the piece that
+/// Allocates the given amount of memory, or all free memory if that is less, and frees it in random
+/// order, piece by piece. Later allocations then come from all of it, and not from the piece that
 /// happened to be the first.
 pub fn mix(mib: usize) {
     let mib = mib.min(available_mib().saturating_sub(SPARE_MIB));
-    // More than the allocator keeps for itself. Not 0, or it would be no memory yet.
+    // A piece is larger than the allocator keeps for itself. It is not filled with 0, because the
+    // kernel would not provide memory for that yet.
     let piece = |_| vec![1_u8; PIECE_MIB << 20];
     let mut pieces: Vec<Vec<u8>> = (0..mib / PIECE_MIB).map(piece).collect();
     let random = KeyHash { low: 5, high: 7 };

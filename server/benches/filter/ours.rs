@@ -1,4 +1,4 @@
-//! seenset's engine, as a contender.
+//! seenset's engine as a contender.
 
 use std::time::SystemTime;
 
@@ -27,13 +27,13 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// A plain filter of so many MiB, half of whose bits are set.
+    /// Returns a plain filter of `mib` MiB with half of its bits set.
     pub fn new(mib: usize) -> Self {
         Self::of(Kind::Plain, mib)
     }
 
-    /// A filter with the bits of so many MiB, half of which are set: restored from a snapshot that
-    /// says so.
+    /// Returns a filter with `mib` MiB of bits, half of them set. It is restored from a snapshot
+    /// with that content.
     pub fn of(kind: Kind, mib: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(dir.path()).unwrap();
@@ -59,9 +59,9 @@ impl Ours {
         let random = words(shape.shard_words() * 100_000);
         let mut random = random.map(|word| match kind {
             Kind::Plain | Kind::Scaling(_) => word,
-            // Of counters, half stand at 1.
+            // Half of the counters are 1.
             Kind::Counting => word & ones,
-            // Of stamps, half are there, of any slice that counts.
+            // Half of the stamps are set, each to one of the slices that count.
             Kind::Aging(aging) => {
                 let age = (word >> 32) % u64::from(aging.slices + 1);
                 (word & ones) * ((epoch - age) % 15 + 1)
@@ -128,7 +128,7 @@ impl Ours {
     }
 }
 
-/// seenset's engine over a directory.
+/// Returns seenset's engine over a directory.
 pub fn engine(directory: DataDirectory) -> Engine {
     let limits = Limits {
         max_key_bytes: 100,
@@ -147,7 +147,7 @@ pub fn engine(directory: DataDirectory) -> Engine {
     )
 }
 
-/// That of now, where keys age.
+/// Returns the present epoch, for filters whose keys age.
 fn epoch(kind: Kind) -> u64 {
     match kind {
         Kind::Plain | Kind::Counting | Kind::Scaling(_) => 0,
@@ -155,7 +155,7 @@ fn epoch(kind: Kind) -> u64 {
     }
 }
 
-/// Calls of this size are answered without waiting.
+/// Returns the result of a call that is small enough to be answered without waiting.
 pub fn now<T, E: std::fmt::Debug>(call: impl Future<Output = Result<T, E>>) -> T {
     call.now_or_never().unwrap().unwrap()
 }

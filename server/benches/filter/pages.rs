@@ -1,4 +1,4 @@
-//! What huge pages are worth.
+//! The gain of huge pages.
 
 use std::fs;
 
@@ -11,8 +11,8 @@ use crate::{
     turns::{Contender, print, turns},
 };
 
-/// Holds a filter of so many MiB on pages as the system gives them, huge ones if it has any, against
-/// one that was filled while they were forbidden.
+/// Compares two filters of `mib` MiB. One has the pages that the kernel provides, huge ones if it
+/// has any. The other was filled while huge pages were forbidden.
 pub fn compare(mib: usize, new: Keys, absent: Keys) {
     println!("\n{mib} MiB, half full, on small pages and on huge ones; ns a key");
     memory::mix(mib * CONTENDERS);
@@ -46,7 +46,7 @@ pub fn compare(mib: usize, new: Keys, absent: Keys) {
     println!("  on huge pages at the end, MiB: {}", huge_mib());
 }
 
-/// The memory of this process that is on huge pages.
+/// Returns the memory of this process that is on huge pages.
 fn huge_mib() -> usize {
     let sums = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let line = sums.lines().find(|line| line.starts_with("AnonHugePages:"));

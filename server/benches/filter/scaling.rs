@@ -1,4 +1,4 @@
-//! The cost of a key in one layer and in four, against a plain filter for as many keys.
+//! The cost of a key in one layer and in four, compared with a plain filter for as many keys.
 
 use seenset_server::{
     engine::{Engine, OnFull, Scaling},
@@ -14,18 +14,20 @@ use crate::{
 
 const LAYERS: usize = 4;
 const RATE: f64 = 0.01;
-/// The rate of the server's default filter, and the bits of a plain one for each key at that rate.
+/// The rate of the server's default filter, and the bits for each key of a plain filter at that
+/// rate.
 const DEFAULT_RATE: (f64, f64) = (0.001, 15.86);
-/// How many times the keys of the first layer four layers have, each twice the one before.
+/// The keys of four layers, as a multiple of the keys of the first. Each layer has twice the keys
+/// of the one before.
 const GROWN: u64 = 15;
-/// The part of the capacity that is used when measuring begins.
+/// The part of the capacity that is used when the measurement begins.
 const USED: f64 = 0.6;
 
-/// Asks a filter for keys, and returns how many were seen.
+/// Requests keys from a filter, and returns how many were seen.
 type Ask = fn(&Filter, Keys) -> usize;
 
 /// Compares a filter that has not grown yet with a plain filter of `mib` MiB for as many keys. Both
-/// hold keys already: the keys `seen`, and others, but none of `new`.
+/// already hold the keys `seen` and others, but none of `new`.
 pub fn compare_one(mib: usize, new: Keys, seen: Keys) {
     let (rate, bits_per_key) = DEFAULT_RATE;
     let capacity = (((mib as u64) << 23) as f64 / bits_per_key) as u64;
@@ -34,7 +36,7 @@ pub fn compare_one(mib: usize, new: Keys, seen: Keys) {
         kind: Kind::Scaling(OnFull::Scale(Scaling::default())),
         ..SpecRequest::new(capacity, rate)
     });
-    // The rate of the first layer, and so its memory.
+    // This plain filter has the rate of the first layer, and therefore as much memory.
     let large = Filter::new(SpecRequest::new(capacity, rate / 3.0));
     let others = others().take((capacity as f64 * USED) as usize);
     let mut all = others.chain(seen.iter().map(|&key| key.to_owned()));
@@ -83,8 +85,8 @@ fn contend<const N: usize>(filters: [(&'static str, &Filter); N], new: Keys, see
     }
 }
 
-/// Holds four layers against a plain filter of so many MiB. `seen` are added before, in equal
-/// distances among other keys, and `new` are not.
+/// Compares four layers with a plain filter of `mib` MiB. The keys `seen` are added before, at
+/// equal distances among other keys; the keys `new` are not.
 pub fn compare(mib: usize, new: Keys, seen: Keys) {
     let capacity = capacity(mib);
     let plain = Filter::new(SpecRequest::new(capacity, RATE));
@@ -115,13 +117,13 @@ pub fn compare(mib: usize, new: Keys, seen: Keys) {
     contend([("plain", &plain), ("four layers", &layered)], new, seen);
 }
 
-/// That of a plain filter of so many MiB.
+/// Returns the capacity of a plain filter of `mib` MiB.
 fn capacity(mib: usize) -> u64 {
     let bits = (mib as u64) << 23;
     (bits as f64 / 9.99) as u64
 }
 
-/// Keys that nobody asks for.
+/// Returns keys that no measurement requests.
 fn others() -> impl Iterator<Item = String> {
     (0_u64..).map(|number| format!("other/{number}"))
 }
@@ -133,8 +135,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Four layers for as many keys as a plain filter of so many MiB, used as they are when
-    /// measuring begins.
+    /// Returns four layers for as many keys as a plain filter of `mib` MiB, filled as they are when
+    /// the measurement begins.
     pub fn four_layers(mib: usize) -> Self {
         let capacity = capacity(mib);
         let filter = Self::layered(capacity);
@@ -149,7 +151,7 @@ impl Filter {
         filter
     }
 
-    /// One that has so many keys when four layers are full.
+    /// Returns a filter that has `capacity` keys when four layers are full.
     fn layered(capacity: u64) -> Self {
         Self::new(SpecRequest {
             kind: Kind::Scaling(OnFull::Scale(Scaling::default())),
@@ -167,7 +169,7 @@ impl Filter {
         Self { engine, _dir: dir }
     }
 
-    /// The layers that have come to be, and the memory in MiB.
+    /// Returns the number of layers, and the memory in MiB.
     fn memory(&self) -> [usize; 2] {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
@@ -181,7 +183,7 @@ impl Filter {
         now(self.engine.add_batch("", keys));
     }
 
-    /// A call for each key.
+    /// Makes a call for each key.
     pub fn add_each(&self, keys: Keys) -> usize {
         keys.iter()
             .filter(|key| now(self.engine.query_and_add("", key)))

@@ -1,4 +1,4 @@
-//! Filters of all kinds with a call for each key: what it costs, and how much more two threads do.
+//! Filters of all kinds with one call for each key: the cost, and the gain of a second thread.
 
 use seenset_server::filter::spec::Kind;
 
@@ -11,7 +11,7 @@ use crate::{
     two_threads::{self, Shared},
 };
 
-/// Holds kinds with as many bits, and four layers, against a plain filter of so many MiB.
+/// Compares kinds with as many bits, and four layers, with a plain filter of `mib` MiB.
 pub fn compare(mib: usize, new: Keys, of_two: Keys) {
     println!("\nplain of {mib} MiB, half full, and other kinds; a call for each key, ns");
     let [plain, counting, aging] =

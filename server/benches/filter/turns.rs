@@ -4,16 +4,17 @@ use std::{hint::black_box, time::Instant};
 
 use crate::{BATCH, BATCHES, Keys, read};
 
-/// What takes keys, and tells how many of them were there.
+/// A function that takes keys and returns how many of them were there, with its name.
 pub type Contender<'a> = (&'a str, Box<dyn FnMut(Keys) -> usize + 'a>);
 
-/// Nanoseconds for each key of each contender, one value a round, sorted.
+/// Returns the nanoseconds for each key of each contender, one value per round, sorted.
 pub fn turns<'a>(keys: Keys, contenders: &mut [Contender<'a>]) -> Vec<(&'a str, Vec<f64>)> {
     turns_apart(|_| keys, contenders)
 }
 
-/// The same where each contender, by its number, has keys of its own: as many as the others. Those
-/// of one filter need them, or they would find lines in the cache that the one before has fetched.
+/// Measures like [`turns`], but with separate keys for each contender, chosen by its number. All
+/// get the same number of keys. Contenders that share a filter need this: otherwise one would find
+/// lines in the cache that the one before has fetched.
 pub fn turns_apart<'a, 'k>(
     keys: impl Fn(usize) -> Keys<'k>,
     contenders: &mut [Contender<'a>],

@@ -1,4 +1,4 @@
-//! How much more two threads do than one.
+//! The gain of a second thread.
 
 use std::{
     hint::{black_box, spin_loop},
@@ -14,20 +14,20 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::{BATCH, Keys, read};
 
-/// The keys of a turn of a thread that are not timed: what it takes first it takes from the
-/// allocator, and that from the system.
+/// The keys of a turn of a thread that are not timed. The memory for the first keys comes from the
+/// allocator, which gets it from the kernel.
 const WARM_UP: usize = 10 * BATCH;
-/// What each of two threads takes in a turn.
+/// The number of keys of each of two threads in a turn.
 const TURN_OF_TWO: usize = WARM_UP + 50 * BATCH;
 const ROUNDS_OF_TWO: usize = 101;
-/// The keys that all rounds take.
+/// The number of keys of all rounds.
 pub const KEYS: usize = ROUNDS_OF_TWO * 4 * TURN_OF_TWO;
 
-/// What takes keys, for several threads.
+/// A function that takes keys, for several threads.
 pub type Shared<'a> = &'a (dyn Fn(Keys) -> usize + Sync);
 
-/// Keys are taken by one thread and by two, in turns: how much more two do. Each of the two has
-/// a core of its own, and what one does is the mean of both cores.
+/// Gives keys to one thread and to two, in turns, and prints how much more two threads do. Each of
+/// the two has a core of its own. The result of one thread is the mean of both cores.
 pub fn compare(keys: Keys, contenders: &[(&str, Shared)]) {
     let mut ratios: Vec<Vec<f64>> = contenders.iter().map(|_| Vec::new()).collect();
     for keys in keys.chunks(4 * TURN_OF_TWO) {
@@ -43,7 +43,7 @@ pub fn compare(keys: Keys, contenders: &[(&str, Shared)]) {
     }
     println!("  two threads do as much as one, times");
     print_ratios(contenders, &ratios);
-    // At times a host has two processors share a core.
+    // A host sometimes runs two virtual processors on one core.
     let [limits, ..] = &*ratios else { return };
     let had_two_cores: Vec<bool> = limits.iter().map(|&ratio| ratio >= 1.8).collect();
     for ratios in &mut ratios {
@@ -67,8 +67,8 @@ fn print_ratios(contenders: &[(&str, Shared)], ratios: &[Vec<f64>]) {
     }
 }
 
-/// Keys a second, of all threads: each has a core and its own keys, they begin together, and all
-/// end when the first has no more.
+/// Returns the keys per second of all threads. Each thread has a core and keys of its own. They
+/// begin together, and all end when the first has no more keys.
 fn rate(take: Shared, threads: &[(usize, Keys)]) -> f64 {
     let (ready, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn rate(take: Shared, threads: &[(usize, Keys)]) -> f64 {
     })
 }
 
-/// Has this thread run on one core.
+/// Pins this thread to one core.
 fn pin(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);

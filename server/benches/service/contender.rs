@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{Keys, SCENARIOS, TURN, process::Process};
 
-/// No snapshot takes as long.
+/// The timeout of a store. No snapshot takes this long.
 pub const STORE_TIMEOUT: Duration = Duration::from_secs(100);
 /// The length of every key.
 const KEY_BYTES: usize = 60;
@@ -33,12 +33,12 @@ impl Contender {
         }
     }
 
-    /// What came of a load, and the CPU time that the server took for it.
+    /// Runs a load. Returns its outcome and the CPU time that the server used for it.
     pub fn turn(&mut self, load: Load, keys: Keys, time: Duration) -> (Outcome, Duration) {
         self.turn_until(load, keys, time, || false)
     }
 
-    /// The same, until `end` says so, if that is sooner.
+    /// Runs a load until the time is over or `end` returns true.
     pub fn turn_until(
         &mut self,
         load: Load,
@@ -59,9 +59,10 @@ impl Contender {
         (outcome, self.server.cpu_time() - before)
     }
 
-    /// Empties the filter if it is a fifth full, or what a fast machine adds in one scenario would
-    /// be seen by chance in the next; and then has all memory touched, as that of a server at work
-    /// is, and keys that can be asked for again. Tells whether it has.
+    /// Resets the filter if more than a fifth of its capacity is used. Otherwise the next scenario
+    /// would see keys by chance that a fast machine has added in this one. After a reset, adds
+    /// keys: then all memory is touched, as in a server at work, and there are keys to query again.
+    /// Returns whether the filter was reset.
     pub fn make_room(&mut self) -> bool {
         let is_filled = self.runtime.block_on(async {
             let client = connect(&self.server.address).await;
@@ -79,12 +80,12 @@ impl Contender {
         is_filled
     }
 
-    /// Adds keys for a few turns.
+    /// Adds keys for three turns.
     pub fn fill(&mut self) {
         self.turn(SCENARIOS[0].1, Keys::New, 3 * TURN);
     }
 
-    /// Stores the filter, on a thread of its own.
+    /// Stores the filter on a separate thread.
     pub fn store(&self) -> thread::JoinHandle<()> {
         let address = self.server.address.clone();
         thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! The echo: a tonic server of the same messages, decoded the ordinary way, that answers every
-//! key without a look at it. What it costs is what moving the bytes costs.
+//! The echo: a tonic server for the same messages, with the usual decoding, that answers every key
+//! without a look at it. Its cost is the cost of moving the bytes.
 
 use std::{
     convert::Infallible,
@@ -23,7 +23,7 @@ use tonic_prost::ProstCodec;
 
 use super::messages::{Answer, Answers, Key, Keys};
 
-/// Listens on a free port, says which on standard output, and echoes until it is killed.
+/// Listens on a free port, prints the address on standard output, and echoes until it is killed.
 pub fn serve() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

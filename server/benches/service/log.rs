@@ -1,4 +1,4 @@
-//! What the log costs: the real server in each of its modes, and what the disk does by itself.
+//! The cost of the log: the real server in each of its modes, and the disk alone.
 
 use std::{
     fs::File,
@@ -17,12 +17,12 @@ use crate::{
 };
 
 const ROUNDS: usize = 21;
-/// All is stored, untimed, after so many rounds: or a log would become longer than its filter, and
-/// have it stored in the middle of a turn.
+/// The rounds between two stores. The stores are not timed. Without them a log would become longer
+/// than its filter, and the server would store the filter during a turn.
 const ROUNDS_A_STORE: usize = 3;
 const MODES: [&str; 3] = ["snapshot", "interval", "always"];
 
-/// Each with the words that choose it.
+/// The scenarios, each with the words that select it.
 pub const SCENARIOS: [(&str, Load); 4] = {
     const fn stream(keys: usize, window: usize) -> Load {
         Load {
@@ -44,7 +44,7 @@ pub const SCENARIOS: [(&str, Load); 4] = {
     ]
 };
 
-/// Runs those of the scenarios that are chosen.
+/// Runs the selected scenarios.
 pub fn run(chosen: impl Fn(&str) -> bool) {
     let dirs = MODES.map(|_| tempfile::tempdir().unwrap());
     let mut contenders: Vec<Contender> = MODES
@@ -101,8 +101,8 @@ fn compare(name: &str, load: Load, contenders: &mut [Contender], dir: &Path) {
     }
 }
 
-/// How many writes of a page, each on stable storage before the next, the disk does in a second:
-/// all that answers could come to that each wait for a sync of their own.
+/// Returns the number of page writes per second that the disk can do if each waits for the one
+/// before to be durable. This is the limit for answers that each wait for a sync of their own.
 fn syncs_per_second(dir: &Path) -> f64 {
     const PAGE: [u8; 4096] = [7; 4096];
     const PAGES: u64 = 1024;

@@ -1,10 +1,11 @@
-//! What the service costs beside moving the bytes:
-//! `cargo bench -p seenset-server --bench service [-- SCENARIO...]`.
+//! The cost of the service in addition to moving the bytes: `cargo bench -p seenset-server --bench
+//! service [-- SCENARIO...]`.
 //!
-//! The real server against a tonic server that decodes the same messages the ordinary way and
-//! answers without a look at them. Keys of 60 bytes, a filter of 1 GiB; the servers on one core,
-//! the client on another. They are loaded in turns of a second, so that what the machine does
-//! besides falls on both alike; what counts is the ratios within one run.
+//! Compares the real server with a tonic server that decodes the same messages with prost and
+//! answers without a look at them. Keys have 60 bytes, the filter has 1 GiB. The servers run on one
+//! core, the client on another. The load alternates between the servers in turns of a second, so
+//! that other activity of the machine affects both alike. Only the ratios within one run are
+//! meaningful.
 #![allow(
     missing_docs,
     clippy::print_stdout,
@@ -32,17 +33,17 @@ use self::{
 
 const FILTER_MIB: u64 = 1024;
 const ROUNDS: usize = 11;
-/// How long each turn takes.
+/// The length of a turn.
 const TURN: Duration = Duration::from_secs(1);
-/// The batches of a stream that are under way at once.
+/// The number of batches of a stream that are in flight at once.
 const WINDOW: usize = 16;
 
-/// Which keys are asked for.
+/// The keys that are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
-    /// Those never asked for before.
+    /// Keys that were never requested before.
     New,
-    /// Those asked for before, again and again.
+    /// Keys that were requested before, again and again.
     Seen,
 }
 
@@ -54,11 +55,12 @@ const fn load(calls: Calls, connections: usize, callers: usize) -> Load {
     }
 }
 
-/// Callers that ask for one key each, and the same by way of the client crate's batches.
+/// Callers that each request one key: with a call of their own, or with the batches of the client
+/// crate.
 const SINGLE: Load = load(Calls::Single, 4, 512);
 const COALESCED: Load = load(Calls::Coalesced, 1, 512);
 
-/// Each with the words that choose it, separated by a space.
+/// The scenarios, each with the words that select it, separated by a space.
 const SCENARIOS: [(&str, Load, Keys); 11] = {
     use Keys::*;
     const fn stream(keys: usize) -> Load {
@@ -141,7 +143,7 @@ fn run(name: &str, load: Load, keys: Keys, contenders: &mut [Contender]) {
     print(name, &rows);
 }
 
-/// The same callers, each with calls of its own and with those that are sent together.
+/// Compares single calls of the same callers with calls that are sent together.
 fn coalescing(seenset: &mut Contender) {
     let (mut single, mut coalesced) = (Row::new("single"), Row::new("coalesced"));
     for _ in 0..ROUNDS {
@@ -151,7 +153,7 @@ fn coalescing(seenset: &mut Contender) {
     print("512 callers new", &[single, coalesced]);
 }
 
-/// The stream by itself, and while all of the filter is stored.
+/// Measures the stream alone, and while the whole filter is stored.
 fn store(seenset: &mut Contender) {
     let (_, load, keys) = SCENARIOS[0];
     let (mut alone, mut storing) = (Row::new("alone"), Row::new("while storing"));

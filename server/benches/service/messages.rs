@@ -1,4 +1,4 @@
-//! The messages of the contract as prost alone decodes them.
+//! The messages of the contract, decoded by prost alone.
 
 /// `QueryAndAddRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -18,7 +18,7 @@ pub struct Answer {
     pub seen: Option<bool>,
 }
 
-/// `QueryAndAddBatchRequest`, and that of the stream.
+/// `QueryAndAddBatchRequest` and `QueryAndAddStreamRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Keys {
     #[prost(string, tag = "1")]
@@ -31,7 +31,7 @@ pub struct Keys {
     pub binary_keys: Vec<Vec<u8>>,
 }
 
-/// `QueryAndAddBatchResponse`, and that of the stream.
+/// `QueryAndAddBatchResponse` and `QueryAndAddStreamResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Answers {
     #[prost(bool, repeated, tag = "1")]

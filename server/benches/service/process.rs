@@ -1,4 +1,4 @@
-//! The servers that are measured: processes of their own, on a core of their own.
+//! The measured servers: each is a separate process. They run on a core of their own.
 
 use std::{
     env, fs,
@@ -11,15 +11,15 @@ use std::{
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// The core of the servers. They are measured in turns, so they can share it.
+/// The core of the servers. They are measured in turns, so they can share a core.
 const SERVER_CORE: usize = 0;
 /// The core of the clients.
 const CLIENT_CORE: usize = 1;
 
-/// What `/proc` counts CPU time in.
+/// The unit in which `/proc` counts CPU time.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Keeps this thread, and what it starts, on the core of the clients.
+/// Pins this thread, and the threads that it starts, to the core of the clients.
 pub fn pin_client() {
     pin(CLIENT_CORE);
 }
@@ -30,7 +30,7 @@ fn pin(core: usize) {
     sched_setaffinity(None, &cores).expect("two cores");
 }
 
-/// A server, killed when dropped.
+/// A server, killed on drop.
 pub struct Process {
     child: Child,
     pub address: String,
@@ -55,7 +55,7 @@ impl Process {
                 .arg("--store-interval=0")
                 .arg(format!("--durability={durability}"))
                 .arg(format!("--bit-count={bits}"))
-                // As many bits for each key as a rate of 0.001 takes.
+                // A rate of 0.001 takes this many bits for each key.
                 .arg(format!("--capacity={}", bits / 16))
                 .arg("--data-dir")
                 .arg(data_dir)
@@ -67,15 +67,17 @@ impl Process {
             .map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap())
             .find_map(|line| Some(line.get("address")?.as_str()?.to_owned()))
             .expect("the server says where it listens");
-        // Read on, or the server would wait for room in the pipe.
+        // The output is drained, because otherwise the server would wait for room in the pipe.
         thread::spawn(move || lines.for_each(drop));
         Self { child, address }
     }
 
-    /// The CPU time that the process has taken so far, the system's on its behalf included.
+    /// Returns the CPU time that the process has used so far, including the kernel's time on its
+    /// behalf.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // Behind the name of the program, which may hold anything, in parentheses.
+        // The fields follow the name of the program, which is in parentheses and can contain
+        // anything.
         let (_, fields) = stat.rsplit_once(')').unwrap();
         let ticks: u64 = fields
             .split_whitespace()
@@ -87,7 +89,7 @@ impl Process {
     }
 }
 
-/// What a thread starts runs where it does.
+/// Starts a process. It runs on the core of the thread that starts it.
 fn spawn(command: &mut Command) -> Child {
     pin(SERVER_CORE);
     let child: io::Result<Child> = command.spawn();

@@ -1,17 +1,17 @@
-//! What came of the turns of each contender.
+//! The results of the turns of each contender.
 
 use std::time::Duration;
 
 use seenset_client::load::Outcome;
 
-/// Which latencies are told.
+/// The quantiles of the printed latencies.
 const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
-/// All turns of a contender in a scenario.
+/// The results of all turns of a contender in a scenario.
 pub struct Row {
     pub name: &'static str,
     pub keys_per_second: Vec<f64>,
-    /// In microseconds, at each of [`QUANTILES`].
+    /// The latencies in microseconds, at each of [`QUANTILES`].
     latencies: [Vec<f64>; QUANTILES.len()],
     keys: u64,
     cpu_time: Duration,
@@ -40,7 +40,8 @@ impl Row {
     }
 }
 
-/// Medians of the turns, and of their ratios to the first row's; the CPU time is that of all.
+/// Prints the medians of the turns, and of their ratios to the first row. The CPU time is that of
+/// all turns.
 pub fn print(name: &str, rows: &[Row]) {
     println!(
         "\n{name:18} {:>12} {:>8} {:>8} {:>8} {:>10}   {:22} p99 ratio",
@@ -68,7 +69,7 @@ pub fn print(name: &str, rows: &[Row]) {
     }
 }
 
-/// The values at 10 %, 50 % and 90 %.
+/// Returns the values at 10 %, 50 % and 90 %.
 pub fn quantiles(values: &[f64]) -> [f64; 3] {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! A server on a free port of the loopback interface, and clients of it.
+//! A server on a free port of the loopback interface, and its clients.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod program;
@@ -21,8 +21,8 @@ use tonic::transport::Channel;
 /// Longer than any stop of a test takes: calls in flight have five seconds.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The configuration of a test: a free port, a small plain filter, no snapshot that was
-/// not asked for.
+/// Returns the configuration of a test: a free port, a small plain filter, snapshots only on
+/// request.
 pub fn config(data_dir: &Path) -> Config {
     Config {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
@@ -35,21 +35,21 @@ pub fn config(data_dir: &Path) -> Config {
     }
 }
 
-/// A server that has recovered.
+/// Returns a server that has recovered.
 pub async fn start(config: Config) -> Server {
     let mut server = server::bind(config).await.unwrap();
     server.recover().await.unwrap();
     server
 }
 
-/// Stops a server as SIGTERM does.
+/// Stops a server like SIGTERM does.
 pub async fn stop(server: Server) {
     let stopped = server.shutdown(std::future::pending());
     let stopped = tokio::time::timeout(STOP_TIMEOUT, stopped).await;
     stopped.expect("a server that stops").unwrap();
 }
 
-/// A connection of its own.
+/// Returns a separate connection.
 pub async fn channel(server: &Server) -> Channel {
     Channel::from_shared(format!("http://{}", server.local_addr()))
         .unwrap()
@@ -58,17 +58,17 @@ pub async fn channel(server: &Server) -> Channel {
         .unwrap()
 }
 
-/// A client for keys, on a connection of its own.
+/// Returns a client for keys on a separate connection.
 pub async fn dedup(server: &Server) -> DedupServiceClient<Channel> {
     DedupServiceClient::new(channel(server).await)
 }
 
-/// A client for filters, on a connection of its own.
+/// Returns a client for filters on a separate connection.
 pub async fn filters(server: &Server) -> FilterServiceClient<Channel> {
     FilterServiceClient::new(channel(server).await)
 }
 
-/// The spec of a plain filter by capacity and rate.
+/// Returns the spec of a plain filter by capacity and rate.
 pub fn spec(capacity: u64, false_positive_rate: f64) -> FilterSpec {
     FilterSpec {
         capacity,

@@ -1,4 +1,4 @@
-//! The server as a process: what a signal does to it, no server in this process can show.
+//! The server as a process: a server inside the test process cannot show the effect of a signal.
 
 use std::{
     path::Path,
@@ -12,8 +12,8 @@ use seenset_proto::v1::{
 };
 use tonic::transport::Channel;
 
-/// The program, without arguments, and without what the tests read from the environment: it
-/// refuses variables that look like its own and that it does not know.
+/// Returns the program without arguments, and without the variables that the tests read from the
+/// environment. The program refuses unknown variables with its own prefix.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_seenset-server"));
     for variable in [
@@ -28,33 +28,33 @@ pub fn command() -> Command {
     command
 }
 
-/// A running server, ended with the test.
+/// A running server. It ends with the test.
 pub struct Program(ServerProcess);
 
 impl Program {
-    /// Starts a server on a free port, and waits until it serves.
+    /// Starts a server on a free port and waits until it serves.
     pub fn start(data_dir: &Path, arguments: &[&str]) -> Self {
         Self(ServerProcess::start(&mut with_arguments(data_dir, arguments)).unwrap())
     }
 
-    /// The same, with the rest of the log.
+    /// Starts a server like [`Self::start`], and also returns the rest of the log.
     pub fn start_with_log(data_dir: &Path, arguments: &[&str]) -> (Self, Log) {
         let started = ServerProcess::start_with_log(&mut with_arguments(data_dir, arguments));
         let (server, log) = started.unwrap();
         (Self(server), log)
     }
 
-    /// The first address that it serves at.
+    /// Returns the first address of the server.
     pub fn address(&self) -> &str {
         self.0.address()
     }
 
-    /// All addresses that it serves at.
+    /// Returns all addresses of the server.
     pub fn addresses(&self) -> &[String] {
         self.0.addresses()
     }
 
-    /// Clients on a connection of their own.
+    /// Returns clients on a separate connection.
     pub async fn connect(&self) -> (DedupServiceClient<Channel>, FilterServiceClient<Channel>) {
         let channel = Channel::from_shared(format!("http://{}", self.address())).unwrap();
         let channel = channel.connect().await.unwrap();
@@ -69,7 +69,8 @@ impl Program {
         self.0.signal(signal).unwrap();
     }
 
-    /// Waits for the end; there is no code after a signal that the program did not handle.
+    /// Waits until the process ends. Returns no code after a signal that the program does not
+    /// handle.
     pub fn exit_code(&mut self) -> Option<i32> {
         self.0.wait().unwrap().code()
     }

@@ -1,11 +1,11 @@
-//! A codec that sends bytes as they are, for messages that no client would build.
+//! A codec that sends bytes unchanged, for messages that no client would build.
 
 use tonic::{
     Status,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
-/// Encodes bytes as themselves, and ignores the response.
+/// Encodes bytes unchanged, and ignores the response.
 #[derive(Debug, Default)]
 pub struct RawCodec;
 

@@ -1,15 +1,16 @@
-//! Dumps of RedisBloom, which alone make filters of its layout.
+//! Dumps of RedisBloom. Only a dump makes a filter of this layout.
 
-/// The bits that each key sets, and what has them so.
+/// The number of bits that each key sets, and the bits per key that lead to it.
 const HASHES: u32 = 20;
 const BITS_PER_KEY: f64 = 28.8;
 
-/// A dump of a filter without keys, of one layer of so many words. While it has no more keys than
-/// words no false positive is to be expected.
+/// Returns a dump of a filter without keys, with one layer of `words` words. As long as it has no
+/// more keys than words, no false positive is expected.
 pub fn empty(words: u64) -> Vec<u8> {
     let (bytes, capacity) = (words * 8, words);
     let mut header = Vec::new();
-    // No keys in one layer, whose bits are no power of two, hashed to 64 bits, which grows twofold.
+    // No keys in one layer. The number of its bits is not a power of two, the hash has 64 bits, and
+    // the filter grows twofold.
     header.extend(0_u64.to_le_bytes());
     header.extend([1_u32, 1 | 4, 2].map(u32::to_le_bytes).concat());
     header.extend([bytes, bytes * 8, 0].map(u64::to_le_bytes).concat());

@@ -1,4 +1,4 @@
-//! Calls: one for each form that the service has.
+//! Calls: one for each form of the service.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -18,15 +18,15 @@ use super::{
     workload::fields,
 };
 
-/// Longer than any call takes whose server lives.
+/// Longer than any call takes while the server is alive.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The stream has that many batches on the way.
+/// The number of batches of a stream that are in flight.
 const ON_THE_WAY: usize = 4;
 
 pub type Dedup = DedupServiceClient<Channel>;
 
-/// A call of one key. Returns whether it was answered, as the others do.
+/// Makes a call of one key. Returns whether it was answered, like the other functions here.
 pub async fn single(dedup: &mut Dedup, request: Request, record: &mut Record) -> bool {
     let [filter, request_id] = [String::new(), request.id()];
     let (mut texts, mut binaries) = fields(&request.keys);
@@ -72,7 +72,7 @@ pub async fn single(dedup: &mut Dedup, request: Request, record: &mut Record) ->
     record.take(request, begin, answer)
 }
 
-/// A call of several keys.
+/// Makes a call of several keys.
 pub async fn batch(dedup: &mut Dedup, request: Request, record: &mut Record) -> bool {
     let (filter, request_id) = (String::new(), request.id());
     let (keys, binary_keys) = fields(&request.keys);
@@ -114,7 +114,7 @@ pub async fn batch(dedup: &mut Dedup, request: Request, record: &mut Record) -> 
     record.take(request, begin, answer)
 }
 
-/// Batch after batch on a stream, until there are no more or it breaks.
+/// Sends one batch after the other on a stream, until none is left or the stream breaks.
 pub async fn stream(
     dedup: &mut Dedup,
     record: &mut Record,
@@ -136,7 +136,7 @@ pub async fn stream(
             ..Default::default()
         };
         sent.push_back((request, now()));
-        // It fails when the stream has ended, and then nothing is told of this batch either.
+        // Sending fails if the stream has ended. Then this batch gets no answer either.
         if let Some(requests) = &requests {
             let _ = requests.try_send(message);
         }

@@ -1,5 +1,5 @@
-//! A process of callers: it works on one server after the other, each until it is gone, and
-//! writes down all calls.
+//! A process of callers. It works on one server after the other, each until it is gone, and writes
+//! all calls to a file.
 
 use std::{
     collections::BTreeSet,
@@ -23,20 +23,21 @@ use super::{
     workload::Chance,
 };
 
-/// The variable that names the file for the history, and makes this process one of callers.
+/// The variable that names the file for the history. It makes this process a process of callers.
 pub const HISTORY: &str = "SEENSET_TEST_HISTORY";
-/// The number of the process.
+/// The variable with the number of the process.
 pub const NUMBER: &str = "SEENSET_TEST_CLIENT";
-/// The seed of the run.
+/// The variable with the seed of the run.
 pub const SEED: &str = "SEENSET_TEST_SEED";
-/// When the test began, by the clock of histories.
+/// The variable with the begin of the test, by the clock of histories.
 pub const BEGAN: &str = "SEENSET_TEST_BEGAN";
 
-/// Callers of one key at a time, and of batches, in each process. There is one stream as well.
+/// The callers of one key at a time, and also of batches, in each process. There is also one
+/// stream.
 const CALLERS: u64 = 2;
 
-/// The most calls that are repeated on one server. Each that is cut short again leaves as many as
-/// it was regrouped into: there would be ever more of them.
+/// The most calls that are repeated on one server. A call that is cut short again leaves all calls
+/// into which it was regrouped. Without the limit their number would grow without end.
 const REPEATED: usize = 500;
 
 pub struct Client {
@@ -44,14 +45,14 @@ pub struct Client {
     number: u64,
     seed: u64,
     began: u64,
-    /// The keys that the last server was asked for.
+    /// The keys that were requested from the last server.
     asked: BTreeSet<u64>,
-    /// The calls that are to be repeated.
+    /// The calls that will be repeated.
     again: Vec<Request>,
 }
 
 impl Client {
-    /// The client that this process is to be.
+    /// Returns the client of this process, if the environment makes it one.
     pub fn from_environment() -> Option<Self> {
         let history = env::var_os(HISTORY)?;
         let number = |name| env::var(name).unwrap().parse().unwrap();
@@ -65,7 +66,7 @@ impl Client {
         })
     }
 
-    /// Works until there are no more servers.
+    /// Works until no more servers come.
     pub fn run(mut self) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -87,7 +88,7 @@ impl Client {
     async fn work(&mut self, address: &str, seed: u64) -> Vec<Call<u64>> {
         let began = self.began;
         let mut callers = JoinSet::new();
-        // Not given away before there is somebody to be asked.
+        // The calls are taken only if there is a connection to a server.
         if let Some(dedup) = connect(address).await {
             let again = mem::take(&mut self.again);
             callers.spawn(retries::repeat(dedup, again, Chance::new(seed + 40), began));
@@ -122,14 +123,14 @@ impl Client {
             history.extend(calls);
             self.again.extend(again);
         }
-        // Those that were left last: what the server remembers has an age.
+        // Keeps the newest calls, because the server remembers requests only for a time.
         let excess = self.again.len().saturating_sub(REPEATED);
         self.again.drain(..excess);
         history
     }
 }
 
-/// A connection of its own, if the server still lives.
+/// Returns a separate connection, if the server is alive.
 async fn connect(address: &str) -> Option<Dedup> {
     let channel = Channel::from_shared(format!("http://{address}")).unwrap();
     channel.connect().await.ok().map(Dedup::new)
@@ -143,7 +144,7 @@ fn operation(chance: &mut Chance) -> Operation {
     }
 }
 
-/// A call of several keys.
+/// Returns a call of several keys.
 fn request(operation: Operation, chance: &mut Chance, began: u64) -> Request {
     let keys = chance.keys(began, now());
     Request::new(operation, keys, chance)
@@ -170,7 +171,7 @@ async fn batches(mut dedup: Dedup, mut chance: Chance, began: u64) -> Record {
     }
 }
 
-/// Asks the server for all that the one before it was asked for.
+/// Queries the server for all keys that were requested from the one before.
 async fn remembered(mut dedup: Dedup, asked: Vec<u64>) -> Record {
     let mut record = Record::default();
     for keys in asked.chunks(1000) {
@@ -182,8 +183,8 @@ async fn remembered(mut dedup: Dedup, asked: Vec<u64>) -> Record {
     record
 }
 
-/// Snapshots follow each other, so that kills come while they are written and while the log is
-/// cut after them.
+/// Stores one snapshot after the other, so that kills come while a snapshot is written and while
+/// the log is cut after it.
 async fn stores(mut dedup: Dedup, mut chance: Chance) -> Record {
     while dedup.store(StoreRequest::default()).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(chance.below(40))).await;

@@ -1,15 +1,16 @@
-//! Promises 1, 2 and 3 against the worst: the server is killed, over and over, while several
-//! processes ask for the same keys, and all that they were told has to go together. What they
-//! were not told they ask the next server, with the ids of the calls that were not answered.
+//! Promises 1, 2 and 3 against the worst case. The server is killed repeatedly while several
+//! processes request the same keys, and all answers must be consistent. Calls without an answer are
+//! repeated on the next server with the same ids.
 //!
-//! The callers are processes because a crash is seen by programs that do not share its fate, and
-//! because a race between processes has timings that one runtime does not make. They are this
-//! test binary itself: [`a_client_of_the_crash_test`] is one when it is started by
-//! [`no_kill_makes_the_callers_disagree`], and nothing otherwise.
+//! The callers are processes for two reasons: programs that see a crash do not crash with the
+//! server, and a race between processes has timings that one runtime does not produce. The
+//! processes run this test binary itself. [`a_client_of_the_crash_test`] is a caller when
+//! [`no_kill_makes_the_callers_disagree`] starts it, and does nothing otherwise.
 //!
-//! `SEENSET_KILLS` is the number of kills, of all kinds of filters together, 42 if it is not set.
-//! `SEENSET_SEED` is the seed, one of the clock if it is not set, and is printed: it decides what is
-//! asked for, what is repeated and how, and when the kills come. A history that breaks a rule is
+//! `SEENSET_KILLS` is the number of kills, of all kinds of filters together. The default is 42.
+//! `SEENSET_SEED` is the seed. The default comes from the clock and is printed. The seed decides
+//! which keys are requested, which calls are repeated and how, and when the kills come. A history
+//! that breaks a rule is kept, and the message contains its path.
 //! kept, and the message says where.
 #![allow(
     clippy::unwrap_used,
@@ -45,15 +46,15 @@ use seenset_proto::v1::{
 };
 use workload::Chance;
 
-/// The callers' processes.
+/// The number of the callers' processes.
 const CLIENTS: u64 = 3;
 
-/// The flags of the server that are the same each time.
+/// The flags that all servers have.
 const FLAGS: [&str; 2] = ["--store-interval", "0"];
 
-/// Those that make a filter of each kind, and of the layouts whose keys have bits in several shards, so
-/// large and so exact that no false positive is to be expected: a history would show it as a
-/// violation. The one that grows begins with few keys.
+/// The flags for a filter of each kind, and of the layouts whose keys have bits in several shards.
+/// The filters are so large and so exact that no false positive is expected: a history would show
+/// one as a violation. The filter that grows begins with few keys.
 const KINDS: [&str; 7] = [
     "--capacity=20000000 --false-positive-rate=0.000001",
     "--capacity=5000000 --false-positive-rate=0.000001 --kind=counting",
@@ -64,14 +65,15 @@ const KINDS: [&str; 7] = [
     REDISBLOOM,
 ];
 
-/// Those with which one of RedisBloom is used. No flag makes it: it is imported beforehand.
+/// The flags of a server that uses a RedisBloom filter. No flag makes that filter: it is imported
+/// first.
 const REDISBLOOM: &str = "--capacity=1000";
-/// The words of that one, which is for as many keys.
+/// The words of the RedisBloom filter, which is made for as many keys.
 const REDISBLOOM_WORDS: u64 = 1 << 20;
-/// What a message of its import has of it.
+/// The size of a message of its import.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// Of each kind of filter.
+/// Returns the number of kills for each kind of filter.
 fn kills() -> u64 {
     setting("SEENSET_KILLS").unwrap_or(42) / KINDS.len() as u64
 }
@@ -81,7 +83,7 @@ fn setting(name: &str) -> Option<u64> {
     Some(value.parse().expect(name))
 }
 
-/// Prints a line that is seen when the test passes as well.
+/// Prints a line that is visible even if the test passes.
 #[expect(
     clippy::explicit_write,
     reason = "what the macros print is kept back then"
@@ -90,8 +92,8 @@ fn print(line: &str) {
     writeln!(stderr(), "{line}").unwrap();
 }
 
-/// A process of callers. It is told on its standard input where the server is, each time that
-/// there is a new one, and ends with its input.
+/// A process of callers. It reads the address of each new server from its standard input, and ends
+/// at the end of the input.
 struct Client {
     child: Child,
     input: Option<ChildStdin>,
@@ -135,7 +137,7 @@ impl Drop for Client {
     }
 }
 
-/// Not a test of its own: see the head of this file.
+/// Not a test of its own: see the module documentation.
 #[test]
 fn a_client_of_the_crash_test() {
     if let Some(client) = client::Client::from_environment() {
@@ -149,7 +151,7 @@ async fn no_kill_makes_the_callers_disagree() {
     for kind in KINDS {
         won_again += no_kill_of_a_server_with(kind).await.won_again;
     }
-    // With one kind alone it may be few.
+    // For one kind alone the number can be small.
     let kills = kills() * KINDS.len() as u64;
     assert!(won_again > kills, "{won_again}");
 }
@@ -181,7 +183,7 @@ async fn no_kill_of_a_server_with(kind: &str) -> Checked {
         for client in &mut clients {
             client.tell(program.address());
         }
-        // At times while it still recovers, and at times long after a first snapshot.
+        // The kill comes sometimes during recovery, and sometimes long after a first snapshot.
         let longest = [1, 30, 200, 500][(round % 4) as usize];
         tokio::time::sleep(Duration::from_millis(chance.below(longest))).await;
         program.signal(Signal::KILL);
@@ -214,7 +216,7 @@ async fn no_kill_of_a_server_with(kind: &str) -> Checked {
     }
 }
 
-/// Has a filter of RedisBloom be the default one of a data directory.
+/// Replaces the default filter of a data directory by a RedisBloom filter.
 async fn import(data_dir: &Path) {
     let program = Program::start(data_dir, &FLAGS);
     let (_, mut filters) = program.connect().await;
@@ -237,7 +239,7 @@ async fn import(data_dir: &Path) {
     filters.import_filter(messages).await.unwrap();
 }
 
-/// What the server says of every key after all kills.
+/// Returns the server's answers for every key after all kills.
 async fn ask_for_all(program: &Program, keys: u64) -> Vec<Call<u64>> {
     let (mut dedup, _) = program.connect().await;
     let mut calls = Vec::new();
@@ -258,7 +260,8 @@ async fn ask_for_all(program: &Program, keys: u64) -> Vec<Call<u64>> {
     calls
 }
 
-/// The checker takes the filter for a set, so there must have been no false positive to expect.
+/// Asserts that no false positive was to be expected, because the checker treats the filter as a
+/// set.
 async fn assert_no_false_positives(program: &Program, keys: u64) {
     let (_, mut filters) = program.connect().await;
     let answer = filters.get_filter(GetFilterRequest::default()).await;

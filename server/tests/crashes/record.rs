@@ -1,30 +1,31 @@
-//! What a caller was told by one server, and what it asks the next one for because of that.
+//! The answers of one server to a caller, and the calls that the caller repeats on the next server.
 
 use seenset_history::{Call, Operation, now};
 use tonic::Status;
 
 use super::request::Request;
 
-/// What a call was told of its keys: whether each was seen, or that they are added.
+/// The answer to a call: for each key whether it was seen, or the confirmation of an add.
 pub enum Answer {
     Seen(Vec<bool>),
     Added,
 }
 
-/// What a caller was told by one server.
+/// The answers of one server to a caller.
 #[derive(Default)]
 pub struct Record {
     history: Vec<Call<u64>>,
-    /// Calls that are to be repeated.
+    /// The calls that will be repeated.
     again: Vec<Request>,
-    /// The call that was answered last. Like those that were not, it is the one that a crash
-    /// threatens most. Until it is known that it is to be repeated, its id is of no importance:
-    /// to remember all of them would take a lot of memory.
+    /// The call that was answered last. A crash threatens it most, like the calls without an
+    /// answer. Its id matters only once it will be repeated. Keeping the ids of all calls would
+    /// take a lot of memory.
     latest: Option<(Request, Vec<Call<u64>>)>,
 }
 
 impl Record {
-    /// Takes in what a call that began at a time is told now. Returns whether it was answered.
+    /// Records the answer to a call that began at `begin` and ends now. Returns whether it was
+    /// answered.
     pub fn take(&mut self, request: Request, begin: u64, answer: Result<Answer, Status>) -> bool {
         let calls = written(&request, begin, &answer);
         match answer {
@@ -43,7 +44,7 @@ impl Record {
         true
     }
 
-    /// Leaves a call to the next server.
+    /// Keeps a call for the next server.
     pub fn leave(&mut self, request: Request) {
         if request.id.is_some() {
             self.again.push(Request {
@@ -53,7 +54,7 @@ impl Record {
         }
     }
 
-    /// What there is to write down, and the calls to repeat.
+    /// Returns the history, and the calls to repeat.
     pub fn finish(mut self) -> (Vec<Call<u64>>, Vec<Request>) {
         if let Some((request, calls)) = self.latest.take() {
             self.history.extend(request.tries(calls));
@@ -63,7 +64,7 @@ impl Record {
     }
 }
 
-/// The call of each key.
+/// Returns one call for each key.
 fn written(request: &Request, begin: u64, answer: &Result<Answer, Status>) -> Vec<Call<u64>> {
     let (operation, end) = (request.operation, now());
     let keys = request.keys.iter().enumerate();

@@ -1,4 +1,4 @@
-//! What callers ask for, and may ask for again.
+//! The calls that callers make, and may repeat.
 
 use std::collections::HashMap;
 
@@ -6,19 +6,19 @@ use seenset_history::{Call, Operation};
 
 use super::workload::Chance;
 
-/// A call, as it is sent, and sent again.
+/// A call as it is sent, and sent again.
 #[derive(Clone)]
 pub struct Request {
     pub operation: Operation,
     pub keys: Vec<u64>,
-    /// Calls without one are not repeated.
+    /// The id of the call. Calls without an id are not repeated.
     pub id: Option<String>,
-    /// Whether there was a try before.
+    /// True if there was a try before.
     pub is_repeated: bool,
 }
 
 impl Request {
-    /// A call for keys; nearly all that change anything have ids.
+    /// Returns a call for keys. Nearly all calls that change anything have ids.
     pub fn new(operation: Operation, keys: Vec<u64>, chance: &mut Chance) -> Self {
         let is_named = operation != Operation::Query && chance.below(8) > 0;
         let mut half = || format!("{:016x}", chance.number());
@@ -39,7 +39,7 @@ impl Request {
         }
     }
 
-    /// The same call, for some keys.
+    /// Returns the same call for other keys.
     pub fn with_keys(&self, keys: Vec<u64>) -> Self {
         Self {
             keys,
@@ -47,13 +47,13 @@ impl Request {
         }
     }
 
-    /// The id as the contract has it.
+    /// Returns the id in the form of the contract.
     pub fn id(&self) -> String {
         self.id.clone().unwrap_or_default()
     }
 
-    /// The calls of the keys, in their order, as tries of this one. Of a key that stands there
-    /// more than once the others are calls of their own.
+    /// Returns the calls of the keys, in their order, as tries of this one. If a key occurs several
+    /// times, each further occurrence is a call of its own.
     pub fn tries(&self, calls: Vec<Call<u64>>) -> Vec<Call<u64>> {
         let Some(id) = &self.id else {
             return calls;

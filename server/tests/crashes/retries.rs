@@ -1,5 +1,5 @@
-//! The calls whose answers a killed server has kept for itself, repeated: as they were, or in
-//! other batches, as single calls and on streams.
+//! Repeats the calls that a killed server has not answered: unchanged, or in other batches, as
+//! single calls and on streams.
 
 use seenset_history::{Operation, now};
 
@@ -10,7 +10,7 @@ use super::{
     workload::Chance,
 };
 
-/// Repeats the calls, until the server is gone.
+/// Repeats the calls until the server is gone.
 pub async fn repeat(
     mut dedup: Dedup,
     requests: Vec<Request>,
@@ -20,7 +20,8 @@ pub async fn repeat(
     let mut record = Record::default();
     let mut lives = true;
     for request in requests {
-        // Somebody else has seen what the call is then still told to have won.
+        // Another call sees the keys first. The repeated call is still answered that it has added
+        // them first.
         if lives && chance.below(2) == 0 {
             let look = Request::query(request.keys.clone());
             lives = calls::batch(&mut dedup, look, &mut record).await;
@@ -43,7 +44,7 @@ pub async fn repeat(
     record
 }
 
-/// A call as it was, or its keys in other batches. Some of these have other keys as well.
+/// Returns a call unchanged, or its keys in other batches. Some of these have additional keys.
 fn parts(request: &Request, chance: &mut Chance, began: u64) -> Vec<Request> {
     if chance.below(3) == 0 {
         return vec![request.clone()];

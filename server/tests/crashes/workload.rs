@@ -1,18 +1,18 @@
-//! Which keys the callers ask for: new ones that all of them want at the same time, and old ones
-//! that must not have been forgotten.
+//! The keys that the callers request: new keys that all callers want at the same time, and old keys
+//! that the server must not have forgotten.
 
-/// Keys that become new in each millisecond.
+/// The number of keys that become new in each millisecond.
 const KEYS_EACH_MILLISECOND: u64 = 8;
-/// How many of the newest keys the callers race for.
+/// The number of the newest keys that the callers race for.
 const RACED_FOR: u64 = 1500;
 
-/// The keys that can have been asked for, from the first one on, if the test `began` at a time
-/// and it is `now`.
+/// Returns the number of keys that can have been requested, from the first one on, if the test
+/// began at `began` and the time is `now`.
 pub fn keys_until(began: u64, now: u64) -> u64 {
     (now - began) / 1_000_000 * KEYS_EACH_MILLISECOND + RACED_FOR
 }
 
-/// A key as it is sent: a URL, or bytes that are not UTF-8 if its number is odd.
+/// Returns a key as it is sent: a URL, or bytes that are not UTF-8 if its number is odd.
 fn bytes(key: u64) -> Vec<u8> {
     match key % 2 {
         0 => format!("https://example.com/{key}").into_bytes(),
@@ -20,8 +20,8 @@ fn bytes(key: u64) -> Vec<u8> {
     }
 }
 
-/// Keys in the fields of a request, `keys` and `binary_keys`: in the first if all of them are text.
-/// So the same URL comes in either field, as it is asked for with others or without.
+/// Returns keys in the fields of a request, `keys` and `binary_keys`: in the first if all of them
+/// are text. So the same URL comes in either field, depending on the other keys of the request.
 pub fn fields(keys: &[u64]) -> (Vec<String>, Vec<Vec<u8>>) {
     let keys: Vec<Vec<u8>> = keys.iter().copied().map(bytes).collect();
     let texts: Result<_, _> = keys.iter().cloned().map(String::from_utf8).collect();
@@ -31,7 +31,7 @@ pub fn fields(keys: &[u64]) -> (Vec<String>, Vec<Vec<u8>>) {
     }
 }
 
-/// Chance from a seed.
+/// Random numbers from a seed.
 pub struct Chance(u64);
 
 impl Chance {
@@ -39,7 +39,7 @@ impl Chance {
         Self(seed)
     }
 
-    /// Any number: SplitMix64.
+    /// Returns any number: SplitMix64.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut number = self.0;
@@ -48,7 +48,7 @@ impl Chance {
         number ^ (number >> 31)
     }
 
-    /// A number below another, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.number() % end
     }
@@ -59,7 +59,7 @@ impl Chance {
         }
     }
 
-    /// A key that is in the race now or, in one case of four, any that was.
+    /// Returns a key of the present race or, in one case of four, any key so far.
     pub fn key(&mut self, began: u64, now: u64) -> u64 {
         let keys = keys_until(began, now);
         match self.below(4) {
@@ -68,7 +68,7 @@ impl Chance {
         }
     }
 
-    /// Up to 40 of them. Some stand there twice.
+    /// Returns up to 40 such keys, some of them twice.
     pub fn keys(&mut self, began: u64, now: u64) -> Vec<u64> {
         let count = 1 + self.below(40);
         let mut keys: Vec<u64> = (0..count).map(|_| self.key(began, now)).collect();

@@ -57,7 +57,7 @@ async fn a_key_is_forgotten_when_it_is_too_old() {
         };
         dedup.add(add).await.unwrap();
     }
-    // A second, and a slice of one more.
+    // A second, and one more slice.
     tokio::time::sleep(Duration::from_millis(2001)).await;
     for (name, expected) in [("seconds", false), ("hours", true)] {
         let query = QueryRequest {
@@ -77,7 +77,7 @@ async fn a_key_is_forgotten_when_it_is_too_old() {
     stop(server).await;
 }
 
-/// What each call that tells whether a key is seen answers, with an age.
+/// Returns the answer of each call that reports whether a key is seen, for a maximum age.
 async fn ask(
     dedup: &mut DedupServiceClient<Channel>,
     filter: &str,

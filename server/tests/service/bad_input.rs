@@ -1,4 +1,4 @@
-//! Bad input: refused by field, value and limit, and without a trace.
+//! Bad input: the server refuses it, names the field, the value and the limit, and changes nothing.
 
 use std::fmt::Debug;
 
@@ -32,7 +32,7 @@ pub(super) fn assert_refused<T: Debug>(
     }
 }
 
-/// Stops the server, whose default filter is the only one, and empty.
+/// Stops the server. Asserts that the default filter is the only one, and is empty.
 async fn stop_unchanged(server: Server) {
     let mut admin = filters(&server).await;
     let list = admin.list_filters(ListFiltersRequest::default()).await;
@@ -332,11 +332,11 @@ async fn messages() {
     let server = start(config(dir.path())).await;
     let empty_keys = [0x12, 0].repeat(5_000_000);
     let cases: [(&str, &[u8], &[&str]); 4] = [
-        // Field 2 (key or keys), 2 bytes.
+        // Field 2 (`key` or `keys`), 2 bytes.
         ("not UTF-8", &[0x12, 2, 0xff, 0xfe], &["Request.key"]),
         ("cut short", &[0x12, 200, b'x'], &["not valid protobuf"]),
         ("not a tag", &[0xff; 4], &["not valid protobuf"]),
-        // Hundreds of MiB once it is decoded.
+        // Hundreds of MiB after decoding.
         (
             "millions of keys",
             &empty_keys,
@@ -364,7 +364,7 @@ async fn messages() {
     stop_unchanged(server).await;
 }
 
-/// What tonic refuses is refused in the same way.
+/// A message that tonic refuses is refused in the same way.
 #[tokio::test]
 async fn messages_of_the_filter_service() {
     let dir = tempfile::tempdir().unwrap();
@@ -396,7 +396,7 @@ async fn compressed_messages() {
     stop_unchanged(server).await;
 }
 
-/// Calls a method with these bytes for messages.
+/// Calls a method with these bytes as messages.
 async fn call_raw(server: &Server, method: &str, messages: &[&[u8]]) -> Result<(), Status> {
     call_path(
         server,

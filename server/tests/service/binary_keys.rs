@@ -1,4 +1,5 @@
-//! Keys of any bytes, over TCP: in the twin of each key field, and the same keys as in that.
+//! Keys of any bytes, over TCP: each text key field has a twin for bytes, and equal bytes are the
+//! same key in both.
 
 use prost_types::Duration as Span;
 use seenset_proto::v1::{
@@ -22,7 +23,7 @@ use crate::{
     request,
 };
 
-/// The field that a key comes in.
+/// The field that contains a key.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Form {
     Text,
@@ -31,7 +32,7 @@ enum Form {
 
 use Form::{Binary, Text};
 
-/// What `key` and `binary_key` are of a key.
+/// Returns the values of `key` and `binary_key` for a key.
 fn one(form: Form, key: &[u8]) -> (String, Vec<u8>) {
     match form {
         Text => (String::from_utf8(key.to_vec()).unwrap(), Vec::new()),
@@ -39,7 +40,7 @@ fn one(form: Form, key: &[u8]) -> (String, Vec<u8>) {
     }
 }
 
-/// What `keys` and `binary_keys` are of some keys.
+/// Returns the values of `keys` and `binary_keys` for some keys.
 fn many(form: Form, keys: &[&[u8]]) -> (Vec<String>, Vec<Vec<u8>>) {
     let (texts, binaries): (Vec<_>, Vec<_>) = keys.iter().map(|key| one(form, key)).unzip();
     match form {
@@ -56,7 +57,7 @@ struct Filter {
 }
 
 impl Filter {
-    /// The default one.
+    /// Returns the default filter.
     async fn of(server: &Server) -> Self {
         let channel = channel(server).await;
         Self {
@@ -66,7 +67,7 @@ impl Filter {
         }
     }
 
-    /// Another one, which is made.
+    /// Creates another filter and uses it.
     async fn create(&mut self, name: &'static str, spec: FilterSpec) {
         let create = CreateFilterRequest {
             name: name.to_owned(),
@@ -98,7 +99,7 @@ impl Filter {
         self.dedup.add(add).await.unwrap();
     }
 
-    /// As a request of an id; empty for none.
+    /// Makes the call with a request id, or with none if it is empty.
     async fn query_and_add(&mut self, form: Form, key: &[u8], id: &str) -> Option<bool> {
         let (key, binary_key) = one(form, key);
         let call = QueryAndAddRequest {
@@ -197,7 +198,8 @@ impl Filter {
     }
 }
 
-/// The ways of answers: late without a log, when the log has it with one.
+/// Returns a configuration for each way of answering: without a log, and after the log has the
+/// keys.
 fn configs(data_dir: &std::path::Path) -> impl Iterator<Item = Config> {
     [DurabilityMode::Snapshot, DurabilityMode::Always]
         .into_iter()
@@ -208,7 +210,7 @@ fn configs(data_dir: &std::path::Path) -> impl Iterator<Item = Config> {
         })
 }
 
-/// In Node.js both of the first two were U+FFFD twice.
+/// In Node.js the first two keys both became U+FFFD twice.
 #[tokio::test]
 async fn keys_of_other_bytes_are_other_keys() {
     let dir = tempfile::tempdir().unwrap();
@@ -230,7 +232,7 @@ async fn keys_of_other_bytes_are_other_keys() {
     }
 }
 
-/// Whichever field it was added in, and is asked for in.
+/// The field in which a key was added and the field in which it is queried do not matter.
 #[tokio::test]
 async fn the_same_bytes_are_the_same_key_in_either_field() {
     let dir = tempfile::tempdir().unwrap();
@@ -253,7 +255,7 @@ async fn the_same_bytes_are_the_same_key_in_either_field() {
             assert_eq!(seen, [true, false, true]);
             let seen = filter.query_and_add_batch(other, &[d], "").await;
             assert_eq!(seen, [true]);
-            // Each batch of a stream has its own.
+            // Each batch of a stream has its own field.
             let (e, f) = (key("e"), key("f"));
             let seen = filter.stream(&[(one, &[&e]), (other, &[&f, &e])]).await;
             assert_eq!(seen, [vec![false], vec![false, true]]);
@@ -296,7 +298,7 @@ async fn keys_of_bytes_are_removed() {
     }
 }
 
-/// A retry may come in the other field, for it is of the same key.
+/// A retry may come in the other field, because it is for the same key.
 #[tokio::test]
 async fn a_retry_gets_the_first_answer() {
     let dir = tempfile::tempdir().unwrap();
@@ -351,7 +353,7 @@ async fn keys_of_bytes_age() {
     stop(server).await;
 }
 
-/// Text is brought into its canonical form in either field; other bytes stay as they are.
+/// Text gets its canonical form in either field. Other bytes do not change.
 #[tokio::test]
 async fn a_key_profile_leaves_bytes_alone_that_are_not_utf8() {
     let dir = tempfile::tempdir().unwrap();
@@ -475,7 +477,7 @@ async fn a_request_has_its_keys_in_one_field() {
         refuse_one(&mut filter, "", b"", &["key has 0 bytes", "1 to 65536"]).await;
         let long = vec![0xff; 65_537];
         let words = ["binary_key has 65537 bytes", "1 to 65536"];
-        // The request of Explain has no more than 64 KiB.
+        // The request of Explain has at most 64 KiB.
         for answer in [
             filter.dedup.query(one_request(&long)).await.map(drop),
             filter.dedup.query_and_add(adding(&long)).await.map(drop),
@@ -485,7 +487,7 @@ async fn a_request_has_its_keys_in_one_field() {
 
         let words = ["keys has 2 keys and binary_keys has 1"];
         refuse_many(&mut filter, &["a", "b"], &[b"\xff"], &words).await;
-        // Also where one of them is empty.
+        // This also holds if one of them is empty.
         refuse_many(&mut filter, &["a", "b"], &[b""], &words).await;
         let words = ["binary_keys[1] has 0 bytes", "1 to 65536"];
         refuse_many(&mut filter, &[], &[b"\xff", b"", b"a"], &words).await;
@@ -495,7 +497,7 @@ async fn a_request_has_its_keys_in_one_field() {
         let words = ["binary_keys has 100001 keys", "at most 100000"];
         refuse_many(&mut filter, &[], &many, &words).await;
 
-        // Nothing was added, and a batch may be empty.
+        // Nothing was added. A batch may be empty.
         let keys: [&[u8]; 4] = [b"a", b"b", b"\xff", b"\xff\xfe"];
         assert_eq!(filter.query_batch(Binary, &keys).await, [false; 4]);
         let none: Vec<bool> = filter.query_and_add_batch(Binary, &[], "").await;

@@ -1,4 +1,4 @@
-//! Clients that cancel calls: it harms no other call.
+//! Clients that cancel calls. This must not harm other calls.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::{
     key,
 };
 
-/// More than a connection may have in flight.
+/// More calls than a connection can have in flight.
 const CANCELLED: u32 = 2000;
 
-/// The calls that are cancelled in one go are in the server's hands before it looks at the first.
+/// All calls that are cancelled at once reach the server before it handles the first of them.
 #[tokio::test]
 async fn calls_that_are_cancelled_at_once_end_no_other_call() {
     const HEADERS: u8 = 1;
@@ -45,7 +45,7 @@ async fn calls_that_are_cancelled_at_once_end_no_other_call() {
         let cancel = u32::from(Reason::CANCEL).to_be_bytes();
         sent.extend(frame(RST_STREAM, 0, stream, &cancel));
     }
-    // And one that is not cancelled: a key.
+    // One more call that is not cancelled, with a key.
     let message = [0, 0, 0, 0, 3, 0x12, 1, b'a'];
     let last = 2 * CANCELLED + 1;
     sent.extend(frame(HEADERS, END_HEADERS, last, &headers));
@@ -84,7 +84,7 @@ async fn calls_that_are_cancelled_at_once_end_no_other_call() {
     stop(server).await;
 }
 
-/// Callers that give up after some milliseconds, on one connection with one that does not.
+/// Some callers give up after some milliseconds, on one connection with a caller that does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_that_give_up_harm_no_other_caller() {
     let dir = tempfile::tempdir().unwrap();
@@ -94,13 +94,13 @@ async fn callers_that_give_up_harm_no_other_caller() {
     for caller in 0..100_u64 {
         let mut client = client.clone();
         impatient.spawn(async move {
-            // Fewer calls in all than the 1,024 that the h2 of the client allows itself to reset.
+            // Fewer calls in total than the 1,024 resets that the client's h2 allows itself.
             for call in 0..10_u64 {
                 let request = QueryAndAddRequest {
                     key: format!("{caller} {call}"),
                     ..Default::default()
                 };
-                // From none at all to some.
+                // From no time at all to some.
                 let patience = Duration::from_micros(50 * ((caller + call) % 40));
                 match timeout(patience, client.query_and_add(request)).await {
                     Err(_) | Ok(Ok(_)) => {}
@@ -126,7 +126,7 @@ async fn callers_that_give_up_harm_no_other_caller() {
         }
     }
     assert!(calls > 0);
-    // Each call has a deadline of its own, which the server knows of.
+    // Each call has its own deadline, which the server knows.
     let mut request = tonic::Request::new(QueryAndAddRequest {
         key: key("late"),
         ..Default::default()

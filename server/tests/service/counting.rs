@@ -1,4 +1,4 @@
-//! Filters that count, over TCP: keys are removed as well as added.
+//! Filters that count, over TCP: keys can be added and removed.
 
 use std::path::Path;
 
@@ -54,7 +54,7 @@ async fn query_and_add(dedup: &mut DedupServiceClient<Channel>, name: &str) -> b
     response.seen.unwrap()
 }
 
-/// Calls for one key are answered in two ways, for there is no log to wait for under `snapshot`.
+/// Single calls have two ways to be answered, because `snapshot` has no log to wait for.
 #[tokio::test]
 async fn what_is_removed_is_new_again_and_stays_so_after_a_kill() {
     for durability in ["always", "interval", "snapshot"] {
@@ -133,7 +133,7 @@ async fn what_cannot_be_removed_is_refused_by_name() {
             );
         }
     }
-    // A plain filter of the name is another one.
+    // A plain filter of that name is a different filter.
     let create = CreateFilterRequest {
         name: FILTER.to_owned(),
         spec: Some(spec(10_000, 1e-9)),
@@ -153,7 +153,7 @@ async fn what_cannot_be_removed_is_refused_by_name() {
         "{status}"
     );
 
-    // A batch with one bad key removes none.
+    // A batch with one bad key removes no key.
     let add = QueryAndAddBatchRequest {
         filter: FILTER.to_owned(),
         keys: keys(&["a"]),
@@ -185,7 +185,7 @@ async fn counters_that_are_full_are_told_of() {
     let create = CreateFilterRequest {
         name: FILTER.to_owned(),
         spec: Some(FilterSpec {
-            // No two of a key's bits are the same.
+            // All bits of a key differ.
             hash_count: 8,
             ..counting()
         }),

@@ -61,7 +61,7 @@ async fn export(server: &Server, name: &str) -> Result<Vec<u8>, Status> {
     Ok(file)
 }
 
-/// Messages that may still come.
+/// A stream of messages that may still come.
 struct Coming(mpsc::Receiver<ImportFilterRequest>);
 
 impl Stream for Coming {
@@ -91,7 +91,7 @@ async fn files_come_and_go_in_pieces_of_any_size() {
         assert_eq!((spec.layout(), spec.hash_count), (Layout::Guava, 7));
         assert_eq!(export(&server, name).await.unwrap(), GUAVA);
     }
-    // The first message may have some of it.
+    // The first message can contain data.
     let messages = vec![ImportFilterRequest {
         capacity: 77,
         data: REDISBLOOM.to_vec(),
@@ -186,7 +186,7 @@ async fn bad_imports_are_told_apart_and_leave_nothing() {
         assert!(refused.message().contains(said), "{refused}");
         assert!(!is_there(&server, "java").await, "{refused}");
     }
-    // A spec that says what no new filter can be.
+    // A spec that no new filter can have.
     for (layout, said) in [
         (Layout::Redisbloom, "import a dump"),
         (Layout::Guava, "word_count"),
@@ -208,7 +208,7 @@ async fn bad_imports_are_told_apart_and_leave_nothing() {
     stop(server).await;
 }
 
-/// As many imports as may be at one time, each of which lacks its last byte.
+/// The server has as many imports as it allows at one time. Each of them lacks its last byte.
 #[tokio::test]
 async fn a_client_that_breaks_off_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -229,7 +229,7 @@ async fn a_client_that_breaks_off_leaves_nothing() {
         calls.push(begin(number).await);
     }
     let one_more = || vec![head("more", FileFormat::Guava, GUAVA.len()), data(GUAVA)];
-    // One after the other gets its place, or loses it to the one more, and begins again.
+    // Each import gets its place, or loses it to the additional import and begins again.
     let refused = loop {
         let imported = import(&server, one_more()).await;
         let mut have_begun = true;
@@ -263,7 +263,7 @@ async fn a_client_that_breaks_off_leaves_nothing() {
     for number in 0..8 {
         assert!(!is_there(&server, &format!("java-{number}")).await);
     }
-    // The last one is still there when the server stops, which it does not hold up.
+    // The last import is still there when the server stops. It does not hold up the stop.
     let (_sender, call) = calls.pop().unwrap();
     stop(server).await;
     let ended = call.await.unwrap().unwrap_err();

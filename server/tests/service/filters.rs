@@ -1,4 +1,4 @@
-//! Filters: made, shown, stored, listed and removed.
+//! Filters: created, read, stored, listed and deleted.
 
 use seenset_proto::v1::{
     AddBatchRequest, CreateFilterRequest, DeleteFilterRequest, Durability, FilterSpec,
@@ -13,7 +13,7 @@ use crate::{
     key, keys,
 };
 
-/// What a caller may rely on is shown with each filter.
+/// Each filter shows the durability that a caller can rely on.
 #[tokio::test]
 async fn a_filter_tells_what_is_kept_of_it() {
     for (mode, durability, sync_seconds) in [
@@ -73,7 +73,7 @@ async fn filters_are_made_shown_listed_and_removed() {
         })
         .await
         .unwrap();
-    // The same again changes nothing, nor does the spec as it was resolved.
+    // The same request changes nothing, and neither does the resolved spec.
     admin
         .create_filter(create("urls", spec(1000, 0.01)))
         .await
@@ -154,8 +154,8 @@ async fn filters_are_made_shown_listed_and_removed() {
     stop(server).await;
 }
 
-/// Nothing is lost when more keys come than were expected, unless the spec asks for what a plain
-/// filter alone has.
+/// No key is lost if more keys come than expected, unless the spec asks for a feature that only a
+/// plain filter has.
 #[tokio::test]
 async fn a_filter_without_a_kind_grows() {
     let dir = tempfile::tempdir().unwrap();
@@ -195,7 +195,7 @@ async fn a_filter_without_a_kind_grows() {
             name: key(name),
             spec: Some(spec),
         };
-        // Also when it is asked for again.
+        // This also holds if the filter is requested again.
         for _ in 0..2 {
             let made = admin
                 .create_filter(create.clone())
@@ -233,7 +233,7 @@ async fn a_filter_without_a_kind_grows() {
     stop(server).await;
 }
 
-/// Three rates side by side, the keys by the fill, and whether the filter is full.
+/// The filter shows three rates, the estimate of keys from its fill, and whether it is full.
 #[tokio::test]
 async fn a_filter_tells_how_it_really_is() {
     let dir = tempfile::tempdir().unwrap();
@@ -264,14 +264,14 @@ async fn a_filter_tells_how_it_really_is() {
         ..Default::default()
     };
     client.add_batch(add).await.unwrap();
-    // For so long a measurement is given again.
+    // A measurement is reused for this long.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     let got = admin.get_filter(get()).await.unwrap().into_inner();
     let full = got.filter.unwrap();
     let measured = full.measured_false_positive_rate.unwrap();
     let seen = measured.canaries_seen() as f64;
     assert_eq!(measured.rate(), seen / 10_000.0);
-    // The secret is another each time: six standard deviations.
+    // The secret differs each time, so the limit is six standard deviations.
     let expected = 10_000.0 * full.predicted_false_positive_rate;
     assert!(
         (seen - expected).abs() < 6.0 * expected.sqrt(),
@@ -281,7 +281,7 @@ async fn a_filter_tells_how_it_really_is() {
     assert!((1900..2100).contains(&full.estimated_keys()), "{full:?}");
     assert!(full.estimated_keys() > full.keys_added);
     assert_eq!(full.is_full, Some(true));
-    // Not known for five minutes yet.
+    // The values are not known before five minutes have passed.
     assert_eq!((full.last_hour, full.last_day), (None, None));
 
     let list = ListFiltersRequest::default();

@@ -59,7 +59,7 @@ async fn keys_are_seen_once_they_were_added_whichever_way() {
         Some(true)
     );
 
-    // The name of the default filter means the same as none.
+    // The name of the default filter means the same as no name.
     let batch = QueryBatchRequest {
         filter: key("default"),
         keys: keys(&["c", "a", "b"]),
@@ -143,7 +143,7 @@ async fn a_stream_answers_each_batch_in_order_and_ends_with_the_first_refusal() 
     stop(server).await;
 }
 
-/// More large messages at once, on one connection, than the server has room for: those that
+/// One connection sends more large messages at once than the server has room for. The messages that
 /// wait must not keep the others from arriving.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_messages_on_one_connection_take_turns() {
@@ -169,8 +169,8 @@ async fn large_messages_on_one_connection_take_turns() {
     stop(server).await;
 }
 
-/// A client that sends and does not read is held back, and holds up nobody else, on its own
-/// connection neither; once it reads, it gets all its answers.
+/// A client that sends and does not read is held back. It does not block others, not even on its
+/// own connection. Once it reads, it gets all its answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_is_not_read_stands_still_by_itself() {
     const BATCH: usize = 1000;
@@ -179,7 +179,7 @@ async fn a_stream_that_is_not_read_stands_still_by_itself() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(config(dir.path())).await;
     let endpoint = Channel::from_shared(format!("http://{}", server.local_addr())).unwrap();
-    // What is not read of one stream must not fill up the window that the client's streams
+    // The unread answers of one stream must not fill up the window that all streams of the client
     // share.
     let endpoint = endpoint
         .initial_stream_window_size(1 << 16)

@@ -40,7 +40,7 @@ async fn health(channel: &Channel, service: &str) -> i32 {
         .status
 }
 
-/// A stream that is kept open: the way in, and the answers.
+/// Opens a stream and keeps it open. Returns the sender and the answers.
 async fn open_stream(
     server: &Server,
 ) -> (
@@ -82,13 +82,14 @@ async fn health_follows_recovery_and_draining() {
         assert_eq!(health(&connection, service).await, SERVING);
     }
 
-    // While a call is in flight, the connection lives and says that the server drains.
+    // While a call is in flight, the connection stays open and reports that the server drains.
     let (batches, mut answers) = open_stream(&server).await;
     batches.send(batch("before")).await.unwrap();
     assert_eq!(answers.message().await.unwrap().unwrap().seen, [false]);
     let stopping = tokio::spawn(stop(server));
     tokio::time::sleep(Duration::from_millis(100)).await;
-    // What is still sent on the stream is answered, and then the silence ends it.
+    // Batches that are still sent on the stream are answered. After that the silence ends the
+    // stream.
     batches.send(batch("while draining")).await.unwrap();
     assert_eq!(answers.message().await.unwrap().unwrap().seen, [false]);
     let status = answers.message().await.unwrap_err();
@@ -114,8 +115,8 @@ async fn health_follows_recovery_and_draining() {
     stop(server).await;
 }
 
-/// What is asked on a new connection while a call holds up the stop: health is told, calls
-/// are refused, and the call that was there finishes.
+/// A call holds up the stop, and a new connection makes requests: health is reported, new calls are
+/// refused, and the old call finishes.
 #[tokio::test]
 async fn a_draining_server_says_so_and_takes_no_more_calls() {
     let dir = tempfile::tempdir().unwrap();
@@ -134,7 +135,7 @@ async fn a_draining_server_says_so_and_takes_no_more_calls() {
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(refused.message().contains("is stopping"), "{refused}");
 
-    // For longer than connections without a call are given.
+    // Longer than connections without a call can stay.
     for text in ["a", "b", "c", "d", "e", "f"] {
         batches.send(batch(text)).await.unwrap();
         assert_eq!(answers.message().await.unwrap().unwrap().seen, [false]);
@@ -142,14 +143,14 @@ async fn a_draining_server_says_so_and_takes_no_more_calls() {
     }
     drop(batches);
     assert!(answers.message().await.unwrap().is_none());
-    // The connection that only asks for health, and is still there, does not hold it up.
+    // A connection that only checks health, and is still open, does not hold up the stop.
     timeout(Duration::from_secs(4), stopping)
         .await
         .expect("nothing is in flight")
         .unwrap();
 }
 
-/// A client that connects and never says a word is no call in flight.
+/// A client that connects and sends nothing has no call in flight.
 #[tokio::test]
 async fn a_silent_connection_does_not_hold_up_the_stop() {
     let dir = tempfile::tempdir().unwrap();
@@ -191,7 +192,7 @@ async fn no_third_connection(config: Config) {
     assert_eq!(health(&second, "").await, SERVING);
 
     drop(second);
-    // The server learns of it when it next reads from that connection.
+    // The server notices it at the next read from that connection.
     let again = async {
         loop {
             let next = Channel::from_shared(format!("http://{}", server.local_addr()));
@@ -211,8 +212,8 @@ async fn no_third_connection(config: Config) {
     stop(server).await;
 }
 
-/// Who opens more calls than a connection has is told so with each of them, and who does nothing
-/// else is told to leave.
+/// A client that opens more calls than a connection can have gets a refusal for each of them. A
+/// client that does nothing else is disconnected.
 #[tokio::test]
 async fn a_connection_that_has_the_server_reset_calls_without_end_is_closed() {
     const MAX_CALLS: u32 = 256;
@@ -264,8 +265,8 @@ async fn a_connection_that_has_the_server_reset_calls_without_end_is_closed() {
     stop(server).await;
 }
 
-/// A stream that is always busy is ended when time is up, between two batches: what was
-/// answered is stored, and what was not has changed nothing.
+/// A stream that is always busy is ended when the time is up, between two batches. The answered
+/// batches are stored, and the others have changed nothing.
 #[tokio::test]
 async fn a_busy_stream_is_ended_between_two_batches() {
     let dir = tempfile::tempdir().unwrap();
@@ -310,7 +311,7 @@ async fn a_busy_stream_is_ended_between_two_batches() {
     stop(server).await;
 }
 
-/// Whoever stops it twice in a row has not cut anything off where nothing is in flight.
+/// A second stop signal cuts nothing off if no call is in flight.
 #[tokio::test]
 async fn a_hurried_stop_of_an_idle_server_waits_for_nothing() {
     let dir = tempfile::tempdir().unwrap();

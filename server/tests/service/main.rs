@@ -1,4 +1,4 @@
-//! Every rpc over TCP: what it answers, what it refuses, and when.
+//! Every rpc over TCP: its answers, its refusals, and when they come.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,4 +1,4 @@
-//! What whoever watches the server reads of it.
+//! The metrics of the server, as a monitoring system reads them.
 
 use std::{
     io::{Read, Write},
@@ -23,7 +23,7 @@ fn with_metrics(dir: &std::path::Path) -> Config {
     }
 }
 
-/// What is answered to a request that is sent as it stands.
+/// Sends a request unchanged and returns the answer.
 fn ask(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -39,7 +39,7 @@ async fn request(server: &Server, method: &str, path: &str) -> String {
     asked.await.unwrap()
 }
 
-/// The value of a metric of a filter.
+/// Returns the value of a metric of a filter.
 fn value(text: &str, name: &str, filter: &str) -> f64 {
     let start = format!("seenset_filter_{name}{{filter=\"{filter}\"}} ");
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(&start));
@@ -50,7 +50,7 @@ fn value(text: &str, name: &str, filter: &str) -> f64 {
     value.parse().unwrap()
 }
 
-/// The person on call sees without asking for each filter that one takes keys past its capacity.
+/// The metrics show, without a query for each filter, that one takes keys past its capacity.
 #[tokio::test]
 async fn a_filter_that_degrades_says_so_in_metrics() {
     let dir = tempfile::tempdir().unwrap();
@@ -140,7 +140,7 @@ async fn nothing_else_is_at_that_port() {
     let wrong = tokio::task::spawn_blocking(move || ask(address, "GET\r\n\r\n"));
     let wrong = wrong.await.unwrap();
     assert!(wrong.starts_with("HTTP/1.1 400 "), "{wrong}");
-    // One that is open does not keep the server, nor what it works on.
+    // An open connection does not hold up the stop, nor does it keep the server's resources.
     let idle = TcpStream::connect(address).unwrap();
     stop(server).await;
     drop(idle);
@@ -150,7 +150,7 @@ async fn nothing_else_is_at_that_port() {
     stop(server).await;
 }
 
-/// Whoever makes filters without end does not make the metrics grow without end.
+/// A client that creates filters without end does not make the metrics grow without end.
 #[tokio::test]
 async fn of_many_filters_the_largest_have_metrics_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ async fn of_many_filters_the_largest_have_metrics_of_their_own() {
             .unwrap();
     }
     let text = request(&server, "GET", "/metrics").await;
-    // With the default one.
+    // The count includes the default filter.
     assert!(text.contains("\nseenset_filters 206.0\n"), "{text}");
     let lines = text.lines();
     let apart = lines.filter(|line| line.starts_with("seenset_filter_version{"));

@@ -1,4 +1,4 @@
-//! Requests that are not gRPC: refused before anything of them is decoded.
+//! Requests that are not gRPC: the server refuses them before it decodes anything.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{self, SendRequest};
@@ -22,7 +22,7 @@ use crate::{
 const DELETE: &str = "/seenset.v1.FilterService/DeleteFilter";
 const QUERY_AND_ADD: &str = "/seenset.v1.DedupService/QueryAndAdd";
 
-/// A connection on which any request can be made.
+/// A connection for any request.
 pub struct Raw(SendRequest<Bytes>);
 
 impl Raw {
@@ -33,11 +33,12 @@ impl Raw {
         Self(requests)
     }
 
-    /// The head of the response, its trailers (or, if there are none, its headers) and its body.
+    /// Returns the head of the response, its trailers (or its headers, if it has no trailers) and
+    /// its body.
     async fn ask(&self, request: Request<()>, message: &impl Message) -> Answer {
         let requests = self.0.clone().ready().await;
         let (response, mut body) = requests.unwrap().send_request(request, false).unwrap();
-        // An error says that the server wants none of it.
+        // Sending fails if the server refuses the body.
         let _ = body.send_data(framed(message), true);
         let (head, mut body) = response.await.unwrap().into_parts();
         let mut bytes = Vec::new();
@@ -68,7 +69,7 @@ impl Answer {
     }
 }
 
-/// A message with its length before it.
+/// Returns a message with its length prefix.
 pub fn framed(message: &impl Message) -> Bytes {
     let mut bytes = BytesMut::new();
     bytes.put_u8(0);
@@ -144,7 +145,7 @@ async fn what_is_not_grpc_is_not_carried_out() {
             assert_eq!(answer.head.headers()["allow"], "POST");
             assert!(answer.text.contains(method.as_str()), "{}", answer.text);
         }
-        // A client that knows gRPC reads the status of that.
+        // A client that knows gRPC reads the status from this response.
         let json = raw
             .ask(post(path, Some("application/grpc+json")), &one_key())
             .await;
@@ -167,7 +168,7 @@ async fn what_is_not_grpc_is_not_carried_out() {
     stop(server).await;
 }
 
-/// With or without `te`, which proxies drop.
+/// The call succeeds with or without `te`, which proxies drop.
 #[tokio::test]
 async fn what_is_grpc_is_carried_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -209,7 +210,7 @@ async fn what_is_grpc_is_carried_out() {
     stop(server).await;
 }
 
-/// The port speaks HTTP/2 alone, and says so in no other language.
+/// The port speaks only HTTP/2, and answers in no other protocol.
 #[tokio::test]
 async fn a_request_of_http_1_ends_its_connection() {
     let dir = tempfile::tempdir().unwrap();
@@ -225,7 +226,8 @@ async fn a_request_of_http_1_ends_its_connection() {
         .write_all(&[head.as_bytes(), &body].concat())
         .await
         .unwrap();
-    // It ends, well or badly; what comes before is the server's side of HTTP/2.
+    // The connection ends, with or without an error. The bytes before the end are the server's side
+    // of HTTP/2.
     let mut answer = Vec::new();
     let _ = connection.read_to_end(&mut answer).await;
     assert!(!answer.starts_with(b"HTTP/1"), "{answer:?}");

@@ -1,4 +1,4 @@
-//! What operators do with whole filters.
+//! Operations on whole filters.
 
 use seenset_proto::v1::{
     AddBatchRequest, CopyFilterRequest, CreateFilterRequest, DeleteFilterRequest,
@@ -43,7 +43,7 @@ fn add(name: &str, some: &[&str]) -> AddBatchRequest {
     }
 }
 
-/// The names of the files of snapshots, without their numbers.
+/// Returns the names of the snapshot files, without their numbers.
 fn snapshots(directory: &std::path::Path) -> Vec<String> {
     let files = std::fs::read_dir(directory).unwrap();
     let files = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -77,15 +77,15 @@ async fn a_filter_is_renamed() {
     assert_eq!(seen.unwrap().into_inner().seen, [true, false]);
     let gone = client.query_batch(query("urls", &["a"])).await.unwrap_err();
     assert_eq!(gone.code(), Code::NotFound);
-    // What a request has won it has won in this filter.
+    // A request keeps the keys that it has added first in this filter.
     again.filter = key("pages");
     let told = client.query_and_add_batch(again).await.unwrap();
     assert_eq!(told.into_inner().seen, [false, false]);
 
-    // Whoever got no answer asks again.
+    // A client that got no answer repeats the call.
     admin.rename_filter(rename("urls", "pages")).await.unwrap();
     admin.rename_filter(rename("pages", "pages")).await.unwrap();
-    // Unless another has the name that it had.
+    // The retry fails if another filter now has the old name.
     admin.create_filter(create("urls")).await.unwrap();
     let taken = admin.rename_filter(rename("urls", "pages")).await;
     assert_eq!(taken.unwrap_err().code(), Code::AlreadyExists);

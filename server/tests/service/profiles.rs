@@ -1,4 +1,4 @@
-//! Key profiles, and what filters make of keys.
+//! Key profiles, and the canonical keys of filters.
 
 use seenset_proto::v1::{
     CreateFilterRequest, ExplainRequest, FilterSpec, GetFilterRequest, KeyProfile, Layout,
@@ -12,7 +12,7 @@ use crate::{
     key, keys,
 };
 
-/// One key, in three ways.
+/// One key in three spellings.
 const WAYS: [&str; 3] = [
     "https://example.com/?a=1&b=2",
     "HTTPS://EXAMPLE.com:443/x/../?b=2&sid=7&a=%31#top",
@@ -63,7 +63,7 @@ async fn ways_to_write_a_key_are_one_key_before_and_after_a_restart() {
     };
     let answer = client.query_and_add_batch(batch).await.unwrap();
     assert_eq!(answer.into_inner().seen, [false, true, true]);
-    // As many as take another thread.
+    // So many keys that another thread handles them.
     let many = (0..3000).map(|i| format!("http://{}.example/#{i}", i % 1500));
     let message = QueryAndAddStreamRequest {
         filter: key("urls"),
@@ -88,7 +88,7 @@ async fn ways_to_write_a_key_are_one_key_before_and_after_a_restart() {
     };
     let answer = client.query(query).await.unwrap();
     assert_eq!(answer.into_inner().seen, Some(true));
-    // The same again is the same filter, without a profile it is another.
+    // The same request makes the same filter. Without a profile it is a different filter.
     let again = create("urls", Layout::Blocked, Some(profile()));
     admin.create_filter(again).await.unwrap();
     let other = create("urls", Layout::Blocked, None);

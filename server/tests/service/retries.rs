@@ -1,5 +1,5 @@
-//! Promise 3 over TCP: a call that is repeated with its `request_id` gets its first answer,
-//! in whichever form it comes back.
+//! Promise 3 over TCP: a call that is repeated with its `request_id` gets its first answer, in any
+//! form.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use tonic::{Code, Status, transport::Channel};
 
 use crate::common::program::{Program, Signal};
 
-/// Each is answered in a way of its own: calls for one key in two, for there is no log to wait
-/// for under `snapshot`.
+/// Each mode answers in its own way. Calls for one key have two ways, because `snapshot` has no log
+/// to wait for.
 const DURABILITIES: [&str; 3] = ["always", "interval", "snapshot"];
 
-/// The forms of the rpc that tells what it has won.
+/// The forms of the rpc that reports which keys it has added first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// A call for each key.
@@ -46,7 +46,7 @@ fn kill(mut program: Program) {
     assert_eq!(program.exit_code(), None);
 }
 
-/// Whoever asks, by one connection.
+/// A caller with one connection.
 struct Caller(DedupServiceClient<Channel>);
 
 impl Caller {
@@ -55,7 +55,7 @@ impl Caller {
         Self(dedup)
     }
 
-    /// Asks for keys in groups, all under one id, and returns which of them have been seen.
+    /// Requests keys in groups, all under one id, and returns which of them have been seen.
     async fn ask(&mut self, form: Form, id: &str, groups: &[&[&str]]) -> Result<Vec<bool>, Status> {
         let Self(dedup) = self;
         let groups = groups.iter().map(|keys| crate::keys(keys));
@@ -102,7 +102,7 @@ impl Caller {
         Ok(seen)
     }
 
-    /// Adds keys, each by itself or all at once.
+    /// Adds keys, one by one or all at once.
     async fn add(&mut self, at_once: bool, id: &str, keys: &[&str]) -> Result<(), Status> {
         let Self(dedup) = self;
         let request_id = crate::key(id);
@@ -141,15 +141,15 @@ impl Caller {
     }
 }
 
-/// Keys for one form: the second one is somebody else's. The last is so long that nothing waits to
-/// be answered late with it.
+/// Returns keys for one form. The second key belongs to another caller. The last is so long that no
+/// call with it can wait to be answered late.
 fn keys_of(form: Form) -> [String; 4] {
     let long = "x".repeat(2000);
     ["a", "old", "b", &long].map(|key| format!("{form:?} {key}"))
 }
 
-/// The call that was made in one form is repeated in all, as it was and otherwise, and others
-/// ask for its keys.
+/// Repeats the call that was made in one form in all forms, unchanged and regrouped. Other callers
+/// then request its keys.
 async fn assert_remembered(caller: &mut Caller, form: Form, when: &str) {
     let (id, keys) = (format!("{form:?}"), keys_of(form));
     let [a, old, b, long] = keys.each_ref().map(String::as_str);
@@ -157,7 +157,7 @@ async fn assert_remembered(caller: &mut Caller, form: Form, when: &str) {
         &[&[a, old, b, long]],
         &[&[a], &[old], &[b], &[long]],
         &[&[long, b], &[old, a]],
-        // What has been told is told again.
+        // A repeated answer can be repeated again.
         &[&[old], &[b, a, long], &[a, b]],
     ];
     for again in FORMS {
@@ -192,7 +192,7 @@ async fn a_repeated_call_gets_its_first_answer_in_whichever_form_also_from_the_n
             assert_remembered(&mut caller, form, durability).await;
         }
         if durability == "snapshot" {
-            // The keys are there after this, and who has won them is not.
+            // After this the keys are stored, but not which requests have added them first.
             caller.store().await;
             kill(program);
             let program = start(dir.path(), durability);
@@ -220,8 +220,8 @@ async fn a_repeated_call_gets_its_first_answer_in_whichever_form_also_from_the_n
     }
 }
 
-/// Each message of a stream is a call of its own: ids are not mixed up, also where a batch is so
-/// large that it is answered elsewhere.
+/// Each message of a stream is a call of its own. Ids are not mixed up, not even if a batch is so
+/// large that another thread answers it.
 #[tokio::test]
 async fn each_message_of_a_stream_has_the_answers_of_its_own_id() {
     let names = |letter: &str, count| {
@@ -264,8 +264,8 @@ async fn each_message_of_a_stream_has_the_answers_of_its_own_id() {
     }
 }
 
-/// An add that comes again changes nothing, is acknowledged as the first time, and has won
-/// nothing: a key that it has added is seen by all.
+/// A repeated add changes nothing, and is acknowledged like the first time. It has added nothing
+/// first: all callers see its keys.
 #[tokio::test]
 async fn a_repeated_add_is_acknowledged_and_wins_nothing() {
     for durability in DURABILITIES {
@@ -280,10 +280,10 @@ async fn a_repeated_add_is_acknowledged_and_wins_nothing() {
             for (at_once, id, keys) in [
                 (false, "add", ["a", "b"]),
                 (true, "add batch", ["c", "d"]),
-                // The one as the other.
+                // The same ids, with the other form of the call.
                 (true, "add", ["b", "a"]),
                 (false, "add batch", ["d", "c"]),
-                // Who has won the key has won it still.
+                // The call that has added the key first keeps this answer.
                 (round % 2 == 0, "won", ["won", "a"]),
             ] {
                 caller.add(at_once, id, &keys).await.unwrap();
@@ -309,7 +309,7 @@ async fn a_repeated_add_is_acknowledged_and_wins_nothing() {
     }
 }
 
-/// Every rpc that takes an id reads it, those to which it makes no other difference too.
+/// Every rpc that has an id reads it, even if it has no other effect there.
 #[tokio::test]
 async fn an_id_that_is_too_long_is_refused_by_each_rpc_and_adds_nothing() {
     let (longest, long) = ("i".repeat(128), "i".repeat(129));

@@ -1,4 +1,4 @@
-//! Filters that scale, over TCP: they grow, refuse new keys, or take them and get worse.
+//! Filters that scale, over TCP: they grow, refuse new keys, or accept new keys and get worse.
 
 use seenset_proto::v1::{
     AddBatchRequest, AddRequest, CreateFilterRequest, Filter, FilterSpec, GetFilterRequest, Layout,
@@ -46,7 +46,7 @@ pub async fn get(filters: &mut FilterServiceClient<Channel>, name: &str) -> Filt
     got.filter.unwrap()
 }
 
-/// So many keys of their own.
+/// Returns the given number of keys, different for each `number`.
 fn batch(number: u64, size: usize) -> Vec<String> {
     (0..size).map(|key| format!("{number}/{key}")).collect()
 }
@@ -83,8 +83,8 @@ async fn query(
     answer.into_inner().seen
 }
 
-/// Adds keys, so many at a time, until they are refused, and gives the refusal and the number of
-/// calls that were not.
+/// Adds keys in calls of `size` keys until a call is refused. Returns the number of accepted calls,
+/// and the refusal.
 async fn fill(dedup: &mut DedupServiceClient<Channel>, filter: &str, size: usize) -> (u64, Status) {
     for number in 0..1000 {
         match query_and_add(dedup, filter, batch(number, size)).await {
@@ -95,13 +95,14 @@ async fn fill(dedup: &mut DedupServiceClient<Channel>, filter: &str, size: usize
     panic!("a thousand calls, and not full");
 }
 
-/// That a full filter refuses what is new, in each call that adds, and answers for what is there.
+/// Asserts that a full filter refuses new keys in each call that adds, and answers for existing
+/// keys.
 async fn refuses(dedup: &mut DedupServiceClient<Channel>, filter: &str, calls: u64, size: usize) {
     let single = QueryAndAddRequest {
         filter: filter.to_owned(),
         ..Default::default()
     };
-    // One key alone may fall where there is room.
+    // A single key can hit a place that still has room.
     let mut new = 0;
     let refused = loop {
         let key = format!("new/{new}");
@@ -163,7 +164,7 @@ async fn a_filter_grows_within_its_bound_and_is_then_full() {
     assert_eq!((layers.layers, layers.fits_budget), (1, Some(true)));
     assert!(layers.max_capacity > 4 * CAPACITY, "{layers:?}");
     assert!((made.memory_bytes + 1..=BOUND).contains(&layers.max_memory_bytes));
-    // Nothing of this is lost when the filter is made again.
+    // None of these values is lost when the filter is created again.
     let again = create(&mut filters, "pages", asked).await.unwrap();
     assert_eq!(again.layers, Some(layers));
 
@@ -183,7 +184,7 @@ async fn a_filter_grows_within_its_bound_and_is_then_full() {
     let listed = page.filters.iter().find(|filter| filter.name == "pages");
     assert_eq!(listed.unwrap().layers.unwrap().layers, grown);
 
-    // The keys again, and then others.
+    // The same keys are seen, and then new keys are added.
     for number in 0..4 {
         let seen = query_and_add(&mut dedup, "pages", thousand(number)).await;
         assert_eq!(seen.unwrap(), [true; 1000]);
@@ -204,7 +205,7 @@ async fn a_filter_grows_within_its_bound_and_is_then_full() {
         query(&mut dedup, "pages", thousand(calls)).await,
         [false; 1000]
     );
-    // A few keys of a batch may fall where there is none left, though the most part would fit.
+    // Some keys of a batch can hit a place without room, even if most of the batch would fit.
     assert!(
         calls * 1000 + 1000 > layers.max_capacity * 9 / 10,
         "{calls}"
@@ -266,8 +267,8 @@ async fn a_filter_that_degrades_takes_keys_and_says_that_it_is_full() {
     stop(server).await;
 }
 
-/// Without a bound of its own a filter grows until the server has no more memory for it, and says
-/// so when it is made.
+/// Without a bound of its own, a filter grows until the server has no more memory for it. The
+/// answer to its creation says so.
 #[tokio::test]
 async fn the_budget_of_the_server_ends_the_growth() {
     const BUDGET: u64 = 1 << 20;

@@ -1,5 +1,5 @@
-//! What must not hold a stop for the whole drain time: clients from which nothing comes, and those
-//! that read nothing.
+//! Clients that must not hold up a stop for the whole drain time: clients that send nothing, and
+//! clients that read nothing.
 
 use std::time::Duration;
 
@@ -39,14 +39,14 @@ async fn stop_soon(server: Server, what: &str) {
 
 type Answer = oneshot::Receiver<Result<Response<h2::RecvStream>, h2::Error>>;
 
-/// A connection with one call, of which some bytes are sent.
+/// A connection with one call, of which only some bytes are sent.
 struct HalfSent {
     _body: SendStream<Bytes>,
     answer: Answer,
 }
 
 impl HalfSent {
-    /// `window` is what the client lets the server send.
+    /// Begins a call. `window` is the number of bytes that the client lets the server send.
     async fn new(server: &Server, rpc: &str, sent: Bytes, is_whole: bool, window: u32) -> Self {
         let stream = TcpStream::connect(server.local_addr()).await.unwrap();
         let mut builder = client::Builder::new();
@@ -82,7 +82,7 @@ fn one_key(text: &str) -> QueryAndAddRequest {
     }
 }
 
-/// All of a message but its last byte, or all of it but the end of the request.
+/// Returns a message without its last byte, and the whole message without the end of the request.
 fn parts(message: &impl Message) -> [Bytes; 2] {
     let whole = framed(message);
     [whole.slice(..whole.len() - 1), whole]
@@ -111,7 +111,7 @@ async fn calls_that_have_not_arrived_get_some_seconds() {
             half_sent.push((rpc, HalfSent::new(&server, rpc, sent, false, 65_535).await));
         }
     }
-    // They are there when others have been answered.
+    // The calls have arrived by the time others have been answered.
     let mut client = dedup(&server).await;
     for _ in 0..20 {
         client
@@ -160,13 +160,13 @@ async fn a_client_that_does_not_read_does_not_hold_up_the_stop() {
         unread.push(HalfSent::new(&server, &rpc, message, true, 0).await);
     }
     for call in unread {
-        // The head of the response is there, and there is no room for the rest.
+        // The head of the response has arrived, and the window has no room for the rest.
         assert_eq!(call.answer.await.unwrap().unwrap().status(), 200);
     }
     stop_soon(server, "a client that does not read held up the stop").await;
 }
 
-/// No call is under way on any of them.
+/// No connection has a call in flight.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_without_a_call_do_not_hold_up_the_stop() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,34 +1,34 @@
-//! One call for one key, as its caller saw it. A batch is a call of each of its keys, at the
-//! same time.
+//! One call for one key, as its caller saw it. A batch is recorded as one call for each of its
+//! keys, at the same time.
 
 use std::fmt::{self, Display, Formatter};
 
-/// What a call asks for.
+/// The operation that a call requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Whether the key has been seen.
+    /// Asks whether the key has been seen.
     Query,
-    /// The same, and to mark it.
+    /// Asks whether the key has been seen, and marks it.
     QueryAndAdd,
-    /// To mark the key.
+    /// Marks the key.
     Add,
 }
 
-/// What the caller was told.
+/// The answer that the caller received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// `seen = false`.
     New,
     /// `seen = true`.
     Seen,
-    /// That the key is marked: the answer of an add.
+    /// The key is marked: the answer of an add.
     Added,
-    /// Nothing: the connection broke, the time was up, or there was an error that leaves open
-    /// what was done.
+    /// No answer: the connection broke, the time was up, or an error left open whether the call was
+    /// carried out.
     Unknown,
 }
 
-/// When a call began and ended, and with what.
+/// The begin, the end and the outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Course {
     pub operation: Operation,
@@ -37,7 +37,7 @@ pub(crate) struct Course {
     pub outcome: Outcome,
 }
 
-/// The end of a call that was never answered.
+/// The end of a call without an answer.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// A call for one key.
@@ -49,39 +49,39 @@ pub struct Call<K> {
 }
 
 impl<K> Call<K> {
-    /// A query that was told whether the key has been seen.
+    /// Returns a query that was answered with `seen`.
     pub fn query(key: K, begin: u64, end: u64, seen: bool) -> Self {
         Self::told(Operation::Query, key, begin, end, seen)
     }
 
-    /// A `query_and_add` that was told whether the key had been seen.
+    /// Returns a `query_and_add` that was answered with `seen`.
     pub fn query_and_add(key: K, begin: u64, end: u64, seen: bool) -> Self {
         Self::told(Operation::QueryAndAdd, key, begin, end, seen)
     }
 
-    /// An add that was acknowledged.
+    /// Returns an add that was acknowledged.
     pub fn add(key: K, begin: u64, end: u64) -> Self {
         Self::new(Operation::Add, key, begin, end, Outcome::Added)
     }
 
-    /// A call that was told nothing.
+    /// Returns a call without an answer.
     pub fn unknown(operation: Operation, key: K, begin: u64) -> Self {
         Self::new(operation, key, begin, NEVER, Outcome::Unknown)
     }
 
-    /// The same call as a try of the one that has this request id.
+    /// Returns the same call as one try of the call with this request id.
     #[must_use]
     pub fn with_request_id(mut self, id: &str) -> Self {
         self.request_id = Some(id.to_owned());
         self
     }
 
-    /// Whether the caller was told anything.
+    /// Returns whether the caller received an answer.
     pub fn is_answered(&self) -> bool {
         self.course.outcome != Outcome::Unknown
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &K {
         &self.key
     }
@@ -117,18 +117,18 @@ impl<K> Call<K> {
 }
 
 impl Course {
-    /// Whether this is a `query_and_add` that was told that the key is new.
+    /// Returns whether this is a `query_and_add` that was answered "new".
     pub fn wins(self) -> bool {
         self.operation == Operation::QueryAndAdd && self.outcome == Outcome::New
     }
 
-    /// Whether this can be the call that has marked the key. One that was told "seen" cannot:
-    /// the key was marked before.
+    /// Returns whether this can be the call that marked the key. A call that was answered "seen"
+    /// cannot: the key was marked before.
     pub fn can_mark(self) -> bool {
         self.operation != Operation::Query && self.outcome != Outcome::Seen
     }
 
-    /// Whether the key is marked when this has ended.
+    /// Returns whether the key is marked when this call has ended.
     pub fn shows_marked(self) -> bool {
         matches!(self.outcome, Outcome::Seen | Outcome::Added) || self.wins()
     }

@@ -1,4 +1,4 @@
-//! Takes the calls of a history, and says at the end whether they go together.
+//! Records the calls of a history, and checks at the end whether they are consistent.
 
 use std::{collections::HashMap, fmt::Display, hash::Hash};
 
@@ -8,11 +8,11 @@ use crate::{
     violation::{Violation, Violations},
 };
 
-/// A history as far as it has been recorded.
+/// The recorded part of a history.
 #[derive(Debug)]
 pub struct Checker<K: Display> {
     keys: HashMap<K, Summary>,
-    /// Calls with a request id, each of which may have had several tries.
+    /// Calls with a request id. Each can have several tries.
     named: HashMap<(K, Operation, String), Tries<K>>,
     differing: Vec<Violation<K>>,
     calls: u64,
@@ -22,26 +22,26 @@ pub struct Checker<K: Display> {
 /// The tries of one call.
 #[derive(Debug)]
 struct Tries<K> {
-    /// All of them, as one.
+    /// All tries, combined into one call.
     call: Call<K>,
-    /// When the last of those began that were answered; 0 if none was.
+    /// The begin of the last try that was answered; 0 if no try was answered.
     last_begin: u64,
 }
 
-/// What a history that breaks no rule consists of. A test asserts with it that it has tested
+/// The counts of a history without violations. A test asserts with them that it has tested
 /// something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checked {
-    /// The calls, each try for itself.
+    /// The number of calls. Each try counts.
     pub calls: u64,
-    /// Those that were told nothing.
+    /// The number of calls without an answer.
     pub unknown: u64,
-    /// The keys.
+    /// The number of keys.
     pub keys: u64,
-    /// The keys that a call was told to be new.
+    /// The number of keys for which a call was answered "new".
     pub won: u64,
-    /// Those of them that it was told of by a try that began when somebody else had seen the
-    /// key already: what nobody is told by a service that does not remember requests.
+    /// The number of these keys for which the answer "new" came to a try that began after another
+    /// call had seen the key. A service that does not remember requests never answers like that.
     pub won_again: u64,
 }
 
@@ -58,7 +58,7 @@ impl<K: Display> Default for Checker<K> {
 }
 
 impl<K: Display + Clone + Eq + Hash> Checker<K> {
-    /// Takes one call in. The order of the calls is of no importance.
+    /// Records a call. The order of the calls does not matter.
     pub fn record(&mut self, call: Call<K>) {
         self.calls += 1;
         self.unknown += u64::from(call.course.outcome == Outcome::Unknown);
@@ -85,16 +85,16 @@ impl<K: Display + Clone + Eq + Hash> Checker<K> {
             let violation = Violation::AnswersDiffer { first, second };
             self.differing.push(violation);
         }
-        // A try that was not answered ends at infinity, so the first answer is the end.
+        // A try without an answer ends at infinity, so the first answer is the end.
         known.course.begin = known.course.begin.min(call.course.begin);
         known.course.end = known.course.end.min(call.course.end);
     }
 
-    /// Whether all calls go together.
+    /// Checks whether all calls are consistent.
     ///
     /// # Errors
     ///
-    /// What does not.
+    /// The calls that contradict each other.
     pub fn finish(mut self) -> Result<Checked, Violations<K>> {
         for Tries { call, last_begin } in self.named.into_values() {
             let summary = self.keys.entry(call.key).or_default();

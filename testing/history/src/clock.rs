@@ -1,9 +1,10 @@
-//! One clock for callers in several processes: the library's `Instant` cannot be written down.
+//! One clock for callers in several processes. `Instant` of the standard library cannot be written
+//! to a file.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since some moment that is the same for all processes of this machine. It never
-/// goes back, from one core to another neither.
+/// Returns the nanoseconds since a moment that is the same for all processes of this machine. The
+/// value never goes back, not even between two cores.
 #[must_use]
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);

@@ -1,44 +1,45 @@
-//! Tells whether a history of calls is one that a correct service can have: the tests that kill
-//! the server, cut its power or race for its keys record what they asked and what they were
-//! told, and all of them are held against the same rules.
+//! Checks whether a correct service can have produced a history of calls. The tests that kill the
+//! server, cut its power or race for its keys record their requests and the answers. All of them
+//! use the same rules.
 //!
-//! A history is a set of [`Call`]s with the times at which they began and ended. A call whose
-//! answer never came ends at infinity: it may take effect at any time, or never. A [`Checker`]
-//! takes calls in any order, in constant time for each, and keeps some words for each key.
+//! A history is a set of [`Call`]s with the times of their begin and end. A call without an answer
+//! ends at infinity: it may take effect at any time, or never. A [`Checker`] takes calls in any
+//! order. Each call takes constant time, and each key a few words of memory.
 //!
 //! # The rules
 //!
-//! A key is marked once and stays marked. So there is one moment of each key that divides its
-//! calls, and it lies within a call that can have marked the key: a `query_and_add` that was
-//! told "new", an add, or a `query_and_add` that was told nothing. From this follow three rules:
+//! A key is marked once and stays marked. So one moment of each key divides its calls. It lies
+//! within a call that can have marked the key: a `query_and_add` that was answered "new", an add,
+//! or a `query_and_add` without an answer. Three rules follow:
 //!
-//! 1. At most one `query_and_add` is told "new", restarts or not.
-//! 2. No call that was told "seen" ended before every call that can have marked the key began.
-//! 3. No call that is told "not seen" begins after a call has ended that was told "new" or
-//!    "seen", or an add that was acknowledged. A query that was told "not seen" binds nobody,
-//!    and neither does a call that was told nothing.
+//! 1. At most one `query_and_add` is answered "new", with or without restarts.
+//! 2. No call that was answered "seen" ended before every call that can have marked the key began.
+//! 3. No call that is answered "not seen" begins after the end of a call that was answered "new" or
+//!    "seen", or of an acknowledged add. A query that was answered "not seen" implies nothing, and
+//!    neither does a call without an answer.
 //!
-//! Together they are exact and not only necessary: a history that keeps them has an order that
-//! explains it, and one that breaks them has none. The tests hold them against a search through
-//! all orders. Times that are equal count as "at the same time", which refuses nothing.
+//! The rules are exact, not only necessary: a history that follows them has an order that explains
+//! it, and a history that violates them has none. The tests compare them with a search through all
+//! orders. Equal times count as "at the same time", which refuses nothing.
 //!
-//! Calls of one key, one operation and one request id are the tries of one call: it began when
-//! the first of them did, and ended with the first answer, and all answers must be equal. A
-//! batch that names a key twice makes two calls of it; if it has a request id, the ids of the
-//! two have to differ.
+//! Calls of one key, one operation and one request id are the tries of one call. The call began
+//! with the first try and ended with the first answer, and all answers must be equal. A batch that
+//! names a key twice makes two calls for it. If the batch has a request id, the ids of the two must
+//! differ.
 //!
-//! # What is assumed
+//! # Assumptions
 //!
-//! The rules are those of a set, and a Bloom filter is one only as far as it has no false
-//! positives: a false "seen" breaks rule 2. Tests use filters so large that none is to be
-//! expected among their keys. All times are of one clock: [`now`] is the same for all processes
-//! of a machine, and a counter that all callers share will do as well.
+//! The rules are those of a set. A Bloom filter acts as a set only without false positives: a false
+//! "seen" breaks rule 2. The tests use filters so large that none is expected among their keys.
+//!
+//! All times come from one clock. [`now`] is the same for all processes of a machine. A counter
+//! that all callers share works too.
 //!
 //! # Why it is a package
 //!
-//! The unit tests of the engine and several integration tests use it. As a module that each of
-//! them includes by its path, it would be compiled and tested in each of them, and warn of what
-//! that one does not use. Nothing that is delivered depends on it.
+//! The unit tests of the engine and several integration tests use this package. As a module that
+//! each of them includes by path, it would be compiled and tested in each of them, and it would
+//! cause warnings about unused code. Nothing that is delivered depends on this package.
 
 mod call;
 mod checker;

@@ -1,19 +1,19 @@
-//! A call as a line of text, so that the processes of a test can hand their histories on.
+//! A call as a line of text, so that the processes of a test can exchange their histories.
 //!
-//! `BEGIN END OPERATION OUTCOME REQUEST_ID KEY`, with `-` for an end that never came and for no
-//! request id. The key is last, so it may hold spaces; it may not hold the end of a line.
+//! The format is `BEGIN END OPERATION OUTCOME REQUEST_ID KEY`. A `-` stands for an end that never
+//! came and for a missing request id. The key is last, so it may contain spaces, but no line break.
 
 use std::{fmt::Display, str::FromStr};
 
 use crate::call::{Call, NEVER, Operation, Outcome};
 
-/// A line that says nothing of a call.
+/// The error for a line that describes no call.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not a call")]
 pub struct NotACall(pub String);
 
 impl<K: Display> Call<K> {
-    /// The call as a line, without the end of the line.
+    /// Returns the call as a line, without the line break.
     pub fn to_line(&self) -> String {
         let course = self.course;
         let end = match course.end {
@@ -61,7 +61,7 @@ fn parsed<K: FromStr>(line: &str) -> Option<Call<K>> {
     };
     let request_id = words.next()?;
     let key = words.next()?.parse().ok()?;
-    // What has no end has no answer, and the other way round.
+    // A call without an end has no answer, and a call without an answer has no end.
     if (end == NEVER) != (outcome == Outcome::Unknown) {
         return None;
     }

@@ -1,5 +1,5 @@
-//! What has to be remembered of the calls of one key: the rules ask for the first and the last of
-//! some sorts, so nothing has to be sorted and nothing else kept.
+//! A summary of the calls of one key. The rules need only the first and the last calls of some
+//! sorts, so the summary sorts nothing and keeps nothing else.
 
 use std::fmt::Display;
 
@@ -11,22 +11,22 @@ use crate::{
 /// The calls of one key.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Summary {
-    /// The first two to begin of those that were told that the key is new.
+    /// The first two to begin of the calls that were answered "new".
     winners: [Option<Course>; 2],
-    /// The first to begin of those that can have marked the key.
+    /// The first to begin of the calls that can have marked the key.
     mark: Option<Course>,
-    /// The first to end of those that were told "seen".
+    /// The first to end of the calls that were answered "seen".
     seen: Option<Course>,
-    /// The first to end of those after which the key is marked.
+    /// The first to end of the calls after which the key is marked.
     told: Option<Course>,
-    /// The last to begin of those that were told "not seen".
+    /// The last to begin of the calls that were answered "not seen".
     not_seen: Option<Course>,
-    /// When the last try began that was told that the key is new, if there were several.
+    /// The begin of the last try that was answered "new", for a call with several tries.
     last_win: u64,
 }
 
 impl Summary {
-    /// Takes one more call in.
+    /// Records one more call.
     pub fn record(&mut self, course: Course) {
         if course.wins() {
             let [first, second] = self.winners;
@@ -49,7 +49,7 @@ impl Summary {
         }
     }
 
-    /// Takes in a call of which there were tries, the last answered one since a time.
+    /// Records a call with several tries. The last answered try began at `last_begin`.
     pub fn record_tries(&mut self, course: Course, last_begin: u64) {
         self.record(course);
         if course.wins() {
@@ -57,17 +57,17 @@ impl Summary {
         }
     }
 
-    /// Whether the winner was told so by a try that began when others had seen the key.
+    /// Returns whether a try was answered "new" that began after another call had seen the key.
     pub fn is_won_again(&self) -> bool {
         self.seen.is_some_and(|seen| seen.end < self.last_win)
     }
 
-    /// Whether somebody was told that the key is new.
+    /// Returns whether any call was answered "new".
     pub fn has_winner(&self) -> bool {
         self.winners.iter().any(Option::is_some)
     }
 
-    /// All rules that the calls of this key break.
+    /// Returns all violations in the calls of this key.
     pub fn violations<K: Display + Clone>(&self, key: &K) -> Vec<Violation<K>> {
         let call = |course| Call::of(key.clone(), course);
         let mut found = Vec::new();

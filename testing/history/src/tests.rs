@@ -1,4 +1,4 @@
-//! The checker accepts what can have been, and finds each thing that cannot.
+//! The checker accepts possible histories, and finds each kind of impossible one.
 
 mod chance;
 mod exhaustive;
@@ -51,7 +51,7 @@ fn messages_name_the_key_and_both_calls() {
     );
 }
 
-/// A test that repeats calls asserts with it that some of them were recognised.
+/// A test that repeats calls uses this count to assert that the service recognised some of them.
 #[test]
 fn a_key_that_a_repeated_call_wins_after_others_have_seen_it_is_counted() {
     let lost = |begin| Call::unknown(Operation::QueryAndAdd, 7, begin).with_request_id("a");
@@ -62,7 +62,7 @@ fn a_key_that_a_repeated_call_wins_after_others_have_seen_it_is_counted() {
         (vec![lost(1), seen(), again(5)], 1),
         (vec![again(5), seen(), lost(1)], 1),
         (vec![first(), seen(), again(5)], 1),
-        // It may have won only now, or was not asked again.
+        // The call may have added the key only now, or no answered try came after the other caller.
         (vec![lost(1), seen(), again(4)], 0),
         (vec![lost(1), again(5)], 0),
         (vec![first(), seen()], 0),

@@ -1,13 +1,13 @@
-//! What breaks a rule: the calls that cannot both have been answered as they were.
+//! Violations of a rule: calls whose answers contradict each other.
 
 use std::fmt::{self, Debug, Display, Formatter};
 
 use crate::call::Call;
 
-/// Calls of one key that no order explains.
+/// Calls of one key that fit no order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Violation<K: Display> {
-    /// Two calls were told that the key is new.
+    /// Two calls were answered "new" for the key.
     #[error("two winners: {first}; {second}")]
     TwoWinners {
         /// The one that began first.
@@ -15,29 +15,29 @@ pub enum Violation<K: Display> {
         /// The other.
         second: Call<K>,
     },
-    /// The key was seen when nobody can have marked it.
+    /// The key was answered "seen", but no call can have marked it.
     #[error("seen and never marked: {seen}; nobody has tried to mark it")]
     NeverMarked {
-        /// The call that was told "seen".
+        /// The call that was answered "seen".
         seen: Call<K>,
     },
-    /// The key was seen before anybody can have marked it.
+    /// The key was answered "seen" before any call can have marked it.
     #[error("seen before it was marked: {seen}; the first that can have marked it: {mark}")]
     SeenBeforeMarked {
-        /// The call that was told "seen".
+        /// The call that was answered "seen".
         seen: Call<K>,
-        /// The first to begin of those that can have marked the key.
+        /// The first to begin of the calls that can have marked the key.
         mark: Call<K>,
     },
-    /// The key was known to be marked, and then it was not.
+    /// The key was known to be marked, and later it was not.
     #[error("forgotten: {told}; and after that {not_seen}")]
     Forgotten {
-        /// The first to end of those after which the key is marked.
+        /// The first to end of the calls after which the key is marked.
         told: Call<K>,
-        /// A call that began after that, and was told "not seen".
+        /// A call that began later and was answered "not seen".
         not_seen: Call<K>,
     },
-    /// Two tries of one call were told different things.
+    /// Two tries of one call got different answers.
     #[error("one call with two answers: {first}; {second}")]
     AnswersDiffer {
         /// The one that was recorded first.
@@ -59,7 +59,7 @@ impl<K: Display> Violation<K> {
         }
     }
 
-    /// When the call ended, or began, that should not have been answered like that.
+    /// Returns the time of the wrong answer: the begin or the end of that call.
     pub(crate) fn time(&self) -> u64 {
         match self {
             Self::TwoWinners { second, .. } | Self::AnswersDiffer { second, .. } => {
@@ -71,9 +71,9 @@ impl<K: Display> Violation<K> {
     }
 }
 
-/// All that was found in a history, in the order of time: at least one.
+/// All violations in a history, in the order of time. There is at least one.
 ///
-/// `{:?}` is what a test shows that unwraps it, and so it says the same as the message.
+/// `{:?}` prints the same as the message, because a test that unwraps a result shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Violations<K: Display>(pub Vec<Violation<K>>);
 

@@ -1,8 +1,8 @@
-//! Attacks a server, and measures what another client notices of it.
+//! Attacks a server, and measures the effect on another client.
 //!
-//! Each attack is made on a server of its own, whose memory for clients is small. Beside it a polite
-//! client asks for one key after the other, before the attack, while it lasts, and afterwards. What
-//! counts is its latency, its errors, and the most memory that the server had.
+//! Each attack has a server of its own, with little memory for clients. In parallel a polite client
+//! requests one key after the other, before, during and after the attack. The result is its
+//! latency, its errors, and the peak memory of the server.
 
 #![allow(clippy::print_stdout, reason = "the report is what the program is for")]
 
@@ -89,12 +89,12 @@ fn measure(attack: &'static Attack, arguments: &Arguments) -> Result<Report> {
     let duration = Duration::from_secs(arguments.seconds);
     let server = Server::start(arguments)?;
     let polite = Polite::start(&server.address)?;
-    // The client that is measured must not wait for those that attack.
+    // The measured client must not wait for the attackers.
     let hostile = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .on_thread_start(|| {
-            // An error would make the measures worse, not better.
+            // An error makes the results worse, not better.
             let _ = rustix::process::nice(19);
         })
         .build()?;

@@ -1,4 +1,4 @@
-//! A memory limit for the server, as a container has one: a cgroup of its own.
+//! A memory limit for the server like that of a container: a cgroup of its own.
 
 use std::{
     fs,
@@ -8,19 +8,19 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// The roots of groups, and the name of the file with the limit: cgroup v1, and v2.
+/// The root of groups and the name of the file with the limit, for cgroup v1 and v2.
 const VERSIONS: [(&str, &str); 2] = [
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
     ("/sys/fs/cgroup", "memory.max"),
 ];
 
-/// A cgroup, removed when dropped. The kernel kills a process in it that needs more.
+/// A cgroup, removed on drop. The kernel kills a process in it that exceeds the limit.
 pub struct MemoryLimit {
     group: PathBuf,
 }
 
 impl MemoryLimit {
-    /// Makes the group. It takes the rights of root.
+    /// Makes the group. This needs root.
     pub fn new(bytes: u64) -> Result<Self> {
         let of_this = |(root, _): &(&str, &str)| Path::new(root).join("cgroup.procs").exists();
         let version = VERSIONS.iter().find(|version| of_this(version));
@@ -34,7 +34,7 @@ impl MemoryLimit {
         Ok(limit)
     }
 
-    /// A command that runs another one in the group.
+    /// Returns a command that runs another command in the group.
     pub fn command(&self) -> Command {
         let mut command = Command::new("sh");
         command

@@ -1,4 +1,4 @@
-//! The client that is measured: one call for one key after the other, on a connection of its own.
+//! The measured client: it makes one call for one key after the other, on a connection of its own.
 
 use std::{
     sync::mpsc,
@@ -11,7 +11,7 @@ use seenset_proto::v1::{QueryAndAddRequest, dedup_service_client::DedupServiceCl
 use tokio::runtime::Builder;
 use tonic::transport::Endpoint;
 
-/// The time from one call to the next.
+/// The pause between two calls.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// A call that takes longer is an error.
@@ -23,7 +23,7 @@ pub struct Polite {
     measured: mpsc::Receiver<Latencies>,
 }
 
-/// What the client noticed.
+/// The measurements of the client.
 #[derive(Debug, Default)]
 pub struct Latencies {
     calls: Vec<Duration>,
@@ -32,7 +32,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// The latency that a part of the calls had at most.
+    /// Returns the latency that the given part of the calls does not exceed.
     pub fn quantile(&self, part: f64) -> Duration {
         let mut calls = self.calls.clone();
         calls.sort_unstable();
@@ -49,8 +49,9 @@ impl Polite {
         let (done, measured) = mpsc::channel();
         let endpoint = Endpoint::from_shared(format!("http://{address}"))?.timeout(TIMEOUT);
         thread::spawn(move || {
-            // Before the attackers, which have the same core: what it waits for is the server. It
-            // takes a right that not everybody has.
+            // The priority is higher than that of the attackers, which share the core: the client
+            // must wait for the server, not for them. Raising the priority needs a right that not
+            // every user has.
             #[cfg(target_os = "linux")]
             let _ = rustix::process::nice(-19);
             let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
@@ -84,7 +85,7 @@ impl Polite {
         Ok(Self { measure, measured })
     }
 
-    /// Asks for keys for some time.
+    /// Requests keys for some time, and returns the latencies.
     pub fn measure(&self, duration: Duration) -> Latencies {
         let sent = self.measure.send(duration).map_err(|error| anyhow!(error));
         let measured = sent.and_then(|()| Ok(self.measured.recv()?));

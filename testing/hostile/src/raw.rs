@@ -1,4 +1,4 @@
-//! A connection whose frames are written byte by byte, as no library writes them.
+//! A connection with hand-written frames, which no library would write.
 
 use std::io;
 
@@ -28,21 +28,21 @@ pub const PADDED: u8 = 8;
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The calls that a connection may have at once.
+/// The most calls that a connection can have at once.
 pub const MAX_STREAMS: u32 = 250;
 
-/// A frame.
+/// Returns a frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let [_, length @ ..] = (payload.len() as u32).to_be_bytes();
     [&length[..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The number of the call with an index.
+/// Returns the stream number of the call with an index.
 pub fn stream(index: u32) -> u32 {
     2 * index + 1
 }
 
-/// The headers of a call, without a table.
+/// Returns the headers of a call, without use of the table.
 pub fn head(method: &str) -> Vec<u8> {
     // ":method" and ":scheme", entries 3 and 6 of the static table.
     let mut head = vec![0x83, 0x86];
@@ -51,24 +51,24 @@ pub fn head(method: &str) -> Vec<u8> {
     head
 }
 
-/// The field ":path", which is not entered into the table.
+/// Returns the field ":path". It does not enter the table.
 pub fn path(value: &str) -> Vec<u8> {
     [&[0x04, value.len() as u8], value.as_bytes()].concat()
 }
 
-/// The field "content-type": entry 31 of the static table.
+/// Returns the field "content-type": entry 31 of the static table.
 pub fn content_type(value: &str) -> Vec<u8> {
     [&[0x0f, 0x10, value.len() as u8], value.as_bytes()].concat()
 }
 
-/// Any other field.
+/// Returns any other field.
 pub fn field(name: &str, value: &str) -> Vec<u8> {
     let (name_bytes, value_bytes) = (name.len() as u8, value.len() as u8);
     let name = [&[0, name_bytes], name.as_bytes()].concat();
     [&name[..], &[value_bytes], value.as_bytes()].concat()
 }
 
-/// A message, with what precedes it.
+/// Returns a message with the prefix of gRPC.
 pub fn message(message: &[u8]) -> Vec<u8> {
     let length = (message.len() as u32).to_be_bytes();
     [&[0], &length[..], message].concat()
@@ -78,7 +78,7 @@ pub fn message(message: &[u8]) -> Vec<u8> {
 pub struct Raw(TcpStream);
 
 impl Raw {
-    /// Connects, and says that the windows of responses have `window_bytes`.
+    /// Connects, and announces windows of `window_bytes` for responses.
     pub async fn connect(address: &str, window_bytes: u32) -> io::Result<Self> {
         let mut connection = TcpStream::connect(address).await?;
         connection.set_nodelay(true)?;
@@ -88,12 +88,12 @@ impl Raw {
         Ok(Self(connection))
     }
 
-    /// Connects, and says nothing.
+    /// Connects, and sends nothing.
     pub async fn silent(address: &str) -> io::Result<Self> {
         Ok(Self(TcpStream::connect(address).await?))
     }
 
-    /// Connects, and sends bytes as they are.
+    /// Connects, and sends bytes unchanged.
     pub async fn with(address: &str, bytes: &[u8]) -> io::Result<Self> {
         let mut connection = Self::silent(address).await?;
         connection.send(bytes).await?;
@@ -104,7 +104,7 @@ impl Raw {
         self.0.write_all(bytes).await
     }
 
-    /// Reads what has come, and forgets it. Returns whether the connection is open.
+    /// Reads and drops the received bytes. Returns whether the connection is open.
     pub fn skip(&mut self) -> bool {
         let mut bytes = [0; 1 << 16];
         loop {

@@ -1,4 +1,4 @@
-//! What an attack did, as a row of a table.
+//! The result of an attack, as a row of a table.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use crate::{attacks::Attack, polite::Latencies, server::CLIENT_MEMORY_BYTES};
 pub const HEAD: &str = "| attack | p50, p99 before, ms | during | after | errors | memory before, \
                         during, after, most, MiB | |\n|---|---|---|---|---|---|---|";
 
-/// The most that the latency of the other client may be during an attack, at 99 %: it is far less,
-/// but other programs may have the cores now and then.
+/// The highest accepted latency of the other client during an attack, at 99 %. The real latency is
+/// far lower, but other programs may use the cores now and then.
 const MOST_LATENCY_MS: f64 = 500.0;
 
-/// The memory that an attack may take beside what is set: copies, and what comes before it is
-/// noticed.
+/// The memory that an attack can take in addition to the limit: copies, and bytes that arrive
+/// before the server notices them.
 const SLACK_BYTES: u64 = 96 << 20;
 
 /// The measures of one attack.
@@ -27,7 +27,7 @@ pub struct Report {
     pub left_bytes: u64,
     pub peak_bytes: u64,
     pub is_alive: bool,
-    /// What the attack says of itself.
+    /// The attack's own description of its result.
     pub outcome: String,
 }
 
@@ -36,7 +36,7 @@ fn milliseconds(latencies: &Latencies, part: f64) -> f64 {
 }
 
 impl Report {
-    /// What is worse than allowed.
+    /// Returns the results that exceed the accepted values.
     pub fn harm(&self) -> Vec<String> {
         let name = self.attack.name;
         let mut harm = Vec::new();

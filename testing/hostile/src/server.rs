@@ -1,4 +1,4 @@
-//! The server that is attacked: a process on cores of its own.
+//! The server under attack: a process on cores of its own.
 
 use std::{cell::RefCell, fs, process::Command};
 
@@ -9,30 +9,30 @@ use tempfile::TempDir;
 
 use crate::{Arguments, memory_limit::MemoryLimit};
 
-/// The core of the clients. The server has the other one, or both.
+/// The core of the clients. The server runs on the other core, or on both.
 const CLIENTS_CORE: usize = 1;
 
-/// What the server has for all of its clients.
+/// The server's memory limit for all of its clients.
 pub const CLIENT_MEMORY_BYTES: u64 = 64 << 20;
 
-/// Keeps this thread, and those that it starts, on one core.
+/// Pins this thread, and the threads that it starts, to one core.
 pub fn pin_to_clients_core() -> Result<()> {
     let mut cores = CpuSet::new();
     cores.set(CLIENTS_CORE);
     sched_setaffinity(None, &cores).context("this takes two cores")
 }
 
-/// A server, killed when dropped.
+/// A server, killed on drop.
 pub struct Server {
     process: RefCell<ServerProcess>,
     pub address: String,
     _directory: TempDir,
-    // Dropped after the process, or the group could not be removed.
+    // Dropped after the process: the group cannot be removed while the process is in it.
     _limit: Option<MemoryLimit>,
 }
 
 impl Server {
-    /// Starts a server on the first core, or on two.
+    /// Starts a server on the first core, or on both.
     pub fn start(arguments: &Arguments) -> Result<Self> {
         let program = &arguments.server;
         let directory = TempDir::new()?;
@@ -67,7 +67,7 @@ impl Server {
         })
     }
 
-    /// The memory that the server has now, and the most that it has had.
+    /// Returns the memory that the server has now. `peak_bytes` returns the most that it has had.
     pub fn memory_bytes(&self) -> u64 {
         self.status("VmRSS:")
     }

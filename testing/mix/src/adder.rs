@@ -1,4 +1,4 @@
-//! A caller for keys. No two callers have a key in common, so every answer is known in advance.
+//! A caller for keys. No two callers share a key, so every answer is known in advance.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
 /// The most keys of a call.
 const MAX_KEYS: usize = 150;
 
-/// A caller, who survives the server.
+/// A caller. It outlives the server.
 pub struct Adder {
     number: u32,
     rng: Rng,
@@ -36,7 +36,7 @@ impl Adder {
         }
     }
 
-    /// Calls until the server ends.
+    /// Makes calls until the server ends.
     pub async fn run(mut self, shared: Arc<Shared>, mut clients: Clients) -> Self {
         while !shared.is_over() {
             let call = match self.unanswered.take() {
@@ -72,7 +72,8 @@ impl Adder {
             (0..=3, _) => Action::Query,
             (4..=7, true) => Action::Remove,
             (4..=6, false) => Action::Add,
-            // Rarely: a filter in which a key may be counted twice shows fewer faults of `Remove`.
+            // Rare, because a filter in which a key can be counted twice reveals fewer faults of
+            // `Remove`.
             (8, true) if name.is_multiple_of(4) => Action::Add,
             _ => Action::QueryAndAdd,
         };

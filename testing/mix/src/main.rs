@@ -1,10 +1,13 @@
-//! Calls, operations on whole filters, deadlines, stops and kills, at random, against an exact model.
+//! A random mix of calls, operations on whole filters, deadlines, stops and kills, compared with an
+//! exact model.
 //!
-//! Three adders call for keys under all names, each for keys of its own. Two operators create, delete,
-//! reset, rename, copy, merge, rebuild, export, import and store filters of every kind. Some calls get
-//! a deadline of a few milliseconds. After a random time the server is killed or stopped, and started
-//! again; the calls without an answer are repeated with their request ids. The model knows which keys
-//! each filter must have, and which it may have: everything else is a violation.
+//! Three adders call for keys under all names, each for keys of its own. Two operators create,
+//! delete, reset, rename, copy, merge, rebuild, export, import and store filters of every kind.
+//! Some calls get a deadline of a few milliseconds.
+//!
+//! After a random time the server is killed or stopped, and then started again. The calls without
+//! an answer are repeated with their request ids. The model knows which keys each filter must have
+//! and which it can have. Any other result is a violation.
 
 #![allow(clippy::print_stdout, reason = "the report is what the program is for")]
 #![allow(clippy::indexing_slicing, reason = "the indices are the model's own")]
@@ -45,7 +48,7 @@ const ADDERS: u32 = 3;
 const OPERATORS: usize = 2;
 /// The number of keys: less than the capacity of a filter.
 const KEYS: Key = 12_000;
-/// The keys of a batch of the verification.
+/// The number of keys in a batch of the verification.
 const VERIFIED_AT_ONCE: usize = 4000;
 
 /// Calls, operations on whole filters, deadlines, stops and kills, at random, against an exact model.
@@ -74,7 +77,7 @@ struct Shared {
     kinds: Vec<Kind>,
     model: Mutex<Model>,
     summary: Mutex<Summary>,
-    /// The server is about to end.
+    /// True when the server is about to end.
     is_over: AtomicBool,
     violation: Mutex<Option<Violation>>,
 }
@@ -100,7 +103,7 @@ impl Shared {
         summary.outcomes.entry(what).or_default()[column] += 1;
     }
 
-    /// Keeps the first violation, and ends the life of the server.
+    /// Keeps the first violation, and then ends the life of the server.
     fn check(&self, checked: Result<(), Violation>) {
         if let Err(violation) = checked {
             self.violation.lock().get_or_insert(violation);
@@ -255,7 +258,7 @@ async fn verify(server: &Server, shared: &Shared, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// Prints the summary. Fails if an operation or a kind is missing in it.
+/// Prints the summary. Fails if it lacks an operation or a kind.
 fn report(summary: &Summary, kinds: &[Kind]) -> Result<()> {
     let Summary {
         kills,
@@ -286,7 +289,7 @@ fn report(summary: &Summary, kinds: &[Kind]) -> Result<()> {
     Ok(())
 }
 
-/// The kinds, for the summary.
+/// Returns the name of a kind in the summary.
 fn kind_name(kind: Kind) -> String {
     format!("{kind:?}").to_lowercase()
 }

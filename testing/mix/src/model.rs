@@ -1,4 +1,4 @@
-//! The model: which filter each name may mean, and which keys each filter must or may have.
+//! The model: which filters each name can mean, and which keys each filter must or can have.
 //!
 //! A call or an operation without an answer was carried out or not. The model keeps both possibilities
 //! until the next start of the server, which shows one of them.
@@ -30,7 +30,7 @@ type Event = u64;
 
 const NEVER: Event = Event::MAX;
 
-/// A meaning that a name may have had.
+/// A meaning that a name can have had.
 #[derive(Debug, Clone, Copy)]
 struct Meaning {
     filter: Option<Id>,
@@ -62,7 +62,7 @@ pub struct Model {
     next_call: u64,
     /// Keys of calls without an answer, which the server may still carry out.
     late_adds: HashSet<Key>,
-    /// The same for removals.
+    /// Keys of removals without an answer, which the server may still carry out.
     late_removals: HashSet<Key>,
     history: History,
 }
@@ -88,7 +88,7 @@ impl Model {
         }
     }
 
-    /// The filter that a name means, if any.
+    /// Returns the filter that a name means, if any.
     pub fn filter(&self, name: Name) -> Option<&Filter> {
         self.id(name).map(|id| &self.filters[id])
     }
@@ -97,36 +97,36 @@ impl Model {
         self.names[name].last().and_then(|meaning| meaning.filter)
     }
 
-    /// The names that no operation is in progress for.
+    /// Returns the names without an operation in progress.
     pub fn idle(&self) -> Vec<Name> {
         let names = 0..self.names.len();
         names.filter(|name| !self.busy.contains(name)).collect()
     }
 
-    /// The name of the mirror of a filter, if it has one.
+    /// Returns the name of the mirror of a filter, if it has one.
     pub fn mirror(&self, name: Name) -> Option<Name> {
         let mirror = self.filter(name)?.mirror?.id;
         (0..self.names.len()).find(|&other| self.id(other) == Some(mirror))
     }
 
-    /// Whether a filter is rebuilt.
+    /// Returns whether a filter is being rebuilt.
     pub fn is_rebuilt(&self, name: Name) -> bool {
         self.filter(name)
             .is_some_and(|filter| filter.mirror.is_some())
     }
 
-    /// Whether a filter is to take the place of another.
+    /// Returns whether a filter will replace another.
     pub fn is_mirror(&self, name: Name) -> bool {
         self.rebuilds(name).is_some()
     }
 
-    /// The name whose filter a filter is to take the place of.
+    /// Returns the name of the filter that a filter will replace.
     pub fn rebuilds(&self, name: Name) -> Option<Name> {
         let mut names = 0..self.names.len();
         names.find(|&other| self.mirror(other) == Some(name))
     }
 
-    /// The filters that a name may have meant since an event.
+    /// Returns the filters that a name can have meant since an event.
     fn meant(&self, name: Name, since: Event) -> BTreeSet<Option<Id>> {
         let meanings = self.names[name].iter();
         let meanings = meanings.filter(|meaning| meaning.until > since);
@@ -144,7 +144,7 @@ impl Model {
         }
     }
 
-    /// Notes that a filter may receive the calls in progress for a name.
+    /// Notes that a filter can receive the calls in progress for a name.
     fn expose_calls(&mut self, name: Name, id: Id) {
         let calls: Vec<_> = self.calls.values().cloned().collect();
         for (of, action, keys) in calls {
@@ -178,7 +178,7 @@ impl Model {
         id
     }
 
-    /// A filter and all its followers, directly or by way of others.
+    /// Returns a filter and all its followers, direct and indirect.
     fn with_followers(&self, id: Id) -> BTreeSet<Id> {
         let mut found = BTreeSet::from([id]);
         let mut look = vec![id];
@@ -189,14 +189,14 @@ impl Model {
         found
     }
 
-    /// Notes that a filter may receive a call in progress.
+    /// Notes that a filter can receive a call in progress.
     fn expose(&mut self, id: Id, action: Action, keys: &[Key]) {
         for id in self.with_followers(id) {
             let filter = &mut self.filters[id];
             match action {
                 Action::Query => {}
                 Action::Add => {
-                    // Each counts a key once more.
+                    // Each call counts a key once more.
                     filter.counts_once = false;
                     filter.may.extend(keys);
                 }

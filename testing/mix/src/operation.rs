@@ -7,7 +7,7 @@ use seenset_proto::v1::{Aging, Counting, FilterSpec, Layout, Plain, Scaling, fil
 
 use crate::model::Name;
 
-/// The capacity of filters: all keys fit.
+/// The capacity of filters. All keys fit.
 pub const CAPACITY: u64 = 20_000;
 
 /// A kind of filter.
@@ -49,14 +49,14 @@ pub enum Operation {
     StartRebuild {
         name: Name,
         to: Name,
-        /// The same spec if there is none.
+        /// The kind of the new filter. `None` keeps the spec.
         kind: Option<Kind>,
     },
     FinishRebuild {
         name: Name,
         to: Name,
     },
-    /// An export to a file of Guava, and an import of the file.
+    /// An export to a file of Guava's format, and an import of that file.
     Exchange {
         name: Name,
         to: Name,
@@ -67,7 +67,7 @@ pub enum Operation {
 }
 
 impl Kind {
-    /// A spec with which no false positive is to be expected.
+    /// Returns a spec for which no false positive is expected.
     pub fn spec(self) -> FilterSpec {
         let kind = match self {
             Self::Plain | Self::Classic | Self::Guava => filter_spec::Kind::Plain(Plain {}),
@@ -98,7 +98,7 @@ impl Kind {
 }
 
 impl Operation {
-    /// Its first name.
+    /// Returns the operation's first name.
     pub fn name(self) -> Name {
         match self {
             Self::Create { name, .. }
@@ -114,7 +114,7 @@ impl Operation {
         }
     }
 
-    /// All names that it is about.
+    /// Returns all names that the operation concerns.
     pub fn names(self) -> Vec<Name> {
         let second = match self {
             Self::Rename { to, .. }
@@ -128,7 +128,7 @@ impl Operation {
         [Some(self.name()), second].into_iter().flatten().collect()
     }
 
-    /// Its name in the summary.
+    /// Returns the operation's name in the summary.
     pub fn title(self) -> &'static str {
         match self {
             Self::Create { .. } => "create",

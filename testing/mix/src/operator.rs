@@ -18,7 +18,7 @@ use crate::{
     violation::violated,
 };
 
-/// The bytes of a message of an import.
+/// The size of a message of an import.
 const PIECE_BYTES: usize = 32 << 10;
 
 /// Operates until the server ends.
@@ -62,10 +62,10 @@ fn row(kind: Kind, operation: Operation) -> String {
     format!("{} {}", kind_name(kind), operation.title())
 }
 
-/// The operation that only filters of Guava's layout support.
+/// The operation that only filters with Guava's layout support.
 pub const EXCHANGE: &str = "export and import";
 
-/// The operations that every run must have, with filters of any kind.
+/// The operations that every run must contain, with filters of any kind.
 pub const TITLES: [&str; 10] = [
     "create",
     "delete",
@@ -79,7 +79,7 @@ pub const TITLES: [&str; 10] = [
     "store",
 ];
 
-/// Chooses an operation that the server must carry out.
+/// Chooses an operation that the server must be able to carry out.
 fn choose(model: &Model, kinds: &[Kind], rng: &mut Rng) -> Option<Operation> {
     let idle = model.idle();
     let of = |is: &dyn Fn(Name) -> bool, rng: &mut Rng| {
@@ -116,7 +116,7 @@ fn choose(model: &Model, kinds: &[Kind], rng: &mut Rng) -> Option<Operation> {
         }
         (15, Some(to)) if is_apart => {
             let kind = match kind {
-                // A rebuild keeps the hash function, and what is removed is removed from both.
+                // A rebuild keeps the hash function. A removed key is removed from both filters.
                 Kind::Guava | Kind::Counting => None,
                 _ => rng.choice([
                     None,

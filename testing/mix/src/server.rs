@@ -1,4 +1,4 @@
-//! The server, and clients of it.
+//! The server and its clients.
 
 use std::{collections::BTreeMap, path::Path, process::Command, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     model::{Key, Listed, Name, Outcome},
 };
 
-/// The deadline of calls that are to be answered.
+/// The deadline of calls that must be answered.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server that will be killed or stopped.
@@ -83,7 +83,7 @@ impl Server {
 }
 
 impl Clients {
-    /// All filters but the default one.
+    /// Returns all filters except the default one.
     pub async fn list(&mut self) -> Result<BTreeMap<Name, Listed>> {
         let listed = self.filters.list_filters(ListFiltersRequest::default());
         let listed = listed.await?.into_inner().filters.into_iter();
@@ -98,7 +98,7 @@ impl Clients {
             .collect())
     }
 
-    /// Whether each key is there.
+    /// Returns a flag for each key: the key is there.
     pub async fn query(&mut self, name: Name, keys: &[Key]) -> Result<Vec<bool>> {
         let request = QueryBatchRequest {
             filter: filter_name(name),
@@ -109,7 +109,7 @@ impl Clients {
     }
 }
 
-/// A request with a deadline: one in eight has at most 10 ms, so that some miss it.
+/// Returns a request with a deadline. One request in eight has at most 10 ms, so that some miss it.
 pub fn request<T>(message: T, rng: &mut fastrand::Rng) -> Request<T> {
     let mut request = Request::new(message);
     let short = Duration::from_micros(rng.u64(200..10_000));
@@ -117,7 +117,7 @@ pub fn request<T>(message: T, rng: &mut fastrand::Rng) -> Request<T> {
     request
 }
 
-/// The outcome of an rpc. It is unknown if the server may have carried it out.
+/// Returns the outcome of an rpc. It is unknown if the server can have carried out the call.
 pub fn outcome<T>(answer: Result<T, Status>) -> Outcome<T> {
     match answer {
         Ok(answer) => Outcome::Done(answer),

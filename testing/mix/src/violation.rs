@@ -4,11 +4,11 @@ use std::{error::Error, fmt};
 
 use crate::model::Key;
 
-/// What the server said or lost, and what it should have.
+/// A description of the wrong answer or the loss, with the expected result.
 #[derive(Debug)]
 pub struct Violation {
     what: String,
-    /// The key that it is about.
+    /// The key that is affected, if any.
     pub key: Option<Key>,
 }
 

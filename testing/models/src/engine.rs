@@ -1,4 +1,4 @@
-//! What is tried.
+//! The code under test.
 
 #[path = "../../../server/src/engine/barrier.rs"]
 pub mod barrier;
@@ -32,7 +32,7 @@ pub enum EngineError {
 pub mod region {
     use std::ops::{Deref, DerefMut};
 
-    /// Not of a mapping.
+    /// The words of a shard, without a memory mapping.
     #[derive(Debug)]
     pub struct ShardWords(pub Vec<u64>);
 

@@ -1,9 +1,9 @@
-//! Files of the server, with the locks and atomic numbers of [`loom`] in the place of their own,
-//! so that all orders can be tried in which threads meet there, also those that a processor with
-//! a weaker memory than that of this machine would have.
+//! Files of the server, with [`loom`]'s locks and atomic numbers instead of the usual ones. So loom
+//! can try all orders in which threads meet, including those of a processor with weaker memory
+//! ordering than this machine.
 //!
-//! What stands around them in the server is here as small as they need it.
-// Not with the files' own tests, which are the server's.
+//! The server's code around these files is reduced to the minimum that they need.
+// The files' own tests belong to the server and are left out.
 #![cfg(not(test))]
 #![allow(
     missing_docs,
@@ -21,7 +21,7 @@ pub mod store;
 pub mod sync;
 
 mod planted {
-    /// None is.
+    /// The planted bugs. No bug is active here.
     #[derive(Clone, Copy)]
     pub enum Bug {
         NoReservation,

@@ -1,4 +1,4 @@
-//! What comes to the log, and what is known of a shard.
+//! The batches of the log, and the state of a shard.
 
 #[path = "../../../server/src/store/log/batch.rs"]
 mod batch;

@@ -1,4 +1,4 @@
-//! The server's `sync`, as loom has it.
+//! The server's `sync` module, with loom's types.
 
 use std::{
     cell::Cell,
@@ -9,7 +9,7 @@ use std::{
 
 pub use loom::sync::atomic;
 
-/// Enough for threads that share one and threads that do not.
+/// Two stripes: enough for threads that share a stripe and for threads that do not.
 pub fn stripes() -> usize {
     2
 }
@@ -18,7 +18,7 @@ loom::thread_local! {
     static STRIPE: Cell<usize> = Cell::new(0);
 }
 
-/// Chooses what of two the thread has for its own.
+/// Chooses which of two stripes this thread uses.
 pub fn set_stripe(stripe: usize) {
     STRIPE.with(|own| own.set(stripe));
 }
@@ -29,10 +29,10 @@ pub fn number_of_this_thread() -> usize {
 
 pub const REQUEST_LANES: usize = 2;
 
-/// Threads that take one version twice meet the others.
+/// The length of a lease. Threads that take one version twice already meet the others.
 pub const LEASE: u64 = 2;
 
-/// Of a clock that stands still.
+/// The time of a clock that stands still.
 #[derive(Debug, Clone, Copy)]
 pub struct Instant;
 
@@ -46,7 +46,7 @@ impl Instant {
     }
 }
 
-/// The same on every machine.
+/// Returns the same number on every machine.
 pub fn cores() -> usize {
     1
 }
@@ -60,7 +60,7 @@ pub mod thread {
         static CURRENT: Thread = Thread::default();
     }
 
-    /// Not loom's: who is woken there by `unpark` goes on even if it waits for a lock.
+    /// A replacement for loom's thread: loom's `unpark` wakes a thread even if it waits for a lock.
     #[derive(Debug, Clone, Default)]
     pub struct Thread(Arc<(Mutex<bool>, Condvar)>);
 
@@ -89,13 +89,14 @@ pub mod thread {
         current().park();
     }
 
-    /// Time does not pass in a model: whoever waits is woken, or waits for ever.
+    /// Waits without a timeout. Time does not pass in a model: a thread is woken, or it waits for
+    /// ever.
     pub fn park_timeout(_: Duration) {
         park();
     }
 }
 
-/// Without poison.
+/// A mutex without poison.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -109,7 +110,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// `None` while a [`Condvar`] has it.
+/// A mutex guard, `None` while a [`Condvar`] has it.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
@@ -141,13 +142,13 @@ impl Condvar {
     }
 }
 
-/// A lock of which parts can be handed out. That of loom decides who has it, and the server's own
-/// behind it, for which so nobody waits, knows how to hand them out. In a box: the server's is no
-/// larger than a few words.
+/// A lock of which parts can be handed out. Loom's lock decides which thread has it. The server's
+/// own lock is nested in it and hands out the parts; no thread ever waits for that one. The two are
+/// in a box to keep the type small: the server's lock takes only a few words.
 #[derive(Debug)]
 pub struct RwLock<T>(Box<(loom::sync::RwLock<()>, parking_lot::RwLock<T>)>);
 
-/// What is guarded, and then the turn.
+/// The guard of the server's lock, and the guard of loom's lock, which is dropped last.
 #[derive(Debug)]
 pub struct Guard<V, O> {
     value: V,
@@ -223,7 +224,7 @@ impl<V: DerefMut, O> DerefMut for Guard<V, O> {
     }
 }
 
-/// Nobody sleeps on it in a model; whether it was told of is what counts.
+/// A notification. In a model no thread sleeps on it; the tests check whether it was sent.
 #[derive(Debug, Default)]
 pub struct Notify(atomic::AtomicBool);
 
@@ -276,7 +277,7 @@ pub mod oneshot {
 
     use super::Mutex;
 
-    /// Nothing has been sent, or nothing will be received.
+    /// The error if nothing was sent, or nothing will be received.
     #[derive(Debug)]
     pub struct Nothing;
 

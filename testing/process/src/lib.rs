@@ -9,10 +9,11 @@ use std::{
 use rustix::process::kill_process;
 pub use rustix::process::{Pid, Signal};
 
-/// The lines that a server writes after it has begun to serve.
+/// The lines that a server logs after it has begun to serve.
 pub type Log = Lines<BufReader<ChildStderr>>;
 
-/// The arguments of a server on a free port of the loopback interface, whose log says which.
+/// The arguments of a server that listens on a free port of the loopback interface and logs its
+/// address.
 pub const ARGUMENTS: [&str; 2] = ["--listen=127.0.0.1:0", "--log-format=json"];
 
 /// A running server. Dropping it kills the process.
@@ -23,8 +24,8 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a server, and waits until it serves. The command has the program, [`ARGUMENTS`], and
-    /// others.
+    /// Starts a server and waits until it serves. The command contains the program, [`ARGUMENTS`]
+    /// and any others.
     ///
     /// # Errors
     ///
@@ -32,16 +33,16 @@ impl ServerProcess {
     /// before it serves.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         let (server, log) = Self::start_with_log(command)?;
-        // A server that logs must not wait for room in the pipe.
+        // The log is drained, so that the server never waits for room in the pipe.
         thread::spawn(move || log.for_each(drop));
         Ok(server)
     }
 
-    /// As [`Self::start`]; returns the rest of the log, too.
+    /// Starts a server like [`Self::start`], and also returns the rest of the log.
     ///
     /// # Errors
     ///
-    /// As [`Self::start`].
+    /// The errors of [`Self::start`].
     pub fn start_with_log(command: &mut Command) -> io::Result<(Self, Log)> {
         let mut child = command
             .stdin(Stdio::null())
@@ -66,17 +67,17 @@ impl ServerProcess {
         Err(io::Error::new(io::ErrorKind::UnexpectedEof, message))
     }
 
-    /// The first address that it serves at.
+    /// Returns the first address of the server.
     pub fn address(&self) -> &str {
         self.addresses.first().map_or("", String::as_str)
     }
 
-    /// All addresses that it serves at.
+    /// Returns all addresses of the server.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -90,7 +91,7 @@ impl ServerProcess {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// Waits for the end of the process.
+    /// Waits until the process ends.
     ///
     /// # Errors
     ///
@@ -99,7 +100,7 @@ impl ServerProcess {
         self.child.wait()
     }
 
-    /// The exit status, if the process has ended.
+    /// Returns the exit status, if the process has ended.
     ///
     /// # Errors
     ///
@@ -116,7 +117,7 @@ impl Drop for ServerProcess {
     }
 }
 
-/// The addresses in the line of the log that says them.
+/// Returns the addresses from the log line that contains them.
 fn addresses(line: &str) -> Option<Vec<String>> {
     let line: serde_json::Value = serde_json::from_str(line).ok()?;
     let addresses = line.get("address")?.as_str()?;

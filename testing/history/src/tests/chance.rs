@@ -1,4 +1,4 @@
-//! Chance from a seed: SplitMix64, so that a failure can be had again.
+//! Random numbers from a seed: SplitMix64, so that a failure can be reproduced.
 
 pub struct Chance(u64);
 

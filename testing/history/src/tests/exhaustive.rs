@@ -1,9 +1,9 @@
-//! The rules are exact: a search through all orders says the same as they do.
+//! The rules are exact: a search through all orders gives the same result.
 
 use super::{chance::Chance, check};
 use crate::{Call, Operation, Outcome, call::Course};
 
-/// Any calls of one key with any answers, right or wrong.
+/// Returns any calls of one key with any answers, right or wrong.
 fn calls(chance: &mut Chance) -> Vec<Call<u64>> {
     let count = 1 + chance.below(5);
     let mut times: Vec<u64> = (0..2 * count).collect();
@@ -22,9 +22,8 @@ fn calls(chance: &mut Chance) -> Vec<Call<u64>> {
     calls.collect()
 }
 
-/// Whether these calls can happen one after the other, so that each is told the truth and none
-/// happens before one that had ended when it began. A call that was told nothing may be left
-/// out.
+/// Returns whether some order of these calls explains all answers. A call cannot come before a call
+/// that had ended when it began. A call without an answer may be left out.
 fn has_an_order(calls: &[Course], marked: bool) -> bool {
     if calls.iter().all(|call| call.outcome == Outcome::Unknown) {
         return true;

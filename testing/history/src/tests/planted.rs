@@ -1,4 +1,4 @@
-//! Each violation, planted in a history that has none, is found under its name.
+//! The checker finds each kind of violation that is planted in a correct history, under its name.
 
 use super::{
     chance::Chance,
@@ -7,13 +7,13 @@ use super::{
 };
 use crate::{Call, Operation, Outcome, Violation};
 
-/// A key that no simulation asks for.
+/// A key that no simulation requests.
 const FRESH: u64 = KEYS;
 
-/// Plants, if the history has a place for it, and says in which key.
+/// Plants a violation if the history has a place for it, and returns its key.
 type Plant = fn(&mut Vec<Call<u64>>, &mut Chance) -> Option<u64>;
 
-/// Any call of which this is true.
+/// Returns any call that satisfies the condition.
 fn any(
     history: &[Call<u64>],
     chance: &mut Chance,
@@ -23,8 +23,8 @@ fn any(
     chance.of(&found).cloned()
 }
 
-/// In all seeds where there is a place for it, the planted violation is found, and nothing is
-/// said of other keys.
+/// Asserts that for all seeds with a place for it, the checker finds the planted violation and
+/// reports nothing for other keys.
 fn found(plant: Plant, named: fn(&Violation<u64>) -> bool) {
     let mut planted = 0;
     for seed in 0..1000 {
@@ -61,7 +61,7 @@ fn a_second_winner_at_any_time() {
 fn a_key_seen_before_anybody_began_to_mark_it() {
     fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
         let key = any(history, chance, |call| call.course.can_mark())?.key;
-        // Whatever the tries of a call with a request id came to, none of them began before.
+        // Whatever the answers of a call with a request id, none of its tries began before.
         let calls = history.iter().filter(|call| call.key == key);
         let first = calls.map(|call| call.course.begin).min()?;
         let begin = chance.below(first - 1);
@@ -81,7 +81,7 @@ fn a_key_seen_before_anybody_began_to_mark_it() {
 fn a_key_seen_that_nobody_has_marked() {
     fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
         let begin = START + chance.below(3000);
-        // Queries mark nothing, whether they are answered or not.
+        // Queries mark nothing, with or without an answer.
         history.push(Call::query(FRESH, begin, begin + 10, false));
         history.push(Call::unknown(Operation::Query, FRESH, begin));
         history.push(match chance.one_in(2) {
@@ -107,8 +107,8 @@ fn a_key_forgotten_by_a_query() {
     found(plant, |found| matches!(found, Violation::Forgotten { .. }));
 }
 
-/// Whatever has shown that the key is marked: an add, a winner, or somebody who has seen it
-/// because of a call that was never answered.
+/// The key was shown to be marked by an add, by a winner, or by a caller that saw it because of a
+/// call without an answer.
 #[test]
 fn a_key_forgotten_by_query_and_add() {
     fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
@@ -152,8 +152,8 @@ fn two_answers_to_one_call() {
     });
 }
 
-/// A retry that is not recognised: the first try has marked the key, its answer was lost, and
-/// the second is told "seen", because of the first.
+/// The service does not recognise a retry. The first try has marked the key and its answer is lost.
+/// The second is answered "seen" because of the first.
 #[test]
 fn a_retry_that_was_not_recognised() {
     let first = Call::unknown(Operation::QueryAndAdd, 1, 10);
@@ -167,28 +167,28 @@ fn a_retry_that_was_not_recognised() {
     );
 }
 
-/// What is just right is accepted.
+/// Histories that are only just correct are accepted.
 #[test]
 fn near_misses() {
     let unknown = |begin| Call::unknown(Operation::QueryAndAdd, 1, begin);
     for history in [
-        // One that ends when the other begins is at the same time as the other.
+        // A call that ends when the other begins counts as simultaneous.
         vec![Call::add(1, 1, 5), Call::query(1, 5, 6, false)],
         vec![Call::query(1, 1, 5, true), Call::add(1, 5, 6)],
-        // The answer of a winner may be long on its way.
+        // The answer of a winner may arrive late.
         vec![
             Call::query_and_add(1, 1, 100, false),
             Call::query(1, 2, 3, false),
             Call::query(1, 4, 5, true),
         ],
-        // What was told nothing may happen late, or never.
+        // A call without an answer may take effect late, or never.
         vec![unknown(1), Call::query_and_add(1, 5, 6, false)],
         vec![
             unknown(1),
             Call::query(1, 50, 60, false),
             Call::query(1, 70, 80, true),
         ],
-        // Two tries with the same answer are one winner, and it has begun with the first.
+        // Two tries with the same answer are one winner, which began with the first try.
         vec![
             Call::query_and_add(1, 1, 5, false).with_request_id("a"),
             Call::query(1, 6, 7, true),

@@ -1,23 +1,23 @@
-//! Histories that are right because a real set has made them: each call takes effect at one
-//! moment between its begin and its end, and is told what the set was at that moment.
+//! Correct histories, made by a real set. Each call takes effect at one moment between its begin
+//! and its end, and its answer is the state of the set at that moment.
 
 use std::collections::HashSet;
 
 use super::{chance::Chance, check};
 use crate::{Call, Operation, call::NEVER};
 
-/// One call to come: tries with their begins and ends, and when it takes effect, if ever.
+/// One planned call: tries with their begins and ends, and when it takes effect, if ever.
 struct Plan {
     key: u64,
     operation: Operation,
     effect: Option<u64>,
-    /// A try whose end is `NEVER` is not answered.
+    /// The tries. A try whose end is `NEVER` is not answered.
     tries: Vec<(u64, u64)>,
 }
 
-/// The first time of a simulation. There is room before it for calls that are planted.
+/// The first time of a simulation. Planted calls have room before it.
 pub const START: u64 = 1000;
-/// The keys of a simulation are below this.
+/// The number of keys. All keys of a simulation are below it.
 pub const KEYS: u64 = 12;
 
 fn plan(chance: &mut Chance) -> Plan {
@@ -26,7 +26,7 @@ fn plan(chance: &mut Chance) -> Plan {
     let end = effect + chance.below(300);
     let operations = [Operation::Query, Operation::QueryAndAdd, Operation::Add];
     let mut plan = Plan {
-        // The first keys are asked for often, the last ones hardly ever.
+        // The first keys are requested often, the last ones almost never.
         key: chance.below(KEYS).min(chance.below(KEYS)),
         operation: operations[chance.below(3) as usize],
         effect: Some(effect),
@@ -34,7 +34,7 @@ fn plan(chance: &mut Chance) -> Plan {
     };
     if chance.one_in(5) {
         plan.tries[0].1 = NEVER;
-        // Long after everybody has stopped to wait for it, soon, or never.
+        // The effect comes long after all callers have given up, soon, or never.
         plan.effect = match chance.below(3) {
             0 => None,
             1 => Some(effect + chance.below(3000)),
@@ -44,8 +44,8 @@ fn plan(chance: &mut Chance) -> Plan {
     plan
 }
 
-/// More tries of the same call, some of them answered: all of them later than the first, and
-/// no answer before the effect.
+/// Adds more tries of the same call, some of them answered. All begin later than the first, and no
+/// answer comes before the effect.
 fn try_again(chance: &mut Chance, plan: &mut Plan) {
     for _ in 0..chance.below(3) {
         let begin = plan.tries[0].0 + chance.below(900);
@@ -57,7 +57,7 @@ fn try_again(chance: &mut Chance, plan: &mut Plan) {
     }
 }
 
-/// A history that a set can have.
+/// Returns a history that a set can have.
 pub fn history(seed: u64) -> Vec<Call<u64>> {
     let mut chance = Chance::new(seed);
     let mut plans: Vec<_> = (0..10 + chance.below(300))

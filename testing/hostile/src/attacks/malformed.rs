@@ -1,4 +1,5 @@
-//! Requests that no correct client sends: in the message, the headers, the frames, and before them.
+//! Requests that no correct client sends. The error is in the message, the headers or the frames,
+//! or before all of them.
 
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use tokio::time::timeout;
 use super::{Attack, nothing};
 use crate::raw::{self, Raw, content_type, field, frame, head, message, path};
 
-/// The connections that send at once.
+/// The number of connections that send at once.
 const CONNECTIONS: usize = 4;
-/// How long a connection stays open that the server does not close.
+/// The time after which a connection is closed that the server leaves open.
 const WAIT: Duration = Duration::from_millis(5);
 
 const METHODS: [&str; 10] = [
@@ -37,7 +38,7 @@ pub const MALFORMED: Attack = Attack {
                 async move {
                     for request in &requests {
                         let connected = Raw::with(&target.address, request).await;
-                        // An error, if the server has closed the connection.
+                        // Fails if the server has closed the connection.
                         if let Ok(mut connection) = connected {
                             let _ = timeout(WAIT, connection.drain()).await;
                         }
@@ -52,7 +53,7 @@ pub const MALFORMED: Attack = Attack {
     engine_bytes: 0,
 };
 
-/// All of them, each the bytes of a connection.
+/// Returns all wrong requests, each as the bytes of one connection.
 fn requests() -> Vec<Vec<u8>> {
     let mut requests = bytes_before_frames();
     let settings = frame(raw::SETTINGS, 0, 0, &[]);
@@ -66,7 +67,7 @@ fn requests() -> Vec<Vec<u8>> {
     requests
 }
 
-/// Not HTTP/2, or not gRPC.
+/// Returns bytes that are not HTTP/2 or not gRPC.
 fn bytes_before_frames() -> Vec<Vec<u8>> {
     let settings_of = |id: u8, value: u32| {
         let [a, b, c, d] = value.to_be_bytes();
@@ -85,7 +86,7 @@ fn bytes_before_frames() -> Vec<Vec<u8>> {
         b"PRI * HTTP".to_vec(),
         [raw::PREFACE, &frame(raw::PING, 0, 0, &[0; 8])].concat(),
         [raw::PREFACE, raw::PREFACE].concat(),
-        // Values that settings must not have.
+        // Settings with forbidden values.
         settings_of(2, 2),
         settings_of(4, 1 << 31),
         settings_of(5, 1),
@@ -93,17 +94,17 @@ fn bytes_before_frames() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Correct headers, and a body that is wrong.
+/// Returns correct headers with wrong bodies.
 fn messages() -> Vec<Vec<u8>> {
     let bodies = [
-        // The head of a message that ends too soon, has an unknown flag, says that the message is
-        // compressed, or is for more bytes than come.
+        // The head of a message that ends too soon, has an unknown flag, claims to be compressed,
+        // or announces more bytes than follow.
         vec![0, 0, 0],
         vec![2, 0, 0, 0, 0],
         vec![1, 0, 0, 0, 1, 0],
         vec![0, 0, 0, 0, 100, 1],
         vec![0, 0xff, 0xff, 0xff, 0xff],
-        // A tag of zero, a wire type that there is not, a group, a varint and a field without end.
+        // A tag of zero, an unknown wire type, a group, a varint and a field without end.
         message(&[0, 0]),
         message(&[0x0f, 0]),
         message(&[0x0b]),
@@ -126,14 +127,14 @@ fn messages() -> Vec<Vec<u8>> {
     of_all.collect()
 }
 
-/// Headers that are wrong.
+/// Returns wrong headers.
 fn headers() -> Vec<Vec<u8>> {
     let add = "/seenset.v1.DedupService/Add";
     let grpc = || content_type("application/grpc");
     let (post, http) = (&[0x83][..], &[0x86][..]);
     let with = |more: &[u8]| [&head("DedupService/Add"), more].concat();
     let heads = [
-        // A method, a path or a content type that there is not, or none.
+        // A method, a path or a content type that does not exist or is missing.
         [&[0x82], http, &path(add), &grpc()].concat(),
         [post, http, &grpc()].concat(),
         [http, &path(add), &grpc()[..]].concat(),
@@ -158,13 +159,13 @@ fn headers() -> Vec<Vec<u8>> {
             &content_type("application/grpc-web"),
         ]
         .concat(),
-        // Pseudo headers twice, after others, and unknown ones.
+        // Pseudo headers that are repeated, come after others, or are unknown.
         [post, post, http, &path(add), &grpc()].concat(),
         [post, http, &path(add), &path(add), &grpc()].concat(),
         [post, http, &grpc(), &path(add)].concat(),
         with(&field(":unknown", "x")),
         with(&[0x88]),
-        // Fields that HTTP/2 forbids, and names and values that are none.
+        // Fields that HTTP/2 forbids, and invalid names and values.
         with(&field("connection", "close")),
         with(&field("transfer-encoding", "chunked")),
         with(&field("te", "gzip")),
@@ -181,8 +182,8 @@ fn headers() -> Vec<Vec<u8>> {
         with(&field("grpc-timeout", "-1S")),
         with(&field("grpc-timeout", "")),
         with(&field("key-bin", "not base64!")),
-        // Fields that are coded wrongly: an entry that there is not, a number without end, a text
-        // that is longer than the block, a table that is larger than allowed.
+        // Wrong encodings of fields: an unknown table entry, a number without end, a text longer
+        // than the block, a table larger than allowed.
         vec![0xff, 0xff, 0x7f],
         vec![0xff; 20],
         vec![0x00, 0x7f],
@@ -197,13 +198,13 @@ fn headers() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Frames that are wrong.
+/// Returns wrong frames.
 fn frames() -> Vec<Vec<u8>> {
     let flags = raw::END_HEADERS;
     let call = |stream: u32| frame(raw::HEADERS, flags, stream, &head("DedupService/Add"));
     let [a, b, c, d] = (1_u32 << 31).to_be_bytes();
     vec![
-        // On a stream on which they must not be.
+        // Frames on a stream where they are forbidden.
         frame(raw::DATA, 0, 0, &[0]),
         frame(raw::DATA, 0, 1, &[0]),
         frame(raw::HEADERS, flags, 0, &head("DedupService/Add")),
@@ -222,7 +223,7 @@ fn frames() -> Vec<Vec<u8>> {
             frame(raw::DATA, 0, 1, &[0]),
         ]
         .concat(),
-        // Of a length that they must not have.
+        // Frames with a forbidden length.
         frame(raw::SETTINGS, 0, 0, &[0; 5]),
         frame(raw::SETTINGS, raw::ACK, 0, &[0; 6]),
         frame(raw::PING, 0, 0, &[0; 7]),
@@ -231,7 +232,7 @@ fn frames() -> Vec<Vec<u8>> {
         frame(raw::WINDOW_UPDATE, 0, 0, &[0; 3]),
         frame(raw::GOAWAY, 0, 0, &[0; 3]),
         [call(1), frame(raw::DATA, 0, 1, &vec![0; 1 << 20])].concat(),
-        // With a value that they must not have.
+        // Frames with a forbidden value.
         frame(raw::WINDOW_UPDATE, 0, 0, &[0; 4]),
         frame(raw::WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]),
         frame(raw::PRIORITY, 0, 1, &[0, 0, 0, 1, 0]),

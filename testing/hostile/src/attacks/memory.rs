@@ -19,7 +19,7 @@ const BATCH: &str = "DedupService/QueryAndAddBatch";
 const STREAM: &str = "DedupService/QueryAndAddStream";
 const LIST: &str = "FilterService/ListFilters";
 
-/// Memory that requests and their answers take beside what is limited.
+/// The memory that requests and their answers take in addition to the limited memory.
 const REMEMBERED_BYTES: u64 = 128 << 20;
 
 const fn attack(name: &'static str, run: fn(Target) -> Running<String>) -> Attack {
@@ -43,7 +43,7 @@ pub const DECLARED: Attack = attack("large messages that are declared", |target|
     Box::pin(async move { target.repeat(8, |target| begin(target, 16 << 20, 16)).await })
 });
 
-/// Makes calls whose message has so many bytes, and sends the first of them.
+/// Begins calls whose messages have `bytes` bytes, and sends only the first bytes of them.
 async fn begin(target: Target, bytes: u32, calls: u32) -> Result<()> {
     let mut connection = Raw::connect(&target.address, 1 << 16).await?;
     let head = head(BATCH);
@@ -71,7 +71,7 @@ pub const UNREAD_STREAMS: Attack = Attack {
     })
 };
 
-/// The calls of an attack: what each of them sends, and sends again.
+/// The calls of an attack: the message that each of them sends repeatedly.
 struct Calls {
     method: &'static str,
     message: Bytes,
@@ -92,8 +92,8 @@ fn stream_calls() -> Calls {
     }
 }
 
-/// Makes calls over a library, which keeps to the windows of the server, and gives the server no
-/// window for its answers.
+/// Makes calls with a library that respects the server's windows. It gives the server no window for
+/// its answers.
 async fn unread(target: Target, calls: Calls) -> Result<()> {
     let connection = TcpStream::connect(&target.address).await?;
     let mut client = h2::client::Builder::new();
@@ -111,7 +111,7 @@ async fn unread(target: Target, calls: Calls) -> Result<()> {
         let message = calls.message.clone();
         let is_stream = calls.is_stream;
         open.push(tokio::spawn(async move {
-            // For as long as there is a window.
+            // Continues as long as there is a window.
             loop {
                 let mut left = message.clone();
                 while !left.is_empty() {
@@ -130,7 +130,7 @@ async fn unread(target: Target, calls: Calls) -> Result<()> {
                     break;
                 }
             }
-            // Kept, or the call would be cancelled.
+            // The call is kept, because a dropped one would be cancelled.
             let _ = response.await;
             std::future::pending::<()>().await;
         }));
@@ -187,7 +187,7 @@ pub const UNREAD_SOCKETS: Attack = attack("sockets that are not read", |target| 
     Box::pin(async move { target.repeat(50, unread_socket).await })
 });
 
-/// Asks for many large answers, with windows for all of them, and does not read.
+/// Requests many large answers, with windows for all of them, and does not read them.
 async fn unread_socket(target: Target) -> Result<()> {
     let mut connection = Raw::connect(&target.address, (1 << 31) - 1).await?;
     let window = ((1_u32 << 31) - (1 << 17)).to_be_bytes();
@@ -241,12 +241,12 @@ pub const LARGE_HEADERS: Attack = attack("large headers", |target| {
     Box::pin(async move { target.repeat(50, large_headers).await })
 });
 
-/// Makes calls whose headers are as long as they may be, and sends nothing more.
+/// Makes calls with headers of the greatest allowed length, and sends nothing more.
 async fn large_headers(target: Target) -> Result<()> {
     let mut connection = Raw::connect(&target.address, 1 << 16).await?;
     for call in 0..MAX_STREAMS {
         let mut head = head(STREAM);
-        // A field of 14,000 bytes, without entering the table.
+        // A field of 14,000 bytes that does not enter the table.
         head.extend([0x00, 1, b'x', 0x7f, 0xb1, 0x6c]);
         head.extend(vec![b'y'; 14_000]);
         let (first, rest) = head.split_at(10_000);
@@ -265,11 +265,11 @@ pub const HEADER_TABLES: Attack = attack("tables of headers", |target| {
     Box::pin(async move { target.repeat(100, header_tables).await })
 });
 
-/// Fills the table of headers with fields that each lie in another buffer of the server, and keeps the
-/// connection.
+/// Fills the table of headers with fields that each lie in a separate buffer of the server, and
+/// keeps the connection.
 async fn header_tables(target: Target) -> Result<()> {
     let mut connection = Raw::connect(&target.address, 1 << 16).await?;
-    // Long frames are allowed after this, and it comes after the settings of the server.
+    // The ACK must come after the settings of the server. After it the server allows long frames.
     tokio::time::sleep(Duration::from_millis(200)).await;
     connection
         .send(&frame(raw::SETTINGS, raw::ACK, 0, &[]))

@@ -18,7 +18,7 @@ use tokio::{
 };
 use tonic::transport::{Channel, Endpoint};
 
-/// What is attacked, and until when.
+/// The address of the attacked server, and the end of the attack.
 #[derive(Debug, Clone)]
 pub struct Target {
     pub address: String,
@@ -30,11 +30,11 @@ type Running<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 /// An attack.
 pub struct Attack {
     pub name: &'static str,
-    /// Makes what it needs.
+    /// Prepares the server for the attack.
     pub prepare: fn(Target) -> Running<()>,
-    /// Attacks for as long as it is to last, and says what came of it.
+    /// Attacks until the end of the given time, and describes the result.
     pub run: fn(Target) -> Running<String>,
-    /// The memory that the server's own work on it takes: filters, and what they remember.
+    /// The memory that the server's own work for the attack takes: filters and remembered requests.
     pub engine_bytes: u64,
 }
 
@@ -78,8 +78,8 @@ impl Target {
         Instant::now() >= self.until
     }
 
-    /// Does something on many connections until the time is over. What ends sooner is begun again,
-    /// as a client would that connects again.
+    /// Does something on many connections until the time is over. An action that ends sooner begins
+    /// again, like a client that reconnects.
     async fn repeat<F>(
         &self,
         connections: usize,
@@ -95,7 +95,7 @@ impl Target {
                 let mut times = 0;
                 while !target.is_over() {
                     times += 1;
-                    // An error, if the server closes the connection.
+                    // Fails if the server closes the connection.
                     let _ = timeout_at(target.until, act(target.clone())).await;
                     tokio::time::sleep(std::time::Duration::from_millis(10)).await;
                 }

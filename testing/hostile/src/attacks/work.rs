@@ -1,4 +1,4 @@
-//! Work that takes the threads, the locks or the disk of the server.
+//! Attacks that occupy the threads, the locks or the disk of the server.
 
 use anyhow::Result;
 use seenset_proto::v1::{
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{Attack, Running, Target, nothing};
 
-/// Memory of filters, and of requests and their answers.
+/// The memory of filters, of requests and of their answers.
 const FILTERS_BYTES: u64 = 256 << 20;
 
 const fn attack(name: &'static str, run: fn(Target) -> Running<String>) -> Attack {
@@ -61,7 +61,7 @@ async fn heavy_batches(target: Target) -> Result<()> {
     heavy_batches_of(target, |_| String::new()).await
 }
 
-/// The same in calls of a request id.
+/// Adds batches like [`heavy_batches`], in calls that have a request id.
 async fn heavy_batches_of(target: Target, request_id: fn(&Target) -> String) -> Result<()> {
     let mut dedup = target.dedup().await?;
     for round in 0.. {
@@ -95,7 +95,7 @@ pub const HEAVY_BATCHES_AND_STORES: Attack = Attack {
     })
 };
 
-/// That of all calls of some tenths of a second.
+/// Returns a request id that all calls within some tenths of a second share.
 fn shared_id(target: &Target) -> String {
     let left = target.until.saturating_duration_since(Instant::now());
     (left.as_millis() / 200).to_string()

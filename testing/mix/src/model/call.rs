@@ -1,4 +1,4 @@
-//! Calls for keys, the checks of their answers, and what answers say about the filters.
+//! Calls for keys, the checks of their answers, and the conclusions about the filters.
 
 use std::collections::BTreeSet;
 
@@ -27,18 +27,18 @@ pub struct Call {
     /// Its number among the calls in progress.
     number: u64,
     begin: Event,
-    /// The filters that the name may have meant at the begin.
+    /// The filters that the name can have meant at the begin.
     meant: BTreeSet<Option<Id>>,
-    /// A flag for each key: at the begin it was there for certain.
+    /// A flag for each key: at the begin it was certainly there.
     must: Vec<bool>,
-    /// A flag for each key: at the begin it may have been there.
+    /// A flag for each key: at the begin it can have been there.
     may: Vec<bool>,
     /// The first try of the call, if this is the second.
     first: Option<Box<Call>>,
 }
 
 impl Call {
-    /// The first try of the call.
+    /// Returns the first try of the call.
     pub fn first_try(self) -> Self {
         match self.first {
             Some(first) => *first,
@@ -96,7 +96,7 @@ impl Model {
         }
     }
 
-    /// Ends a call. The answer has a flag for each key, or none (`Add`).
+    /// Ends a call. The answer has a flag for each key, or none for `Add`.
     pub fn end_call(&mut self, call: &Call, outcome: Outcome<Vec<bool>>) -> Result<(), Violation> {
         self.now += 1;
         // The server may still carry out a call that it did not answer.
@@ -172,7 +172,7 @@ impl Model {
             let (must, may) = (call.must[index], call.may[index]);
             let late = self.late_adds.contains(&key) || self.late_removals.contains(&key);
             match &call.first {
-                // A key whose counters have come to their greatest value cannot be removed.
+                // A key with a counter at its maximum cannot be removed.
                 None if must && !is_there && !may_be_stuck => {
                     let what = format!("key {key} of filter {id} is forgotten");
                     return violated_for(key, format!("{what}: {call:?}"));
@@ -195,7 +195,7 @@ impl Model {
         Ok(())
     }
 
-    /// Notes the keys of an answered call in every filter that certainly received them.
+    /// Notes the keys of an answered call in every filter that has certainly received them.
     fn added(&mut self, call: &Call, ids: &BTreeSet<Id>) {
         let is_certain = call
             .first

@@ -11,15 +11,16 @@ pub struct Filter {
     pub kind: Kind,
     /// Filters of one family can be merged: they have one spec and one secret.
     pub family: usize,
-    /// The keys that are there for certain.
+    /// The keys that are certainly there.
     pub must: HashSet<Key>,
-    /// The keys that may be there, including those in `must`.
+    /// The keys that can be there, including those in `must`.
     pub may: HashSet<Key>,
-    /// In a counting filter: no key is counted twice, so one `Remove` removes it.
+    /// True for a counting filter in which no key is counted twice, so that one `Remove` removes
+    /// it.
     pub(super) counts_once: bool,
     pub(super) mirror: Option<Mirror>,
-    /// The filters that may receive what is added to this one: a mirror, a copy in progress, the target
-    /// of a merge in progress.
+    /// The filters that can receive the keys that are added to this one: a mirror, a copy in
+    /// progress, the target of a merge in progress.
     pub(super) followers: BTreeSet<Id>,
     /// The keys that were removed from the source or the target of a merge in progress.
     pub(super) removed: HashSet<Key>,
@@ -31,6 +32,6 @@ pub struct Filter {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mirror {
     pub(super) id: Id,
-    /// The event from which on it receives all keys. `NEVER` while that is not certain.
+    /// The event after which it receives all keys. `NEVER` while that is not certain.
     pub(super) since: Event,
 }

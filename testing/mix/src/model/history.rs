@@ -1,10 +1,10 @@
-//! The last operations and calls, in which the cause of a violation is found.
+//! The last operations and calls. They show the cause of a violation.
 
 use std::collections::VecDeque;
 
 use super::{Event, Key, Model};
 
-/// The operations and calls that are kept.
+/// The number of operations and calls that are kept.
 const ENTRIES: usize = 20_000;
 
 /// The last operations and calls, oldest first.
@@ -15,12 +15,12 @@ pub(super) struct History(VecDeque<Entry>);
 struct Entry {
     event: Event,
     text: String,
-    /// The keys of a call; none of an operation.
+    /// The keys of a call. Empty for an operation.
     keys: Vec<Key>,
 }
 
 impl Model {
-    /// The last operations, and the last calls for a key, a line each.
+    /// Returns the last operations, and the last calls for a key, one per line.
     pub fn history(&self, key: Option<Key>) -> String {
         let History(entries) = &self.history;
         let is_shown = |entry: &&Entry| {

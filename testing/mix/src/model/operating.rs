@@ -9,11 +9,11 @@ use crate::operation::{Kind, Operation};
 #[derive(Debug, Clone)]
 pub struct Begun {
     pub operation: Operation,
-    /// The filter of its first name.
+    /// The filter of the operation's first name.
     pub(super) filter: Option<Id>,
     /// The filter that it makes or changes.
     pub(super) other: Option<Id>,
-    /// The keys that a merge brings for certain.
+    /// The keys that a merge certainly brings.
     pub(super) brings: HashSet<Key>,
 }
 
@@ -109,7 +109,7 @@ impl Model {
         begun
     }
 
-    /// The kind of filter that an operation is about.
+    /// Returns the kind of filter that an operation works on.
     pub fn kind_of(&self, operation: Operation) -> Kind {
         match operation {
             Operation::Create { kind, .. } => kind,
@@ -124,7 +124,7 @@ impl Model {
         })
     }
 
-    /// Ends an operation that was carried out or not.
+    /// Ends an operation. `is_done` says whether it was carried out.
     pub fn end(&mut self, begun: &Begun, is_done: bool) {
         self.now += 1;
         let carried_out = if is_done { "done" } else { "not done" };

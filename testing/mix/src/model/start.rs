@@ -1,4 +1,4 @@
-//! What a start of the server decides of the operations without an answer.
+//! Decides after a start of the server whether the operations without an answer were carried out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -22,7 +22,8 @@ impl Model {
         self.unanswered.push(begun);
     }
 
-    /// The keys that a reset removes, without those that a call has added since it began.
+    /// Returns the keys that a reset removes, except keys that a call has added since the reset
+    /// began.
     fn not_added_since<'a>(&'a self, begun: &Begun) -> impl Iterator<Item = &'a Key> {
         let filters = begun.filter.zip(begun.other);
         let keys = filters.map(|(before, after)| {
@@ -32,8 +33,8 @@ impl Model {
         keys.into_iter().flatten()
     }
 
-    /// The resets without an answer: the name of each, and the keys that are there if the server did not
-    /// carry it out. A list of filters does not decide these.
+    /// Returns the resets without an answer: the name of each, and the keys that are there if the
+    /// server did not carry it out. A list of filters does not decide these resets.
     pub fn undecided(&self) -> Vec<(Name, Vec<Key>)> {
         let resets = self.unanswered.iter().filter_map(|begun| {
             let Operation::Reset { name } = begun.operation else {
@@ -44,8 +45,8 @@ impl Model {
         resets.collect()
     }
 
-    /// Decides all operations without an answer. `listed` has the filters after the start, and `seen`
-    /// the number of keys of [`Self::undecided`] that are there.
+    /// Decides all operations without an answer. `listed` contains the filters after the start, and
+    /// `seen` the number of keys of [`Self::undecided`] that are there.
     pub fn decide(
         &mut self,
         listed: &BTreeMap<Name, Listed>,
@@ -69,7 +70,7 @@ impl Model {
             };
             let is_reset = matches!(begun.operation, Operation::Reset { .. });
             if is_reset && is_done && self.not_added_since(&begun).next().is_none() {
-                // The keys do not show which of the two filters is there.
+                // The keys do not show which of the two filters the server has.
                 if let (Some(before), Some(after)) = (begun.filter, begun.other) {
                     let before = self.filters[before].clone();
                     let after = &mut self.filters[after];
@@ -83,7 +84,7 @@ impl Model {
     }
 
     fn check_names(&mut self, listed: &BTreeMap<Name, Listed>) -> Result<(), Violation> {
-        // No call is in progress, so one meaning of each name is left.
+        // No call is in progress, so each name has one meaning left.
         self.calls.clear();
         self.late_adds.clear();
         self.late_removals.clear();

@@ -1,4 +1,4 @@
-//! Writes that pass the barrier, and one who waits for them.
+//! Writes that pass the barrier, and a caller that waits for them.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use seenset_models::{engine::barrier::WriteBarrier, sync::set_stripe};
 
 use super::model;
 
-/// As filters do it: a write takes a number, and is done a little later.
+/// A service that writes like a filter: a write takes a number, and finishes a little later.
 #[derive(Default)]
 struct Service {
     barrier: WriteBarrier,
     given: AtomicU64,
-    /// A bit for each number.
+    /// A bit for each number whose write is finished.
     done: AtomicU64,
 }
 
@@ -34,7 +34,8 @@ impl Service {
     }
 }
 
-/// Writers of two threads, some of which share their counters, and so many waits.
+/// Runs the writers on two stripes, so that some share their counters, and waits the given number
+/// of times.
 fn writes_and_waits(preemptions: usize, writers: usize, waits: usize) {
     model(preemptions, move || {
         let service = Arc::new(Service::default());
@@ -59,7 +60,7 @@ fn what_has_begun_is_done_when_it_has_been_waited_for() {
     writes_and_waits(3, 2, 1);
 }
 
-/// A write may use the counters of an epoch that is over.
+/// A write can use the counters of an epoch that is over.
 #[test]
 fn however_often_somebody_waits() {
     writes_and_waits(3, 1, 3);

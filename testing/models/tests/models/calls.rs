@@ -1,4 +1,4 @@
-//! Calls that meet at the locks of a filter, with the log and a snapshot beside them.
+//! Calls that meet at the locks of a filter, in parallel with the log and a snapshot.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ const fn key(number: u64, shard: usize) -> Key {
     }
 }
 
-/// What each of two callers adds: a key that the other adds too, and one of its own.
+/// The keys that each of two callers adds: a key that both add, and one of its own.
 const SHARED: Key = key(11, 0);
 const CALLS: [[Key; 2]; 2] = [[SHARED, key(22, 1)], [key(33, 0), SHARED]];
 
-/// A filter, and the thread of its log until there have been so many calls.
+/// Returns a filter, and its log thread, which ends after the given number of calls.
 fn filter(fault: Option<Fault>, calls: usize) -> (Arc<Filter>, JoinHandle<()>) {
     let filter = Arc::new(Filter::new(fault));
     let writer = thread::spawn({
@@ -34,7 +34,7 @@ fn filter(fault: Option<Fault>, calls: usize) -> (Arc<Filter>, JoinHandle<()>) {
     (filter, writer)
 }
 
-/// A call, the keys of which are written when it returns those that were new.
+/// Makes a call, asserts that its keys are durable when it returns, and returns the new keys.
 fn call(filter: &Filter, caller: usize) -> Vec<Key> {
     set_stripe(caller);
     let new = filter.query_and_add(&CALLS[caller]);
@@ -45,7 +45,7 @@ fn call(filter: &Filter, caller: usize) -> Vec<Key> {
     new
 }
 
-/// Both calls, and who wins which key.
+/// Runs both calls, and checks which caller adds which key first.
 fn two_calls(fault: Option<Fault>) {
     model(2, move || {
         let (filter, writer) = filter(fault, 2);
@@ -62,7 +62,7 @@ fn two_calls(fault: Option<Fault>) {
     });
 }
 
-/// The first so many of the calls, beside a snapshot.
+/// Runs the first `calls` calls in parallel with a snapshot.
 fn snapshot(preemptions: usize, calls: usize, fault: Option<Fault>) {
     model(preemptions, move || {
         let (filter, writer) = filter(fault, calls);
@@ -83,7 +83,7 @@ fn snapshot(preemptions: usize, calls: usize, fault: Option<Fault>) {
         writer.join().unwrap();
         for key in keys() {
             let version = snapshot.version();
-            // What it lacks it does not claim, and the next one has it.
+            // A snapshot does not claim a key that it lacks, and the next snapshot has the key.
             let is_left = !filter.is_written(key, version) && filter.changed(key.shard) > version;
             let is_kept = filter.is_in(&snapshot, key) || is_left;
             assert!(is_kept, "lost with version {version}");
@@ -103,7 +103,7 @@ fn a_snapshot_holds_what_it_claims_and_nothing_that_the_log_lacks() {
     }
 }
 
-/// The model finds what the lock is for.
+/// The model finds the error that the lock prevents.
 #[test]
 #[should_panic(expected = "winners of a key")]
 fn with_the_lock_let_go_two_callers_win_a_key() {

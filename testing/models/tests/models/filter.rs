@@ -1,5 +1,5 @@
-//! A filter with its log: what `engine/guarded.rs`, `engine/journal.rs` and the thread of the log
-//! do with the shards, lanes, trackers and barrier of the server.
+//! A filter with its log. It does with the shards, lanes, trackers and barrier of the server the
+//! work of `engine/guarded.rs`, `engine/journal.rs` and the log thread.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,58 +20,58 @@ const ID: FilterId = FilterId(1);
 
 /// A filter of two shards, and its log.
 pub struct Filter {
-    /// Of one shard.
+    /// The shape of one shard.
     shape: Shape,
     shards: Shards,
     versions: Arc<Versions>,
     pub barrier: WriteBarrier,
     lanes: Lanes,
-    /// Of one thread alone, in a model.
+    /// The trackers. Only one thread of a model uses them.
     trackers: Mutex<Trackers>,
     progress: Arc<Progress>,
     writer: Sleeper,
-    /// What is on stable storage. Not loom's: the models alone look at it.
+    /// The durable records. Not a loom mutex, because only the models read it.
     written: Mutex<Vec<Record>>,
     fault: Option<Fault>,
 }
 
-/// What could be done wrong.
+/// The faults that can be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The lock is let go between the look at a key's bits and their being set.
+    /// The lock is released between the check of a key's bits and setting them.
     LockLetGo,
-    /// A version is taken and noted when the lock has been let go under which bits were set.
+    /// A version is taken and noted after the release of the lock under which bits were set.
     VersionOutsideOfTheLock,
-    /// An answer rests on nothing but what the call has changed.
+    /// An answer waits only for the changes of its own call.
     SeenDoesNotWait,
-    /// A snapshot does not wait for the calls that are under way.
+    /// A snapshot does not wait for the calls in progress.
     NoBarrier,
     /// A snapshot does not wait for the log.
     AheadOfTheLog,
-    /// Nobody tells what versions are not used.
+    /// Unused versions are not reported.
     UnusedNotTold,
 }
 
-/// A key, and which shard it is in.
+/// A key, and its shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     pub shard: usize,
     pub hash: KeyHash,
 }
 
-/// What one call finds and changes.
+/// The findings and changes of one call.
 #[derive(Default)]
 struct Changes {
-    /// Its version, once it has one.
+    /// The version of the call, once it has one.
     version: Option<u64>,
     new: Vec<Key>,
     rests_on: u64,
 }
 
-/// Some shards at a time, and what they claim to hold.
+/// The words of the shards at some moment, and the version that the snapshot claims to hold.
 pub struct Snapshot {
     version: u64,
-    /// Those of the two shards.
+    /// The words of the two shards.
     words: [Vec<u64>; 2],
 }
 
@@ -82,9 +82,9 @@ impl Filter {
         let words = || ShardWords(vec![0; shape.shard_words()]);
         let mut trackers = Trackers::default();
         let versions = Arc::new(Versions::default());
-        // The first caller has met others, and so leases what it takes. Where the barrier is missed it
-        // does not: it reads what it then writes, and of such a pair and another's read loom does
-        // not try all orders.
+        // The first caller has met others, so it leases the versions that it takes. Without the
+        // barrier it does not lease: then it reads a value that it writes next, and loom does not
+        // try all orders of such a pair with another thread's read.
         if fault != Some(Fault::NoBarrier) {
             for stripe in [0, 0, 1, 0, 0, 0, 1] {
                 set_stripe(stripe);
@@ -108,7 +108,7 @@ impl Filter {
         }
     }
 
-    /// Adds keys, tells which were new, and returns when that may be told.
+    /// Adds keys and returns the new ones, once this answer may be given.
     pub fn query_and_add(&self, keys: &[Key]) -> Vec<Key> {
         let mut room = self.lanes.reserve(keys.len(), 1).unwrap();
         let mut changes = Changes::default();
@@ -151,12 +151,12 @@ impl Filter {
         changes.new.push(key);
     }
 
-    /// That of the call.
+    /// Returns the version of the call.
     fn next_version(&self, changes: &mut Changes) -> u64 {
         *changes.version.get_or_insert_with(|| self.versions.next())
     }
 
-    /// Does the work of the thread of the log until so many calls have been written.
+    /// Does the work of the log thread until the given number of calls are written.
     pub fn write(&self, calls: usize) {
         self.writer.set_thread(current());
         let mut written = 0;
@@ -178,14 +178,14 @@ impl Filter {
         }
     }
 
-    /// Whether the records up to a version that are on stable storage have a key.
+    /// Returns whether the durable records up to a version contain a key.
     pub fn is_written(&self, key: Key, to: u64) -> bool {
         let written = self.written.lock().unwrap();
         let mut records = written.iter().filter(|record| record.head.version <= to);
         records.any(|record| record.hashes.contains(&key.hash))
     }
 
-    /// Takes a snapshot, and returns when it may be told of.
+    /// Takes a snapshot, and returns it once it may be published.
     pub fn snapshot(&self) -> Snapshot {
         let version = self.versions.settle();
         if self.fault != Some(Fault::NoBarrier) {
@@ -203,12 +203,12 @@ impl Filter {
         Snapshot { version, words }
     }
 
-    /// The version of the last change to a shard.
+    /// Returns the version of the last change to a shard.
     pub fn changed(&self, shard: usize) -> u64 {
         self.shards.read(shard).state.version
     }
 
-    /// Whether a snapshot has a key.
+    /// Returns whether a snapshot contains a key.
     pub fn is_in(&self, snapshot: &Snapshot, key: Key) -> bool {
         self.shape.contains(&snapshot.words[key.shard], key.hash)
     }

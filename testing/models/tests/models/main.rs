@@ -1,5 +1,5 @@
-//! All orders in which a few threads meet. A model fails where in any of them an assertion does,
-//! or where all threads wait.
+//! All orders in which a few threads meet. A model fails if an assertion fails in any order, or if
+//! all threads wait.
 
 #![allow(
     clippy::indexing_slicing,
@@ -38,8 +38,8 @@ use seenset_models::{
     sync::{set_stripe, thread::current},
 };
 
-/// Tries all orders with up to so many interruptions of a thread that could go on: with more there
-/// is next to nothing that is not found with these, and no end of orders.
+/// Tries all orders with up to `preemptions` interruptions of a thread that could continue. More
+/// interruptions find almost nothing new, and the number of orders grows without end.
 fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -51,8 +51,8 @@ async fn reached(progress: &Progress, version: u64) {
     let Ok(()) = progress.reached(version, never).await;
 }
 
-/// Nobody waits for ever for a version that is reached: each on a thread of its own, or on one
-/// that others wait on.
+/// No caller waits for ever for a version that is reached. Each caller waits on a thread of its
+/// own, or on one that others wait on too.
 #[test]
 fn each_who_waits_is_woken() {
     for stripes in [[0, 0], [0, 1]] {
@@ -76,7 +76,7 @@ fn each_who_waits_is_woken() {
     }
 }
 
-/// One that was woken to wake the others, and gives up instead of looking.
+/// A waiter is woken to wake the others, and gives up instead of looking.
 #[test]
 fn one_that_gives_up_leaves_nobody_waiting() {
     model(3, || {
@@ -101,7 +101,7 @@ fn one_that_gives_up_leaves_nobody_waiting() {
     });
 }
 
-/// Whoever leaves work and then wakes the sleeper has it done.
+/// A caller that leaves work and then wakes the sleeper gets the work done.
 #[test]
 fn no_work_is_slept_through() {
     model(4, || {
@@ -122,8 +122,8 @@ fn no_work_is_slept_through() {
     });
 }
 
-/// What calls hand over comes to the thread of the log, once each, and none of it is slept
-/// through.
+/// The log thread receives each item that calls hand over exactly once, and does not sleep through
+/// any.
 #[test]
 fn what_is_handed_over_is_taken() {
     for stripes in [[0, 0], [0, 1]] {
@@ -171,13 +171,13 @@ fn what_is_handed_over_is_taken() {
     }
 }
 
-/// Whoever finds no room is told of what others give back, to whichever lane.
+/// A caller that finds no room is notified when others give room back, to any lane.
 #[test]
 fn room_that_is_given_back_is_told_of() {
     for stripes in [[0, 0], [0, 1]] {
         model(3, move || {
             let lanes = Arc::new(Lanes::new(64 << 10));
-            // For one key, and not for two.
+            // The room is enough for one key, not for two.
             lanes.add_room(100);
             let other = thread::spawn({
                 let lanes = lanes.clone();
@@ -197,12 +197,12 @@ fn room_that_is_given_back_is_told_of() {
     }
 }
 
-/// No more room is given away than there is.
+/// The lanes never give out more room than they have.
 #[test]
 fn room_is_given_once() {
     model(3, || {
         let lanes = Arc::new(Lanes::new(64 << 10));
-        // For one key, and not for two.
+        // The room is enough for one key, not for two.
         lanes.add_room(100);
         let reserve = |stripe| {
             let lanes = lanes.clone();
@@ -210,7 +210,7 @@ fn room_is_given_once() {
                 set_stripe(stripe);
                 let room = lanes.reserve(1, 1);
                 let is_there = room.is_some();
-                // For good: what is not appended is given back.
+                // The room is kept for ever: room without an append would be given back.
                 std::mem::forget(room);
                 is_there
             })

@@ -1,4 +1,4 @@
-//! Room that calls claim, while another counts what is left.
+//! Room that calls claim, while another thread counts the rest.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use seenset_models::{engine::room::Room, sync::set_stripe};
 
 use super::model;
 
-/// What there is room for.
+/// The total room.
 const ALL: u64 = 9;
 
 /// A filter of one partition.
@@ -27,7 +27,7 @@ impl Filter {
         Self { room, bits_set }
     }
 
-    /// Claims two bits and sets one of them, or none, or is refused.
+    /// Claims two bits and sets `bits` of them. Returns false if the claim is refused.
     fn call(&self, bits: u64) -> bool {
         let Some(claim) = self.room.claim(2) else {
             return false;
@@ -45,7 +45,7 @@ impl Filter {
     }
 }
 
-/// No more is claimed than is left, from whichever thread, and whoever counts at the same time.
+/// Calls never claim more than is left, from any thread, even if another thread counts meanwhile.
 #[test]
 fn no_room_is_given_twice() {
     for stripes in [[0, 0], [0, 1]] {
@@ -67,7 +67,7 @@ fn no_room_is_given_twice() {
     }
 }
 
-/// What a thread keeps is there for all when it is counted, and what is not used is not lost.
+/// A count includes the room that threads keep for themselves, and unused room is not lost.
 #[test]
 fn what_is_not_used_is_found() {
     for stripes in [[0, 0], [0, 1]] {

@@ -1,4 +1,4 @@
-//! The turns of requests: callers that share an id are told the same.
+//! The turns of requests: callers that share an id get the same answer.
 
 use std::{mem, sync::Arc};
 
@@ -17,7 +17,8 @@ const ONE: RequestId = RequestId([1; 16]);
 const OTHER: RequestId = RequestId([3; 16]);
 const KEY: KeyHash = KeyHash { low: 7, high: 7 };
 
-/// What all callers share. The bit is that of the key, behind the lock of its shard.
+/// The state that all callers share. The bit stands for the key, and its mutex for the lock of the
+/// key's shard.
 struct Service {
     requests: Requests,
     bit: Mutex<bool>,
@@ -31,7 +32,7 @@ impl Service {
         })
     }
 
-    /// Begins the turn of a request as `engine/admission.rs` does: at once if it can.
+    /// Begins the turn of a request like `engine/admission.rs`: at once if it can.
     fn turn(&self, request: RequestId) -> Turn<'_> {
         let at_once = self.requests.try_begin(FilterId(1), request);
         match at_once.unwrap() {
@@ -40,7 +41,7 @@ impl Service {
         }
     }
 
-    /// Whether the key is new to a request, as the engine finds it out.
+    /// Returns whether the key is new to a request, in the way of the engine.
     fn is_new(&self, request: RequestId) -> bool {
         let mut turn = self.turn(request);
         let was_set = mem::replace(&mut *self.bit.lock(), true);
@@ -51,7 +52,7 @@ impl Service {
         true
     }
 
-    /// The same, but that the turn is begun when the bit has been looked at.
+    /// Returns whether the key is new, but begins the turn only after it has looked at the bit.
     fn is_new_before_its_turn(&self, request: RequestId) -> bool {
         let was_set = mem::replace(&mut *self.bit.lock(), true);
         let mut turn = self.turn(request);
@@ -63,7 +64,7 @@ impl Service {
     }
 }
 
-/// What callers are told that come with these ids at once.
+/// Returns the answers to callers that come with these ids at the same time.
 fn told<const CALLERS: usize>(
     ids: [RequestId; CALLERS],
     is_new: fn(&Service, RequestId) -> bool,
@@ -81,7 +82,7 @@ fn a_request_that_comes_twice_at_once_is_told_twice_that_its_key_is_new() {
     model(3, || assert_eq!(told([ONE; 2], Service::is_new), [true; 2]));
 }
 
-/// The model finds what turns are for.
+/// The model finds the error that turns prevent.
 #[test]
 #[should_panic(expected = "told that its own key is seen")]
 fn without_turns_it_would_be_told_that_it_is_seen() {

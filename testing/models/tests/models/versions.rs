@@ -10,8 +10,9 @@ use seenset_models::{engine::versions::Versions, sync::set_stripe};
 
 use super::model;
 
-/// Has two callers take some versions each that are greater than something before: the first so
-/// many that it comes to a lease with the fifth, if it meets the other.
+/// Makes two callers take versions that are greater than an earlier one. The first takes `count`
+/// versions, the second takes one. If the first caller meets the other, it comes to a lease with
+/// its fifth version.
 fn callers(
     stripes: [usize; 2],
     count: u64,
@@ -34,7 +35,7 @@ fn callers(
     })
 }
 
-/// Joins what was taken with what was not, in order.
+/// Returns the taken and the unused versions together, in order.
 fn all(taken: [Vec<u64>; 2], unused: Vec<Range<u64>>) -> Vec<u64> {
     let unused = unused.into_iter().flatten();
     let mut all: Vec<u64> = taken.into_iter().flatten().chain(unused).collect();
@@ -42,8 +43,8 @@ fn all(taken: [Vec<u64>; 2], unused: Vec<Range<u64>>) -> Vec<u64> {
     all
 }
 
-/// Each version is taken once, or told to be unused, and none is left out; whoever else takes
-/// versions back at the same time.
+/// Each version is either taken once or reported as unused, and none is left out. This holds even
+/// if another thread takes versions back meanwhile.
 #[test]
 fn each_is_taken_once_or_unused() {
     for stripes in [[0, 0], [0, 1]] {
@@ -63,7 +64,7 @@ fn each_is_taken_once_or_unused() {
     }
 }
 
-/// What is taken when a version has been settled is greater.
+/// A version that is taken after a version was settled is greater than it.
 #[test]
 fn what_is_settled_is_not_given_out() {
     model(3, || {
