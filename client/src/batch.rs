@@ -227,7 +227,7 @@ impl<K: AsRef<[u8]>> From<&Vec<K>> for KeyBatch {
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub(crate) bytes: Bytes,
-    /// Whether the message was sent.
+    /// The state of the attempt: waiting, sent or closed.
     pub(crate) sent: Sent,
 }
 

@@ -91,7 +91,7 @@ fn followed_by(hint: Option<String>, failure: Failure) -> Failure {
 enum End {
     /// All lines were sent.
     Input,
-    /// Nobody reads the output any more.
+    /// The reader has closed the output pipe.
     Output,
     /// The rest cannot be read or sent.
     Unfed(Failure),

@@ -20,8 +20,8 @@ pub(super) enum Failure {
     Reported,
     /// A signal ended it early: exit code 130.
     Interrupted(String),
-    /// Nobody reads the output any more, as in `seenset filter list | head`. The user wanted that,
-    /// so there is no message, and exit code 0.
+    /// The reader has closed the output pipe, as in `seenset filter list | head`. The user wanted
+    /// that, so there is no message, and exit code 0.
     BrokenPipe,
     /// The same, but lines that were marked as seen cannot be written. There is no message either,
     /// but the exit code of a program that the signal of a broken pipe ended: 141.

@@ -39,16 +39,16 @@ pub(super) struct Limits {
     pub(super) max_line_bytes: usize,
     /// The argument that sets it.
     pub(super) max_line_argument: &'static str,
-    /// Whether empty lines are kept.
+    /// An empty line is a key; otherwise the reader skips it.
     pub(super) with_empty_lines: bool,
-    /// Whether lines that are not UTF-8 are bad.
+    /// The reader refuses lines that are not UTF-8.
     pub(super) only_utf8: bool,
     /// The format of the lines.
     pub(super) format: RecordFormat,
     pub(super) batch_lines: usize,
     pub(super) batch_bytes: usize,
-    /// Whether the reader waits for full batches. Then the lines of a batch do not depend on how
-    /// the file is read.
+    /// The reader waits for full batches, so that the lines of a batch do not depend on how the
+    /// file is read.
     pub(super) whole_batches: bool,
 }
 

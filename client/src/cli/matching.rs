@@ -86,7 +86,7 @@ async fn pump(
         report.long_words(words.long_words);
         let batch = to_write(words, &answers, matches, args);
         if writer.batches.send(batch).await.is_err() {
-            // Nobody reads the output any more, and the writer has the reason.
+            // The writer has ended, for instance because its pipe is closed, and has the reason.
             return Ok(());
         }
     }

@@ -66,7 +66,7 @@ fn start(
         .name("reader".to_owned())
         .spawn(move || {
             if let Err(failure) = read_all(&files, limits, &report, &sender, tracker.as_mut()) {
-                // If nobody receives the failure, the run has already ended for another reason.
+                // An error means that the run has already ended for another reason.
                 let _ = sender.blocking_send(Err(failure));
             }
         })

@@ -118,7 +118,7 @@ impl Outputs {
         metadata: &Metadata,
         input: impl FnOnce() -> io::Result<Handle>,
     ) -> Result<(), Failure> {
-        // Opening a pipe would wait until somebody writes to it.
+        // Opening a pipe would block until another process opens it for writing.
         if self.0.is_empty() || !metadata.is_file() {
             return Ok(());
         }

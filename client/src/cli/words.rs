@@ -15,7 +15,7 @@ use crate::KeyBatch;
 /// The options of the queries for words.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asking {
-    /// Whether words are queried in lower case.
+    /// The command converts words to lower case before it queries them.
     pub(super) ignore_case: bool,
     /// The maximum length of a word. Longer words are not queried.
     pub(super) max_key_bytes: usize,

@@ -126,7 +126,7 @@ impl Drop for Callers {
 pub(super) struct Answer {
     seats: Arc<Seats>,
     place: usize,
-    /// Whether the answer was returned, so that dropping this cancels nothing.
+    /// `poll` has returned the answer, so dropping this cancels nothing.
     is_told: bool,
 }
 

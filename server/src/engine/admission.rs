@@ -112,19 +112,16 @@ impl<'a> Admission<'a> {
 }
 
 impl Inner {
-    /// Acquires everything for a write of `keys` keys to a filter without an heir; `None` if the
-    /// write has to wait for something.
+    /// Acquires everything for a write of `keys` keys to a filter without an heir. Returns `None` if
+    /// the write has to wait for something.
     pub(super) fn try_admit(
         &self,
-        entry: &Entry,
+        filter: &GuardedFilter,
         call: Call<'_>,
         action: Action,
         keys: usize,
         threads: Threads,
     ) -> Result<Option<Admission<'_>>, EngineError> {
-        let Entry { filter, heir: None } = entry else {
-            return Ok(None);
-        };
         if filter.is_held() {
             return Ok(None);
         }

@@ -167,7 +167,7 @@ impl Inner {
             |filter: &GuardedFilter, change: Change<'_>| filter.write_batch(keys, action, change);
         let follow =
             |heir: &GuardedFilter, change: Change<'_>| heir.follow_batch(keys, action, change);
-        if let Some(answer) = self.try_write(call, action, count, threads, change, follow)? {
+        if let Some(answer) = self.try_write(call, action, count, threads, change)? {
             return Ok(answer);
         }
         let write = |admission: Admission<'_>| self.write(call, admission, change, follow);

@@ -361,11 +361,16 @@ impl Inner {
             if !admission.fits(entry) {
                 return Err(EngineError::FilterReplaced);
             }
-            write_to(entry, call, admission, change, follow)
+            let filter = &*entry.filter;
+            match &entry.heir {
+                None => write_to(filter, call, admission, change),
+                Some(heir) => change_both(filter, heir, call, admission, change, follow),
+            }
         })?
     }
 
-    /// [`Self::write`] of `keys` keys, if it can be admitted at once; `None` if it has to wait.
+    /// Applies a write of `keys` keys to a filter without an heir, if nothing has to be waited for;
+    /// returns `None` otherwise.
     fn try_write<'a, T>(
         &'a self,
         call: Call<'a>,
@@ -373,13 +378,15 @@ impl Inner {
         keys: usize,
         threads: Threads,
         change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
-        follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
     ) -> Result<Option<Unsettled<T>>, EngineError> {
         let _permit = self.barrier.pass()?;
         call.check_deadline()?;
         self.find_entry(call.filter, |entry| {
-            match self.try_admit(entry, call, action, keys, threads)? {
-                Some(admission) => write_to(entry, call, admission, change, follow).map(Some),
+            let Entry { filter, heir: None } = entry else {
+                return Ok(None);
+            };
+            match self.try_admit(filter, call, action, keys, threads)? {
+                Some(admission) => write_to(filter, call, admission, change).map(Some),
                 None => Ok(None),
             }
         })?
@@ -410,20 +417,15 @@ impl Inner {
     }
 }
 
-/// Applies a write to a filter, and to its heir by `follow`.
+/// Applies a write to a filter without an heir.
 fn write_to<T>(
-    entry: &Entry,
+    filter: &GuardedFilter,
     call: Call<'_>,
     admission: Admission<'_>,
     change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
-    follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
 ) -> Result<Unsettled<T>, EngineError> {
-    let filter = &*entry.filter;
     filter.check_age(call.max_age)?;
     filter.check_takes_keys()?;
-    if let Some(heir) = &entry.heir {
-        return change_both(filter, heir, call, admission, change, follow);
-    }
     let answer = change(filter, admission.change(call))?;
     Ok(unsettled(filter, answer))
 }

@@ -1,6 +1,9 @@
 //! Calls for one key.
 
-use super::{Call, Engine, EngineError, Op, Unsettled, admission::Admission, workers::Threads};
+use super::{
+    Action, Call, Change, Engine, EngineError, GuardedFilter, Op, Unsettled, admission::Admission,
+    workers::Threads,
+};
 
 impl Engine {
     /// Returns whether a key has been seen.
@@ -70,16 +73,19 @@ impl Engine {
     ///
     /// As the method of the operation.
     pub async fn answer(&self, call: Call<'_>, op: Op, key: &[u8]) -> Result<bool, EngineError> {
-        let answer = match self.try_answer(call, op, key)? {
-            Some(answer) => answer,
-            // Boxed, so that the futures of calls that do not wait stay small.
-            None => Box::pin(self.wait_and_answer(call, op, key)).await?,
+        let answer = match op.action() {
+            None => self.ask_key(call, key)?,
+            Some(action) => match self.try_write_key(call, action, key)? {
+                Some(answer) => answer,
+                // Boxed, so that the futures of calls that do not wait stay small.
+                None => Box::pin(self.write_key(call, action, key)).await?,
+            },
         };
         self.settle(call, op, key, answer).await
     }
 
-    /// Answers a call for one key if it has nothing to wait for first; `None` otherwise. The answer
-    /// may still have to wait for the log.
+    /// Answers a call for one key if it has nothing to wait for first. Returns `None` otherwise. The
+    /// answer may still have to wait for the log.
     ///
     /// # Errors
     ///
@@ -90,24 +96,9 @@ impl Engine {
         op: Op,
         key: &[u8],
     ) -> Result<Option<Unsettled<bool>>, EngineError> {
-        let inner = &self.inner;
-        inner.limits.check_key(key)?;
-        let Some(action) = op.action() else {
-            let answer = inner.ask(call, |filter| filter.query(key, call.max_age))?;
-            return Ok(Some(answer));
-        };
-        inner.limits.check_request_id(call.request_id)?;
-        let answer = inner.try_write(
-            call,
-            action,
-            1,
-            Threads::Core,
-            |filter, change| filter.write(key, action, change),
-            |heir, change| heir.follow_key(key, action, change),
-        );
-        match answer {
-            Err(EngineError::FilterBusy) => Ok(None),
-            answer => answer,
+        match op.action() {
+            None => self.ask_key(call, key).map(Some),
+            Some(action) => self.try_write_key(call, action, key),
         }
     }
 
@@ -123,28 +114,45 @@ impl Engine {
         key: &[u8],
         answer: Unsettled<bool>,
     ) -> Result<bool, EngineError> {
+        let is_certain = || self.inner.is_certain(call.filter, answer.rests_on, [key]);
         match answer.settled().await {
-            Err(_)
-                if op == Op::Query
-                    && self.inner.is_certain(call.filter, answer.rests_on, [key]) => {}
+            Err(_) if op == Op::Query && is_certain() => {}
             settled => settled?,
         }
         Ok(answer.value)
     }
 
-    /// Answers a call that changes a filter and has to wait before it does.
-    async fn wait_and_answer(
+    fn ask_key(&self, call: Call<'_>, key: &[u8]) -> Result<Unsettled<bool>, EngineError> {
+        self.inner.limits.check_key(key)?;
+        self.inner
+            .ask(call, |filter| filter.query(key, call.max_age))
+    }
+
+    /// Writes a key if nothing has to be waited for first. Returns `None` otherwise.
+    fn try_write_key(
         &self,
         call: Call<'_>,
-        op: Op,
+        action: Action,
+        key: &[u8],
+    ) -> Result<Option<Unsettled<bool>>, EngineError> {
+        let inner = &self.inner;
+        inner.limits.check_key(key)?;
+        inner.limits.check_request_id(call.request_id)?;
+        let change = |filter: &GuardedFilter, change: Change<'_>| filter.write(key, action, change);
+        match inner.try_write(call, action, 1, Threads::Core, change) {
+            Err(EngineError::FilterBusy) => Ok(None),
+            answer => answer,
+        }
+    }
+
+    /// Writes a key, after waiting for everything that the write needs. `try_write_key` has checked
+    /// the key.
+    async fn write_key(
+        &self,
+        call: Call<'_>,
+        action: Action,
         key: &[u8],
     ) -> Result<Unsettled<bool>, EngineError> {
-        let Some(action) = op.action() else {
-            // A query never waits.
-            return self
-                .inner
-                .ask(call, |filter| filter.query(key, call.max_age));
-        };
         let write = |admission: Admission<'_>| {
             self.inner.write(
                 call,

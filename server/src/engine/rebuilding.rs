@@ -351,6 +351,8 @@ pub(super) fn change_both<T>(
     follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
 ) -> Result<Unsettled<T>, EngineError> {
     let new = &*heir.filter;
+    filter.check_age(call.max_age)?;
+    filter.check_takes_keys()?;
     new.check_takes_keys()?;
     // The heir must get every key that the filter gets, even if it has to wait for that.
     if admission.must_not_wait() && new.may_be_full() {

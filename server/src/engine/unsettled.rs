@@ -20,7 +20,7 @@ impl<T> Unsettled<T> {
     }
 
     /// Returns the answer, if it can be sent.
-    pub fn told(&self) -> Option<&T> {
+    pub fn value_if_settled(&self) -> Option<&T> {
         self.is_settled().then_some(&self.value)
     }
 

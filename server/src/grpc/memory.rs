@@ -235,13 +235,13 @@ impl ConnectionMemory {
     ///
     /// [`MemoryError`]; nothing is charged then.
     pub fn charge(self: &Arc<Self>, bytes: usize) -> Result<Charge, MemoryError> {
-        let mut charge = self.no_charge();
+        let mut charge = self.empty_charge();
         charge.try_set(bytes)?;
         Ok(charge)
     }
 
     /// Returns a charge of zero bytes.
-    pub fn no_charge(self: &Arc<Self>) -> Charge {
+    pub fn empty_charge(self: &Arc<Self>) -> Charge {
         Charge {
             connection: self.clone(),
             bytes: 0,

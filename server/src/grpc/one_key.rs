@@ -30,7 +30,7 @@ use super::{
     response::{Content, failure, success},
     services::Core,
 };
-use crate::engine::{Call, Engine, EngineError, Op, Unsettled};
+use crate::engine::{Call, Engine, Op, Unsettled};
 
 /// A decoded call for one key.
 #[derive(Debug)]
@@ -103,15 +103,11 @@ impl OneKey {
         }
     }
 
-    fn status(&self, error: EngineError) -> Status {
-        self.key.status(error)
-    }
-
     /// Answers the call if it can do so without waiting. The answer may still have to wait for the
     /// log.
     fn try_answer(&self, engine: &Engine) -> Result<Option<Unsettled<bool>>, Status> {
         let answer = engine.try_answer(self.call(), self.op, self.key.bytes());
-        answer.map_err(|error| self.status(error))
+        answer.map_err(|error| self.key.status(error))
     }
 
     /// Waits until the answer can be sent, and returns it.
@@ -127,7 +123,7 @@ impl OneKey {
         };
         match answer {
             Ok(is_so) => Ok(Reply::of(self.op, is_so)),
-            Err(error) => Err(self.status(error)),
+            Err(error) => Err(self.key.status(error)),
         }
     }
 }
@@ -187,10 +183,8 @@ where
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Response<Content>> {
         if self.answer.is_none() {
             let message = ready!(self.message.poll(cx));
-            match self.begin(message) {
-                Ok(Some(reply)) => return Poll::Ready(replied(Ok(reply))),
-                Ok(None) => {}
-                Err(status) => return Poll::Ready(failure(status)),
+            if let Some(answer) = self.begin(message).transpose() {
+                return Poll::Ready(replied(answer));
             }
         }
         match &mut self.answer {
@@ -204,7 +198,7 @@ where
         let call = OneKey::decode(self.op, message?, self.deadline.at())?;
         let answer = call.try_answer(&self.core.engine)?;
         if let Some(answer) = &answer
-            && let Some(is_so) = answer.told()
+            && let Some(is_so) = answer.value_if_settled()
         {
             return Ok(Some(Reply::of(self.op, *is_so)));
         }

@@ -61,7 +61,7 @@ impl Received {
             kept: VecDeque::new(),
             copied: BytesMut::new(),
             kept_memory_bytes: 0,
-            charge: connection.no_charge(),
+            charge: connection.empty_charge(),
             end: None,
         })))
     }

@@ -102,7 +102,7 @@ impl Answers {
             }),
             waiting: VecDeque::new(),
             waiting_keys: 0,
-            charge: connection.no_charge(),
+            charge: connection.empty_charge(),
         };
         let answers = stream::unfold(session, |mut session| async {
             let answer = session.answer().await?;

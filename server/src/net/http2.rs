@@ -167,7 +167,7 @@ async fn serve_one<S, A, F, B>(
         ticks,
         quiet: Quiet::default(),
         traffic,
-        header_table: memory.no_charge(),
+        header_table: memory.empty_charge(),
         memory,
         window_bytes,
     }

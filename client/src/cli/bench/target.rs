@@ -104,8 +104,8 @@ async fn remove(client: &Client, name: &str) -> Result<(), Failure> {
             break;
         }
         // The failure that ended the load may have broken this connection too, unnoticed until now,
-        // or may be breaking it. Nobody else uses the name, so removing the filter twice does no
-        // harm.
+        // or the connection is just breaking. The filter's name is unique to this run, so removing
+        // it twice does no harm.
         removed = client.delete_filter(name).await;
     }
     match removed {

@@ -34,8 +34,8 @@ pub(super) enum Destination {
 }
 
 impl Destination {
-    /// Opens the destination, and changes nothing yet. If it is a named pipe, waits until somebody
-    /// reads.
+    /// Opens the destination, and changes nothing yet. A named pipe blocks until another process
+    /// opens it for reading.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         if path.as_os_str() == "-" {
             return Ok(Self::Stdout);
