@@ -17,11 +17,11 @@ RUN cargo chef prepare --recipe-path recipe.json
 FROM chef AS dependencies
 COPY --from=recipe /build/recipe.json recipe.json
 RUN cargo chef cook --release --locked --bins \
-        --package seenset-server --package seenset-client
+        --package seenset-server --package seenset-cli
 
 FROM dependencies AS build
 COPY . .
-RUN cargo build --release --locked --bins --package seenset-server --package seenset-client
+RUN cargo build --release --locked --bins --package seenset-server --package seenset-cli
 
 FROM debian:bookworm-slim
 LABEL org.opencontainers.image.title="seenset" \

@@ -100,9 +100,9 @@ impl KeyBatch {
         self.encoded.len()
     }
 
-    /// Returns the keys as encoded in the message.
-    #[cfg(feature = "cli")]
-    pub(crate) fn encoded(&self) -> &[u8] {
+    /// Returns the keys as the message has them: for each key the tag of its field, its length, and
+    /// its bytes.
+    pub fn encoded(&self) -> &[u8] {
         &self.encoded
     }
 

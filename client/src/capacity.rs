@@ -25,13 +25,11 @@ pub struct CapacityWarning {
 
 impl CapacityWarning {
     /// The percentage of the capacity from which on a server warns.
-    #[cfg(feature = "cli")]
     const PERCENT: u64 = 80;
 
     /// Returns the warning about a filter in the state that the server shows; `None` if there is
     /// none. The keys of the filter do not age.
-    #[cfg(feature = "cli")]
-    pub(crate) fn of(filter: &v1::Filter) -> Option<Self> {
+    pub fn of(filter: &v1::Filter) -> Option<Self> {
         let spec = filter.spec.as_ref()?;
         let layers = filter.layers.as_ref();
         let warning = Self {

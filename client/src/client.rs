@@ -16,7 +16,7 @@ use crate::{
     batch::{KeyBatch, MAX_MESSAGE_BYTES, Message, MessageCodec},
     budget::Budget,
     capacity::{CapacityWarning, CapacityWarnings},
-    endpoint,
+    endpoint::{self, Address},
     error::Error,
     options::Options,
     retry::{Attempt, Call, Repeat},
@@ -63,13 +63,13 @@ impl Client {
     ///
     /// The same as for [`connect`](Self::connect).
     pub async fn connect_with(endpoint: &str, options: Options) -> Result<Self, Error> {
-        let uri = endpoint::parse(endpoint)?;
+        let address: Address = endpoint.parse()?;
         let budget = Arc::new(Budget::new(options.retries_per_second));
         Ok(Self {
-            channel: endpoint::connect(&uri, &options, &budget).await?,
+            channel: endpoint::connect(&address, &options, &budget).await?,
             options,
             budget,
-            endpoint: endpoint::name(&uri),
+            endpoint: endpoint::name(&address),
             filter: "".into(),
             max_age: None,
             capacity_warnings: CapacityWarnings::default(),

@@ -1,6 +1,6 @@
 //! The address of a server, and the channel to it.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 use tonic::{
     Response, Status,
@@ -35,24 +35,15 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// The prefix of the address of a Unix socket.
 const UNIX: &str = "unix:";
 
-/// The address of a server.
-#[derive(Debug, Clone)]
-pub(crate) enum Address {
-    /// A host and a port.
+/// The address of a server, parsed as [`Client::connect`](crate::Client::connect) does.
+///
+/// Its text is `host` or `host:port`, both also with `http://`, or `unix:/PATH`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A host and a port: `http://host:port`, with no path.
     Http(Uri),
     /// The path of a Unix socket.
     Unix(String),
-}
-
-#[cfg(feature = "cli")]
-impl Address {
-    /// Returns the server that the requests of the load generator name.
-    pub fn uri(&self) -> Uri {
-        match self {
-            Self::Http(uri) => uri.clone(),
-            Self::Unix(_) => Uri::from_static("http://localhost"),
-        }
-    }
 }
 
 /// The address as errors print it.
@@ -65,8 +56,15 @@ impl fmt::Display for Address {
     }
 }
 
-/// Parses `host` or `host:port`, both also with `http://`, or `unix:/PATH`.
-pub(crate) fn parse(text: &str) -> Result<Address, Error> {
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        parse(text)
+    }
+}
+
+fn parse(text: &str) -> Result<Address, Error> {
     let error = |reason: String| Error::Endpoint {
         endpoint: text.to_owned(),
         reason,

@@ -195,8 +195,12 @@ impl Error {
         error
     }
 
-    /// Turns the status that ended a call into an error. `sent` is whether the call was sent.
-    pub(crate) fn from_status(
+    /// Makes an error of the status that ended a call of the generated client.
+    ///
+    /// `call` is the name of the rpc and `endpoint` the address of the server: the error prints
+    /// both. `deadline` is the time limit that the call had. `sent` says whether the request may
+    /// have reached the server; if the caller does not know, it is true.
+    pub fn from_status(
         call: &'static str,
         endpoint: &Arc<str>,
         deadline: Duration,

@@ -46,23 +46,18 @@
 //!
 //! # Layers
 //!
-//! [`proto`] is the generated contract, for everything that this wrapper does not cover. The
-//! feature `cli` (on by default) adds the program `seenset` and its dependencies. With
-//! `default-features = false` only the library remains.
+//! [`proto`] is the generated contract, for everything that this wrapper does not cover.
+//! [`Error::from_status`] makes an [`Error`] of the status of a call of the generated client.
 
 mod admin;
 mod batch;
 mod budget;
 mod capacity;
-#[cfg(feature = "cli")]
-pub mod cli;
 mod client;
 mod coalesce;
 mod endpoint;
 mod error;
 mod exchange;
-#[cfg(feature = "cli")]
-pub mod load;
 mod options;
 mod retry;
 mod sent;
@@ -75,6 +70,7 @@ pub use batch::{KeyBatch, MAX_MESSAGE_BYTES};
 pub use capacity::CapacityWarning;
 pub use client::Client;
 pub use coalesce::Coalescing;
+pub use endpoint::Address;
 pub use error::Error;
 pub use exchange::Export;
 pub use options::Options;

@@ -203,17 +203,6 @@ impl Call {
         Error::from_status(self.name, &self.endpoint, options.deadline, status, sent)
     }
 
-    #[cfg(feature = "cli")]
-    pub(crate) fn broken(&self, reason: &str) -> Error {
-        Error::Broken {
-            call: self.name,
-            endpoint: Arc::clone(&self.endpoint),
-            reason: reason.to_owned(),
-            may_be_applied: true,
-            status: Box::new(Status::unavailable(reason)),
-        }
-    }
-
     pub(crate) fn expired(&self, options: &Options, may_be_applied: bool) -> Error {
         Error::Deadline {
             call: self.name,

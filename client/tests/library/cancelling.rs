@@ -4,7 +4,7 @@ use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use tokio::{task::JoinSet, time::timeout};
 
-use crate::support::Service;
+use seenset_fake::Service;
 
 /// h2 by default closes the connection after 1,024 answers to cancelled calls.
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,7 @@ use tokio::{
 };
 use tonic::Code;
 
-use crate::support::Service;
+use seenset_fake::Service;
 
 #[tokio::test]
 async fn callers_go_together_and_each_has_its_own_answer() {
@@ -91,7 +91,7 @@ async fn a_refused_key_is_its_own_callers_error() {
         });
     }
     callers.join_all().await;
-    assert_eq!(service.state.len(), 97);
+    assert_eq!(service.state.key_count(), 97);
     // The client notices that the stream ended with the first of them.
     assert!(client.query_and_add("5").await.unwrap());
 }
@@ -258,5 +258,5 @@ async fn keys_of_any_length_and_number_are_answered() {
         });
     }
     assert!(callers.join_all().await.iter().all(|seen| !seen));
-    assert_eq!(service.state.len(), 3000);
+    assert_eq!(service.state.key_count(), 3000);
 }

@@ -8,7 +8,7 @@ use std::{
 use seenset_client::{Client, Error, Options};
 use tonic::Code;
 
-use crate::support::Service;
+use seenset_fake::Service;
 
 #[tokio::test]
 async fn what_is_safe_is_repeated_while_the_server_is_unavailable() {
@@ -108,7 +108,7 @@ async fn a_remove_whose_answer_was_lost_has_the_answer_of_the_first_try() {
         client.remove_batch(["a", "b"]).await.unwrap(),
         [false, true]
     );
-    assert_eq!(service.state.len(), 0);
+    assert_eq!(service.state.key_count(), 0);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use seenset_client::{Answered, Error};
 use tokio::time::timeout;
 use tonic::Code;
 
-use crate::support::Service;
+use seenset_fake::Service;
 
 #[tokio::test]
 async fn answers_come_in_order_with_their_tags() {
@@ -29,7 +29,7 @@ async fn answers_come_in_order_with_their_tags() {
     }
     assert!(receiver.recv().await.is_none());
     sending.await.unwrap();
-    assert_eq!(service.state.len(), 101);
+    assert_eq!(service.state.key_count(), 101);
     assert!(service.state.contains("f", "shared"));
 }
 
@@ -135,7 +135,7 @@ async fn a_stream_that_breaks_again_and_again_loses_and_repeats_nothing() {
     }
     assert!(receiver.recv().await.is_none());
     sending.await.unwrap();
-    assert_eq!(service.state.len(), 2001);
+    assert_eq!(service.state.key_count(), 2001);
 }
 
 #[tokio::test]

@@ -2,10 +2,8 @@
 
 use std::{ops::ControlFlow, thread, time::Duration};
 
-use seenset_client::{
-    Client, Options,
-    load::{Generator, Load, Outcome},
-};
+use seenset_client::{Client, Options};
+use seenset_load::{Generator, Load, Outcome};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{Keys, SCENARIOS, TURN, process::Process};

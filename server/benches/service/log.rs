@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use seenset_client::load::{Calls, Load};
+use seenset_load::{Calls, Load};
 
 use crate::{
     FILTER_MIB, Keys, TURN,

@@ -23,7 +23,7 @@ mod row;
 
 use std::{env, time::Duration};
 
-use seenset_client::load::{Calls, Load};
+use seenset_load::{Calls, Load};
 
 use self::{
     contender::{Contender, STORE_TIMEOUT},

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seenset_client::load::Outcome;
+use seenset_load::Outcome;
 
 /// The quantiles of the printed latencies.
 const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
