@@ -24,30 +24,32 @@ use super::{
 };
 use seenset_client::{Client, Options};
 
-/// The default time for a call of a command that runs for long: a server that starts again is waited
-/// for.
+/// The default time limit of a call, for commands that run for a long time. It leaves time for a
+/// restart of the server.
 pub(super) const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a connection is waited for without a word.
+/// The time after which the command prints that it still waits for a connection.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// What files may be; part of the help of all commands that read them.
+/// The formats of input files; part of the help of all commands that read files.
 macro_rules! files_help {
     () => {
         "
-What files may be:
-  Plain, gzip or zstd, by their first bytes and whatever their names, standard input as
-  well; what was compressed in several pieces is read as one, and NULs after a piece are
-  skipped. FILE:LINE counts lines as they were before. What is written is plain.
+Formats of input files:
+  Files and standard input can be plain, gzip or zstd. The command recognises the format by
+  the first bytes, not by the name. It reads several compressed pieces in one file as one text,
+  and skips NULs after a piece. FILE:LINE counts the lines after decompression. The output is
+  not compressed.
   Text is UTF-8. A byte order mark of UTF-8 at the beginning of a line is not part of the key,
-  and is written as it came. A file with the mark of UTF-16 or UTF-32 ends the run with exit
-  code 1 before any of its lines is taken: convert it first, as with iconv -f UTF-16 -t UTF-8.
-  NULs and Ctrl-Z behind the last line are padding, and are skipped. A line with a NUL anywhere
+  and is written unchanged. A file with the mark of UTF-16 or UTF-32 ends the run with exit
+  code 1 before any of its lines is used: convert it first, for instance with
+  iconv -f UTF-16 -t UTF-8.
+  NULs and Ctrl-Z after the last line are padding, and are skipped. A line with a NUL anywhere
   else is bad.
   A zstd frame that asks for a window of more than 128 MiB (zstd --long=27) is refused. A
-  file that is cut short or damaged ends the run with exit code 1, and the message names the
-  line up to which everything is done. A checksum stands behind what it is for: if nothing
-  else finds the damage, lines before it are wrong, and were taken as they came."
+  truncated or damaged file ends the run with exit code 1, and the message names the line up to
+  which everything is done. A checksum comes after the data that it protects. If only the
+  checksum shows the damage, some lines before it are wrong, and the command has used them."
     };
 }
 
@@ -55,43 +57,45 @@ mod bench;
 mod matching;
 mod spec;
 
-/// How lines become keys; part of the help of `dedup` and `load`.
+/// The rules that turn lines into keys; part of the help of `dedup` and `load`.
 const LINES_HELP: &str = concat!(
     "\
-How lines become keys:
-  A line ends with LF or CRLF, and the key is the line without its ending; spaces and a CR
-  elsewhere are part of it. The last line may lack the ending.
-  A key is bytes: lines need not be UTF-8, and two of the same bytes are the same key.
-  Empty lines are no keys: they are left out, and counted.
-  Lines longer than --max-key-bytes and lines with a NUL are bad: they are left out,
-  counted, and reported on standard error as FILE:LINE: reason (the first 10). The run goes
-  on, and the exit code at its end is 1.
-  With --null a key ends with a NUL and may have any other byte; with --binary its length
-  stands before it, in 4 bytes, the highest first, and it may have any byte. Nothing else in
-  such files is looked at, marks of encodings neither. FILE:LINE counts keys then. A file
-  that ends within a key of --binary ends the run with exit code 1, and the message says at
-  which byte that key begins, before any compression.
-  With --hex each line has the bytes of a key in hexadecimal digits, upper or lower case; a
-  line of anything else is bad.
-  If the connection breaks or the server restores its filters, what was in flight is sent
-  again until --timeout is over, and answered as it would have been the first time. If the
-  server refuses a batch or does not come back in time, the run ends with exit code 1 and
-  names the file and line up to which everything is done. A run of dedup with --continue
-  goes on from there, with the first answers, when the same command is run again.
+Keys in input files:
+  A line ends with LF or CRLF. The key is the line without its ending. Spaces, and a CR
+  anywhere else, are part of the key. The last line can lack its ending.
+  A key is bytes: lines do not have to be UTF-8, and the same bytes are the same key.
+  Empty lines are not keys: the command skips and counts them.
+  Lines longer than --max-key-bytes and lines with a NUL are bad: the command skips and counts
+  them, and prints the first 10 on standard error as FILE:LINE: reason. The run continues, and
+  its exit code is 1.
+  With --null, a key ends with a NUL and can contain any other byte. With --binary, the length
+  of a key comes before it, in 4 bytes, the highest byte first (big-endian), and the key can
+  contain any byte. In both formats the command does not look for byte order marks or padding,
+  and FILE:LINE counts keys. A file that ends inside a key of --binary ends the run with exit
+  code 1, and the message gives the offset of that key in the decompressed data.
+  With --hex, each line has the bytes of a key as hexadecimal digits, in upper or lower case. A
+  line with anything else is bad.
+  If the connection breaks or the server restores its filters, the command retries the batches
+  in flight until --timeout is over. A retry gets the first answer again. If the server refuses
+  a batch or does not come back in time, the run ends with exit code 1 and prints the file and
+  line up to which everything is done. To continue a run of dedup with --continue from there,
+  with the first answers, run the same command again.
 ",
     files_help!()
 );
 
-/// Asks and operates seenset, the networked deduplication service.
+/// Queries and operates seenset, the networked deduplication service.
 ///
-/// A duration is written as 90 (seconds), 500ms, 5min or 12h; a size as 12GiB, 64MB or a number of
-/// bytes. Each option of all commands has an environment variable, which its help names. The variables
-/// of seenset-server do no harm here, nor these there.
+/// A duration is written as 90 (seconds), 500ms, 5min or 12h, and a size as 12GiB, 64MB or a number
+/// of bytes. The help of each option of all commands names its environment variable. This program
+/// ignores the variables of seenset-server, and seenset-server ignores the variables of this
+/// program.
 ///
-/// Nothing is done while standard output is closed, or if an input is the output as well.
+/// A command does nothing and fails if standard output is closed, or if an input file is also the
+/// output.
 ///
-/// Exit codes: 0 done, 1 failed, 2 wrong usage, 130 ended by a signal, 141 if nobody reads
-/// what `dedup` writes.
+/// Exit codes: 0 success, 1 failure, 2 wrong usage, 130 ended by a signal, 141 if the reader of the
+/// output of `dedup` has closed the pipe.
 #[derive(Debug, Parser)]
 #[command(name = "seenset", version)]
 pub(super) struct Args {
@@ -106,7 +110,8 @@ impl Args {
     pub(super) fn read() -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches()?;
         let mut args = Self::from_arg_matches(&matches)?;
-        // It would fill a filter that is in use, which only a flag can mean.
+        // Only the flag can choose a filter for `bench`. With the variable, `bench` would fill a
+        // filter that is in use.
         let is_variable = matches.value_source("filter") == Some(ValueSource::EnvVariable);
         if is_variable && matches!(args.command, Command::Bench(_)) {
             args.global.filter = None;
@@ -119,7 +124,7 @@ impl Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Options of all commands")]
 pub(super) struct Global {
-    /// The server: host:port, http://host:port or unix:/PATH.
+    /// The address of the server: host:port, http://host:port or unix:/PATH.
     #[arg(
         long,
         global = true,
@@ -129,14 +134,14 @@ pub(super) struct Global {
     )]
     pub(super) server: String,
 
-    /// The filter that the keys go to [default: the one named default; of `store`: all; of
-    /// `bench`, which does not read the variable: one of its own].
+    /// The name of the filter to use [default: the filter named default; of `store`: all filters;
+    /// of `bench`, which does not read the variable: a filter of its own].
     #[arg(long, global = true, env = "SEENSET_FILTER", value_name = "NAME")]
     pub(super) filter: Option<String>,
 
-    /// How results and summaries are printed. json: one object a line. The lines that `dedup` and
-    /// `match` write are as they came; their summary is the last line of standard error. Failures
-    /// are told as text.
+    /// The format of results and summaries. json prints one object on each line. `dedup` and
+    /// `match` write lines unchanged in both formats, and write their summary as the last line of
+    /// standard error. Error messages are always text.
     #[arg(
         long,
         global = true,
@@ -146,11 +151,11 @@ pub(super) struct Global {
     )]
     pub(super) output: OutputFormat,
 
-    /// The time that one call may take: 5 (seconds), 500ms or 2min. Until it is over, a server that
-    /// cannot be reached, restores its filters or breaks the connection is waited for, and asked
-    /// again where that is safe [default: 10s; of `health`: 3s; of `load`, `dedup` and `match`: 1min;
-    /// of `store`, `filter copy`, `filter merge`, `filter rebuild`, `filter import` and `filter
-    /// export`: 10min].
+    /// The time limit of one call: 5 (seconds), 500ms or 2min. Until it is over, the command waits
+    /// for a server that cannot be reached, restores its filters or breaks the connection, and
+    /// retries the call if that is safe [default: 10s; of `health`: 3s; of `load`, `dedup` and
+    /// `match`: 1min; of `store`, `filter copy`, `filter merge`, `filter rebuild`, `filter import`
+    /// and `filter export`: 10min].
     #[arg(long, global = true, env = "SEENSET_TIMEOUT", value_name = "DURATION",
           value_parser = units::nonzero_duration)]
     timeout: Option<Duration>,
@@ -162,7 +167,8 @@ impl Global {
         self.connect_with(self.options()).await
     }
 
-    /// Connects for calls that may take `timeout` each, unless the user says something else.
+    /// Connects to the server. The time limit of each call is the user's --timeout, or else
+    /// `timeout`.
     pub(super) async fn connect_for(&self, timeout: Duration) -> Result<Client, Failure> {
         self.connect_with(Options {
             deadline: self.timeout.unwrap_or(timeout),
@@ -187,7 +193,7 @@ impl Global {
         Ok(client.filter(self.filter.as_deref().unwrap_or_default()))
     }
 
-    /// How long calls may take.
+    /// Returns the options of the client, with the user's --timeout.
     pub(super) fn options(&self) -> Options {
         let mut options = Options::default();
         if let Some(timeout) = self.timeout {
@@ -196,118 +202,123 @@ impl Global {
         options
     }
 
-    /// The time that a call may take that takes long by nature.
+    /// Returns the time limit of a call that takes a long time, such as a copy.
     pub(super) fn long_timeout(&self) -> Duration {
         self.timeout.unwrap_or(Duration::from_secs(600))
     }
 }
 
-/// How results are printed.
+/// The format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(super) enum OutputFormat {
-    /// For people, and for cut and awk.
+    /// Text for people, and for cut and awk.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object on each line.
     Json,
 }
 
-/// What to do.
+/// The command to run.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Tell whether keys have been seen: prints `seen` or `new`, a tab, the key.
+    /// Query whether keys have been seen. Prints `seen` or `new`, a tab, and the key.
     Query(AgedKeys),
     /// Mark keys as seen.
     ///
-    /// Past its capacity a filter that does not grow calls more and more new keys seen: `seenset
-    /// filter get` says how full it is.
+    /// A filter that does not grow reports more and more new keys as seen when it is past its
+    /// capacity. `seenset filter get` shows its number of keys.
     Add(Keys),
-    /// Tell whether keys have been seen, and mark them: prints `seen` or `new`, a tab,
+    /// Query whether keys have been seen, and mark them as seen. Prints `seen` or `new`, a tab, and
     /// the key.
     ///
-    /// Past its capacity a filter that does not grow calls more and more new keys seen: `seenset
-    /// filter get` says how full it is.
+    /// A filter that does not grow reports more and more new keys as seen when it is past its
+    /// capacity. `seenset filter get` shows its number of keys.
     QueryAndAdd(AgedKeys),
-    /// Take keys out of a counting filter again: prints `removed` or `absent`, a tab, the key.
+    /// Remove keys from a counting filter. Prints `removed` or `absent`, a tab, and the key.
     ///
-    /// Remove only what was added: a key that is there by chance alone is taken for others, and
-    /// some of these may then be forgotten.
+    /// Remove only keys that were added. A key that was never added can look seen by chance (a
+    /// false positive). If such a key is removed, the filter can forget other keys.
     Remove(Keys),
-    /// Mark every line of files as seen, and print a summary. Reads gzip and zstd as well.
+    /// Mark every line of files as seen, and print a summary. Reads plain, gzip and zstd files.
     ///
-    /// The summary warns of a filter that is at 80 % of its capacity or more. Past it, a filter that
-    /// does not grow calls more and more new keys seen.
+    /// The summary warns of a filter that is at 80 % of its capacity or more. A filter that does
+    /// not grow reports more and more new keys as seen when it is past its capacity.
     #[command(after_long_help = LINES_HELP)]
     Load(Load),
-    /// Write only the lines that were never seen before, in their order, and mark them. Reads
-    /// gzip and zstd as well.
+    /// Write only the lines that were never seen before, in their order, and mark them as seen.
+    /// Reads plain, gzip and zstd files.
     ///
-    /// A line is written as it came, ending included; a last line without one gets an
-    /// LF. The summary goes to standard error. SIGINT and SIGTERM end the run cleanly:
-    /// what was sent is answered and written first, and the exit code is 130. A second
-    /// one ends it at once. If the program that reads the lines ends first, nothing is
-    /// said, but lines that it has not read are marked as seen: the exit code is then 141.
+    /// A line is written unchanged, with its ending. A last line without an ending gets an LF. The
+    /// summary goes to standard error.
     ///
-    /// The summary warns of a filter that is at 80 % of its capacity or more. Past it, a filter that
-    /// does not grow calls more and more new keys seen, and `dedup` does not write their lines.
+    /// SIGINT and SIGTERM end the run: the command waits for the answers to the lines that it has
+    /// sent, writes the new ones of these lines, and exits with code 130. A second signal ends the
+    /// run at once. If the reader of the output closes the pipe, the command prints no message and
+    /// exits with code 141: lines that the reader has not read are marked as seen.
+    ///
+    /// The summary warns of a filter that is at 80 % of its capacity or more. A filter that does
+    /// not grow reports more and more new keys as seen when it is past its capacity, and `dedup`
+    /// does not write their lines.
     #[command(after_long_help = LINES_HELP)]
     Dedup(Dedup),
-    /// Write the lines that have a word of the filter, in their order. Marks nothing. Reads
-    /// gzip and zstd as well.
+    /// Write the lines that contain a word of the filter, in their order. Marks no keys. Reads
+    /// plain, gzip and zstd files.
     ///
-    /// The filter holds a list of words, one a line, as `seenset load` adds it. A line is
-    /// written as it came, ending included; a last line without one gets an LF. The summary
-    /// goes to standard error. SIGINT and SIGTERM end the run, and the exit code is 130.
+    /// The filter holds a list of words. `seenset load` adds the list from a file with one word on
+    /// each line. A line is written unchanged, with its ending. A last line without an ending gets
+    /// an LF. The summary goes to standard error. SIGINT and SIGTERM end the run with exit code
+    /// 130.
     #[command(after_long_help = matching::WORDS_HELP)]
     Match(Match),
-    /// Write a snapshot of every filter, or of the one named by --filter.
+    /// Write a snapshot of every filter, or of the filter that --filter names.
     Store,
-    /// Make, show, rename, copy, merge, reset, rebuild and remove filters.
+    /// Create, show, rename, copy, merge, import, export, reset, rebuild and delete filters.
     #[command(subcommand)]
     Filter(FilterCommand),
-    /// Show what a filter makes of a key: its canonical form, its hash and its bits, and
-    /// which of them are set. Marks nothing.
+    /// Show the canonical form of a key in a filter, its hash, its bits, and which of the bits are
+    /// set. Marks no keys.
     Explain(Explain),
-    /// Compute the size of a filter for a number of keys and a false-positive rate. Asks
-    /// no server.
+    /// Compute the size of a filter for a number of keys and a false-positive rate. Needs no
+    /// server.
     Plan(Spec),
-    /// Measure how fast a server answers: keys a second, and a histogram of latencies.
+    /// Measure the throughput and latency of a server: keys per second, and a histogram of
+    /// latencies.
     ///
-    /// The keys go to a filter that the command makes for itself, named bench- and a
-    /// random number, and deletes at the end, whatever ends it; only a second signal, or one
-    /// that cannot be caught, leaves it behind. With --filter they go to that filter and
-    /// STAY IN IT, millions of them in a second: never name one that is in use.
+    /// The command creates a filter of its own, named bench- and a random number. It deletes this
+    /// filter at the end, also after an error or a signal; only a second signal, or a signal that
+    /// cannot be caught, leaves the filter on the server. With --filter the keys go to that filter
+    /// and STAY IN IT, millions of them per second: never name a filter that is in use.
     ///
-    /// The keys are new to any server, but for the share that --seen says. SIGINT and SIGTERM
-    /// end the run and print what was measured so far; the exit code is 130. A filter that is at
-    /// 80 % of its capacity or more is warned of.
+    /// The keys are new to any server, except for the share that --seen sets. SIGINT and SIGTERM
+    /// end the run and print the measurements so far; the exit code is 130. The result warns of a
+    /// filter that is at 80 % of its capacity or more.
     #[command(after_long_help = bench::RESULT_HELP)]
     Bench(Bench),
-    /// Tell whether the server serves, by the exit code: 0 if it does, else 1. For
-    /// container health checks.
+    /// Check whether the server serves. The exit code is 0 if it does, and 1 if not. For container
+    /// health checks.
     Health(Health),
 }
 
 /// Keys as arguments.
 #[derive(Debug, clap::Args)]
 pub(super) struct Keys {
-    /// The keys, for instance URLs. They need not be UTF-8.
+    /// The keys, for instance URLs. They do not have to be UTF-8.
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<OsString>,
-    /// The keys are given, and printed, as hexadecimal digits: 9f86d081, for instance a digest.
+    /// Read and print keys as hexadecimal digits, for instance a digest: 9f86d081.
     #[arg(long)]
     hex: bool,
 }
 
 impl Keys {
-    /// The keys.
+    /// Returns the keys.
     pub(super) fn parse(&self) -> Result<Vec<Key>, Failure> {
         let keys = self.keys.iter();
         keys.map(|key| Key::parse(key, self.hex)).collect()
     }
 }
 
-/// Keys as arguments, for a question.
+/// Keys as arguments of a query, and their maximum age.
 #[derive(Debug, clap::Args)]
 pub(super) struct AgedKeys {
     #[command(flatten)]
@@ -316,23 +327,23 @@ pub(super) struct AgedKeys {
     pub(super) age: Age,
 }
 
-/// How old keys may be.
+/// The maximum age of keys.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct Age {
-    /// In an aging filter, how old a key may be that counts as seen: 12h, 30days [default: as old
-    /// as the filter remembers it].
+    /// The maximum age of a key that counts as seen, in an aging filter: 12h, 30days [default: the
+    /// time for which the filter remembers keys].
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     max_age: Option<Duration>,
 }
 
 impl Age {
-    /// As the user may write it.
+    /// Returns the age as text, in the form of the argument.
     pub(super) fn text(self) -> Option<String> {
         let age = self.max_age.map(humantime::format_duration);
         age.map(|age| age.to_string())
     }
 
-    /// The client, for keys of this age.
+    /// Returns the client with this maximum age.
     pub(super) fn of(&self, client: Client) -> Client {
         match self.max_age {
             Some(age) => client.with_max_age(age),
@@ -344,9 +355,9 @@ impl Age {
 /// The arguments of `explain`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Explain {
-    /// The key, for instance a URL. It need not be UTF-8.
+    /// The key, for instance a URL. It does not have to be UTF-8.
     pub(super) key: OsString,
-    /// The key is given, and printed, as hexadecimal digits.
+    /// Read and print the key as hexadecimal digits.
     #[arg(long)]
     pub(super) hex: bool,
 }
@@ -354,7 +365,7 @@ pub(super) struct Explain {
 /// The arguments of `load`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Load {
-    /// The files to read; `-`, or none, is standard input.
+    /// The files to read. `-`, or no file, is standard input.
     #[arg(value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
     #[command(flatten)]
@@ -364,11 +375,12 @@ pub(super) struct Load {
 /// The arguments of `dedup`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Dedup {
-    /// The files to read; `-`, or none, is standard input.
+    /// The files to read. `-`, or no file, is standard input.
     #[arg(value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
-    /// Save checkpoints in this file, and continue from it if it is there: run the same command
-    /// again until it is gone. The files must be regular ones, and the output is appended to (>>).
+    /// Save checkpoints in this file, and continue from it if it exists. If a run ends early, run
+    /// the same command again, until the file is gone. The input files must be regular files, and
+    /// the output must be appended to (>>).
     #[arg(long = "continue", value_name = "FILE")]
     pub(super) continue_from: Option<PathBuf>,
     #[command(flatten)]
@@ -377,27 +389,27 @@ pub(super) struct Dedup {
     pub(super) age: Age,
 }
 
-/// How lines are read and sent.
+/// The format of the lines, and the limits of the batches.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct Lines {
-    /// Keys end with a NUL instead of LF, as find -print0 and sort -z write them.
+    /// Read keys that end with a NUL instead of LF, as find -print0 and sort -z write them.
     #[arg(short = '0', long, group = "records")]
     null: bool,
-    /// The length of each key stands before it: 4 bytes, the highest first (big-endian).
+    /// Read keys with their length before them: 4 bytes, the highest byte first (big-endian).
     #[arg(long, group = "records")]
     binary: bool,
-    /// Each line is a key in hexadecimal digits: a digest, a fingerprint of Scrapy.
+    /// Read each line as a key in hexadecimal digits: a digest, a fingerprint of Scrapy.
     #[arg(long, group = "records")]
     hex: bool,
-    /// The longest key; longer lines are left out and reported.
+    /// The maximum length of a key, in bytes. Lines with a longer key are skipped and reported.
     #[arg(long, value_name = "BYTES", default_value_t = 65_536,
           value_parser = value_parser!(u32).range(1..=8 * 1024 * 1024))]
     pub(super) max_key_bytes: u32,
-    /// The most keys in one batch.
+    /// The maximum number of keys in one batch.
     #[arg(long, value_name = "KEYS", default_value_t = 1000,
           value_parser = value_parser!(u32).range(1..=1_000_000))]
     pub(super) batch_keys: u32,
-    /// The most batches that are sent and not yet answered.
+    /// The maximum number of batches that are sent and not yet answered.
     #[arg(long, value_name = "BATCHES", default_value_t = 16,
           value_parser = value_parser!(u32).range(1..=1024))]
     pub(super) window: u32,
@@ -430,9 +442,9 @@ impl Lines {
 /// The commands on filters.
 #[derive(Debug, Subcommand)]
 pub(super) enum FilterCommand {
-    /// Make an empty filter. If it is there with the same spec, nothing changes.
+    /// Create an empty filter. If a filter with this name and spec exists, nothing changes.
     Create {
-        /// The filter's name.
+        /// The name of the filter.
         name: String,
         #[command(flatten)]
         spec: Spec,
@@ -441,63 +453,64 @@ pub(super) enum FilterCommand {
     },
     /// Show one filter.
     Get {
-        /// The filter's name [default: that of --filter, or default].
+        /// The name of the filter [default: the name that --filter gives, or default].
         name: Option<String>,
     },
     /// Show every filter.
     List,
-    /// Give a filter another name. Calls that have found it under the old one go on.
+    /// Rename a filter. Calls in flight under the old name continue.
     Rename {
-        /// The filter's name.
+        /// The name of the filter.
         name: String,
-        /// The name that it is to have.
+        /// The new name of the filter.
         new_name: String,
     },
-    /// Make a filter of the same spec and with the same keys as another.
+    /// Copy a filter. The copy has the same spec and the same keys.
     Copy {
         /// The name of the filter to copy.
         name: String,
-        /// The name that the copy is to have.
+        /// The name of the copy.
         new_name: String,
     },
-    /// Have a filter take all keys of another, which stays as it is. Both must be copies of one
-    /// filter. Where keys are counted, the counts of both add up.
+    /// Add all keys of a filter, the source, to another filter, the target. The source does not
+    /// change. Both must be copies of one filter. In counting filters, the counts of both add up.
     Merge {
-        /// The name of the filter whose keys are taken.
+        /// The name of the filter whose keys are added.
         source: String,
-        /// The name of the filter that takes them.
+        /// The name of the filter that the keys are added to.
         target: String,
     },
-    /// Make a filter of a file of another program. It has the layout that the file has.
+    /// Create a filter from a file of another program. The filter has the layout of the file.
     Import(Import),
-    /// Write a filter of the layout guava or guava-mitz-32 to a file that Guava reads
+    /// Write a filter with the layout guava or guava-mitz-32 to a file that Guava reads
     /// (BloomFilter.readFrom).
     Export {
-        /// The filter's name.
+        /// The name of the filter.
         name: String,
-        /// The file to write; `-` is standard output. One that is there is replaced when all of
-        /// the filter has come, and keeps its mode and owner; links are followed. What cannot be
-        /// replaced is written to: a device, a pipe, /dev/fd/N, a file with several names or in a
-        /// directory where no file can be made. If that is not all written, the exit code is not 0.
+        /// The file to write; `-` is standard output. An existing file is replaced when the whole
+        /// filter has arrived, and keeps its mode and owner; symbolic links are followed. A file
+        /// that cannot be replaced is written in place: a device, a pipe, /dev/fd/N, a file with
+        /// several names, or a file in a directory where no file can be created. If such a file is
+        /// not written completely, the exit code is not 0.
         file: PathBuf,
     },
-    /// Have a filter forget all its keys, in one step. Its spec stays.
+    /// Remove all keys from a filter, in one step. The filter keeps its spec.
     Reset {
-        /// The filter's name.
+        /// The name of the filter.
         name: String,
     },
-    /// Fill a new filter with the lines of files, while what comes to the filter comes to both, and
-    /// have the new one take its place in one step. Reads gzip and zstd as well.
+    /// Fill a new filter with the lines of files, and replace a filter by it in one step. Until
+    /// then, new keys go to both filters. Reads plain, gzip and zstd files.
     ///
-    /// Afterwards the filter has the keys of the files and all that were added since the command
-    /// began; keys that were added before and stand in no file are forgotten. If it does not come
-    /// to its end, nothing has changed but that there is the new filter, and the same command goes
-    /// on with it.
+    /// Afterwards the filter has the keys of the files and all keys that were added since the
+    /// command began. It forgets keys that were added before and are in no file. If the command
+    /// ends early, the old filter has not changed, and the new filter still exists. To continue,
+    /// run the same command again. To cancel the rebuild, delete the new filter.
     #[command(after_long_help = LINES_HELP)]
     Rebuild(Rebuild),
-    /// Remove a filter and its snapshot. Its keys are forgotten.
+    /// Delete a filter and its snapshot. Its keys are forgotten.
     Delete {
-        /// The filter's name.
+        /// The name of the filter.
         name: String,
     },
 }
@@ -505,15 +518,16 @@ pub(super) enum FilterCommand {
 /// The arguments of `filter rebuild`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Rebuild {
-    /// The filter's name.
+    /// The name of the filter.
     pub(super) name: String,
-    /// The name of the new filter, until it takes that of the other [default: NAME.rebuild].
+    /// The name of the new filter, until it gets the name of the old one [default: NAME.rebuild].
     #[arg(long = "as", value_name = "NAME")]
     pub(super) new_name: Option<String>,
     #[command(flatten)]
     pub(super) change: SpecChange,
     /// The files to read; `-` is standard input.
-    // Not by default: the filter would forget all its keys if there is nothing to read.
+    // At least one file is required. If standard input were the default, an empty input would make
+    // the filter forget all its keys.
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
     #[command(flatten)]
@@ -523,35 +537,37 @@ pub(super) struct Rebuild {
 /// The arguments of `filter import`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Import {
-    /// The name that the filter is to have.
+    /// The name of the new filter.
     pub(super) name: String,
-    /// The file to read; `-` is standard input. What is no regular file is copied to a temporary
-    /// one first, in TMPDIR.
+    /// The file to read; `-` is standard input. A file that is not a regular file, for instance a
+    /// pipe, is first copied to a temporary file in TMPDIR.
     pub(super) file: PathBuf,
-    /// Whose file it is.
+    /// The format of the file.
     #[arg(long, value_enum)]
     pub(super) format: FormatArg,
-    /// The number of distinct keys that the filter is for (n) [default: what its bits suit best, or
-    /// what the file says].
+    /// The number of distinct keys that the filter is made for (n) [default: the number that suits
+    /// its bits best, or the number that the file states].
     #[arg(short = 'n', long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub(super) capacity: Option<u64>,
 }
 
-/// Whose file it is.
+/// The format of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum FormatArg {
-    /// What BloomFilter.writeTo of Guava writes.
+    /// The format that BloomFilter.writeTo of Guava writes.
     Guava,
-    /// What BF.SCANDUMP of RedisBloom hands out, pair after pair: the iterator and the length of the
-    /// data, 8 bytes each, the lowest first, and the data; without the last pair.
+    /// The replies of BF.SCANDUMP of RedisBloom, one pair after another: the iterator and the
+    /// length of the data, 8 bytes each, the lowest byte first (little-endian), and then the data.
+    /// The last pair is left out.
     Redisbloom,
 }
 
 /// The arguments of `health`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Health {
-    /// The service to ask about. seenset.v1.DedupService does not serve while keys are refused
-    /// because the disk is full or fails; the server as a whole (empty) still answers queries
+    /// The name of the service to check. seenset.v1.DedupService does not serve while the server
+    /// refuses keys because the disk is full or fails. The server as a whole (an empty name) still
+    /// serves then, because it answers queries.
     #[arg(long, value_name = "NAME", default_value = "")]
     pub(super) service: String,
 }

@@ -1,7 +1,7 @@
-//! `bench`: loads a server and measures how fast it answers.
+//! `bench`: loads a server and measures its throughput and latency.
 //!
 //! The load runs on its own thread and runtime, so that only its calls wake the thread. The filter
-//! that it makes is removed, however the run ends.
+//! that it creates is removed at the end of the run, also after an error.
 
 mod histogram;
 mod progress;
@@ -26,7 +26,7 @@ use seenset_load::{Generator, Load, Outcome};
 pub(super) async fn run(global: &Global, args: Bench) -> Result<(), Failure> {
     let load = args.load()?;
     let client = global.connect().await?;
-    // This comes before anything exists that would have to be removed.
+    // Signals are handled before the filter exists, so that it is always removed.
     let signal = interrupted();
     let target = Target::prepare(&client, global.filter.as_deref(), &args).await?;
     let bench = Run {
@@ -39,7 +39,7 @@ pub(super) async fn run(global: &Global, args: Bench) -> Result<(), Failure> {
         ended_by_signal: false,
     };
     let loaded = task::spawn_blocking(|| bench.load()).await;
-    // Nothing is lost if the filter cannot be shown.
+    // Without the filter's numbers, only the warning is missing.
     let filled = client.get_filter(target.name()).await.ok();
     let removed = target.remove(&client).await;
     let loaded = loaded.unwrap_or_else(|error| match error.try_into_panic() {
@@ -80,7 +80,7 @@ struct Loaded {
     warmup_keys: u64,
     /// The outcome; `None` if only the warm-up ran.
     outcome: Option<Outcome>,
-    /// Whether a signal ended it.
+    /// True if a signal ended the load.
     interrupted: bool,
 }
 

@@ -41,7 +41,7 @@ pub(super) struct Checkpoint {
     /// The last new key, if there was one.
     pub(super) witness: Option<Witness>,
     /// The end of the lines that may be marked and are not in the output. There are none if it is
-    /// equal to `done`. It is not known while the run goes on.
+    /// equal to `done`. It is not known while the run continues.
     pub(super) sent: Option<Sent>,
     /// The time when it was saved, in seconds since 1970.
     pub(super) saved_at_s: u64,

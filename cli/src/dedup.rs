@@ -1,9 +1,8 @@
 //! `dedup`: writes the lines that were never seen before, in order.
 //!
 //! Three steps overlap: a thread reads, this task keeps a window of batches in flight on one
-//! stream, and a thread writes. Sending a line marks it. So a line that was sent is answered and
-//! written before the run ends, however it ends. If that is not possible, the error names the
-//! lines.
+//! stream, and a thread writes. Sending a line marks it. So the run ends only after all lines that
+//! were sent are answered and written. If that is not possible, the error names the lines.
 
 mod continuation;
 

@@ -23,8 +23,9 @@ pub(super) enum Failure {
     /// The reader has closed the output pipe, as in `seenset filter list | head`. The user wanted
     /// that, so there is no message, and exit code 0.
     BrokenPipe,
-    /// The same, but lines that were marked as seen cannot be written. There is no message either,
-    /// but the exit code of a program that the signal of a broken pipe ended: 141.
+    /// The reader has closed the output pipe, and lines that were marked as seen cannot be written.
+    /// There is no message. The exit code is that of a program that the signal of a broken pipe
+    /// ended: 141.
     Unread,
 }
 

@@ -1,8 +1,8 @@
 //! The content of a file, decompressed if needed. gzip and zstd are recognised by their first
-//! bytes, whatever the name of the file. The data after one piece (a member, a frame) is the next
+//! bytes, not by the name of the file. The data after one piece (a member, a frame) is the next
 //! piece.
 //!
-//! Memory is bounded, whatever the file says. gzip looks back 32 KiB. A zstd frame that asks for
+//! Memory is bounded for every file. gzip looks back 32 KiB. A zstd frame that asks for
 //! more than [`MAX_WINDOW_BYTES`] is refused before it is decoded. The bytes that were decoded
 //! before an error are returned first, so that the lines before it are used.
 

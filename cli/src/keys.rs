@@ -7,7 +7,8 @@ use super::{
     output::Output,
 };
 
-/// Keys for each call: arguments are few, and what was answered is printed early.
+/// The number of keys in each call. If a call fails, the answers of the calls before it are
+/// printed.
 const BATCH_KEYS: usize = 1000;
 
 pub(super) async fn query(global: &Global, args: &AgedKeys) -> Result<(), Failure> {

@@ -29,7 +29,7 @@ use seenset_client::KeyBatch;
 /// The number of bytes that one read asks for: more than a pipe holds, so that one read empties it.
 pub(super) const READ_BYTES: usize = 128 * 1024;
 
-/// The size at which a batch is full, whatever its number of lines. It is far below the limit of a
+/// The size at which a batch is full, for any number of lines. It is far below the limit of a
 /// message (16 MiB), even with one more line of the maximum length.
 pub(super) const BATCH_BYTES: usize = 1024 * 1024;
 
@@ -68,7 +68,7 @@ impl std::fmt::Display for Position {
 /// Consecutive lines of one file, and their keys.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// The bytes as they came. They can contain data between the lines that is no key.
+    /// The bytes of the file, unchanged. They can contain data between the lines that is no key.
     pub(super) bytes: Bytes,
     /// The range of each key's line in `bytes`, with its ending.
     pub(super) lines: Vec<Range<usize>>,
@@ -388,11 +388,11 @@ impl<R: Read> LineReader<R> {
         self.has_nuls.then(|| memchr(0, line)).flatten()
     }
 
-    /// Drops the unfinished line at the end of the buffer if it is too long whatever follows, even
-    /// if the next byte were the LF of a CRLF.
+    /// Drops the unfinished line at the end of the buffer if it is too long, even if the next byte
+    /// were the LF of a CRLF.
     ///
     /// NULs at its end can be the padding of the file. One of them is kept, and it makes the line
-    /// bad if the line goes on.
+    /// bad if the line continues.
     #[expect(clippy::indexing_slicing, reason = "`taken` lies in the buffer")]
     fn skip_overlong(&mut self, draft: &Draft, observer: &impl Observer) {
         let format = self.limits.format;

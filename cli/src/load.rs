@@ -32,8 +32,8 @@ pub(super) async fn run(global: &Global, args: Load) -> Result<(), Failure> {
 }
 
 /// The advice after a run that ended early.
-const AGAIN: &str = "Run it again: adding twice does no harm, but in a counting filter, where each \
-                     time counts.";
+const AGAIN: &str = "Run it again: adding a key twice does no harm, except in a counting filter, \
+                     which counts each time.";
 
 /// The way in which lines are added.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,6 @@
 //! The program `seenset`: reads the arguments, runs one command, and turns its outcome into an exit
-//! code. The exit code is 0, 1 for a failure, 2 for wrong usage, 130 for a signal, or 141 if `dedup`
-//! has marked lines and the reader of its output has closed the pipe.
+//! code. The exit code is 0, 1 for a failure, 2 for wrong usage, 130 for a signal, or 141 if
+//! `dedup` has marked lines and the reader of its output has closed the pipe.
 
 mod args;
 mod bench;

@@ -1,8 +1,8 @@
 //! `match`: writes the lines that contain a word of the filter, in order.
 //!
 //! Three steps overlap, as in `dedup`. A thread reads. Threads cut batches of lines into words, and
-//! a window of them is sent as queries. A thread writes. A query changes nothing, so a run that is
-//! ended early leaves nothing behind.
+//! a window of them is sent as queries. A thread writes. A query changes nothing, so a run that
+//! ends early has changed nothing on the server.
 
 use std::{
     io::{self, IsTerminal},

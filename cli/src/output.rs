@@ -1,4 +1,5 @@
-//! Standard output and standard error. A reader that went away is an outcome and not a panic.
+//! Standard output and standard error. A reader that has closed the pipe is an outcome, not a
+//! panic.
 
 use std::io::{self, BufWriter, Write};
 

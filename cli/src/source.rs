@@ -23,7 +23,7 @@ use super::{
     streams::{self, Outputs, is_stdin},
 };
 
-/// The number of batches that are read ahead of sending: enough to cover a slow read.
+/// The number of batches that are read ahead of sending. It is enough to cover a slow read.
 const READ_AHEAD: usize = 4;
 
 /// The batches of the files, in order. If reading failed, the last item is the failure.

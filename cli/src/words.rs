@@ -95,7 +95,7 @@ impl Words {
         matches
     }
 
-    /// Returns the words that are in the filter, as they came, one per line.
+    /// Returns the words that are in the filter, unchanged, one per line.
     pub(super) fn found_lines(&self, answers: &[bool]) -> Bytes {
         let mut lines = Vec::new();
         for place in self.found(answers) {

@@ -1,5 +1,5 @@
-//! Writes lines as they came, on its own thread. Writing blocks, and must not delay the answers
-//! that come in meanwhile.
+//! Writes lines unchanged, on its own thread. Writing blocks, and must not delay the answers that
+//! come in meanwhile.
 
 use std::{
     io::{self, BufWriter, ErrorKind, Write},
@@ -108,8 +108,8 @@ fn write_all(
     Ok(())
 }
 
-/// Writes the lines of a batch as they came, adjacent lines in one piece. Returns the number of
-/// bytes written.
+/// Writes the lines of a batch unchanged, adjacent lines in one piece. Returns the number of bytes
+/// written.
 #[expect(
     clippy::indexing_slicing,
     reason = "the lines of a batch are ranges of its bytes"

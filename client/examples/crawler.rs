@@ -1,5 +1,5 @@
-//! A small real crawler: it shows how workers that share nothing but the service fetch
-//! every page of a site exactly once.
+//! A small real crawler. Its workers share nothing but the service, and fetch every page of a site
+//! exactly once.
 //!
 //! ```text
 //! cargo run --release --example crawler -- http://127.0.0.1:8000/ --workers 8
@@ -39,22 +39,23 @@ const BATCH_KEYS: usize = 10_000;
 /// Fetches every page of a site that links lead to, each exactly once.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Where to start. Links to the same scheme, host and port are followed.
+    /// The URL to start from. Links to the same scheme, host and port are followed.
     start: Url,
-    /// The seenset server.
+    /// The address of the seenset server.
     #[arg(long, env = "SEENSET_SERVER", default_value = "http://127.0.0.1:9090")]
     server: String,
-    /// The filter that keeps the URLs; one for each crawl. Empty is the default one.
+    /// The name of the filter for the URLs. Each crawl needs its own filter. An empty name means
+    /// the filter named default.
     #[arg(long, default_value = "")]
     filter: String,
-    /// How many pages are fetched at the same time.
+    /// The number of pages that are fetched at the same time.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     workers: u16,
-    /// Keep the URLs in a set of this process, with one worker and without the service:
-    /// the reference to compare with.
+    /// Keep the URLs in a set of this process, with one worker and without the service. The result
+    /// is the reference to compare with.
     #[arg(long)]
     exact: bool,
-    /// Write each href found to this file, absolute and without fragment, one a line.
+    /// Write each href found to this file, absolute and without fragment, one on each line.
     #[arg(long, value_name = "FILE")]
     hrefs: Option<PathBuf>,
 }
@@ -62,15 +63,16 @@ struct Args {
 /// The totals of a crawl; printed as lines of a name and a number.
 #[derive(Debug, Default)]
 struct Totals {
-    /// Pages that were answered with success.
+    /// The number of pages that were answered with success.
     pages_fetched: u64,
-    /// Answers that named another place; it counts as a link found.
+    /// The number of redirects. The target of a redirect counts as a link found.
     redirects: u64,
-    /// Fetches that failed.
+    /// The number of fetches that failed.
     errors: u64,
-    /// Links to the same host, duplicates included.
+    /// The number of links to the same host, including duplicates.
     links_found: u64,
-    /// Links that were not fetched because somebody has that page already.
+    /// The number of links that were not fetched, because a worker has fetched the page already or
+    /// will fetch it.
     duplicates_avoided: u64,
 }
 
@@ -113,7 +115,7 @@ enum Outcome {
 struct Done {
     worker: usize,
     outcome: Outcome,
-    /// Links to the same host, duplicates included.
+    /// The number of links to the same host, including duplicates.
     links: u64,
     won: Vec<Url>,
     /// Every link, for `--hrefs`.
@@ -135,8 +137,8 @@ impl Worker {
             Seen::Service(Client::connect(&args.server).await?.filter(&args.filter))
         };
         let http = reqwest::Client::builder()
-            // The target of a redirect may have been fetched already: it is asked about
-            // like any other link.
+            // The target of a redirect may have been fetched already: the worker queries it like
+            // any other link.
             .redirect(reqwest::redirect::Policy::none())
             .timeout(Duration::from_secs(60))
             .build()?;
@@ -283,7 +285,7 @@ async fn crawl(args: &Args) -> Result<Totals, Error> {
         }
         let message = tokio::select! {
             message = done.recv() => message.ok_or("all workers have gone")?,
-            // No worker ends before its inbox is closed, but for an error.
+            // A worker ends only after its inbox is closed, or after an error.
             Some(ended) = workers.join_next() => {
                 ended??;
                 return Err("a worker has gone".into());

@@ -18,7 +18,7 @@ use fearless_simd::{Simd, SimdBase, SimdMask};
 
 use crate::{
     blocked::LANES,
-    cells::{self, CELL_BITS, Line, Picked, Values, places},
+    cells::{self, CELL_BITS, LINES, Line, Picked, Values, places},
     hash::KeyHash,
 };
 
@@ -161,7 +161,7 @@ pub struct Change {
 /// Whether all bits of a key have one of these stamps, given its lines. `hash_count` is 1 to 64,
 /// here and below.
 #[inline(always)]
-pub fn contains<S: Simd, L: Borrow<Line>, const LINES: usize>(
+pub fn contains<S: Simd, L: Borrow<Line>>(
     simd: S,
     lines: [L; LINES],
     hash: KeyHash,
@@ -169,7 +169,7 @@ pub fn contains<S: Simd, L: Borrow<Line>, const LINES: usize>(
     there: Values,
 ) -> bool {
     if hash_count > LANES as u32 {
-        return places(LINES, hash, hash_count).all(|place| there.has(place.get(&lines)));
+        return places(hash, hash_count).all(|place| there.has(place.get(&lines)));
     }
     let picked = Picked::of(simd, &lines, hash, hash_count);
     picked.among(there).simd_eq(picked.ones).all_true()
@@ -178,7 +178,7 @@ pub fn contains<S: Simd, L: Borrow<Line>, const LINES: usize>(
 /// Adds a key if it is not present. With `renews`, a key that is present is stamped again too, so
 /// that it stays as long as a new one. Returns `None` if nothing changed.
 #[inline(always)]
-pub fn stamp_key<S: Simd, const LINES: usize>(
+pub fn stamp_key<S: Simd>(
     simd: S,
     lines: [&mut Line; LINES],
     hash: KeyHash,
@@ -211,20 +211,20 @@ pub fn stamp_key<S: Simd, const LINES: usize>(
 }
 
 /// Does the same as [`stamp_key`], for keys with more bits than there are lanes.
-fn stamp_by_places<const LINES: usize>(
+fn stamp_by_places(
     mut lines: [&mut Line; LINES],
     hash: KeyHash,
     hash_count: u32,
     how: Stamping,
     renews: bool,
 ) -> Option<Change> {
-    let stamps = || places(LINES, hash, hash_count).map(|place| place.get(&lines));
+    let stamps = || places(hash, hash_count).map(|place| place.get(&lines));
     let is_new = !stamps().all(|stamp| how.there.has(stamp));
     if !(is_new || renews) || !stamps().any(|stamp| how.older.has(stamp)) {
         return None;
     }
     let bits = stamps().filter(|&stamp| stamp == 0).count() as u32;
-    for place in places(LINES, hash, hash_count) {
+    for place in places(hash, hash_count) {
         if how.older.has(place.get(&lines)) {
             place.set(&mut lines, how.stamp);
         }
@@ -247,8 +247,6 @@ mod tests {
         hash_count: u32,
     }
 
-    const LINES: usize = 2;
-
     impl Lines {
         fn new(now: u64, slices: u32, hash_count: u32) -> Self {
             Self {
@@ -268,7 +266,7 @@ mod tests {
         }
 
         fn bits(&self, hash: KeyHash) -> impl Iterator<Item = usize> + use<> {
-            let places = places(LINES, hash, self.hash_count);
+            let places = places(hash, self.hash_count);
             places.map(|place| place.line * LINE_CELLS as usize + place.cell() as usize)
         }
 

@@ -4,7 +4,7 @@
 //! A line of memory has 128 cells: 16 for each of eight lanes. The cells of lane `i` are in word
 //! `i`. In each round a key has at most one cell in each lane. The six bits that choose a bit in
 //! [`crate::blocked`] choose the cell. Their lowest four bits choose cell `c` of a word, which is
-//! its bits `4·c` to `4·c + 3`. The bits above them choose one of the key's lines ([`CellLines`]).
+//! its bits `4·c` to `4·c + 3`. The next bit chooses one of the two lines of the key.
 //! So all lanes of a key are compared together, one line at a time.
 //!
 //! A bit is set if its cell is above 0. [`crate::counting`] and [`crate::aging`] describe the
@@ -33,31 +33,12 @@ const CELLS_A_WORD: usize = (64 / CELL_BITS) as usize;
 /// The lowest bit of each cell of a word.
 const ONES: u64 = 0x1111_1111_1111_1111;
 
-/// The lines of a shard that the cells of a key lie in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum CellLines {
-    /// Two lines that are at most [`Self::REACH`] apart: half as many lines of memory to wait for
-    /// as in a block, for the same rate.
-    #[default]
-    Two,
-    /// The four lines of a block. Only older filters have them, made before [`Self::Two`] existed.
-    Four,
-}
-
-impl CellLines {
-    /// The greatest distance between the two lines. A greater distance lets fewer keys share both
-    /// lines, which costs rate. It also puts the lines into different pages more often, which costs
-    /// time.
-    pub const REACH: u64 = 15;
-
-    /// Returns the number of lines.
-    pub fn count(self) -> usize {
-        match self {
-            Self::Two => 2,
-            Self::Four => 4,
-        }
-    }
-}
+/// The number of lines of a shard that the cells of a key lie in.
+pub const LINES: usize = 2;
+/// The greatest distance between the two lines of a key. A greater distance lets fewer keys share
+/// both lines, which costs rate. It also puts the lines into different pages more often, which costs
+/// time.
+pub const REACH: u64 = 15;
 
 /// The cells of a key that has a cell in each of some lanes.
 pub struct Picked<S: Simd> {
@@ -74,10 +55,9 @@ pub struct Picked<S: Simd> {
 }
 
 impl<S: Simd> Picked<S> {
-    /// Returns the cells of a key that has at most as many bits as there are lanes, in two lines or
-    /// four.
+    /// Returns the cells of a key that has at most as many bits as there are lanes.
     #[inline(always)]
-    pub fn of<L: Borrow<Line>, const LINES: usize>(
+    pub fn of<L: Borrow<Line>>(
         simd: S,
         lines: &[L; LINES],
         hash: KeyHash,
@@ -123,7 +103,7 @@ impl<S: Simd> Picked<S> {
     /// Changes the words of each line with the value in `lanes`, shifted to the position of the
     /// cell.
     #[inline(always)]
-    pub fn change<const LINES: usize>(
+    pub fn change(
         &self,
         lines: [&mut Line; LINES],
         lanes: u64x8<S>,
@@ -198,35 +178,25 @@ impl Place {
     }
 
     /// Returns the value of the cell.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "`places` gives those of so many lines"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "`places` gives those of two lines")]
     pub fn get<L: Borrow<Line>>(self, lines: &[L]) -> u64 {
         lines[self.line].borrow()[self.lane] >> self.shift & MAX
     }
 
     /// Gives the cell a value.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "`places` gives those of so many lines"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "`places` gives those of two lines")]
     pub fn set(self, lines: &mut [&mut Line], value: u64) {
         let word = &mut lines[self.line][self.lane];
         *word = *word & !(MAX << self.shift) | value << self.shift;
     }
 }
 
-/// Returns the cells of a key in `lines` lines, two or four. Each cell comes once, even if two
-/// rounds have chosen it.
-pub fn places(lines: usize, hash: KeyHash, hash_count: u32) -> impl Iterator<Item = Place> {
+/// Returns the cells of a key. Each cell comes once, even if two rounds have chosen it.
+pub fn places(hash: KeyHash, hash_count: u32) -> impl Iterator<Item = Place> {
     let lanes = blocked::bits(hash, hash_count).into_iter().enumerate();
     lanes.flat_map(move |(lane, bits)| {
-        let chosen = match lines {
-            // In two lines, bits that differ only in the highest of the six bits are one cell.
-            2 => bits & u64::from(u32::MAX) | bits >> 32,
-            _ => bits,
-        };
+        // Bits that differ only in the highest of the six bits are one cell.
+        let chosen = bits & u64::from(u32::MAX) | bits >> 32;
         let is_chosen = move |cell: &usize| chosen >> cell & 1 == 1;
         (0..64).filter(is_chosen).map(move |cell| Place {
             line: cell / CELLS_A_WORD,

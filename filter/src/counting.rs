@@ -21,7 +21,7 @@ use fearless_simd::{Select, Simd, SimdBase};
 
 use crate::{
     blocked::LANES,
-    cells::{Line, MAX as SATURATED, Picked, above_zero, places},
+    cells::{LINES, Line, MAX as SATURATED, Picked, above_zero, places},
     hash::KeyHash,
 };
 
@@ -61,14 +61,14 @@ pub trait Stepper<W> {
 
 /// Whether all bits of a key are set, given its lines. `hash_count` is 1 to 64, here and below.
 #[inline(always)]
-pub fn contains<S: Simd, L: Borrow<Line>, const LINES: usize>(
+pub fn contains<S: Simd, L: Borrow<Line>>(
     simd: S,
     lines: [L; LINES],
     hash: KeyHash,
     hash_count: u32,
 ) -> bool {
     if hash_count > LANES as u32 {
-        return places(LINES, hash, hash_count).all(|place| place.get(&lines) > 0);
+        return places(hash, hash_count).all(|place| place.get(&lines) > 0);
     }
     Picked::of(simd, &lines, hash, hash_count).with(0) == 0
 }
@@ -78,7 +78,7 @@ pub fn contains<S: Simd, L: Borrow<Line>, const LINES: usize>(
 /// A key is not present if some of its bits are not set. A key whose counters are all saturated
 /// cannot be removed: it stays for good.
 #[inline(always)]
-pub fn take<S: Simd, const LINES: usize>(
+pub fn take<S: Simd>(
     simd: S,
     lines: [&mut Line; LINES],
     hash: KeyHash,
@@ -117,13 +117,13 @@ pub fn take<S: Simd, const LINES: usize>(
 }
 
 /// Does the same as [`take`], for keys with more bits than there are lanes.
-fn take_by_places<const LINES: usize>(
+fn take_by_places(
     mut lines: [&mut Line; LINES],
     hash: KeyHash,
     hash_count: u32,
     step: Step,
 ) -> Option<Change> {
-    let counts = || places(LINES, hash, hash_count).map(|place| place.get(&lines));
+    let counts = || places(hash, hash_count).map(|place| place.get(&lines));
     let of = |value| counts().filter(|&count| count == value).count() as u32;
     let is_there = of(0) == 0;
     let change = match step {
@@ -138,7 +138,7 @@ fn take_by_places<const LINES: usize>(
         },
         Step::Remove | Step::Leave => return None,
     };
-    for place in places(LINES, hash, hash_count) {
+    for place in places(hash, hash_count) {
         match (place.get(&lines), step) {
             (SATURATED, _) => {}
             (count, Step::Remove) => place.set(&mut lines, count - 1),
@@ -181,10 +181,10 @@ mod tests {
     };
 
     /// The lines of keys that share the same lines.
-    type Lines<const LINES: usize> = [Line; LINES];
+    type Lines = [Line; LINES];
 
     /// Checks with the widest registers, which must not differ from the narrowest.
-    fn contains<const LINES: usize>(lines: &Lines<LINES>, hash: KeyHash, hash_count: u32) -> bool {
+    fn contains(lines: &Lines, hash: KeyHash, hash_count: u32) -> bool {
         let [widest, narrowest] = [Level::new(), Level::baseline()].map(|level| {
             let lines = lines.each_ref();
             dispatch!(level, simd => super::contains(simd, lines, hash, hash_count))
@@ -194,12 +194,7 @@ mod tests {
     }
 
     /// Takes a step with both, as `contains`, and counter by counter, as a check.
-    fn take<const LINES: usize>(
-        lines: &mut Lines<LINES>,
-        hash: KeyHash,
-        count: u32,
-        step: Step,
-    ) -> Option<Change> {
+    fn take(lines: &mut Lines, hash: KeyHash, count: u32, step: Step) -> Option<Change> {
         let mut by_places = *lines;
         let expected = take_by_places(by_places.each_mut(), hash, count, step);
         for level in [Level::new(), Level::baseline()] {
@@ -212,15 +207,11 @@ mod tests {
         expected
     }
 
-    fn add<const LINES: usize>(lines: &mut Lines<LINES>, hash: KeyHash, hash_count: u32) -> Change {
+    fn add(lines: &mut Lines, hash: KeyHash, hash_count: u32) -> Change {
         take(lines, hash, hash_count, Step::Add).unwrap()
     }
 
-    fn remove<const LINES: usize>(
-        lines: &mut Lines<LINES>,
-        hash: KeyHash,
-        hash_count: u32,
-    ) -> Option<Change> {
+    fn remove(lines: &mut Lines, hash: KeyHash, hash_count: u32) -> Option<Change> {
         take(lines, hash, hash_count, Step::Remove)
     }
 
@@ -233,7 +224,7 @@ mod tests {
     }
 
     /// Returns the bits of a plain block. Each lane has 16 of them for each line.
-    fn as_bits<const LINES: usize>(lines: &Lines<LINES>) -> Block {
+    fn as_bits(lines: &Lines) -> Block {
         let mut bits = [0; 8];
         for (number, line) in lines.iter().enumerate() {
             for (lane, word) in line.iter().enumerate() {
@@ -246,36 +237,32 @@ mod tests {
         bits
     }
 
-    /// Returns the bits of keys in a plain block. In two lines, bits that differ only in the
-    /// highest of the six bits are one.
-    fn union<const LINES: usize>(keys: &[KeyHash], hash_count: u32) -> Block {
+    /// Returns the bits of keys in a plain block. Bits that differ only in the highest of the six bits
+    /// are one.
+    fn union(keys: &[KeyHash], hash_count: u32) -> Block {
         let mut all = [0; 8];
         for &key in keys {
             let bits = blocked::bits(key, hash_count);
             all.iter_mut().zip(bits).for_each(|(all, key)| *all |= key);
         }
-        match LINES {
-            2 => all.map(|lane| (lane | lane >> 32) & 0xffff_ffff),
-            _ => all,
-        }
+        all.map(|lane| (lane | lane >> 32) & 0xffff_ffff)
     }
 
     #[test]
     fn the_bits_are_those_of_a_plain_block_with_the_keys_that_are_left() {
         for hash_count in [1, 5, 7, 8, 13, 24] {
-            keys_come_and_go::<2>(hash_count, 24);
-            keys_come_and_go::<4>(hash_count, 60);
+            keys_come_and_go(hash_count, 24);
         }
     }
 
-    fn keys_come_and_go<const LINES: usize>(hash_count: u32, count: usize) {
+    fn keys_come_and_go(hash_count: u32, count: usize) {
         let keys: Vec<KeyHash> = keys().take(count).collect();
         let mut counters = [[0; 8]; LINES];
         let mut bits = 0;
         for (index, &key) in keys.iter().enumerate() {
             let change = add(&mut counters, key, hash_count);
             bits += u64::from(change.bits);
-            let expected = union::<LINES>(&keys[..=index], hash_count);
+            let expected = union(&keys[..=index], hash_count);
             assert_eq!(as_bits(&counters), expected);
             assert_eq!(above_zero(counters.as_flattened()), bits);
             assert!(contains(&counters, key, hash_count));
@@ -290,7 +277,7 @@ mod tests {
         for (index, &key) in keys.iter().enumerate() {
             let change = remove(&mut counters, key, hash_count).unwrap();
             bits -= u64::from(change.bits);
-            let expected = union::<LINES>(&keys[index + 1..], hash_count);
+            let expected = union(&keys[index + 1..], hash_count);
             assert_eq!(as_bits(&counters), expected);
             assert_eq!(above_zero(counters.as_flattened()), bits);
         }
@@ -322,7 +309,7 @@ mod tests {
         assert_eq!(remove(&mut counters, one, 8), None);
         assert!(contains(&counters, one, 8));
         // The counters that only the other key has are counted as usual.
-        let [bits, of_other] = [one, other].map(|key| union::<2>(&[key], 8));
+        let [bits, of_other] = [one, other].map(|key| union(&[key], 8));
         let shared = bits
             .iter()
             .zip(of_other)
@@ -357,22 +344,18 @@ mod tests {
     #[test]
     fn a_key_has_the_counters_that_the_format_says() {
         // Two counters, the first in lane 4: counter 1 of that lane, and 37 of lane 5. That is
-        // counter 5 of the third line, or of the first of two.
+        // counter 5 of the first line, for the highest of the six bits does not count.
         let hash = KeyHash {
             low: 4 << 48 | 37 << 30 | 1 << 24,
             high: 0,
         };
-        let mut expected = [[0; 8]; 4];
+        let mut expected = [[0; 8]; 2];
         expected[0][4] = 1 << 4;
-        expected[2][5] = 1 << (4 * 5);
-        let mut four = [[0; 8]; 4];
-        add(&mut four, hash, 2);
-        assert_eq!(four, expected);
-        let mut two = [[0; 8]; 2];
-        add(&mut two, hash, 2);
-        expected[0][5] = expected[2][5];
-        assert_eq!(two, expected[..2]);
-        let cells: Vec<(usize, u64)> = places(2, hash, 2)
+        expected[0][5] = 1 << (4 * 5);
+        let mut lines = [[0; 8]; 2];
+        add(&mut lines, hash, 2);
+        assert_eq!(lines, expected);
+        let cells: Vec<(usize, u64)> = places(hash, 2)
             .map(|place| (place.line, place.cell()))
             .collect();
         assert_eq!(cells, [(0, 4 * 16 + 1), (0, 5 * 16 + 5)]);

@@ -20,7 +20,7 @@ pub(crate) use self::places::{as_blocks, as_blocks_mut};
 use crate::{
     aging::{self, Stamping},
     blocked,
-    cells::{self, CellLines, Values},
+    cells::{self, Values},
     classic,
     counting::{self, Change, Step, Stepper},
     hash::{KeyHash, choose},
@@ -53,7 +53,7 @@ impl Shape {
         let shard_count = match form {
             // Adding a key takes the locks of all shards that hold its bits.
             Form::Array => fewest,
-            Form::Blocked | Form::Classic | Form::Counting(_) | Form::Aging(_) => {
+            Form::Blocked | Form::Classic | Form::Counting | Form::Aging => {
                 // The rounded-up number of bits can be enough for more shards.
                 let unit = powers_of_two(form, bit_count) * form.unit();
                 powers_of_two(form, bit_count.next_multiple_of(unit)).max(fewest)
@@ -87,8 +87,7 @@ impl Shape {
         Self::divided(spec.form(), spec.shard_count, bits, spec.hash_count)
     }
 
-    /// Whether the number of shards is the least for these bits. Until format 8 of snapshots all
-    /// filters had the least number.
+    /// Whether the number of shards is the least for these bits.
     pub fn is_in_fewest_shards(&self) -> bool {
         self.shard_count == fewest_shards(self.form, self.bit_count())
     }
@@ -140,15 +139,15 @@ impl Shape {
             Form::Blocked | Form::Classic | Form::Array => {
                 words.iter().map(|word| u64::from(word.count_ones())).sum()
             }
-            Form::Counting(_) | Form::Aging(_) => cells::above_zero(words),
+            Form::Counting | Form::Aging => cells::above_zero(words),
         }
     }
 
     /// Returns the number of counters with the greatest value in the words of a shard.
     pub fn saturated(&self, words: &[u64]) -> u64 {
         match self.form {
-            Form::Blocked | Form::Classic | Form::Aging(_) | Form::Array => 0,
-            Form::Counting(_) => cells::at_most(words),
+            Form::Blocked | Form::Classic | Form::Aging | Form::Array => 0,
+            Form::Counting => cells::at_most(words),
         }
     }
 
@@ -259,13 +258,10 @@ impl Shape {
     ) -> Option<Change> {
         let count = self.hash_count;
         match self.form {
-            Form::Counting(CellLines::Two) => {
+            Form::Counting => {
                 counting::take(simd, self.two_lines_mut(words, hash)?, hash, count, step)
             }
-            Form::Counting(CellLines::Four) => {
-                counting::take(simd, self.four_lines_mut(words, hash)?, hash, count, step)
-            }
-            Form::Blocked | Form::Classic | Form::Aging(_) | Form::Array => None,
+            Form::Blocked | Form::Classic | Form::Aging | Form::Array => None,
         }
     }
 
@@ -281,15 +277,11 @@ impl Shape {
     ) -> Option<aging::Change> {
         let count = self.hash_count;
         match self.form {
-            Form::Aging(CellLines::Two) => {
+            Form::Aging => {
                 let lines = self.two_lines_mut(words, hash)?;
                 aging::stamp_key(simd, lines, hash, count, how, renews)
             }
-            Form::Aging(CellLines::Four) => {
-                let lines = self.four_lines_mut(words, hash)?;
-                aging::stamp_key(simd, lines, hash, count, how, renews)
-            }
-            Form::Blocked | Form::Classic | Form::Counting(_) | Form::Array => None,
+            Form::Blocked | Form::Classic | Form::Counting | Form::Array => None,
         }
     }
 
@@ -304,12 +296,8 @@ impl Shape {
             Form::Blocked => {
                 blocked::contains(simd, &as_blocks(words)[self.block(hash)], hash, count)
             }
-            Form::Counting(CellLines::Two) | Form::Aging(CellLines::Two) => {
+            Form::Counting | Form::Aging => {
                 let lines = self.two_lines(hash).map(|line| &as_blocks(words)[line]);
-                counting::contains(simd, lines, hash, count)
-            }
-            Form::Counting(CellLines::Four) | Form::Aging(CellLines::Four) => {
-                let lines = self.four_lines(hash).map(|line| &as_blocks(words)[line]);
                 counting::contains(simd, lines, hash, count)
             }
             Form::Classic => classic::contains(words, hash, count, self.shard_bits),
@@ -332,15 +320,11 @@ impl Shape {
     ) -> bool {
         let count = self.hash_count;
         match self.form {
-            Form::Aging(CellLines::Two) => {
+            Form::Aging => {
                 let lines = self.two_lines(hash).map(|line| &as_blocks(words)[line]);
                 aging::contains(simd, lines, hash, count, there)
             }
-            Form::Aging(CellLines::Four) => {
-                let lines = self.four_lines(hash).map(|line| &as_blocks(words)[line]);
-                aging::contains(simd, lines, hash, count, there)
-            }
-            Form::Blocked | Form::Classic | Form::Counting(_) | Form::Array => false,
+            Form::Blocked | Form::Classic | Form::Counting | Form::Array => false,
         }
     }
 
@@ -356,12 +340,12 @@ impl Shape {
                 let block = &mut as_blocks_mut(words)[self.block(hash)];
                 blocked::insert(simd, block, hash, count)
             }
-            Form::Counting(_) => {
+            Form::Counting => {
                 let change = self.take_with(simd, words, hash, Step::AddNew);
                 change.map_or(0, |change| change.bits)
             }
             // Keys cannot be added without a stamp, nor to one shard alone.
-            Form::Aging(_) | Form::Array => 0,
+            Form::Aging | Form::Array => 0,
             Form::Classic => classic::insert(words, hash, count, self.shard_bits),
         }
     }

@@ -232,14 +232,13 @@ enum Division {
 
 impl Division {
     fn of(shape: &Shape) -> Self {
-        let form = shape.form();
-        match (form.has_blocks(), form.has_lanes()) {
-            (true, _) => Self::Blocks((shape.bit_count() / BLOCK_BITS) as f64),
-            (false, true) => Self::Lines(Lines {
+        match shape.form() {
+            Form::Blocked => Self::Blocks((shape.bit_count() / BLOCK_BITS) as f64),
+            Form::Counting | Form::Aging => Self::Lines(Lines {
                 all: (shape.bit_count() / LINE_CELLS) as f64,
                 of_shard: (shape.shard_bits() / LINE_CELLS) as f64,
             }),
-            (false, false) => Self::Whole,
+            Form::Classic | Form::Array => Self::Whole,
         }
     }
 }
@@ -249,7 +248,7 @@ fn fill(shape: &Shape) -> Option<Fill> {
     let hash_count = shape.hash_count();
     match Division::of(shape) {
         Division::Blocks(blocks) => Some(Fill::new(blocks, blocked::LANE_BITS, hash_count)),
-        // A lane of two lines has half as many cells as a lane of four.
+        // A key has two lines.
         Division::Lines(lines) => Some(Fill::new(
             lines.all / 2.0,
             two_lines::LANE_CELLS,
@@ -262,17 +261,9 @@ fn fill(shape: &Shape) -> Option<Fill> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        cells::CellLines,
-        spec::{FilterSpec, Kind, Layout, SpecRequest},
-    };
+    use crate::spec::{FilterSpec, Kind, Layout, SpecRequest};
 
-    const FORMS: [Form; 4] = [
-        Form::Blocked,
-        Form::Classic,
-        Form::Counting(CellLines::Two),
-        Form::Counting(CellLines::Four),
-    ];
+    const FORMS: [Form; 3] = [Form::Blocked, Form::Classic, Form::Counting];
 
     fn spec(layout: Layout, kind: Kind, rate: f64) -> FilterSpec {
         SpecRequest {
@@ -345,11 +336,7 @@ mod tests {
             }
             shape(enough)
         };
-        for form in [
-            Form::Blocked,
-            Form::Classic,
-            Form::Counting(CellLines::Four),
-        ] {
+        for form in [Form::Blocked, Form::Classic] {
             for capacity in [1, 2, 77, 1000, 45_678, 3_000_000, 200_000_000_000] {
                 for rate in [0.9, 0.5, 0.1, 0.03, 0.01, 0.001, 1e-4, 1e-6, 1e-9, 1e-15] {
                     let all = candidates(form, None);

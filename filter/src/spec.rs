@@ -16,7 +16,6 @@ pub use self::{
 };
 pub use crate::hash::HashFunction;
 use crate::{
-    cells::CellLines,
     exchange::redisbloom::Chain,
     profile::KeyProfile,
     scaling::{Layers, OnFull},
@@ -71,7 +70,7 @@ impl SpecRequest {
     }
 
     fn form(&self) -> Form {
-        Form::of(self.kind, self.layout, CellLines::default())
+        Form::of(self.kind, self.layout)
     }
 
     /// Computes the fields that were left out. Takes milliseconds at most, and allocates no filter.
@@ -113,7 +112,6 @@ impl SpecRequest {
             hash_function: self.hash_function,
             kind: self.kind,
             key_profile: self.key_profile.clone(),
-            cell_lines: CellLines::default(),
             shard_count: shape.shard_count() as u64,
             layers: None,
             chain: None,
@@ -138,7 +136,6 @@ impl SpecRequest {
             hash_function: self.hash_function,
             kind: self.kind,
             key_profile: self.key_profile.clone(),
-            cell_lines: CellLines::default(),
             shard_count: first.shard_count() as u64,
             layers: Some(layers.into()),
             chain: None,
@@ -219,8 +216,6 @@ pub struct FilterSpec {
     pub kind: Kind,
     /// The canonical form of keys before they are hashed. `None` if keys are hashed unchanged.
     pub key_profile: Option<KeyProfile>,
-    /// The lines that hold the counters or stamps of a key, if it has such.
-    pub cell_lines: CellLines,
     /// The number of shards that the bits are divided into, at least 1. For a filter in layers,
     /// that of the first layer.
     pub shard_count: u64,
@@ -241,7 +236,7 @@ impl FilterSpec {
     }
 
     pub(crate) fn form(&self) -> Form {
-        Form::of(self.kind, self.layout, self.cell_lines)
+        Form::of(self.kind, self.layout)
     }
 
     /// Whether this spec satisfies `request`. Fields that the request leaves to be computed are not
@@ -272,9 +267,7 @@ impl FilterSpec {
 
 impl From<FilterSpec> for SpecRequest {
     /// Returns the request that names every field except those computed from layers. It resolves to
-    /// the same spec again, with one exception: an older filter can have lines of cells and a
-    /// number of shards that no request can name, and its bits may not keep the rate with today's
-    /// values.
+    /// the same spec again.
     fn from(spec: FilterSpec) -> Self {
         let is_whole = spec.layers.is_none();
         Self {

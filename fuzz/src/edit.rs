@@ -70,10 +70,8 @@ enum Value {
 pub enum Name {
     /// The manifest.
     Manifest,
-    /// The name of a filter's snapshot of format 1.
-    Snapshot(String),
     /// The name of a filter's snapshot.
-    Numbered(String, u8),
+    Snapshot(String, u8),
     /// The name of a segment of the log.
     Segment(u8),
     /// The tail of the log.
@@ -89,8 +87,7 @@ impl Name {
     pub fn text(&self) -> String {
         match self {
             Self::Manifest => "MANIFEST".to_owned(),
-            Self::Snapshot(filter) => format!("{filter}.snapshot"),
-            Self::Numbered(filter, number) => format!("{filter}.snapshot.{number:016x}"),
+            Self::Snapshot(filter, number) => format!("{filter}.snapshot.{number:016x}"),
             Self::Segment(number) => format!("{number:016x}.log"),
             Self::Tail => "log.tail".to_owned(),
             Self::Other(name) => name.clone(),

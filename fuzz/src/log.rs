@@ -4,8 +4,8 @@ use arbitrary::Arbitrary;
 use seenset_server::{
     filter::hash::KeyHash,
     store::{
-        Batch, Counted, DataDirectory, Direction, FilterId, LogWriter, RecordHead, RequestId,
-        Segment, StoreError,
+        Batch, Counted, DataDirectory, Direction, FilterId, LogWriter, RecordHead, RecordKind,
+        RequestId, Segment, StoreError,
     },
 };
 
@@ -75,25 +75,26 @@ impl Log {
                     let hashes = (0..u64::from(hashes % 8)).map(|low| KeyHash { low, high: !low });
                     let hashes: Vec<KeyHash> = hashes.collect();
                     let version = u64::from(*version);
-                    let origin = origin.filter(|_| counted.is_none()).map(u64::from);
                     let head = RecordHead {
                         filter: FilterId((*filter).into()),
                         version,
                         request: request.map(|byte| RequestId([byte; 16])),
-                        counted: counted.map(|(is_down, before)| Counted {
-                            direction: if is_down {
-                                Direction::Down
-                            } else {
-                                Direction::Up
+                        kind: match (counted, origin) {
+                            (Some((is_down, before)), _) => RecordKind::Counted(Counted {
+                                direction: match is_down {
+                                    true => Direction::Down,
+                                    false => Direction::Up,
+                                },
+                                since: version.saturating_sub(1 + u64::from(*before)),
+                            }),
+                            (None, None) => RecordKind::Added,
+                            (None, Some(number)) if number % 2 == 0 => RecordKind::AddedAt {
+                                epoch: u64::from(number / 2),
                             },
-                            since: version.saturating_sub(1 + u64::from(before)),
-                        }),
-                        epoch: origin
-                            .filter(|origin| origin % 2 == 0)
-                            .map(|twice| twice / 2),
-                        layer: origin
-                            .filter(|origin| origin % 2 == 1)
-                            .map(|twice| twice / 2),
+                            (None, Some(number)) => RecordKind::AddedTo {
+                                layer: u64::from(number / 2),
+                            },
+                        },
                     };
                     if !batch.fits(hashes.len(), MOST_BATCH_BYTES) {
                         write(&mut log, &mut batch)?;

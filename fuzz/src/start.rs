@@ -182,6 +182,7 @@ pub fn check(error: &StoreError) {
         StoreError::InDoubt(error) => return check(error),
         StoreError::Damaged { path, .. }
         | StoreError::NewerFormat { path, .. }
+        | StoreError::OlderFormat { path, .. }
         | StoreError::Io { path, .. }
         | StoreError::Locked { path, .. } => path,
     };

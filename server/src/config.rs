@@ -1,7 +1,7 @@
 //! The configuration: defaults < file < environment < flags.
 //!
-//! [`Config`] is the one struct behind all four. `sources.rs` and `main.rs` are the only
-//! ones that read arguments and the environment.
+//! [`Config`] is the one struct for all four. Only `sources.rs` and `main.rs` read arguments and
+//! the environment.
 
 mod address;
 mod default_filter;
@@ -24,33 +24,35 @@ use crate::filter::{
 };
 use crate::grpc::ClientMemory;
 
-/// The largest message, in bytes: as much as a server must be ready to hold for each call.
+/// The maximum size of a message, in bytes. A server must be able to hold a message of this size
+/// for each call.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// The most keys that a batch can be allowed: what a message can hold, see
+/// The highest value of `max_batch_keys`: a message cannot hold more keys, see
 /// [`seenset_proto::codec::MAX_FIELDS`].
 const MAX_BATCH_KEYS: usize = 1_000_000;
 const _: () = assert!(MAX_BATCH_KEYS + 2 <= seenset_proto::codec::MAX_FIELDS);
 
-/// The most connections that can be allowed: past the ports that one client has.
+/// The highest value of `max_connections`: one client does not have this many ports.
 const MAX_CONNECTIONS: usize = 1_000_000;
-/// Each change writes a manifest of all.
+/// The highest value of `max_filters`. Each new manifest lists all filters.
 const MAX_FILTERS: usize = 1_000_000;
 
-/// What a server can be told. Each field is a flag (`--data-dir`), an environment variable
+/// The settings of a server. Each field is a flag (`--data-dir`), an environment variable
 /// (`SEENSET_DATA_DIR`) and a key of the configuration file (`data_dir = "..."`).
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where to listen: an address and a port (`[::]:9090` is every address), a host name and a port
-    /// (all its addresses), or unix:/PATH (a socket for the user and the group of the server).
-    /// Several with commas, or one after the other. Port 0 takes a free one, and the log says which
+    /// Addresses to listen on: an address and a port (`[::]:9090` is every address), a host name
+    /// and a port (all addresses of the name), or unix:/PATH (a socket for the user and the group
+    /// of the server). To give several, separate them with commas or repeat the flag. Port 0 takes
+    /// a free port, which the server prints in its log
     #[arg(long, env = "SEENSET_LISTEN", value_name = "ADDRESS", value_delimiter = ',', default_values_t = Config::default().listen)]
     #[serde(with = "address")]
     pub listen: Vec<Address>,
 
-    /// Where to serve metrics, for Prometheus, at /metrics; written as --listen is [default: none
-    /// are served]
+    /// Addresses to serve metrics on, for Prometheus, at /metrics. The form is the same as for
+    /// --listen [default: no metrics]
     #[arg(
         long,
         env = "SEENSET_METRICS_LISTEN",
@@ -60,7 +62,8 @@ pub struct Config {
     #[serde(with = "address", skip_serializing_if = "Vec::is_empty")]
     pub metrics_listen: Vec<Address>,
 
-    /// Directory of the snapshots and the log. Made if it does not exist; one server at a time works in it
+    /// Directory of the snapshots and the write-ahead log (WAL). The server creates it if it does
+    /// not exist. Only one server at a time can use it
     #[arg(
         long,
         env = "SEENSET_DATA_DIR",
@@ -69,93 +72,95 @@ pub struct Config {
     )]
     pub data_dir: PathBuf,
 
-    /// Number of distinct keys (n) that the default filter is made for. It is made at the
-    /// first start; later starts keep the one there is
+    /// Number of distinct keys (n) that the default filter is made for. The first start creates
+    /// this filter; later starts keep the existing one
     #[arg(long, env = "SEENSET_CAPACITY", value_name = "KEYS", value_parser = values::whole, default_value_t = Config::default().capacity)]
     pub capacity: u64,
 
-    /// Share of keys never added that the default filter reports as seen, at capacity (p)
-    /// [default: 0.001, or what --bit-count gives]
+    /// False-positive rate (p) of the default filter at capacity: the share of keys never added
+    /// that it reports as seen [default: 0.001, or the rate that --bit-count gives]
     #[arg(long, env = "SEENSET_FALSE_POSITIVE_RATE", value_name = "RATE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub false_positive_rate: Option<f64>,
 
-    /// Size of the default filter in bits (m) [default: what the rate takes]
+    /// Size of the default filter in bits (m) [default: the smallest size that keeps the rate]
     #[arg(long, env = "SEENSET_BIT_COUNT", value_name = "BITS", value_parser = values::whole)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bit_count: Option<u64>,
 
-    /// Bits that each key sets in the default filter (k), 1 to 64 [default: the best]
+    /// Number of bits that each key sets in the default filter (k), 1 to 64 [default: the best
+    /// number]
     #[arg(long, env = "SEENSET_HASH_COUNT", value_name = "BITS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_count: Option<u32>,
 
     /// Layout of the default filter: blocked (fastest), classic (fewest bits), guava or
-    /// guava-mitz-32 (as Guava's BloomFilter)
+    /// guava-mitz-32 (the layouts of Guava's BloomFilter)
     #[arg(long, env = "SEENSET_LAYOUT", value_name = "LAYOUT", default_value_t = Layout::default())]
     #[serde(with = "values::text")]
     pub layout: Layout,
 
     /// Kind of the default filter: scaling (it grows when it is full, or does what --on-full says),
-    /// plain (it does not grow, and is somewhat smaller), counting (keys can be removed; four times
-    /// the memory) or aging (keys are forgotten after --max-age; four times the memory) [default:
-    /// scaling; plain with --bit-count, --hash-count or a --layout other than blocked]
+    /// plain (it does not grow, and takes somewhat less memory), counting (keys can be removed;
+    /// four times the memory) or aging (keys are forgotten after --max-age; four times the memory)
+    /// [default: scaling; plain with --bit-count, --hash-count or a --layout other than blocked]
     #[arg(long, env = "SEENSET_KIND", value_name = "KIND")]
     #[serde(with = "values::optional", skip_serializing_if = "Option::is_none")]
     pub kind: Option<KindName>,
 
-    /// For how long an aging default filter remembers a key: 12h, 30days. It is forgotten within
-    /// one slice after that
+    /// Time for which an aging default filter remembers a key: 12h, 30days. The filter forgets the
+    /// key within one slice after this time
     #[arg(long, env = "SEENSET_MAX_AGE", value_name = "TIME")]
     #[serde(with = "values::optional", skip_serializing_if = "Option::is_none")]
     pub max_age: Option<Period>,
 
-    /// Number of equal parts of --max-age, 1 to 13 [default: 8]
+    /// Number of slices (equal parts of --max-age), 1 to 13 [default: 8]
     #[arg(long, env = "SEENSET_SLICES", value_name = "SLICES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slices: Option<u32>,
 
-    /// Have a key that is seen by QueryAndAdd remembered from then on, in an aging default filter
+    /// Restart the --max-age of a key each time that QueryAndAdd finds it, in an aging default
+    /// filter
     #[arg(long, env = "SEENSET_REFRESH", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     pub refresh: bool,
 
-    /// What becomes of new keys when a scaling default filter is full: scale (they go to another
-    /// layer, and are refused when there may be no more), reject (they are refused) or degrade (they
-    /// are added, and the rate rises) [default: scale]
+    /// Behaviour of a scaling default filter when it is full and new keys come: scale (it adds a
+    /// layer for them, and refuses them when it may have no more layers), reject (it refuses them)
+    /// or degrade (it adds them, and the false-positive rate rises) [default: scale]
     #[arg(long, env = "SEENSET_ON_FULL", value_name = "WHAT")]
     #[serde(with = "values::optional", skip_serializing_if = "Option::is_none")]
     pub on_full: Option<OnFullName>,
 
-    /// How many times the size of the layer before a new one of a scaling default filter has, 2 to
-    /// 16, with --on-full scale [default: 2]
+    /// Growth factor of a scaling default filter: the size of each layer as a multiple of the layer
+    /// before, 2 to 16. Only with --on-full scale [default: 2]
     #[arg(long, env = "SEENSET_GROWTH", value_name = "FACTOR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub growth: Option<u32>,
 
-    /// Memory that all layers of a scaling default filter may take together, with --on-full scale:
-    /// 12GiB, or a number of bytes [default: what --max-memory has room for]
+    /// Memory limit of all layers of a scaling default filter together: 12GiB, or a number of
+    /// bytes. Only with --on-full scale [default: the memory that --max-memory has left]
     #[arg(long, env = "SEENSET_MAX_FILTER_MEMORY", value_name = "SIZE")]
     #[serde(with = "values::optional", skip_serializing_if = "Option::is_none")]
     pub max_filter_memory: Option<Size>,
 
-    /// Hash of the default filter: siphash-1-3-128 (for any keys) or xxh3-128 (for keys that
-    /// are trusted) [default: siphash-1-3-128, or that of the layout]
+    /// Hash function of the default filter: siphash-1-3-128 (for any keys) or xxh3-128 (for trusted
+    /// keys only) [default: siphash-1-3-128, or the hash function of the layout]
     #[arg(long, env = "SEENSET_HASH_FUNCTION", value_name = "NAME")]
     #[serde(with = "values::optional", skip_serializing_if = "Option::is_none")]
     pub hash_function: Option<HashFunction>,
 
-    /// What the keys of the default filter become before they are hashed: url-v1 [default: they are
-    /// hashed as they come]
+    /// Rules that bring the keys of the default filter into a canonical form before they are
+    /// hashed: url-v1 [default: keys are hashed unchanged]
     #[arg(long, env = "SEENSET_KEY_PROFILE", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_profile: Option<String>,
 
-    /// Sort the parameters of a query, in that profile
+    /// Sort the parameters of a URL's query by name. Needs --key-profile
     #[arg(long, env = "SEENSET_SORT_QUERY", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     pub sort_query: bool,
 
-    /// Leave out a parameter of a query, in that profile: sid, or utm_* for all names that begin so.
-    /// Several with commas, or one after the other
+    /// Drop a parameter from a URL's query: sid, or utm_* for all names with this prefix. To give
+    /// several, separate them with commas or repeat the flag. Needs --key-profile
     #[arg(
         long,
         env = "SEENSET_DROP_PARAMETER",
@@ -165,83 +170,90 @@ pub struct Config {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drop_parameter: Vec<String>,
 
-    /// Time between snapshots of what has changed: 90, 90s, 5m, 1h. 0 turns them off
+    /// Time between two snapshots of the filters that have changed: 90 (seconds), 90s, 5m, 1h. 0
+    /// turns these snapshots off: the write-ahead log then grows until a client calls Store
     #[arg(long, env = "SEENSET_STORE_INTERVAL", value_name = "TIME", default_value_t = Config::default().store_interval)]
     #[serde(with = "values::text")]
     pub store_interval: Period,
 
-    /// What must have happened to a change before it is acknowledged: always (it is on stable
-    /// storage), interval (the system has it, and syncs it every --sync-interval) or snapshot
-    /// (nothing: it may be lost until the next snapshot)
+    /// Durability of a change when its call is answered: always (the change is fsynced), interval
+    /// (it is in the page cache of the kernel, and is fsynced within --sync-interval) or snapshot
+    /// (it is only in memory: a crash loses all changes since the last snapshot)
     #[arg(long, env = "SEENSET_DURABILITY", value_name = "MODE", default_value_t = DurabilityMode::default())]
     #[serde(with = "values::text")]
     pub durability: DurabilityMode,
 
-    /// What a power cut may take of the last acknowledged changes under --durability interval
+    /// Maximum time from a change to its fsync, with --durability interval. A power cut loses at
+    /// most the acknowledged changes of this time
     #[arg(long, env = "SEENSET_SYNC_INTERVAL", value_name = "TIME", default_value_t = Config::default().sync_interval)]
     #[serde(with = "values::text")]
     pub sync_interval: Period,
 
-    /// Size of the files of the log: 1MiB to 1GiB. There is always one more than the one that is
-    /// written to
+    /// Size of each segment file of the write-ahead log (WAL): 1MiB to 1GiB. A segment must have
+    /// room for a batch of --max-batch-keys. The server always keeps one segment more than the one
+    /// that it writes to
     #[arg(long, env = "SEENSET_LOG_SEGMENT_SIZE", value_name = "SIZE", default_value_t = Config::default().log_segment_size)]
     #[serde(with = "values::text")]
     pub log_segment_size: Size,
 
-    /// How many keys are remembered with the requests (request_id) that have added them, so that
-    /// a request that is repeated gets its first answer; a request counts as four more. 0 for none
+    /// Maximum number of keys that the server remembers for retries. A retry with the same
+    /// request_id (idempotency key) then gets the first answer again. Each request counts as four
+    /// more keys. 0 turns this off
     #[arg(long, env = "SEENSET_RETRY_KEYS", value_name = "KEYS", default_value_t = Config::default().retry_keys)]
     pub retry_keys: u64,
 
-    /// How long requests are remembered, if they are not too many
+    /// Maximum time that the server remembers a request for retries. --retry-keys can make it
+    /// shorter
     #[arg(long, env = "SEENSET_RETRY_AGE", value_name = "TIME", default_value_t = Config::default().retry_age)]
     #[serde(with = "values::text")]
     pub retry_age: Period,
 
-    /// How long a stopping server waits for the calls in flight
+    /// Maximum time that a stopping server waits for the calls in flight
     #[arg(long, env = "SEENSET_DRAIN_TIMEOUT", value_name = "TIME", default_value_t = Config::default().drain_timeout)]
     #[serde(with = "values::text")]
     pub drain_timeout: Period,
 
-    /// Memory that all filters together may take: 80%, 12GiB, or a number of bytes
+    /// Memory limit of all filters together: 80% (of the memory of the machine or the container),
+    /// 12GiB, or a number of bytes
     #[arg(long, env = "SEENSET_MAX_MEMORY", value_name = "SIZE", default_value_t = Config::default().max_memory)]
     #[serde(with = "values::text")]
     pub max_memory: MemoryLimit,
 
-    /// Memory that all clients together may make the server hold, beside the filters: messages that
-    /// arrive, calls, answers that are not read. 10%, 1GiB, or a number of bytes; 32MiB at least
+    /// Limit of the memory that the server holds for all clients together, in addition to the
+    /// filters: messages that arrive, calls, and answers that clients do not read. 10%, 1GiB, or a
+    /// number of bytes; at least 32MiB
     #[arg(long, env = "SEENSET_MAX_CLIENT_MEMORY", value_name = "SIZE", default_value_t = Config::default().max_client_memory)]
     #[serde(with = "values::text")]
     pub max_client_memory: MemoryLimit,
 
-    /// Most connections at once. One more is closed as soon as it is made
+    /// Maximum number of open connections. The server closes each further connection at once
     #[arg(long, env = "SEENSET_MAX_CONNECTIONS", value_name = "CONNECTIONS", default_value_t = Config::default().max_connections)]
     pub max_connections: usize,
 
-    /// Most connections at once from one address. Raise it where all clients come through one
-    /// proxy
+    /// Maximum number of open connections from one address. Raise it if all clients come through
+    /// one proxy
     #[arg(long, env = "SEENSET_MAX_CONNECTIONS_PER_ADDRESS", value_name = "CONNECTIONS", default_value_t = Config::default().max_connections_per_address)]
     pub max_connections_per_address: usize,
 
-    /// Most filters
+    /// Maximum number of filters
     #[arg(long, env = "SEENSET_MAX_FILTERS", value_name = "FILTERS", default_value_t = Config::default().max_filters)]
     pub max_filters: usize,
 
-    /// Longest key, in bytes
+    /// Maximum length of a key, in bytes
     #[arg(long, env = "SEENSET_MAX_KEY_BYTES", value_name = "BYTES", default_value_t = Config::default().max_key_bytes)]
     pub max_key_bytes: usize,
 
-    /// Most keys in a batch
+    /// Maximum number of keys in a batch
     #[arg(long, env = "SEENSET_MAX_BATCH_KEYS", value_name = "KEYS", default_value_t = Config::default().max_batch_keys)]
     pub max_batch_keys: usize,
 
-    /// Form of the log: text or json
+    /// Format of the server's log on standard error: text or json
     #[arg(long, env = "SEENSET_LOG_FORMAT", value_name = "FORMAT", default_value_t = LogFormat::default())]
     #[serde(with = "values::text")]
     pub log_format: LogFormat,
 
-    /// What to log: error, warn, info, debug or trace, also for each part of the program
-    /// (info,seenset_server::grpc=debug)
+    /// Level of the server's log: error, warn, info, debug or trace. A part of the program can have
+    /// its own level (info,seenset_server::grpc=debug)
     #[arg(long, env = "SEENSET_LOG_FILTER", value_name = "FILTER", default_value_t = Config::default().log_filter)]
     pub log_filter: String,
 }
@@ -289,7 +301,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What must have happened to a change before it is acknowledged.
+    /// Returns the durability of a change at the time when its call is answered.
     pub fn durability(&self) -> Durability {
         match self.durability {
             DurabilityMode::Always => Durability::Always,
@@ -298,7 +310,7 @@ impl Config {
         }
     }
 
-    /// Which requests are recognised if they come again.
+    /// Returns the limits on the requests that the server remembers for retries.
     pub fn requests(&self) -> RequestLimits {
         RequestLimits {
             keys: self.retry_keys,
@@ -306,7 +318,7 @@ impl Config {
         }
     }
 
-    /// Checks what the type of a field does not say.
+    /// Checks the limits that the types of the fields do not enforce.
     fn check(&self) -> Result<(), String> {
         let within = |name: &str, value: usize, most: usize| {
             if (1..=most).contains(&value) {

@@ -1,4 +1,4 @@
-//! The arguments of `bench`, and what they ask for.
+//! The arguments of `bench`, and the load that they describe.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use seenset_load::{Calls, Load, MIN_KEY_BYTES};
 
 use crate::failure::Failure;
 
-/// What is printed, and what it means; part of the help.
+/// The meaning of the result; part of the help.
 pub(super) const RESULT_HELP: &str = "\
-What it prints:
-  The latency of a call, or of a batch of a stream, counts from its sending until all of
-  its answer has come. The rates count all that was answered after the warm-up.
-  False positives are new keys that the server says it has seen. It may, for the share of
-  keys that its filter is made for; once more keys were added than that, for more.
+Result:
+  The latency of a call, or of a batch of a stream, is the time from sending it until its whole
+  answer has arrived. The rates count everything that was answered after the warm-up.
+  False positives are new keys that the server reports as seen. Up to the capacity of the filter
+  their expected share is its false-positive rate; past the capacity it is higher.
   If the server does not know a key that it has acknowledged, the exit code is 1.
 
-The load comes from one thread, with messages that are made ahead, so it uses one core. If
-that is busy all the time, it is what is measured: start the command several times at once.
-A server on the same machine should have other cores.";
+One thread sends the load, with messages that are prepared in advance. It uses one core. If
+this core is always busy, the command measures itself and not the server: start the command
+several times in parallel. A server on the same machine should have other cores.";
 
 /// The default of `--batch-keys`.
 const BATCH_KEYS: u32 = 1000;
 /// The default of `--window`.
 const WINDOW: u32 = 16;
-/// What a key takes in a message besides itself, at most.
+/// The maximum number of bytes of a key in a message, in addition to the key itself.
 const KEY_OVERHEAD_BYTES: u64 = 5;
 
 /// The arguments of `bench`.
@@ -36,41 +36,40 @@ pub(crate) struct Bench {
     /// The form of the calls.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) mode: Mode,
-    /// The keys of each batch, of the modes stream and batch [default: 1000].
+    /// The number of keys in each batch, in the modes stream and batch [default: 1000].
     #[arg(long, value_name = "KEYS", value_parser = value_parser!(u32).range(1..=1_000_000))]
     batch_keys: Option<u32>,
-    /// The batches in flight on each stream, of the mode stream [default: 16].
+    /// The number of batches in flight on each stream, in the mode stream [default: 16].
     #[arg(long, value_name = "BATCHES", value_parser = value_parser!(u32).range(1..=1024))]
     window: Option<u32>,
-    /// The connections. All of a connection is served by one core of the server.
+    /// The number of connections. One core of the server serves all calls of a connection.
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = value_parser!(u32).range(1..=1024))]
     connections: u32,
-    /// The callers on all connections together, each with one call, or stream, at a time.
-    /// A server takes 256 at once on each connection; the others wait [default: in the mode
-    /// stream one on each connection, in the others on all together batch 16, single 100,
-    /// coalesced 512].
+    /// The number of callers on all connections together. Each caller has one call, or one stream,
+    /// at a time. A server serves 256 at once on each connection; the others wait [default: in the
+    /// mode stream one on each connection; in the other modes on all connections together: batch
+    /// 16, single 100, coalesced 512].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100_000))]
     callers: Option<u32>,
-    /// The length of every key.
+    /// The length of each key, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 60,
           value_parser = value_parser!(u32).range(MIN_KEY_BYTES as i64..=8 * 1024 * 1024))]
     pub(crate) key_bytes: u32,
-    /// The share of calls or batches, 0 to 1, whose keys were answered before. The warm-up
-    /// adds them; without it, the first calls do.
+    /// The share of calls or batches, 0 to 1, whose keys were answered before. The warm-up adds
+    /// these keys; without a warm-up, the first calls add them.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub(crate) seen: f64,
-    /// How long to measure, for instance 30s or 5min.
+    /// The time to measure, for instance 30s or 5min.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = units::nonzero_duration)]
     pub(crate) duration: Duration,
-    /// How long to load the server, with new keys, before measuring; 0s for not at all. The
-    /// memory of a new filter comes from the system then, which takes longer than adding to it.
+    /// The time to load the server with new keys before the measurement; 0s for no warm-up. In this
+    /// time the kernel gives the new filter its memory, which takes longer than adding keys.
     #[arg(long, value_name = "DURATION", default_value = "1s",
           value_parser = units::duration)]
     pub(crate) warmup: Duration,
-    /// The number of keys that the filter of the command's own is made for, at a
-    /// false-positive rate of 0.001: the memory that the server needs [default: 100000000,
-    /// which take 198 MB].
+    /// The number of keys that the command's own filter is made for, at a false-positive rate of
+    /// 0.001. It decides how much memory the server needs [default: 100000000, which take 198 MB].
     #[arg(short = 'n', long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub(crate) capacity: Option<u64>,
 }
@@ -78,19 +77,19 @@ pub(crate) struct Bench {
 /// The form of the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Mode {
-    /// QueryAndAddStream: batches one behind the other, several in flight.
+    /// QueryAndAddStream: batches one after another, several in flight.
     #[default]
     Stream,
-    /// QueryAndAddBatch: a call for each batch.
+    /// QueryAndAddBatch: one call for each batch.
     Batch,
-    /// QueryAndAdd: a call for each key.
+    /// QueryAndAdd: one call for each key.
     Single,
-    /// Calls for one key each, which the client crate sends together.
+    /// Calls for one key each, which the client crate sends together in batches.
     Coalesced,
 }
 
 impl Bench {
-    /// What is asked, and by how many at once.
+    /// Returns the load: the kind of calls, and the numbers of connections and callers.
     pub(crate) fn load(&self) -> Result<Load, Failure> {
         let usage = |message: String| Err(Failure::Usage(message));
         if self.batch_keys.is_some() && !matches!(self.mode, Mode::Stream | Mode::Batch) {

@@ -9,29 +9,30 @@ use crate::{
     words::Asking,
 };
 
-/// What matches; part of the help.
+/// The rules for words and lines; part of the help.
 pub(super) const WORDS_HELP: &str = concat!(
     "\
-What a word is:
-  What Unicode's rules say (UAX #29), if it has a letter or a digit: \"can't\", \"3.14\",
-  \"foo_bar\" and \"example.com\" are one word each, \"credit card\" and \"x-ray\" are two. Each
-  Chinese character is a word of its own, as is each sign of Hiragana and of Thai.
-  An entry of the list that is not one word by these rules is never found: phrases of several
-  words are not looked for.
-  Words are compared byte by byte, with --ignore-case in lower case: load a list in lower
-  case then, for it is not changed.
+Words:
+  Text is cut into words by the rules of Unicode (UAX #29). A word has a letter or a digit:
+  \"can't\", \"3.14\", \"foo_bar\" and \"example.com\" are one word each, \"credit card\" and
+  \"x-ray\" are two. Each Chinese character is a word of its own, and so is each sign of Hiragana
+  and of Thai.
+  An entry of the list that is not one word by these rules never matches. Phrases of several
+  words never match either.
+  Words are compared byte by byte. With --ignore-case, the words of the lines are compared in
+  lower case. The list does not change: load a list that is in lower case.
   A word longer than --max-key-bytes matches nothing, and is counted.
 
-What may be wrong:
-  A line without a word of the list may match: each word of it is taken for one of the list
-  with the filter's false-positive rate, which `seenset filter get` shows. A line with one
-  always matches.
+False positives:
+  A line without a word of the list can match: for each of its words, the probability of a
+  match is the filter's false-positive rate, which `seenset filter get` shows. A line with a
+  word of the list always matches.
 
 Lines:
   A line ends with LF or CRLF. Lines longer than --max-line-bytes and lines that are not
-  UTF-8 text are bad: they are left out, counted, and reported on standard error as FILE:LINE:
-  reason (the first 10). The run goes on, and the exit code at its end is 1. Whether any
-  line matches does not change the exit code.
+  UTF-8 text are bad: the command skips and counts them, and prints the first 10 on standard
+  error as FILE:LINE: reason. The run continues, and its exit code is 1. The exit code does not
+  depend on whether any line matches.
 ",
     files_help!()
 );
@@ -39,34 +40,35 @@ Lines:
 /// The arguments of `match`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Match {
-    /// The files to read; `-`, or none, is standard input.
+    /// The files to read. `-`, or no file, is standard input.
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Ask about the words in lower case: the list must have been loaded so.
+    /// Compare words in lower case. The list must be in lower case.
     #[arg(short, long)]
     ignore_case: bool,
-    /// Write the lines that do not match, empty ones included.
+    /// Write the lines that do not match, including empty lines.
     #[arg(short = 'v', long)]
     pub(crate) invert_match: bool,
-    /// Write only how many lines would be written, of all files together.
+    /// Write only the number of lines that would be written, for all files together.
     #[arg(short, long)]
     pub(crate) count: bool,
-    /// Write only the words that match, as they came, one a line.
+    /// Write only the words that match, unchanged, one on each line.
     #[arg(short, long, conflicts_with_all = ["invert_match", "count"])]
     pub(crate) only_matching: bool,
-    /// The longest line; longer ones are left out and reported.
+    /// The maximum length of a line, in bytes. Longer lines are skipped and reported.
     #[arg(long, value_name = "BYTES", default_value_t = 1024 * 1024,
           value_parser = value_parser!(u32).range(1..=8 * 1024 * 1024))]
     max_line_bytes: u32,
-    /// The longest word that is asked about, at most what the server allows.
+    /// The maximum length of a word, in bytes, at most the server's --max-key-bytes. Longer words
+    /// match nothing.
     #[arg(long, value_name = "BYTES", default_value_t = 65_536,
           value_parser = value_parser!(u32).range(1..=8 * 1024 * 1024))]
     max_key_bytes: u32,
-    /// The most words in one call, at most what the server allows.
+    /// The maximum number of words in one call, at most the server's --max-batch-keys.
     #[arg(long, value_name = "KEYS", default_value_t = 10_000,
           value_parser = value_parser!(u32).range(1..=1_000_000))]
     batch_keys: u32,
-    /// The most batches of lines that are read and not yet answered.
+    /// The maximum number of batches of lines that are read and not yet answered.
     #[arg(long, value_name = "BATCHES", default_value_t = 16,
           value_parser = value_parser!(u32).range(1..=1024))]
     pub(crate) window: u32,

@@ -1,4 +1,4 @@
-//! The arguments that say what a filter is made for.
+//! The arguments for the spec of a filter.
 
 use std::time::Duration;
 
@@ -8,27 +8,28 @@ use seenset_proto::units;
 
 use crate::failure::Failure;
 
-/// What a filter is made for.
+/// The spec of a new filter.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Spec {
-    /// The number of distinct keys for which the false-positive rate holds (n); of a scaling filter,
-    /// those that its first layer is for.
+    /// The number of distinct keys for which the false-positive rate holds (n). In a scaling
+    /// filter, the capacity of its first layer.
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) capacity: u64,
-    /// The share of keys never added that are reported as seen, at capacity (p)
-    /// [default: 0.001, or what --bit-count gives].
+    /// The false-positive rate at capacity (p): the share of keys never added that the filter
+    /// reports as seen [default: 0.001, or the rate that --bit-count gives].
     #[arg(short = 'p', long, value_name = "P")]
     pub(crate) false_positive_rate: Option<f64>,
-    /// The size in bits (m) [default: the smallest that keeps the rate].
+    /// The size in bits (m) [default: the smallest size that keeps the rate].
     #[arg(short = 'm', long, value_name = "M")]
     pub(crate) bit_count: Option<u64>,
-    /// The number of bits that each key sets (k), 1 to 64 [default: the best].
+    /// The number of bits that each key sets (k), 1 to 64 [default: the best number].
     #[arg(short = 'k', long, value_name = "K")]
     pub(crate) hash_count: Option<u32>,
-    /// Which bits a key may set [default: blocked; of `plan`: blocked and classic].
+    /// The layout: the bits that a key can set [default: blocked; of `plan`: blocked and classic].
     #[arg(long, value_enum)]
     pub(crate) layout: Option<LayoutArg>,
-    /// What turns a key into bits [default: siphash-1-3-128, or that of the layout].
+    /// The hash function that turns a key into bits [default: siphash-1-3-128, or the hash function
+    /// of the layout].
     #[arg(long, value_enum)]
     pub(crate) hash_function: Option<HashFunctionArg>,
     /// The kind of the filter [default: scaling; plain with --bit-count, --hash-count or a --layout
@@ -41,16 +42,18 @@ pub(crate) struct Spec {
     pub(crate) scaling: ScalingArgs,
 }
 
-/// What is to be other than it is.
+/// The changes of a spec.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct SpecChange {
-    /// The number of distinct keys for which the false-positive rate holds (n) [default: as it is].
+    /// The number of distinct keys for which the false-positive rate holds (n) [default:
+    /// unchanged].
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) capacity: Option<u64>,
-    /// The share of keys never added that are reported as seen, at capacity (p) [default: as it is].
+    /// The false-positive rate at capacity (p): the share of keys never added that the filter
+    /// reports as seen [default: unchanged].
     #[arg(short = 'p', long, value_name = "P")]
     pub(crate) false_positive_rate: Option<f64>,
-    /// What the filter can do besides [default: as it is].
+    /// The kind of the filter [default: unchanged].
     #[arg(long, value_enum)]
     pub(crate) kind: Option<KindArg>,
     #[command(flatten)]
@@ -59,50 +62,50 @@ pub(crate) struct SpecChange {
     pub(crate) scaling: ScalingArgs,
 }
 
-/// How the keys of an aging filter age.
+/// The arguments of an aging filter.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct AgingArgs {
-    /// For how long an aging filter remembers a key: 12h, 30days. It is forgotten within one
-    /// slice after that.
+    /// The time for which an aging filter remembers a key: 12h, 30days. The filter forgets the key
+    /// within one slice after this time.
     #[arg(long, value_name = "DURATION", value_parser = units::duration,
           required_if_eq("kind", "aging"))]
     pub(crate) max_age: Option<Duration>,
-    /// The number of equal parts of --max-age, 1 to 13 [default: 8].
+    /// The number of slices (equal parts of --max-age), 1 to 13 [default: 8].
     #[arg(long, value_name = "SLICES", requires = "max_age")]
     pub(crate) slices: Option<u32>,
-    /// Have a key that is seen by query-and-add remembered from then on.
+    /// Restart the --max-age of a key each time that query-and-add finds it.
     #[arg(long, requires = "max_age")]
     pub(crate) refresh: bool,
 }
 
-/// What becomes of a scaling filter that is full.
+/// The arguments of a scaling filter.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct ScalingArgs {
-    /// How many times the size of the layer before a new one of a scaling filter has, 2 to 16
-    /// [default: 2].
+    /// The growth factor of a scaling filter: the size of each layer as a multiple of the layer
+    /// before, 2 to 16 [default: 2].
     #[arg(long, value_name = "FACTOR", value_parser = value_parser!(u32).range(2..=16))]
     pub(crate) growth: Option<u32>,
-    /// The most memory that all layers of a scaling filter may take together: 12GiB, or a number of
-    /// bytes [default: what the server has].
+    /// The memory limit of all layers of a scaling filter together: 12GiB, or a number of bytes
+    /// [default: the memory that the server has left].
     #[arg(long, value_name = "SIZE", value_parser = units::nonzero_size)]
     pub(crate) max_memory: Option<u64>,
-    /// What becomes of new keys when a scaling filter is full [default: scale].
+    /// The behaviour of a scaling filter when it is full and new keys come [default: scale].
     #[arg(long, value_enum)]
     pub(crate) on_full: Option<OnFullArg>,
 }
 
-/// What keys become before they are hashed.
+/// The rules that bring keys into a canonical form before they are hashed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Profile {
-    /// Bring URLs into a canonical form before they are hashed, by the rules of this name:
-    /// url-v1 [default: keys are hashed as they come].
+    /// The rules that bring URLs into a canonical form before they are hashed: url-v1 [default:
+    /// keys are hashed unchanged].
     #[arg(long, value_name = "NAME")]
     pub(crate) key_profile: Option<String>,
     /// Sort the parameters of a URL's query by their names.
     #[arg(long, requires = "key_profile")]
     pub(crate) sort_query: bool,
-    /// Leave a parameter of a URL's query out: sid, or utm_* for all names that begin so.
-    /// Several with commas, or one after the other.
+    /// Drop a parameter from a URL's query: sid, or utm_* for all names with this prefix. To give
+    /// several, separate them with commas or repeat the flag.
     #[arg(
         long,
         value_name = "NAME",
@@ -113,7 +116,7 @@ pub(crate) struct Profile {
 }
 
 impl Spec {
-    /// Checks what the parser cannot.
+    /// Checks the combinations that the argument parser cannot check.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.aging.max_age.is_some() && self.kind() != KindArg::Aging {
             let text = "--max-age, --slices and --refresh are for --kind aging";
@@ -144,7 +147,7 @@ impl Spec {
         Err(Failure::Usage(text.to_owned()))
     }
 
-    /// The kind that is asked for, or else the default.
+    /// Returns the kind that the arguments ask for, or the default.
     pub(crate) fn kind(&self) -> KindArg {
         let layout = self.layout.map_or(Layout::default(), Layout::from);
         let default = || match KindName::default_for(self.bit_count, self.hash_count, layout) {
@@ -154,7 +157,8 @@ impl Spec {
         self.kind.unwrap_or_else(default)
     }
 
-    /// The rate that is asked for, the default included.
+    /// Returns the false-positive rate that the arguments ask for, or the default; `None` if only a
+    /// number of bits is given.
     pub(crate) fn rate(&self) -> Option<f64> {
         match (self.false_positive_rate, self.bit_count) {
             (None, None) => Some(0.001),
@@ -163,16 +167,17 @@ impl Spec {
     }
 }
 
-/// Which bits a key may set.
+/// The layout of a filter: the bits that a key can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LayoutArg {
-    /// One cache line for each key: the fastest.
+    /// All bits of a key are in one cache line: the fastest.
     Blocked,
-    /// Anywhere: the fewest bits for each key.
+    /// The bits of a key can be anywhere: the fewest bits for each key.
     Classic,
-    /// As Guava's BloomFilter: it can be exported to Java. Hashes keys without a secret.
+    /// The layout of Guava's BloomFilter: the filter can be exported to Java. Hashes keys without a
+    /// secret.
     Guava,
-    /// The same, for the first releases of Guava.
+    /// The layout of the first releases of Guava. Hashes keys without a secret.
     #[value(name = "guava-mitz-32")]
     GuavaMitz32,
 }
@@ -188,40 +193,40 @@ impl From<LayoutArg> for Layout {
     }
 }
 
-/// What turns a key into bits.
+/// The hash function that turns a key into bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum HashFunctionArg {
-    /// SipHash-1-3 with 128 bits: for keys that others choose.
+    /// SipHash-1-3 with 128 bits: for any keys, also those that untrusted clients choose.
     #[value(name = "siphash-1-3-128")]
     SipHash,
-    /// XXH3 with 128 bits: faster, for keys that are trusted.
+    /// XXH3 with 128 bits: faster, for trusted keys only.
     #[value(name = "xxh3-128")]
     Xxh3,
 }
 
-/// What a filter can do besides to tell what it has seen.
+/// The kind of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KindArg {
-    /// Nothing. It does not grow, and past its capacity it calls more and more new keys seen.
+    /// Does not grow. Past its capacity it reports more and more new keys as seen.
     Plain,
-    /// Keys can be removed; four times the memory.
+    /// Keys can be removed. Takes four times the memory.
     Counting,
-    /// Keys are forgotten after --max-age; four times the memory.
+    /// Keys are forgotten after --max-age. Takes four times the memory.
     Aging,
-    /// It knows when it is full, and grows then, or does what else --on-full says. A key waits for
-    /// one cache line of each layer.
+    /// Detects when it is full. Then it grows, or does what --on-full says. A query reads one cache
+    /// line of each layer.
     Scaling,
 }
 
-/// What becomes of new keys when a scaling filter is full.
+/// The behaviour of a scaling filter when it is full and new keys come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum OnFullArg {
-    /// They go to another layer, and the rate stays under the one asked for. When there may be no
-    /// more of these, they are refused.
+    /// Adds a layer for the new keys. The false-positive rate stays under the one asked for. When
+    /// the filter may have no more layers, it refuses new keys.
     #[default]
     Scale,
-    /// They are refused.
+    /// Refuses new keys.
     Reject,
-    /// They are added, and the rate rises.
+    /// Adds new keys, and the false-positive rate rises.
     Degrade,
 }

@@ -17,7 +17,7 @@ const BARS: usize = 11;
 /// The length of the longest bar.
 const BAR: u64 = 40;
 
-/// The calls that took longer than the previous bucket and at most as long as this one.
+/// The calls that took longer than the bucket before allows, and at most `up_to`.
 struct Bucket {
     up_to: u64,
     calls: u64,

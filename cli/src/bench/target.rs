@@ -1,4 +1,4 @@
-//! The filter that the keys are added to: an own filter of the command, unless the user names one.
+//! The filter that the keys are added to: the command's own filter, unless the user names one.
 
 use std::{collections::hash_map::RandomState, hash::BuildHasher};
 
@@ -9,14 +9,14 @@ use seenset_client::{Client, Error, v1};
 
 use crate::{args::Bench, failure::Failure, output::note};
 
-/// The capacity of an own filter, the same as the default of a server.
+/// The capacity of the command's own filter, the same as the default of a server.
 const CAPACITY: u64 = 100_000_000;
-/// The false-positive rate of an own filter.
+/// The false-positive rate of the command's own filter.
 const RATE: f64 = 0.001;
 
 /// The filter that the keys are added to.
 pub(super) enum Target {
-    /// An own filter, created for this run and removed after it.
+    /// The command's own filter, created for this run and removed after it.
     Own {
         /// `bench-` and a random number.
         name: String,
@@ -28,7 +28,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Creates a filter, or finds the filter that was named.
+    /// Creates a filter, or finds the filter that the user named.
     pub(super) async fn prepare(
         client: &Client,
         named: Option<&str>,
@@ -64,7 +64,7 @@ impl Target {
         }
     }
 
-    /// Removes an own filter.
+    /// Removes the command's own filter.
     pub(super) async fn remove(&self, client: &Client) -> Result<(), Failure> {
         match self {
             Self::Own { name, .. } => remove(client, name).await,

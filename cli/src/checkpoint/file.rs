@@ -132,7 +132,7 @@ mod tests {
         let (mut next, found) = CheckpointFile::open(&path).unwrap();
         assert_eq!(found, Some(expected));
         next.remove().unwrap();
-        // No file beside it is left either.
+        // No other file is left either.
         assert_eq!(directory.path().read_dir().unwrap().count(), 0);
     }
 }

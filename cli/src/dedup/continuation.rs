@@ -448,8 +448,9 @@ async fn ask_witness(client: &Client, found: &Checkpoint) -> Result<Result<(), S
 fn forgotten(found: &Checkpoint) -> String {
     format!(
         "the server may have forgotten the requests of that run (its --retry-age and \
-         --retry-keys), and would call lines seen that nobody has written. In doubt are {}: take \
-         them for new, or do without them. To begin anew, remove the file",
+         --retry-keys), and would report lines as seen that no run has written. In doubt are \
+         {}: use them as new lines, or leave them out. To start again from the first line, remove \
+         the file",
         found.doubtful_lines().unwrap_or_default()
     )
 }
@@ -462,7 +463,7 @@ fn take_over(found: &Checkpoint, output: &OutputFile) -> Result<(), Failure> {
     {
         output.cut(then)?;
         note(&format!(
-            "seenset: cut {} bytes off the output, which come again",
+            "seenset: removed {} bytes from the end of the output; they will be written again",
             bytes - then
         ));
     }

@@ -106,7 +106,7 @@ impl Destination {
         }
     }
 
-    /// True if the filter goes to standard output.
+    /// Returns true if the filter goes to standard output.
     pub(super) fn is_stdout(&self) -> bool {
         matches!(self, Self::Stdout)
     }

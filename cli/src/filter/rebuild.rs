@@ -1,4 +1,4 @@
-//! `filter rebuild`: fills a new filter from files while calls go on, and then replaces the old
+//! `filter rebuild`: fills a new filter from files while calls continue, and then replaces the old
 //! filter with it.
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) async fn run(client: &Client, args: Rebuild) -> Result<(Summary, v1::
     } = args;
     let load = Load { files, lines };
     change.check()?;
-    // This comes before a new filter exists that would have to be deleted.
+    // The files are checked before a new filter exists that would have to be deleted.
     source::check(&load.files)?;
     let new_name = new_name.unwrap_or_else(|| format!("{name}.rebuild"));
     let current = client.get_filter(&name).await?.spec.unwrap_or_default();
@@ -39,8 +39,8 @@ pub(super) async fn run(client: &Client, args: Rebuild) -> Result<(Summary, v1::
 
     let go_on = |reason: String| {
         format!(
-            "{reason}\nThe filter \"{new_name}\" still gets what \"{name}\" gets, and takes its place \
-             when the same command has come to its end. To give it up: seenset filter delete \
+            "{reason}\nThe filter \"{new_name}\" still gets all keys that \"{name}\" gets. To \
+             continue, run the same command again. To cancel the rebuild: seenset filter delete \
              {new_name}"
         )
     };

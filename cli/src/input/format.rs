@@ -1,8 +1,8 @@
 //! The format of a file, recognised by its first bytes.
 //!
 //! No text begins like these formats. Each beginning has a control character, or a byte that UTF-8
-//! does not have there. The exception is bzip2, whose
-//! beginning is text that no list of keys has.
+//! does not have there. The exception is bzip2, which begins with a text that no
+//! list of keys has.
 
 use std::{
     io::{self, Read},

@@ -91,7 +91,7 @@ fn plain_files_stay_as_they_are() {
     ] {
         check(beginning.as_bytes(), beginning.as_bytes(), None);
     }
-    // Binary, and yet no format: bad lines, as ever.
+    // Binary data in no known format: bad lines, as always.
     for beginning in [
         &b"\x1f\x8b"[..],
         b"\x1f\x8b\n",
@@ -167,8 +167,8 @@ fn what_is_damaged_is_told_or_does_not_matter() {
                 None => assert!(read == content, "{format}, byte {at}"),
             }
         }
-        // The date and the system in the header of gzip say nothing of the content, and a few
-        // bits may be either way.
+        // The date and the operating system in the header of gzip do not concern the content, and a
+        // few bits can have either value.
         assert!(
             told >= whole.len() - 20,
             "{format}: {told} of {}",

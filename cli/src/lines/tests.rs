@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use super::*;
 
-/// Gives its input in pieces of `step` bytes.
+/// Returns its input in pieces of `step` bytes.
 struct Pieces<'a> {
     input: &'a [u8],
     step: usize,
@@ -48,7 +48,7 @@ const LIMITS: Limits = Limits {
 };
 
 struct Outcome {
-    /// Each line as it came.
+    /// Each line, unchanged.
     lines: Vec<Vec<u8>>,
     batches: Vec<Batch>,
     empty: u64,
@@ -375,7 +375,7 @@ fn an_error_comes_after_the_lines_before_it() {
             Err(io::Error::other("the disk is on fire"))
         }
     }
-    // Also after a read that gave all that it was asked for.
+    // Also after a read that returned all bytes that it was asked for.
     let full = "1234567\n".repeat(READ_BYTES / 8);
     for (before, lines) in [("a\nb\nc", 2), (&full, READ_BYTES as u64 / 8)] {
         let seen = Seen::default();
@@ -438,7 +438,7 @@ fn lines_of_any_bytes_are_keys_where_utf8_is_not_asked_for() {
     check_with(lines, b"\xff\0x\nb", &[b"b"], &[b"b"], 0, &[bad], 2);
 }
 
-/// Nothing else is looked at: neither marks nor other endings, nor what looks like padding.
+/// Looks for nothing else: no marks, no other endings, no padding.
 #[test]
 fn keys_end_with_a_nul() {
     let null = of(RecordFormat::Null);

@@ -2,7 +2,7 @@
 
 use crate::{
     blocked::BLOCK_BITS,
-    cells::{self, CellLines},
+    cells,
     spec::{Kind, Layout},
 };
 
@@ -13,10 +13,10 @@ pub enum Form {
     Blocked,
     /// Bits. The bits of a key lie anywhere in a shard.
     Classic,
-    /// A counter in the place of each bit. The counters of a key lie in some lines.
-    Counting(CellLines),
-    /// A stamp in the place of each bit. The stamps of a key lie in some lines.
-    Aging(CellLines),
+    /// A counter in the place of each bit. The counters of a key lie in two lines.
+    Counting,
+    /// A stamp in the place of each bit. The stamps of a key lie in two lines.
+    Aging,
     /// Bits. The bits of a key lie anywhere in all shards: [`Parts`](crate::exchange::Parts) finds
     /// them.
     Array,
@@ -34,29 +34,18 @@ impl From<Layout> for Form {
 
 impl Form {
     /// Returns the form of a kind, which has it in this layout or in no other.
-    pub fn of(kind: Kind, layout: Layout, lines: CellLines) -> Self {
+    pub fn of(kind: Kind, layout: Layout) -> Self {
         match kind {
             Kind::Plain | Kind::Scaling(_) => layout.into(),
-            Kind::Counting => Self::Counting(lines),
-            Kind::Aging(_) => Self::Aging(lines),
-        }
-    }
-
-    /// Whether all bits of a key lie in one block.
-    pub(crate) fn has_blocks(self) -> bool {
-        match self {
-            Self::Blocked | Self::Counting(CellLines::Four) | Self::Aging(CellLines::Four) => true,
-            Self::Classic
-            | Self::Array
-            | Self::Counting(CellLines::Two)
-            | Self::Aging(CellLines::Two) => false,
+            Kind::Counting => Self::Counting,
+            Kind::Aging(_) => Self::Aging,
         }
     }
 
     /// Whether the bits of a key are dealt to lanes.
     pub(crate) fn has_lanes(self) -> bool {
         match self {
-            Self::Blocked | Self::Counting(_) | Self::Aging(_) => true,
+            Self::Blocked | Self::Counting | Self::Aging => true,
             Self::Classic | Self::Array => false,
         }
     }
@@ -65,7 +54,7 @@ impl Form {
     pub(crate) fn cell_bits(self) -> u64 {
         match self {
             Self::Blocked | Self::Classic | Self::Array => 1,
-            Self::Counting(_) | Self::Aging(_) => cells::CELL_BITS,
+            Self::Counting | Self::Aging => cells::CELL_BITS,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{Form, Shape};
 use crate::{
     blocked::{self, BLOCK_BITS, Block, LANES},
-    cells::{self, CellLines, LINE_CELLS, Line, Values},
+    cells::{self, LINE_CELLS, Line, Values},
     classic,
     hash::{KeyHash, choose},
 };
@@ -13,8 +13,7 @@ impl Shape {
     pub fn lines_of_a_key(&self) -> usize {
         match self.form {
             Form::Blocked => 1,
-            Form::Counting(CellLines::Two) | Form::Aging(CellLines::Two) => 2,
-            Form::Counting(CellLines::Four) | Form::Aging(CellLines::Four) => 4,
+            Form::Counting | Form::Aging => cells::LINES,
             Form::Classic | Form::Array => self.hash_count as usize,
         }
     }
@@ -25,18 +24,11 @@ impl Shape {
     pub fn visit_lines(&self, hash: KeyHash, mut visit: impl FnMut(usize)) {
         match self.form {
             Form::Blocked => visit(self.block(hash) * LANES),
-            Form::Counting(lines) | Form::Aging(lines) => match lines {
-                CellLines::Two => {
-                    for line in self.two_lines(hash) {
-                        visit(line * LANES);
-                    }
+            Form::Counting | Form::Aging => {
+                for line in self.two_lines(hash) {
+                    visit(line * LANES);
                 }
-                CellLines::Four => {
-                    for line in self.four_lines(hash) {
-                        visit(line * LANES);
-                    }
-                }
-            },
+            }
             Form::Classic => {
                 for (word, _) in classic::positions(hash, self.hash_count, self.shard_bits) {
                     visit(word);
@@ -48,17 +40,17 @@ impl Shape {
 
     /// Returns the indices of a key's bits in its shard, in ascending order. If two of its values
     /// choose the same bit, the index comes once. In filters of cells, the indices are those of the
-    /// cells. In a block, cells are counted as its bits are.
+    /// cells.
     pub fn bits(&self, hash: KeyHash) -> Vec<u64> {
         let mut bits: Vec<u64> = match self.form {
-            Form::Counting(CellLines::Two) | Form::Aging(CellLines::Two) => {
+            Form::Counting | Form::Aging => {
                 let lines = self.two_lines(hash);
-                let places = cells::places(lines.len(), hash, self.hash_count);
+                let places = cells::places(hash, self.hash_count);
                 let line = |place: cells::Place| lines.get(place.line).copied().unwrap_or_default();
                 let bit = |place| line(place) as u64 * LINE_CELLS + place.cell();
                 places.map(bit).collect()
             }
-            Form::Blocked | Form::Counting(CellLines::Four) | Form::Aging(CellLines::Four) => {
+            Form::Blocked => {
                 let block = blocked::bits(hash, self.hash_count);
                 let first = self.block(hash) as u64 * BLOCK_BITS;
                 let in_block = |bit: &u64| {
@@ -82,32 +74,28 @@ impl Shape {
     /// Whether a bit of a shard is set, given the shard's [words](Self::shard_words). In filters of
     /// cells, its value must be one of `stamps`.
     pub fn is_set(&self, words: &[u64], bit: u64, stamps: Values) -> bool {
-        let cell = match self.form {
+        match self.form {
             Form::Blocked | Form::Classic | Form::Array => {
                 let word = words.get((bit / 64) as usize);
-                return word.is_some_and(|word| word >> (bit % 64) & 1 == 1);
+                word.is_some_and(|word| word >> (bit % 64) & 1 == 1)
             }
-            Form::Counting(CellLines::Two) | Form::Aging(CellLines::Two) => bit,
-            Form::Counting(CellLines::Four) | Form::Aging(CellLines::Four) => {
-                // Each of four lines has 16 cells of every lane.
-                let (block, lane, bit) = (bit / BLOCK_BITS, bit / 64 % 8, bit % 64);
-                block * BLOCK_BITS + bit / 16 * LINE_CELLS + lane * 16 + bit % 16
+            Form::Counting | Form::Aging => {
+                cells::get(words, bit).is_some_and(|value| stamps.has(value))
             }
-        };
-        cells::get(words, cell).is_some_and(|value| stamps.has(value))
+        }
     }
 
     /// Returns the index in its shard of the block that holds all bits of a key, if there are
     /// blocks.
     pub fn block_of(&self, hash: KeyHash) -> Option<usize> {
-        self.form.has_blocks().then(|| self.block(hash))
+        (self.form == Form::Blocked).then(|| self.block(hash))
     }
 
     /// Returns the indices in its shard of the 64-byte lines that hold the counters or stamps of a
     /// key. Returns none if the filter has bits.
     pub fn lines_of_cells(&self, hash: KeyHash) -> Vec<usize> {
         let mut lines = Vec::new();
-        if let Form::Counting(_) | Form::Aging(_) = self.form {
+        if let Form::Counting | Form::Aging = self.form {
             self.visit_lines(hash, |word| lines.push(word / LANES));
         }
         lines
@@ -129,7 +117,7 @@ impl Shape {
         let (_, rest) = choose(hash.high, self.shard_count);
         let lines = self.shard_bits / LINE_CELLS;
         let (first, rest) = choose(rest, lines);
-        let (further, _) = choose(rest, CellLines::REACH.min(lines - 1));
+        let (further, _) = choose(rest, cells::REACH.min(lines - 1));
         let second = first + 1 + further;
         let second = if second < lines {
             second
@@ -137,12 +125,6 @@ impl Shape {
             second - lines
         };
         [first as usize, second as usize]
-    }
-
-    #[inline]
-    pub(super) fn four_lines(&self, hash: KeyHash) -> [usize; 4] {
-        let first = 4 * self.block(hash);
-        [first, first + 1, first + 2, first + 3]
     }
 
     /// Returns [`Self::two_lines`] of a shard, as mutable. Every shard has them.
@@ -154,16 +136,6 @@ impl Shape {
     ) -> Option<[&'a mut Line; 2]> {
         let lines = as_blocks_mut(words);
         lines.get_disjoint_mut(self.two_lines(hash)).ok()
-    }
-
-    #[inline(always)]
-    pub(super) fn four_lines_mut<'a>(
-        &self,
-        words: &'a mut [u64],
-        hash: KeyHash,
-    ) -> Option<[&'a mut Line; 4]> {
-        let blocks = as_blocks_mut(words).as_chunks_mut::<4>().0;
-        Some(blocks.get_mut(self.block(hash))?.each_mut())
     }
 }
 

@@ -7,12 +7,7 @@ use crate::{
     spec::Layout,
 };
 
-const FORMS: [Form; 4] = [
-    Form::Blocked,
-    Form::Classic,
-    Form::Counting(CellLines::Two),
-    Form::Counting(CellLines::Four),
-];
+const FORMS: [Form; 3] = [Form::Blocked, Form::Classic, Form::Counting];
 
 #[test]
 fn many_keys_at_once_are_as_one_after_the_other() {
@@ -94,7 +89,7 @@ fn there_are_many_shards_where_they_are_not_too_small() {
     assert_eq!(blocked, [64, 256, 256, 256, 257]);
     assert_eq!(shards(Form::Classic, bits(1)), 64);
     // With four bits each.
-    assert_eq!(shards(Form::Counting(CellLines::Two), bits(1)), 256);
+    assert_eq!(shards(Form::Counting, bits(1)), 256);
     assert_eq!(shards(Form::Blocked, MIN_SHARD_BYTES * 16 - 512 * 2), 1);
     assert_eq!(shards(Form::Blocked, MIN_SHARD_BYTES * 16), 2);
     assert_eq!(shards(Form::Array, bits(64)), 16);
@@ -121,7 +116,7 @@ fn the_bits_of_a_key_are_those_that_insert_sets() {
                 assert_eq!(shape.bits(hash), set);
                 assert_eq!(shape.bits_set(&words), set.len() as u64);
                 let block = shape.block_of(hash);
-                assert_eq!(block.is_some(), form.has_blocks());
+                assert_eq!(block.is_some(), form == Form::Blocked);
                 assert!(block.is_none_or(|block| set[0] / BLOCK_BITS == block as u64));
             }
         }
@@ -180,7 +175,7 @@ fn the_lines_to_fetch_are_those_that_insert_writes() {
 #[test]
 fn two_lines_are_two_near_each_other_and_all_are_chosen_alike() {
     for (cells, reach) in [(512, 3), (3 * 512, 11), (1 << 15, 15)] {
-        let shape = Shape::new(Form::Counting(CellLines::Two), cells, 8);
+        let shape = Shape::new(Form::Counting, cells, 8);
         let lines = (cells / LINE_CELLS) as usize;
         let mut counts = vec![0_u32; lines];
         let mut distances = vec![0_u32; reach];

@@ -15,7 +15,7 @@ use super::{
     blocked::weights_of_binomial,
     fill::{ByDraws, FULL, LANES},
 };
-use crate::cells::CellLines;
+use crate::cells;
 
 /// The cells of a lane in two lines.
 pub const LANE_CELLS: f64 = 32.0;
@@ -40,7 +40,7 @@ impl Lines {
     /// Returns the probability that a key has both lines of another key: it has chosen the same way
     /// or, in a shard with few lines, the other way round.
     fn chance_of_both(self) -> f64 {
-        let reach = (CellLines::REACH as f64).min(self.of_shard - 1.0);
+        let reach = (cells::REACH as f64).min(self.of_shard - 1.0);
         let other_way = (2.0 * reach - self.of_shard + 1.0).max(0.0) / reach;
         (1.0 + other_way) / (self.all * reach)
     }
@@ -244,7 +244,7 @@ impl LaneRate {
 #[cfg(test)]
 mod tests {
     use crate::{
-        cells::{CellLines, LINE_CELLS},
+        cells::LINE_CELLS,
         hash::KeyHash,
         shape::{Form, Shape},
         sizing::{false_positive_rate, false_positive_rate_at_fill, keys_at_fill},
@@ -281,7 +281,7 @@ mod tests {
     }
 
     fn check(lines: u64, fills: u64, hash_count: u32, per_line: u64) {
-        let form = Form::Counting(CellLines::Two);
+        let form = Form::Counting;
         let shape = Shape::new(form, lines * LINE_CELLS, hash_count);
         let keys = lines * per_line;
         let queries = 500_000 / fills;

@@ -4,7 +4,6 @@ use std::f64::consts::LN_2;
 
 use super::{FilterSpec, Kind, Layout, SpecError, SpecRequest};
 use crate::{
-    cells::CellLines,
     exchange::{
         Parts, either,
         guava::{Shape, Strategy},
@@ -109,7 +108,6 @@ impl FilterSpec {
             hash_function: HashFunction::Murmur3X64_128,
             kind: Kind::Plain,
             key_profile: None,
-            cell_lines: CellLines::default(),
             shard_count: fewest_shards(Form::Array, shape.bit_count()),
             layers: None,
             chain: None,
@@ -133,7 +131,6 @@ impl FilterSpec {
             hash_function: HashFunction::Murmur2_64A,
             kind: Kind::Plain,
             key_profile: None,
-            cell_lines: CellLines::default(),
             shard_count: fewest_shards(Form::Array, bit_count),
             layers: None,
             chain: Some(chain.emptied().into()),

@@ -101,7 +101,8 @@ fn a_resolved_spec_resolves_to_itself() {
     }
 }
 
-/// An older filter has fewer shards, and its bits were rounded up to be divided among those.
+/// A stored filter keeps its number of shards, whatever number a new filter of that size would get.
+/// Its bits were rounded up to be divided among those.
 #[test]
 fn a_filter_in_fewer_shards_answers_the_request_that_it_was_made_for() {
     let request = SpecRequest {

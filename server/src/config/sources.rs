@@ -17,16 +17,16 @@ use crate::filter::spec::SpecError;
 
 /// seenset-server: a networked deduplication service.
 ///
-/// Every setting can also stand in the environment (--data-dir as SEENSET_DATA_DIR) and in a
-/// TOML file (data_dir); flags win over the environment, the environment over the file.
+/// Each setting is a flag (--data-dir), an environment variable (SEENSET_DATA_DIR) and a key of a
+/// TOML file (data_dir). A flag overrides the environment variable, and both override the file.
 #[derive(Debug, Parser)]
 #[command(name = "seenset-server", version, max_term_width = 100)]
 struct Arguments {
-    /// TOML file with settings
+    /// Configuration file, in TOML
     #[arg(long, env = "SEENSET_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Print the settings in effect, as a file that --config reads, and exit
+    /// Print the settings in effect, in the format of the --config file, and exit
     #[arg(long)]
     print_config: bool,
 
@@ -42,29 +42,29 @@ enum Subcommand {
     Verify(Verify),
 }
 
-/// Say what is wrong with the data directory of a server that does not run, and change nothing.
+/// Check the data directory of a server that is not running. Changes nothing without --salvage.
 ///
-/// Reads all of it, as a start does, and tells all that is damaged, where a start ends with the
-/// first. The exit code is 0 if a server starts on it.
+/// Reads all files, as a start does. A start fails at the first damaged file; this command prints
+/// all damage. The exit code is 0 if a server would start on the directory, and 1 if not.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct Verify {
-    /// Directory of the snapshots and the log
+    /// Directory of the snapshots and the write-ahead log (WAL)
     #[arg(env = "SEENSET_DATA_DIR", value_name = "DIR")]
     pub data_dir: PathBuf,
 
-    /// Write anew what is damaged, without what cannot be read, so that a server starts on it. It
-    /// forgets the keys that were there, which are new once more. Damaged files are kept under
-    /// other names (.damaged)
+    /// Write damaged files again, without the parts that cannot be read, so that a server can
+    /// start. The filters forget the keys that were in these parts: they are new again. The damaged
+    /// files are kept under other names (.damaged)
     #[arg(long)]
     pub salvage: bool,
 }
 
-/// What the command line asks for.
+/// The action that the arguments ask for.
 #[derive(Debug, PartialEq)]
 pub enum Command {
     /// Run a server.
     Run(Box<Config>),
-    /// Look at the data directory of one that does not run.
+    /// Check the data directory of a server that is not running.
     Verify(Verify),
     /// Print this text and exit: help, the version, the configuration.
     Print(String),
@@ -111,8 +111,8 @@ impl Config {
         config
             .default_filter()
             .and_then(|request| match request.resolve() {
-                // One that is there may have been made when fewer bits kept the rate; if there is
-                // none, the start ends with this.
+                // An existing filter may come from a version in which fewer bits kept the rate. If
+                // there is no filter, the start fails with this error.
                 Err(SpecError::RateOutOfReach { .. }) if request.kind.has_cells() => Ok(()),
                 resolved => resolved.map(|_| ()),
             })
@@ -125,7 +125,8 @@ impl Config {
     }
 }
 
-/// Reads a configuration file and lays over it what flags and the environment give.
+/// Reads a configuration file, and replaces its settings by those of flags and environment
+/// variables.
 fn overlay(path: &Path, given: &Config, matches: &ArgMatches) -> Result<Config, ConfigError> {
     let in_file = |message: String| ConfigError(format!("{}: {message}", path.display()));
     let text = fs::read_to_string(path)
@@ -146,7 +147,7 @@ fn overlay(path: &Path, given: &Config, matches: &ArgMatches) -> Result<Config, 
         use ValueSource::{CommandLine, EnvVariable};
         matches!(matches.value_source(name), Some(CommandLine | EnvVariable))
     };
-    // A path need not be text, as those values are.
+    // A path does not have to be UTF-8, which those values must be.
     let mut textual = given.clone();
     textual.data_dir.clone_from(&file.data_dir);
     let mut settings = serde_json::to_value(&file).map_err(impossible)?;
@@ -165,8 +166,8 @@ fn overlay(path: &Path, given: &Config, matches: &ArgMatches) -> Result<Config, 
     Ok(config)
 }
 
-/// A command has no use for the settings of a server; to pass over them would leave those who
-/// give them in the dark.
+/// Refuses settings of a server as arguments of another command. The command would ignore them, and
+/// the user would not notice.
 fn refuse_settings(matches: &ArgMatches) -> Result<(), ConfigError> {
     let is_given = |id: &&clap::Id| {
         matches.value_source(id.as_str()) == Some(ValueSource::CommandLine)
@@ -181,13 +182,14 @@ fn refuse_settings(matches: &ArgMatches) -> Result<(), ConfigError> {
     }
 }
 
-/// A misspelt variable would leave its setting at the default without a word.
+/// Refuses unknown variables. A misspelt variable would leave its setting at the default, and the
+/// user would not notice.
 fn refuse_unknown(variables: impl IntoIterator<Item = OsString>) -> Result<(), ConfigError> {
     let command = Arguments::command();
     let known: Vec<&str> = command
         .get_arguments()
         .filter_map(|argument| argument.get_env()?.to_str())
-        // What the command line reads: both programs may share an environment.
+        // The variables of the program `seenset`: both programs can share one environment.
         .chain([
             "SEENSET_SERVER",
             "SEENSET_FILTER",
@@ -199,22 +201,22 @@ fn refuse_unknown(variables: impl IntoIterator<Item = OsString>) -> Result<(), C
         let Some(name) = name.to_str().filter(|name| name.starts_with("SEENSET_")) else {
             continue;
         };
-        // Kubernetes sets these in every container beside a service named seenset.
+        // Kubernetes sets these variables in every container if a service is named seenset.
         let of_kubernetes =
             name.contains("_SERVICE_") || name.contains("_PORT_") || name.ends_with("_PORT");
         if !of_kubernetes && !known.contains(&name) {
             return Err(ConfigError(format!(
-                "the environment variable {name} is unknown; --help lists those there are"
+                "the environment variable {name} is unknown; --help lists all variables"
             )));
         }
     }
     Ok(())
 }
 
-/// What clap has to say, without its usage lines.
+/// Returns the message of an error of clap as one line, without the usage.
 fn one_line(error: &clap::Error) -> String {
     let mut text = error.to_string();
-    // It repeats what was given, and what was given may be more than one line.
+    // The message repeats the argument, which can have more than one line.
     for kind in [ContextKind::InvalidArg, ContextKind::InvalidValue] {
         if let Some(ContextValue::String(given)) = error.get(kind)
             && given.contains('\n')
@@ -225,7 +227,7 @@ fn one_line(error: &clap::Error) -> String {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();
     let first = first.strip_prefix("error: ").unwrap_or(first);
-    // What is missing stands in lines of its own.
+    // A missing argument is on a line of its own.
     let missing = lines.clone().next().filter(|_| first.ends_with(':'));
     let first = [Some(first), missing].into_iter().flatten();
     let first = first.collect::<Vec<_>>().join(" ");

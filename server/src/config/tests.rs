@@ -1,5 +1,5 @@
-//! Tests of good and bad values, and of the precedence of the sources. `tests/program.rs` tests on
-//! the program what needs an environment of its own.
+//! Tests of good and bad values, and of the precedence of the sources. Tests that need an
+//! environment of their own are in `tests/program.rs`.
 
 use std::{ffi::OsString, fs, time::Duration};
 
@@ -515,7 +515,7 @@ fn misspelt_variables_are_refused_and_those_of_others_are_not() {
     }
 }
 
-/// A path need not be text, and a file beside it makes no difference.
+/// A path does not have to be UTF-8, also if there is a configuration file.
 #[test]
 fn a_directory_may_have_any_name() {
     use std::os::unix::ffi::OsStringExt;
@@ -536,7 +536,7 @@ fn a_directory_may_have_any_name() {
     }
 }
 
-/// As it comes from a file that ends in a new line.
+/// Arguments with line feeds, for instance from a file that ends with one.
 #[test]
 fn an_error_of_more_than_one_line_still_names_the_setting() {
     for (argument, named) in [

@@ -407,7 +407,8 @@ impl From<StoreError> for EngineError {
             StoreError::InDoubt(_) => Self::NotDurable(error.into()),
             StoreError::Locked { .. }
             | StoreError::Damaged { .. }
-            | StoreError::NewerFormat { .. } => Self::Snapshot(error.into()),
+            | StoreError::NewerFormat { .. }
+            | StoreError::OlderFormat { .. } => Self::Snapshot(error.into()),
         }
     }
 }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     filter::hash::KeyHash,
-    store::{Counted, FilterId, FoundLog, LogReader, Record, RecordHead},
+    store::{Counted, FilterId, FoundLog, LogReader, Record, RecordHead, RecordKind},
 };
 
 /// The number of keys of the log that are added at once.
@@ -191,7 +191,7 @@ fn replay(
             return Ok(());
         }
         keys += record.hashes.len() as u64;
-        if let Some(counted) = head.counted {
+        if let RecordKind::Counted(counted) = head.kind {
             // Records salvaged from a log are not counted, and are older, so they are added first:
             // a counted record after them can remove their keys.
             if let Some(before) = waiting.get_mut(&(head.filter, None)) {
@@ -207,20 +207,16 @@ fn replay(
             return Ok(());
         }
         remember(requests, &record);
-        // If records name their layer, their order does not matter, and they can alternate between
-        // layers. Records of an older log do not name a layer. They are all older, and go where
-        // there is room. They must be added first, as at every start; otherwise the later records
-        // would be there before them.
-        if head.layer.is_some()
-            && let Some(before) = waiting.get_mut(&(head.filter, None))
-        {
-            before.add_to(filter)?;
-        }
-        let waiting = waiting.entry((head.filter, head.layer));
+        // Records can alternate between layers.
+        let layer = match head.kind {
+            RecordKind::AddedTo { layer } => Some(layer),
+            _ => None,
+        };
+        let waiting = waiting.entry((head.filter, layer));
         let waiting = waiting.or_insert_with(|| Waiting::new(head));
-        if head.epoch != waiting.head.epoch {
+        if head.kind != waiting.head.kind {
             waiting.add_to(filter)?;
-            waiting.head.epoch = head.epoch;
+            waiting.head.kind = head.kind;
         }
         waiting.head.version = head.version.max(waiting.head.version);
         waiting.hashes.extend(record.hashes);
@@ -266,7 +262,7 @@ impl Waiting {
 /// Applies a counted record in its turn.
 fn count(filter: &GuardedFilter, requests: &Requests, record: &Record) {
     remember(requests, record);
-    if let Some(Counted { direction, .. }) = record.head.counted {
+    if let RecordKind::Counted(Counted { direction, .. }) = record.head.kind {
         filter.replay_counted(record.head.version, direction, &record.hashes);
     }
 }

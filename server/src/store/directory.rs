@@ -77,7 +77,7 @@ impl DataDirectory {
             synced.map_err(|error| directory.failed("sync", Manifest::FILE, error))?;
             manifest
         } else {
-            let manifest = Manifest::of_format1(directory.disk.path(), &files)?;
+            let manifest = Manifest::of_none(directory.disk.path(), &files)?;
             // Written even without filters: if the manifest is missing later, it was lost.
             let written = manifest.write(&*directory.disk);
             written.map_err(|NotWritten { error, .. }| error)?;
@@ -392,7 +392,7 @@ impl DataDirectory {
     fn is_rest(&self, file: &str, manifest: &Manifest) -> bool {
         match Kind::of(file) {
             Kind::Unfinished => true,
-            Kind::Other | Kind::Format1(_) => false,
+            Kind::Other => false,
             Kind::Segment(sequence) => manifest.log_from().is_none_or(|first| sequence < first),
             Kind::Snapshot(name, number) => match manifest.filters.get(name) {
                 Some(stored) if stored.files.contains(&number) => false,
@@ -411,10 +411,8 @@ impl DataDirectory {
     fn look_for_oddities(&self, files: &[String]) -> Oddities {
         let manifest = self.manifest.lock();
         let is_stranger = |file: &&String| {
-            let (name, number) = match Kind::of(file) {
-                Kind::Snapshot(name, number) => (name, number),
-                Kind::Format1(name) => (name, 0),
-                _ => return false,
+            let Kind::Snapshot(name, number) = Kind::of(file) else {
+                return false;
             };
             let stored = manifest.filters.get(name);
             let is_named = stored.is_some_and(|stored| stored.files.contains(&number));

@@ -2,12 +2,13 @@
 
 use std::{
     io,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
 use thiserror::Error;
 
-use super::disk::FailedCall;
+use super::{disk::FailedCall, format};
 
 /// A callback for damage that is found. If it returns an error, the reading ends with that error.
 /// If it returns `Ok`, the reading continues after the damage. `&mut Err` reads all or nothing.
@@ -60,15 +61,31 @@ pub enum StoreError {
     },
     /// A file was written by a newer seenset.
     #[error(
-        "{} has format {found}, and this seenset-server reads format {expected}: start a \
-         newer one",
-        path.display()
+        "{} has format {found}, and this seenset-server reads format {}: start a newer \
+         seenset-server",
+        path.display(),
+        format::shown(known)
     )]
     NewerFormat {
         /// The file.
         path: PathBuf,
-        /// The format that this program knows.
-        expected: u32,
+        /// The formats that this program reads.
+        known: RangeInclusive<u32>,
+        /// The format of the file.
+        found: u32,
+    },
+    /// A file was written by a seenset that is too old.
+    #[error(
+        "{} has format {found}, and this seenset-server reads format {}: start an older \
+         seenset-server that reads both, and store all filters with it",
+        path.display(),
+        format::shown(known)
+    )]
+    OlderFormat {
+        /// The file.
+        path: PathBuf,
+        /// The formats that this program reads.
+        known: RangeInclusive<u32>,
         /// The format of the file.
         found: u32,
     },
@@ -97,11 +114,14 @@ impl StoreError {
     }
 
     /// Passes the error to `on_damage` if it says that a file cannot be read or is damaged. Returns
-    /// any other error. A file of a newer format is not damaged.
+    /// any other error. A file of another format is not damaged.
     pub(super) fn handle(self, on_damage: OnDamage<'_>) -> Result<(), Self> {
         match self {
             Self::Damaged { .. } | Self::Io { .. } => on_damage(self),
-            Self::NewerFormat { .. } | Self::Locked { .. } | Self::InDoubt(_) => Err(self),
+            Self::NewerFormat { .. }
+            | Self::OlderFormat { .. }
+            | Self::Locked { .. }
+            | Self::InDoubt(_) => Err(self),
         }
     }
 
@@ -113,7 +133,10 @@ impl StoreError {
                 matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
             }
             Self::InDoubt(error) => error.is_full(),
-            Self::Locked { .. } | Self::Damaged { .. } | Self::NewerFormat { .. } => false,
+            Self::Locked { .. }
+            | Self::Damaged { .. }
+            | Self::NewerFormat { .. }
+            | Self::OlderFormat { .. } => false,
         }
     }
 }
@@ -124,17 +147,14 @@ impl StoreError {
     pub(super) fn assert_is_of_newer_format(&self, file: &Path, known: u32) {
         let Self::NewerFormat {
             path,
-            expected,
+            known: formats,
             found,
         } = self
         else {
             panic!("{self}");
         };
-        assert_eq!((&**path, *expected, *found), (file, known, known + 1));
-        let file = file.display();
-        let text =
-            format!("{file} has format {found}, and this seenset-server reads format {known}");
-        assert!(self.to_string().starts_with(&text), "{self}");
+        let expected = (file, &(1..=known), known + 1);
+        assert_eq!((&**path, formats, *found), expected);
     }
 }
 

@@ -12,8 +12,7 @@ use std::{
 
 pub use self::salvage::Salvaged;
 use super::{
-    DataDirectory, Disk, FilterId, FilterName, MAX_NUMBER, Oddities, OnDamage, StoreError,
-    SystemDisk, Torn,
+    DataDirectory, Disk, FilterName, MAX_NUMBER, Oddities, OnDamage, StoreError, SystemDisk, Torn,
     manifest::{Manifest, StoredFilter},
     names::{self, Kind},
 };
@@ -213,7 +212,7 @@ fn manifest(
     let has_manifest = files.iter().any(|file| file == Manifest::FILE);
     let read = match has_manifest {
         true => Manifest::read(disk),
-        false => Manifest::of_format1(disk.path(), files),
+        false => Manifest::of_none(disk.path(), files),
     };
     match read {
         Ok(manifest) => Ok(manifest),
@@ -232,14 +231,13 @@ fn from_headers(
     on_damage: OnDamage<'_>,
 ) -> Result<Manifest, StoreError> {
     let mut manifest = Manifest::default();
-    let (mut with_id, mut without_id) = (BTreeMap::new(), Vec::new());
+    let mut by_id = BTreeMap::new();
     let mut segments = BTreeSet::new();
     for file in files {
         match Kind::of(file) {
             Kind::Segment(sequence) => {
                 segments.insert(sequence);
             }
-            Kind::Format1(name) => without_id.extend(name.parse::<FilterName>()),
             Kind::Snapshot(name, number) => {
                 let count_on = |number: u64, next: &mut u64| {
                     let given = check_given(disk, file, number);
@@ -257,14 +255,14 @@ fn from_headers(
                     }
                 };
                 if header.number == number {
-                    let files: &mut Vec<_> = with_id.entry(header.filter).or_default();
+                    let files: &mut Vec<_> = by_id.entry(header.filter).or_default();
                     files.push((number, name, header.name));
                 }
             }
             Kind::Unfinished | Kind::Other => {}
         }
     }
-    for (id, files) in with_id {
+    for (id, files) in by_id {
         // Files with other names were renamed by somebody else.
         let as_written = files
             .iter()
@@ -288,19 +286,6 @@ fn from_headers(
         // Replaces a deleted filter of the same name: its id is less.
         manifest.filters.insert(name.clone(), stored);
     }
-    for name in without_id {
-        let number = manifest.next_number;
-        let stored = manifest.filters.entry(name).or_insert_with(|| {
-            manifest.next_number += 1;
-            StoredFilter {
-                id: FilterId(number),
-                log_from: 0,
-                rebuilds: None,
-                files: Vec::new(),
-            }
-        });
-        stored.files.push(0);
-    }
     let log_from = segments.first().copied().unwrap_or_default();
     manifest.requests_from = log_from;
     let mut numbers: BTreeSet<u64> = manifest
@@ -315,7 +300,7 @@ fn from_headers(
         stored.files.dedup();
         let (own, others) = mem::take(&mut stored.files)
             .into_iter()
-            .partition(|&number| number == 0 || numbers.insert(number));
+            .partition(|&number| numbers.insert(number));
         stored.files = own;
         for number in others {
             StoreError::Damaged {

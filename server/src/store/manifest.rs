@@ -1,4 +1,4 @@
-//! The manifest, in format 3 (see `docs/format.md`). It says which files hold which filters.
+//! The manifest (see `docs/format.md`). It says which files hold which filters.
 //!
 //! A file belongs to a filter only because the manifest says so. The manifest is replaced as a
 //! whole, so it is always the old one or the new one. Files that it does not name can be removed.
@@ -17,7 +17,7 @@ use super::{
 use crate::planted::Bug;
 
 /// The format that is written, and the newest that is read.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 1;
 
 /// All filters of a data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,47 +135,24 @@ impl Manifest {
         Self::decode(&bytes, &path)
     }
 
-    /// Returns the manifest of a directory that has none: without filters, or with the filters of
-    /// format 1, which had no manifest.
+    /// Returns the manifest of a directory that has none: one without filters.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Damaged`] for a snapshot that a manifest must have named, or whose name does
-    /// not contain a filter name. Such a file is somebody's data: if it were skipped, its keys
-    /// would be forgotten.
-    pub fn of_format1(directory: &Path, files: &[String]) -> Result<Self, StoreError> {
-        let mut manifest = Self::default();
-        for file in files {
-            match Kind::of(file) {
-                Kind::Snapshot(..) | Kind::Segment(_) => {
-                    return Err(StoreError::Damaged {
-                        path: directory.join(Self::FILE),
-                        what: "file".to_owned(),
-                        expected: format!("one that goes with {file}"),
-                        found: "none".to_owned(),
-                    });
-                }
-                Kind::Format1(name) => {
-                    let parsed = name.parse();
-                    let name: FilterName = parsed.map_err(|_| StoreError::Damaged {
-                        path: directory.join(file),
-                        what: "name of the file".to_owned(),
-                        expected: "a filter name and .snapshot".to_owned(),
-                        found: format!("{name:?}"),
-                    })?;
-                    let stored = StoredFilter {
-                        id: FilterId(manifest.next_number),
-                        log_from: 0,
-                        rebuilds: None,
-                        files: vec![0],
-                    };
-                    manifest.next_number += 1;
-                    manifest.filters.insert(name, stored);
-                }
-                Kind::Unfinished | Kind::Other => {}
-            }
+    /// [`StoreError::Damaged`] if there is a snapshot or a segment of the log, because a manifest
+    /// must have named it. Such a file is somebody's data: if it were skipped, its keys would be
+    /// forgotten.
+    pub fn of_none(directory: &Path, files: &[String]) -> Result<Self, StoreError> {
+        let data = |file: &&String| matches!(Kind::of(file), Kind::Snapshot(..) | Kind::Segment(_));
+        match files.iter().find(data) {
+            None => Ok(Self::default()),
+            Some(file) => Err(StoreError::Damaged {
+                path: directory.join(Self::FILE),
+                what: "file".to_owned(),
+                expected: format!("one that goes with {file}"),
+                found: "none".to_owned(),
+            }),
         }
-        Ok(manifest)
     }
 
     /// Replaces the manifest of a directory in one step, and returns when the new one is on

@@ -17,6 +17,7 @@
 mod directory;
 mod disk;
 mod error;
+mod format;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod inspection;
@@ -38,7 +39,7 @@ pub use error::{OnDamage, StoreError};
 pub use inspection::{Damage, FilterFindings, Inspection, LogFindings, Salvaged};
 pub use log::{
     Batch, Counted, Direction, FORMAT as LOG_FORMAT, FilterId, FoundLog, LogEnd, LogReader,
-    LogWriter, PendingSync, Record, RecordHead, RequestId, Segment, Tail, Torn,
+    LogWriter, PendingSync, Record, RecordHead, RecordKind, RequestId, Segment, Tail, Torn,
 };
 pub use manifest::FORMAT as MANIFEST_FORMAT;
 pub use name::{FilterName, NameError};

@@ -10,10 +10,8 @@ const SNAPSHOT: &str = ".snapshot";
 /// The kind of a file, taken from its name.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind<'a> {
-    /// A snapshot with a number.
+    /// A snapshot of a filter, and its number.
     Snapshot(&'a str, u64),
-    /// A snapshot of format 1. It holds the whole filter.
-    Format1(&'a str),
     /// A segment of the log.
     Segment(u64),
     /// A file that was being written when the server ended.
@@ -26,13 +24,10 @@ impl<'a> Kind<'a> {
     pub fn of(file: &'a str) -> Self {
         if let Some(stem) = file.strip_suffix(TEMPORARY_SUFFIX) {
             return match Self::of(stem) {
-                Self::Format1(_) | Self::Segment(_) => Self::Unfinished,
+                Self::Segment(_) => Self::Unfinished,
                 _ if stem == Manifest::FILE => Self::Unfinished,
                 _ => Self::Other,
             };
-        }
-        if let Some(name) = file.strip_suffix(SNAPSHOT) {
-            return Self::Format1(name);
         }
         if let Some(sequence) = log::segment_of(file) {
             return Self::Segment(sequence);
@@ -62,12 +57,9 @@ pub fn is_ours(file: &str) -> bool {
     file == Manifest::FILE || Kind::of(file) != Kind::Other
 }
 
-/// Returns the name of the file of a filter's snapshot. Number 0 is a snapshot of format 1.
+/// Returns the name of the file of a filter's snapshot.
 pub fn snapshot(name: &FilterName, number: u64) -> String {
-    match number {
-        0 => format!("{name}{SNAPSHOT}"),
-        number => format!("{name}{SNAPSHOT}.{number:016x}"),
-    }
+    format!("{name}{SNAPSHOT}.{number:016x}")
 }
 
 #[cfg(test)]
@@ -77,17 +69,13 @@ mod tests {
     #[test]
     fn names_tell_what_files_are() {
         for (file, kind) in [
-            ("a.snapshot", Kind::Format1("a")),
-            ("...snapshot", Kind::Format1("..")),
             ("a.snapshot.000000000000002a", Kind::Snapshot("a", 42)),
-            (
-                "a.snapshot.0000000000000001.snapshot",
-                Kind::Format1("a.snapshot.0000000000000001"),
-            ),
+            ("...snapshot.0000000000000001", Kind::Snapshot("..", 1)),
+            ("a.snapshot", Kind::Other),
             ("a.snapshot.000000000000002A", Kind::Other),
             ("a.snapshot.2a", Kind::Other),
             ("a.000000000000002a", Kind::Other),
-            ("a.snapshot.tmp", Kind::Unfinished),
+            ("0000000000000001.log.tmp", Kind::Unfinished),
             ("MANIFEST.tmp", Kind::Unfinished),
             ("MANIFEST", Kind::Other),
             ("notes.txt", Kind::Other),

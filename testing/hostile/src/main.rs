@@ -26,34 +26,34 @@ use self::{
     server::Server,
 };
 
-/// Attack a seenset server, and measure what another client notices of it.
+/// Attack a seenset server, and measure the effect on another client.
 #[derive(Debug, Parser)]
 #[command(name = "seenset-hostile")]
 struct Arguments {
-    /// The server's program
+    /// Path of the server program
     #[arg(long, default_value = "target/release/seenset-server")]
     server: PathBuf,
 
-    /// Only the attacks whose name has one of these words
+    /// Words in the names of the attacks to run [default: all attacks]
     words: Vec<String>,
 
-    /// How long each attack lasts, in seconds
+    /// Duration of each attack, in seconds
     #[arg(long, default_value_t = 5)]
     seconds: u64,
 
-    /// The cores of the server, 1 or 2
+    /// Number of cores of the server, 1 or 2
     #[arg(long, default_value_t = 1)]
     cores: usize,
 
-    /// Start the server without --max-client-memory, as older ones must be
+    /// Start the server without --max-client-memory, for older servers that lack this flag
     #[arg(long)]
     unlimited: bool,
 
-    /// Start the server in a cgroup with a memory limit, in MiB. Takes the rights of root
+    /// Start the server in a cgroup with this memory limit, in MiB. Needs root
     #[arg(long)]
     memory_limit_mib: Option<u64>,
 
-    /// Fail if the server was harmed more than is allowed
+    /// Fail if an attack harmed the server more than is allowed
     #[arg(long)]
     check: bool,
 }

@@ -20,7 +20,7 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Makes the group. This needs root.
+    /// Creates the group. Needs root.
     pub fn new(bytes: u64) -> Result<Self> {
         let of_this = |(root, _): &(&str, &str)| Path::new(root).join("cgroup.procs").exists();
         let version = VERSIONS.iter().find(|version| of_this(version));

@@ -14,7 +14,7 @@ use tonic::transport::Endpoint;
 /// The pause between two calls.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A call that takes longer is an error.
+/// The time limit of a call. A call that takes longer is an error.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A client on a thread of its own.

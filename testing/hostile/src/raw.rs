@@ -28,7 +28,7 @@ pub const PADDED: u8 = 8;
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The most calls that a connection can have at once.
+/// The maximum number of calls of a connection at one time.
 pub const MAX_STREAMS: u32 = 250;
 
 /// Returns a frame.

@@ -67,7 +67,7 @@ impl Server {
         })
     }
 
-    /// Returns the memory that the server has now. `peak_bytes` returns the most that it has had.
+    /// Returns the memory that the server uses now. `peak_bytes` returns the highest value so far.
     pub fn memory_bytes(&self) -> u64 {
         self.status("VmRSS:")
     }

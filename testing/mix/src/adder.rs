@@ -14,7 +14,7 @@ use crate::{
     server::{Clients, outcome, request},
 };
 
-/// The most keys of a call.
+/// The maximum number of keys in a call.
 const MAX_KEYS: usize = 150;
 
 /// A caller. It outlives the server.

@@ -6,8 +6,8 @@
 //! Some calls get a deadline of a few milliseconds.
 //!
 //! After a random time the server is killed or stopped, and then started again. The calls without
-//! an answer are repeated with their request ids. The model knows which keys each filter must have
-//! and which it can have. Any other result is a violation.
+//! an answer are repeated with their request ids. The model knows the keys that each filter must
+//! have and those that it can have. Any other result is a violation.
 
 #![allow(clippy::print_stdout, reason = "the report is what the program is for")]
 #![allow(clippy::indexing_slicing, reason = "the indices are the model's own")]
@@ -51,23 +51,24 @@ const KEYS: Key = 12_000;
 /// The number of keys in a batch of the verification.
 const VERIFIED_AT_ONCE: usize = 4000;
 
-/// Calls, operations on whole filters, deadlines, stops and kills, at random, against an exact model.
+/// Runs a random mix of calls, operations on whole filters, deadlines, stops and kills, and
+/// compares the server with an exact model.
 #[derive(Debug, Parser)]
 #[command(name = "seenset-mix")]
 struct Arguments {
-    /// The server's program
+    /// Path of the server program
     #[arg(long, default_value = "target/release/seenset-server")]
     server: PathBuf,
 
-    /// How long to run, in seconds
+    /// Duration of the run, in seconds
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 
-    /// The kinds of filters
+    /// Kinds of filters to use
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Kind::value_variants().to_vec())]
     kinds: Vec<Kind>,
 
-    /// The seed of all choices. The order of events differs from run to run all the same
+    /// Seed of all random choices. The order of events still differs from run to run
     #[arg(long)]
     seed: Option<u64>,
 }

@@ -1,7 +1,7 @@
-//! The model: which filters each name can mean, and which keys each filter must or can have.
+//! The model: the filters that each name can mean, and the keys that each filter must or can have.
 //!
-//! A call or an operation without an answer was carried out or not. The model keeps both possibilities
-//! until the next start of the server, which shows one of them.
+//! A call or an operation without an answer was carried out or not. The model keeps both
+//! possibilities until the next start of the server, which shows one of them.
 
 mod call;
 mod filter;

@@ -37,7 +37,7 @@ use crate::{
         hash::KeyHash,
         spec,
     },
-    store::{RecordHead, ShardState},
+    store::{RecordHead, RecordKind, ShardState},
 };
 
 /// The additional state of a filter whose keys age.
@@ -348,7 +348,9 @@ impl GuardedFilter {
                     continue;
                 };
                 let head = RecordHead {
-                    epoch: Some(aging.epoch()),
+                    kind: RecordKind::AddedAt {
+                        epoch: aging.epoch(),
+                    },
                     ..self.record_head(turn, version)
                 };
                 let hashes = stamped.hashes.iter().copied();

@@ -24,7 +24,7 @@ use crate::{
     },
     filter::hash::KeyHash,
     planted::Bug,
-    store::RecordHead,
+    store::{RecordHead, RecordKind},
     sync::RwLock,
 };
 
@@ -321,21 +321,24 @@ impl GuardedFilter {
     /// [`EngineError::NoRoomToRestore`].
     pub fn replay(
         &self,
-        &RecordHead {
-            version,
-            epoch,
-            layer,
-            ..
-        }: &RecordHead,
+        &RecordHead { version, kind, .. }: &RecordHead,
         hashes: &[KeyHash],
     ) -> Result<(), EngineError> {
         self.pass_version(version);
         self.note_new(hashes.len());
         if let Some(aging) = &self.aging {
-            self.replay_stamped(aging, version, epoch.unwrap_or_default(), hashes);
+            let epoch = match kind {
+                RecordKind::AddedAt { epoch } => epoch,
+                _ => 0,
+            };
+            self.replay_stamped(aging, version, epoch, hashes);
             return Ok(());
         }
         if let Some(layered) = &self.layered {
+            let layer = match kind {
+                RecordKind::AddedTo { layer } => layer,
+                _ => 0,
+            };
             return self.replay_in_layers(layered, version, layer, hashes);
         }
         if let Some(array) = &self.array {

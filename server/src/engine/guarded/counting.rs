@@ -28,7 +28,7 @@ use crate::{
         hash::KeyHash,
     },
     planted::Bug,
-    store::{Counted, Direction},
+    store::{Counted, Direction, RecordKind},
 };
 
 /// The additional state of a filter that counts.
@@ -186,7 +186,7 @@ impl GuardedFilter {
         if let (Some(log), Some(mut room)) = (&self.log, room) {
             for (version, hashes) in tally.records() {
                 let mut head = self.record_head(tally.turn.as_ref(), version);
-                head.counted = Some(counting.counted(action.direction()));
+                head.kind = RecordKind::Counted(counting.counted(action.direction()));
                 log.append(&mut room, &head, hashes.len(), hashes.iter().copied());
             }
         }

@@ -62,7 +62,7 @@ impl GuardedFilter {
             hash,
             layer: None,
             shard: Some(shard),
-            block: self.shape.block_of(hash).filter(|_| lines.is_empty()),
+            block: self.shape.block_of(hash),
             lines,
             bits: bits.into_iter().map(|bit| (bit, is_set(bit))).collect(),
         }

@@ -94,8 +94,7 @@ impl GuardedFilter {
         let Presence::Present { files, .. } = &mut *turn.presence else {
             return Ok(false);
         };
-        // Files of format 1 are known by their names alone.
-        if self.last_store.lock().is_none() || files.has_format1() {
+        if self.last_store.lock().is_none() {
             self.write_snapshot(directory, files, self.begin_snapshot(barrier), None, None)?;
         }
         Ok(true)

@@ -9,7 +9,6 @@ use std::{
 };
 
 mod coming;
-mod lines;
 mod new_keys;
 mod shards;
 mod status;

@@ -57,7 +57,8 @@ use crate::{
         union::{Fill, keys_of_union, unite},
     },
     store::{
-        DataDirectory, Direction, FilterName, FilterReader, RecordHead, ShardState, StoreError,
+        DataDirectory, Direction, FilterName, FilterReader, RecordHead, RecordKind, ShardState,
+        StoreError,
     },
 };
 
@@ -183,14 +184,7 @@ impl GuardedFilter {
             ("hash_function", own.hash_function != other.hash_function),
             ("kind", own.kind != other.kind),
             ("key_profile", own.key_profile != other.key_profile),
-            (
-                "where a key has its counters or stamps (one was made before format 7 of snapshots)",
-                own.cell_lines != other.cell_lines,
-            ),
-            (
-                "number of shards (one was made before format 8 of snapshots)",
-                own.shard_count != other.shard_count,
-            ),
+            ("number of shards", own.shard_count != other.shard_count),
             (
                 "layers",
                 own.chain != other.chain || own.layers != other.layers,
@@ -256,7 +250,9 @@ impl GuardedFilter {
         if let (Some(log), Some(mut room)) = (&self.log, room) {
             let counted = self.counting.as_ref();
             let head = RecordHead {
-                counted: counted.map(|counting| counting.counted(Direction::Up)),
+                kind: counted.map_or(RecordKind::Added, |counting| {
+                    RecordKind::Counted(counting.counted(Direction::Up))
+                }),
                 ..self.record_head(None, version)
             };
             log.append(&mut room, &head, 0, iter::empty());

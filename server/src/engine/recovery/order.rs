@@ -70,7 +70,7 @@ mod tests {
         filter::hash::KeyHash,
         store::{
             Direction::{self, Down, Up},
-            FilterId, RecordHead,
+            FilterId, RecordHead, RecordKind,
         },
     };
 
@@ -82,7 +82,7 @@ mod tests {
         for &(direction, since, version) in records {
             let counted = Counted { direction, since };
             let head = RecordHead {
-                counted: Some(counted),
+                kind: RecordKind::Counted(counted),
                 ..RecordHead::added(FilterId(1), version)
             };
             let hashes = vec![KeyHash::default()];

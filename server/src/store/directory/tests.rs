@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::store::{
-    Batch,
+    Batch, Written,
     disk::simulated::{Fault, SimulatedDisk},
 };
 
@@ -16,13 +16,17 @@ fn the_rest_of_a_crash_goes_and_other_files_stay() {
     let directory = on(&disk).unwrap();
     directory.new_number();
     directory.change(|_| {}).unwrap();
-    let strangers = ["a.snapshot.0000000000000001", "b.snapshot"];
+    let strangers = ["a.snapshot.0000000000000001"];
     let rest = [
-        "a.snapshot.tmp",
+        "0000000000000001.log.tmp",
         "a.snapshot.0000000000000002",
         "MANIFEST.tmp",
     ];
-    for file in strangers.iter().chain(&rest).chain(&["notes.txt"]) {
+    for file in strangers
+        .iter()
+        .chain(&rest)
+        .chain(&["b.snapshot", "notes.txt"])
+    {
         disk.put(file, b"x");
     }
     // The header comes last.
@@ -38,56 +42,50 @@ fn the_rest_of_a_crash_goes_and_other_files_stay() {
         strangers: strangers.map(|file| directory.path(file)).into(),
     };
     assert_eq!(directory.oddities(), &found);
-    let [first, second] = strangers;
-    let stay = ["MANIFEST", first, second, "notes.txt"];
+    let [stranger] = strangers;
+    let stay = ["MANIFEST", stranger, "b.snapshot", "notes.txt"];
     assert_eq!(disk.names().unwrap(), stay);
 }
 
 #[test]
 fn a_filter_without_its_files_is_passed_over_and_comes_back_with_them() {
     let disk = SimulatedDisk::default();
-    disk.put("a.snapshot", b"x");
-    disk.put("b.snapshot", b"x");
-    on(&disk).unwrap();
-    disk.remove("a.snapshot").unwrap();
     let directory = on(&disk).unwrap();
-    assert_eq!(directory.oddities().gone, ["a".parse().unwrap()]);
+    let mut files = BTreeMap::new();
+    for name in ["a", "b"].map(|name| name.parse::<FilterName>().unwrap()) {
+        let (id, number) = (directory.new_number(), directory.new_number());
+        let written = Written {
+            number,
+            bytes: 1,
+            shards: vec![0],
+        };
+        let stored = SnapshotFiles::default().with(&written);
+        directory
+            .set_filter(&name, FilterId(id), &stored, 0, None)
+            .unwrap();
+        let file = names::snapshot(&name, number);
+        disk.put(&file, b"x");
+        files.insert(name, file);
+    }
+    let a: FilterName = "a".parse().unwrap();
+    disk.remove(&files[&a]).unwrap();
+    let directory = on(&disk).unwrap();
+    assert_eq!(directory.oddities().gone, std::slice::from_ref(&a));
     assert_eq!(directory.filters(), ["b".parse().unwrap()]);
-    disk.put("a.snapshot", b"x");
+    disk.put(&files[&a], b"x");
     assert_eq!(on(&disk).unwrap().filters().len(), 2);
 }
 
 #[test]
-fn a_snapshot_that_no_manifest_names_is_not_passed_over() {
-    for (file, what) in [
-        ("a b.snapshot", "a filter name and .snapshot"),
-        (
-            "a.snapshot.0000000000000001",
-            "MANIFEST is damaged: file: expected one",
-        ),
-    ] {
+fn data_that_no_manifest_names_is_not_passed_over() {
+    for file in ["a.snapshot.0000000000000001", "0000000000000001.log"] {
         let disk = SimulatedDisk::default();
         disk.put(file, b"x");
         let message = on(&disk).unwrap_err().to_string();
-        assert!(message.contains(what), "{message}");
-        assert!(message.contains(file), "{message}");
+        let expected = format!("MANIFEST is damaged: file: expected one that goes with {file}");
+        assert!(message.contains(&expected), "{message}");
         assert_eq!(disk.names().unwrap(), [file]);
     }
-}
-
-#[test]
-fn filters_of_the_format_before_are_taken_over() {
-    let disk = SimulatedDisk::default();
-    for name in [".", "..", "a"] {
-        disk.put(&format!("{name}.snapshot"), b"x");
-    }
-    let names = |directory: DataDirectory| -> Vec<String> {
-        let names = directory.filters().into_iter();
-        names.map(|name| name.to_string()).collect()
-    };
-    assert_eq!(names(on(&disk).unwrap()), [".", "..", "a"]);
-    assert!(disk.contents("MANIFEST").is_some());
-    assert_eq!(names(on(&disk).unwrap()), [".", "..", "a"]);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use super::Inspection;
 use crate::{
     filter::spec::Kind,
     store::{
-        Batch, DataDirectory, Direction, FilterId, FilterName, LogWriter, SnapshotHeader,
-        StoreError,
+        Batch, DataDirectory, Direction, FilterId, FilterName, LogWriter, RecordKind,
+        SnapshotHeader, StoreError,
         manifest::{Manifest, NotWritten, StoredFilter},
     },
 };
@@ -175,9 +175,13 @@ fn rewrite_log(
             // that were counted up are added, which can be repeated. Keys that were counted down
             // stay, because otherwise other keys might be removed.
             let uncounted = is_uncounted(record.head.filter);
-            let counted = record.head.counted.take_if(|_| uncounted);
-            if counted.is_some_and(|counted| counted.direction == Direction::Down) {
-                return Ok(());
+            if let RecordKind::Counted(counted) = record.head.kind
+                && uncounted
+            {
+                if counted.direction == Direction::Down {
+                    return Ok(());
+                }
+                record.head.kind = RecordKind::Added;
             }
             let count = record.hashes.len();
             if !batch.fits(count, most_bytes) {

@@ -13,8 +13,8 @@ use crate::{
         spec::{FilterSpec, Kind, Layout, SpecRequest},
     },
     store::{
-        Batch, Counted, Direction, LogWriter, Record, RecordHead, ShardState, SnapshotFiles,
-        SnapshotHeader,
+        Batch, Counted, Direction, FilterId, LogWriter, Record, RecordHead, RecordKind, ShardState,
+        SnapshotFiles, SnapshotHeader,
         simulated::{Chance, Fault, SimulatedDisk},
     },
 };
@@ -178,18 +178,20 @@ fn head(filter: FilterId, kind: Kind, version: u64) -> RecordHead {
     match kind {
         Kind::Plain => added,
         Kind::Counting => RecordHead {
-            counted: Some(Counted {
+            kind: RecordKind::Counted(Counted {
                 direction,
                 since: 0,
             }),
             ..added
         },
         Kind::Aging(_) => RecordHead {
-            epoch: Some(version),
+            kind: RecordKind::AddedAt { epoch: version },
             ..added
         },
         Kind::Scaling(_) => RecordHead {
-            layer: Some(version / 50),
+            kind: RecordKind::AddedTo {
+                layer: version / 50,
+            },
             ..added
         },
     }
@@ -199,9 +201,13 @@ fn head(filter: FilterId, kind: Kind, version: u64) -> RecordHead {
 /// Keys that were counted down are dropped.
 fn told_anew(record: &Record) -> Option<Record> {
     let mut record = record.clone();
-    let counted = record.head.counted.take();
-    let is_down = counted.is_some_and(|counted| counted.direction == Direction::Down);
-    (!is_down).then_some(record)
+    if let RecordKind::Counted(counted) = record.head.kind {
+        if counted.direction == Direction::Down {
+            return None;
+        }
+        record.head.kind = RecordKind::Added;
+    }
+    Some(record)
 }
 
 fn inspect(disk: &SimulatedDisk) -> Inspection {

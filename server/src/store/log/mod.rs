@@ -36,7 +36,7 @@ pub use self::{
     batch::Batch,
     found::{FoundLog, LogEnd, Torn},
     reader::LogReader,
-    record::{Counted, Direction, FilterId, Record, RecordHead, RequestId},
+    record::{Counted, Direction, FilterId, Record, RecordHead, RecordKind, RequestId},
     tail::Tail,
     writer::{LogWriter, PendingSync, Segment},
 };

@@ -32,13 +32,8 @@ pub struct RecordHead {
     pub version: u64,
     /// The request id that the caller gave, if any.
     pub request: Option<RequestId>,
-    /// The way the keys were counted. `None` if they were added: adding can be repeated.
-    pub counted: Option<Counted>,
-    /// The epoch at which the keys were added, in a filter whose keys age.
-    pub epoch: Option<u64>,
-    /// The layer that the keys were added to, in a filter with layers. Keys that were taken for
-    /// seen in that layer depend on its bits.
-    pub layer: Option<u64>,
+    /// The change.
+    pub kind: RecordKind,
 }
 
 impl RecordHead {
@@ -48,11 +43,30 @@ impl RecordHead {
             filter,
             version,
             request: None,
-            counted: None,
-            epoch: None,
-            layer: None,
+            kind: RecordKind::Added,
         }
     }
+}
+
+/// The change that a record makes. Keys that were added can be added again; keys that were counted
+/// cannot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordKind {
+    /// The keys were added.
+    Added,
+    /// The keys were added at an epoch, in a filter whose keys age.
+    AddedAt {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// The keys were added to a layer, in a filter with layers. Keys that were taken for seen in
+    /// that layer depend on its bits.
+    AddedTo {
+        /// The number of the layer.
+        layer: u64,
+    },
+    /// The keys were counted, in a counting filter.
+    Counted(Counted),
 }
 
 /// The way keys were counted. Such a record must be applied once, and in the order of the versions.
@@ -82,22 +96,47 @@ impl Record {
     }
 }
 
+/// The start of a record. The request id follows, if there is one, then the number of the kind, if
+/// it has one, and then the hashes.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Head {
     filter: [u8; 8],
     version: [u8; 8],
     count: [u8; 4],
-    flags: [u8; 4],
+    tag: u8,
+    has_request: u8,
+    zeros: [u8; 2],
 }
 
-const HAS_REQUEST: u32 = 1;
-const IS_COUNTED: u32 = 2;
-const IS_DOWN: u32 = 4;
-/// Not together with [`IS_COUNTED`].
-const HAS_EPOCH: u32 = 8;
-/// Not together with [`IS_COUNTED`] or [`HAS_EPOCH`].
-const HAS_LAYER: u32 = 16;
+impl RecordKind {
+    /// Returns the tag of the kind, and its number.
+    fn encode(self) -> (u8, Option<u64>) {
+        match self {
+            Self::Added => (0, None),
+            Self::AddedAt { epoch } => (1, Some(epoch)),
+            Self::AddedTo { layer } => (2, Some(layer)),
+            Self::Counted(Counted { direction, since }) => match direction {
+                Direction::Up => (3, Some(since)),
+                Direction::Down => (4, Some(since)),
+            },
+        }
+    }
+
+    /// Returns the kind with a tag. `number` returns its number. `None` if the tag is unknown, or
+    /// there is no number.
+    fn decode(tag: u8, number: impl FnOnce() -> Option<u64>) -> Option<Self> {
+        let counted = |direction, since| Self::Counted(Counted { direction, since });
+        Some(match tag {
+            0 => Self::Added,
+            1 => Self::AddedAt { epoch: number()? },
+            2 => Self::AddedTo { layer: number()? },
+            3 => counted(Direction::Up, number()?),
+            4 => counted(Direction::Down, number()?),
+            _ => return None,
+        })
+    }
+}
 
 /// Returns the greatest number of bytes that a record with `hashes` hashes takes.
 pub const fn encoded_bytes(hashes: usize) -> usize {
@@ -111,29 +150,21 @@ pub fn encode(
     hashes: impl Iterator<Item = KeyHash>,
     to: &mut Vec<u8>,
 ) {
-    let request = head.request.map_or(0, |_| HAS_REQUEST);
-    let counted = match head.counted.map(|counted| counted.direction) {
-        None => 0,
-        Some(Direction::Up) => IS_COUNTED,
-        Some(Direction::Down) => IS_COUNTED | IS_DOWN,
-    };
-    let epoch = head.epoch.map_or(0, |_| HAS_EPOCH);
-    let layer = head.layer.map_or(0, |_| HAS_LAYER);
+    let (tag, number) = head.kind.encode();
     let encoded = Head {
         filter: head.filter.0.to_le_bytes(),
         version: head.version.to_le_bytes(),
         // A message has no more keys than fit into 16 MiB.
         count: (count as u32).to_le_bytes(),
-        flags: (request | counted | epoch | layer).to_le_bytes(),
+        tag,
+        has_request: head.request.is_some().into(),
+        zeros: [0; 2],
     };
     to.extend_from_slice(bytemuck::bytes_of(&encoded));
     if let Some(RequestId(id)) = &head.request {
         to.extend_from_slice(id);
     }
-    if let Some(Counted { since, .. }) = &head.counted {
-        to.extend_from_slice(&since.to_le_bytes());
-    }
-    for number in [head.epoch, head.layer].into_iter().flatten() {
+    if let Some(number) = number {
         to.extend_from_slice(&number.to_le_bytes());
     }
     // Resizes once: a capacity check with each hash takes as long as the copy.
@@ -150,31 +181,14 @@ pub fn encode(
 pub fn decode(from: &mut &[u8]) -> Option<Record> {
     let mut rest = *from;
     let head: Head = bytemuck::pod_read_unaligned(take(&mut rest, size_of::<Head>())?);
-    let flags = u32::from_le_bytes(head.flags);
-    let request = match flags & HAS_REQUEST {
+    let request = match head.has_request {
         0 => None,
-        _ => Some(RequestId(take(&mut rest, 16)?.try_into().ok()?)),
-    };
-    let direction = match flags & !HAS_REQUEST {
-        0 | HAS_EPOCH | HAS_LAYER => None,
-        IS_COUNTED => Some(Direction::Up),
-        flags if flags == IS_COUNTED | IS_DOWN => Some(Direction::Down),
+        1 => Some(RequestId(take(&mut rest, 16)?.try_into().ok()?)),
         _ => return None,
     };
-    let counted = match direction {
-        None => None,
-        Some(direction) => {
-            let since = u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?);
-            Some(Counted { direction, since })
-        }
-    };
-    let mut number = |flag| {
-        Some(match flags & flag {
-            0 => None,
-            _ => Some(u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?)),
-        })
-    };
-    let (epoch, layer) = (number(HAS_EPOCH)?, number(HAS_LAYER)?);
+    let kind = RecordKind::decode(head.tag, || {
+        Some(u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?))
+    })?;
     let count = u32::from_le_bytes(head.count) as usize;
     let hashes = take(&mut rest, count.checked_mul(16)?)?;
     let hashes = hashes.as_chunks().0.iter().map(|hash: &[u8; 16]| {
@@ -190,12 +204,14 @@ pub fn decode(from: &mut &[u8]) -> Option<Record> {
     );
     // New numbers are counted on from these numbers. A counting filter gives a version to each
     // record that changes it. All these versions are greater than `since`.
-    let is_behind = |counted: Counted| version == 0 || counted.since < version;
-    let greatest = [Some(filter), Some(version), epoch, layer]
-        .into_iter()
-        .max();
-    let greatest = greatest.flatten().unwrap_or_default();
-    if greatest > MAX_NUMBER || !counted.is_none_or(is_behind) {
+    let is_known = match kind {
+        RecordKind::Added => true,
+        RecordKind::AddedAt { epoch: number } | RecordKind::AddedTo { layer: number } => {
+            number <= MAX_NUMBER
+        }
+        RecordKind::Counted(Counted { since, .. }) => version == 0 || since < version,
+    };
+    if filter.max(version) > MAX_NUMBER || !is_known {
         return None;
     }
     *from = rest;
@@ -204,9 +220,7 @@ pub fn decode(from: &mut &[u8]) -> Option<Record> {
             filter: FilterId(filter),
             version,
             request,
-            counted,
-            epoch,
-            layer,
+            kind,
         },
         hashes: hashes.collect(),
     })

@@ -5,10 +5,10 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::store::{MAX_NUMBER, StoreError};
+use crate::store::{MAX_NUMBER, StoreError, format};
 
 /// The format that is written, and the newest that is read.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 1;
 const MAGIC: [u8; 8] = *b"SEENSLOG";
 const SUFFIX: &str = ".log";
 
@@ -76,24 +76,11 @@ impl SegmentHeader {
         };
         let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
         require("magic", text(&MAGIC), text(&encoded.magic))?;
-        let format = u32::from_le_bytes(encoded.format);
-        if format > FORMAT {
-            return Err(StoreError::NewerFormat {
-                path: path.to_owned(),
-                expected: FORMAT,
-                found: format,
-            });
-        }
+        format::check(path, 1..=FORMAT, u32::from_le_bytes(encoded.format))?;
         let computed = checksum(bytes);
         let stored = u64::from_le_bytes(encoded.checksum);
         let hex = |checksum: u64| format!("{checksum:016x}");
         require("checksum of the header", hex(computed), hex(stored))?;
-        // Format 1 has no records of counted keys, format 2 none of keys that age, and format 3
-        // none with a layer. Before format 5 request ids were hashed like keys: no call has such an
-        // id any more.
-        if format == 0 {
-            require("format", format!("1 to {FORMAT}"), format.to_string())?;
-        }
         let header_bytes = u32::from_le_bytes(encoded.header_bytes);
         require(
             "length of the header",

@@ -19,23 +19,24 @@ fn record(version: u64, chance: &mut Chance) -> Record {
         low: version,
         high: version.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     };
-    let (mut direction, mut epoch, mut layer) = (None, None, None);
-    match chance.below(5) {
-        0 => {}
-        1 => direction = Some(Direction::Up),
-        2 => direction = Some(Direction::Down),
-        3 => epoch = Some(version + chance.below(9)),
-        _ => layer = Some(chance.below(9)),
-    }
-    let since = chance.below(version);
+    let counted = |direction, since| RecordKind::Counted(Counted { direction, since });
+    let kind = match chance.below(5) {
+        0 => RecordKind::Added,
+        1 => counted(Direction::Up, chance.below(version)),
+        2 => counted(Direction::Down, chance.below(version)),
+        3 => RecordKind::AddedAt {
+            epoch: version + chance.below(9),
+        },
+        _ => RecordKind::AddedTo {
+            layer: chance.below(9),
+        },
+    };
     Record {
         head: RecordHead {
             filter: FilterId(chance.below(3)),
             version,
             request: chance.one_in(2).then_some(RequestId([version as u8; 16])),
-            counted: direction.map(|direction| Counted { direction, since }),
-            epoch,
-            layer,
+            kind,
         },
         hashes: (0..chance.below(6)).map(hash).collect(),
     }

@@ -9,13 +9,9 @@ use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{FORMAT, Manifest, StoredFilter};
-use crate::store::{FilterId, FilterName, MAX_NUMBER, StoreError};
+use crate::store::{FilterId, FilterName, MAX_NUMBER, StoreError, format};
 
 const MAGIC: [u8; 8] = *b"SEENMANI";
-/// The first format in which a filter can be made to replace another.
-const FORMAT_WITH_REBUILDS: u32 = 2;
-/// The first format with a list of files to remove.
-const FORMAT_WITH_REMOVED: u32 = 3;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -25,27 +21,23 @@ struct Head {
     head_bytes: [u8; 4],
     file_bytes: [u8; 8],
     next_number: [u8; 8],
-    filters: [u8; 8],
     requests_from: [u8; 8],
+    filters: [u8; 8],
     removed: [u8; 8],
     zeros: [u8; 8],
 }
 
+/// The entry of a filter. The numbers of its files follow.
+
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Entry {
-    name: [u8; FilterName::MAX_BYTES],
     id: [u8; 8],
+    /// 0 for no filter.
+    rebuilds: [u8; 8],
     log_from: [u8; 8],
     files: [u8; 8],
-}
-
-/// The part of an entry that follows `Entry`, from [`FORMAT_WITH_REBUILDS`] on.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct Rebuild {
-    /// 0 for no filter.
-    of: [u8; 8],
+    name: [u8; FilterName::MAX_BYTES],
 }
 
 impl Manifest {
@@ -56,8 +48,8 @@ impl Manifest {
             head_bytes: (size_of::<Head>() as u32).to_le_bytes(),
             file_bytes: [0; 8],
             next_number: self.next_number.to_le_bytes(),
-            filters: (self.filters.len() as u64).to_le_bytes(),
             requests_from: self.requests_from.to_le_bytes(),
+            filters: (self.filters.len() as u64).to_le_bytes(),
             removed: (self.removed.len() as u64).to_le_bytes(),
             zeros: [0; 8],
         };
@@ -68,11 +60,10 @@ impl Manifest {
                 *to = from;
             }
             entry.id = stored.id.0.to_le_bytes();
+            entry.rebuilds = stored.rebuilds.map_or(0, |FilterId(id)| id).to_le_bytes();
             entry.log_from = stored.log_from.to_le_bytes();
             entry.files = (stored.files.len() as u64).to_le_bytes();
             entries.extend_from_slice(bytemuck::bytes_of(&entry));
-            let of = stored.rebuilds.map_or(0, |FilterId(id)| id).to_le_bytes();
-            entries.extend_from_slice(bytemuck::bytes_of(&Rebuild { of }));
             entries.extend(stored.files.iter().flat_map(|file| file.to_le_bytes()));
         }
         entries.extend(self.removed.iter().flat_map(|file| file.to_le_bytes()));
@@ -117,14 +108,7 @@ impl Manifest {
             let text = |magic: [u8; 8]| magic.escape_ascii().to_string();
             return Err(damaged("magic", text(MAGIC), text(head.magic)));
         }
-        let format = u32::from_le_bytes(head.format);
-        if format > FORMAT {
-            return Err(StoreError::NewerFormat {
-                path: path.to_owned(),
-                expected: FORMAT,
-                found: format,
-            });
-        }
+        format::check(path, 1..=FORMAT, u32::from_le_bytes(head.format))?;
         let (computed, stored) = (xxh3_64(covered), u64::from_le_bytes(*stored));
         if computed != stored {
             let hex = |checksum: u64| format!("{checksum:016x}");
@@ -145,10 +129,7 @@ impl Manifest {
                 return Err(damaged(what, expected, number.to_string()));
             }
         }
-        let removed = match format >= FORMAT_WITH_REMOVED {
-            true => u64::from_le_bytes(head.removed),
-            false => 0,
-        };
+        let removed = u64::from_le_bytes(head.removed);
         let entries = left.len() as u64;
         let of_removed = removed
             .checked_mul(8)
@@ -164,7 +145,7 @@ impl Manifest {
         };
         let (mut filters, mut numbers) = (BTreeMap::new(), BTreeSet::new());
         while !left.is_empty() {
-            let Some((name, stored)) = decode_entry(&mut left, format) else {
+            let Some((name, stored)) = decode_entry(&mut left) else {
                 let expected = "a filter's entry".to_owned();
                 return Err(damaged(
                     "entries",
@@ -172,12 +153,11 @@ impl Manifest {
                     format!("{} bytes", left.len()),
                 ));
             };
-            // 0 is not a number of its own: it stands for a file of the first format.
-            let own = stored.files.iter().filter(|&&file| file > 0);
-            for &number in own.chain([&stored.id.0]) {
-                if number >= next_number || !numbers.insert(number) {
+            for &number in stored.files.iter().chain([&stored.id.0]) {
+                let is_given = (1..next_number).contains(&number);
+                if !is_given || !numbers.insert(number) {
                     let what = format!("numbers of the filter {name}");
-                    let expected = format!("numbers below {next_number}, each once");
+                    let expected = format!("numbers from 1 on, below {next_number}, each once");
                     return Err(damaged(&what, expected, number.to_string()));
                 }
             }
@@ -201,11 +181,6 @@ impl Manifest {
             }
         }
         let known = [
-            (
-                "format version",
-                format.clamp(1, FORMAT).into(),
-                format.into(),
-            ),
             (
                 "length of the header",
                 size_of::<Head>() as u64,
@@ -236,21 +211,18 @@ impl Manifest {
     }
 }
 
-fn decode_entry(left: &mut &[u8], format: u32) -> Option<(FilterName, StoredFilter)> {
-    let (entry, mut rest) = left.split_at_checked(size_of::<Entry>())?;
+fn decode_entry(left: &mut &[u8]) -> Option<(FilterName, StoredFilter)> {
+    let (entry, rest) = left.split_at_checked(size_of::<Entry>())?;
     let entry: Entry = bytemuck::pod_read_unaligned(entry);
-    let mut rebuilds = 0;
-    if format >= FORMAT_WITH_REBUILDS {
-        let (rebuild, behind) = rest.split_at_checked(size_of::<Rebuild>())?;
-        let Rebuild { of } = bytemuck::pod_read_unaligned(rebuild);
-        (rebuilds, rest) = (u64::from_le_bytes(of), behind);
-    }
     let count = usize::try_from(u64::from_le_bytes(entry.files)).ok()?;
     let (files, rest) = rest.split_at_checked(count.checked_mul(8)?)?;
     let files = files.as_chunks().0.iter().copied().map(u64::from_le_bytes);
     let name = str::from_utf8(&entry.name).ok()?.trim_end_matches('\0');
     let name = name.parse().ok()?;
-    let log_from = u64::from_le_bytes(entry.log_from);
+    let (log_from, rebuilds) = (
+        u64::from_le_bytes(entry.log_from),
+        u64::from_le_bytes(entry.rebuilds),
+    );
     let stored = StoredFilter {
         id: FilterId(u64::from_le_bytes(entry.id)),
         log_from: (log_from <= MAX_NUMBER).then_some(log_from)?,
@@ -263,6 +235,8 @@ fn decode_entry(left: &mut &[u8], format: u32) -> Option<(FilterName, StoredFilt
 
 #[cfg(test)]
 mod tests {
+    use std::mem::offset_of;
+
     use super::*;
 
     fn example() -> Manifest {
@@ -323,27 +297,29 @@ mod tests {
         let manifest = example();
         let bytes = manifest.encode().len();
         for (at, value) in [
-            (8, 0_u64),
-            (16, 1),
-            (32, 4),
-            (64 + 144, 1 << 40),
-            (64 + 144, 2),
+            (offset_of!(Head, format), 0_u64),
+            (offset_of!(Head, file_bytes), 1),
+            (offset_of!(Head, filters), 4),
+            (size_of::<Head>() + offset_of!(Entry, files), 1 << 40),
+            (size_of::<Head>() + offset_of!(Entry, files), 2),
             // Numbers that the server counts on from.
-            (24, u64::MAX),
-            (40, u64::MAX),
-            (64 + 136, u64::MAX),
-            // A number twice, and a number that has not been given yet.
-            (64 + 128, 4),
-            (64 + 128, 12),
-            (64 + 160, 12),
+            (offset_of!(Head, next_number), u64::MAX),
+            (offset_of!(Head, requests_from), u64::MAX),
+            (size_of::<Head>() + offset_of!(Entry, log_from), u64::MAX),
+            // A number twice, one that is never given, and one that has not been given yet.
+            (size_of::<Head>() + offset_of!(Entry, id), 4),
+            (size_of::<Head>() + offset_of!(Entry, id), 0),
+            (size_of::<Head>() + offset_of!(Entry, id), 12),
+            (size_of::<Head>() + size_of::<Entry>(), 0),
+            (size_of::<Head>() + size_of::<Entry>(), 12),
             // A filter that rebuilds itself, and one that rebuilds a filter that does not exist
             // yet.
-            (64 + 152, 3),
-            (64 + 152, 12),
+            (size_of::<Head>() + offset_of!(Entry, rebuilds), 3),
+            (size_of::<Head>() + offset_of!(Entry, rebuilds), 12),
             // Removed files: more than there is room for, one that a filter has, one that is listed
             // twice, and one not given yet.
-            (48, u64::MAX),
-            (48, 1 << 61),
+            (offset_of!(Head, removed), u64::MAX),
+            (offset_of!(Head, removed), 1 << 61),
             (bytes - 16, 2),
             (bytes - 16, 5),
             (bytes - 16, 12),

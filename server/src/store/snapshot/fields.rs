@@ -1,74 +1,15 @@
-//! The fields of a header, one after the other. The fields and their lengths are fixed.
+//! The fields of a header: their checks, and text in them.
 
 use std::{fmt, path::Path};
 
-use super::{checksum, header::SnapshotHeader};
 use crate::store::StoreError;
 
-/// Fills a header from its first byte on.
-pub struct Writer {
-    bytes: [u8; SnapshotHeader::BYTES],
-    length: usize,
-}
-
-impl Default for Writer {
-    fn default() -> Self {
-        Self {
-            bytes: [0; SnapshotHeader::BYTES],
-            length: 0,
-        }
-    }
-}
-
-impl Writer {
-    /// Writes the next field.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the fields are fixed, and fit: every snapshot has all of them"
-    )]
-    pub fn put(&mut self, value: &[u8]) {
-        self.bytes[self.length..][..value.len()].copy_from_slice(value);
-        self.length += value.len();
-    }
-
-    /// Leaves unused bytes at zero, and ends the header with its checksum.
-    pub fn finish(mut self) -> [u8; SnapshotHeader::BYTES] {
-        let (covered, end) = self.bytes.split_at_mut(SnapshotHeader::BYTES - 8);
-        end.copy_from_slice(&checksum(covered).to_le_bytes());
-        self.bytes
-    }
-}
-
-/// Reads the fields of a header from its first byte on.
-pub struct Reader<'a> {
-    pub bytes: &'a [u8],
+/// Checks the fields of the file at `path`.
+pub struct Checks<'a> {
     pub path: &'a Path,
 }
 
-impl Reader<'_> {
-    /// Returns the next `N` bytes. The fields of a header are fixed and fit, so the bytes exist.
-    pub fn take<const N: usize>(&mut self) -> [u8; N] {
-        match self.bytes.split_first_chunk() {
-            Some((first, rest)) => {
-                self.bytes = rest;
-                *first
-            }
-            None => [0; N],
-        }
-    }
-
-    /// Returns the next number.
-    pub fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.take())
-    }
-
-    /// Returns the next text, which was padded with zeros.
-    pub fn text<const N: usize>(&mut self) -> String {
-        let bytes: [u8; N] = self.take();
-        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(N);
-        String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
-    }
-
+impl Checks<'_> {
     /// Fails if a field is not as another field, or the file, requires.
     pub fn expect<T: ToString + ?Sized>(
         &self,
@@ -78,6 +19,11 @@ impl Reader<'_> {
     ) -> Result<(), StoreError> {
         let (expected, found) = (expected.to_string(), found.to_string());
         self.require(what, expected == found, &expected, &found)
+    }
+
+    /// Fails if a number is too large.
+    pub fn at_most(&self, what: &str, most: u64, found: u64) -> Result<(), StoreError> {
+        self.require(what, found <= most, &format!("at most {most}"), &found)
     }
 
     /// Fails if `holds` is false.
@@ -120,4 +66,10 @@ pub fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut bytes = [0; N];
     bytes[..text.len()].copy_from_slice(text.as_bytes());
     bytes
+}
+
+/// Returns the text of a field that was padded with zeros.
+pub fn text(field: &[u8]) -> String {
+    let text = field.split(|&byte| byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
 }

@@ -34,11 +34,6 @@ impl SnapshotFiles {
         self.files.iter().map(|file| file.number)
     }
 
-    /// Returns whether there is a file of format 1, which has no number of its own.
-    pub fn has_format1(&self) -> bool {
-        self.files.iter().any(|file| file.number == 0)
-    }
-
     /// Returns the shards that the next snapshot is to hold, in order: the changed shards, and some
     /// shards of the oldest files, so that these files come to an end. It copies as many old shards
     /// as have changed, but at least one in 100 and at most one in 10 of all `shards` that hold

@@ -5,59 +5,36 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use bytemuck::{Pod, Zeroable};
+
 use super::{
     checksum, extension,
-    fields::{Hex, Reader, Writer, padded},
+    fields::{Checks, Hex, padded, text},
 };
 use crate::{
     filter::{
-        cells::CellLines,
         division::Division,
         exchange::Parts,
         hash::{HashFunction, Secret},
         scaling::{GROWTHS, OnFull, Scaling},
-        spec::{Aging, FilterSpec, Kind, KindName, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
+        spec::{Aging, FilterSpec, Kind, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
     },
-    store::{FilterId, FilterName, MAX_NUMBER, StoreError},
+    store::{FilterId, FilterName, MAX_NUMBER, StoreError, format},
 };
 
 const MAGIC: [u8; 8] = *b"SEENSNAP";
-/// The newest format, of files without the blocks that are all zeros. Each file is written in the
-/// oldest format that can hold its data, so that older servers can read it.
-pub const FORMAT: u32 = 9;
-/// The format of filters in more shards than their bits need.
-const FORMAT_OF_SHARDS: u32 = 8;
-/// The format of counters and stamps in two lines.
-const FORMAT_OF_LINES: u32 = 7;
-const FORMAT_OF_OTHER_PROGRAMS: u32 = 6;
-const FORMAT_OF_LAYERS: u32 = 5;
-const FORMAT_OF_AGING: u32 = 4;
-/// The format of snapshots that have a kind or an extension.
-const FORMAT_OF_KINDS: u32 = 3;
-const FORMAT_OF_PLAIN: u32 = 2;
-const HASH_NAME_BYTES: usize = 32;
-/// The offset of the kind of filter, from format 3 on. After it is the way keys age, or the action
-/// when the filter is full.
-const KIND_AT: usize = 296;
-const KIND_BYTES: usize = 4 + 8 + 4 + 4;
-/// The value of the next field, from format 7 on: the counters or stamps of a key are in two lines.
-const TWO_LINES: u32 = 2;
-/// The unused bytes between that field and the length of the extension.
-const SPARE_BYTES: usize = 40;
+/// The format that is written, and the newest that is read.
+pub const FORMAT: u32 = 1;
 const REFRESH: u32 = 1;
-/// The treatment of new keys when the filter is full.
-const SCALE: u32 = 0;
-const REJECT: u32 = 1;
-const DEGRADE: u32 = 2;
 /// The value for no memory limit, in a filter that can grow without end.
 const NO_BOUND: u64 = u64::MAX;
 
 /// The data of a snapshot about its filter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotHeader {
-    /// The id of the filter; 0 in format 1.
+    /// The id of the filter.
     pub filter: FilterId,
-    /// The number of the file; 0 in format 1.
+    /// The number of the file.
     pub number: u64,
     /// The filter's name.
     pub name: FilterName,
@@ -73,216 +50,214 @@ pub struct SnapshotHeader {
     pub store_time: SystemTime,
 }
 
+/// The bytes of a header. `docs/format.md` describes the fields. All numbers are little-endian.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Encoded {
+    magic: [u8; 8],
+    pub format: [u8; 4],
+    header_bytes: [u8; 4],
+    pub file_bytes: [u8; 8],
+    pub extension_bytes: [u8; 8],
+    pub table_bytes: [u8; 8],
+    pub filter: [u8; 8],
+    pub number: [u8; 8],
+    pub version: [u8; 8],
+    create_time: [u8; 8],
+    store_time: [u8; 8],
+    pub name: [u8; FilterName::MAX_BYTES],
+    pub capacity: [u8; 8],
+    pub false_positive_rate: [u8; 8],
+    pub bit_count: [u8; 8],
+    pub hash_count: [u8; 4],
+    pub layout: [u8; 4],
+    pub hash_function: [u8; 32],
+    secret: [u8; 16],
+    pub shard_count: [u8; 8],
+    pub shard_bits: [u8; 8],
+    pub kind: EncodedKind,
+    zeros: [u8; 48],
+    pub checksum: [u8; 8],
+}
+
+/// The bytes of a kind of filter: a tag, and the numbers that go with it. The others are 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct EncodedKind {
+    pub tag: [u8; 4],
+    pub flags: [u8; 4],
+    pub amount: [u8; 8],
+    pub count: [u8; 4],
+    zeros: [u8; 4],
+}
+
+impl EncodedKind {
+    fn new(tag: u32, flags: u32, amount: u64, count: u32) -> Self {
+        Self {
+            tag: tag.to_le_bytes(),
+            flags: flags.to_le_bytes(),
+            amount: amount.to_le_bytes(),
+            count: count.to_le_bytes(),
+            zeros: [0; 4],
+        }
+    }
+
+    fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Plain => Self::new(0, 0, 0, 0),
+            Kind::Counting => Self::new(1, 0, 0, 0),
+            Kind::Aging(aging) => {
+                let flags = if aging.refresh { REFRESH } else { 0 };
+                // A spec has no more than a century.
+                Self::new(2, flags, aging.max_age.as_nanos() as u64, aging.slices)
+            }
+            Kind::Scaling(OnFull::Scale(scaling)) => {
+                let bytes = scaling.max_memory_bytes.unwrap_or(NO_BOUND);
+                Self::new(3, 0, bytes, scaling.growth)
+            }
+            Kind::Scaling(OnFull::Reject) => Self::new(4, 0, 0, 0),
+            Kind::Scaling(OnFull::Degrade) => Self::new(5, 0, 0, 0),
+        }
+    }
+
+    fn decode(self, checks: &Checks<'_>) -> Result<Kind, StoreError> {
+        let tag = u32::from_le_bytes(self.tag);
+        let amount = u64::from_le_bytes(self.amount);
+        let count = u32::from_le_bytes(self.count);
+        let kind = match tag {
+            0 => Kind::Plain,
+            1 => Kind::Counting,
+            2 => Kind::Aging(Aging {
+                max_age: Duration::from_nanos(amount),
+                slices: count,
+                refresh: u32::from_le_bytes(self.flags) == REFRESH,
+            }),
+            3 => Kind::Scaling(OnFull::Scale(Scaling {
+                growth: count,
+                max_memory_bytes: Some(amount).filter(|&bytes| bytes != NO_BOUND),
+            })),
+            4 => Kind::Scaling(OnFull::Reject),
+            5 => Kind::Scaling(OnFull::Degrade),
+            _ => return Err(checks.damaged("kind", "0 to 5", &tag.to_string())),
+        };
+        let is_of_a_spec = match kind {
+            Kind::Aging(aging) => aging.check().is_ok(),
+            Kind::Scaling(OnFull::Scale(scaling)) => GROWTHS.contains(&scaling.growth),
+            _ => true,
+        };
+        // Each kind has one encoding, so the fields that it does not have are 0.
+        let is_known = is_of_a_spec && Self::of(kind) == self;
+        checks.require(
+            "numbers of the kind",
+            is_known,
+            "those of a spec",
+            &format!("{kind:?}, encoded as {self:?}"),
+        )?;
+        Ok(kind)
+    }
+}
+
 impl SnapshotHeader {
     /// The length of an encoded header.
-    pub(super) const BYTES: usize = 384;
+    pub(super) const BYTES: usize = size_of::<Encoded>();
 
     /// Encodes the header of a snapshot file. `file_bytes` is the length of the file with its table
-    /// and its extension. If `has_blocks`, blocks of zeros can be left out.
+    /// and its extension.
     pub(super) fn encode(
         &self,
         file_bytes: u64,
         table_bytes: u64,
         extension_bytes: u64,
-        has_blocks: bool,
     ) -> [u8; Self::BYTES] {
-        let lines = lines_code(&self.spec);
         let division = Division::of(&self.spec);
-        let format = match (self.spec.kind, extension_bytes) {
-            _ if has_blocks => FORMAT,
-            _ if self.spec.layers.is_none() && !division.shape(0).is_in_fewest_shards() => {
-                FORMAT_OF_SHARDS
-            }
-            _ if lines > 0 => FORMAT_OF_LINES,
-            _ if !Layout::OWN.contains(&self.spec.layout) => FORMAT_OF_OTHER_PROGRAMS,
-            (Kind::Plain, 0) => FORMAT_OF_PLAIN,
-            (Kind::Plain | Kind::Counting, _) => FORMAT_OF_KINDS,
-            (Kind::Aging(_), _) => FORMAT_OF_AGING,
-            (Kind::Scaling(_), _) => FORMAT_OF_LAYERS,
+        let spec = &self.spec;
+        let mut encoded = Encoded {
+            magic: MAGIC,
+            format: FORMAT.to_le_bytes(),
+            header_bytes: (Self::BYTES as u32).to_le_bytes(),
+            file_bytes: file_bytes.to_le_bytes(),
+            extension_bytes: extension_bytes.to_le_bytes(),
+            table_bytes: table_bytes.to_le_bytes(),
+            filter: self.filter.0.to_le_bytes(),
+            number: self.number.to_le_bytes(),
+            version: self.version.to_le_bytes(),
+            create_time: nanoseconds(self.create_time).to_le_bytes(),
+            store_time: nanoseconds(self.store_time).to_le_bytes(),
+            name: padded(self.name.as_str()),
+            capacity: spec.capacity.to_le_bytes(),
+            false_positive_rate: spec.false_positive_rate.to_le_bytes(),
+            bit_count: spec.bit_count.to_le_bytes(),
+            hash_count: spec.hash_count.to_le_bytes(),
+            layout: layout_code(spec.layout).to_le_bytes(),
+            hash_function: padded(spec.hash_function.name()),
+            secret: *self.secret.as_bytes(),
+            shard_count: (division.shard_count() as u64).to_le_bytes(),
+            shard_bits: division.shape(0).shard_bits().to_le_bytes(),
+            kind: EncodedKind::of(spec.kind),
+            zeros: [0; 48],
+            checksum: [0; 8],
         };
-        let mut to = Writer::default();
-        to.put(&MAGIC);
-        to.put(&format.to_le_bytes());
-        to.put(&(Self::BYTES as u32).to_le_bytes());
-        to.put(&file_bytes.to_le_bytes());
-        to.put(&self.version.to_le_bytes());
-        to.put(&nanoseconds(self.create_time).to_le_bytes());
-        to.put(&nanoseconds(self.store_time).to_le_bytes());
-        to.put(&self.spec.capacity.to_le_bytes());
-        to.put(&self.spec.false_positive_rate.to_le_bytes());
-        to.put(&self.spec.bit_count.to_le_bytes());
-        to.put(&self.spec.hash_count.to_le_bytes());
-        to.put(&layout_code(self.spec.layout).to_le_bytes());
-        to.put(&padded::<HASH_NAME_BYTES>(self.spec.hash_function.name()));
-        to.put(self.secret.as_bytes());
-        to.put(&(division.shard_count() as u64).to_le_bytes());
-        to.put(&division.shape(0).shard_bits().to_le_bytes());
-        to.put(&padded::<{ FilterName::MAX_BYTES }>(self.name.as_str()));
-        to.put(&self.filter.0.to_le_bytes());
-        to.put(&self.number.to_le_bytes());
-        to.put(&table_bytes.to_le_bytes());
-        to.put(&kind_code(self.spec.kind.name()).to_le_bytes());
-        let (most, parts, code) = match self.spec.kind {
-            Kind::Plain | Kind::Counting => (0, 0, 0),
-            Kind::Aging(aging) => {
-                let flags = if aging.refresh { REFRESH } else { 0 };
-                // A spec has no more than a century.
-                (aging.max_age.as_nanos() as u64, aging.slices, flags)
-            }
-            Kind::Scaling(OnFull::Scale(scaling)) => {
-                let bytes = scaling.max_memory_bytes.unwrap_or(NO_BOUND);
-                (bytes, scaling.growth, SCALE)
-            }
-            Kind::Scaling(OnFull::Reject) => (0, 0, REJECT),
-            Kind::Scaling(OnFull::Degrade) => (0, 0, DEGRADE),
-        };
-        to.put(&most.to_le_bytes());
-        to.put(&parts.to_le_bytes());
-        to.put(&code.to_le_bytes());
-        to.put(&lines.to_le_bytes());
-        to.put(&[0; SPARE_BYTES]);
-        to.put(&extension_bytes.to_le_bytes());
-        to.finish()
-    }
-
-    /// Returns the kind of filter, from the fields at the end of the header.
-    fn kind(bytes: &[u8; Self::BYTES], path: &Path) -> Result<Kind, StoreError> {
-        let bytes = bytes.get(KIND_AT..).unwrap_or_default();
-        let mut from = Reader { bytes, path };
-        let code = u32::from_le_bytes(from.take());
-        let name = KindName::ALL
-            .into_iter()
-            .find(|&kind| kind_code(kind) == code)
-            .ok_or_else(|| from.damaged("kind", "0, 1, 2 or 3", &code.to_string()))?;
-        let (most, parts) = (from.u64(), u32::from_le_bytes(from.take()));
-        let code = u32::from_le_bytes(from.take());
-        match name {
-            KindName::Plain => Ok(Kind::Plain),
-            KindName::Counting => Ok(Kind::Counting),
-            KindName::Aging => {
-                let aging = Aging {
-                    max_age: Duration::from_nanos(most),
-                    slices: parts,
-                    refresh: code & REFRESH != 0,
-                };
-                let whole = aging.check().is_ok() && code & !REFRESH == 0;
-                let found = format!("{aging:?}, flags {code}");
-                from.require("ages", whole, "those of a spec", &found)?;
-                Ok(Kind::Aging(aging))
-            }
-            KindName::Scaling => match (code, parts, most) {
-                (SCALE, growth, bytes) if GROWTHS.contains(&growth) => {
-                    Ok(Kind::Scaling(OnFull::Scale(Scaling {
-                        growth,
-                        max_memory_bytes: Some(bytes).filter(|&bytes| bytes != NO_BOUND),
-                    })))
-                }
-                (REJECT, 0, 0) => Ok(Kind::Scaling(OnFull::Reject)),
-                (DEGRADE, 0, 0) => Ok(Kind::Scaling(OnFull::Degrade)),
-                found => Err(from.damaged("growth", "that of a spec", &format!("{found:?}"))),
-            },
-        }
+        encoded.checksum = checksum(covered(bytemuck::bytes_of(&encoded))).to_le_bytes();
+        bytemuck::cast(encoded)
     }
 
     /// Decodes and verifies a header.
     pub(super) fn decode(bytes: &[u8; Self::BYTES], path: &Path) -> Result<Decoded, StoreError> {
-        let mut from = Reader { bytes, path };
-        let magic: [u8; 8] = from.take();
-        from.expect("magic", &MAGIC.escape_ascii(), &magic.escape_ascii())?;
-        let format = u32::from_le_bytes(from.take());
-        if format > FORMAT {
-            return Err(StoreError::NewerFormat {
-                path: path.into(),
-                expected: FORMAT,
-                found: format,
-            });
-        }
-        from.require(
-            "format version",
-            format > 0,
-            &format!("1 to {FORMAT}"),
-            &format,
-        )?;
-        let header_bytes = u32::from_le_bytes(from.take());
-        from.expect("header length", &(Self::BYTES as u32), &header_bytes)?;
-        let (covered, stored) = bytes.split_at(Self::BYTES - 8);
-        let stored = u64::from_le_bytes(stored.try_into().unwrap_or_default());
-        from.expect(
-            "checksum of the header",
-            &Hex(checksum(covered)),
-            &Hex(stored),
-        )?;
+        let encoded: Encoded = bytemuck::cast(*bytes);
+        let checks = Checks { path };
+        let magic = encoded.magic;
+        checks.expect("magic", &MAGIC.escape_ascii(), &magic.escape_ascii())?;
+        format::check(path, 1..=FORMAT, u32::from_le_bytes(encoded.format))?;
+        let header_bytes = u32::from_le_bytes(encoded.header_bytes);
+        checks.expect("header length", &(Self::BYTES as u32), &header_bytes)?;
+        let (computed, stored) = (
+            checksum(covered(bytes)),
+            u64::from_le_bytes(encoded.checksum),
+        );
+        checks.expect("checksum of the header", &Hex(computed), &Hex(stored))?;
         // The checksum is right, so these bytes were written. The rest checks that this program
         // understands them.
-        let file_bytes = from.u64();
-        let version = from.u64();
-        let counts_on = version <= MAX_NUMBER;
-        from.require(
-            "version",
-            counts_on,
-            &format!("at most {MAX_NUMBER}"),
-            &version,
-        )?;
-        let create_time = time(from.u64());
-        let store_time = time(from.u64());
-        let kind = match format {
-            1 | FORMAT_OF_PLAIN => Kind::Plain,
-            _ => Self::kind(bytes, path)?,
-        };
-        let (mut spec, secret) = from.spec(kind)?;
-        let (shard_count, shard_bits) = (from.u64(), from.u64());
-        if !matches!(kind, Kind::Scaling(_)) {
-            let are_some = (1..=spec.bit_count).contains(&shard_count);
-            from.require(
-                "shard count",
-                are_some,
-                "at least 1, and no more than bits",
-                &shard_count,
-            )?;
-            spec.shard_count = shard_count;
-        }
-        let name = from.text::<{ FilterName::MAX_BYTES }>();
+        let version = u64::from_le_bytes(encoded.version);
+        checks.at_most("version", MAX_NUMBER, version)?;
+        let name = text(&encoded.name);
         let name = name
             .parse()
-            .map_err(|_| from.damaged("filter name", "a filter name", &format!("{name:?}")))?;
-        let mut header = Self {
-            filter: FilterId(from.u64()),
-            number: from.u64(),
+            .map_err(|_| checks.damaged("filter name", "a filter name", &format!("{name:?}")))?;
+        let header = Self {
+            filter: FilterId(u64::from_le_bytes(encoded.filter)),
+            number: u64::from_le_bytes(encoded.number),
             name,
-            spec,
-            secret,
+            spec: encoded.spec(&checks)?,
+            secret: Secret::new(encoded.secret),
             version,
-            create_time,
-            store_time,
+            create_time: time(u64::from_le_bytes(encoded.create_time)),
+            store_time: time(u64::from_le_bytes(encoded.store_time)),
         };
-        let table_bytes = from.u64();
-        let _: [u8; KIND_BYTES] = from.take();
-        header.spec.cell_lines = from.cell_lines(kind, format)?;
-        let _: [u8; SPARE_BYTES] = from.take();
-        let extension_bytes = match format {
-            1 | FORMAT_OF_PLAIN => 0,
-            _ => from.u64(),
-        };
+        let extension_bytes = u64::from_le_bytes(encoded.extension_bytes);
         extension::check_length(extension_bytes, path)?;
         Ok(Decoded {
             header,
-            format,
-            file_bytes,
-            table_bytes,
+            file_bytes: u64::from_le_bytes(encoded.file_bytes),
+            table_bytes: u64::from_le_bytes(encoded.table_bytes),
             extension_bytes,
-            shard_count,
-            shard_bits,
+            shard_count: u64::from_le_bytes(encoded.shard_count),
+            shard_bits: u64::from_le_bytes(encoded.shard_bits),
         })
     }
+}
+
+/// Returns the bytes of a header that its checksum covers: all but the checksum.
+fn covered(header: &[u8]) -> &[u8] {
+    let split = header.split_last_chunk::<8>();
+    split.map_or(header, |(covered, _)| covered)
 }
 
 /// A decoded header, and its data about the file.
 pub(super) struct Decoded {
     pub header: SnapshotHeader,
-    pub format: u32,
     /// The length that the file must have.
     pub file_bytes: u64,
-    /// The length of the table at its end; 0 in format 1.
+    /// The length of the table at its end.
     pub table_bytes: u64,
     /// The length of the extension after the header; 0 if there is none. Until the extension has
     /// been read, the header has no key profile and no layers.
@@ -292,31 +267,26 @@ pub(super) struct Decoded {
 }
 
 impl Decoded {
-    /// Returns whether the table says which blocks are stored.
-    pub fn has_blocks(&self) -> bool {
-        self.format >= FORMAT
-    }
-
     /// Verifies that the shards agree with the spec, which must be complete.
     pub fn check_division(&self, path: &Path) -> Result<(), StoreError> {
-        let from = Reader { bytes: &[], path };
+        let checks = Checks { path };
         let spec = &self.header.spec;
         if matches!(spec.kind, Kind::Scaling(_)) && spec.layers.is_none() {
-            return Err(from.damaged("layers", "those of a filter that grows", "none"));
+            return Err(checks.damaged("layers", "those of a filter that grows", "none"));
         }
         let division = Division::of(spec);
         let first = division.shape(0);
         let is_own = Layout::OWN.contains(&spec.layout);
         let bit_count = match is_own {
             true => first.bit_count(),
-            false => from.bits_of_parts(spec)?,
+            false => bits_of_parts(spec, &checks)?,
         };
         let holds = match (&spec.layers, is_own) {
             (Some(_), _) => true,
             (None, true) => first.has_good_shards(),
             (None, false) => first.is_in_fewest_shards(),
         };
-        from.require(
+        checks.require(
             "shard count",
             holds,
             "one, or shards of 16 KiB to 4 MiB",
@@ -336,52 +306,64 @@ impl Decoded {
             ),
             ("bits per shard", first.shard_bits(), self.shard_bits),
         ] {
-            from.expect(what, &expected, &found)?;
+            checks.expect(what, &expected, &found)?;
         }
         Ok(())
     }
 }
 
-impl Reader<'_> {
-    fn spec(&mut self, kind: Kind) -> Result<(FilterSpec, Secret), StoreError> {
-        let capacity = self.u64();
-        let false_positive_rate = f64::from_le_bytes(self.take());
-        let bit_count = self.u64();
-        let hash_count = u32::from_le_bytes(self.take());
-        let layout = u32::from_le_bytes(self.take());
-        let hash_function = self.text::<HASH_NAME_BYTES>();
-        let secret = Secret::new(self.take());
-
-        self.require("capacity", capacity > 0, "at least 1", &capacity)?;
+impl Encoded {
+    /// Returns the spec, without the parts that the extension holds.
+    fn spec(&self, checks: &Checks<'_>) -> Result<FilterSpec, StoreError> {
+        let kind = self.kind.decode(checks)?;
+        let capacity = u64::from_le_bytes(self.capacity);
+        let false_positive_rate = f64::from_le_bytes(self.false_positive_rate);
+        let bit_count = u64::from_le_bytes(self.bit_count);
+        let hash_count = u32::from_le_bytes(self.hash_count);
+        checks.require("capacity", capacity > 0, "at least 1", &capacity)?;
         let is_rate = false_positive_rate > 0.0 && false_positive_rate < 1.0;
-        self.require(
+        checks.require(
             "false_positive_rate",
             is_rate,
             "above 0 and below 1",
             &false_positive_rate,
         )?;
         let fits = (1..=MAX_BIT_COUNT).contains(&bit_count);
-        self.require(
+        checks.require(
             "bit_count",
             fits,
             &format!("1 to {MAX_BIT_COUNT}"),
             &bit_count,
         )?;
         let fits = (1..=MAX_HASH_COUNT).contains(&hash_count);
-        self.require(
+        checks.require(
             "hash_count",
             fits,
             &format!("1 to {MAX_HASH_COUNT}"),
             &hash_count,
         )?;
+        let layout = u32::from_le_bytes(self.layout);
         let layout = Layout::ALL
             .into_iter()
             .find(|&known| layout_code(known) == layout)
-            .ok_or_else(|| self.damaged("layout", "1 to 5", &layout.to_string()))?;
-        let hash_function = hash_function
+            .ok_or_else(|| checks.damaged("layout", "1 to 5", &layout.to_string()))?;
+        let hash_function = text(&self.hash_function)
             .parse::<HashFunction>()
-            .map_err(|error| self.damaged("hash function", "a known one", &error))?;
-        let spec = FilterSpec {
+            .map_err(|error| checks.damaged("hash function", "a known one", &error))?;
+        checks.require(
+            "hash function",
+            layout.takes(hash_function),
+            &format!("one of the layout {layout}"),
+            &hash_function,
+        )?;
+        if kind != Kind::Plain && layout != Layout::Blocked {
+            return Err(checks.damaged(
+                "layout",
+                &format!("blocked, of a filter of the kind {}", kind.name()),
+                layout.name(),
+            ));
+        }
+        let mut spec = FilterSpec {
             capacity,
             false_positive_rate,
             bit_count,
@@ -390,75 +372,38 @@ impl Reader<'_> {
             hash_function,
             kind,
             key_profile: None,
-            cell_lines: CellLines::default(),
             shard_count: 1,
             layers: None,
             chain: None,
         };
-        self.require(
-            "hash function",
-            layout.takes(hash_function),
-            &format!("one of the layout {layout}"),
-            &hash_function,
-        )?;
-        if kind != Kind::Plain && layout != Layout::Blocked {
-            return Err(self.damaged(
-                "layout",
-                &format!("blocked, of a filter of the kind {}", kind.name()),
-                layout.name(),
-            ));
+        // The number of shards of a filter in layers follows from the layers.
+        if !matches!(kind, Kind::Scaling(_)) {
+            let shard_count = u64::from_le_bytes(self.shard_count);
+            let are_some = (1..=bit_count).contains(&shard_count);
+            checks.require(
+                "shard count",
+                are_some,
+                "at least 1, and no more than bits",
+                &shard_count,
+            )?;
+            spec.shard_count = shard_count;
         }
-        Ok((spec, secret))
-    }
-
-    /// Returns the number of lines that hold the cells of a key. Older formats leave that field at
-    /// zero.
-    fn cell_lines(&mut self, kind: Kind, format: u32) -> Result<CellLines, StoreError> {
-        let lines = u32::from_le_bytes(self.take());
-        match (kind.has_cells(), lines) {
-            (false, 0) => Ok(CellLines::default()),
-            // Format 7 is only for filters with two lines.
-            (true, 0) if format != FORMAT_OF_LINES => Ok(CellLines::Four),
-            (true, TWO_LINES) if format >= FORMAT_OF_LINES => Ok(CellLines::Two),
-            _ => Err(self.damaged(
-                "lines of a key",
-                "2 in format 7, and from there on where there are counters or stamps in two lines, else 0",
-                &lines.to_string(),
-            )),
-        }
-    }
-
-    /// Returns the number of bits in all parts of a filter of another program.
-    fn bits_of_parts(&self, spec: &FilterSpec) -> Result<u64, StoreError> {
-        let parts = Parts::of(spec).ok_or_else(|| {
-            let found = format!("{} bits, {} hashes", spec.bit_count, spec.hash_count);
-            self.damaged(
-                "layout",
-                &format!("a possible filter of {}", spec.layout),
-                &found,
-            )
-        })?;
-        self.expect("hash_count", &parts.last().hash_count(), &spec.hash_count)?;
-        Ok(parts.last().words().end * 64)
+        Ok(spec)
     }
 }
 
-fn kind_code(kind: KindName) -> u32 {
-    match kind {
-        KindName::Plain => 0,
-        KindName::Counting => 1,
-        KindName::Aging => 2,
-        KindName::Scaling => 3,
-    }
-}
-
-/// Returns the field for the lines of the cells of a key. It is 0 for cells as older formats have
-/// them.
-fn lines_code(spec: &FilterSpec) -> u32 {
-    match spec.cell_lines {
-        CellLines::Two if spec.kind.has_cells() => TWO_LINES,
-        _ => 0,
-    }
+/// Returns the number of bits in all parts of a filter of another program.
+fn bits_of_parts(spec: &FilterSpec, checks: &Checks<'_>) -> Result<u64, StoreError> {
+    let parts = Parts::of(spec).ok_or_else(|| {
+        let found = format!("{} bits, {} hashes", spec.bit_count, spec.hash_count);
+        checks.damaged(
+            "layout",
+            &format!("a possible filter of {}", spec.layout),
+            &found,
+        )
+    })?;
+    checks.expect("hash_count", &parts.last().hash_count(), &spec.hash_count)?;
+    Ok(parts.last().words().end * 64)
 }
 
 fn layout_code(layout: Layout) -> u32 {
@@ -480,4 +425,36 @@ fn nanoseconds(time: SystemTime) -> u64 {
 
 fn time(nanoseconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds)
+}
+
+/// The offsets of fields, for tests that change them.
+#[cfg(test)]
+pub(super) mod at {
+    use std::mem::offset_of;
+
+    use super::{Encoded, EncodedKind};
+
+    pub const FORMAT: usize = offset_of!(Encoded, format);
+    pub const FILE_BYTES: usize = offset_of!(Encoded, file_bytes);
+    pub const EXTENSION_BYTES: usize = offset_of!(Encoded, extension_bytes);
+    pub const TABLE_BYTES: usize = offset_of!(Encoded, table_bytes);
+    pub const FILTER: usize = offset_of!(Encoded, filter);
+    pub const NUMBER: usize = offset_of!(Encoded, number);
+    pub const VERSION: usize = offset_of!(Encoded, version);
+    pub const CREATE_TIME: usize = offset_of!(Encoded, create_time);
+    pub const NAME: usize = offset_of!(Encoded, name);
+    pub const CAPACITY: usize = offset_of!(Encoded, capacity);
+    pub const RATE: usize = offset_of!(Encoded, false_positive_rate);
+    pub const BIT_COUNT: usize = offset_of!(Encoded, bit_count);
+    pub const HASH_COUNT: usize = offset_of!(Encoded, hash_count);
+    pub const LAYOUT: usize = offset_of!(Encoded, layout);
+    pub const HASH_FUNCTION: usize = offset_of!(Encoded, hash_function);
+    pub const SHARD_COUNT: usize = offset_of!(Encoded, shard_count);
+    pub const SHARD_BITS: usize = offset_of!(Encoded, shard_bits);
+    pub const KIND_TAG: usize = offset_of!(Encoded, kind) + offset_of!(EncodedKind, tag);
+    pub const KIND_FLAGS: usize = offset_of!(Encoded, kind) + offset_of!(EncodedKind, flags);
+    pub const KIND_AMOUNT: usize = offset_of!(Encoded, kind) + offset_of!(EncodedKind, amount);
+    pub const KIND_COUNT: usize = offset_of!(Encoded, kind) + offset_of!(EncodedKind, count);
+    pub const ZEROS: usize = offset_of!(Encoded, zeros);
+    pub const CHECKSUM: usize = offset_of!(Encoded, checksum);
 }

@@ -1,8 +1,8 @@
-//! Snapshots: files that each hold shards of one filter. `docs/format.md` describes their formats.
+//! Snapshots: files that each hold shards of one filter. `docs/format.md` describes the bytes.
 //!
 //! ```text
 //! header    384 bytes: the fields of the filter, and their checksum
-//! extension a key profile or layers, and their checksum: from format 3 on
+//! extension a key profile or layers, and their checksum; none if the filter has neither
 //! shards    the bits of those shards that have any, one after the other
 //! table     the state of each shard and the checksums of its pages, and a checksum of it all
 //! ```
@@ -12,8 +12,7 @@
 //! snapshots. The manifest says which files belong to a filter.
 //!
 //! The [`writer`] copies one shard at a time. The [`reader`] uses no data before it has verified
-//! its checksum, and allocates no memory because of an unverified number in a file. It also reads
-//! format 1, in which a file holds all shards.
+//! its checksum, and allocates no memory because of an unverified number in a file.
 
 mod extension;
 mod fields;

@@ -102,24 +102,18 @@ fn is_zero(bytes: &[u8]) -> bool {
 pub(super) struct Pages {
     /// The length of a page; the last one of a shard may be shorter.
     pub bytes: usize,
-    salt: Option<(FilterId, u64)>,
+    filter: FilterId,
+    file: u64,
 }
 
 impl Pages {
-    /// Returns the pages of a file of format 2, which has a number. The checksum of a page is
-    /// salted with its filter, file and place, so that a page in the place of another is found.
-    pub fn salted(filter: FilterId, number: u64) -> Self {
+    /// Returns the pages of a file. The checksum of a page is salted with its filter, file and
+    /// place, so that a page in the place of another is found.
+    pub fn of(filter: FilterId, file: u64) -> Self {
         Self {
             bytes: 64 << 10,
-            salt: Some((filter, number)),
-        }
-    }
-
-    /// Returns the page of a file of format 1: the whole shard, and no salt.
-    pub fn whole(shard_bytes: usize) -> Self {
-        Self {
-            bytes: shard_bytes,
-            salt: None,
+            filter,
+            file,
         }
     }
 
@@ -144,11 +138,10 @@ impl Pages {
 
     /// Returns the checksum of a page of a shard.
     pub fn checksum(&self, shard: usize, page: usize, bytes: &[u8]) -> u64 {
-        let salt = self.salt.filter(|_| !Bug::PageNotSalted.is_planted());
-        let Some((FilterId(filter), number)) = salt else {
+        if Bug::PageNotSalted.is_planted() {
             return xxh3_64(bytes);
-        };
-        let place = [filter, number, shard as u64, page as u64].map(u64::to_le);
+        }
+        let place = [self.filter.0, self.file, shard as u64, page as u64].map(u64::to_le);
         xxh3_64_with_seed(bytes, xxh3_64(bytemuck::bytes_of(&place)))
     }
 }

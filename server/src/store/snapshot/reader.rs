@@ -11,7 +11,7 @@ use super::{
     fields::Hex,
     header::Decoded,
     pages::{Blocks, Pages},
-    table::{self, Layout, Row, Table},
+    table::{Row, Table},
 };
 use crate::{
     filter::{division::Division, spec::Kind},
@@ -170,12 +170,8 @@ impl DataDirectory {
         let file = self.file(&file);
         let opened = self.disk.open(file);
         let opened = opened.map_err(|error| self.failed("read", file, error))?;
-        let mut snapshot = SnapshotReader::open(self.path(file), opened)?;
-        let header = &mut snapshot.header;
-        if number == 0 {
-            // Format 1 has no such numbers.
-            header.filter = id;
-        }
+        let snapshot = SnapshotReader::open(self.path(file), opened)?;
+        let header = &snapshot.header;
         let damaged = |what: &str, expected: String, found: String| {
             Err(StoreError::Damaged {
                 path: self.path(file),
@@ -190,9 +186,8 @@ impl DataDirectory {
             let text = |(id, number)| format!("filter {id}, file {number}");
             return damaged("identity", text(expected), text(found));
         }
-        // Older files may be from when the filter had another name. A file without a number can
-        // only be identified by its name.
-        if (is_newest || number == 0) && header.name != *name {
+        // Older files may be from when the filter had another name.
+        if is_newest && header.name != *name {
             let expected = format!("{name}, after the file");
             return damaged("filter name", expected, header.name.to_string());
         }
@@ -326,10 +321,8 @@ impl SnapshotReader {
         let failed = |error| StoreError::io("read", &path, error);
         let bytes = file.bytes().map_err(failed)?;
         let decoded = decode_header(&*file, bytes, &path)?;
-        let has_blocks = decoded.has_blocks();
         let Decoded {
             header,
-            format,
             file_bytes,
             table_bytes,
             extension_bytes,
@@ -339,36 +332,20 @@ impl SnapshotReader {
         let header_bytes = SnapshotHeader::BYTES as u64 + extension_bytes;
 
         let division = Division::of(&header.spec);
-        let (table_bytes, pages) = match format {
-            1 => (
-                table::format1_bytes(division.shard_count()),
-                Pages::whole(division.shape(0).shard_bytes() as usize),
-            ),
-            _ => (table_bytes, Pages::salted(header.filter, header.number)),
-        };
+        let pages = Pages::of(header.filter, header.number);
         let with_table = header_bytes.saturating_add(table_bytes);
         expect_length(&path, "at least ", with_table, bytes, |a, b| a <= b)?;
-        let (table_at, shards_at) = match format {
-            1 => (header_bytes, with_table),
-            _ => (bytes - table_bytes, header_bytes),
-        };
         let mut table = vec![0; table_bytes as usize];
-        file.read_exact_at(&mut table, table_at).map_err(failed)?;
-        let layout = Layout {
-            ages: matches!(header.spec.kind, Kind::Aging(_)),
-            has_blocks,
-        };
+        file.read_exact_at(&mut table, bytes - table_bytes)
+            .map_err(failed)?;
         let table = Table {
             bytes: &table,
             division: &division,
-            layout,
+            ages: matches!(header.spec.kind, Kind::Aging(_)),
             pages,
             path: &path,
         };
-        let rows = match format {
-            1 => table.decode_format1()?,
-            _ => table.decode()?,
-        };
+        let rows = table.decode()?;
         let stored_bytes = rows.iter().map(|row| {
             let shard_bytes = division.shape(row.shard).shard_bytes();
             pages.stored_bytes(shard_bytes as usize, &row.pages)
@@ -381,7 +358,7 @@ impl SnapshotReader {
             bytes,
             header,
             division,
-            shards_at,
+            shards_at: header_bytes,
             pages,
             rows,
         })

@@ -37,81 +37,49 @@ pub(super) struct Row {
     pub pages: Vec<Page>,
 }
 
-/// A row from format 2 on, before its pages. All numbers are little-endian. In a filter whose keys
-/// age, `cleared` is between the row and the pages. In a file with [`blocks`](Layout::has_blocks)
-/// the bits of the stored blocks follow: 16 for each page, four pages in each number. Then follow
-/// the checksums of the pages that have stored blocks.
+/// A row, before its pages. All numbers are little-endian. The bits of the stored blocks follow: 16
+/// for each page, four pages in each number. Then follow the checksums of the pages that have stored
+/// blocks.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Encoded {
-    shard: u64,
-    version: u64,
-    keys_added: u64,
-    bits_set: u64,
-}
-
-/// A row of format 1, which has one for each shard of the filter.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct Encoded1 {
-    stored_bytes: u64,
-    version: u64,
-    keys_added: u64,
-    bits_set: u64,
-    checksum: u64,
-}
-
-/// Returns the length of the table of format 1, including its checksum.
-pub(super) fn format1_bytes(shard_count: usize) -> u64 {
-    shard_count as u64 * size_of::<Encoded1>() as u64 + 8
-}
-
-/// The layout of the rows of a table.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Layout {
-    /// Whether each row has the epoch at which the shard was cleared.
-    pub ages: bool,
-    /// Whether each row says which blocks of its pages are stored. Otherwise all blocks are stored.
-    pub has_blocks: bool,
+pub(super) struct Encoded {
+    pub shard: u64,
+    pub version: u64,
+    pub keys_added: u64,
+    pub bits_set: u64,
+    pub cleared: u64,
 }
 
 /// The number of pages whose block bits are in one number of a row.
 const PAGES_A_NUMBER: usize = 4;
 
 /// Encodes a table of shards that are divided into `pages`.
-pub(super) fn encode(rows: &[Row], division: &Division, pages: Pages, layout: Layout) -> Vec<u8> {
+pub(super) fn encode(rows: &[Row], division: &Division, pages: Pages) -> Vec<u8> {
     let mut bytes = Vec::new();
     for row in rows {
         let state = &row.state;
-        let fields = [
-            row.shard as u64,
-            state.version,
-            state.keys_added,
-            state.bits_set,
-        ];
-        let cleared = layout.ages.then_some(state.cleared);
-        let lengths = pages.lengths(division.shape(row.shard).shard_bytes() as usize);
-        let blocks = row.pages.iter().zip(lengths);
-        let blocks: Vec<u16> = match layout.has_blocks {
-            true => blocks
-                .map(|(page, length)| page.blocks.bits(length))
-                .collect(),
-            false => Vec::new(),
+        let encoded = Encoded {
+            shard: (row.shard as u64).to_le(),
+            version: state.version.to_le(),
+            keys_added: state.keys_added.to_le(),
+            bits_set: state.bits_set.to_le(),
+            cleared: state.cleared.to_le(),
         };
+        bytes.extend_from_slice(bytemuck::bytes_of(&encoded));
+        let lengths = pages.lengths(division.shape(row.shard).shard_bytes() as usize);
+        let blocks: Vec<u16> = row
+            .pages
+            .iter()
+            .zip(lengths)
+            .map(|(page, length)| page.blocks.bits(length))
+            .collect();
         let blocks = blocks.chunks(PAGES_A_NUMBER).map(|blocks| {
             let bits = blocks.iter().rev();
             bits.fold(0, |number, &bits| number << 16 | u64::from(bits))
         });
         let stored = row.pages.iter().filter(|page| !page.blocks.is_empty());
         let checksums = stored.map(|page| page.checksum);
-        for field in fields
-            .into_iter()
-            .chain(cleared)
-            .chain(blocks)
-            .chain(checksums)
-        {
-            bytes.extend(field.to_le_bytes());
-        }
+        bytes.extend(blocks.chain(checksums).flat_map(u64::to_le_bytes));
     }
     bytes.extend(checksum(&bytes).to_le_bytes());
     bytes
@@ -125,30 +93,24 @@ pub(super) struct Table<'a> {
     pub bytes: &'a [u8],
     /// The shards of the filter.
     pub division: &'a Division,
-    pub layout: Layout,
+    /// Whether the keys of the filter age.
+    pub ages: bool,
     pub pages: Pages,
     pub path: &'a Path,
 }
 
 impl Table<'_> {
-    /// Decodes and verifies a table, from format 2 on.
+    /// Decodes and verifies the table.
     pub fn decode(&self) -> Result<Vec<Row>, StoreError> {
         let mut left = self.covered()?;
         let mut rows: Vec<Row> = Vec::new();
         while let Some((encoded, rest)) = left.split_at_checked(size_of::<Encoded>()) {
             let encoded: Encoded = bytemuck::pod_read_unaligned(encoded);
-            let (cleared, rest) = match self.layout.ages {
-                true => match rest.split_first_chunk() {
-                    Some((cleared, rest)) => (u64::from_le_bytes(*cleared), rest),
-                    None => break,
-                },
-                false => (0, rest),
-            };
             let state = ShardState {
                 version: u64::from_le(encoded.version),
                 keys_added: u64::from_le(encoded.keys_added),
                 bits_set: u64::from_le(encoded.bits_set),
-                cleared,
+                cleared: u64::from_le(encoded.cleared),
             };
             let shard = u64::from_le(encoded.shard);
             let next = rows.last().map_or(0, |row| row.shard + 1);
@@ -191,10 +153,7 @@ impl Table<'_> {
         }
         let shard_bytes = self.division.shape(shard).shard_bytes() as usize;
         let count = self.pages.count(shard_bytes);
-        let numbers = match self.layout.has_blocks {
-            true => count.div_ceil(PAGES_A_NUMBER),
-            false => 0,
-        };
+        let numbers = count.div_ceil(PAGES_A_NUMBER);
         let Some((bits, bytes)) = bytes.split_at_checked(8 * numbers) else {
             return Ok(None);
         };
@@ -205,9 +164,9 @@ impl Table<'_> {
             .map(|bits| u16::from_le_bytes(*bits));
         let mut pages = Vec::with_capacity(count);
         for length in self.pages.lengths(shard_bytes) {
-            let bits = bits.next().unwrap_or(u16::MAX);
+            let bits = bits.next().unwrap_or_default();
             let known = Blocks::bits_of_all(length);
-            if self.layout.has_blocks && bits & !known != 0 {
+            if bits & !known != 0 {
                 let what = format!("blocks of page {} of shard {shard}", pages.len());
                 return Err(self.damaged(
                     &what,
@@ -237,42 +196,6 @@ impl Table<'_> {
         Ok(Some((pages, bytes)))
     }
 
-    /// Decodes and verifies a table of format 1.
-    pub fn decode_format1(&self) -> Result<Vec<Row>, StoreError> {
-        let rows = self.covered()?.as_chunks::<40>().0.iter();
-        let mut stored = Vec::new();
-        for (shard, row) in rows.enumerate() {
-            let row: Encoded1 = bytemuck::pod_read_unaligned(row);
-            let state = ShardState {
-                version: u64::from_le(row.version),
-                keys_added: u64::from_le(row.keys_added),
-                bits_set: u64::from_le(row.bits_set),
-                cleared: 0,
-            };
-            let expected = match state.bits_set {
-                0 => 0,
-                _ => self.division.shape(shard).shard_bytes(),
-            };
-            let stored_bytes = u64::from_le(row.stored_bytes);
-            if stored_bytes != expected {
-                let what = format!("stored bytes of shard {shard}");
-                return Err(self.damaged(&what, expected.to_string(), stored_bytes.to_string()));
-            }
-            self.check(shard, state)?;
-            if state.bits_set > 0 {
-                stored.push(Row {
-                    shard,
-                    state,
-                    pages: vec![Page {
-                        blocks: Blocks::All,
-                        checksum: u64::from_le(row.checksum),
-                    }],
-                });
-            }
-        }
-        Ok(stored)
-    }
-
     /// Returns the rows, if the checksum after them is right.
     fn covered(&self) -> Result<&[u8], StoreError> {
         let (covered, stored) = self
@@ -297,16 +220,20 @@ impl Table<'_> {
         let most = self.division.shape(shard).shard_bits();
         // A new key has set at least one bit. In a filter whose keys age, that bit may have been
         // cleared since.
-        if (keys_added > bits_set && !self.layout.ages) || bits_set > most {
+        if (keys_added > bits_set && !self.ages) || bits_set > most {
             let what = format!("counts of shard {shard}");
             let expected = format!("at most {most} set bits, and no more keys than those");
             let found = format!("{bits_set} bits, {keys_added} keys");
             return Err(self.damaged(&what, expected, found));
         }
-        for (field, value) in [("version", version), ("epoch", cleared)] {
-            if value > MAX_NUMBER {
+        let most_cleared = if self.ages { MAX_NUMBER } else { 0 };
+        for (field, value, most) in [
+            ("version", version, MAX_NUMBER),
+            ("epoch", cleared, most_cleared),
+        ] {
+            if value > most {
                 let what = format!("{field} of shard {shard}");
-                let expected = format!("at most {MAX_NUMBER}");
+                let expected = format!("at most {most}");
                 return Err(self.damaged(&what, expected, value.to_string()));
             }
         }

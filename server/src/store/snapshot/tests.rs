@@ -4,12 +4,11 @@ mod ages;
 mod arrays;
 mod blocks;
 mod layers;
-mod lines;
 mod shards;
 
-use std::{io, sync::Arc, time::SystemTime};
+use std::{io, ops::Range, sync::Arc, time::SystemTime};
 
-use super::*;
+use super::{header::at, *};
 use crate::{
     filter::{
         hash::{HashFunction, Secret},
@@ -23,6 +22,9 @@ use crate::{
         names,
     },
 };
+
+/// The bytes of a header that its checksum covers.
+const COVERED: Range<usize> = 0..at::CHECKSUM;
 
 fn directory(disk: &SimulatedDisk) -> DataDirectory {
     DataDirectory::on(Arc::new(disk.clone())).unwrap()
@@ -242,50 +244,130 @@ fn well_formed_nonsense_is_refused_by_name() {
     let (disk, directory, file, good) = victim(None);
     let nan = f64::NAN.to_bits();
     let (one, much) = (1.0_f64.to_bits(), u64::MAX);
-    // Offsets are those of docs/format.md.
     let table = 384 + 128;
     let cases: &[(usize, &[u8], &str)] = &[
-        (8, &0_u32.to_le_bytes(), "format version: expected 1 to 9"),
-        (16, &much.to_le_bytes(), "expected 18446744073709551615"),
-        (24, &much.to_le_bytes(), "version: expected at most"),
-        (48, &0_u64.to_le_bytes(), "capacity: expected at least 1"),
-        (56, &nan.to_le_bytes(), "rate: expected above 0"),
-        (56, &one.to_le_bytes(), "rate: expected above 0"),
-        (56, &0_u64.to_le_bytes(), "rate: expected above 0"),
-        (64, &0_u64.to_le_bytes(), "bit_count: expected 1 to"),
-        (64, &much.to_le_bytes(), "bit_count: expected 1 to"),
-        (64, &1025_u64.to_le_bytes(), "expected 1536, found 1025"),
-        (64, &2048_u64.to_le_bytes(), "expected 2048, found 1024"),
-        (72, &0_u32.to_le_bytes(), "hash_count: expected 1 to 64"),
-        (72, &65_u32.to_le_bytes(), "hash_count: expected 1 to 64"),
-        (76, &9_u32.to_le_bytes(), "layout: expected 1 to 5, found 9"),
-        (80, b"md5\0", "hash function: expected a known one"),
-        (128, &2_u64.to_le_bytes(), "shard count: expected one"),
-        (136, &8_u64.to_le_bytes(), "bits per shard: expected 1024"),
-        (144, b"../x", "filter name: expected a filter name"),
-        (144, b"urlz", "expected urls, after the file, found urlz"),
-        (272, &9_u64.to_le_bytes(), "checksum of page 0 of shard 0"),
-        (280, &9_u64.to_le_bytes(), "checksum of page 0 of shard 0"),
-        (288, &much.to_le_bytes(), "length of the file: expected at"),
-        (288, &8_u64.to_le_bytes(), "checksum of the shard table"),
+        (
+            at::FORMAT,
+            &0_u32.to_le_bytes(),
+            "format: expected 1, found 0",
+        ),
+        (
+            at::FILE_BYTES,
+            &much.to_le_bytes(),
+            "expected 18446744073709551615",
+        ),
+        (
+            at::VERSION,
+            &much.to_le_bytes(),
+            "version: expected at most",
+        ),
+        (
+            at::CAPACITY,
+            &0_u64.to_le_bytes(),
+            "capacity: expected at least 1",
+        ),
+        (at::RATE, &nan.to_le_bytes(), "rate: expected above 0"),
+        (at::RATE, &one.to_le_bytes(), "rate: expected above 0"),
+        (at::RATE, &0_u64.to_le_bytes(), "rate: expected above 0"),
+        (
+            at::BIT_COUNT,
+            &0_u64.to_le_bytes(),
+            "bit_count: expected 1 to",
+        ),
+        (
+            at::BIT_COUNT,
+            &much.to_le_bytes(),
+            "bit_count: expected 1 to",
+        ),
+        (
+            at::BIT_COUNT,
+            &1025_u64.to_le_bytes(),
+            "expected 1536, found 1025",
+        ),
+        (
+            at::BIT_COUNT,
+            &2048_u64.to_le_bytes(),
+            "expected 2048, found 1024",
+        ),
+        (
+            at::HASH_COUNT,
+            &0_u32.to_le_bytes(),
+            "hash_count: expected 1 to 64",
+        ),
+        (
+            at::HASH_COUNT,
+            &65_u32.to_le_bytes(),
+            "hash_count: expected 1 to 64",
+        ),
+        (
+            at::LAYOUT,
+            &9_u32.to_le_bytes(),
+            "layout: expected 1 to 5, found 9",
+        ),
+        (
+            at::HASH_FUNCTION,
+            b"md5\0",
+            "hash function: expected a known one",
+        ),
+        (
+            at::SHARD_COUNT,
+            &2_u64.to_le_bytes(),
+            "shard count: expected one",
+        ),
+        (
+            at::SHARD_BITS,
+            &8_u64.to_le_bytes(),
+            "bits per shard: expected 1024",
+        ),
+        (at::NAME, b"../x", "filter name: expected a filter name"),
+        (
+            at::NAME,
+            b"urlz",
+            "expected urls, after the file, found urlz",
+        ),
+        (
+            at::FILTER,
+            &9_u64.to_le_bytes(),
+            "checksum of page 0 of shard 0",
+        ),
+        (
+            at::NUMBER,
+            &9_u64.to_le_bytes(),
+            "checksum of page 0 of shard 0",
+        ),
+        (
+            at::TABLE_BYTES,
+            &much.to_le_bytes(),
+            "length of the file: expected at",
+        ),
+        (
+            at::TABLE_BYTES,
+            &8_u64.to_le_bytes(),
+            "checksum of the shard table",
+        ),
         (table, &1_u64.to_le_bytes(), "shard number: expected 0 to 0"),
         (table + 8, &much.to_le_bytes(), "version of shard 0"),
         (table + 16, &17_u64.to_le_bytes(), "counts of shard 0"),
         (table + 24, &much.to_le_bytes(), "counts of shard 0"),
         (table + 24, &15_u64.to_le_bytes(), "expected 15, found 16"),
         (table + 24, &0_u64.to_le_bytes(), "counts of shard 0"),
+        (
+            table + 32,
+            &1_u64.to_le_bytes(),
+            "epoch of shard 0: expected at most 0",
+        ),
     ];
     for (offset, value, expected) in cases {
         let mut bytes = good.clone();
         bytes[*offset..][..value.len()].copy_from_slice(value);
-        for covered in [0..376, table..good.len() - 8] {
+        for covered in [COVERED, table..good.len() - 8] {
             let sum = checksum(&bytes[covered.clone()]).to_le_bytes();
             bytes[covered.end..][..8].copy_from_slice(&sum);
         }
         disk.put(&file, &bytes);
         let message = match *offset {
             // The identity of the file is compared before its pages are read.
-            272 | 280 => {
+            at::FILTER | at::NUMBER => {
                 let message = refusal(&directory, &file, expected);
                 assert!(message.contains("identity"), "{message}");
                 continue;
@@ -305,19 +387,26 @@ fn well_formed_nonsense_in_an_extension_is_refused_by_name() {
     // The length of an extension with the most layers and the longest profile.
     let longest = 5696;
     let cases: &[(usize, &[u8], &str)] = &[
-        (8, &2_u32.to_le_bytes(), "length of the file: expected"),
-        (360, &long(0), "length of the file: expected"),
-        (360, &long(63), "checksum of the extension"),
-        (360, &long(65), "checksum of the extension"),
-        (360, &long(7), "checksum of the extension"),
-        (360, &long(longest), "length of the file: expected at least"),
         (
-            360,
+            at::EXTENSION_BYTES,
+            &long(0),
+            "length of the file: expected",
+        ),
+        (at::EXTENSION_BYTES, &long(63), "checksum of the extension"),
+        (at::EXTENSION_BYTES, &long(65), "checksum of the extension"),
+        (at::EXTENSION_BYTES, &long(7), "checksum of the extension"),
+        (
+            at::EXTENSION_BYTES,
+            &long(longest),
+            "length of the file: expected at least",
+        ),
+        (
+            at::EXTENSION_BYTES,
             &long(longest + 1),
             "length of the extension: expected at most 5696 bytes, found 5697",
         ),
         (
-            360,
+            at::EXTENSION_BYTES,
             &long(u64::MAX),
             "length of the extension: expected at most",
         ),
@@ -354,7 +443,7 @@ fn well_formed_nonsense_in_an_extension_is_refused_by_name() {
     for (offset, value, expected) in cases {
         let mut bytes = good.clone();
         bytes[*offset..][..value.len()].copy_from_slice(value);
-        for covered in [0..376, 384..EXTENSION_END - 8] {
+        for covered in [COVERED, 384..EXTENSION_END - 8] {
             let sum = checksum(&bytes[covered.clone()]).to_le_bytes();
             bytes[covered.end..][..8].copy_from_slice(&sum);
         }
@@ -364,7 +453,24 @@ fn well_formed_nonsense_in_an_extension_is_refused_by_name() {
     }
 }
 
-/// The bytes that older servers wrote and read have not changed.
+/// The header that docs/format.md describes.
+#[test]
+fn the_fields_of_a_header_have_their_places() {
+    use at::{
+        BIT_COUNT, CAPACITY, CHECKSUM, CREATE_TIME, EXTENSION_BYTES, FILE_BYTES, FILTER,
+        HASH_COUNT, HASH_FUNCTION, KIND_AMOUNT, KIND_COUNT, KIND_FLAGS, KIND_TAG, LAYOUT, NAME,
+        NUMBER, RATE, SHARD_BITS, SHARD_COUNT, TABLE_BYTES, VERSION, ZEROS,
+    };
+    assert_eq!([at::FORMAT, FILE_BYTES, EXTENSION_BYTES], [8, 16, 24]);
+    assert_eq!([TABLE_BYTES, FILTER, NUMBER, VERSION], [32, 40, 48, 56]);
+    assert_eq!([CREATE_TIME, NAME, CAPACITY, RATE], [64, 80, 208, 216]);
+    assert_eq!([BIT_COUNT, HASH_COUNT, LAYOUT], [224, 232, 236]);
+    assert_eq!([HASH_FUNCTION, SHARD_COUNT, SHARD_BITS], [240, 288, 296]);
+    let kind = [KIND_TAG, KIND_FLAGS, KIND_AMOUNT, KIND_COUNT];
+    assert_eq!(kind, [304, 308, 312, 320]);
+    assert_eq!([ZEROS, CHECKSUM, SnapshotHeader::BYTES], [328, 376, 384]);
+}
+
 #[test]
 fn a_profile_is_read_as_it_was_written_and_makes_the_only_difference() {
     let (_, directory, _, plain) = victim(None);
@@ -372,10 +478,9 @@ fn a_profile_is_read_as_it_was_written_and_makes_the_only_difference() {
         let reader = directory.read_filter(&"urls".parse().unwrap()).unwrap();
         reader.unwrap().header().spec.key_profile.clone()
     };
-    assert_eq!((plain[8], read(&directory)), (2, None));
-    assert_eq!(plain[296..376], [0; 80]);
+    assert_eq!(read(&directory), None);
     let (_, directory, _, with) = victim(profile());
-    assert_eq!((with[8], read(&directory)), (3, profile()));
+    assert_eq!(read(&directory), profile());
     assert_eq!(plain[384..], with[EXTENSION_END..]);
     let names: Vec<String> = (0..64).map(|i| format!("{i:064}")).collect();
     let largest = KeyProfile::new(KeyProfile::NAME, true, &names).unwrap();
@@ -403,10 +508,10 @@ fn another_profile_in_one_of_the_files_is_refused() {
 #[test]
 fn a_newer_format_is_named() {
     let (disk, directory, file, mut bytes) = victim(None);
-    bytes[8..12].copy_from_slice(&10_u32.to_le_bytes());
+    bytes[at::FORMAT..][..4].copy_from_slice(&(FORMAT + 1).to_le_bytes());
     disk.put(&file, &bytes);
     let error = read(&directory, "urls").unwrap_err();
-    error.assert_is_of_newer_format(&disk.path().join(&file), 9);
+    error.assert_is_of_newer_format(&disk.path().join(&file), FORMAT);
 }
 
 /// Files, and pages in files, that are whole but in the wrong place.
@@ -473,7 +578,7 @@ fn a_huge_claim_allocates_nothing() {
     let mut header = header(&directory, Layout::Blocked, 1024);
     header.spec.bit_count = 1 << 50;
     for table_bytes in [1 << 60, u64::MAX, 0] {
-        disk.put(&file, &header.encode(384, table_bytes, 0, false));
+        disk.put(&file, &header.encode(384, table_bytes, 0));
         refusal(&directory, &file, "a huge claim");
     }
 }

@@ -5,10 +5,10 @@ use std::{borrow::Cow, io, thread};
 use super::{
     ShardState, SnapshotHeader, extension,
     pages::{Blocks, Page, Pages},
-    table::{self, Layout, Row},
+    table::{self, Row},
 };
 use crate::{
-    filter::{division::Division, spec::Kind},
+    filter::division::Division,
     planted::Bug,
     store::{DataDirectory, DiskFile, StoreError, names},
 };
@@ -107,7 +107,7 @@ fn write(
     mut copy_shard: impl FnMut(usize, &mut [u64]) -> Result<ShardState, StoreError>,
 ) -> Result<u64, Unwritten> {
     let division = Division::of(&header.spec);
-    let pages = Pages::salted(header.filter, header.number);
+    let pages = Pages::of(header.filter, header.number);
     let extension = extension::encode(&header.spec);
     let extension_bytes = extension.len() as u64;
     let mut at = SnapshotHeader::BYTES as u64 + extension_bytes;
@@ -139,23 +139,13 @@ fn write(
         }
     }
 
-    let mut all = rows.iter().flat_map(|row| &row.pages);
-    let layout = Layout {
-        ages: matches!(header.spec.kind, Kind::Aging(_)),
-        has_blocks: all.any(|page| page.blocks != Blocks::All),
-    };
-    let table = table::encode(&rows, &division, pages, layout);
+    let table = table::encode(&rows, &division, pages);
     let bytes = at + table.len() as u64;
     file.write_all_at(&table, at)?;
     if !extension.is_empty() {
         file.write_all_at(&extension, SnapshotHeader::BYTES as u64)?;
     }
-    let header = header.encode(
-        bytes,
-        table.len() as u64,
-        extension_bytes,
-        layout.has_blocks,
-    );
+    let header = header.encode(bytes, table.len() as u64, extension_bytes);
     file.write_all_at(&header, 0)?;
     if !Bug::SnapshotNotSynced.is_planted() {
         file.sync()?;

@@ -130,7 +130,7 @@ async fn unread(target: Target, calls: Calls) -> Result<()> {
                     break;
                 }
             }
-            // The call is kept, because a dropped one would be cancelled.
+            // The call is kept: dropping it would cancel it.
             let _ = response.await;
             std::future::pending::<()>().await;
         }));

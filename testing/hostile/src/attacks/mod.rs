@@ -78,7 +78,7 @@ impl Target {
         Instant::now() >= self.until
     }
 
-    /// Does something on many connections until the time is over. An action that ends sooner begins
+    /// Runs an action on many connections until the time is over. An action that ends sooner begins
     /// again, like a client that reconnects.
     async fn repeat<F>(
         &self,

@@ -8,7 +8,7 @@
 use crate::{
     engine::guarded::batch::{Place, set},
     filter::{hash::KeyHash, scaling::MAX_LAYERS},
-    store::RecordHead,
+    store::{RecordHead, RecordKind},
 };
 
 /// The number for no layer: there are fewer layers.
@@ -82,8 +82,10 @@ impl NewKeys {
                 None => self.seen.iter().filter(|seen| !**seen).count(),
                 Some(_) => hashes.clone().count(),
             };
-            let layer = Some(layer.into());
-            (count > 0).then_some((RecordHead { layer, ..head }, count, hashes))
+            let kind = RecordKind::AddedTo {
+                layer: layer.into(),
+            };
+            (count > 0).then_some((RecordHead { kind, ..head }, count, hashes))
         })
     }
 

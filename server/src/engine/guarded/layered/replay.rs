@@ -2,12 +2,8 @@
 
 use super::Layered;
 use crate::{
-    engine::{
-        EngineError,
-        error::Full,
-        guarded::{GuardedFilter, partitions::Partition},
-    },
-    filter::{hash::KeyHash, scaling::Added},
+    engine::{EngineError, guarded::GuardedFilter},
+    filter::hash::KeyHash,
     planted::Bug,
 };
 
@@ -18,17 +14,19 @@ impl GuardedFilter {
         &self,
         layered: &Layered,
         version: u64,
-        layer: Option<u64>,
+        layer: u64,
         hashes: &[KeyHash],
     ) -> Result<(), EngineError> {
         if hashes.is_empty() {
             return Ok(());
         }
         let layers = layered.layers();
-        let layer = layer.filter(|_| !Bug::LayersNotReplayed.is_planted());
-        let layer = layer.and_then(|layer| usize::try_from(layer).ok());
-        let Some(layer) = layer.filter(|&layer| layer < layers.layers().len()) else {
-            return self.replay_in_any_layer(layered, version, hashes);
+        // A layer that the filter cannot have is in no log of a server. Its keys are found in any.
+        let is_one = |layer: &usize| *layer < layers.layers().len();
+        let layer = usize::try_from(layer).ok().filter(is_one).unwrap_or(0);
+        let layer = match Bug::LayersNotReplayed.is_planted() {
+            true => (layer + 1).min(layers.layers().len() - 1),
+            false => layer,
         };
         layered
             .map(layer + 1)
@@ -50,39 +48,6 @@ impl GuardedFilter {
                 }
             },
         );
-        Ok(())
-    }
-
-    /// Replays keys of an old log, whose records name no layers. The filter had room for these keys
-    /// when they were added. Some can land in other layers now, but none must be lost.
-    fn replay_in_any_layer(
-        &self,
-        layered: &Layered,
-        version: u64,
-        hashes: &[KeyHash],
-    ) -> Result<(), EngineError> {
-        let places = self.placed(hashes);
-        let needed = self.new_keys(layered, &places);
-        match layered.make_room(&needed) {
-            Ok(()) | Err(Full::Rejects | Full::AllLayers { .. }) => {}
-            Err(why @ (Full::OverBudget(_) | Full::OutOfMemory { .. })) => {
-                let name = self.name();
-                return Err(EngineError::NoRoomToRestore { name, why });
-            }
-        }
-        let partitions = &layered.partitions;
-        self.visit_stripes(partitions.stripes(), places, |index, stripe, keys| {
-            let tell = |_, partition: &mut Partition, added: Added| {
-                if added.bits > 0 {
-                    partition.note(layered.layers(), added, version);
-                }
-            };
-            let first = partitions.first_of(index);
-            layered
-                .layers()
-                .insert_each(&mut stripe.write(), first, keys, tell);
-        });
-        layered.note_left(&layered.room.alone());
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     engine::guarded::layered::new_keys::NewKeys,
     filter::scaling::{OnFull, Scaling},
-    store::RecordHead,
+    store::{RecordHead, RecordKind},
 };
 
 #[test]
@@ -33,10 +33,13 @@ fn each_layer_has_a_record_and_there_is_room_for_all() {
             assert_eq!(hashes.len(), count);
             for hash in hashes {
                 let place = places.iter().find(|place| place.hash == hash);
-                told[place.unwrap().key as usize] = head.layer;
+                told[place.unwrap().key as usize] = Some(head.kind);
             }
         }
-        let expected = (0..keys).map(|key| Some((key % layers) as u64));
+        let expected = (0..keys).map(|key| {
+            let layer = (key % layers) as u64;
+            Some(RecordKind::AddedTo { layer })
+        });
         assert_eq!(told, expected.collect::<Vec<_>>());
         assert_eq!(records, keys.min(layers));
         assert!(records <= filter.records_of_a_call(keys));

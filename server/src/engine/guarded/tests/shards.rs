@@ -20,7 +20,7 @@ fn no_filter_brings_more_records_than_is_said() {
     }
 }
 
-/// Small filters from older versions have fewer shards. A key is in another shard there, although
+/// A stored filter keeps its number of shards. A key is in another shard there, although
 /// both have the same spec and secret.
 #[test]
 fn they_take_keys_and_are_merged_with_their_like_alone() {

@@ -5,7 +5,6 @@ use std::time::SystemTime;
 use super::{super::*, KEYS, RATE, model::SLICE};
 use crate::{
     filter::{
-        cells::CellLines,
         exchange::redisbloom::{Chain, Layer},
         hash::Secret,
     },
@@ -46,21 +45,13 @@ pub fn all() -> Vec<Subject> {
             refresh,
         })
     };
-    // Filters of older versions have this form.
-    let in_four_lines = |kind| FilterSpec {
-        cell_lines: CellLines::Four,
-        shard_count: 1,
-        ..of(KEYS, kind, Layout::Blocked)
-    };
     let in_layers = |capacity, on_full| of(capacity, Kind::Scaling(on_full), Layout::Blocked);
     vec![
         subject("plain, blocked", of(KEPT, Kind::Plain, Layout::Blocked)),
         subject("plain, classic", of(KEPT, Kind::Plain, Layout::Classic)),
         subject("counting", of(KEYS, Kind::Counting, Layout::Blocked)),
-        subject("counting, four lines", in_four_lines(Kind::Counting)),
         subject("aging", of(KEYS, ages(false), Layout::Blocked)),
         subject("aging, refreshing", of(KEYS, ages(true), Layout::Blocked)),
-        subject("aging, four lines", in_four_lines(ages(true))),
         subject(
             "scaling",
             in_layers(KEPT / 32, OnFull::Scale(Scaling::default())),

@@ -18,24 +18,28 @@ pub fn kind() -> Kind {
 fn ages_that_no_spec_has_are_refused_by_name() {
     let (disk, directory, file, good) = victim_of(kind(), None);
     let reader = directory.read_filter(&"urls".parse().unwrap()).unwrap();
-    assert_eq!((good[8], reader.unwrap().header().spec.kind), (7, kind()));
+    assert_eq!(reader.unwrap().header().spec.kind, kind());
     let table = 384 + 4 * 128;
     let (much, short) = (u64::MAX.to_le_bytes(), 7_999_999_999_u64.to_le_bytes());
-    let of_a_spec = "ages: expected those of a spec";
+    let of_a_spec = "numbers of the kind: expected those of a spec";
     let cases: &[(usize, &[u8], &str)] = &[
-        (76, &2_u32.to_le_bytes(), "layout: expected blocked"),
-        (296, &4_u32.to_le_bytes(), "kind: expected 0, 1, 2 or 3"),
-        (300, &short, of_a_spec),
-        (300, &much, of_a_spec),
-        (308, &0_u32.to_le_bytes(), of_a_spec),
-        (308, &14_u32.to_le_bytes(), of_a_spec),
-        (312, &2_u32.to_le_bytes(), of_a_spec),
+        (at::LAYOUT, &2_u32.to_le_bytes(), "layout: expected blocked"),
+        (
+            at::KIND_TAG,
+            &6_u32.to_le_bytes(),
+            "kind: expected 0 to 5, found 6",
+        ),
+        (at::KIND_AMOUNT, &short, of_a_spec),
+        (at::KIND_AMOUNT, &much, of_a_spec),
+        (at::KIND_COUNT, &0_u32.to_le_bytes(), of_a_spec),
+        (at::KIND_COUNT, &14_u32.to_le_bytes(), of_a_spec),
+        (at::KIND_FLAGS, &2_u32.to_le_bytes(), of_a_spec),
         (table + 32, &much, "epoch of shard 0: expected at most"),
     ];
     for (offset, value, expected) in cases {
         let mut bytes = good.clone();
         bytes[*offset..][..value.len()].copy_from_slice(value);
-        for covered in [0..376, table..good.len() - 8] {
+        for covered in [COVERED, table..good.len() - 8] {
             let sum = checksum(&bytes[covered.clone()]).to_le_bytes();
             bytes[covered.end..][..8].copy_from_slice(&sum);
         }

@@ -77,24 +77,46 @@ fn layers_that_no_plan_has_are_refused_by_name() {
         .unwrap()
         .layers()
         .len();
-    assert_eq!((good[8], count), (5, 6));
+    assert_eq!(count, 6);
     let extension = 384..384 + 16 + count * 40;
     let (much, zero, one) = (u64::MAX.to_le_bytes(), [0; 8], 1_u64.to_le_bytes());
     let cases: &[(usize, &[u8], &str)] = &[
-        (64, &one, "bit_count: expected"),
-        (72, &[1, 0, 0, 0], "hash_count: expected"),
-        (128, &one, "shard count: expected"),
-        (136, &much, "bits per shard: expected"),
-        (76, &[2, 0, 0, 0], "layout: expected blocked"),
-        (308, &[1, 0, 0, 0], "growth: expected that of a spec"),
-        (308, &[17, 0, 0, 0], "growth: expected that of a spec"),
-        (312, &[1, 0, 0, 0], "growth: expected that of a spec"),
-        (312, &[3, 0, 0, 0], "growth: expected that of a spec"),
-        // The code of a filter that rejects new keys, and has one layer.
+        (at::BIT_COUNT, &one, "bit_count: expected"),
+        (at::HASH_COUNT, &[1, 0, 0, 0], "hash_count: expected"),
+        (at::SHARD_COUNT, &one, "shard count: expected"),
+        (at::SHARD_BITS, &much, "bits per shard: expected"),
+        (at::LAYOUT, &[2, 0, 0, 0], "layout: expected blocked"),
         (
-            300,
-            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+            at::KIND_COUNT,
+            &[1, 0, 0, 0],
+            "numbers of the kind: expected those of a spec",
+        ),
+        (
+            at::KIND_COUNT,
+            &[17, 0, 0, 0],
+            "numbers of the kind: expected those of a spec",
+        ),
+        (
+            at::KIND_FLAGS,
+            &[1, 0, 0, 0],
+            "numbers of the kind: expected those of a spec",
+        ),
+        (
+            at::KIND_FLAGS,
+            &[3, 0, 0, 0],
+            "numbers of the kind: expected those of a spec",
+        ),
+        // A filter that rejects new keys, and has one layer.
+        (
+            at::KIND_TAG,
+            &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
             "number of layers: expected 1",
+        ),
+        // The same, with the numbers of a filter that grows.
+        (
+            at::KIND_TAG,
+            &[4, 0, 0, 0],
+            "numbers of the kind: expected those of a spec",
         ),
         (384, &zero, "layers: expected those of a plan"),
         (384, &much, "layers: expected those of a plan"),
@@ -109,7 +131,7 @@ fn layers_that_no_plan_has_are_refused_by_name() {
     for (offset, value, expected) in cases {
         let mut bytes = good.clone();
         bytes[*offset..][..value.len()].copy_from_slice(value);
-        for covered in [0..376, extension.clone()] {
+        for covered in [COVERED, extension.clone()] {
             let sum = checksum(&bytes[covered.clone()]).to_le_bytes();
             bytes[covered.end..][..8].copy_from_slice(&sum);
         }
