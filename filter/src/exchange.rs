@@ -4,7 +4,7 @@
 //! [`redisbloom`] is the output of `BF.SCANDUMP` of RedisBloom: it can be read. Both answer here
 //! exactly as they do there, bit for bit. So they keep their hashes and their arithmetic, and each
 //! has its own [`Layout`](crate::spec::Layout): the bits of a key lie anywhere in one whole array,
-//! of which a filter has [`Parts`]. Their hashes have no secret. An attacker who can choose keys
+//! of which a filter has [`ForeignBits`]. Their hashes have no secret. An attacker who can choose keys
 //! can choose some that look seen, here and there.
 //!
 //! No field of a file is trusted: each is checked against the others and against the length of the
@@ -13,13 +13,13 @@
 
 mod array;
 mod error;
+mod foreign_bits;
 pub mod guava;
 mod murmur;
-mod parts;
 mod piece;
 pub mod redisbloom;
 
 pub use error::ExchangeError;
-pub(crate) use parts::either;
-pub use parts::{Part, Parts};
+pub(crate) use foreign_bits::either;
+pub use foreign_bits::{ForeignBits, Part};
 pub use piece::MAX_PIECE_WORDS;

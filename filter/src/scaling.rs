@@ -40,7 +40,7 @@ pub use self::{
 use crate::{
     blocked::BLOCK_BITS,
     hash::{KeyHash, choose},
-    shape::{Form, MAX_SHARD_BITS, Shape},
+    shape::{CellFormat, MAX_SHARD_BITS, Shape},
     sizing,
     spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
 };
@@ -296,7 +296,7 @@ impl Layers {
         let is_one = self.layers.len() < MAX_LAYERS
             && (1..=MAX_BIT_COUNT - bits_before).contains(&bits)
             && spec.shard_bits <= MAX_SHARD_BITS
-            && spec.shard_bits.is_multiple_of(Form::Blocked.unit())
+            && spec.shard_bits.is_multiple_of(CellFormat::Blocked.unit())
             && (1..=MAX_HASH_COUNT).contains(&spec.hash_count)
             && (1..=bits / self.partitions).contains(&spec.full_bits)
             // At most as many shards and partitions as these bits need.
@@ -305,7 +305,12 @@ impl Layers {
         if !is_one {
             return Err(error);
         }
-        let shape = Shape::divided(Form::Blocked, shards, spec.shard_bits, spec.hash_count);
+        let shape = Shape::divided(
+            CellFormat::Blocked,
+            shards,
+            spec.shard_bits,
+            spec.hash_count,
+        );
         let fill_ratio = spec.full_bits as f64 / (bits / self.partitions) as f64;
         self.layers.push(Layer {
             spec,

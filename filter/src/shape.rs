@@ -5,17 +5,17 @@
 //! enough to copy a shard under a lock in well under a millisecond, and large enough that a filter
 //! of hundreds of GiB has few enough shards to list. A filter that would fit into a few such shards
 //! has more, smaller ones, so that cores need not wait for each other. Filters of other programs
-//! are divided too, but their keys have bits in several shards ([`Parts`](crate::exchange::Parts)),
+//! are divided too, but their keys have bits in several shards ([`ForeignBits`](crate::exchange::ForeignBits)),
 //! so they have few shards.
 
+mod cell_format;
 mod each;
-mod form;
 mod places;
 
 use fearless_simd::{Level, Simd, dispatch};
 
+pub use self::cell_format::CellFormat;
 use self::each::{contains_each, contains_stamped, insert_each, stamp_each, take_each};
-pub use self::form::Form;
 pub(crate) use self::places::{as_blocks, as_blocks_mut};
 use crate::{
     aging::{self, Stamping},
@@ -39,7 +39,7 @@ const SHARDS: u64 = 256;
 /// bit is set if its counter is above 0, or if it has a stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    form: Form,
+    cell_format: CellFormat,
     hash_count: u32,
     shard_count: u64,
     shard_bits: u64,
@@ -48,19 +48,22 @@ pub struct Shape {
 impl Shape {
     /// Returns the shape of a filter with at least `bit_count` bits, which must be at least 1 and
     /// at most [`crate::spec::MAX_BIT_COUNT`].
-    pub(crate) fn new(form: Form, bit_count: u64, hash_count: u32) -> Self {
-        let fewest = fewest_shards(form, bit_count);
-        let shard_count = match form {
+    pub(crate) fn new(cell_format: CellFormat, bit_count: u64, hash_count: u32) -> Self {
+        let fewest = fewest_shards(cell_format, bit_count);
+        let shard_count = match cell_format {
             // Adding a key takes the locks of all shards that hold its bits.
-            Form::Array => fewest,
-            Form::Blocked | Form::Classic | Form::Counting | Form::Aging => {
+            CellFormat::Foreign => fewest,
+            CellFormat::Blocked
+            | CellFormat::Classic
+            | CellFormat::Counting
+            | CellFormat::Aging => {
                 // The rounded-up number of bits can be enough for more shards.
-                let unit = powers_of_two(form, bit_count) * form.unit();
-                powers_of_two(form, bit_count.next_multiple_of(unit)).max(fewest)
+                let unit = powers_of_two(cell_format, bit_count) * cell_format.unit();
+                powers_of_two(cell_format, bit_count.next_multiple_of(unit)).max(fewest)
             }
         };
         Self::divided(
-            form,
+            cell_format,
             shard_count,
             bit_count.div_ceil(shard_count),
             hash_count,
@@ -69,12 +72,17 @@ impl Shape {
 
     /// Returns a shape with `shard_count` shards of at least `shard_bits` bits each. Both must be
     /// at least 1, and their product at most [`crate::spec::MAX_BIT_COUNT`].
-    pub(crate) fn divided(form: Form, shard_count: u64, shard_bits: u64, hash_count: u32) -> Self {
+    pub(crate) fn divided(
+        cell_format: CellFormat,
+        shard_count: u64,
+        shard_bits: u64,
+        hash_count: u32,
+    ) -> Self {
         Self {
-            form,
+            cell_format,
             hash_count,
             shard_count,
-            shard_bits: shard_bits.next_multiple_of(form.unit()),
+            shard_bits: shard_bits.next_multiple_of(cell_format.unit()),
         }
     }
 
@@ -84,12 +92,12 @@ impl Shape {
             return *layers.layer_of(0).shape();
         }
         let bits = spec.bit_count.div_ceil(spec.shard_count);
-        Self::divided(spec.form(), spec.shard_count, bits, spec.hash_count)
+        Self::divided(spec.cell_format(), spec.shard_count, bits, spec.hash_count)
     }
 
     /// Whether the number of shards is the least for these bits.
     pub fn is_in_fewest_shards(&self) -> bool {
-        self.shard_count == fewest_shards(self.form, self.bit_count())
+        self.shard_count == fewest_shards(self.cell_format, self.bit_count())
     }
 
     /// Whether the shards are neither too large nor too small.
@@ -103,9 +111,9 @@ impl Shape {
         self.shard_count * self.shard_bits
     }
 
-    /// Returns the form of the memory.
-    pub(crate) fn form(&self) -> Form {
-        self.form
+    /// Returns the cell format of the memory.
+    pub(crate) fn cell_format(&self) -> CellFormat {
+        self.cell_format
     }
 
     /// Returns the number of bits that each key sets.
@@ -125,29 +133,31 @@ impl Shape {
 
     /// Returns the number of 64-bit words in each shard.
     pub fn shard_words(&self) -> usize {
-        (self.shard_bits / 64 * self.form.cell_bits()) as usize
+        (self.shard_bits / 64 * self.cell_format.cell_bits()) as usize
     }
 
     /// Returns the memory of each shard, in bytes.
     pub fn shard_bytes(&self) -> u64 {
-        self.shard_bits / 8 * self.form.cell_bits()
+        self.shard_bits / 8 * self.cell_format.cell_bits()
     }
 
     /// Returns the number of bits that are set in the words of a shard.
     pub fn bits_set(&self, words: &[u64]) -> u64 {
-        match self.form {
-            Form::Blocked | Form::Classic | Form::Array => {
+        match self.cell_format {
+            CellFormat::Blocked | CellFormat::Classic | CellFormat::Foreign => {
                 words.iter().map(|word| u64::from(word.count_ones())).sum()
             }
-            Form::Counting | Form::Aging => cells::above_zero(words),
+            CellFormat::Counting | CellFormat::Aging => cells::above_zero(words),
         }
     }
 
     /// Returns the number of counters with the greatest value in the words of a shard.
     pub fn saturated(&self, words: &[u64]) -> u64 {
-        match self.form {
-            Form::Blocked | Form::Classic | Form::Aging | Form::Array => 0,
-            Form::Counting => cells::at_most(words),
+        match self.cell_format {
+            CellFormat::Blocked | CellFormat::Classic | CellFormat::Aging | CellFormat::Foreign => {
+                0
+            }
+            CellFormat::Counting => cells::at_most(words),
         }
     }
 
@@ -257,11 +267,13 @@ impl Shape {
         step: Step,
     ) -> Option<Change> {
         let count = self.hash_count;
-        match self.form {
-            Form::Counting => {
+        match self.cell_format {
+            CellFormat::Counting => {
                 counting::take(simd, self.two_lines_mut(words, hash)?, hash, count, step)
             }
-            Form::Blocked | Form::Classic | Form::Aging | Form::Array => None,
+            CellFormat::Blocked | CellFormat::Classic | CellFormat::Aging | CellFormat::Foreign => {
+                None
+            }
         }
     }
 
@@ -276,12 +288,15 @@ impl Shape {
         renews: bool,
     ) -> Option<aging::Change> {
         let count = self.hash_count;
-        match self.form {
-            Form::Aging => {
+        match self.cell_format {
+            CellFormat::Aging => {
                 let lines = self.two_lines_mut(words, hash)?;
                 aging::stamp_key(simd, lines, hash, count, how, renews)
             }
-            Form::Blocked | Form::Classic | Form::Counting | Form::Array => None,
+            CellFormat::Blocked
+            | CellFormat::Classic
+            | CellFormat::Counting
+            | CellFormat::Foreign => None,
         }
     }
 
@@ -292,17 +307,17 @@ impl Shape {
     #[inline(always)]
     fn contains_with<S: Simd>(&self, simd: S, words: &[u64], hash: KeyHash) -> bool {
         let count = self.hash_count;
-        match self.form {
-            Form::Blocked => {
+        match self.cell_format {
+            CellFormat::Blocked => {
                 blocked::contains(simd, &as_blocks(words)[self.block(hash)], hash, count)
             }
-            Form::Counting | Form::Aging => {
+            CellFormat::Counting | CellFormat::Aging => {
                 let lines = self.two_lines(hash).map(|line| &as_blocks(words)[line]);
                 counting::contains(simd, lines, hash, count)
             }
-            Form::Classic => classic::contains(words, hash, count, self.shard_bits),
+            CellFormat::Classic => classic::contains(words, hash, count, self.shard_bits),
             // One shard alone does not hold all bits of a key.
-            Form::Array => false,
+            CellFormat::Foreign => false,
         }
     }
 
@@ -319,12 +334,15 @@ impl Shape {
         there: Values,
     ) -> bool {
         let count = self.hash_count;
-        match self.form {
-            Form::Aging => {
+        match self.cell_format {
+            CellFormat::Aging => {
                 let lines = self.two_lines(hash).map(|line| &as_blocks(words)[line]);
                 aging::contains(simd, lines, hash, count, there)
             }
-            Form::Blocked | Form::Classic | Form::Counting | Form::Array => false,
+            CellFormat::Blocked
+            | CellFormat::Classic
+            | CellFormat::Counting
+            | CellFormat::Foreign => false,
         }
     }
 
@@ -335,32 +353,34 @@ impl Shape {
     #[inline(always)]
     fn insert_with<S: Simd>(&self, simd: S, words: &mut [u64], hash: KeyHash) -> u32 {
         let count = self.hash_count;
-        match self.form {
-            Form::Blocked => {
+        match self.cell_format {
+            CellFormat::Blocked => {
                 let block = &mut as_blocks_mut(words)[self.block(hash)];
                 blocked::insert(simd, block, hash, count)
             }
-            Form::Counting => {
+            CellFormat::Counting => {
                 let change = self.take_with(simd, words, hash, Step::AddNew);
                 change.map_or(0, |change| change.bits)
             }
             // Keys cannot be added without a stamp, nor to one shard alone.
-            Form::Aging | Form::Array => 0,
-            Form::Classic => classic::insert(words, hash, count, self.shard_bits),
+            CellFormat::Aging | CellFormat::Foreign => 0,
+            CellFormat::Classic => classic::insert(words, hash, count, self.shard_bits),
         }
     }
 }
 
 /// Returns the least number of shards for `bit_count` bits.
-pub(crate) fn fewest_shards(form: Form, bit_count: u64) -> u64 {
-    bit_count.div_ceil(MAX_SHARD_BITS / form.cell_bits()).max(1)
+pub(crate) fn fewest_shards(cell_format: CellFormat, bit_count: u64) -> u64 {
+    bit_count
+        .div_ceil(MAX_SHARD_BITS / cell_format.cell_bits())
+        .max(1)
 }
 
 /// Returns the greatest power of two, up to [`SHARDS`], of shards that are not too small. Where the
 /// number changes, the number of bits is a multiple of both. So a request for more bits never gets
 /// fewer bits after rounding up.
-fn powers_of_two(form: Form, bit_count: u64) -> u64 {
-    let least = MIN_SHARD_BYTES * 8 / form.cell_bits();
+fn powers_of_two(cell_format: CellFormat, bit_count: u64) -> u64 {
+    let least = MIN_SHARD_BYTES * 8 / cell_format.cell_bits();
     1 << (bit_count / least).clamp(1, SHARDS).ilog2()
 }
 

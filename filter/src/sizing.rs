@@ -16,7 +16,7 @@ use self::{fill::Fill, two_lines::Lines};
 use crate::{
     blocked::BLOCK_BITS,
     cells::LINE_CELLS,
-    shape::{Form, Shape},
+    shape::{CellFormat, Shape},
     spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
 };
 
@@ -37,10 +37,10 @@ const FIRST_SLOPE: f64 = 8.0;
 /// Returns the expected false-positive rate of a filter of this shape after `keys` distinct keys
 /// were added.
 pub fn false_positive_rate(shape: &Shape, keys: f64) -> f64 {
-    let rate = match Division::of(shape) {
-        Division::Blocks(blocks) => blocked::rate(blocks, shape.hash_count(), keys),
-        Division::Lines(lines) => two_lines::rate(lines, shape.hash_count(), keys),
-        Division::Whole => {
+    let rate = match KeySpace::of(shape) {
+        KeySpace::Blocks(blocks) => blocked::rate(blocks, shape.hash_count(), keys),
+        KeySpace::Lines(lines) => two_lines::rate(lines, shape.hash_count(), keys),
+        KeySpace::Whole => {
             let (shards, bits) = (shape.shard_count() as f64, shape.shard_bits() as f64);
             classic::rate(shards, bits, shape.hash_count(), keys / shards)
         }
@@ -98,24 +98,25 @@ pub(crate) fn fill_ratio(shape: &Shape, keys: f64) -> f64 {
 /// if it would take more than [`MAX_BIT_COUNT`] bits. The number of hashes is the given one, or the
 /// one that takes the fewest bits.
 pub(crate) fn smallest(
-    form: Form,
+    cell_format: CellFormat,
     capacity: u64,
     rate: f64,
     hash_count: Option<u32>,
 ) -> Option<Shape> {
-    let candidates = || candidates(form, hash_count);
+    let candidates = || candidates(cell_format, hash_count);
     // The number of hashes of the classic layout is near the best one. With its size known, one
     // look shows for most other numbers that they are not better.
     let likely = -rate.log2();
     let distance = |count: &u32| (f64::from(*count) - likely).abs();
     let likely = candidates().min_by(|a, b| distance(a).total_cmp(&distance(b)))?;
-    let with = |hash_count, most_bits| smallest_with(form, capacity, rate, hash_count, most_bits);
+    let with =
+        |hash_count, most_bits| smallest_with(cell_format, capacity, rate, hash_count, most_bits);
     let mut best: Option<Shape> = with(likely, MAX_BIT_COUNT);
     for hash_count in candidates().filter(|&count| count != likely) {
         // Among shapes with as many bits, the one with the fewest hashes is best.
         let most_bits = best.map_or(MAX_BIT_COUNT, |best| match hash_count < best.hash_count() {
             true => best.bit_count(),
-            false => best.bit_count() - form.unit(),
+            false => best.bit_count() - cell_format.unit(),
         });
         let shape = with(hash_count, most_bits);
         // Shards are equal, so a limit of one bit less can give the same number of bits.
@@ -129,38 +130,41 @@ pub(crate) fn smallest(
 }
 
 /// Returns the number of hashes with the lowest rate for `bit_count` bits and `capacity` keys.
-pub(crate) fn best_hash_count(form: Form, bit_count: u64, capacity: u64) -> u32 {
+pub(crate) fn best_hash_count(cell_format: CellFormat, bit_count: u64, capacity: u64) -> u32 {
     let rate = |hash_count: &u32| {
-        false_positive_rate(&Shape::new(form, bit_count, *hash_count), capacity as f64)
+        false_positive_rate(
+            &Shape::new(cell_format, bit_count, *hash_count),
+            capacity as f64,
+        )
     };
-    candidates(form, None)
+    candidates(cell_format, None)
         .min_by(|a, b| rate(a).total_cmp(&rate(b)))
         .unwrap_or(1)
 }
 
 /// Returns the numbers of hashes worth trying. In a block, beyond one round of lanes only whole
 /// rounds are worth it: a part of a round takes the same time and fills the lanes unevenly.
-fn candidates(form: Form, hash_count: Option<u32>) -> impl Iterator<Item = u32> {
+fn candidates(cell_format: CellFormat, hash_count: Option<u32>) -> impl Iterator<Item = u32> {
     let all = match hash_count {
         Some(given) => given..=given,
         None => 1..=MAX_HASH_COUNT,
     };
     all.filter(move |&count| {
-        hash_count.is_some() || !form.has_lanes() || count <= 8 || count % 8 == 0
+        hash_count.is_some() || !cell_format.has_lanes() || count <= 8 || count % 8 == 0
     })
 }
 
 /// Returns the smallest shape with `hash_count` hashes and at most `most_bits` bits that keeps the
 /// rate.
 fn smallest_with(
-    form: Form,
+    cell_format: CellFormat,
     capacity: u64,
     rate: f64,
     hash_count: u32,
     most_bits: u64,
 ) -> Option<Shape> {
-    let unit = form.unit();
-    let shape = |units: u64| Shape::new(form, units * unit, hash_count);
+    let unit = cell_format.unit();
+    let shape = |units: u64| Shape::new(cell_format, units * unit, hash_count);
     let most = most_bits / unit;
     let keys = capacity as f64;
     let target = rate * MARGIN;
@@ -221,7 +225,7 @@ fn least(most: u64, guess: f64, target: f64, rate: impl Fn(u64) -> f64) -> u64 {
 }
 
 /// The part of a filter that a key uses.
-enum Division {
+enum KeySpace {
     /// One of this number of blocks.
     Blocks(f64),
     /// Two of these lines.
@@ -230,15 +234,15 @@ enum Division {
     Whole,
 }
 
-impl Division {
+impl KeySpace {
     fn of(shape: &Shape) -> Self {
-        match shape.form() {
-            Form::Blocked => Self::Blocks((shape.bit_count() / BLOCK_BITS) as f64),
-            Form::Counting | Form::Aging => Self::Lines(Lines {
+        match shape.cell_format() {
+            CellFormat::Blocked => Self::Blocks((shape.bit_count() / BLOCK_BITS) as f64),
+            CellFormat::Counting | CellFormat::Aging => Self::Lines(Lines {
                 all: (shape.bit_count() / LINE_CELLS) as f64,
                 of_shard: (shape.shard_bits() / LINE_CELLS) as f64,
             }),
-            Form::Classic | Form::Array => Self::Whole,
+            CellFormat::Classic | CellFormat::Foreign => Self::Whole,
         }
     }
 }
@@ -246,15 +250,15 @@ impl Division {
 /// Returns the fill of the lanes of a filter, if its bits are dealt to lanes.
 fn fill(shape: &Shape) -> Option<Fill> {
     let hash_count = shape.hash_count();
-    match Division::of(shape) {
-        Division::Blocks(blocks) => Some(Fill::new(blocks, blocked::LANE_BITS, hash_count)),
+    match KeySpace::of(shape) {
+        KeySpace::Blocks(blocks) => Some(Fill::new(blocks, blocked::LANE_BITS, hash_count)),
         // A key has two lines.
-        Division::Lines(lines) => Some(Fill::new(
+        KeySpace::Lines(lines) => Some(Fill::new(
             lines.all / 2.0,
             two_lines::LANE_CELLS,
             hash_count,
         )),
-        Division::Whole => None,
+        KeySpace::Whole => None,
     }
 }
 
@@ -263,7 +267,11 @@ mod tests {
     use super::*;
     use crate::spec::{FilterSpec, Kind, Layout, SpecRequest};
 
-    const FORMS: [Form; 3] = [Form::Blocked, Form::Classic, Form::Counting];
+    const FORMS: [CellFormat; 3] = [
+        CellFormat::Blocked,
+        CellFormat::Classic,
+        CellFormat::Counting,
+    ];
 
     fn spec(layout: Layout, kind: Kind, rate: f64) -> FilterSpec {
         SpecRequest {
@@ -306,17 +314,20 @@ mod tests {
 
     #[test]
     fn the_rate_is_kept_and_one_unit_less_would_not_keep_it() {
-        for form in FORMS {
+        for cell_format in FORMS {
             for rate in [0.5, 0.1, 0.01, 0.001, 1e-4, 1e-6, 1e-9] {
-                let shape = smallest(form, 200_000, rate, None).unwrap();
+                let shape = smallest(cell_format, 200_000, rate, None).unwrap();
                 let at = |bits| {
-                    false_positive_rate(&Shape::new(form, bits, shape.hash_count()), 200_000.0)
+                    false_positive_rate(
+                        &Shape::new(cell_format, bits, shape.hash_count()),
+                        200_000.0,
+                    )
                 };
                 assert!(at(shape.bit_count()) <= rate * MARGIN);
                 let unit = 512 * shape.shard_count() as u64;
                 assert!(
                     at(shape.bit_count() - unit) > rate * MARGIN,
-                    "{form:?} at {rate}"
+                    "{cell_format:?} at {rate}"
                 );
             }
         }
@@ -325,9 +336,10 @@ mod tests {
     /// The search finds the same shape as a comparison of all numbers would.
     #[test]
     fn no_other_number_of_hashes_takes_fewer_bits() {
-        let halving = |form: Form, capacity: u64, rate: f64, hash_count: u32| {
-            let shape = |units: u64| Shape::new(form, units * form.unit(), hash_count);
-            let (mut short, mut enough) = (0, MAX_BIT_COUNT / form.unit());
+        let halving = |cell_format: CellFormat, capacity: u64, rate: f64, hash_count: u32| {
+            let shape =
+                |units: u64| Shape::new(cell_format, units * cell_format.unit(), hash_count);
+            let (mut short, mut enough) = (0, MAX_BIT_COUNT / cell_format.unit());
             while enough - short > 1 {
                 let middle = short + (enough - short) / 2;
                 let is_enough =
@@ -336,15 +348,15 @@ mod tests {
             }
             shape(enough)
         };
-        for form in [Form::Blocked, Form::Classic] {
+        for cell_format in [CellFormat::Blocked, CellFormat::Classic] {
             for capacity in [1, 2, 77, 1000, 45_678, 3_000_000, 200_000_000_000] {
                 for rate in [0.9, 0.5, 0.1, 0.03, 0.01, 0.001, 1e-4, 1e-6, 1e-9, 1e-15] {
-                    let all = candidates(form, None);
-                    let all = all.map(|count| halving(form, capacity, rate, count));
+                    let all = candidates(cell_format, None);
+                    let all = all.map(|count| halving(cell_format, capacity, rate, count));
                     let rank = |shape: &Shape| (shape.bit_count(), shape.hash_count());
                     let best = all.min_by_key(rank);
-                    let found = smallest(form, capacity, rate, None);
-                    let case = format!("{form:?}, {capacity} keys at {rate}");
+                    let found = smallest(cell_format, capacity, rate, None);
+                    let case = format!("{cell_format:?}, {capacity} keys at {rate}");
                     assert_eq!(found.as_ref().map(rank), best.as_ref().map(rank), "{case}");
                 }
             }
@@ -385,19 +397,19 @@ mod tests {
 
     #[test]
     fn the_rate_grows_with_keys_and_with_fill() {
-        for form in FORMS {
+        for cell_format in FORMS {
             for hash_count in [1, 3, 7, 8, 9, 12, 16, 30, 64] {
-                let shape = Shape::new(form, 1 << 20, hash_count);
+                let shape = Shape::new(cell_format, 1 << 20, hash_count);
                 let mut last = 0.0;
                 for step in 1..60 {
                     let rate = false_positive_rate(&shape, f64::from(step) * 4000.0);
                     assert!(
                         rate >= last - 1e-13,
-                        "{form:?}, k = {hash_count}, step {step}"
+                        "{cell_format:?}, k = {hash_count}, step {step}"
                     );
                     last = rate;
                 }
-                assert!(last > 0.1, "{form:?}, k = {hash_count}: {last}");
+                assert!(last > 0.1, "{cell_format:?}, k = {hash_count}: {last}");
                 assert_eq!(false_positive_rate_at_fill(&shape, 0.0), 0.0);
                 assert_eq!(false_positive_rate_at_fill(&shape, 1.0), 1.0);
             }
@@ -406,10 +418,10 @@ mod tests {
 
     #[test]
     fn no_rate_is_ever_out_of_range() {
-        for form in FORMS {
+        for cell_format in FORMS {
             for bits in [1, 512, 1 << 20, MAX_BIT_COUNT] {
                 for hash_count in [1, 7, 8, 23, 64] {
-                    let shape = Shape::new(form, bits, hash_count);
+                    let shape = Shape::new(cell_format, bits, hash_count);
                     for keys in [0.0, 1.0, 1e3, 1e9, u64::MAX as f64] {
                         let rate = false_positive_rate(&shape, keys);
                         assert!((0.0..=1.0).contains(&rate), "{shape:?} with {keys}: {rate}");

@@ -19,7 +19,7 @@ use crate::{
     exchange::redisbloom::Chain,
     profile::KeyProfile,
     scaling::{Layers, OnFull},
-    shape::{Form, Shape},
+    shape::{CellFormat, Shape},
     sizing,
 };
 
@@ -69,8 +69,8 @@ impl SpecRequest {
         }
     }
 
-    fn form(&self) -> Form {
-        Form::of(self.kind, self.layout)
+    fn cell_format(&self) -> CellFormat {
+        CellFormat::of(self.kind, self.layout)
     }
 
     /// Computes the fields that were left out. Takes milliseconds at most, and allocates no filter.
@@ -89,12 +89,12 @@ impl SpecRequest {
         let shape = match (self.bit_count, self.false_positive_rate) {
             (Some(bit_count), _) => {
                 let hash_count = self.hash_count.unwrap_or_else(|| {
-                    sizing::best_hash_count(self.form(), bit_count, self.capacity)
+                    sizing::best_hash_count(self.cell_format(), bit_count, self.capacity)
                 });
-                Shape::new(self.form(), bit_count, hash_count)
+                Shape::new(self.cell_format(), bit_count, hash_count)
             }
             (None, Some(rate)) => {
-                sizing::smallest(self.form(), self.capacity, rate, self.hash_count).ok_or(
+                sizing::smallest(self.cell_format(), self.capacity, rate, self.hash_count).ok_or(
                     SpecError::Unreachable {
                         capacity: self.capacity,
                         false_positive_rate: rate,
@@ -232,11 +232,11 @@ impl FilterSpec {
     /// Returns the memory of the bits, counters or stamps, in bytes. For a filter in layers, that
     /// of the first layer.
     pub fn memory_bytes(&self) -> u64 {
-        self.bit_count / 8 * self.form().cell_bits()
+        self.bit_count / 8 * self.cell_format().cell_bits()
     }
 
-    pub(crate) fn form(&self) -> Form {
-        Form::of(self.kind, self.layout)
+    pub(crate) fn cell_format(&self) -> CellFormat {
+        CellFormat::of(self.kind, self.layout)
     }
 
     /// Whether this spec satisfies `request`. Fields that the request leaves to be computed are not
@@ -246,7 +246,8 @@ impl FilterSpec {
         let rounded = request.bit_count.map(|bits| match self.layout.strategy() {
             None => {
                 let bits = bits.div_ceil(self.shard_count);
-                Shape::divided(self.form(), self.shard_count, bits, self.hash_count).bit_count()
+                Shape::divided(self.cell_format(), self.shard_count, bits, self.hash_count)
+                    .bit_count()
             }
             Some(_) => bits.next_multiple_of(64),
         });

@@ -15,7 +15,7 @@ use std::{error::Error, f64::consts::LN_2};
 
 use seenset_filter::{
     exchange::{
-        ExchangeError, MAX_PIECE_WORDS, Parts,
+        ExchangeError, ForeignBits, MAX_PIECE_WORDS,
         guava::{FilterReader, FilterWriter, Shape, Strategy, hash},
     },
     hash::KeyHash,
@@ -177,7 +177,7 @@ fn bits_that_the_old_strategy_chooses_more_often_raise_the_rate() {
         let share = in_first_third.count() as f64 / 1_300_000.0;
         (
             share,
-            Parts::of(&FilterSpec::of_guava(shape, None)).unwrap(),
+            ForeignBits::of(&FilterSpec::of_guava(shape, None)).unwrap(),
         )
     });
     assert!((old.0 - 1.0 / 2.0).abs() < 0.003, "{}", old.0);
@@ -185,7 +185,7 @@ fn bits_that_the_old_strategy_chooses_more_often_raise_the_rate() {
 
     // The number of choices that sets half of the bits if they are chosen equally often.
     let choices = bits as f64 * LN_2;
-    let rate = |parts: &Parts| parts.last().false_positive_rate(choices / 13.0);
+    let rate = |parts: &ForeignBits| parts.last().false_positive_rate(choices / 13.0);
     let is = |found: f64, expected: f64| (found / expected - 1.0).abs() < 1e-5;
     assert!(is(rate(&new.1), 0.5_f64.powi(13)));
     let [first, others] = [1.5, 0.75].map(|times| 1.0 - (-LN_2 * times).exp());

@@ -118,7 +118,7 @@ fn dump(word_count: u64, chunks: &[u64]) -> Vec<u8> {
     dump
 }
 
-/// For any division of the bits into chunks, and for more than one piece.
+/// For any shard_map of the bits into chunks, and for more than one piece.
 #[test]
 fn chunks_are_put_together() {
     let most = MAX_PIECE_WORDS as u64;

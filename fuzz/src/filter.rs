@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use arbitrary::Arbitrary;
 use seenset_server::{
     filter::{
-        division::Division,
+        shard_map::ShardMap,
         exchange::redisbloom::{Chain, Layer},
         hash::{HashFunction, Secret},
         profile::{KeyProfile, MAX_DROP_PARAMETERS},
@@ -94,8 +94,8 @@ impl Filter {
             create_time: SystemTime::UNIX_EPOCH,
             store_time: SystemTime::UNIX_EPOCH,
         };
-        let division = Division::of(&header.spec);
-        let shard_count = division.shard_count().min(MOST_SHARDS);
+        let shard_map = ShardMap::of(&header.spec);
+        let shard_count = shard_map.shard_count().min(MOST_SHARDS);
         let mut files = SnapshotFiles::default();
         // The first snapshot has no shards. Without a snapshot the filter would have no file.
         let first = Snapshot {
@@ -117,7 +117,7 @@ impl Filter {
                 Ok(ShardState {
                     version: header.version,
                     keys_added: u64::from(snapshot.word > 0),
-                    bits_set: division.shape(shard).bits_set(words),
+                    bits_set: shard_map.shape(shard).bits_set(words),
                     cleared: match header.spec.kind {
                         Kind::Plain | Kind::Counting | Kind::Scaling(_) => 0,
                         Kind::Aging(_) => header.version,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use seenset_server::{
-    filter::division::Division,
+    filter::shard_map::ShardMap,
     store::{
         Batch, DataDirectory, FilterName, FoundLog, Record, ShardState, SnapshotFiles,
         SnapshotHeader, StoreError, fuzzing::SimulatedDisk,
@@ -127,11 +127,11 @@ pub fn read(directory: &DataDirectory) -> Result<Start, StoreError> {
         };
         assert!(reader.path().starts_with("simulated"));
         let header = reader.header().clone();
-        let division = reader.division();
-        let bytes = match &division {
-            Division::Whole(shape) => shape.bit_count() / 8,
+        let shard_map = reader.shard_map();
+        let bytes = match &shard_map {
+            ShardMap::Whole(shape) => shape.bit_count() / 8,
             // A filter in layers has only the memory of its layers.
-            Division::Layered(_) => reader.bytes(),
+            ShardMap::Layered(_) => reader.bytes(),
         };
         if bytes > MAX_FILTER_BYTES {
             is_all = false;
@@ -140,7 +140,7 @@ pub fn read(directory: &DataDirectory) -> Result<Start, StoreError> {
         let mut shards = BTreeMap::new();
         let mut words = Vec::new();
         for shard in reader.shards() {
-            words.resize(division.shape(shard).shard_words(), 0);
+            words.resize(shard_map.shape(shard).shard_words(), 0);
             let state = reader.read_shard(shard, &mut words, &mut Err)?;
             shards.insert(shard, (state, checksum(&words)));
         }

@@ -208,10 +208,10 @@ impl Server {
         let begun = Instant::now();
         let request = self.config.default_filter();
         let request = request.map_err(EngineError::from)?;
-        for name in &self.engine.oddities().gone {
+        for name in &self.engine.startup_warnings().missing {
             tracing::warn!(filter = %name, "no file of the filter is there: it is not served");
         }
-        for file in &self.engine.oddities().strangers {
+        for file in &self.engine.startup_warnings().unknown {
             tracing::warn!(file = %file.display(), "the manifest does not name the file: it is not read");
         }
         let Recovered {

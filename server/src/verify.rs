@@ -57,13 +57,13 @@ pub fn run(command: &Verify) -> Result<Verdict, StoreError> {
             ),
         );
     }
-    for name in &inspection.oddities().gone {
+    for name in &inspection.startup_warnings().missing {
         line(
             &mut text,
             format_args!("note: no file of the filter {name} is there: it is not served"),
         );
     }
-    for file in &inspection.oddities().strangers {
+    for file in &inspection.startup_warnings().unknown {
         let file = file.display();
         line(
             &mut text,

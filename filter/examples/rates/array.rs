@@ -5,7 +5,7 @@
 //! as present. RedisBloom does not count those, so there a part has a few more keys.
 
 use seenset_filter::{
-    exchange::{Part, Parts, redisbloom::Layer},
+    exchange::{ForeignBits, Part, redisbloom::Layer},
     hash::KeyHash,
     spec::FilterSpec,
 };
@@ -13,7 +13,7 @@ use seenset_filter::{
 use crate::filter::Filter;
 
 pub struct Array {
-    parts: Parts,
+    parts: ForeignBits,
     /// For each part except the last, the number of keys after which it is full.
     ends: Vec<u64>,
     words: Vec<u64>,
@@ -25,7 +25,7 @@ pub struct Array {
 impl Array {
     /// Returns an empty filter; `None` if the layout of the spec is one of our own.
     pub fn new(spec: &FilterSpec) -> Option<Self> {
-        let parts = Parts::of(spec)?;
+        let parts = ForeignBits::of(spec)?;
         let layers = spec.chain.as_ref().map_or(&[][..], |chain| chain.layers());
         let mut end = 0;
         let ends = layers.iter().map(Layer::capacity).map(|capacity| {

@@ -7,7 +7,7 @@ use super::{
     ScalingError, compound,
 };
 use crate::{
-    shape::{Form, MAX_SHARD_BITS, Shape},
+    shape::{CellFormat, MAX_SHARD_BITS, Shape},
     sizing,
     spec::MAX_BIT_COUNT,
 };
@@ -214,7 +214,7 @@ impl Planner {
 /// Returns the number of partitions of a filter with such a first layer.
 fn partitions(size: f64, rate: f64) -> u64 {
     let by_keys = (size as u64 / PARTITION_KEYS).clamp(1, MAX_PARTITIONS);
-    let whole = sizing::smallest(Form::Blocked, size as u64, rate, None);
+    let whole = sizing::smallest(CellFormat::Blocked, size as u64, rate, None);
     let by_bits = whole.map_or(1, |whole| whole.bit_count().div_ceil(MAX_SHARD_BITS));
     by_keys.max(by_bits)
 }
@@ -230,11 +230,11 @@ fn next(layers: &Layers, size: f64, rate: f64) -> Option<LayerSpec> {
     let own = padded((keys + size) / partitions) - padded(keys / partitions);
     let own = (own * partitions * passing).ceil();
 
-    let whole = sizing::smallest(Form::Blocked, own as u64, rate, None)?;
+    let whole = sizing::smallest(CellFormat::Blocked, own as u64, rate, None)?;
     let bits = whole.bit_count().div_ceil(layers.partitions);
     let shards = bits.div_ceil(MAX_SHARD_BITS);
     let shape = Shape::divided(
-        Form::Blocked,
+        CellFormat::Blocked,
         layers.partitions * shards,
         bits.div_ceil(shards),
         whole.hash_count(),

@@ -1,6 +1,6 @@
 //! The place of a key in its shard: the block or the lines, and the bits in them.
 
-use super::{Form, Shape};
+use super::{CellFormat, Shape};
 use crate::{
     blocked::{self, BLOCK_BITS, Block, LANES},
     cells::{self, LINE_CELLS, Line, Values},
@@ -11,10 +11,10 @@ use crate::{
 impl Shape {
     /// Returns the most cache lines that a key's bits can lie in.
     pub fn lines_of_a_key(&self) -> usize {
-        match self.form {
-            Form::Blocked => 1,
-            Form::Counting | Form::Aging => cells::LINES,
-            Form::Classic | Form::Array => self.hash_count as usize,
+        match self.cell_format {
+            CellFormat::Blocked => 1,
+            CellFormat::Counting | CellFormat::Aging => cells::LINES,
+            CellFormat::Classic | CellFormat::Foreign => self.hash_count as usize,
         }
     }
 
@@ -22,19 +22,19 @@ impl Shape {
     /// the caller can prefetch them.
     #[inline]
     pub fn visit_lines(&self, hash: KeyHash, mut visit: impl FnMut(usize)) {
-        match self.form {
-            Form::Blocked => visit(self.block(hash) * LANES),
-            Form::Counting | Form::Aging => {
+        match self.cell_format {
+            CellFormat::Blocked => visit(self.block(hash) * LANES),
+            CellFormat::Counting | CellFormat::Aging => {
                 for line in self.two_lines(hash) {
                     visit(line * LANES);
                 }
             }
-            Form::Classic => {
+            CellFormat::Classic => {
                 for (word, _) in classic::positions(hash, self.hash_count, self.shard_bits) {
                     visit(word);
                 }
             }
-            Form::Array => {}
+            CellFormat::Foreign => {}
         }
     }
 
@@ -42,15 +42,15 @@ impl Shape {
     /// choose the same bit, the index comes once. In filters of cells, the indices are those of the
     /// cells.
     pub fn bits(&self, hash: KeyHash) -> Vec<u64> {
-        let mut bits: Vec<u64> = match self.form {
-            Form::Counting | Form::Aging => {
+        let mut bits: Vec<u64> = match self.cell_format {
+            CellFormat::Counting | CellFormat::Aging => {
                 let lines = self.two_lines(hash);
                 let places = cells::places(hash, self.hash_count);
                 let line = |place: cells::Place| lines.get(place.line).copied().unwrap_or_default();
                 let bit = |place| line(place) as u64 * LINE_CELLS + place.cell();
                 places.map(bit).collect()
             }
-            Form::Blocked => {
+            CellFormat::Blocked => {
                 let block = blocked::bits(hash, self.hash_count);
                 let first = self.block(hash) as u64 * BLOCK_BITS;
                 let in_block = |bit: &u64| {
@@ -60,7 +60,7 @@ impl Shape {
                 let set = (0..BLOCK_BITS).filter(in_block);
                 set.map(|bit| first + bit).collect()
             }
-            Form::Classic | Form::Array => {
+            CellFormat::Classic | CellFormat::Foreign => {
                 classic::positions(hash, self.hash_count, self.shard_bits)
                     .map(|(word, mask)| word as u64 * 64 + u64::from(mask.trailing_zeros()))
                     .collect()
@@ -74,12 +74,12 @@ impl Shape {
     /// Whether a bit of a shard is set, given the shard's [words](Self::shard_words). In filters of
     /// cells, its value must be one of `stamps`.
     pub fn is_set(&self, words: &[u64], bit: u64, stamps: Values) -> bool {
-        match self.form {
-            Form::Blocked | Form::Classic | Form::Array => {
+        match self.cell_format {
+            CellFormat::Blocked | CellFormat::Classic | CellFormat::Foreign => {
                 let word = words.get((bit / 64) as usize);
                 word.is_some_and(|word| word >> (bit % 64) & 1 == 1)
             }
-            Form::Counting | Form::Aging => {
+            CellFormat::Counting | CellFormat::Aging => {
                 cells::get(words, bit).is_some_and(|value| stamps.has(value))
             }
         }
@@ -88,14 +88,14 @@ impl Shape {
     /// Returns the index in its shard of the block that holds all bits of a key, if there are
     /// blocks.
     pub fn block_of(&self, hash: KeyHash) -> Option<usize> {
-        (self.form == Form::Blocked).then(|| self.block(hash))
+        (self.cell_format == CellFormat::Blocked).then(|| self.block(hash))
     }
 
     /// Returns the indices in its shard of the 64-byte lines that hold the counters or stamps of a
     /// key. Returns none if the filter has bits.
     pub fn lines_of_cells(&self, hash: KeyHash) -> Vec<usize> {
         let mut lines = Vec::new();
-        if let Form::Counting | Form::Aging = self.form {
+        if let CellFormat::Counting | CellFormat::Aging = self.cell_format {
             self.visit_lines(hash, |word| lines.push(word / LANES));
         }
         lines

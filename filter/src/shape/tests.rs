@@ -7,7 +7,11 @@ use crate::{
     spec::Layout,
 };
 
-const FORMS: [Form; 3] = [Form::Blocked, Form::Classic, Form::Counting];
+const FORMS: [CellFormat; 3] = [
+    CellFormat::Blocked,
+    CellFormat::Classic,
+    CellFormat::Counting,
+];
 
 #[test]
 fn many_keys_at_once_are_as_one_after_the_other() {
@@ -49,13 +53,13 @@ fn many_keys_at_once_are_as_one_after_the_other() {
     }
 }
 
-/// For every form and any number of bits: no shard is too large or, if there are several, too
+/// For every cell format and any number of bits: no shard is too large or, if there are several, too
 /// small. A request for more bits never gets fewer, and a request for the resulting number gives
 /// the same again.
 #[test]
 fn bits_are_divided_evenly_and_never_short() {
-    for form in FORMS.into_iter().chain([Form::Array]) {
-        let least = MIN_SHARD_BYTES * 8 / form.cell_bits();
+    for cell_format in FORMS.into_iter().chain([CellFormat::Foreign]) {
+        let least = MIN_SHARD_BYTES * 8 / cell_format.cell_bits();
         let steps = (0..14).map(|step| least << step);
         let around = |bits: u64| [-513_i64, -1, 0, 1, 513].map(|by| bits.saturating_add_signed(by));
         let uneven = [
@@ -71,11 +75,14 @@ fn bits_are_divided_evenly_and_never_short() {
         sizes.sort_unstable();
         let mut last = 0;
         for bit_count in sizes {
-            let shape = Shape::new(form, bit_count, 8);
+            let shape = Shape::new(cell_format, bit_count, 8);
             assert!(shape.bit_count() >= bit_count && shape.bit_count() >= last);
-            assert!(shape.has_good_shards() || form == Form::Array, "{shape:?}");
+            assert!(
+                shape.has_good_shards() || cell_format == CellFormat::Foreign,
+                "{shape:?}"
+            );
             assert_eq!(shape.shard_words() as u64 * 8, shape.shard_bytes());
-            assert_eq!(Shape::new(form, shape.bit_count(), 8), shape);
+            assert_eq!(Shape::new(cell_format, shape.bit_count(), 8), shape);
             last = shape.bit_count();
         }
     }
@@ -83,26 +90,29 @@ fn bits_are_divided_evenly_and_never_short() {
 
 #[test]
 fn there_are_many_shards_where_they_are_not_too_small() {
-    let shards = |form, bits| Shape::new(form, bits, 8).shard_count();
+    let shards = |cell_format, bits| Shape::new(cell_format, bits, 8).shard_count();
     let bits = |mib: u64| mib << 23;
-    let blocked = [1, 4, 64, 1024, 1025].map(|mib| shards(Form::Blocked, bits(mib)));
+    let blocked = [1, 4, 64, 1024, 1025].map(|mib| shards(CellFormat::Blocked, bits(mib)));
     assert_eq!(blocked, [64, 256, 256, 256, 257]);
-    assert_eq!(shards(Form::Classic, bits(1)), 64);
+    assert_eq!(shards(CellFormat::Classic, bits(1)), 64);
     // With four bits each.
-    assert_eq!(shards(Form::Counting, bits(1)), 256);
-    assert_eq!(shards(Form::Blocked, MIN_SHARD_BYTES * 16 - 512 * 2), 1);
-    assert_eq!(shards(Form::Blocked, MIN_SHARD_BYTES * 16), 2);
-    assert_eq!(shards(Form::Array, bits(64)), 16);
-    let is_in_fewest = |mib| Shape::new(Form::Blocked, bits(mib), 8).is_in_fewest_shards();
+    assert_eq!(shards(CellFormat::Counting, bits(1)), 256);
+    assert_eq!(
+        shards(CellFormat::Blocked, MIN_SHARD_BYTES * 16 - 512 * 2),
+        1
+    );
+    assert_eq!(shards(CellFormat::Blocked, MIN_SHARD_BYTES * 16), 2);
+    assert_eq!(shards(CellFormat::Foreign, bits(64)), 16);
+    let is_in_fewest = |mib| Shape::new(CellFormat::Blocked, bits(mib), 8).is_in_fewest_shards();
     assert_eq!([64, 1020, 1024].map(is_in_fewest), [false, false, true]);
 }
 
 #[test]
 fn the_bits_of_a_key_are_those_that_insert_sets() {
-    for form in FORMS {
+    for cell_format in FORMS {
         for hash_count in [1, 5, 8, 13, 64] {
             // A shape with few bits, so that some values choose the same bit.
-            let shape = Shape::new(form, 1500, hash_count);
+            let shape = Shape::new(cell_format, 1500, hash_count);
             let seed = KeyHash { low: 3, high: 5 };
             for i in 1..200 {
                 let hash = KeyHash {
@@ -116,7 +126,7 @@ fn the_bits_of_a_key_are_those_that_insert_sets() {
                 assert_eq!(shape.bits(hash), set);
                 assert_eq!(shape.bits_set(&words), set.len() as u64);
                 let block = shape.block_of(hash);
-                assert_eq!(block.is_some(), form == Form::Blocked);
+                assert_eq!(block.is_some(), cell_format == CellFormat::Blocked);
                 assert!(block.is_none_or(|block| set[0] / BLOCK_BITS == block as u64));
             }
         }
@@ -125,7 +135,7 @@ fn the_bits_of_a_key_are_those_that_insert_sets() {
 
 #[test]
 fn keys_spread_over_shards_and_blocks() {
-    let shape = Shape::divided(Form::Blocked, 3, MAX_SHARD_BITS, 8);
+    let shape = Shape::divided(CellFormat::Blocked, 3, MAX_SHARD_BITS, 8);
     let seed = KeyHash { low: 1, high: 1 };
     let mut shards = [0_u32; 3];
     let mut halves = [0_u32; 2];
@@ -149,8 +159,8 @@ fn keys_spread_over_shards_and_blocks() {
 
 #[test]
 fn the_lines_to_fetch_are_those_that_insert_writes() {
-    for form in FORMS {
-        let shape = Shape::new(form, 100_000, 6);
+    for cell_format in FORMS {
+        let shape = Shape::new(cell_format, 100_000, 6);
         let seed = KeyHash { low: 1, high: 1 };
         for i in 1..200 {
             let hash = KeyHash {
@@ -175,7 +185,7 @@ fn the_lines_to_fetch_are_those_that_insert_writes() {
 #[test]
 fn two_lines_are_two_near_each_other_and_all_are_chosen_alike() {
     for (cells, reach) in [(512, 3), (3 * 512, 11), (1 << 15, 15)] {
-        let shape = Shape::new(Form::Counting, cells, 8);
+        let shape = Shape::new(CellFormat::Counting, cells, 8);
         let lines = (cells / LINE_CELLS) as usize;
         let mut counts = vec![0_u32; lines];
         let mut distances = vec![0_u32; reach];

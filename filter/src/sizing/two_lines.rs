@@ -246,7 +246,7 @@ mod tests {
     use crate::{
         cells::LINE_CELLS,
         hash::KeyHash,
-        shape::{Form, Shape},
+        shape::{CellFormat, Shape},
         sizing::{false_positive_rate, false_positive_rate_at_fill, keys_at_fill},
     };
 
@@ -281,8 +281,8 @@ mod tests {
     }
 
     fn check(lines: u64, fills: u64, hash_count: u32, per_line: u64) {
-        let form = Form::Counting;
-        let shape = Shape::new(form, lines * LINE_CELLS, hash_count);
+        let cell_format = CellFormat::Counting;
+        let shape = Shape::new(cell_format, lines * LINE_CELLS, hash_count);
         let keys = lines * per_line;
         let queries = 500_000 / fills;
         let (mut found, mut set, mut number) = (0, 0, 0);

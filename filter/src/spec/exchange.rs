@@ -5,12 +5,12 @@ use std::f64::consts::LN_2;
 use super::{FilterSpec, Kind, Layout, SpecError, SpecRequest};
 use crate::{
     exchange::{
-        Parts, either,
+        ForeignBits, either,
         guava::{Shape, Strategy},
         redisbloom::{Chain, Layer},
     },
     hash::HashFunction,
-    shape::{Form, fewest_shards},
+    shape::{CellFormat, fewest_shards},
 };
 
 impl SpecRequest {
@@ -108,7 +108,7 @@ impl FilterSpec {
             hash_function: HashFunction::Murmur3X64_128,
             kind: Kind::Plain,
             key_profile: None,
-            shard_count: fewest_shards(Form::Array, shape.bit_count()),
+            shard_count: fewest_shards(CellFormat::Foreign, shape.bit_count()),
             layers: None,
             chain: None,
         }
@@ -131,7 +131,7 @@ impl FilterSpec {
             hash_function: HashFunction::Murmur2_64A,
             kind: Kind::Plain,
             key_profile: None,
-            shard_count: fewest_shards(Form::Array, bit_count),
+            shard_count: fewest_shards(CellFormat::Foreign, bit_count),
             layers: None,
             chain: Some(chain.emptied().into()),
         }
@@ -145,7 +145,7 @@ fn best_hash_count(bit_count: u64, capacity: u64) -> u32 {
 }
 
 fn rate_at(shape: Shape, capacity: u64) -> f64 {
-    let parts = Parts::of_guava(shape);
+    let parts = ForeignBits::of_guava(shape);
     bounded(parts.last().false_positive_rate(capacity as f64))
 }
 

@@ -7,7 +7,7 @@ use crate::{
     two_threads::{self, Shared},
 };
 
-/// Parts of [`BATCH`]. A filter has 128 locks for each core, but no more than it has shards of 4
+/// ForeignBits of [`BATCH`]. A filter has 128 locks for each core, but no more than it has shards of 4
 /// MiB. Batches with fewer than two keys for each lock take one lock for each key.
 const SIZES: [(usize, &str); 5] = [
     (BATCH, "1,000 at once"),

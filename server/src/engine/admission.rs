@@ -12,9 +12,9 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
     Action, Call, Change, EngineError, GuardedFilter, Inner,
-    journal::{Journal, Room},
+    journal::{Journal, WalReservation},
     registry::Entry,
-    requests::Turn,
+    requests::RetrySession,
     workers::Threads,
 };
 use crate::store::{FilterId, RequestId};
@@ -22,12 +22,12 @@ use crate::store::{FilterId, RequestId};
 /// Everything that one write has acquired.
 #[derive(Debug)]
 pub(super) struct Admission<'a> {
-    /// The filter, and the heir that will take its place.
+    /// The filter, and the mirror that will take its place.
     filters: (FilterId, Option<FilterId>),
     /// The resources for the filter.
     pub own: Share<'a>,
-    /// The resources for the heir.
-    pub heirs: Share<'a>,
+    /// The resources for the mirror.
+    pub mirrors: Share<'a>,
     threads: Threads,
     /// The order lock of a counting filter under rebuild.
     pub order: Option<OwnedMutexGuard<()>>,
@@ -37,9 +37,9 @@ pub(super) struct Admission<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Share<'a> {
     /// The reservation, if there is a log.
-    pub room: Option<Room<'a>>,
+    pub reservation: Option<WalReservation<'a>>,
     /// The session, if the call has a request id.
-    pub turn: Option<Turn<'a>>,
+    pub session: Option<RetrySession<'a>>,
 }
 
 /// The requirements of a write for one filter.
@@ -53,7 +53,7 @@ struct Need {
 /// The requirements of a write.
 struct Needs {
     own: Need,
-    heirs: Option<Need>,
+    mirrors: Option<Need>,
     order: Option<Arc<Mutex<()>>>,
     /// A filter that is on hold.
     held: Option<Arc<GuardedFilter>>,
@@ -61,14 +61,14 @@ struct Needs {
 
 impl Needs {
     fn of(entry: &Entry, request_id: &str, action: Action, keys: usize) -> Self {
-        let Entry { filter, heir } = entry;
+        let Entry { filter, mirror } = entry;
         let own = Need {
             filter: filter.id(),
             session: filter.session_id(request_id, action),
             records: filter.records_of_a_call(keys),
         };
-        let heirs = heir.as_ref().map(|heir| {
-            let filter = heir.filter();
+        let mirrors = mirror.as_ref().map(|mirror| {
+            let filter = mirror.filter();
             Need {
                 filter: filter.id(),
                 session: filter.following_session_id(request_id, action),
@@ -77,8 +77,8 @@ impl Needs {
         });
         Self {
             own,
-            heirs,
-            order: heir.as_ref().and_then(|heir| heir.order()),
+            mirrors,
+            order: mirror.as_ref().and_then(|mirror| mirror.order()),
             held: entry.held().cloned(),
         }
     }
@@ -88,8 +88,8 @@ impl<'a> Admission<'a> {
     /// Returns whether the admission was acquired for the filters that the name means now, and none
     /// of them is on hold.
     pub fn fits(&self, found: &Entry) -> bool {
-        let heir = found.heir.as_ref().map(|heir| heir.filter().id());
-        self.filters == (found.filter.id(), heir) && found.held().is_none()
+        let mirror = found.mirror.as_ref().map(|mirror| mirror.filter().id());
+        self.filters == (found.filter.id(), mirror) && found.held().is_none()
     }
 
     /// Returns whether the write runs on a thread that serves connections, which must not block.
@@ -100,10 +100,13 @@ impl<'a> Admission<'a> {
     /// Returns the per-call context for the filter.
     pub fn change(self, call: Call<'a>) -> Change<'a> {
         let must_not_wait = self.must_not_wait();
-        let Share { room, turn } = self.own;
+        let Share {
+            reservation,
+            session,
+        } = self.own;
         Change {
-            room,
-            turn,
+            reservation,
+            session,
             max_age: call.max_age,
             deadline: call.deadline,
             must_not_wait,
@@ -112,7 +115,7 @@ impl<'a> Admission<'a> {
 }
 
 impl Inner {
-    /// Acquires everything for a write of `keys` keys to a filter without an heir. Returns `None` if
+    /// Acquires everything for a write of `keys` keys to a filter without an mirror. Returns `None` if
     /// the write has to wait for something.
     pub(super) fn try_admit(
         &self,
@@ -125,24 +128,27 @@ impl Inner {
         if filter.is_held() {
             return Ok(None);
         }
-        let turn = match filter.session_id(call.request_id, action) {
+        let session = match filter.session_id(call.request_id, action) {
             Some(id) if self.requests.is_on() => match self.requests.try_begin(filter.id(), id)? {
                 None => return Ok(None),
-                turn => turn,
+                session => session,
             },
             _ => None,
         };
-        let room = match self.journal.get() {
+        let reservation = match self.journal.get() {
             Some(journal) => match journal.try_reserve(keys, filter.records_of_a_call(keys))? {
                 None => return Ok(None),
-                room => room,
+                reservation => reservation,
             },
             None => None,
         };
         Ok(Some(Admission {
             filters: (filter.id(), None),
-            own: Share { room, turn },
-            heirs: Share::default(),
+            own: Share {
+                reservation,
+                session,
+            },
+            mirrors: Share::default(),
             threads,
             order: None,
         }))
@@ -185,36 +191,36 @@ impl Inner {
                 Some(filter) => filter.released().await,
             }
         };
-        let Needs { own, heirs, .. } = needs;
-        let own_turn = self.session(own).await?;
-        let heirs_turn = match heirs {
-            Some(heirs) => self.session(heirs).await?,
+        let Needs { own, mirrors, .. } = needs;
+        let own_session = self.session(own).await?;
+        let mirrors_session = match mirrors {
+            Some(mirrors) => self.session(mirrors).await?,
             None => None,
         };
         let order = match needs.order {
             Some(order) => Some(order.lock_owned().await),
             None => None,
         };
-        let [own_room, heirs_room] = match self.journal.get() {
-            Some(journal) => reserve(journal, keys, own, heirs).await?,
+        let [own_reservation, mirrors_reservation] = match self.journal.get() {
+            Some(journal) => reserve(journal, keys, own, mirrors).await?,
             None => [None, None],
         };
         Ok(Admission {
-            filters: (own.filter, heirs.map(|heirs| heirs.filter)),
+            filters: (own.filter, mirrors.map(|mirrors| mirrors.filter)),
             own: Share {
-                room: own_room,
-                turn: own_turn,
+                reservation: own_reservation,
+                session: own_session,
             },
-            heirs: Share {
-                room: heirs_room,
-                turn: heirs_turn,
+            mirrors: Share {
+                reservation: mirrors_reservation,
+                session: mirrors_session,
             },
             threads,
             order,
         })
     }
 
-    async fn session(&self, need: Need) -> Result<Option<Turn<'_>>, EngineError> {
+    async fn session(&self, need: Need) -> Result<Option<RetrySession<'_>>, EngineError> {
         match need.session {
             Some(id) if self.requests.is_on() => {
                 self.requests.begin(need.filter, id).await.map(Some)
@@ -228,12 +234,12 @@ async fn reserve(
     journal: &Journal,
     keys: usize,
     own: Need,
-    heirs: Option<Need>,
-) -> Result<[Option<Room<'_>>; 2], EngineError> {
-    Ok(match heirs {
+    mirrors: Option<Need>,
+) -> Result<[Option<WalReservation<'_>>; 2], EngineError> {
+    Ok(match mirrors {
         None => [Some(journal.reserve(keys, own.records).await?), None],
-        Some(heirs) => {
-            let records = [own.records, heirs.records];
+        Some(mirrors) => {
+            let records = [own.records, mirrors.records];
             journal.reserve_for_both(keys, records).await?.map(Some)
         }
     })

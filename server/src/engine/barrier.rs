@@ -15,7 +15,7 @@
 //! waiter either waits for the write, or the write sees everything that the waiter did before.
 
 use crate::{
-    engine::{EngineError, striped::Striped},
+    engine::{EngineError, per_thread::PerThread},
     sync::{
         Condvar, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -33,7 +33,7 @@ const WRITE: u64 = 4;
 #[derive(Debug, Default)]
 pub struct WriteBarrier {
     epoch: AtomicUsize,
-    counters: Striped<Counters>,
+    counters: PerThread<Counters>,
     /// Serialises waiters.
     waiter: Mutex<()>,
     /// The mutex of `zero`.

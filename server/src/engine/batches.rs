@@ -1,7 +1,7 @@
 //! Calls for many keys.
 
 use super::{
-    Action, Call, Change, Engine, EngineError, GuardedFilter, Inner, Keys, Unsettled,
+    Action, Call, Change, Engine, EngineError, GuardedFilter, Inner, Keys, Pending,
     admission::Admission, workers::Threads,
 };
 
@@ -19,10 +19,10 @@ impl Engine {
         let call = call.into();
         // Boxed, here and below: the future of a call that still waits for its message stays small.
         let (answer, keys) = Box::pin(self.batch(call, None, keys)).await?;
-        if let Err(error) = answer.settled().await {
+        if let Err(error) = answer.wait().await {
             let keys = keys.iter().zip(&answer.value);
             let seen = keys.filter(|(_, seen)| **seen).map(|(key, _)| key);
-            if !self.inner.is_certain(call.filter, answer.rests_on, seen) {
+            if !self.inner.is_certain(call.filter, answer.depends_on, seen) {
                 return Err(error);
             }
         }
@@ -41,7 +41,7 @@ impl Engine {
         keys: impl Keys,
     ) -> Result<(), EngineError> {
         let added = self.write_batch(call.into(), Action::Add, keys).await?;
-        added.settle().await.map(|_| ())
+        added.durable().await.map(|_| ())
     }
 
     /// Removes the keys that are in a counting filter. Returns for each key whether it was removed,
@@ -56,7 +56,7 @@ impl Engine {
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
         let removed = self.write_batch(call.into(), Action::Remove, keys).await?;
-        removed.settle().await
+        removed.durable().await
     }
 
     /// Adds the keys as [`Self::add_batch`] does, and returns for each key whether it had been seen
@@ -71,7 +71,7 @@ impl Engine {
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
         let answer = self.begin_query_and_add_batch(call, keys).await?;
-        answer.settle().await
+        answer.durable().await
     }
 
     /// [`Self::query_and_add_batch`] for callers that go on with the next batch while the answer
@@ -84,7 +84,7 @@ impl Engine {
         &self,
         call: impl Into<Call<'_>>,
         keys: impl Keys,
-    ) -> Result<Unsettled<Vec<bool>>, EngineError> {
+    ) -> Result<Pending<Vec<bool>>, EngineError> {
         self.write_batch(call.into(), Action::QueryAndAdd, keys)
             .await
     }
@@ -94,7 +94,7 @@ impl Engine {
         call: Call<'_>,
         action: Action,
         keys: K,
-    ) -> Result<Unsettled<Vec<bool>>, EngineError> {
+    ) -> Result<Pending<Vec<bool>>, EngineError> {
         let (answer, _) = Box::pin(self.batch(call, Some(action), keys)).await?;
         Ok(answer)
     }
@@ -106,7 +106,7 @@ impl Engine {
         call: Call<'_>,
         action: Option<Action>,
         keys: K,
-    ) -> Result<(Unsettled<Vec<bool>>, K), EngineError> {
+    ) -> Result<(Pending<Vec<bool>>, K), EngineError> {
         let inner = &self.inner;
         let weight = inner.limits.check_batch(&keys)?;
         inner.limits.check_request_id(call.request_id)?;
@@ -126,7 +126,7 @@ impl Engine {
         call: Call<'_>,
         action: Option<Action>,
         keys: K,
-    ) -> Result<(Unsettled<Vec<bool>>, K), EngineError> {
+    ) -> Result<(Pending<Vec<bool>>, K), EngineError> {
         // Fails for an unknown filter before the batch waits for a worker.
         self.inner.find(call.filter, |_| ())?;
         let inner = self.inner.clone();
@@ -158,7 +158,7 @@ impl Inner {
         action: Option<Action>,
         keys: &K,
         threads: Threads,
-    ) -> Result<Unsettled<Vec<bool>>, EngineError> {
+    ) -> Result<Pending<Vec<bool>>, EngineError> {
         let Some(action) = action else {
             return self.ask(call, |filter| filter.query_batch(keys, call.max_age));
         };
@@ -166,7 +166,7 @@ impl Inner {
         let change =
             |filter: &GuardedFilter, change: Change<'_>| filter.write_batch(keys, action, change);
         let follow =
-            |heir: &GuardedFilter, change: Change<'_>| heir.follow_batch(keys, action, change);
+            |mirror: &GuardedFilter, change: Change<'_>| mirror.mirror_batch(keys, action, change);
         if let Some(answer) = self.try_write(call, action, count, threads, change)? {
             return Ok(answer);
         }

@@ -18,14 +18,14 @@ pub struct Clock(Source);
 #[derive(Debug, Clone)]
 enum Source {
     System { begun: Instant, time: Duration },
-    Hand(Hand),
+    ManualClock(ManualClock),
 }
 
-/// The hand of a clock that does not run by itself: moves it.
+/// Moves a clock that does not run by itself.
 #[derive(Debug, Clone, Default)]
-pub struct Hand(Arc<AtomicU64>);
+pub struct ManualClock(Arc<AtomicU64>);
 
-impl Hand {
+impl ManualClock {
     /// Sets the clock, forward or back, to a time since 1970.
     pub fn set(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -54,17 +54,20 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Returns a clock that is moved by hand and starts at 1970, and its hand.
-    pub fn by_hand() -> (Self, Hand) {
-        let hand = Hand::default();
-        (Self(Source::Hand(hand.clone())), hand)
+    /// Returns a clock that starts at 1970, and the handle that moves it.
+    pub fn manual() -> (Self, ManualClock) {
+        let manual_clock = ManualClock::default();
+        (
+            Self(Source::ManualClock(manual_clock.clone())),
+            manual_clock,
+        )
     }
 
     /// Returns the time since 1970.
     pub fn now(&self) -> Duration {
         match &self.0 {
             Source::System { begun, time } => *time + begun.elapsed(),
-            Source::Hand(hand) => hand.time(),
+            Source::ManualClock(manual_clock) => manual_clock.time(),
         }
     }
 }
@@ -81,12 +84,12 @@ mod tests {
         assert!(told.abs_diff(before) < Duration::from_secs(60));
         assert!(clock.now() >= told);
 
-        let (clock, hand) = Clock::by_hand();
+        let (clock, manual_clock) = Clock::manual();
         assert_eq!(clock.now(), Duration::ZERO);
-        hand.set(Duration::from_secs(9));
-        hand.advance(Duration::from_secs(1));
+        manual_clock.set(Duration::from_secs(9));
+        manual_clock.advance(Duration::from_secs(1));
         assert_eq!(clock.now(), Duration::from_secs(10));
-        hand.set(Duration::from_secs(2));
+        manual_clock.set(Duration::from_secs(2));
         assert_eq!(clock.clone().now(), Duration::from_secs(2));
     }
 }

@@ -77,10 +77,10 @@ impl Engine {
             Ok(Arc::new(copied))
         };
         let copy = background::run("copy", copy).await?;
-        let turn = copy.turn().await;
+        let lock = copy.snapshot_lock().await;
         let store = move || {
             let inner = &promise.inner;
-            copy.store(&inner.directory, &inner.barrier, turn)?;
+            copy.store(&inner.directory, &inner.barrier, lock)?;
             inner.registry.insert(copy.clone());
             Ok(copy.status())
         };

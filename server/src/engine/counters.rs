@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::striped::Striped;
+use super::per_thread::PerThread;
 
 /// The number of lookups in a filter since the server started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,7 +20,7 @@ pub struct Usage {
 /// filter.
 #[derive(Debug, Default)]
 pub struct Counters {
-    counts: Striped<Counts>,
+    counts: PerThread<Counts>,
     /// The number of new keys of one thread after which a look at the filter is due.
     look_after: AtomicU64,
 }

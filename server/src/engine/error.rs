@@ -210,7 +210,7 @@ pub enum EngineError {
         limit: usize,
     },
     /// Since the call reserved room in the log, another filter got the name, or the filter got
-    /// another heir. The call has changed nothing; the engine runs it again.
+    /// another mirror. The call has changed nothing; the engine runs it again.
     #[error("the filter has just been replaced; try again")]
     FilterReplaced,
     /// The call would have to block on a thread that serves connections. It has changed nothing; the
@@ -373,7 +373,7 @@ pub enum EngineError {
     /// The storage fails.
     #[error("{0}")]
     StorageFailed(BoxError),
-    /// The storage is full or fails, and the changes that the answer rests on are not as durable as
+    /// The storage is full or fails, and the changes that the answer depends on are not as durable as
     /// configured. It is not known whether the changes of the call survive a crash.
     #[error("{0}")]
     NotDurable(BoxError),

@@ -95,10 +95,10 @@ impl Engine {
         };
         let (filter, promise, permit): (_, Promise, OwnedSemaphorePermit) =
             background::run("import", read).await?;
-        let turn = filter.turn().await;
+        let lock = filter.snapshot_lock().await;
         let inner = self.inner.clone();
         let store = move || {
-            filter.store(&inner.directory, &inner.barrier, turn)?;
+            filter.store(&inner.directory, &inner.barrier, lock)?;
             filter.sample(Instant::now());
             inner.registry.insert(filter.clone());
             drop((promise, permit));

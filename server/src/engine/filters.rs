@@ -9,7 +9,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::{
     Engine, EngineError, Explanation, FilterName, FilterStatus, Inner, SpecRequest, filter_name,
-    guarded::{GuardedFilter, StoreTurn},
+    guarded::{GuardedFilter, SnapshotLock},
 };
 use crate::{
     filter::hash::Secret,
@@ -68,9 +68,9 @@ impl Engine {
     /// [`EngineError::Recovering`], [`EngineError::Name`] or [`EngineError::UnknownFilter`].
     pub async fn get_filter(&self, name: &str) -> Result<FilterStatus, EngineError> {
         let filter = self.filter_named(filter_name("name", name)?)?;
-        let turn = filter.measuring_turn().await;
+        let measuring = filter.measuring_turn().await;
         self.queued(move |inner| {
-            let status = filter.measured_status(turn);
+            let status = filter.measured_status(measuring);
             Ok(inner.with_rebuild(&filter, status))
         })
         .await
@@ -154,7 +154,7 @@ impl Engine {
         let name = given_name("name", name)?;
         // Takes the turn of the filter before the lock `Naming`: a snapshot in progress can take
         // minutes.
-        let (filter, turn) = match self.filter_in_turn(&name).await {
+        let (filter, lock) = match self.filter_with_lock(&name).await {
             Err(unknown @ EngineError::UnknownFilter { .. }) => {
                 let settle = |inner: &Inner| Ok(inner.directory.settle_removals()?);
                 self.blocking(settle).await?;
@@ -164,7 +164,7 @@ impl Engine {
         };
         let naming = self.naming().await;
         self.blocking(move |inner| {
-            let deleted = filter.delete(&inner.directory, turn);
+            let deleted = filter.delete(&inner.directory, lock);
             if let Err(StoreError::InDoubt(_)) = &deleted {
                 inner.doubt_rebuild(&filter);
             }
@@ -231,11 +231,11 @@ impl Engine {
                 Ok(Arc::new(filter))
             })
             .await?;
-        let turn = filter.turn().await;
+        let lock = filter.snapshot_lock().await;
         self.blocking(move |inner| {
             // An acknowledged key must survive a crash, and so must its filter. An empty snapshot
             // is short.
-            filter.store(&inner.directory, &inner.barrier, turn)?;
+            filter.store(&inner.directory, &inner.barrier, lock)?;
             filter.sample(Instant::now());
             let status = filter.status();
             inner.registry.insert(filter);
@@ -273,17 +273,17 @@ impl Engine {
 
     /// Returns the filter of a name when no other task writes its snapshots, and the turn. While
     /// the turn is held, nobody deletes or renames the filter.
-    pub(super) async fn filter_in_turn(
+    pub(super) async fn filter_with_lock(
         &self,
         name: &FilterName,
-    ) -> Result<(Arc<GuardedFilter>, StoreTurn), EngineError> {
+    ) -> Result<(Arc<GuardedFilter>, SnapshotLock), EngineError> {
         loop {
             let filter = self.filter_named(name.clone())?;
-            let turn = filter.turn().await;
+            let lock = filter.snapshot_lock().await;
             // Another filter can have the name by now.
             let now = self.inner.registry.get(name);
             if now.is_some_and(|now| Arc::ptr_eq(&now, &filter)) {
-                return Ok((filter, turn));
+                return Ok((filter, lock));
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! # One winner
 //!
-//! All bits of a key lie in one shard; `guarded/array.rs` describes the exception. A call checks
+//! All bits of a key lie in one shard; `guarded/foreign.rs` describes the exception. A call checks
 //! whether a key is new, and sets its bits, under the exclusive lock of that shard. So of all
 //! threads that add one key, the first to hold the lock finds bits unset, and every other thread
 //! finds them set.
@@ -14,7 +14,7 @@
 //! under each lock (`guarded/counting.rs`). A shard keeps the greatest version of the calls that
 //! changed it. The version is set under the shard's lock together with the bits. From this follows:
 //!
-//! * An answer that finds a key in a shard rests on no later version than the shard's. So the
+//! * An answer that finds a key in a shard depends on no later version than the shard's. So the
 //!   answer stands once all calls up to that version are on stable storage.
 //! * A snapshot reads the latest version V, waits until the writes in progress have ended
 //!   (`engine/barrier.rs`), and then copies the shards. It contains every change up to V: no later
@@ -22,7 +22,6 @@
 //!   version. So the list of shards with a version above V is all that changed since V.
 
 mod aging;
-mod array;
 mod batch;
 mod bit_by_bit;
 mod copy;
@@ -30,11 +29,12 @@ mod counting;
 mod exchange;
 mod explain;
 mod fill;
-mod following;
+mod foreign;
 mod growth;
 mod hold;
 mod layered;
 mod measurement;
+mod mirror;
 mod names;
 mod numbered;
 mod one_or_many;
@@ -60,21 +60,22 @@ pub use self::{
     explain::Explanation,
     fill::CapacityWarning,
     growth::Growth,
-    snapshots::{LastStore, StoreReport, Turn as StoreTurn},
+    snapshots::{LastStore, SnapshotLock, StoreReport},
     status::{FilterStatus, LayersStatus, Outlook},
 };
 
 use self::{
-    aging::Aging, array::Array, counting::Counting, fill::FillWatch, growth::History, hold::Hold,
-    layered::Layered, measurement::LastMeasurement, names::Names, shards::Shards, snapshots::Turns,
+    aging::Aging, counting::Counting, fill::FillWatch, foreign::Foreign, growth::History,
+    hold::Hold, layered::Layered, measurement::LastMeasurement, names::Names, shards::Shards,
+    snapshots::SnapshotLocks,
 };
 use super::{
     Clock, EngineError,
     budget::{MemoryBudget, Reservation},
     counters::Counters,
-    journal::{FilterLog, Room},
-    region::{self, Cache, PageSize, Prefetcher, Region},
-    requests::Turn,
+    journal::{FilterLog, WalReservation},
+    mapping::{self, Cache, Mapping, PageSize, Prefetcher},
+    requests::RetrySession,
     versions::Versions,
 };
 use crate::{
@@ -111,8 +112,8 @@ pub struct GuardedFilter {
     aging: Option<Aging>,
     /// The layers of a filter in layers, which has no other shards.
     layered: Option<Layered>,
-    /// The bit array of a filter in the layout of another program.
-    array: Option<Array>,
+    /// The bit foreign of a filter in the layout of another program.
+    foreign: Option<Foreign>,
     versions: Arc<Versions>,
     counters: Counters,
     fill: FillWatch,
@@ -126,7 +127,7 @@ pub struct GuardedFilter {
     /// The filter that this one was created to replace.
     rebuilds: Option<FilterId>,
     last_store: Mutex<Option<LastStore>>,
-    turns: Turns,
+    locks: SnapshotLocks,
     hold: Hold,
     /// `None` if there is no log.
     log: Option<FilterLog>,
@@ -136,9 +137,9 @@ pub struct GuardedFilter {
 #[derive(Debug, Default)]
 pub struct Change<'a> {
     /// The reservation in the log, if there is a log.
-    pub room: Option<Room<'a>>,
+    pub reservation: Option<WalReservation<'a>>,
     /// The turn of the call's request id, if it has one.
-    pub turn: Option<Turn<'a>>,
+    pub session: Option<RetrySession<'a>>,
     /// The greatest age of a key that counts as seen, in a filter whose keys age.
     pub max_age: Option<Duration>,
     /// The time at which the caller of a batch stops waiting. The keys of a batch are hashed before
@@ -153,16 +154,16 @@ pub struct Change<'a> {
 pub struct Answer<T> {
     /// The result.
     pub value: T,
-    /// The version of the latest change that it rests on: a change of the call itself, or of
+    /// The version of the latest change that it depends on: a change of the call itself, or of
     /// another call whose keys it has seen. 0 for none.
-    pub rests_on: u64,
+    pub depends_on: u64,
 }
 
 impl<T> Answer<T> {
     fn map<U>(self, map: impl FnOnce(T) -> U) -> Answer<U> {
         Answer {
             value: map(self.value),
-            rests_on: self.rests_on,
+            depends_on: self.depends_on,
         }
     }
 }
@@ -185,7 +186,7 @@ impl GuardedFilter {
     ) -> Result<Self, EngineError> {
         let first = Shape::of(&spec);
         let bytes = match spec.layers {
-            None => region::region_bytes(&first),
+            None => mapping::region_bytes(&first),
             Some(_) => first.bit_count() / 8,
         };
         let memory = budget.reserve(bytes).map_err(EngineError::OverBudget)?;
@@ -221,12 +222,12 @@ impl GuardedFilter {
         };
         let (shards, prefetcher, page_size) = match layered {
             None => {
-                let region = region::reserve(&shape).map_err(out_of_memory)?;
-                let Region {
+                let mapping = mapping::reserve(&shape).map_err(out_of_memory)?;
+                let Mapping {
                     shards,
                     prefetcher,
                     page_size,
-                } = region;
+                } = mapping;
                 (Shards::new(shards), Some(prefetcher), Some(page_size))
             }
             Some(_) => (Shards::new(Vec::new()), None, None),
@@ -237,7 +238,7 @@ impl GuardedFilter {
             hasher: KeyHasher::new(spec.hash_function, &secret),
             canary_hasher: KeyHasher::of_purpose(Purpose::Canaries, &secret),
             request_hasher: KeyHasher::of_purpose(Purpose::Requests, &secret),
-            array: Array::of(&spec, shape.shard_words()),
+            foreign: Foreign::of(&spec, shape.shard_words()),
             spec,
             shape,
             secret,
@@ -258,7 +259,7 @@ impl GuardedFilter {
             place_in_doubt: AtomicBool::new(false),
             rebuilds: None,
             last_store: Mutex::new(None),
-            turns: Turns::default(),
+            locks: SnapshotLocks::default(),
             hold: Hold::default(),
             log: None,
         })
@@ -371,11 +372,11 @@ impl GuardedFilter {
         change: Change<'_>,
     ) -> Result<Answer<bool>, EngineError> {
         Ok(
-            match (&self.counting, &self.aging, &self.layered, &self.array) {
+            match (&self.counting, &self.aging, &self.layered, &self.foreign) {
                 (Some(counting), ..) => self.count(counting, hash, action, change),
                 (_, Some(aging), ..) => self.stamp(aging, hash, action, change),
                 (_, _, Some(layered), _) => return self.add_to_layer(layered, hash, change),
-                (.., Some(array)) => self.insert_in_array(array, hash, change),
+                (.., Some(foreign)) => self.insert_in_foreign(foreign, hash, change),
                 (None, None, None, None) => self.insert(hash, change),
             },
         )
@@ -398,15 +399,15 @@ impl GuardedFilter {
 
     #[inline]
     fn contains(&self, hash: KeyHash, max_age: Option<Duration>) -> Answer<bool> {
-        if self.layered.is_some() || self.array.is_some() {
-            let version = match (&self.layered, &self.array) {
+        if self.layered.is_some() || self.foreign.is_some() {
+            let version = match (&self.layered, &self.foreign) {
                 (Some(layered), _) => self.is_in_layers(layered, hash),
-                (None, Some(array)) => self.is_in_array(array, hash),
+                (None, Some(foreign)) => self.is_in_foreign(foreign, hash),
                 (None, None) => None,
             };
             return Answer {
                 value: version.is_some(),
-                rests_on: version.unwrap_or_default(),
+                depends_on: version.unwrap_or_default(),
             };
         }
         self.look_at_clock();
@@ -426,11 +427,11 @@ impl GuardedFilter {
                 value
             }
         };
-        // In a counting filter, the absence of a key can rest on its removal.
+        // In a counting filter, the absence of a key can depend on its removal.
         let rests = value || self.counts();
         Answer {
             value,
-            rests_on: match rests && !Bug::SeenWithoutWaiting.is_planted() {
+            depends_on: match rests && !Bug::SeenWithoutWaiting.is_planted() {
                 true => shard.state.version,
                 false => 0,
             },
@@ -440,7 +441,11 @@ impl GuardedFilter {
     /// Adds a key, and returns whether it had been seen before.
     #[inline]
     fn insert(&self, hash: KeyHash, change: Change<'_>) -> Answer<bool> {
-        let Change { room, mut turn, .. } = change;
+        let Change {
+            reservation,
+            mut session,
+            ..
+        } = change;
         let bit_by_bit = Bug::BitByBit.is_planted();
         let bit_by_bit = bit_by_bit.then(|| self.insert_bit_by_bit(hash));
         // As in `contains`.
@@ -448,24 +453,26 @@ impl GuardedFilter {
         let mut shard = self.shards.write(self.shape.shard(hash));
         let bits_added = bit_by_bit.unwrap_or_else(|| self.shape.insert(&mut shard.words, hash));
         if bits_added == 0 {
-            let rests_on = match Bug::SeenWithoutWaiting.is_planted() {
+            let depends_on = match Bug::SeenWithoutWaiting.is_planted() {
                 true => 0,
                 false => shard.state.version,
             };
             drop(shard);
-            let is_own = turn.as_mut().is_some_and(|turn| turn.has_won(hash));
+            let is_own = session
+                .as_mut()
+                .is_some_and(|session| session.has_first_added(hash));
             return Answer {
                 value: !is_own,
-                rests_on,
+                depends_on,
             };
         }
         let version = self.next_version();
         shard.note(bits_added, version);
         drop(shard);
-        self.log_change(room, turn.as_ref(), version, 1, iter::once(hash));
+        self.log_change(reservation, session.as_ref(), version, 1, iter::once(hash));
         Answer {
             value: false,
-            rests_on: version,
+            depends_on: version,
         }
     }
 

@@ -1,13 +1,13 @@
-//! The log (WAL) of all filters. Calls append records to [lanes]. One thread [writes](writer) the
-//! records of all lanes to the disk. Answers wait for the [progress] of the log.
+//! The log (WAL) of all filters. Calls append records to [queues]. One thread [writes](writer) the
+//! records of all queues to the disk. Answers wait for the [watermark] of the log.
 
 mod disk_watch;
 mod failure;
-mod keeper;
-mod lanes;
-mod progress;
-mod sleeper;
+mod parker;
+mod queues;
+mod segment_worker;
 mod trackers;
+mod watermark;
 mod writer;
 
 use std::{
@@ -24,10 +24,10 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-pub use self::lanes::Room;
+pub use self::queues::WalReservation;
 use self::{
-    disk_watch::DiskWatch, failure::Failure, lanes::Lanes, progress::Progress, sleeper::Sleeper,
-    trackers::Trackers, writer::Writer,
+    disk_watch::DiskWatch, failure::Failure, parker::Parker, queues::WalQueues, trackers::Trackers,
+    watermark::Watermark, writer::Writer,
 };
 use super::{EngineError, requests::Remembered, versions::Versions};
 use crate::{
@@ -59,12 +59,12 @@ pub struct Journal {
 pub struct FilterLog {
     shared: Arc<Shared>,
     filter: FilterId,
-    progress: Arc<Progress>,
+    watermark: Arc<Watermark>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    lanes: Lanes,
+    queues: WalQueues,
     is_stopping: AtomicBool,
     trackers: Mutex<Trackers>,
     /// The reason why nothing can be written at present.
@@ -79,11 +79,11 @@ struct Shared {
     flushes: Mutex<Vec<Flush>>,
     /// The number of the segment that is being written.
     segment: AtomicU64,
-    /// Whether the keeper has a result.
+    /// Whether the segment worker has a result.
     has_news: AtomicBool,
     /// Whether the thread has ended.
     has_ended: AtomicBool,
-    writer: Sleeper,
+    writer: Parker,
     watch: Arc<DiskWatch>,
 }
 
@@ -109,7 +109,7 @@ impl Journal {
         is_read_only: watch::Sender<bool>,
     ) -> Result<Self, EngineError> {
         let shared = Arc::new(Shared {
-            lanes: Lanes::new(segment_bytes),
+            queues: WalQueues::new(segment_bytes),
             is_stopping: AtomicBool::new(false),
             trackers: Mutex::default(),
             failure: Mutex::default(),
@@ -121,7 +121,7 @@ impl Journal {
             segment: AtomicU64::new(log.sequence()),
             has_news: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
-            writer: Sleeper::default(),
+            writer: Parker::default(),
             watch: Arc::default(),
         });
         let writer = Writer::new(shared.clone(), log, durability, segment_bytes)?;
@@ -141,7 +141,7 @@ impl Journal {
         FilterLog {
             shared: self.shared.clone(),
             filter,
-            progress: self.shared.trackers.lock().begin(filter, versions),
+            watermark: self.shared.trackers.lock().begin(filter, versions),
         }
     }
 
@@ -151,25 +151,29 @@ impl Journal {
         self.shared.segment()
     }
 
-    /// Reserves room in the log for a call that adds up to `keys` keys in up to `records` records.
-    /// Call it before the call sets a bit, so that no bit is set for which the log has no room.
-    /// Waits while room is being made.
+    /// Reserves space in the log for a call that adds up to `keys` keys in up to `records` records.
+    /// Call it before the call sets a bit, so that no bit is set for which the log has no space.
+    /// Waits while space is being made.
     ///
     /// # Errors
     ///
     /// The reason why the log cannot be written, or cannot get longer.
-    pub async fn reserve(&self, keys: usize, records: usize) -> Result<Room<'_>, EngineError> {
+    pub async fn reserve(
+        &self,
+        keys: usize,
+        records: usize,
+    ) -> Result<WalReservation<'_>, EngineError> {
         loop {
-            if let Some(room) = self.try_reserve(keys, records)? {
-                return Ok(room);
+            if let Some(reservation) = self.try_reserve(keys, records)? {
+                return Ok(reservation);
             }
-            let lanes = &self.shared.lanes;
-            let mut more = pin!(lanes.more_room.notified());
+            let queues = &self.shared.queues;
+            let mut more = pin!(queues.more_space.notified());
             // From here on no notification is missed.
             more.as_mut().enable();
-            let _waiting = lanes.wait();
+            let _waiting = queues.wait();
             match self.try_reserve(keys, records)? {
-                Some(room) => return Ok(room),
+                Some(reservation) => return Ok(reservation),
                 None => more.await,
             }
         }
@@ -183,13 +187,13 @@ impl Journal {
     /// As [`Self::reserve`].
     pub async fn repeat(&self, remembered: &Remembered) -> Result<(), EngineError> {
         for hashes in self.in_records(remembered) {
-            let room = self.reserve(hashes.len(), 1).await?;
-            self.append_won(room, remembered, hashes);
+            let reservation = self.reserve(hashes.len(), 1).await?;
+            self.append_first_added(reservation, remembered, hashes);
         }
         Ok(())
     }
 
-    /// [`Self::repeat`] without waiting for room; `false` if there is too little.
+    /// [`Self::repeat`] without waiting for space; `false` if there is too little.
     ///
     /// # Errors
     ///
@@ -197,7 +201,7 @@ impl Journal {
     pub fn try_repeat(&self, remembered: &Remembered) -> Result<bool, EngineError> {
         for hashes in self.in_records(remembered) {
             match self.try_reserve(hashes.len(), 1)? {
-                Some(room) => self.append_won(room, remembered, hashes),
+                Some(reservation) => self.append_first_added(reservation, remembered, hashes),
                 None => return Ok(false),
             }
         }
@@ -206,17 +210,27 @@ impl Journal {
 
     /// Several calls with one id can together have added more keys than fit into one record.
     fn in_records<'a>(&self, remembered: &'a Remembered) -> std::slice::Chunks<'a, KeyHash> {
-        let most = self.shared.lanes.hashes_of_a_record();
+        let most = self.shared.queues.hashes_of_a_record();
         remembered.hashes.chunks(most)
     }
 
-    fn append_won(&self, mut room: Room<'_>, of: &Remembered, hashes: &[KeyHash]) {
+    fn append_first_added(
+        &self,
+        mut reservation: WalReservation<'_>,
+        of: &Remembered,
+        hashes: &[KeyHash],
+    ) {
         let head = RecordHead {
             request: Some(of.request),
             ..RecordHead::added(of.filter, 0)
         };
-        let lanes = &self.shared.lanes;
-        lanes.append(&mut room, &head, hashes.len(), hashes.iter().copied());
+        let queues = &self.shared.queues;
+        queues.append(
+            &mut reservation,
+            &head,
+            hashes.len(),
+            hashes.iter().copied(),
+        );
         self.shared.wake();
     }
 
@@ -235,7 +249,7 @@ impl Journal {
     }
 
     /// [`Self::reserve`] for two filters that one call changes. Both reservations are made in one
-    /// step, because with two steps calls could each hold room that another one waits for.
+    /// step, because with two steps calls could each hold space that another one waits for.
     ///
     /// # Errors
     ///
@@ -244,36 +258,36 @@ impl Journal {
         &self,
         keys: usize,
         records: [usize; 2],
-    ) -> Result<[Room<'_>; 2], EngineError> {
+    ) -> Result<[WalReservation<'_>; 2], EngineError> {
         let [first, second] = records;
-        let room = self.reserve(2 * keys, first + second).await?;
-        Ok(room.split(self.shared.lanes.needed_bytes(keys, first)))
+        let reservation = self.reserve(2 * keys, first + second).await?;
+        Ok(reservation.split(self.shared.queues.needed_bytes(keys, first)))
     }
 
     /// Returns the segment size, at least `least` bytes, with which a call that changes two filters
-    /// always finds room. The call has up to `keys` keys and, beside the full records, up to
+    /// always finds space. The call has up to `keys` keys and, beside the full records, up to
     /// `records` records in each filter.
     ///
-    /// The reservation must fit into the next segment. In either segment, the log can leave up to
+    /// The space must fit into the next segment. In either segment, the log can leave up to
     /// the size of one batch unused after the records.
     pub fn segment_bytes_for(least: u64, keys: usize, records: usize) -> u64 {
         // With the smallest segments the records are smallest, and so most numerous.
-        let lanes = Lanes::new(least);
-        let full = keys / lanes.hashes_of_a_record();
+        let queues = WalQueues::new(least);
+        let full = keys / queues.hashes_of_a_record();
         // At most one record per key, but at least two: for a key that ages, two records are kept
         // ready.
         let records = (records + full).min(keys.max(2));
-        let needed = lanes.needed_bytes(2 * keys, 2 * records);
+        let needed = queues.needed_bytes(2 * keys, 2 * records);
         (Segment::OVERHEAD_BYTES + 2 * Batch::MAX_BYTES + needed).max(least)
     }
 
-    /// Returns the number of calls that wait for room.
+    /// Returns the number of calls that wait for space.
     #[cfg(test)]
     pub fn waiting(&self) -> usize {
-        self.shared.lanes.waiting()
+        self.shared.queues.waiting()
     }
 
-    /// [`Self::reserve`] without waiting; `None` if room is being made.
+    /// [`Self::reserve`] without waiting; `None` if space is being made.
     ///
     /// # Errors
     ///
@@ -282,13 +296,13 @@ impl Journal {
         &self,
         keys: usize,
         records: usize,
-    ) -> Result<Option<Room<'_>>, EngineError> {
+    ) -> Result<Option<WalReservation<'_>>, EngineError> {
         let shared = &self.shared;
         shared.check()?;
         if !shared.is_full.load(Ordering::Acquire)
-            && let Some(room) = shared.lanes.reserve(keys, records)
+            && let Some(reservation) = shared.queues.reserve(keys, records)
         {
-            return Ok(Some(room));
+            return Ok(Some(reservation));
         }
         match &*shared.shortage.lock() {
             None => Ok(None),
@@ -317,32 +331,32 @@ impl Drop for Journal {
 }
 
 impl FilterLog {
-    /// Appends the `count` hashes that a call with one version has changed, into room that was
+    /// Appends the `count` hashes that a call with one version has changed, into space that was
     /// reserved for them. A version without hashes gets a record too.
     pub fn append(
         &self,
-        room: &mut Room<'_>,
+        reservation: &mut WalReservation<'_>,
         head: &RecordHead,
         count: usize,
         hashes: impl Iterator<Item = KeyHash>,
     ) {
-        self.shared.lanes.append(room, head, count, hashes);
+        self.shared.queues.append(reservation, head, count, hashes);
         self.shared.wake();
     }
 
     /// [`Self::append`] for a version whose hashes need records with different heads.
     pub fn append_parts<H: Iterator<Item = KeyHash>>(
         &self,
-        room: &mut Room<'_>,
+        reservation: &mut WalReservation<'_>,
         parts: impl Iterator<Item = (RecordHead, usize, H)>,
     ) {
-        self.shared.lanes.append_parts(room, parts);
+        self.shared.queues.append_parts(reservation, parts);
         self.shared.wake();
     }
 
     /// Returns the most hashes of a record. A call with more hashes has several records.
     pub fn hashes_of_a_record(&self) -> usize {
-        self.shared.lanes.hashes_of_a_record()
+        self.shared.queues.hashes_of_a_record()
     }
 
     /// As [`Journal::segment`].
@@ -353,7 +367,7 @@ impl FilterLog {
     /// Returns whether a version and all before it are as durable as configured.
     #[inline]
     pub fn has_reached(&self, version: u64) -> bool {
-        self.progress.has_reached(version)
+        self.watermark.has_reached(version)
     }
 
     /// Waits until a version and all before it are as durable as configured.
@@ -363,7 +377,9 @@ impl FilterLog {
     /// The reason why the log cannot be written. It is not known then whether the change survives a
     /// crash.
     pub async fn reached(&self, version: u64) -> Result<(), EngineError> {
-        self.progress.reached(version, || self.shared.check()).await
+        self.watermark
+            .reached(version, || self.shared.check())
+            .await
     }
 
     /// Waits until a version and all before it are on stable storage, whatever durability is
@@ -437,7 +453,7 @@ impl Shared {
         !self.is_stopping()
             && !self.has_news.load(Ordering::Acquire)
             && self.flushes.lock().is_empty()
-            && self.lanes.is_empty()
+            && self.queues.is_empty()
     }
 
     /// Sets or clears the reason why the log cannot be written, and notifies all calls that wait.
@@ -456,7 +472,7 @@ impl Shared {
         self.has_failed.store(has_failed, Ordering::Release);
         self.tell_read_only();
         self.trackers.lock().wake_all();
-        self.lanes.more_room.notify_waiters();
+        self.queues.more_space.notify_waiters();
     }
 
     fn tell_read_only(&self) {
@@ -471,7 +487,7 @@ impl Shared {
     }
 
     /// Sets or clears the reason why the log cannot get longer, and notifies all calls that wait
-    /// for room.
+    /// for space.
     fn set_shortage(&self, error: Option<&StoreError>) {
         let mut shortage = self.shortage.lock();
         match (&*shortage, error) {
@@ -487,7 +503,7 @@ impl Shared {
             self.is_full.store(false, Ordering::Release);
             self.tell_read_only();
         }
-        self.lanes.more_room.notify_waiters();
+        self.queues.more_space.notify_waiters();
     }
 }
 

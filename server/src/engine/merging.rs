@@ -41,16 +41,18 @@ impl Engine {
         filter.check_mergeable(&source)?;
         self.inner.check_not_rebuilt(&filter)?;
         let (stored, source) = self.stored(source).await?;
-        let (filter, turn) = self.filter_in_turn(&target).await?;
+        let (filter, lock) = self.filter_with_lock(&target).await?;
         filter.check_mergeable(&source)?;
-        // Merged keys would not be added to the heir that will take its place.
+        // Merged keys would not be added to the mirror that will take its place.
         self.inner.check_not_rebuilt(&filter)?;
         let (inner, runtime) = (self.inner.clone(), Handle::current());
         let merge = move || {
             let (directory, barrier) = (&inner.directory, &inner.barrier);
-            let room = inner.journal.get().map(|journal| journal.reserve(0, 1));
-            let room = room.map(|room| runtime.block_on(room)).transpose()?;
-            match filter.merge(&stored, directory, barrier, room, turn)? {
+            let reservation = inner.journal.get().map(|journal| journal.reserve(0, 1));
+            let reservation = reservation
+                .map(|reservation| runtime.block_on(reservation))
+                .transpose()?;
+            match filter.merge(&stored, directory, barrier, reservation, lock)? {
                 true => Ok(inner.status(&filter)),
                 false => Err(EngineError::UnknownFilter { name: target }),
             }
@@ -64,10 +66,10 @@ impl Engine {
         &self,
         filter: Arc<GuardedFilter>,
     ) -> Result<(FilterReader, Arc<GuardedFilter>), EngineError> {
-        let turn = filter.turn().await;
+        let lock = filter.snapshot_lock().await;
         let inner = self.inner.clone();
         let store = move || {
-            let stored = filter.stored(&inner.directory, &inner.barrier, turn);
+            let stored = filter.stored(&inner.directory, &inner.barrier, lock);
             match stored.map_err(not_begun)? {
                 Some(stored) => Ok((stored, filter)),
                 None => Err(EngineError::UnknownFilter {

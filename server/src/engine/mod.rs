@@ -21,19 +21,19 @@ mod filters;
 mod guarded;
 mod journal;
 mod limits;
+mod mapping;
 mod merging;
 mod one_key;
+mod pending;
+mod per_thread;
 mod rebuilding;
 mod recovery;
-mod region;
 mod registry;
 mod renaming;
 mod requests;
 mod resetting;
 mod sampling;
 mod storing;
-mod striped;
-mod unsettled;
 mod versions;
 mod workers;
 
@@ -50,7 +50,7 @@ use tokio::sync::{Mutex, Semaphore, watch};
 
 pub use budget::OverBudget;
 pub use call::{Call, Keys, Op};
-pub use clock::{Clock, Hand};
+pub use clock::{Clock, ManualClock};
 pub use counters::Usage;
 pub use error::{EngineError, Full};
 pub use exchange::{Export, FileFormat, Import};
@@ -61,10 +61,10 @@ pub use guarded::{
 };
 pub use journal::Durability;
 pub use limits::Limits;
+pub use pending::Pending;
 pub use recovery::{Progress, Recovered};
 pub use requests::RequestLimits;
 pub use storing::StoreOutcome;
-pub use unsettled::Unsettled;
 
 pub use crate::{
     filter::{
@@ -74,7 +74,7 @@ pub use crate::{
         scaling::{OnFull, OnFullName, Scaling},
         spec::{Aging, FilterSpec, HashFunction, Kind, KindName, Layout, SpecRequest},
     },
-    store::{FilterName, Oddities, Torn},
+    store::{FilterName, StartupWarnings, Torn},
 };
 
 use self::{
@@ -263,9 +263,9 @@ impl Engine {
         self.inner.requests.limits()
     }
 
-    /// Returns the oddities in the files at the start that an operator should know of.
-    pub fn oddities(&self) -> &Oddities {
-        self.inner.directory.oddities()
+    /// Returns the startup_warnings in the files at the start that an operator should know of.
+    pub fn startup_warnings(&self) -> &StartupWarnings {
+        self.inner.directory.startup_warnings()
     }
 
     /// Refuses new writes from now on, and waits until the writes in progress have ended. A
@@ -338,21 +338,21 @@ impl Inner {
         &self,
         call: Call<'_>,
         ask: impl FnOnce(&GuardedFilter) -> Answer<T>,
-    ) -> Result<Unsettled<T>, EngineError> {
+    ) -> Result<Pending<T>, EngineError> {
         self.find(call.filter, |filter| {
             filter.check_age(call.max_age)?;
-            Ok(unsettled(filter, ask(filter)))
+            Ok(pending(filter, ask(filter)))
         })?
     }
 
-    /// Applies a write to the filter of a call, and to its heir by `follow`.
+    /// Applies a write to the filter of a call, and to its mirror by `follow`.
     fn write<'a, T>(
         &self,
         call: Call<'a>,
         admission: Admission<'a>,
         change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
         follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
-    ) -> Result<Unsettled<T>, EngineError> {
+    ) -> Result<Pending<T>, EngineError> {
         let _permit = self.barrier.pass()?;
         // The call may have waited for a worker or for room in the log. A caller that gets
         // `DeadlineOver` believes that nothing was added.
@@ -362,14 +362,14 @@ impl Inner {
                 return Err(EngineError::FilterReplaced);
             }
             let filter = &*entry.filter;
-            match &entry.heir {
+            match &entry.mirror {
                 None => write_to(filter, call, admission, change),
-                Some(heir) => change_both(filter, heir, call, admission, change, follow),
+                Some(mirror) => change_both(filter, mirror, call, admission, change, follow),
             }
         })?
     }
 
-    /// Applies a write of `keys` keys to a filter without an heir, if nothing has to be waited for;
+    /// Applies a write of `keys` keys to a filter without an mirror, if nothing has to be waited for;
     /// returns `None` otherwise.
     fn try_write<'a, T>(
         &'a self,
@@ -378,11 +378,15 @@ impl Inner {
         keys: usize,
         threads: Threads,
         change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
-    ) -> Result<Option<Unsettled<T>>, EngineError> {
+    ) -> Result<Option<Pending<T>>, EngineError> {
         let _permit = self.barrier.pass()?;
         call.check_deadline()?;
         self.find_entry(call.filter, |entry| {
-            let Entry { filter, heir: None } = entry else {
+            let Entry {
+                filter,
+                mirror: None,
+            } = entry
+            else {
                 return Ok(None);
             };
             match self.try_admit(filter, call, action, keys, threads)? {
@@ -401,10 +405,10 @@ impl Inner {
     fn is_certain<'a>(
         &self,
         name: &str,
-        rests_on: u64,
+        depends_on: u64,
         keys: impl IntoIterator<Item = &'a [u8]>,
     ) -> bool {
-        let found = self.find(name, |filter| filter.is_certain(rests_on, keys));
+        let found = self.find(name, |filter| filter.is_certain(depends_on, keys));
         found.unwrap_or(false)
     }
 
@@ -417,27 +421,27 @@ impl Inner {
     }
 }
 
-/// Applies a write to a filter without an heir.
+/// Applies a write to a filter without an mirror.
 fn write_to<T>(
     filter: &GuardedFilter,
     call: Call<'_>,
     admission: Admission<'_>,
     change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
-) -> Result<Unsettled<T>, EngineError> {
+) -> Result<Pending<T>, EngineError> {
     filter.check_age(call.max_age)?;
     filter.check_takes_keys()?;
     let answer = change(filter, admission.change(call))?;
-    Ok(unsettled(filter, answer))
+    Ok(pending(filter, answer))
 }
 
 /// Returns an answer together with the log and version that it waits for.
-fn unsettled<T>(filter: &GuardedFilter, answer: Answer<T>) -> Unsettled<T> {
-    let Answer { value, rests_on } = answer;
-    Unsettled {
+fn pending<T>(filter: &GuardedFilter, answer: Answer<T>) -> Pending<T> {
+    let Answer { value, depends_on } = answer;
+    Pending {
         value,
-        log: filter.unsettled(rests_on),
-        rests_on,
-        heir: None,
+        log: filter.pending(depends_on),
+        depends_on,
+        mirror: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Calls for one key.
 
 use super::{
-    Action, Call, Change, Engine, EngineError, GuardedFilter, Op, Unsettled, admission::Admission,
+    Action, Call, Change, Engine, EngineError, GuardedFilter, Op, Pending, admission::Admission,
     workers::Threads,
 };
 
@@ -95,7 +95,7 @@ impl Engine {
         call: Call<'_>,
         op: Op,
         key: &[u8],
-    ) -> Result<Option<Unsettled<bool>>, EngineError> {
+    ) -> Result<Option<Pending<bool>>, EngineError> {
         match op.action() {
             None => self.ask_key(call, key).map(Some),
             Some(action) => self.try_write_key(call, action, key),
@@ -112,17 +112,17 @@ impl Engine {
         call: Call<'_>,
         op: Op,
         key: &[u8],
-        answer: Unsettled<bool>,
+        answer: Pending<bool>,
     ) -> Result<bool, EngineError> {
-        let is_certain = || self.inner.is_certain(call.filter, answer.rests_on, [key]);
-        match answer.settled().await {
+        let is_certain = || self.inner.is_certain(call.filter, answer.depends_on, [key]);
+        match answer.wait().await {
             Err(_) if op == Op::Query && is_certain() => {}
             settled => settled?,
         }
         Ok(answer.value)
     }
 
-    fn ask_key(&self, call: Call<'_>, key: &[u8]) -> Result<Unsettled<bool>, EngineError> {
+    fn ask_key(&self, call: Call<'_>, key: &[u8]) -> Result<Pending<bool>, EngineError> {
         self.inner.limits.check_key(key)?;
         self.inner
             .ask(call, |filter| filter.query(key, call.max_age))
@@ -134,7 +134,7 @@ impl Engine {
         call: Call<'_>,
         action: Action,
         key: &[u8],
-    ) -> Result<Option<Unsettled<bool>>, EngineError> {
+    ) -> Result<Option<Pending<bool>>, EngineError> {
         let inner = &self.inner;
         inner.limits.check_key(key)?;
         inner.limits.check_request_id(call.request_id)?;
@@ -152,13 +152,13 @@ impl Engine {
         call: Call<'_>,
         action: Action,
         key: &[u8],
-    ) -> Result<Unsettled<bool>, EngineError> {
+    ) -> Result<Pending<bool>, EngineError> {
         let write = |admission: Admission<'_>| {
             self.inner.write(
                 call,
                 admission,
                 |filter, change| filter.write(key, action, change),
-                |heir, change| heir.follow_key(key, action, change),
+                |mirror, change| mirror.mirror_key(key, action, change),
             )
         };
         let admitted = self.inner.admitted(call, action, 1, Threads::Core, write);

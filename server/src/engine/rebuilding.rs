@@ -1,10 +1,10 @@
 //! Rebuilds filters: `StartRebuild` and `FinishRebuild`.
 //!
-//! A new filter is created beside the filter to rebuild: its heir. From then on every write to the
-//! filter also goes to the heir, while the client fills the heir with keys. In the end the heir
+//! A new filter is created beside the filter to rebuild: its mirror. From then on every write to the
+//! filter also goes to the mirror, while the client fills the mirror with keys. In the end the mirror
 //! takes the name of the filter, in one step.
 //!
-//! An answer waits until the changes that it rests on are durable for both filters. The heir's
+//! An answer waits until the changes that it depends on are durable for both filters. The mirror's
 //! entry on the disk names the filter that it rebuilds, so recovery continues a rebuild.
 
 use std::{
@@ -16,14 +16,14 @@ use std::{
 use tokio::{runtime::Handle, sync::Mutex};
 
 use super::{
-    Answer, Call, Change, Engine, EngineError, FilterStatus, Inner, Unsettled,
+    Answer, Call, Change, Engine, EngineError, FilterStatus, Inner, Pending,
     admission::{Admission, Share},
     background,
     filters::given_name,
-    guarded::{GuardedFilter, StoreTurn},
+    guarded::{GuardedFilter, SnapshotLock},
     journal::{Durability, FilterLog, Journal},
+    pending,
     requests::Remembered,
-    unsettled,
 };
 use crate::{
     filter::spec::SpecRequest,
@@ -32,14 +32,14 @@ use crate::{
 
 /// A filter that will take the place of another one.
 #[derive(Debug)]
-pub struct Heir {
+pub struct Mirror {
     filter: Arc<GuardedFilter>,
     /// The order lock of a counting filter. The result of removals depends on the order of the
     /// calls, which must be the same in both filters. So the calls run one at a time.
     order: Option<Arc<Mutex<()>>>,
 }
 
-impl Heir {
+impl Mirror {
     fn new(filter: Arc<GuardedFilter>, of: &GuardedFilter) -> Arc<Self> {
         let order = of.counts().then(Arc::default);
         Arc::new(Self { filter, order })
@@ -57,9 +57,9 @@ impl Heir {
 }
 
 impl Engine {
-    /// Creates the heir of a filter, and returns the heir's status. The heir has the spec that is
+    /// Creates the mirror of a filter, and returns the mirror's status. The mirror has the spec that is
     /// given, or the same spec as the filter. Keys that are added to the filter are added to the
-    /// heir too, until the rebuild is [finished](Self::finish_rebuild) or the heir is deleted.
+    /// mirror too, until the rebuild is [finished](Self::finish_rebuild) or the mirror is deleted.
     /// Empty names are not `default` here.
     ///
     /// A repeated call succeeds, and changes nothing.
@@ -67,7 +67,7 @@ impl Engine {
     /// # Errors
     ///
     /// [`EngineError::NotRebuildable`], [`EngineError::NameTaken`] or another [`EngineError`]: no
-    /// filter was created. [`EngineError::NotDurable`]: the heir can exist after a crash.
+    /// filter was created. [`EngineError::NotDurable`]: the mirror can exist after a crash.
     pub async fn start_rebuild(
         &self,
         name: &str,
@@ -82,13 +82,13 @@ impl Engine {
             Some(request) => Some(self.queued(move |_| Ok(request.resolve())).await?),
         };
         // While the turn is held, no call resets the filter or merges another one into it.
-        let (filter, turn) = self.filter_in_turn(&name).await?;
-        let heir = self.inner.heir_of(&name);
-        if let Some(heir) = heir.filter(|heir| heir.filter.name() == new_name) {
-            let asked = |request: &SpecRequest| heir.filter.spec().answers(request);
+        let (filter, lock) = self.filter_with_lock(&name).await?;
+        let mirror = self.inner.mirror_of(&name);
+        if let Some(mirror) = mirror.filter(|mirror| mirror.filter.name() == new_name) {
+            let asked = |request: &SpecRequest| mirror.filter.spec().answers(request);
             if request.as_ref().is_none_or(asked) {
                 return self
-                    .blocking(move |inner| Ok(inner.status(&heir.filter)))
+                    .blocking(move |inner| Ok(inner.status(&mirror.filter)))
                     .await;
             }
         }
@@ -106,28 +106,28 @@ impl Engine {
         let make = move |inner: &Inner| {
             let id = FilterId(inner.directory.new_number());
             let (budget, now) = (&inner.budget, SystemTime::now());
-            let mut new = of.heir(id, new_name, spec, now, budget)?;
+            let mut new = of.mirror(id, new_name, spec, now, budget)?;
             if let Some(journal) = inner.journal.get() {
                 new.set_log(journal);
             }
             Ok(Arc::new(new))
         };
         let new = self.blocking(make).await?;
-        let its_turn = new.turn().await;
+        let its_lock = new.snapshot_lock().await;
         self.blocking(move |inner| {
-            new.store(&inner.directory, &inner.barrier, its_turn)?;
+            new.store(&inner.directory, &inner.barrier, its_lock)?;
             new.sample(Instant::now());
-            let heir = Heir::new(new.clone(), &filter);
-            inner.registry.set_heir(&name, &heir);
+            let mirror = Mirror::new(new.clone(), &filter);
+            inner.registry.set_mirror(&name, &mirror);
             // Writes that began before go to the filter only: waits until they have ended.
             inner.barrier.wait_for_writes();
-            drop((promise, turn));
+            drop((promise, lock));
             Ok(inner.status(&new))
         })
         .await
     }
 
-    /// Gives the place and the name of a filter to its heir, in one step, and returns the heir's
+    /// Gives the place and the name of a filter to its mirror, in one step, and returns the mirror's
     /// status after that. Each call takes effect before the step or after it. Writes to either
     /// filter wait while the remembered requests are written to the disk. The old filter is
     /// deleted. Empty names are not `default` here.
@@ -137,7 +137,7 @@ impl Engine {
     /// # Errors
     ///
     /// [`EngineError::NotRebuilding`] or another [`EngineError`]: both filters are unchanged.
-    /// [`EngineError::NotDurable`]: the heir can have the place after a crash, and until this is
+    /// [`EngineError::NotDurable`]: the mirror can have the place after a crash, and until this is
     /// certain the old filter takes no keys.
     pub async fn finish_rebuild(
         &self,
@@ -147,28 +147,28 @@ impl Engine {
         self.inner.check_recovered()?;
         let name = given_name("name", name)?;
         let new_name = given_name("new_name", new_name)?;
-        let (filter, turn) = self.filter_in_turn(&name).await?;
-        let heir = self.inner.heir_of(&name);
-        let Some(heir) = heir.filter(|heir| heir.filter.name() == new_name) else {
+        let (filter, lock) = self.filter_with_lock(&name).await?;
+        let mirror = self.inner.mirror_of(&name);
+        let Some(mirror) = mirror.filter(|mirror| mirror.filter.name() == new_name) else {
             if self.inner.has_been_rebuilt(&filter, &new_name) {
                 return self.blocking(move |inner| Ok(inner.status(&filter))).await;
             }
             return Err(EngineError::NotRebuilding { name, new_name });
         };
-        let its_turn = heir.filter.turn().await;
+        let its_lock = mirror.filter.snapshot_lock().await;
         let naming = self.naming().await;
-        // While this call waited for the heir's turn, the heir may have been renamed or deleted.
+        // While this call waited for the mirror's turn, the mirror may have been renamed or deleted.
         let now = self.inner.registry.get(&new_name);
-        if now.is_none_or(|now| !Arc::ptr_eq(&now, &heir.filter)) {
+        if now.is_none_or(|now| !Arc::ptr_eq(&now, &mirror.filter)) {
             return Err(EngineError::NotRebuilding { name, new_name });
         }
         let (inner, runtime) = (self.inner.clone(), Handle::current());
         let finish = move || {
-            let turns = [turn, its_turn];
-            let taken = inner.have_take_place(&filter, &heir.filter, turns, &runtime);
+            let locks = [lock, its_lock];
+            let taken = inner.have_take_place(&filter, &mirror.filter, locks, &runtime);
             drop(naming);
             match taken? {
-                true => Ok(inner.status(&heir.filter)),
+                true => Ok(inner.status(&mirror.filter)),
                 false => Err(EngineError::NotRebuilding { name, new_name }),
             }
         };
@@ -189,25 +189,25 @@ impl Inner {
         status: FilterStatus,
     ) -> FilterStatus {
         let view = self.registry.now();
-        let heir = view
+        let mirror = view
             .get(status.name.as_str())
-            .and_then(|entry| entry.heir.as_ref());
+            .and_then(|entry| entry.mirror.as_ref());
         FilterStatus {
-            rebuilt_as: heir.map(|heir| heir.filter.name()),
+            rebuilt_as: mirror.map(|mirror| mirror.filter.name()),
             rebuilds: view.rebuilt_as(filter).map(|rebuilt| rebuilt.name()),
             ..status
         }
     }
 
-    /// Gives the place of `filter` to its heir `new`; `false` if either has been deleted. Blocks.
+    /// Gives the place of `filter` to its mirror `new`; `false` if either has been deleted. Blocks.
     fn have_take_place(
         &self,
         filter: &GuardedFilter,
         new: &Arc<GuardedFilter>,
-        [mut turn, mut its_turn]: [StoreTurn; 2],
+        [mut lock, mut its_lock]: [SnapshotLock; 2],
         runtime: &Handle,
     ) -> Result<bool, EngineError> {
-        if !new.prepare_to_take_place(&self.directory, &self.barrier, &mut its_turn)? {
+        if !new.prepare_to_take_place(&self.directory, &self.barrier, &mut its_lock)? {
             return Ok(false);
         }
         let new_name = new.name();
@@ -215,15 +215,15 @@ impl Inner {
             // Appends most of the requests here, while calls go on. This can wait for room in the
             // log; during the hold it must not, because calls that wait for the end of the hold can
             // own that room.
-            self.hand_over_requests(filter, new, |journal, won| {
-                runtime.block_on(journal.repeat(won)).map(|()| true)
+            self.hand_over_requests(filter, new, |journal, first_added| {
+                runtime.block_on(journal.repeat(first_added)).map(|()| true)
             })?;
             let mut step = || {
                 if !self.hand_over_requests(filter, new, Journal::try_repeat)? {
                     return Ok(None);
                 }
-                let turns = (&mut turn, &mut its_turn);
-                let taken = new.take_place_of(filter, turns.0, &self.directory, turns.1)?;
+                let locks = (&mut lock, &mut its_lock);
+                let taken = new.take_place_of(filter, locks.0, &self.directory, locks.1)?;
                 if taken.is_some() {
                     self.registry.rename(&new_name, new);
                 }
@@ -256,12 +256,12 @@ impl Inner {
             return Ok(self.directory.end_rebuilds()?);
         }
         let filters = self.registry.list(None, usize::MAX);
-        for heir in &filters {
-            let rebuilds = self.directory.rebuilds(&heir.name());
+        for mirror in &filters {
+            let rebuilds = self.directory.rebuilds(&mirror.name());
             let rebuilt = filters.iter().find(|filter| Some(filter.id()) == rebuilds);
             if let Some(rebuilt) = rebuilt {
-                let heir = Heir::new(heir.clone(), rebuilt);
-                self.registry.set_heir(&rebuilt.name(), &heir);
+                let mirror = Mirror::new(mirror.clone(), rebuilt);
+                self.registry.set_mirror(&rebuilt.name(), &mirror);
             }
         }
         Ok(())
@@ -275,7 +275,7 @@ impl Inner {
         }
     }
 
-    /// Fails if a filter has an heir, or is one.
+    /// Fails if a filter has an mirror, or is one.
     pub(super) fn check_not_rebuilding(&self, filter: &GuardedFilter) -> Result<(), EngineError> {
         match self.registry.now().rebuilt_as(filter) {
             Some(rebuilt) => Err(EngineError::Rebuilding {
@@ -286,13 +286,13 @@ impl Inner {
         }
     }
 
-    /// Fails if a filter has an heir.
+    /// Fails if a filter has an mirror.
     pub(super) fn check_not_rebuilt(&self, filter: &GuardedFilter) -> Result<(), EngineError> {
         let name = filter.name();
-        match self.heir_of(&name) {
-            Some(heir) => Err(EngineError::Rebuilding {
+        match self.mirror_of(&name) {
+            Some(mirror) => Err(EngineError::Rebuilding {
                 name,
-                other: heir.filter.name(),
+                other: mirror.filter.name(),
             }),
             None => Ok(()),
         }
@@ -302,17 +302,17 @@ impl Inner {
     /// which no filter has now. If a restart has forgotten the former name, any name fits.
     fn has_been_rebuilt(&self, filter: &GuardedFilter, as_name: &FilterName) -> bool {
         let name = filter.name();
-        let is_done = self.directory.rebuilds(&name).is_some() && self.heir_of(&name).is_none();
+        let is_done = self.directory.rebuilds(&name).is_some() && self.mirror_of(&name).is_none();
         let had_name = filter.had_name(as_name) || filter.had_no_name();
         is_done && had_name && self.registry.get(as_name).is_none()
     }
 
-    fn heir_of(&self, name: &FilterName) -> Option<Arc<Heir>> {
-        self.registry.now().get(name.as_str())?.heir.clone()
+    fn mirror_of(&self, name: &FilterName) -> Option<Arc<Mirror>> {
+        self.registry.now().get(name.as_str())?.mirror.clone()
     }
 
-    /// Copies the remembered requests of a filter to its heir: the keys that a request added first
-    /// to the filter count as added first to the heir. They take effect when they are on stable
+    /// Copies the remembered requests of a filter to its mirror: the keys that a request added first
+    /// to the filter count as added first to the mirror. They take effect when they are on stable
     /// storage, with all records before them. Returns `false` if `write` could not append all of
     /// them. Blocks.
     fn hand_over_requests(
@@ -325,53 +325,56 @@ impl Inner {
         let missing = self.requests.missing(from.id(), to.id());
         let segment = self.journal.get().map_or(0, Journal::segment);
         if let Some(journal) = self.journal.get() {
-            for won in &missing {
-                if !write(journal, won)? {
+            for first_added in &missing {
+                if !write(journal, first_added)? {
                     return Ok(false);
                 }
             }
             let flushed = journal.flush();
             flushed.map_err(|error| EngineError::StorageFailed(error.into()))?;
         }
-        for won in missing {
-            self.requests.remember(won, segment);
+        for first_added in missing {
+            self.requests.remember(first_added, segment);
         }
         Ok(true)
     }
 }
 
-/// Changes a filter and its heir.
+/// Changes a filter and its mirror.
 #[cold]
 pub(super) fn change_both<T>(
     filter: &GuardedFilter,
-    heir: &Heir,
+    mirror: &Mirror,
     call: Call<'_>,
     mut admission: Admission<'_>,
     change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
     follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
-) -> Result<Unsettled<T>, EngineError> {
-    let new = &*heir.filter;
+) -> Result<Pending<T>, EngineError> {
+    let new = &*mirror.filter;
     filter.check_age(call.max_age)?;
     filter.check_takes_keys()?;
     new.check_takes_keys()?;
-    // The heir must get every key that the filter gets, even if it has to wait for that.
+    // The mirror must get every key that the filter gets, even if it has to wait for that.
     if admission.must_not_wait() && new.may_be_full() {
         return Err(EngineError::FilterBusy);
     }
     let _order = admission.order.take();
-    let Share { room, turn } = mem::take(&mut admission.heirs);
+    let Share {
+        reservation,
+        session,
+    } = mem::take(&mut admission.mirrors);
     let answer = change(filter, admission.change(call))?;
-    let rests_on = follow(
+    let depends_on = follow(
         new,
         Change {
-            room,
-            turn,
+            reservation,
+            session,
             ..Change::default()
         },
     );
-    let waits_for: Option<(FilterLog, u64)> = new.waits_for(rests_on);
-    Ok(Unsettled {
-        heir: waits_for.map(Box::new),
-        ..unsettled(filter, answer)
+    let waits_for: Option<(FilterLog, u64)> = new.waits_for(depends_on);
+    Ok(Pending {
+        mirror: waits_for.map(Box::new),
+        ..pending(filter, answer)
     })
 }

@@ -107,7 +107,7 @@ impl Inner {
             let log = self.directory.open_log(&mut found, self.segment_bytes)?;
             // Filters for which the log held nothing new need it no longer. Of a filter whose files
             // are missing nothing is known, so it keeps its log.
-            let gone = &self.directory.oddities().gone;
+            let gone = &self.directory.startup_warnings().missing;
             let needs_no_more =
                 |name: &FilterName, id| !with_log.contains(&id) && !gone.contains(name);
             // The requests that were read stay in their segments until the log is shortened.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::{guarded::GuardedFilter, rebuilding::Heir};
+use super::{guarded::GuardedFilter, rebuilding::Mirror};
 use crate::store::FilterName;
 
 type Filters = BTreeMap<FilterName, Entry>;
@@ -21,8 +21,8 @@ pub struct Registry {
 pub struct Entry {
     /// The filter.
     pub filter: Arc<GuardedFilter>,
-    /// The heir that will take its place, during a rebuild.
-    pub heir: Option<Arc<Heir>>,
+    /// The mirror that will take its place, during a rebuild.
+    pub mirror: Option<Arc<Mirror>>,
 }
 
 /// A view of the registry at one moment.
@@ -34,25 +34,25 @@ impl View {
         self.0.get(name)
     }
 
-    /// Returns the filter that is being rebuilt as `heir`.
-    pub fn rebuilt_as(&self, heir: &GuardedFilter) -> Option<&Arc<GuardedFilter>> {
+    /// Returns the filter that is being rebuilt as `mirror`.
+    pub fn rebuilt_as(&self, mirror: &GuardedFilter) -> Option<&Arc<GuardedFilter>> {
         let mut entries = self.0.values();
-        let entry = entries.find(|entry| entry.is_rebuilt_as(heir))?;
+        let entry = entries.find(|entry| entry.is_rebuilt_as(mirror))?;
         Some(&entry.filter)
     }
 }
 
 impl Entry {
-    /// Returns the filter or the heir that is on hold, if either is.
+    /// Returns the filter or the mirror that is on hold, if either is.
     pub fn held(&self) -> Option<&Arc<GuardedFilter>> {
-        let heir = self.heir.as_ref().map(|heir| heir.filter());
-        let mut filters = [Some(&self.filter), heir].into_iter().flatten();
+        let mirror = self.mirror.as_ref().map(|mirror| mirror.filter());
+        let mut filters = [Some(&self.filter), mirror].into_iter().flatten();
         filters.find(|filter| filter.is_held())
     }
 
     fn is_rebuilt_as(&self, filter: &GuardedFilter) -> bool {
-        let heir = self.heir.as_ref();
-        heir.is_some_and(|heir| heir.filter().id() == filter.id())
+        let mirror = self.mirror.as_ref();
+        mirror.is_some_and(|mirror| mirror.filter().id() == filter.id())
     }
 }
 
@@ -87,8 +87,8 @@ impl Registry {
     /// Makes a filter reachable, in the place of a filter of the same name.
     pub fn insert(&self, filter: Arc<GuardedFilter>) {
         self.change(|filters| {
-            let (filter, heir) = (filter.clone(), None);
-            filters.insert(filter.name(), Entry { filter, heir });
+            let (filter, mirror) = (filter.clone(), None);
+            filters.insert(filter.name(), Entry { filter, mirror });
         });
     }
 
@@ -101,7 +101,7 @@ impl Registry {
             };
             for entry in filters.values_mut() {
                 if entry.is_rebuilt_as(&removed.filter) {
-                    entry.heir = None;
+                    entry.mirror = None;
                 }
             }
         });
@@ -111,21 +111,24 @@ impl Registry {
     /// the new name becomes unreachable.
     pub fn rename(&self, from: &FilterName, filter: &Arc<GuardedFilter>) {
         self.change(|filters| {
-            let heir = filters.remove(from).and_then(|entry| entry.heir);
+            let mirror = filters.remove(from).and_then(|entry| entry.mirror);
             let filter = filter.clone();
-            filters.insert(filter.name(), Entry { filter, heir });
+            filters.insert(filter.name(), Entry { filter, mirror });
         });
     }
 
-    /// Sets the heir of the filter of a name: from now on, calls that change the filter change the
-    /// heir too. Makes the heir reachable under its own name.
-    pub fn set_heir(&self, of: &FilterName, heir: &Arc<Heir>) {
+    /// Sets the mirror of the filter of a name: from now on, calls that change the filter change the
+    /// mirror too. Makes the mirror reachable under its own name.
+    pub fn set_mirror(&self, of: &FilterName, mirror: &Arc<Mirror>) {
         self.change(|filters| {
-            let filter = heir.filter().clone();
-            let own = Entry { filter, heir: None };
+            let filter = mirror.filter().clone();
+            let own = Entry {
+                filter,
+                mirror: None,
+            };
             filters.insert(own.filter.name(), own);
             if let Some(entry) = filters.get_mut(of) {
-                entry.heir = Some(heir.clone());
+                entry.mirror = Some(mirror.clone());
             }
         });
     }

@@ -22,14 +22,14 @@ impl Engine {
         self.inner.check_recovered()?;
         let name = given_name("name", name)?;
         let new_name = given_name("new_name", new_name)?;
-        let found = self.filter_in_turn(&name).await;
+        let found = self.filter_with_lock(&name).await;
         if let Err(EngineError::UnknownFilter { .. }) = &found
             && let Some(filter) = self.inner.registry.get(&new_name)
             && filter.had_name(&name)
         {
             return self.blocking(move |inner| Ok(inner.status(&filter))).await;
         }
-        let (filter, turn) = found?;
+        let (filter, lock) = found?;
         if name == new_name {
             return self.blocking(move |inner| Ok(inner.status(&filter))).await;
         }
@@ -37,7 +37,7 @@ impl Engine {
         self.inner.check_free(&new_name)?;
         self.blocking(move |inner| {
             let put = || inner.registry.rename(&name, &filter);
-            let renamed = filter.rename(&new_name, &inner.directory, &inner.barrier, turn, put);
+            let renamed = filter.rename(&new_name, &inner.directory, &inner.barrier, lock, put);
             drop(naming);
             match renamed? {
                 true => Ok(inner.status(&filter)),

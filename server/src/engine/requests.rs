@@ -4,7 +4,7 @@
 //! A caller whose answer was lost repeats its call with the same id (idempotency key). The keys
 //! that were new the first time are in the filter by then. The answer "seen" would lose them:
 //! nobody would crawl them. So the server remembers a request with an id, with the hashes of the
-//! keys that it added first (its "won" keys). If the request is repeated, in any batches, these
+//! keys that it added first (its "first_added" keys). If the request is repeated, in any batches, these
 //! keys are new again. A key that another request added first is still answered as seen.
 //!
 //! Requests of one id take turns. Otherwise the second could find the bits of the first before the
@@ -23,8 +23,8 @@
 //! those of all other requests. `docs/adr/0007-requests.md` says why.
 
 // The path is given for the models, which compile this file from another place.
-#[path = "requests/won.rs"]
-mod won;
+#[path = "requests/first_added.rs"]
+mod first_added;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque, hash_map::Entry},
@@ -34,7 +34,7 @@ use std::{
 
 use crossbeam_utils::CachePadded;
 
-use self::won::Won;
+use self::first_added::FirstAdded;
 use super::EngineError;
 use crate::{
     filter::hash::KeyHash,
@@ -114,7 +114,7 @@ struct Memory {
 /// The keys that a request added first in one generation.
 #[derive(Debug)]
 struct Request {
-    won: Won,
+    first_added: FirstAdded,
     /// The newest record of the request is in this segment or a later one.
     segment: u64,
 }
@@ -139,17 +139,17 @@ struct Running<'a> {
 struct Waiting<'a> {
     requests: &'a Requests,
     name: Name,
-    turn: oneshot::Receiver<()>,
+    session: oneshot::Receiver<()>,
     has_got_it: bool,
 }
 
 /// The turn of a request.
 #[derive(Debug)]
-pub struct Turn<'a> {
+pub struct RetrySession<'a> {
     running: Running<'a>,
     /// The keys that it had added first before, in each generation.
-    won: [Won; 2],
-    /// The keys of `won` that it has been answered as new again: the halves of their hashes.
+    first_added: [FirstAdded; 2],
+    /// The keys of `first_added` that it has been answered as new again: the halves of their hashes.
     told: HashSet<(u64, u64)>,
 }
 
@@ -188,12 +188,12 @@ impl Requests {
         &self,
         filter: FilterId,
         request: RequestId,
-    ) -> Result<Turn<'_>, EngineError> {
+    ) -> Result<RetrySession<'_>, EngineError> {
         let running = match self.enter((filter, request)) {
             Ok(running) => running,
-            Err(waiting) => waiting.turn().await,
+            Err(waiting) => waiting.session().await,
         };
-        self.turn_of(running)
+        self.session_of(running)
     }
 
     /// Begins the turn of a request if no other of its id has it; `None` otherwise.
@@ -205,14 +205,14 @@ impl Requests {
         &self,
         filter: FilterId,
         request: RequestId,
-    ) -> Result<Option<Turn<'_>>, EngineError> {
+    ) -> Result<Option<RetrySession<'_>>, EngineError> {
         let name = (filter, request);
         match self.lane(&request).memory.lock().running.entry(name) {
             Entry::Vacant(place) => place.insert(VecDeque::new()),
             Entry::Occupied(_) => return Ok(None),
         };
         let requests = self;
-        self.turn_of(Running { requests, name }).map(Some)
+        self.session_of(Running { requests, name }).map(Some)
     }
 
     /// Takes the turn of a request if it is free, and joins the queue otherwise.
@@ -225,7 +225,7 @@ impl Requests {
                 Ok(Running { requests, name })
             }
             Entry::Occupied(mut running) => {
-                let (sender, turn) = oneshot::channel();
+                let (sender, session) = oneshot::channel();
                 let waiting = running.get_mut();
                 // Removes waiters that have gone away, seldom enough that a call pays little for it.
                 if waiting.len().is_power_of_two() {
@@ -235,7 +235,7 @@ impl Requests {
                 Err(Waiting {
                     requests,
                     name,
-                    turn,
+                    session,
                     has_got_it: false,
                 })
             }
@@ -258,25 +258,28 @@ impl Requests {
         running.remove();
     }
 
-    fn turn_of<'a>(&'a self, running: Running<'a>) -> Result<Turn<'a>, EngineError> {
+    fn session_of<'a>(&'a self, running: Running<'a>) -> Result<RetrySession<'a>, EngineError> {
         let name = running.name;
         let (_, request) = &name;
         let mut memory = self.lane(request).memory.lock();
         memory.turn_to(self.generation());
         let Memory { young, old, .. } = &*memory;
-        let won = [young, old].map(|generation| {
+        let first_added = [young, old].map(|generation| {
             let request = generation.get(&name);
-            request.map_or_else(Won::default, |request| request.won.clone())
+            request.map_or_else(FirstAdded::default, |request| request.first_added.clone())
         });
         // Unlocked first: if the turn ends below, `leave` locks it.
         drop(memory);
-        let (keys, limit) = (won.iter().map(Won::len).sum(), self.max_call_keys);
+        let (keys, limit) = (
+            first_added.iter().map(FirstAdded::len).sum(),
+            self.max_call_keys,
+        );
         if keys > limit {
             return Err(EngineError::RequestReused { keys, limit });
         }
-        Ok(Turn {
+        Ok(RetrySession {
             running,
-            won,
+            first_added,
             told: HashSet::new(),
         })
     }
@@ -307,13 +310,14 @@ impl Requests {
             memory.turn_to(self.generation());
             let Memory { young, old, .. } = &*memory;
             let of = |&((filter, _), _): &(&Name, &Request)| *filter == from;
-            for (&(_, request), Request { won, .. }) in young.iter().chain(old).filter(of) {
+            for (&(_, request), Request { first_added, .. }) in young.iter().chain(old).filter(of) {
                 let name = (to, request);
                 let is_there = |hash| {
                     let mut there = [young, old].into_iter().filter_map(|of| of.get(&name));
-                    there.any(|request| request.won.contains(hash))
+                    there.any(|request| request.first_added.contains(hash))
                 };
-                let hashes: Vec<KeyHash> = won.iter().filter(|&hash| !is_there(hash)).collect();
+                let hashes: Vec<KeyHash> =
+                    first_added.iter().filter(|&hash| !is_there(hash)).collect();
                 if !hashes.is_empty() {
                     missing.push(Remembered {
                         filter: to,
@@ -329,13 +333,16 @@ impl Requests {
     /// Returns all requests whose newest record can be in a segment before `segment`.
     pub fn before(&self, segment: u64) -> Vec<Remembered> {
         let mut before = Vec::new();
-        self.each_before(segment, |&(filter, request), Request { won, .. }| {
-            before.push(Remembered {
-                filter,
-                request,
-                hashes: won.iter().collect(),
-            });
-        });
+        self.each_before(
+            segment,
+            |&(filter, request), Request { first_added, .. }| {
+                before.push(Remembered {
+                    filter,
+                    request,
+                    hashes: first_added.iter().collect(),
+                });
+            },
+        );
         before
     }
 
@@ -419,15 +426,18 @@ impl Memory {
             Entry::Occupied(request) => request.into_mut(),
             Entry::Vacant(place) => {
                 self.untold_keys += KEYS_A_REQUEST;
-                let won = Won::default();
-                place.insert(Request { won, segment })
+                let first_added = FirstAdded::default();
+                place.insert(Request {
+                    first_added,
+                    segment,
+                })
             }
         };
-        self.untold_keys += request.won.extend(hashes) as u64;
+        self.untold_keys += request.first_added.extend(hashes) as u64;
     }
 }
 
-impl Turn<'_> {
+impl RetrySession<'_> {
     /// Returns the id of the request.
     pub fn id(&self) -> RequestId {
         let (_, id) = self.running.name;
@@ -436,23 +446,25 @@ impl Turn<'_> {
 
     /// Returns whether the request had added a key first before. True only once for each key: if a
     /// key is twice in a batch, the second is answered as seen.
-    pub fn has_won(&mut self, hash: KeyHash) -> bool {
+    pub fn has_first_added(&mut self, hash: KeyHash) -> bool {
         self.has_ever_won(hash) && self.told.insert((hash.low, hash.high))
     }
 
     /// Returns whether the request had added a key first before, however often this is called.
     pub fn has_ever_won(&self, hash: KeyHash) -> bool {
-        self.won.iter().any(|won| won.contains(hash))
+        self.first_added
+            .iter()
+            .any(|first_added| first_added.contains(hash))
     }
 
     /// Returns whether the request had added any key first before.
     pub fn is_repeated(&self) -> bool {
-        !self.won.iter().all(Won::is_empty)
+        !self.first_added.iter().all(FirstAdded::is_empty)
     }
 
     /// Remembers the keys that the request has added first now. Their record is in `segment` or a
     /// later one.
-    pub fn win(&self, hashes: Vec<KeyHash>, segment: u64) {
+    pub fn note_first_added(&self, hashes: Vec<KeyHash>, segment: u64) {
         let Running {
             requests,
             name: (filter, request),
@@ -469,9 +481,9 @@ impl Turn<'_> {
 }
 
 impl<'a> Waiting<'a> {
-    async fn turn(mut self) -> Running<'a> {
+    async fn session(mut self) -> Running<'a> {
         // No sender is dropped before it has sent, unless all requests are dropped.
-        let _ = (&mut self.turn).await;
+        let _ = (&mut self.session).await;
         self.has_got_it = true;
         Running {
             requests: self.requests,
@@ -483,8 +495,8 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     /// Passes the turn on if it came after the caller had gone away.
     fn drop(&mut self) {
-        self.turn.close();
-        if !self.has_got_it && self.turn.try_recv().is_ok() {
+        self.session.close();
+        if !self.has_got_it && self.session.try_recv().is_ok() {
             self.requests.leave(&self.name);
         }
     }

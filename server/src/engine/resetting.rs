@@ -17,7 +17,7 @@ impl Engine {
     pub async fn reset_filter(&self, name: &str) -> Result<FilterStatus, EngineError> {
         self.inner.check_recovered()?;
         let name = given_name("name", name)?;
-        let (filter, turn) = self.filter_in_turn(&name).await?;
+        let (filter, lock) = self.filter_with_lock(&name).await?;
         self.inner.check_not_rebuilding(&filter)?;
         let emptied = {
             let filter = filter.clone();
@@ -27,11 +27,11 @@ impl Engine {
             })
         };
         let empty = Arc::new(emptied.await?);
-        let its_turn = empty.turn().await;
+        let its_lock = empty.snapshot_lock().await;
         self.blocking(move |inner| {
             let (directory, barrier) = (&inner.directory, &inner.barrier);
             let put = || inner.registry.insert(empty.clone());
-            match filter.give_place_to(&empty, its_turn, directory, barrier, turn, put)? {
+            match filter.give_place_to(&empty, its_lock, directory, barrier, lock, put)? {
                 true => Ok(empty.status()),
                 false => Err(EngineError::UnknownFilter { name }),
             }

@@ -188,9 +188,9 @@ impl Engine {
         &self,
         filter: Arc<GuardedFilter>,
     ) -> Result<Option<StoreReport>, EngineError> {
-        let turn = filter.turn().await;
+        let lock = filter.snapshot_lock().await;
         let inner = self.inner.clone();
-        let store = move || Ok(filter.store(&inner.directory, &inner.barrier, turn)?);
+        let store = move || Ok(filter.store(&inner.directory, &inner.barrier, lock)?);
         background::run("store", store).await
     }
 }

@@ -17,7 +17,7 @@ use std::{mem, ops::Range, sync::Arc, time::Duration};
 use crossbeam_utils::CachePadded;
 
 use crate::{
-    engine::striped::Striped,
+    engine::per_thread::PerThread,
     sync::{
         Instant, LEASE, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_micros(if cfg!(test) { 1000 } else { 16 }
 pub struct Versions {
     /// In a cache line of its own, apart from the fields that all threads read.
     given: CachePadded<Given>,
-    stripes: Striped<Stripe>,
+    stripes: PerThread<Stripe>,
     unused: Mutex<Unused>,
 }
 

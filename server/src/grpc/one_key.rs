@@ -30,7 +30,7 @@ use super::{
     response::{Content, failure, success},
     services::Core,
 };
-use crate::engine::{Call, Engine, Op, Unsettled};
+use crate::engine::{Call, Engine, Op, Pending};
 
 /// A decoded call for one key.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl OneKey {
 
     /// Answers the call if it can do so without waiting. The answer may still have to wait for the
     /// log.
-    fn try_answer(&self, engine: &Engine) -> Result<Option<Unsettled<bool>>, Status> {
+    fn try_answer(&self, engine: &Engine) -> Result<Option<Pending<bool>>, Status> {
         let answer = engine.try_answer(self.call(), self.op, self.key.bytes());
         answer.map_err(|error| self.key.status(error))
     }
@@ -114,7 +114,7 @@ impl OneKey {
     async fn answer(
         &self,
         engine: &Engine,
-        answer: Option<Unsettled<bool>>,
+        answer: Option<Pending<bool>>,
     ) -> Result<Reply, Status> {
         let (call, key) = (self.call(), self.key.bytes());
         let answer = match answer {
@@ -198,7 +198,7 @@ where
         let call = OneKey::decode(self.op, message?, self.deadline.at())?;
         let answer = call.try_answer(&self.core.engine)?;
         if let Some(answer) = &answer
-            && let Some(is_so) = answer.value_if_settled()
+            && let Some(is_so) = answer.value_if_durable()
         {
             return Ok(Some(Reply::of(self.op, *is_so)));
         }

@@ -39,7 +39,7 @@ use super::{
     response,
     status::{status, unapplied},
 };
-use crate::engine::{Engine, Unsettled};
+use crate::engine::{Engine, Pending};
 
 /// The flow-control window of a stream, that is, the data that a client may send before the server
 /// has taken it: sixteen batches of a thousand keys. With the 64 KiB of the protocol's default, a
@@ -156,7 +156,7 @@ struct Session<B> {
 /// A batch whose keys are added, and the answer to it.
 struct Begun {
     keys: usize,
-    seen: Unsettled<Vec<bool>>,
+    seen: Pending<Vec<bool>>,
     capacity_warning: Option<CapacityWarning>,
 }
 
@@ -173,7 +173,7 @@ where
             let (first, batches) = (self.waiting.front(), &mut self.batches);
             let batch = match (first, batches) {
                 (Some(Err(_)), _) | (None, None) => break,
-                (Some(Ok(first)), _) if first.seen.is_settled() => break,
+                (Some(Ok(first)), _) if first.seen.is_durable() => break,
                 (Some(Ok(first)), Some(batches))
                     if self.waiting.len() < MAX_WAITING && self.waiting_keys < MAX_WAITING_KEYS =>
                 {
@@ -181,7 +181,7 @@ where
                         biased;
                         batch = batches.next() => batch,
                         // The result is read below, whether it is a success or an error.
-                        _ = first.seen.settled() => break,
+                        _ = first.seen.wait() => break,
                     }
                 }
                 (Some(Ok(_)), _) => break,
@@ -208,7 +208,7 @@ where
             Ok(begun) => {
                 self.waiting_keys -= begun.keys;
                 self.charge.set(self.waiting_keys);
-                let seen = begun.seen.settle().await.map_err(status);
+                let seen = begun.seen.durable().await.map_err(status);
                 seen.map(|seen| BatchResponse {
                     seen,
                     capacity_warning: begun.capacity_warning,

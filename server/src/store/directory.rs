@@ -25,7 +25,7 @@ use crate::planted::Bug;
 pub struct DataDirectory {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) manifest: Commits,
-    oddities: Oddities,
+    startup_warnings: StartupWarnings,
     /// Files that still have the former name of their filter. The key is the name that a file
     /// should have, the value is the name that it has. The map is empty unless the directory is
     /// only inspected: otherwise the files have been renamed.
@@ -35,11 +35,11 @@ pub struct DataDirectory {
 /// Findings about the files of a directory that an operator should know. They do not keep a server
 /// from starting, because somebody may have intended them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Oddities {
+pub struct StartupWarnings {
     /// Filters that the manifest names but that have no file. They are not served.
-    pub gone: Vec<FilterName>,
+    pub missing: Vec<FilterName>,
     /// Snapshots that the manifest does not name. They are not read.
-    pub strangers: Vec<PathBuf>,
+    pub unknown: Vec<PathBuf>,
 }
 
 impl DataDirectory {
@@ -64,7 +64,7 @@ impl DataDirectory {
         let mut directory = Self {
             disk,
             manifest: Commits::default(),
-            oddities: Oddities::default(),
+            startup_warnings: StartupWarnings::default(),
             misnamed: BTreeMap::new(),
         };
         let files = directory.files()?;
@@ -93,7 +93,7 @@ impl DataDirectory {
         directory
             .manifest
             .change_both(|manifest| manifest.removed.clear());
-        directory.oddities = directory.look_for_oddities(&directory.files()?);
+        directory.startup_warnings = directory.find_startup_warnings(&directory.files()?);
         Ok(directory)
     }
 
@@ -109,7 +109,7 @@ impl DataDirectory {
         let mut directory = Self {
             disk,
             manifest: Commits::default(),
-            oddities: Oddities::default(),
+            startup_warnings: StartupWarnings::default(),
             misnamed: BTreeMap::new(),
         };
         let mut files = directory.files()?;
@@ -119,17 +119,17 @@ impl DataDirectory {
             files.retain(|other| other != file);
             files.push(name.clone());
         }
-        directory.oddities = directory.look_for_oddities(&files);
+        directory.startup_warnings = directory.find_startup_warnings(&files);
         Ok(directory)
     }
 
     /// Returns the filters in the order of their names, without the filters whose files were all
-    /// [gone](Oddities::gone) at the start.
+    /// [missing](StartupWarnings::missing) at the start.
     pub fn filters(&self) -> Vec<FilterName> {
         let manifest = self.manifest.lock();
         let names = manifest.filters.keys();
         names
-            .filter(|name| !self.oddities.gone.contains(name))
+            .filter(|name| !self.startup_warnings.missing.contains(name))
             .cloned()
             .collect()
     }
@@ -144,8 +144,8 @@ impl DataDirectory {
     }
 
     /// Returns the findings about the files at the start that an operator should know.
-    pub fn oddities(&self) -> &Oddities {
-        &self.oddities
+    pub fn startup_warnings(&self) -> &StartupWarnings {
+        &self.startup_warnings
     }
 
     /// Returns the entry of a filter in the manifest.
@@ -153,7 +153,7 @@ impl DataDirectory {
         self.manifest.lock().filters.get(name).cloned()
     }
 
-    /// Returns the filter that the filter `name` is to replace. If that filter is gone, `name` has
+    /// Returns the filter that the filter `name` is to replace. If that filter is missing, `name` has
     /// replaced it.
     pub fn rebuilds(&self, name: &FilterName) -> Option<FilterId> {
         self.filter(name)?.rebuilds
@@ -333,7 +333,7 @@ impl DataDirectory {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]: the filter still exists. [`StoreError::InDoubt`]: the filter is gone,
+    /// [`StoreError::Io`]: the filter still exists. [`StoreError::InDoubt`]: the filter is missing,
     /// but can come back after a crash until the removal is [settled](Self::settle_removals).
     pub fn remove_filter(&self, name: &FilterName) -> Result<(), StoreError> {
         self.change_removing(Some(name), |manifest| manifest.remove(name))
@@ -408,7 +408,7 @@ impl DataDirectory {
     }
 
     /// Returns the findings about some files that an operator should know.
-    fn look_for_oddities(&self, files: &[String]) -> Oddities {
+    fn find_startup_warnings(&self, files: &[String]) -> StartupWarnings {
         let manifest = self.manifest.lock();
         let is_stranger = |file: &&String| {
             let Kind::Snapshot(name, number) = Kind::of(file) else {
@@ -418,15 +418,15 @@ impl DataDirectory {
             let is_named = stored.is_some_and(|stored| stored.files.contains(&number));
             !is_named && !self.is_rest(file, &manifest)
         };
-        let strangers = files.iter().filter(is_stranger);
+        let unknown = files.iter().filter(is_stranger);
         let is_gone = |(name, stored): &(&FilterName, &StoredFilter)| {
             let mut numbers = stored.files.iter();
             !numbers.any(|&number| files.contains(&names::snapshot(name, number)))
         };
-        let gone = manifest.filters.iter().filter(is_gone);
-        Oddities {
-            gone: gone.map(|(name, _)| name.clone()).collect(),
-            strangers: strangers.map(|file| self.path(file)).collect(),
+        let missing = manifest.filters.iter().filter(is_gone);
+        StartupWarnings {
+            missing: missing.map(|(name, _)| name.clone()).collect(),
+            unknown: unknown.map(|file| self.path(file)).collect(),
         }
     }
 

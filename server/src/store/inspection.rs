@@ -12,7 +12,8 @@ use std::{
 
 pub use self::salvage::Salvaged;
 use super::{
-    DataDirectory, Disk, FilterName, MAX_NUMBER, Oddities, OnDamage, StoreError, SystemDisk, Torn,
+    DataDirectory, Disk, FilterName, MAX_NUMBER, OnDamage, StartupWarnings, StoreError, SystemDisk,
+    Torn,
     manifest::{Manifest, StoredFilter},
     names::{self, Kind},
 };
@@ -143,8 +144,8 @@ impl Inspection {
     }
 
     /// Returns the findings that are not damage, but may be unintended.
-    pub fn oddities(&self) -> &Oddities {
-        self.directory.oddities()
+    pub fn startup_warnings(&self) -> &StartupWarnings {
+        self.directory.startup_warnings()
     }
 
     /// Returns all damage.
@@ -167,11 +168,11 @@ fn inspect_filter(
     let Some(reader) = directory.open_filter(name, stored, &mut on_damage)? else {
         return Ok(());
     };
-    let division = reader.division();
+    let shard_map = reader.shard_map();
     let mut words = Vec::new();
     let mut keys_added = 0;
     for shard in reader.shards() {
-        words.resize(division.shape(shard).shard_words(), 0);
+        words.resize(shard_map.shape(shard).shard_words(), 0);
         keys_added += reader
             .read_shard(shard, &mut words, &mut on_damage)?
             .keys_added;

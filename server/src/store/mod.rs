@@ -20,6 +20,7 @@ mod error;
 mod format;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod id;
 mod inspection;
 mod log;
 mod manifest;
@@ -31,15 +32,16 @@ mod snapshot;
 /// counted on from the numbers in the files, so a number in a file must leave room above it.
 const MAX_NUMBER: u64 = 1 << 62;
 
-pub use directory::{DataDirectory, Oddities, Renamed};
+pub use directory::{DataDirectory, Renamed, StartupWarnings};
 #[cfg(test)]
 pub use disk::simulated;
 pub use disk::{Disk, DiskFile, SystemDisk};
 pub use error::{OnDamage, StoreError};
+pub use id::{FilterId, RequestId};
 pub use inspection::{Damage, FilterFindings, Inspection, LogFindings, Salvaged};
 pub use log::{
-    Batch, Counted, Direction, FORMAT as LOG_FORMAT, FilterId, FoundLog, LogEnd, LogReader,
-    LogWriter, PendingSync, Record, RecordHead, RecordKind, RequestId, Segment, Tail, Torn,
+    Batch, Counted, Direction, FORMAT as LOG_FORMAT, FoundLog, LogEnd, LogReader, LogWriter,
+    PendingSync, Record, RecordHead, RecordKind, Segment, Tail, Torn,
 };
 pub use manifest::FORMAT as MANIFEST_FORMAT;
 pub use name::{FilterName, NameError};

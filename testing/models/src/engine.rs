@@ -2,26 +2,26 @@
 
 #[path = "../../../server/src/engine/barrier.rs"]
 pub mod barrier;
-#[path = "../../../server/src/engine/journal/lanes.rs"]
-pub mod lanes;
+#[path = "../../../server/src/engine/guarded/layered/bit_budget.rs"]
+pub mod bit_budget;
 #[path = "../../../server/src/engine/guarded/one_or_many.rs"]
 pub mod one_or_many;
-#[path = "../../../server/src/engine/journal/progress.rs"]
-pub mod progress;
+#[path = "../../../server/src/engine/journal/parker.rs"]
+pub mod parker;
+#[path = "../../../server/src/engine/per_thread.rs"]
+pub mod per_thread;
+#[path = "../../../server/src/engine/journal/queues.rs"]
+pub mod queues;
 #[path = "../../../server/src/engine/requests.rs"]
 pub mod requests;
-#[path = "../../../server/src/engine/guarded/layered/room.rs"]
-pub mod room;
 #[path = "../../../server/src/engine/guarded/shards.rs"]
 pub mod shards;
-#[path = "../../../server/src/engine/journal/sleeper.rs"]
-pub mod sleeper;
-#[path = "../../../server/src/engine/striped.rs"]
-pub mod striped;
 #[path = "../../../server/src/engine/journal/trackers.rs"]
 pub mod trackers;
 #[path = "../../../server/src/engine/versions.rs"]
 pub mod versions;
+#[path = "../../../server/src/engine/journal/watermark.rs"]
+pub mod watermark;
 
 #[derive(Debug)]
 pub enum EngineError {
@@ -29,7 +29,7 @@ pub enum EngineError {
     RequestReused { keys: usize, limit: usize },
 }
 
-pub mod region {
+pub mod mapping {
     use std::ops::{Deref, DerefMut};
 
     /// The words of a shard, without a memory mapping.

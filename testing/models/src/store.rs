@@ -2,12 +2,15 @@
 
 #[path = "../../../server/src/store/log/batch.rs"]
 mod batch;
+#[path = "../../../server/src/store/id.rs"]
+mod id;
 #[path = "../../../server/src/store/log/record.rs"]
 mod record;
 
 pub use self::{
     batch::Batch,
-    record::{FilterId, Record, RecordHead, RequestId},
+    id::{FilterId, RequestId},
+    record::{Record, RecordHead},
 };
 
 #[derive(Debug, Clone, Copy, Default)]

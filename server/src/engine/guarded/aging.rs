@@ -24,7 +24,7 @@ use std::{
 
 use super::{
     Answer, Change, GuardedFilter,
-    batch::{Place, answer_again, set},
+    batch::{HashedKey, answer_again, set},
     counting::Action,
     one_or_many::OneOrMany,
     shards::Shard,
@@ -288,13 +288,13 @@ impl GuardedFilter {
     pub(super) fn stamp_places(
         &self,
         aging: &Aging,
-        places: Vec<Place>,
+        places: Vec<HashedKey>,
         action: Action,
         change: Change<'_>,
     ) -> Answer<Vec<bool>> {
         let Change {
-            room,
-            mut turn,
+            reservation,
+            mut session,
             max_age,
             ..
         } = change;
@@ -302,8 +302,8 @@ impl GuardedFilter {
         let renews = action == Action::Add || aging.spec.refresh;
         let mut seen = vec![true; places.len()];
         // Only the log and remembered requests need the hashes.
-        let keeps_hashes = self.log.is_some() || turn.is_some();
-        let (mut new, mut renewed, mut rests_on) = (Stamped::default(), Stamped::default(), 0);
+        let keeps_hashes = self.log.is_some() || session.is_some();
+        let (mut new, mut renewed, mut depends_on) = (Stamped::default(), Stamped::default(), 0);
         aging.look();
         let places = self.visit_places(places, |stripe, first_shard, keys| {
             let shards = &mut stripe.write();
@@ -322,7 +322,7 @@ impl GuardedFilter {
                 #[inline(always)]
                 |(key, hash), shard, change| {
                     if change.is_none_or(|change| !change.is_new) {
-                        rests_on = shard.state.version.max(rests_on);
+                        depends_on = shard.state.version.max(depends_on);
                     }
                     let Some(aging::Change { is_new, bits }) = change else {
                         return;
@@ -333,17 +333,17 @@ impl GuardedFilter {
                         stamped.hashes.push(hash);
                     }
                     shard.note_stamped(is_new, bits, version);
-                    rests_on = version.max(rests_on);
+                    depends_on = version.max(depends_on);
                     if is_new {
                         set(&mut seen, key, false);
                     }
                 },
             );
         });
-        self.remember(turn.as_ref(), new.hashes.iter().copied());
-        if let (Some(log), Some(mut room)) = (&self.log, room) {
+        self.remember(session.as_ref(), new.hashes.iter().copied());
+        if let (Some(log), Some(mut reservation)) = (&self.log, reservation) {
             // The request has added the new keys first, and nothing else.
-            for (stamped, turn) in [(new, turn.as_ref()), (renewed, None)] {
+            for (stamped, session) in [(new, session.as_ref()), (renewed, None)] {
                 let Some(version) = stamped.version else {
                     continue;
                 };
@@ -351,16 +351,16 @@ impl GuardedFilter {
                     kind: RecordKind::AddedAt {
                         epoch: aging.epoch(),
                     },
-                    ..self.record_head(turn, version)
+                    ..self.record_head(session, version)
                 };
                 let hashes = stamped.hashes.iter().copied();
-                log.append(&mut room, &head, hashes.len(), hashes);
+                log.append(&mut reservation, &head, hashes.len(), hashes);
             }
         }
-        answer_again(turn.as_mut(), &places, &mut seen);
+        answer_again(session.as_mut(), &places, &mut seen);
         Answer {
             value: seen,
-            rests_on,
+            depends_on,
         }
     }
 

@@ -19,8 +19,8 @@ use crate::{
     engine::{
         EngineError, Keys,
         call::check_deadline,
-        region::{Cache, fetch_to_write},
-        requests::Turn,
+        mapping::{Cache, fetch_to_write},
+        requests::RetrySession,
     },
     filter::hash::KeyHash,
     planted::Bug,
@@ -50,15 +50,15 @@ impl GuardedFilter {
     /// Returns for each key whether it has been seen.
     pub fn query_batch(&self, keys: &impl Keys, max_age: Option<Duration>) -> Answer<Vec<bool>> {
         self.look_at_clock();
-        let mut rests_on = 0;
+        let mut depends_on = 0;
         if let Some(layered) = &self.layered {
-            let found = |version: u64| rests_on = version.max(rests_on);
+            let found = |version: u64| depends_on = version.max(depends_on);
             let value = self.are_in_layers(layered, self.places(keys), found);
             self.counters.count(value.len(), trues(&value));
-            return Answer { value, rests_on };
+            return Answer { value, depends_on };
         }
-        if let Some(array) = &self.array {
-            let answer = self.are_in_array(array, &self.places(keys));
+        if let Some(foreign) = &self.foreign {
+            let answer = self.are_in_foreign(foreign, &self.places(keys));
             self.counters
                 .count(answer.value.len(), trues(&answer.value));
             return answer;
@@ -67,10 +67,10 @@ impl GuardedFilter {
         self.visit(keys, |stripe, first_shard, keys| {
             let shards = &stripe.read();
             let tell = |key, shard: &Shard, there| {
-                // The answer that a key is not there can rest on its removal.
+                // The answer that a key is not there can depend on its removal.
                 let rests = there || self.counts();
                 if rests && !Bug::BatchSeenWithoutWaiting.is_planted() {
-                    rests_on = shard.state.version.max(rests_on);
+                    depends_on = shard.state.version.max(depends_on);
                 }
                 set(&mut seen, key, there);
             };
@@ -82,7 +82,7 @@ impl GuardedFilter {
         self.counters.count(seen.len(), trues(&seen));
         Answer {
             value: seen,
-            rests_on,
+            depends_on,
         }
     }
 
@@ -128,13 +128,13 @@ impl GuardedFilter {
         let places = self.places(keys);
         check_deadline(change.deadline)?;
         Ok(
-            match (&self.counting, &self.aging, &self.layered, &self.array) {
+            match (&self.counting, &self.aging, &self.layered, &self.foreign) {
                 (Some(counting), ..) => self.count_places(counting, places, action, change),
                 (_, Some(aging), ..) => self.stamp_places(aging, places, action, change),
                 (_, _, Some(layered), _) => {
                     return self.add_to_layers(layered, places, change, WhenFull::Refuse);
                 }
-                (.., Some(array)) => self.insert_all_in_array(array, &places, change),
+                (.., Some(foreign)) => self.insert_all_in_foreign(foreign, &places, change),
                 (None, None, None, None) => self.insert_places(places, change),
             },
         )
@@ -143,16 +143,16 @@ impl GuardedFilter {
     /// Adds the keys, and returns for each whether it had been seen before.
     pub(super) fn insert_places(
         &self,
-        places: Vec<Place>,
+        places: Vec<HashedKey>,
         change: Change<'_>,
     ) -> Answer<Vec<bool>> {
         let mut seen = vec![true; places.len()];
-        let (mut own_version, mut new, mut rests_on) = (None, 0, 0);
+        let (mut own_version, mut new, mut depends_on) = (None, 0, 0);
         let places = self.visit_places(places, |stripe, first_shard, keys| {
             let mut tell = |key, shard: &mut Shard, bits_added| {
                 if bits_added == 0 {
                     if !Bug::BatchSeenWithoutWaiting.is_planted() {
-                        rests_on = shard.state.version.max(rests_on);
+                        depends_on = shard.state.version.max(depends_on);
                     }
                     return;
                 }
@@ -176,7 +176,7 @@ impl GuardedFilter {
         self.log_new(&places, &mut seen, own, change);
         Answer {
             value: seen,
-            rests_on: own_version.unwrap_or(0).max(rests_on),
+            depends_on: own_version.unwrap_or(0).max(depends_on),
         }
     }
 
@@ -184,18 +184,22 @@ impl GuardedFilter {
     /// For a retried request, marks the keys that it added before as not seen.
     pub(super) fn log_new(
         &self,
-        places: &[Place],
+        places: &[HashedKey],
         seen: &mut [bool],
         own: Option<(u64, usize)>,
         change: Change<'_>,
     ) {
-        let Change { room, mut turn, .. } = change;
+        let Change {
+            reservation,
+            mut session,
+            ..
+        } = change;
         if let Some((version, new)) = own {
-            let is_new = |place: &&Place| seen.get(place.key as usize) == Some(&false);
+            let is_new = |place: &&HashedKey| seen.get(place.key as usize) == Some(&false);
             let hashes = places.iter().filter(is_new).map(|place| place.hash);
-            self.log_change(room, turn.as_ref(), version, new, hashes);
+            self.log_change(reservation, session.as_ref(), version, new, hashes);
         }
-        answer_again(turn.as_mut(), places, seen);
+        answer_again(session.as_mut(), places, seen);
     }
 
     /// Hashes the keys, and calls `visit` for each stripe in turn with its first shard and its
@@ -204,7 +208,7 @@ impl GuardedFilter {
         &self,
         keys: &impl Keys,
         visit: impl FnMut(&RwLock<OneOrMany<Shard>>, usize, Group<'_, '_>),
-    ) -> Vec<Place> {
+    ) -> Vec<HashedKey> {
         self.visit_places(self.places(keys), visit)
     }
 
@@ -219,9 +223,9 @@ impl GuardedFilter {
 
     /// Hashes the keys, and returns their places.
     #[expect(clippy::indexing_slicing, reason = "each key has a place")]
-    pub(super) fn places(&self, keys: &impl Keys) -> Vec<Place> {
+    pub(super) fn places(&self, keys: &impl Keys) -> Vec<HashedKey> {
         let keys = keys.iter();
-        let mut places = vec![Place::default(); keys.len()];
+        let mut places = vec![HashedKey::default(); keys.len()];
         let mut tell = |key, hash| {
             places[key] = self.place(key, hash);
         };
@@ -238,8 +242,8 @@ impl GuardedFilter {
 
     /// Returns the place of the key with the index `key`.
     #[inline]
-    pub(super) fn place(&self, key: usize, hash: KeyHash) -> Place {
-        Place {
+    pub(super) fn place(&self, key: usize, hash: KeyHash) -> HashedKey {
+        HashedKey {
             hash,
             stripe: self.stripe_of(hash),
             // A message has no more than 2^20 keys.
@@ -248,7 +252,10 @@ impl GuardedFilter {
     }
 
     /// Returns the places of hashes.
-    pub(super) fn placed<'a>(&self, hashes: impl IntoIterator<Item = &'a KeyHash>) -> Vec<Place> {
+    pub(super) fn placed<'a>(
+        &self,
+        hashes: impl IntoIterator<Item = &'a KeyHash>,
+    ) -> Vec<HashedKey> {
         let numbered = hashes.into_iter().enumerate();
         numbered.map(|(key, &hash)| self.place(key, hash)).collect()
     }
@@ -256,9 +263,9 @@ impl GuardedFilter {
     /// Visits hashed keys of a filter that is not in layers.
     pub(super) fn visit_places(
         &self,
-        places: Vec<Place>,
+        places: Vec<HashedKey>,
         mut visit: impl FnMut(&RwLock<OneOrMany<Shard>>, usize, Group<'_, '_>),
-    ) -> Vec<Place> {
+    ) -> Vec<HashedKey> {
         self.visit_stripes(self.shards.stripes(), places, |index, stripe, keys| {
             visit(stripe, self.shards.first_shard(index), keys);
         })
@@ -273,9 +280,9 @@ impl GuardedFilter {
     pub(super) fn visit_stripes<S>(
         &self,
         stripes: &[CachePadded<RwLock<S>>],
-        mut places: Vec<Place>,
+        mut places: Vec<HashedKey>,
         mut visit: impl FnMut(usize, &RwLock<S>, Group<'_, '_>),
-    ) -> Vec<Place> {
+    ) -> Vec<HashedKey> {
         let shares_locks = places.len() >= MIN_KEYS_A_STRIPE * stripes.len();
         // Where keys are counted, each lock that is taken costs a version and a record.
         let is_worthwhile = match self.counts() {
@@ -341,8 +348,8 @@ impl GuardedFilter {
             };
             return self.replay_in_layers(layered, version, layer, hashes);
         }
-        if let Some(array) = &self.array {
-            self.replay_in_array(array, version, hashes);
+        if let Some(foreign) = &self.foreign {
+            self.replay_in_foreign(foreign, version, hashes);
             return Ok(());
         }
         self.visit_places(self.placed(hashes), |stripe, first_shard, keys| {
@@ -362,8 +369,8 @@ impl GuardedFilter {
 
     #[inline]
     pub(super) fn fetch(&self, hash: KeyHash, to: Cache) {
-        if let Some(array) = &self.array {
-            return self.fetch_in_array(array, hash, to);
+        if let Some(foreign) = &self.foreign {
+            return self.fetch_in_foreign(foreign, hash, to);
         }
         match (&self.prefetcher, &self.layered) {
             (Some(prefetcher), _) => {
@@ -379,7 +386,7 @@ impl GuardedFilter {
 
 /// A key of a batch.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Place {
+pub(super) struct HashedKey {
     pub hash: KeyHash,
     stripe: u32,
     /// Its index in the batch.
@@ -388,7 +395,7 @@ pub(super) struct Place {
 
 /// The keys of a batch that lie in one stripe: their indexes in the batch, and their hashes.
 pub(super) struct Group<'a, 'b> {
-    keys: slice::Iter<'a, Place>,
+    keys: slice::Iter<'a, HashedKey>,
     fetches: &'a mut Fetches<'b>,
 }
 
@@ -411,7 +418,7 @@ impl Iterator for Group<'_, '_> {
 /// not once for each key.
 struct Fetches<'b> {
     filter: &'b GuardedFilter,
-    coming: slice::Iter<'b, Place>,
+    coming: slice::Iter<'b, HashedKey>,
     to: Cache,
     /// The keys of a burst.
     burst: usize,
@@ -421,7 +428,7 @@ struct Fetches<'b> {
 
 impl<'b> Fetches<'b> {
     /// Prefetches the first burst. Each burst has about `at_once` lines.
-    fn new(filter: &'b GuardedFilter, places: &'b [Place], to: Cache, at_once: usize) -> Self {
+    fn new(filter: &'b GuardedFilter, places: &'b [HashedKey], to: Cache, at_once: usize) -> Self {
         let mut lines = 0;
         match (places.first(), &filter.layered) {
             (Some(first), None) => filter.shape.visit_lines(first.hash, |_| lines += 1),
@@ -465,7 +472,7 @@ impl<'b> Fetches<'b> {
     clippy::indexing_slicing,
     reason = "`ends` has a place for each stripe, and the last one is where the places end"
 )]
-fn by_stripe(places: &[Place], stripes: usize) -> Vec<Place> {
+fn by_stripe(places: &[HashedKey], stripes: usize) -> Vec<HashedKey> {
     let first = places.first().map_or(0, |place| place.stripe as usize);
     let mut ends = vec![0_u32; stripes];
     for place in places {
@@ -487,13 +494,17 @@ fn by_stripe(places: &[Place], stripes: usize) -> Vec<Place> {
 }
 
 /// Marks the keys that a retried request added before as not seen.
-pub(super) fn answer_again(turn: Option<&mut Turn<'_>>, places: &[Place], seen: &mut [bool]) {
-    let Some(turn) = turn.filter(|turn| turn.is_repeated()) else {
+pub(super) fn answer_again(
+    session: Option<&mut RetrySession<'_>>,
+    places: &[HashedKey],
+    seen: &mut [bool],
+) {
+    let Some(session) = session.filter(|session| session.is_repeated()) else {
         return;
     };
     // Equal keys are visited in their order in the batch: the first one was new.
     for place in places {
-        if turn.has_won(place.hash) {
+        if session.has_first_added(place.hash) {
             set(seen, place.key as usize, false);
         }
     }

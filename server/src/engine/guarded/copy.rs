@@ -42,7 +42,7 @@ impl GuardedFilter {
         barrier.wait_for_writes();
         // The kernel allocates a page of the new memory at the first write to it. The words are
         // copied twice, so that this does not happen under the lock.
-        let (division, mut words) = (self.division(), Vec::new());
+        let (shard_map, mut words) = (self.shard_map(), Vec::new());
         let numbers = self.shard_numbers();
         if let (Some(from), Some(to)) = (&self.layered, &copy.layered) {
             to.map(from.partitions.mapped()).map_err(|why| match why {
@@ -55,7 +55,7 @@ impl GuardedFilter {
         }
         for index in numbers {
             barrier.pass()?;
-            words.resize(division.shape(index).shard_words(), 0);
+            words.resize(shard_map.shape(index).shard_words(), 0);
             let state = {
                 let Some(shard) = self.read_shard(index) else {
                     continue;

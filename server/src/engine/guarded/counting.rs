@@ -20,7 +20,7 @@ mod tally;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::tally::Tally;
-use super::{Answer, Change, GuardedFilter, batch::Place, shards::Shard};
+use super::{Answer, Change, GuardedFilter, batch::HashedKey, shards::Shard};
 use crate::{
     engine::{EngineError, Keys, call::check_deadline},
     filter::{
@@ -171,23 +171,32 @@ impl GuardedFilter {
     pub(super) fn count_places(
         &self,
         counting: &Counting,
-        places: Vec<Place>,
+        places: Vec<HashedKey>,
         action: Action,
         change: Change<'_>,
     ) -> Answer<Vec<bool>> {
-        let Change { room, turn, .. } = change;
-        let mut tally = Tally::new(self, counting, action, turn, places.len());
+        let Change {
+            reservation,
+            session,
+            ..
+        } = change;
+        let mut tally = Tally::new(self, counting, action, session, places.len());
         self.visit_places(places, |stripe, first_shard, keys| {
             tally.begin_lock();
             let shards = &mut stripe.write();
             self.shape.take_each(shards, first_shard, keys, &mut tally);
         });
-        self.remember(tally.turn.as_ref(), tally.counted.iter().copied());
-        if let (Some(log), Some(mut room)) = (&self.log, room) {
+        self.remember(tally.session.as_ref(), tally.counted.iter().copied());
+        if let (Some(log), Some(mut reservation)) = (&self.log, reservation) {
             for (version, hashes) in tally.records() {
-                let mut head = self.record_head(tally.turn.as_ref(), version);
+                let mut head = self.record_head(tally.session.as_ref(), version);
                 head.kind = RecordKind::Counted(counting.counted(action.direction()));
-                log.append(&mut room, &head, hashes.len(), hashes.iter().copied());
+                log.append(
+                    &mut reservation,
+                    &head,
+                    hashes.len(),
+                    hashes.iter().copied(),
+                );
             }
         }
         tally.answer()

@@ -1,6 +1,6 @@
-//! Import and export of the bits of another program's filter, as one array of words as in its file.
+//! Import and export of the bits of another program's filter, as one foreign of words as in its file.
 
-use super::{GuardedFilter, array::Array};
+use super::{GuardedFilter, foreign::Foreign};
 use crate::engine::{journal::Journal, versions::Versions};
 
 /// The version of all imported bits.
@@ -8,7 +8,7 @@ const IMPORTED: u64 = 1;
 
 impl GuardedFilter {
     /// Sets the bits of `words` in a filter that no other thread uses yet. `first` is the index of
-    /// the first word in the array.
+    /// the first word in the foreign.
     pub fn import_words(&mut self, first: u64, words: &[u64]) {
         let shard_words = self.shape.shard_words();
         for (index, &word) in (first as usize..).zip(words) {
@@ -53,18 +53,18 @@ impl GuardedFilter {
 
     /// Returns the expected number of keys that have set `bits_set` bits.
     fn estimate(&self, bits_set: u64) -> u64 {
-        let estimate = |array: &Array| {
-            let bits = self.bits_of_parts(array, bits_set);
-            array.parts().keys_at_fill(&bits)
+        let estimate = |foreign: &Foreign| {
+            let bits = self.bits_of_parts(foreign, bits_set);
+            foreign.parts().keys_at_fill(&bits)
         };
-        match self.array.as_ref().and_then(estimate) {
+        match self.foreign.as_ref().and_then(estimate) {
             Some(keys) => keys.round() as u64,
             // If all bits are set, there is no estimate. There were at least this many keys.
             None => bits_set / u64::from(self.spec.hash_count).max(1),
         }
     }
 
-    /// Copies words of the array into `words`, from the index `first` on. Locks one shard at a time
+    /// Copies words of the foreign into `words`, from the index `first` on. Locks one shard at a time
     /// (with its neighbours behind the same lock), and only against writers.
     pub fn export_words(&self, first: u64, words: &mut [u64]) {
         let shard_words = self.shape.shard_words();

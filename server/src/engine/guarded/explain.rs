@@ -47,8 +47,8 @@ impl GuardedFilter {
         if let Some(layered) = &self.layered {
             return self.explain_in_layers(layered, canonical_key, hash);
         }
-        if let Some(array) = &self.array {
-            return self.explain_in_array(array, canonical_key, hash);
+        if let Some(foreign) = &self.foreign {
+            return self.explain_in_foreign(foreign, canonical_key, hash);
         }
         self.look_at_clock();
         let shard = self.shape.shard(hash);

@@ -1,11 +1,11 @@
 //! Filters in layers, which know when they are full.
 //!
-//! # Room
+//! # BitBudget
 //!
 //! A call adds all of its keys or none, so it must not find out half-way that the filter is full.
 //! Before a call sets a bit, it claims the bits that its keys can set. It claims them from the bits
 //! that every partition can take for certain, as if all its keys lay in one partition. Calls that
-//! claim bits run side by side ([`Room`]).
+//! claim bits run side by side ([`BitBudget`]).
 //!
 //! A call that finds too little room takes the filter exclusively for a moment. It counts the bits
 //! that are left in each partition, and its own new keys there. If few bits or too few bits are
@@ -15,21 +15,21 @@
 //! So a filter that is nearly full takes one call after the other. In a full filter calls run side
 //! by side again, if all of their keys are there already: such keys need no room.
 
+mod bit_budget;
 pub(super) mod new_keys;
 mod replay;
-mod room;
 
 use std::{collections::BTreeMap, io, iter, slice, sync::Arc};
 
 use parking_lot::Mutex;
 
 use self::{
+    bit_budget::{Alone, BitBudget},
     new_keys::NewKeys,
-    room::{Alone, Room},
 };
 use super::{
     Answer, Change, GuardedFilter,
-    batch::{Place, answer_again, set},
+    batch::{HashedKey, answer_again, set},
     partitions::{Partition, Partitions},
 };
 use crate::{
@@ -43,7 +43,7 @@ use crate::{
 /// A layer is added when a partition has at most one part in `LOW_PART` of the newest layer left.
 const LOW_PART: u64 = 16;
 
-/// The partitions and the room of a filter in layers. It has these in place of shards.
+/// The partitions and the bit budget of a filter in layers. It has these in place of shards.
 #[derive(Debug)]
 pub(super) struct Layered {
     pub partitions: Partitions,
@@ -51,8 +51,8 @@ pub(super) struct Layered {
     budget: Arc<MemoryBudget>,
     /// The greatest number of bits that a key sets, in any layer.
     pub key_bits: u64,
-    /// The room that every partition has.
-    room: Room,
+    /// The bits that every partition can take.
+    bit_budget: BitBudget,
     told: Mutex<Told>,
 }
 
@@ -98,10 +98,10 @@ impl Layered {
             on_full,
             budget: budget.clone(),
             key_bits: key_bits.max().unwrap_or_default().into(),
-            room: Room::new(),
+            bit_budget: BitBudget::new(),
             told: Mutex::default(),
         };
-        layered.note_left(&layered.room.alone());
+        layered.note_left(&layered.bit_budget.alone());
         Ok(layered)
     }
 
@@ -188,7 +188,7 @@ impl Layered {
     /// Calls `act`, which changes the bits that are left, while no call has a claim. Then counts
     /// them again.
     pub fn alone<R>(&self, act: impl FnOnce() -> R) -> R {
-        let alone = self.room.alone();
+        let alone = self.bit_budget.alone();
         let result = act();
         self.note_left(&alone);
         result
@@ -197,7 +197,7 @@ impl Layered {
     /// Recounts the bits of the shards, after they were filled in another way than by keys.
     pub fn count(&mut self) {
         self.partitions.count();
-        self.note_left(&self.room.alone());
+        self.note_left(&self.bit_budget.alone());
     }
 }
 
@@ -210,7 +210,7 @@ impl GuardedFilter {
     /// Claims room, as a write does.
     #[cfg(test)]
     pub fn claim_room(&self, bits: u64) -> Option<impl Sized> {
-        self.layered.as_ref()?.room.claim(bits)
+        self.layered.as_ref()?.bit_budget.claim(bits)
     }
 
     /// Adds a key, and returns whether it had been seen before.
@@ -238,7 +238,7 @@ impl GuardedFilter {
     pub(super) fn add_to_layers(
         &self,
         layered: &Layered,
-        places: Vec<Place>,
+        places: Vec<HashedKey>,
         change: Change<'_>,
         when_full: WhenFull,
     ) -> Result<Answer<Vec<bool>>, EngineError> {
@@ -247,8 +247,8 @@ impl GuardedFilter {
         }
         let most = (places.len() as u64).saturating_mul(layered.key_bits);
         let claim = match change.must_not_wait {
-            true => layered.room.try_claim(most),
-            false => Ok(layered.room.claim(most)),
+            true => layered.bit_budget.try_claim(most),
+            false => Ok(layered.bit_budget.claim(most)),
         };
         let busy = |_| EngineError::FilterBusy;
         if let Some(claim) = claim.map_err(busy)? {
@@ -261,8 +261,8 @@ impl GuardedFilter {
             return Ok(self.insert_in_layers(layered, places, change).answer);
         }
         let alone = match change.must_not_wait {
-            true => layered.room.try_alone().map_err(busy)?,
-            false => layered.room.alone(),
+            true => layered.bit_budget.try_alone().map_err(busy)?,
+            false => layered.bit_budget.alone(),
         };
         let needed = self.new_keys(layered, &places);
         let mapped = layered.partitions.mapped();
@@ -295,7 +295,7 @@ impl GuardedFilter {
     }
 
     /// Returns the number of new keys for each partition that has any.
-    fn new_keys(&self, layered: &Layered, places: &[Place]) -> BTreeMap<usize, u64> {
+    fn new_keys(&self, layered: &Layered, places: &[HashedKey]) -> BTreeMap<usize, u64> {
         let mut needed = BTreeMap::new();
         let seen = self.are_in_layers(layered, places.to_vec(), |_| {});
         for place in places {
@@ -312,7 +312,7 @@ impl GuardedFilter {
     pub(super) fn are_in_layers(
         &self,
         layered: &Layered,
-        places: Vec<Place>,
+        places: Vec<HashedKey>,
         mut found: impl FnMut(u64),
     ) -> Vec<bool> {
         let (partitions, mut seen) = (&layered.partitions, vec![false; places.len()]);
@@ -333,7 +333,7 @@ impl GuardedFilter {
         seen
     }
 
-    /// Returns the version that the presence of a key rests on; `None` if the key is not there.
+    /// Returns the version that the presence of a key depends on; `None` if the key is not there.
     pub(super) fn is_in_layers(&self, layered: &Layered, hash: KeyHash) -> Option<u64> {
         let mut version = None;
         let partition = layered.layers().partition(hash);
@@ -354,12 +354,12 @@ impl GuardedFilter {
     fn insert_in_layers(
         &self,
         layered: &Layered,
-        places: Vec<Place>,
+        places: Vec<HashedKey>,
         change: Change<'_>,
     ) -> Outcome {
         let partitions = &layered.partitions;
         let mut new = NewKeys::among(places.len());
-        let (mut own_version, mut rests_on, mut most_bits) = (None, 0, 0);
+        let (mut own_version, mut depends_on, mut most_bits) = (None, 0, 0);
         let mut of_stripe = (usize::MAX, 0);
         let places = self.visit_stripes(partitions.stripes(), places, |index, stripe, keys| {
             // The stripe can have been locked before, for other keys of the call.
@@ -374,7 +374,7 @@ impl GuardedFilter {
                 #[inline(always)]
                 |key, partition: &mut Partition, added: Added| {
                     if added.bits == 0 {
-                        rests_on = partition.state(added.shard).version.max(rests_on);
+                        depends_on = partition.state(added.shard).version.max(depends_on);
                         return;
                     }
                     let version = *own_version.get_or_insert_with(|| self.next_version());
@@ -386,21 +386,25 @@ impl GuardedFilter {
             of_stripe = (index, bits);
             most_bits = bits.max(most_bits);
         });
-        let Change { room, mut turn, .. } = change;
+        let Change {
+            reservation,
+            mut session,
+            ..
+        } = change;
         if let Some(version) = own_version {
-            self.remember(turn.as_ref(), new.hashes(&places));
-            if let (Some(log), Some(mut room)) = (&self.log, room) {
-                let head = self.record_head(turn.as_ref(), version);
-                log.append_parts(&mut room, new.records(head, &places));
+            self.remember(session.as_ref(), new.hashes(&places));
+            if let (Some(log), Some(mut reservation)) = (&self.log, reservation) {
+                let head = self.record_head(session.as_ref(), version);
+                log.append_parts(&mut reservation, new.records(head, &places));
             }
         }
         let mut seen = new.seen;
-        answer_again(turn.as_mut(), &places, &mut seen);
-        let rests_on = own_version.unwrap_or(0).max(rests_on);
+        answer_again(session.as_mut(), &places, &mut seen);
+        let depends_on = own_version.unwrap_or(0).max(depends_on);
         Outcome {
             answer: Answer {
                 value: seen,
-                rests_on,
+                depends_on,
             },
             most_bits,
         }

@@ -112,8 +112,8 @@ impl GuardedFilter {
                 seen += there.iter().filter(|&&there| there).count() as u64;
                 continue;
             }
-            if let Some(array) = &self.array {
-                let there = self.are_in_array(array, &places).value;
+            if let Some(foreign) = &self.foreign {
+                let there = self.are_in_foreign(foreign, &places).value;
                 seen += there.iter().filter(|&&there| there).count() as u64;
                 continue;
             }

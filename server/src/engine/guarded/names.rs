@@ -6,7 +6,7 @@
 
 use super::{
     GuardedFilter,
-    snapshots::{Presence, Turn},
+    snapshots::{Presence, SnapshotLock},
 };
 use crate::{
     engine::barrier::WriteBarrier,
@@ -64,13 +64,13 @@ impl GuardedFilter {
         new_name: &FilterName,
         directory: &DataDirectory,
         barrier: &WriteBarrier,
-        mut turn: Turn,
+        mut lock: SnapshotLock,
         put: impl FnOnce(),
     ) -> Result<bool, StoreError> {
-        if !self.prepare_rename(directory, barrier, &mut turn)? {
+        if !self.prepare_rename(directory, barrier, &mut lock)? {
             return Ok(false);
         }
-        let renamed = self.rename_stored(new_name, directory, &mut turn)?;
+        let renamed = self.rename_stored(new_name, directory, &mut lock)?;
         let Some(renamed) = renamed else {
             return Ok(false);
         };
@@ -89,9 +89,9 @@ impl GuardedFilter {
         &self,
         directory: &DataDirectory,
         barrier: &WriteBarrier,
-        turn: &mut Turn,
+        lock: &mut SnapshotLock,
     ) -> Result<bool, StoreError> {
-        let Presence::Present { files, .. } = &mut *turn.presence else {
+        let Presence::Present { files, .. } = &mut *lock.presence else {
             return Ok(false);
         };
         if self.last_store.lock().is_none() {
@@ -107,9 +107,9 @@ impl GuardedFilter {
         &self,
         new_name: &FilterName,
         directory: &DataDirectory,
-        turn: &mut Turn,
+        lock: &mut SnapshotLock,
     ) -> Result<Option<Renamed>, StoreError> {
-        let Presence::Present { files, last } = &mut *turn.presence else {
+        let Presence::Present { files, last } = &mut *lock.presence else {
             return Ok(None);
         };
         let stored = *self.last_store.lock();

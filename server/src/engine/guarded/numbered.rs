@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use super::{GuardedFilter, shards::Shard};
 use crate::{
-    filter::division::Division,
+    filter::shard_map::ShardMap,
     sync::{MappedRwLockReadGuard, MappedRwLockWriteGuard},
 };
 
 impl GuardedFilter {
-    /// Returns the division of the filter into shards.
-    pub(super) fn division(&self) -> Division {
-        Division::of(&self.spec)
+    /// Returns the shard map of the filter into shards.
+    pub(super) fn shard_map(&self) -> ShardMap {
+        ShardMap::of(&self.spec)
     }
 
     /// Returns the numbers of all shards that have memory.

@@ -23,7 +23,7 @@ use crate::{
     engine::{
         budget::{MemoryBudget, Reservation},
         error::Full,
-        region::{self, Cache, PageSize, Prefetcher, Region},
+        mapping::{self, Cache, Mapping, PageSize, Prefetcher},
     },
     filter::{
         hash::KeyHash,
@@ -235,7 +235,7 @@ impl Partitions {
             memory: Mutex::default(),
             layers,
         };
-        let first = region::reserve(partitions.layers.layer_of(0).shape())?;
+        let first = mapping::reserve(partitions.layers.layer_of(0).shape())?;
         partitions.hand_out(first);
         Ok(partitions)
     }
@@ -294,7 +294,7 @@ impl Partitions {
         })?;
         let needed_bytes = next.memory_bytes();
         let memory = budget.reserve(needed_bytes).map_err(Full::OverBudget)?;
-        let layer = region::reserve(next.shape());
+        let layer = mapping::reserve(next.shape());
         let layer = layer.map_err(|_| Full::OutOfMemory { needed_bytes })?;
         self.memory.lock().push(memory);
         self.hand_out(layer);
@@ -302,16 +302,16 @@ impl Partitions {
     }
 
     /// Gives each partition its shards of the next layer.
-    fn hand_out(&self, region: Region) {
+    fn hand_out(&self, mapping: Mapping) {
         let number = self.mapped();
         let shards = self.layers.layers().get(number).map_or(0, Layer::shards);
         if let Some(place) = self.prefetchers.get(number) {
-            let _ = place.set(region.prefetcher);
+            let _ = place.set(mapping.prefetcher);
         }
         if let Some(place) = self.page_sizes.get(number) {
-            let _ = place.set(region.page_size);
+            let _ = place.set(mapping.page_size);
         }
-        let mut words = region.shards.into_iter();
+        let mut words = mapping.shards.into_iter();
         for stripe in &self.stripes {
             for partition in stripe.write().iter_mut() {
                 let own = words.by_ref().take(shards);

@@ -3,8 +3,8 @@
 use super::{GuardedFilter, batch::MAX_KEYS_A_LOCK, counting::Action, shards::Shards};
 use crate::{
     engine::{
-        journal::{FilterLog, Journal, Room},
-        requests::Turn,
+        journal::{FilterLog, Journal, WalReservation},
+        requests::RetrySession,
     },
     filter::{hash::KeyHash, scaling::MAX_LAYERS},
     planted::Bug,
@@ -21,11 +21,11 @@ impl GuardedFilter {
         }
     }
 
-    /// Returns the log, if an answer that rests on a version has to wait for it.
+    /// Returns the log, if an answer that depends on a version has to wait for it.
     #[inline]
-    pub fn unsettled(&self, rests_on: u64) -> Option<FilterLog> {
+    pub fn pending(&self, depends_on: u64) -> Option<FilterLog> {
         let log = self.log.as_ref()?;
-        (!log.has_reached(rests_on)).then(|| log.clone())
+        (!log.has_reached(depends_on)).then(|| log.clone())
     }
 
     /// Returns the key under which a request id is remembered for this filter; `None` if it need
@@ -54,25 +54,29 @@ impl GuardedFilter {
     #[inline]
     pub(super) fn log_change(
         &self,
-        room: Option<Room<'_>>,
-        turn: Option<&Turn<'_>>,
+        reservation: Option<WalReservation<'_>>,
+        session: Option<&RetrySession<'_>>,
         version: u64,
         count: usize,
         hashes: impl Iterator<Item = KeyHash> + Clone,
     ) {
-        self.remember(turn, hashes.clone());
-        if let (Some(log), Some(mut room)) = (&self.log, room) {
-            let head = self.record_head(turn, version);
-            log.append(&mut room, &head, count, hashes);
+        self.remember(session, hashes.clone());
+        if let (Some(log), Some(mut reservation)) = (&self.log, reservation) {
+            let head = self.record_head(session, version);
+            log.append(&mut reservation, &head, count, hashes);
         }
     }
 
     /// Remembers hashes for the request, if there is one.
     #[inline]
-    pub(super) fn remember(&self, turn: Option<&Turn<'_>>, hashes: impl Iterator<Item = KeyHash>) {
-        if let Some(turn) = turn {
+    pub(super) fn remember(
+        &self,
+        session: Option<&RetrySession<'_>>,
+        hashes: impl Iterator<Item = KeyHash>,
+    ) {
+        if let Some(session) = session {
             let segment = self.log.as_ref().map_or(0, FilterLog::segment);
-            turn.win(hashes.collect(), segment);
+            session.note_first_added(hashes.collect(), segment);
         }
     }
 
@@ -103,8 +107,12 @@ impl GuardedFilter {
 
     /// Returns the head of the record for a version: everything but the hashes.
     #[inline]
-    pub(super) fn record_head(&self, turn: Option<&Turn<'_>>, version: u64) -> RecordHead {
-        let request = turn.map(Turn::id);
+    pub(super) fn record_head(
+        &self,
+        session: Option<&RetrySession<'_>>,
+        version: u64,
+    ) -> RecordHead {
+        let request = session.map(RetrySession::id);
         RecordHead {
             request: request.filter(|_| !Bug::RequestNotLogged.is_planted()),
             ..RecordHead::added(self.id, version)

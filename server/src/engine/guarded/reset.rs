@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::{
     GuardedFilter,
-    snapshots::{Presence, Turn},
+    snapshots::{Presence, SnapshotLock},
 };
 use crate::{
     engine::{EngineError, barrier::WriteBarrier, journal::Journal, versions::Versions},
@@ -50,22 +50,22 @@ impl GuardedFilter {
     pub fn give_place_to(
         &self,
         empty: &Self,
-        its_turn: Turn,
+        its_lock: SnapshotLock,
         directory: &DataDirectory,
         barrier: &WriteBarrier,
-        mut turn: Turn,
+        mut lock: SnapshotLock,
         put: impl FnOnce(),
     ) -> Result<bool, StoreError> {
-        if matches!(*turn.presence, Presence::Deleted) {
+        if matches!(*lock.presence, Presence::Deleted) {
             return Ok(false);
         }
-        let stored = empty.store(directory, barrier, its_turn);
+        let stored = empty.store(directory, barrier, its_lock);
         if let Err(StoreError::InDoubt(_)) = &stored {
             self.doubt_place();
         }
         stored?;
         put();
-        *turn.presence = Presence::Deleted;
+        *lock.presence = Presence::Deleted;
         Ok(true)
     }
 

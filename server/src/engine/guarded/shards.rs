@@ -9,7 +9,7 @@ use crossbeam_utils::CachePadded;
 
 use super::one_or_many::OneOrMany;
 use crate::{
-    engine::region::ShardWords,
+    engine::mapping::ShardWords,
     store::ShardState,
     sync::{
         MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -172,7 +172,7 @@ impl Shards {
 mod tests {
     use super::*;
     use crate::{
-        engine::region,
+        engine::mapping,
         filter::{
             shape::Shape,
             spec::{Layout, SpecRequest},
@@ -196,7 +196,7 @@ mod tests {
             (300, 300),
             (1000, 300),
         ] {
-            let words = region::reserve(&shape).unwrap().shards;
+            let words = mapping::reserve(&shape).unwrap().shards;
             let mut shards = Shards::striped(words, width(300, stripes));
             assert_eq!(shards.stripes().len(), expected);
             for shard in 0..300 {

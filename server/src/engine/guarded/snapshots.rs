@@ -1,6 +1,6 @@
 //! The snapshots of one filter: written while it is in use, read at the start, removed with it.
 //!
-//! Only the holder of a filter's [`Turn`] can write or remove its snapshot. Waiting for a turn
+//! Only the holder of a filter's [`SnapshotLock`] can write or remove its snapshot. Waiting for a turn
 //! blocks no thread, so callers that all want the same filter stored do not delay others. Callers
 //! that asked before a snapshot was begun share it, because it holds everything that was
 //! acknowledged to them.
@@ -49,7 +49,7 @@ pub struct StoreReport {
 }
 
 /// The lock that gives out turns, one at a time.
-pub(super) type Turns = Arc<Mutex<Presence>>;
+pub(super) type SnapshotLocks = Arc<Mutex<Presence>>;
 
 /// The state of a filter on the disk, for the holder of its turn.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Default for Presence {
 
 /// The right to write or remove a filter's snapshot.
 #[derive(Debug)]
-pub struct Turn {
+pub struct SnapshotLock {
     pub(super) presence: OwnedMutexGuard<Presence>,
     /// The time when the turn was requested.
     asked: Instant,
@@ -159,7 +159,7 @@ impl GuardedFilter {
             version,
             time: store_time,
         });
-        filter.turns = Arc::new(Mutex::new(Presence::Present { files, last: None }));
+        filter.locks = Arc::new(Mutex::new(Presence::Present { files, last: None }));
         Ok(filter)
     }
 
@@ -196,12 +196,12 @@ impl GuardedFilter {
     /// Returns whether a snapshot would write at most `bytes` bytes.
     pub fn has_little_to_store(&self, bytes: u64) -> bool {
         let stored = self.stored_version();
-        let division = self.division();
+        let shard_map = self.shard_map();
         let mut left = bytes;
         self.shard_numbers().all(|shard| {
             let state = self.read_shard(shard).map(|shard| shard.state);
             if state.is_some_and(|state| state.version > stored) {
-                let shard_bytes = division.shape(shard).shard_bytes();
+                let shard_bytes = shard_map.shape(shard).shard_bytes();
                 let (rest, is_over) = left.overflowing_sub(shard_bytes);
                 left = rest;
                 return !is_over;
@@ -223,10 +223,10 @@ impl GuardedFilter {
     }
 
     /// Waits until no other caller writes or removes the snapshot.
-    pub async fn turn(&self) -> Turn {
+    pub async fn snapshot_lock(&self) -> SnapshotLock {
         let asked = Instant::now();
-        Turn {
-            presence: self.turns.clone().lock_owned().await,
+        SnapshotLock {
+            presence: self.locks.clone().lock_owned().await,
             asked,
         }
     }
@@ -248,9 +248,9 @@ impl GuardedFilter {
         &self,
         directory: &DataDirectory,
         barrier: &WriteBarrier,
-        mut turn: Turn,
+        mut lock: SnapshotLock,
     ) -> Result<Option<StoreReport>, StoreError> {
-        self.store_in(&mut turn, directory, barrier)
+        self.store_in(&mut lock, directory, barrier)
     }
 
     /// Stores the filter, and returns a reader of what is stored; `None` if the filter has been
@@ -265,9 +265,9 @@ impl GuardedFilter {
         &self,
         directory: &DataDirectory,
         barrier: &WriteBarrier,
-        mut turn: Turn,
+        mut lock: SnapshotLock,
     ) -> Result<Option<FilterReader>, StoreError> {
-        match self.store_in(&mut turn, directory, barrier)? {
+        match self.store_in(&mut lock, directory, barrier)? {
             // Nobody renames the filter or removes its files before the turn ends. After the files
             // are open, both can happen.
             Some(report) => directory.read_filter(&report.name),
@@ -277,16 +277,16 @@ impl GuardedFilter {
 
     fn store_in(
         &self,
-        turn: &mut Turn,
+        lock: &mut SnapshotLock,
         directory: &DataDirectory,
         barrier: &WriteBarrier,
     ) -> Result<Option<StoreReport>, StoreError> {
-        let (files, last) = match &mut *turn.presence {
+        let (files, last) = match &mut *lock.presence {
             Presence::Deleted => return Ok(None),
             Presence::Present {
                 last: Some((begun, report)),
                 ..
-            } if *begun >= turn.asked => return Ok(Some(report.clone())),
+            } if *begun >= lock.asked => return Ok(Some(report.clone())),
             Presence::Present { files, last } => (files, last),
         };
         let begun = Instant::now();
@@ -358,8 +358,8 @@ impl GuardedFilter {
     ) -> Result<u64, StoreError> {
         let (name, time) = (self.name(), self.time());
         let header = self.header(directory.new_number(), name, LastStore { version, time });
-        let division = self.division();
-        let shard_bytes = |shard| division.shape(shard).shard_bytes();
+        let shard_map = self.shard_map();
+        let shard_bytes = |shard| shard_map.shape(shard).shard_bytes();
         let (mut changed, mut with_keys, mut bytes) = (Vec::new(), 0, 0);
         for shard in self.shard_numbers() {
             let Some(state) = self.read_shard(shard).map(|shard| shard.state) else {
@@ -423,16 +423,20 @@ impl GuardedFilter {
     ///
     /// [`StoreError`]; the filter can then still be stored, unless that is
     /// [`StoreError::InDoubt`].
-    pub fn delete(&self, directory: &DataDirectory, mut turn: Turn) -> Result<bool, StoreError> {
-        if matches!(*turn.presence, Presence::Deleted) {
+    pub fn delete(
+        &self,
+        directory: &DataDirectory,
+        mut lock: SnapshotLock,
+    ) -> Result<bool, StoreError> {
+        if matches!(*lock.presence, Presence::Deleted) {
             return Ok(false);
         }
         // If the removal fails half-way, the filter lives on and must be stored again.
         *self.last_store.lock() = None;
-        *turn.presence = Presence::default();
+        *lock.presence = Presence::default();
         let removed = directory.remove_filter(&self.name());
         if let Ok(()) | Err(StoreError::InDoubt(_)) = removed {
-            *turn.presence = Presence::Deleted;
+            *lock.presence = Presence::Deleted;
         }
         removed.map(|()| true)
     }

@@ -191,14 +191,14 @@ impl GuardedFilter {
                 stripe.read().iter().for_each(&mut count);
             }
             let fill_ratio = bits_set as f64 / self.spec.bit_count as f64;
-            if let Some(array) = &self.array {
-                let bits = self.bits_of_parts(array, bits_set);
+            if let Some(foreign) = &self.foreign {
+                let bits = self.bits_of_parts(foreign, bits_set);
                 return Content {
                     keys_added,
                     bits_set,
                     fill_ratio,
-                    rate: array.parts().false_positive_rate_at_fill(&bits),
-                    estimated_keys: array.parts().keys_at_fill(&bits),
+                    rate: foreign.parts().false_positive_rate_at_fill(&bits),
+                    estimated_keys: foreign.parts().keys_at_fill(&bits),
                 };
             }
             return Content {

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-mod coming;
+mod merge_plan;
 mod new_keys;
 mod shards;
 mod status;
@@ -64,8 +64,8 @@ fn store_while(
     directory: &DataDirectory,
     barrier: &WriteBarrier,
 ) -> Option<StoreReport> {
-    let turn = block_on(filter.turn());
-    filter.store(directory, barrier, turn).unwrap()
+    let lock = block_on(filter.snapshot_lock());
+    filter.store(directory, barrier, lock).unwrap()
 }
 
 fn key(index: usize) -> String {
@@ -317,7 +317,7 @@ fn a_store_waits_for_the_calls_that_are_under_way_and_they_do_not_for_it() {
         // A call that begins meanwhile.
         drop(barrier.pass().unwrap());
         drop(permit);
-        assert_eq!(storing.join().unwrap().version, first.rests_on);
+        assert_eq!(storing.join().unwrap().version, first.depends_on);
     });
 }
 
@@ -375,7 +375,11 @@ fn a_store_that_fails_is_made_again_in_full() {
         (disk, directory, filter)
     };
     let again = |filter: &GuardedFilter, directory: &DataDirectory| {
-        filter.store(directory, &WriteBarrier::default(), block_on(filter.turn()))
+        filter.store(
+            directory,
+            &WriteBarrier::default(),
+            block_on(filter.snapshot_lock()),
+        )
     };
     let (disk, directory, filter) = stored_once();
     let before = disk.calls();
@@ -407,14 +411,22 @@ fn a_deleted_filter_is_not_stored_again() {
     let directory = DataDirectory::open(dir.path()).unwrap();
     let filter = filter(Layout::Blocked, 1000);
     assert!(store(&filter, &directory).is_some());
-    assert!(filter.delete(&directory, block_on(filter.turn())).unwrap());
+    assert!(
+        filter
+            .delete(&directory, block_on(filter.snapshot_lock()))
+            .unwrap()
+    );
     assert!(store(&filter, &directory).is_none());
     assert!(directory.filters().is_empty());
 
     // The snapshot of another filter that has the name now is not removed either.
     let another = self::filter(Layout::Classic, 1000);
     store(&another, &directory).unwrap();
-    assert!(!filter.delete(&directory, block_on(filter.turn())).unwrap());
+    assert!(
+        !filter
+            .delete(&directory, block_on(filter.snapshot_lock()))
+            .unwrap()
+    );
     assert_eq!(directory.filters(), [another.name().clone()]);
 }
 
@@ -425,12 +437,12 @@ fn callers_share_a_snapshot_that_holds_what_they_were_told() {
     let directory = DataDirectory::open(dir.path()).unwrap();
     let filter = filter(Layout::Blocked, 1000);
     filter.add(b"a", Change::default()).unwrap();
-    let first = block_on(filter.turn());
-    let mut second = Box::pin(filter.turn());
+    let first = block_on(filter.snapshot_lock());
+    let mut second = Box::pin(filter.snapshot_lock());
     let polled = second
         .as_mut()
         .poll(&mut Context::from_waker(Waker::noop()));
-    assert!(polled.is_pending(), "two have a turn");
+    assert!(polled.is_pending(), "two have a lock");
 
     let barrier = WriteBarrier::default();
     let written = filter.store(&directory, &barrier, first).unwrap();
@@ -457,7 +469,7 @@ fn a_shard_that_is_empty_again_is_stored_as_such() {
     filter.add(b"a", Change::default()).unwrap();
     store(&filter, &directory).unwrap();
     let removed = filter.remove_batch(&vec!["a"], Change::default()).unwrap();
-    assert_eq!((removed.value, removed.rests_on), (vec![true], 2));
+    assert_eq!((removed.value, removed.depends_on), (vec![true], 2));
     store(&filter, &directory).unwrap();
 
     let stored = directory.read_filter(&filter.name()).unwrap().unwrap();

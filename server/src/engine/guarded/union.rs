@@ -27,7 +27,7 @@
 //! A merge is one change with one version. It waits for calls with earlier versions, as a snapshot
 //! does.
 //!
-//! The bits of the merge are not in the log, because no answer rests on them before they are on
+//! The bits of the merge are not in the log, because no answer depends on them before they are on
 //! stable storage. Its version is in the log. Otherwise there would be a gap if the merge fails,
 //! and recovery would leave out counts after the gap.
 //!
@@ -36,21 +36,21 @@
 //! once, on top of the sums. On the disk, a counter can be saturated when the counter in memory is
 //! not, or can have been saturated for longer. The counter on the disk is never less.
 
-pub(super) mod coming;
+pub(super) mod merge_plan;
 
 use std::{iter, thread};
 
-use self::coming::{Coming, Expectation, Unfit};
+use self::merge_plan::{Expectation, MergePlan, Unfit};
 use super::{
     GuardedFilter,
     layered::Layered,
-    snapshots::{Presence, Turn},
+    snapshots::{Presence, SnapshotLock},
 };
 use crate::{
     engine::{
         EngineError,
         barrier::WriteBarrier,
-        journal::{FilterLog, Room},
+        journal::{FilterLog, WalReservation},
     },
     filter::{
         counting,
@@ -127,7 +127,7 @@ impl<'a> Addition<'a> {
 
     /// Reads the stored bits of a shard.
     fn read(&mut self, shard: usize) -> Result<ShardState, StoreError> {
-        let words = self.target.division().shape(shard).shard_words();
+        let words = self.target.shard_map().shape(shard).shard_words();
         self.words.resize(words, 0);
         self.stored.read_shard(shard, &mut self.words, &mut Err)
     }
@@ -146,7 +146,7 @@ impl<'a> Addition<'a> {
             (Some(_), None) => state.bits_set += counting::unite(words, others),
             (None, None) => state.bits_set += unite(words, others),
         }
-        let bits = target.division().shape(shard).shard_bits();
+        let bits = target.shard_map().shape(shard).shard_bits();
         state.keys_added = match target.aging {
             None => keys_of_union(bits, fill(before), fill(other), state.bits_set),
             // Keys that are too old by now have no bits, from which their number could be computed.
@@ -192,7 +192,7 @@ impl GuardedFilter {
             // Keys of other programs' filters are hashed without a secret.
             (
                 "secret",
-                self.array.is_none() && self.secret != source.secret,
+                self.foreign.is_none() && self.secret != source.secret,
             ),
         ];
         let names = differences.iter().filter(|(_, differs)| *differs);
@@ -232,10 +232,10 @@ impl GuardedFilter {
         source: &FilterReader,
         directory: &DataDirectory,
         barrier: &WriteBarrier,
-        room: Option<Room<'_>>,
-        mut turn: Turn,
+        reservation: Option<WalReservation<'_>>,
+        mut lock: SnapshotLock,
     ) -> Result<bool, EngineError> {
-        let Presence::Present { files, .. } = &mut *turn.presence else {
+        let Presence::Present { files, .. } = &mut *lock.presence else {
             return Ok(false);
         };
         let _expected = match &self.layered {
@@ -247,7 +247,7 @@ impl GuardedFilter {
         let segment = self.log.as_ref().map_or(0, FilterLog::segment);
         let version = self.versions.next_settled();
         // The record is appended before any wait: no later version is durable without it.
-        if let (Some(log), Some(mut room)) = (&self.log, room) {
+        if let (Some(log), Some(mut reservation)) = (&self.log, reservation) {
             let counted = self.counting.as_ref();
             let head = RecordHead {
                 kind: counted.map_or(RecordKind::Added, |counting| {
@@ -255,15 +255,15 @@ impl GuardedFilter {
                 }),
                 ..self.record_head(None, version)
             };
-            log.append(&mut room, &head, 0, iter::empty());
+            log.append(&mut reservation, &head, 0, iter::empty());
         }
         barrier.wait_for_writes();
         let begin = (version, segment);
         let mut addition = Addition::new(self, source, version);
         self.write_snapshot(directory, files, begin, stored, Some(&mut addition))?;
         let taken = addition.add_to_memory();
-        if let Some(array) = &self.array {
-            array.recount();
+        if let Some(foreign) = &self.foreign {
+            foreign.recount();
         }
         taken.map_err(|error| StoreError::InDoubt(error.into()))?;
         Ok(true)
@@ -275,10 +275,10 @@ impl GuardedFilter {
         layered: &'a Layered,
         source: &FilterReader,
     ) -> Result<Expectation<'a>, EngineError> {
-        let coming = Coming::find(layered, source)?;
+        let merge_plan = MergePlan::find(layered, source)?;
         let name = &source.header().name;
         let mapped = layered.partitions.mapped();
-        let expected = coming.expect(layered);
+        let expected = merge_plan.expect(layered);
         self.tell_of_growth(layered, mapped, None);
         expected.map_err(|why| match why {
             Unfit::Full(why) => EngineError::NoRoomToMerge {

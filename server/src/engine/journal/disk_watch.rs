@@ -18,7 +18,7 @@ pub struct DiskWatch {
 #[derive(Debug, Clone, Copy)]
 pub enum Caller {
     Writer,
-    Keeper,
+    SegmentWorker,
 }
 
 /// A disk call in progress, or a sequence of them.
@@ -40,10 +40,10 @@ impl Default for DiskWatch {
 impl DiskWatch {
     /// Marks a thread as in a disk call until the guard is dropped.
     pub fn call(&self, caller: Caller) -> Calling<'_> {
-        let [writer, keeper] = &self.calls;
+        let [writer, segment_worker] = &self.calls;
         let call = match caller {
             Caller::Writer => writer,
-            Caller::Keeper => keeper,
+            Caller::SegmentWorker => segment_worker,
         };
         let calling = Calling { watch: self, call };
         calling.answered();
@@ -87,12 +87,12 @@ mod tests {
         let (watch, some) = (DiskWatch::default(), Duration::from_millis(20));
         sleep(some);
         assert_eq!(watch.silence(), Duration::ZERO);
-        let keeper = watch.call(Caller::Keeper);
+        let segment_worker = watch.call(Caller::SegmentWorker);
         let writer = watch.call(Caller::Writer);
         sleep(some);
         writer.answered();
         assert!(watch.silence() >= some);
-        drop(keeper);
+        drop(segment_worker);
         assert!(watch.silence() < some);
         sleep(some);
         assert!(watch.silence() >= some);

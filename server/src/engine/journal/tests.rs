@@ -1,6 +1,6 @@
 //! The log under concurrent calls.
 
-mod progress;
+mod watermark;
 
 use std::{io, iter, time::Instant};
 
@@ -31,13 +31,13 @@ fn start(disk: &SimulatedDisk) -> Journal {
 }
 
 async fn append(journal: &Journal, log: &FilterLog, version: u64) {
-    let mut room = journal.reserve(1, 1).await.unwrap();
+    let mut reservation = journal.reserve(1, 1).await.unwrap();
     let hash = KeyHash {
         low: version,
         high: version,
     };
     let head = RecordHead::added(log.filter, version);
-    log.append(&mut room, &head, 1, iter::once(hash));
+    log.append(&mut reservation, &head, 1, iter::once(hash));
 }
 
 /// A version whose call has not handed it over yet delays the versions after it, but no call that
@@ -116,7 +116,7 @@ async fn what_nobody_uses_is_in_no_doubt() {
     let other = thread::scope(|scope| scope.spawn(|| versions.next()).join().unwrap());
     assert!(first + 1 < other);
     let keys = other as usize;
-    let mut room = journal.reserve(keys, keys).await.unwrap();
+    let mut reservation = journal.reserve(keys, keys).await.unwrap();
     disk.fail(disk.calls(), u64::MAX, Fault::Error(io::ErrorKind::Other));
     for version in (1..=first).chain([other]) {
         let hash = KeyHash {
@@ -124,7 +124,7 @@ async fn what_nobody_uses_is_in_no_doubt() {
             high: version,
         };
         let head = RecordHead::added(FilterId(1), version);
-        log.append(&mut room, &head, 1, iter::once(hash));
+        log.append(&mut reservation, &head, 1, iter::once(hash));
     }
     log.reached(other).await.unwrap_err();
     let is_certain = |low| log.is_certain(other, iter::once(KeyHash { low, high: low }));
@@ -162,7 +162,7 @@ fn nothing_is_lost_between_threads() {
     assert!(!log.has_reached(1601));
 }
 
-/// The keys that several calls of one id have added first may need more room than there is at once.
+/// The keys that several calls of one id have added first may need more space than there is at once.
 #[tokio::test]
 async fn a_request_of_any_size_is_repeated() {
     let disk = SimulatedDisk::default();
@@ -190,56 +190,56 @@ async fn a_request_of_any_size_is_repeated() {
     assert_eq!(found, remembered.hashes);
 }
 
-/// As much room is given back as was taken, for calls of any size.
+/// As much space is given back as was taken, for calls of any size.
 #[test]
 fn room_is_neither_lost_nor_made() {
-    let lanes = Lanes::new(SEGMENT_BYTES);
-    let of_a_record = lanes.hashes_of_a_record();
+    let queues = WalQueues::new(SEGMENT_BYTES);
+    let of_a_record = queues.hashes_of_a_record();
     for count in [1, of_a_record, 3 * of_a_record, 3 * of_a_record + 1] {
-        let room = |lanes: &Lanes| {
-            // Counts the single keys that there is room for.
-            let rooms: Vec<_> = std::iter::from_fn(|| lanes.reserve(1, 1)).collect();
+        let reservation = |queues: &WalQueues| {
+            // Counts the single keys that there is space for.
+            let rooms: Vec<_> = std::iter::from_fn(|| queues.reserve(1, 1)).collect();
             rooms.len()
         };
-        lanes.add_room(4 * SEGMENT_BYTES as i64);
-        let before = room(&lanes);
+        queues.add_space(4 * SEGMENT_BYTES as i64);
+        let before = reservation(&queues);
         for version in 1..=100 {
-            let mut reserved = lanes.reserve(count, 1).unwrap();
+            let mut reserved = queues.reserve(count, 1).unwrap();
             let hashes = std::iter::repeat_n(KeyHash::default(), count);
             let head = RecordHead::added(FilterId(1), version);
-            lanes.append(&mut reserved, &head, count, hashes);
+            queues.append(&mut reserved, &head, count, hashes);
             let (mut filled, mut ends) = (Vec::new(), Vec::new());
-            lanes.take(&mut filled, &mut ends);
+            queues.take(&mut filled, &mut ends);
             let taken: u64 = filled.iter().map(|filled| filled.reserved_bytes).sum();
-            lanes.add_room(taken as i64);
+            queues.add_space(taken as i64);
         }
-        assert_eq!(room(&lanes), before, "{count}");
+        assert_eq!(reservation(&queues), before, "{count}");
     }
 }
 
-/// A call can hand over more than it has reserved room for, if its filter was replaced meanwhile.
+/// A call can hand over more than it has reserved space for, if its filter was replaced meanwhile.
 #[test]
 fn no_more_room_is_given_back_than_was_reserved() {
-    let lanes = Lanes::new(SEGMENT_BYTES);
-    lanes.add_room(4 * SEGMENT_BYTES as i64);
-    let room = || {
-        std::iter::from_fn(|| lanes.reserve(1, 1))
+    let queues = WalQueues::new(SEGMENT_BYTES);
+    queues.add_space(4 * SEGMENT_BYTES as i64);
+    let reservation = || {
+        std::iter::from_fn(|| queues.reserve(1, 1))
             .collect::<Vec<_>>()
             .len()
     };
-    let before = room();
-    let mut reserved = lanes.reserve(1, 1).unwrap();
+    let before = reservation();
+    let mut reserved = queues.reserve(1, 1).unwrap();
     for version in 1..=10 {
         let head = RecordHead::added(FilterId(1), version);
-        lanes.append(&mut reserved, &head, 1, iter::once(KeyHash::default()));
+        queues.append(&mut reserved, &head, 1, iter::once(KeyHash::default()));
     }
     drop(reserved);
     let (mut filled, mut ends) = (Vec::new(), Vec::new());
-    lanes.take(&mut filled, &mut ends);
+    queues.take(&mut filled, &mut ends);
     assert_eq!(ends.len(), 10);
     let given_back: u64 = filled.iter().map(|filled| filled.reserved_bytes).sum();
-    lanes.add_room(given_back as i64);
-    assert_eq!(room(), before);
+    queues.add_space(given_back as i64);
+    assert_eq!(reservation(), before);
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn nobody_waits_for_a_filter_that_is_no_more() {
     waited.unwrap();
 }
 
-/// Every call finds room if it waits for the room that others give back, however little is left of
+/// Every call finds space if it waits for the space that others give back, however little is left of
 /// the current segment.
 #[tokio::test]
 async fn segments_have_room_for_every_call() {
@@ -265,18 +265,18 @@ async fn segments_have_room_for_every_call() {
         let disk = SimulatedDisk::default();
         let journal = start_with(&disk, segment_bytes);
         let log = journal.filter(FilterId(1), &Versions::behind(0));
-        let most = records + keys / Lanes::new(segment_bytes).hashes_of_a_record();
-        // Steps so small that nearly all room of a segment is taken in one of them.
+        let most = records + keys / WalQueues::new(segment_bytes).hashes_of_a_record();
+        // Steps so small that nearly all space of a segment is taken in one of them.
         let count = keys.min(500);
         let steps = 2 * segment_bytes / Batch::bytes_for(count);
         for version in 1..=steps {
             let rooms = journal.reserve_for_both(keys, [most; 2]);
             let rooms = tokio::time::timeout(Duration::from_secs(10), rooms).await;
-            let [mut room, _] = rooms.expect("there is room").unwrap();
+            let [mut reservation, _] = rooms.expect("there is space").unwrap();
             let head = RecordHead::added(log.filter, version);
             let hashes = iter::repeat_n(KeyHash::default(), count);
-            log.append(&mut room, &head, count, hashes);
-            drop(room);
+            log.append(&mut reservation, &head, count, hashes);
+            drop(reservation);
             log.reached(version).await.unwrap();
         }
     }

@@ -5,17 +5,17 @@ use std::{
     sync::Arc,
 };
 
-use super::{lanes::End, progress::Progress};
+use super::{queues::End, watermark::Watermark};
 use crate::{engine::versions::Versions, store::FilterId};
 
-/// The progress of all filters.
+/// The watermark of all filters.
 #[derive(Debug, Default)]
 pub struct Trackers(HashMap<FilterId, Tracker>);
 
 /// The versions of a filter that have been written.
 #[derive(Debug)]
 struct Tracker {
-    progress: Arc<Progress>,
+    watermark: Arc<Watermark>,
     versions: Arc<Versions>,
     written: Written,
 }
@@ -49,19 +49,19 @@ impl Tracker {
         let before = self.written.all_to;
         versions.for_each(|(first, last)| self.written.insert(first, last));
         if self.written.all_to > before {
-            self.progress.move_to(self.written.all_to);
+            self.watermark.move_to(self.written.all_to);
         }
     }
 }
 
 impl Trackers {
     /// Begins to track a filter, from its present version.
-    pub fn begin(&mut self, filter: FilterId, versions: &Arc<Versions>) -> Arc<Progress> {
+    pub fn begin(&mut self, filter: FilterId, versions: &Arc<Versions>) -> Arc<Watermark> {
         let all_to = versions.settle();
         versions.keep_unused();
-        let progress = Arc::new(Progress::new(all_to));
+        let watermark = Arc::new(Watermark::new(all_to));
         let tracker = Tracker {
-            progress: progress.clone(),
+            watermark: watermark.clone(),
             versions: versions.clone(),
             written: Written {
                 all_to,
@@ -69,13 +69,13 @@ impl Trackers {
             },
         };
         self.0.insert(filter, tracker);
-        progress
+        watermark
     }
 
-    /// Ends the progress of a deleted filter: its waiters need not wait any more.
+    /// Ends the watermark of a deleted filter: its waiters need not wait any more.
     pub fn end(&mut self, filter: FilterId) {
         if let Some(tracker) = self.0.remove(&filter) {
-            tracker.progress.move_to(u64::MAX);
+            tracker.watermark.move_to(u64::MAX);
         }
     }
 
@@ -111,7 +111,7 @@ impl Trackers {
     /// filter.
     pub fn has_reached(&self, filter: FilterId, version: u64) -> bool {
         let tracker = self.0.get(&filter);
-        tracker.is_none_or(|tracker| tracker.progress.has_reached(version))
+        tracker.is_none_or(|tracker| tracker.watermark.has_reached(version))
     }
 
     /// Returns, for each filter, the version up to which all would be written if these ends were.
@@ -134,7 +134,7 @@ impl Trackers {
     /// Wakes all waiters, so that each checks again.
     pub fn wake_all(&self) {
         for tracker in self.0.values() {
-            tracker.progress.wake_all();
+            tracker.watermark.wake_all();
         }
     }
 }

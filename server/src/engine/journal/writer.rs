@@ -13,8 +13,8 @@ use super::{
     Durability, Flush, Shared,
     disk_watch::{Caller, Calling},
     failure::{Doubts, Failure},
-    keeper::{Done, Keeper},
-    lanes::{End, Filled},
+    queues::{End, Filled},
+    segment_worker::{Done, SegmentWorker},
 };
 use crate::{
     engine::EngineError,
@@ -37,7 +37,7 @@ const SYNC_BYTES: u64 = 4 << 20;
 pub struct Writer {
     shared: Arc<Shared>,
     log: LogWriter,
-    keeper: Keeper,
+    segment_worker: SegmentWorker,
     segment_bytes: u64,
     /// The time for which written records may stay unsynced; `None` if they may not.
     interval: Option<Duration>,
@@ -57,7 +57,7 @@ pub struct Writer {
     make_at: Option<Instant>,
     /// The time of the last [`Self::check_files`] that succeeded.
     checked: Option<Instant>,
-    /// The room that the lanes know of.
+    /// The space that the queues know of.
     room_bytes: i64,
     /// Whether the log has failed or has no segment. It must be recovered before the next write.
     is_broken: bool,
@@ -79,7 +79,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`EngineError::Internal`] if the operating system cannot start the keeper thread.
+    /// [`EngineError::Internal`] if the operating system cannot start the segment worker thread.
     pub fn new(
         shared: Arc<Shared>,
         log: LogWriter,
@@ -87,7 +87,7 @@ impl Writer {
         segment_bytes: u64,
     ) -> Result<Self, EngineError> {
         let told = shared.clone();
-        let keeper = Keeper::start(
+        let segment_worker = SegmentWorker::start(
             log.disk().clone(),
             segment_bytes,
             shared.watch.clone(),
@@ -97,7 +97,7 @@ impl Writer {
         let mut writer = Self {
             shared,
             log,
-            keeper: keeper
+            segment_worker: segment_worker
                 .map_err(|error| EngineError::internal("the system gives no thread", error))?,
             segment_bytes,
             interval: match durability {
@@ -117,7 +117,7 @@ impl Writer {
         };
         writer.tell_room(0);
         if !writer.is_broken {
-            writer.keeper.make(writer.log.sequence() + 1);
+            writer.segment_worker.make(writer.log.sequence() + 1);
             writer.begin_tail();
         }
         Ok(writer)
@@ -150,7 +150,7 @@ impl Writer {
     /// Takes the records that were handed over.
     fn take(&mut self) {
         let before = self.ends.len();
-        self.shared.lanes.take(&mut self.filled, &mut self.ends);
+        self.shared.queues.take(&mut self.filled, &mut self.ends);
         let taken = self.ends.get(before..).unwrap_or_default();
         // This is done now and not after the write. A version that is used until then is written
         // with the next turn, and calls that wait for this turn would wait for the next one too.
@@ -163,12 +163,12 @@ impl Writer {
     fn commit(&mut self, is_stopping: bool, calling: &Calling<'_>) -> Result<(), StoreError> {
         self.shared.has_news.store(false, Ordering::Release);
         self.check_files()?;
-        while let Some(done) = self.keeper.done() {
+        while let Some(done) = self.segment_worker.done() {
             self.note_done(done)?;
         }
-        if self.make_at.is_some_and(|at| at <= Instant::now()) && !self.keeper.is_making() {
+        if self.make_at.is_some_and(|at| at <= Instant::now()) && !self.segment_worker.is_making() {
             self.make_at = None;
-            self.keeper.make(self.log.sequence() + 1);
+            self.segment_worker.make(self.log.sequence() + 1);
         }
         if self.is_broken {
             self.recover()?;
@@ -218,7 +218,7 @@ impl Writer {
             tracing::warn!(%error, "until there is another segment, each answer waits for the disk");
         }
         filled.batch.clear();
-        self.shared.lanes.reuse(filled.batch);
+        self.shared.queues.reuse(filled.batch);
         self.tell_room(filled.reserved_bytes);
     }
 
@@ -245,8 +245,8 @@ impl Writer {
 
     /// Recovers from an error: writes the records that may be lost to another segment.
     fn recover(&mut self) -> Result<(), StoreError> {
-        // This also makes sure that the keeper does not make the segment that is made here.
-        while let Some(done) = self.keeper.wait() {
+        // This also makes sure that the segment worker does not make the segment that is made here.
+        while let Some(done) = self.segment_worker.wait() {
             // The result does not matter any more: all unsynced records are written again.
             let _ = self.note_done(done);
         }
@@ -269,11 +269,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the next segment: the spare, the one that the keeper is making, or a new one.
+    /// Returns the next segment: the spare, the one that the segment worker is making, or a new one.
     fn next_segment(&mut self) -> Result<Segment, StoreError> {
         while self.spare.is_none()
-            && self.keeper.is_making()
-            && let Some(done) = self.keeper.wait()
+            && self.segment_worker.is_making()
+            && let Some(done) = self.segment_worker.wait()
         {
             self.note_done(done)?;
         }
@@ -287,14 +287,14 @@ impl Writer {
         }
     }
 
-    /// Publishes the number of the new segment, and has the keeper make the next one.
+    /// Publishes the number of the new segment, and has the segment worker make the next one.
     fn begin_segment(&mut self) {
         self.shared
             .segment
             .store(self.log.sequence(), Ordering::Release);
         if self.spare.is_none() {
             self.make_at = None;
-            self.keeper.make(self.log.sequence() + 1);
+            self.segment_worker.make(self.log.sequence() + 1);
         }
         self.tell_room(0);
         self.begin_tail();
@@ -320,19 +320,19 @@ impl Writer {
         Ok(())
     }
 
-    /// Updates the room that the lanes know of, after a write released `released_bytes` of reserved
-    /// room.
+    /// Updates the space that the queues know of, after a write released `released_bytes` of reserved
+    /// space.
     fn tell_room(&mut self, released_bytes: u64) {
-        // The last batch of a segment can leave room that was too small for the next batch.
-        let slack = self.shared.lanes.max_batch_bytes() as i64;
+        // The last batch of a segment can leave space that was too small for the next batch.
+        let slack = self.shared.queues.max_batch_bytes() as i64;
         let spare = self.spare.as_ref();
         let spare = spare.map_or(0, |spare| spare.room_bytes() as i64 - slack);
         let room_bytes = self.log.room_bytes() as i64 - slack + spare;
         let more = room_bytes - self.room_bytes + released_bytes as i64;
         self.room_bytes = room_bytes;
         if more != 0 {
-            self.shared.lanes.add_room(more);
-            self.shared.lanes.more_room.notify_waiters();
+            self.shared.queues.add_space(more);
+            self.shared.queues.more_space.notify_waiters();
         }
     }
 
@@ -363,7 +363,7 @@ impl Writer {
 
     /// Begins a sync, if one is due and none is in progress.
     fn sync_behind(&mut self) {
-        if self.keeper.is_syncing() {
+        if self.segment_worker.is_syncing() {
             return;
         }
         let is_due = self.sync_in().is_some_and(|time| time.is_zero());
@@ -371,7 +371,7 @@ impl Writer {
             && let Some(sync) = self.log.begin_sync()
         {
             self.syncing_since = self.unsynced_since.take();
-            self.keeper.sync(sync);
+            self.segment_worker.sync(sync);
         }
     }
 
@@ -384,8 +384,8 @@ impl Writer {
 
     /// Waits for the end of the sync that is in progress.
     fn finish_sync(&mut self) -> Result<(), StoreError> {
-        while self.keeper.is_syncing()
-            && let Some(done) = self.keeper.wait()
+        while self.segment_worker.is_syncing()
+            && let Some(done) = self.segment_worker.wait()
         {
             self.note_done(done)?;
         }
@@ -488,7 +488,7 @@ impl Writer {
 
     /// Sleeps until there is work or the time is up. Returns at once if there is work already.
     fn sleep(&self, has_failed: bool) {
-        let sync_in = if self.keeper.is_syncing() {
+        let sync_in = if self.segment_worker.is_syncing() {
             None
         } else {
             self.sync_in()

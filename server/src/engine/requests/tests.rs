@@ -14,7 +14,7 @@ fn hash(number: u64) -> KeyHash {
     }
 }
 
-fn win(requests: &Requests, id: u64, numbers: impl IntoIterator<Item = u64>) {
+fn note_first_added(requests: &Requests, id: u64, numbers: impl IntoIterator<Item = u64>) {
     let remembered = Remembered {
         filter: FilterId(1),
         request: request(id),
@@ -23,30 +23,30 @@ fn win(requests: &Requests, id: u64, numbers: impl IntoIterator<Item = u64>) {
     requests.remember(remembered, 0);
 }
 
-fn begin(requests: &Requests, id: u64) -> Result<Turn<'_>, EngineError> {
-    let turn = requests.begin(FilterId(1), request(id));
-    turn.now_or_never().unwrap()
+fn begin(requests: &Requests, id: u64) -> Result<RetrySession<'_>, EngineError> {
+    let session = requests.begin(FilterId(1), request(id));
+    session.now_or_never().unwrap()
 }
 
 fn request(id: u64) -> RequestId {
     RequestId(u128::from(id).to_le_bytes())
 }
 
-fn won(requests: &Requests, id: u64) -> usize {
-    let turn = begin(requests, id).unwrap();
-    turn.won.iter().map(Won::len).sum()
+fn first_added(requests: &Requests, id: u64) -> usize {
+    let session = begin(requests, id).unwrap();
+    session.first_added.iter().map(FirstAdded::len).sum()
 }
 
 /// A request is counted once, however many records it came in and however often.
 #[test]
 fn a_request_that_comes_in_parts_pushes_no_other_out() {
     let requests = requests(1000, 500);
-    win(&requests, 1, [0]);
+    note_first_added(&requests, 1, [0]);
     for _ in 0..3 {
-        (0..300).for_each(|number| win(&requests, 2, [number]));
+        (0..300).for_each(|number| note_first_added(&requests, 2, [number]));
     }
-    assert_eq!(won(&requests, 1), 1);
-    assert_eq!(won(&requests, 2), 300);
+    assert_eq!(first_added(&requests, 1), 1);
+    assert_eq!(first_added(&requests, 2), 300);
 }
 
 /// Otherwise a caller that uses one id for all its calls would make the server remember all of
@@ -56,13 +56,13 @@ fn an_id_that_is_used_for_ever_takes_no_more_than_its_share() {
     let requests = requests(1000, 1000);
     let mut most_won = 0;
     for number in 0..2000 {
-        win(&requests, 1, [number]);
-        win(&requests, 2 + number, [number]);
-        most_won = won(&requests, 1).max(most_won);
+        note_first_added(&requests, 1, [number]);
+        note_first_added(&requests, 2 + number, [number]);
+        most_won = first_added(&requests, 1).max(most_won);
         // The last requests are remembered.
         for back in 0..50.min(number) {
             assert_eq!(
-                won(&requests, 2 + number - back),
+                first_added(&requests, 2 + number - back),
                 1,
                 "{back} before {number}"
             );
@@ -77,12 +77,16 @@ fn an_id_that_is_used_for_ever_takes_no_more_than_its_share() {
 #[test]
 fn an_id_that_has_won_more_than_a_call_can_have_is_refused() {
     let requests = requests(1000, 10);
-    win(&requests, 1, 0..10);
+    note_first_added(&requests, 1, 0..10);
     // The request has as many keys as a call can have. It can be repeated, in any parts.
-    let mut turn = begin(&requests, 1).unwrap();
-    assert!(turn.is_repeated() && turn.has_won(hash(9)) && !turn.has_won(hash(9)));
-    drop(turn);
-    win(&requests, 1, 10..11);
+    let mut session = begin(&requests, 1).unwrap();
+    assert!(
+        session.is_repeated()
+            && session.has_first_added(hash(9))
+            && !session.has_first_added(hash(9))
+    );
+    drop(session);
+    note_first_added(&requests, 1, 10..11);
     for _ in 0..2 {
         let error = begin(&requests, 1).unwrap_err();
         assert!(
@@ -96,7 +100,7 @@ fn an_id_that_has_won_more_than_a_call_can_have_is_refused() {
             "{error}"
         );
     }
-    assert_eq!(won(&requests, 2), 0);
+    assert_eq!(first_added(&requests, 2), 0);
 }
 
 /// A call that stops waiting gets no turn, and does not delay those after it.
@@ -111,16 +115,16 @@ fn turns_come_in_the_order_of_those_who_wait_for_them() {
         assert!(waiting.as_mut().now_or_never().is_none());
     }
     // Other ids do not wait.
-    assert_eq!(won(&requests, 2), 0);
+    assert_eq!(first_added(&requests, 2), 0);
     drop(waiting.remove(1));
     drop(first);
     // The call whose turn has come is dropped before it is polled.
     drop(waiting.remove(0));
     for mut waiting in waiting {
-        let turn = waiting.as_mut().now_or_never().unwrap().unwrap();
-        drop(turn);
+        let session = waiting.as_mut().now_or_never().unwrap().unwrap();
+        drop(session);
     }
-    assert_eq!(won(&requests, 1), 0);
+    assert_eq!(first_added(&requests, 1), 0);
     let lane = requests.lane(&request(1)).memory.lock();
     assert!(lane.running.is_empty());
     drop(lane);

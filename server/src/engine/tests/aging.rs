@@ -42,13 +42,13 @@ async fn start(disk: &SimulatedDisk, clock: &Clock) -> Result<Engine, EngineErro
 }
 
 /// Returns a filter named `urls`, and a clock that stands at the beginning of a slice.
-async fn begun(refresh: bool) -> (SimulatedDisk, Engine, Clock, Hand) {
-    let (clock, hand) = Clock::by_hand();
-    hand.set(SLICE * 1000);
+async fn begun(refresh: bool) -> (SimulatedDisk, Engine, Clock, ManualClock) {
+    let (clock, manual_clock) = Clock::manual();
+    manual_clock.set(SLICE * 1000);
     let disk = SimulatedDisk::default();
     let engine = start(&disk, &clock).await.unwrap();
     engine.create_filter("urls", exact(refresh)).await.unwrap();
-    (disk, engine, clock, hand)
+    (disk, engine, clock, manual_clock)
 }
 
 fn within(max_age: Duration) -> engine::Call<'static> {
@@ -78,13 +78,13 @@ async fn has(engine: &Engine, key: &str) -> bool {
 #[tokio::test]
 async fn a_key_is_forgotten_within_a_slice_behind_its_age() {
     for part in 0..6 {
-        let (_, engine, _, hand) = begun(false).await;
-        hand.advance(SLICE * part / 6);
+        let (_, engine, _, manual_clock) = begun(false).await;
+        manual_clock.advance(SLICE * part / 6);
         assert!(!engine.query_and_add("urls", "a").await.unwrap());
-        let added = hand.time();
-        hand.set(added + SLICE * SLICES);
+        let added = manual_clock.time();
+        manual_clock.set(added + SLICE * SLICES);
         assert!(has(&engine, "a").await, "{part}");
-        hand.set(added + SLICE * (SLICES + 1));
+        manual_clock.set(added + SLICE * (SLICES + 1));
         assert!(!has(&engine, "a").await, "{part}");
         assert!(!engine.query_and_add("urls", "a").await.unwrap());
         assert!(has(&engine, "a").await);
@@ -94,7 +94,7 @@ async fn a_key_is_forgotten_within_a_slice_behind_its_age() {
 #[tokio::test]
 async fn a_hit_renews_a_key_if_it_is_to() {
     for refresh in [false, true] {
-        let (_, engine, _, hand) = begun(refresh).await;
+        let (_, engine, _, manual_clock) = begun(refresh).await;
         for key in [
             "hit",
             "hit in a batch",
@@ -104,7 +104,7 @@ async fn a_hit_renews_a_key_if_it_is_to() {
         ] {
             assert!(!engine.query_and_add("urls", key).await.unwrap());
         }
-        hand.advance(SLICE * 3);
+        manual_clock.advance(SLICE * 3);
         assert!(engine.query_and_add("urls", "hit").await.unwrap());
         let seen = engine.query_and_add_batch("urls", vec!["hit in a batch"; 2]);
         assert_eq!(seen.await.unwrap(), [true, true]);
@@ -112,7 +112,7 @@ async fn a_hit_renews_a_key_if_it_is_to() {
         engine.add("urls", "added").await.unwrap();
         let keys = vec!["added in a batch"];
         engine.add_batch("urls", keys).await.unwrap();
-        hand.advance(SLICE * 3);
+        manual_clock.advance(SLICE * 3);
         for (key, is_there) in [
             ("hit", refresh),
             ("hit in a batch", refresh),
@@ -132,10 +132,10 @@ async fn a_hit_renews_a_key_if_it_is_to() {
 
 #[tokio::test]
 async fn a_shorter_age_may_be_asked_for() {
-    let (_, engine, _, hand) = begun(false).await;
+    let (_, engine, _, manual_clock) = begun(false).await;
     for round in 0..2 {
         assert!(!engine.query_and_add("urls", "a").await.unwrap());
-        hand.advance(SLICE * 2);
+        manual_clock.advance(SLICE * 2);
         for (age, seen) in [(1, false), (2, true), (4, true)] {
             let call = within(SLICE * age);
             assert_eq!(engine.query(call, "a").await.unwrap(), seen, "{age}");
@@ -155,7 +155,7 @@ async fn a_shorter_age_may_be_asked_for() {
             engine.query(call, "a").await.unwrap(),
             "and is not any more"
         );
-        hand.advance(SLICE * 10);
+        manual_clock.advance(SLICE * 10);
     }
 
     for (call, says) in [
@@ -188,7 +188,7 @@ async fn a_shorter_age_may_be_asked_for() {
 /// A key that is too old takes no room, and does not make other keys seen.
 #[tokio::test]
 async fn the_memory_is_cleared_of_what_is_too_old() {
-    let (_, engine, _, hand) = begun(false).await;
+    let (_, engine, _, manual_clock) = begun(false).await;
     for round in 0..40_u64 {
         let keys: Vec<String> = (0..100).map(|index| key(round * 100 + index)).collect();
         engine.add_batch("urls", keys).await.unwrap();
@@ -200,9 +200,9 @@ async fn the_memory_is_cleared_of_what_is_too_old() {
         // The keys of at most this number of rounds count.
         let most = 8.0 * 100.0 * f64::from(status.spec.hash_count);
         assert!(status.fill_ratio <= most / status.spec.bit_count as f64);
-        hand.advance(SLICE * (round % 3) as u32);
+        manual_clock.advance(SLICE * (round % 3) as u32);
     }
-    hand.advance(SLICE * 5);
+    manual_clock.advance(SLICE * 5);
     let filter = engine.filter_named("urls".parse().unwrap()).unwrap();
     assert!(filter.has_old());
     tokio::time::timeout(Duration::from_secs(60), async {
@@ -222,47 +222,47 @@ async fn the_memory_is_cleared_of_what_is_too_old() {
 
 #[tokio::test]
 async fn a_clock_that_jumps_does_no_harm() {
-    let (disk, engine, clock, hand) = begun(false).await;
-    let begun = hand.time();
+    let (disk, engine, clock, manual_clock) = begun(false).await;
+    let begun = manual_clock.time();
     engine.add("urls", "a").await.unwrap();
     engine.store("urls").await.unwrap();
-    hand.advance(SLICE * 2);
+    manual_clock.advance(SLICE * 2);
     engine.add("urls", "b").await.unwrap();
 
     // Back: time stands still until the clock has caught up.
-    hand.set(begun - SLICE * 500);
+    manual_clock.set(begun - SLICE * 500);
     assert!(has(&engine, "a").await && has(&engine, "b").await);
     engine.add("urls", "c").await.unwrap();
-    hand.set(begun + SLICE * 4);
+    manual_clock.set(begun + SLICE * 4);
     assert!(has(&engine, "a").await && has(&engine, "c").await);
-    hand.set(begun + SLICE * 5);
+    manual_clock.set(begun + SLICE * 5);
     assert!(!has(&engine, "a").await && has(&engine, "c").await);
 
     // Back over a restart: time continues from where it was, as fast as the clock does.
-    hand.set(Duration::from_secs(1));
+    manual_clock.set(Duration::from_secs(1));
     let killed = disk.kill();
     let engine = start(&killed, &clock).await.unwrap();
     assert!(has(&engine, "b").await && has(&engine, "c").await);
     engine.add("urls", "d").await.unwrap();
     engine.store("urls").await.unwrap();
-    hand.advance(SLICE * 4);
+    manual_clock.advance(SLICE * 4);
     assert!(has(&engine, "d").await);
-    hand.advance(SLICE);
+    manual_clock.advance(SLICE);
     for key in ["b", "c", "d"] {
         assert!(!has(&engine, key).await, "{key}");
     }
 
     // A thousand years forward, and back again.
-    let now = hand.time();
-    hand.advance(SLICE * 24 * 365_000);
+    let now = manual_clock.time();
+    manual_clock.advance(SLICE * 24 * 365_000);
     assert!(!has(&engine, "d").await);
     engine.add("urls", "e").await.unwrap();
     assert!(has(&engine, "e").await);
-    hand.set(now);
+    manual_clock.set(now);
     let killed = killed.kill();
     let engine = start(&killed, &clock).await.unwrap();
     assert!(has(&engine, "e").await);
-    hand.advance(SLICE * 5);
+    manual_clock.advance(SLICE * 5);
     assert!(!has(&engine, "e").await);
 }
 
@@ -271,7 +271,7 @@ async fn a_clock_that_jumps_does_no_harm() {
 /// the last snapshot, in the middle of a slice.
 #[tokio::test]
 async fn time_goes_on_over_starts_with_a_clock_that_is_behind() {
-    let (mut disk, mut engine, clock, hand) = begun(false).await;
+    let (mut disk, mut engine, clock, manual_clock) = begun(false).await;
     engine.add("urls", "a").await.unwrap();
     engine.store("urls").await.unwrap();
     let mut lived = Duration::ZERO;
@@ -279,14 +279,14 @@ async fn time_goes_on_over_starts_with_a_clock_that_is_behind() {
         // A change, so that there is something to store.
         let other = format!("other {start_number}");
         engine.add("urls", &other).await.unwrap();
-        hand.advance(SLICE * 2 / 5);
+        manual_clock.advance(SLICE * 2 / 5);
         lived += SLICE * 2 / 5;
         engine.store("urls").await.unwrap();
         if !engine.query("urls", "a").await.unwrap() {
             break;
         }
         assert!(lived < SLICE * (SLICES + 1), "{lived:?}");
-        hand.set(Duration::from_secs(1));
+        manual_clock.set(Duration::from_secs(1));
         disk = disk.kill();
         engine = start(&disk, &clock).await.unwrap();
         let status = engine.get_filter("urls").await.unwrap();
@@ -299,14 +299,14 @@ async fn time_goes_on_over_starts_with_a_clock_that_is_behind() {
 /// The same if no key is added any more, so that there is no change to store.
 #[tokio::test]
 async fn time_goes_on_over_starts_of_a_filter_that_is_only_asked() {
-    let (mut disk, mut engine, clock, hand) = begun(false).await;
+    let (mut disk, mut engine, clock, manual_clock) = begun(false).await;
     engine.add("urls", "a").await.unwrap();
     for _ in 0..(SLICES + 1) * 8 {
         assert!(engine.query("urls", "a").await.unwrap());
-        hand.advance(SLICE / 8);
+        manual_clock.advance(SLICE / 8);
         assert_eq!(engine.store_changed().await.len(), 1);
         assert_eq!(engine.store_changed().await.len(), 0);
-        hand.set(Duration::from_secs(1));
+        manual_clock.set(Duration::from_secs(1));
         disk = disk.kill();
         engine = start(&disk, &clock).await.unwrap();
         assert_eq!(engine.store_changed().await.len(), 0);
@@ -317,14 +317,14 @@ async fn time_goes_on_over_starts_of_a_filter_that_is_only_asked() {
 /// A copy has the keys with their ages. A merge keeps the younger age.
 #[tokio::test]
 async fn copies_and_unions_have_the_ages_of_their_keys() {
-    let (disk, engine, clock, hand) = begun(false).await;
+    let (disk, engine, clock, manual_clock) = begun(false).await;
     // As if the clock had been set back earlier.
-    hand.advance(SLICE * 100);
+    manual_clock.advance(SLICE * 100);
     engine.add("urls", "old").await.unwrap();
-    hand.set(SLICE * 1000);
+    manual_clock.set(SLICE * 1000);
     let killed = disk.kill();
     let engine = start(&killed, &clock).await.unwrap();
-    hand.advance(SLICE * 2);
+    manual_clock.advance(SLICE * 2);
     engine.copy_filter("urls", "copy").await.unwrap();
     let of = |filter, slices| engine::Call {
         filter,
@@ -335,11 +335,11 @@ async fn copies_and_unions_have_the_ages_of_their_keys() {
         assert_eq!(engine.query(call, "old").await.unwrap(), seen);
     }
     engine.add("urls", "a").await.unwrap();
-    hand.advance(SLICE);
+    manual_clock.advance(SLICE);
     for key in ["old", "b"] {
         engine.add("copy", key).await.unwrap();
     }
-    hand.advance(SLICE);
+    manual_clock.advance(SLICE);
     engine.add("urls", "c").await.unwrap();
     let merged = engine.merge_filters("copy", "urls").await.unwrap();
     // Each shard has at least as many keys as it has in one of the filters.
@@ -357,18 +357,18 @@ async fn copies_and_unions_have_the_ages_of_their_keys() {
     engine.reset_filter("urls").await.unwrap();
     assert!(!engine.query("urls", "c").await.unwrap());
     engine.add("urls", "d").await.unwrap();
-    hand.advance(SLICE * 4);
+    manual_clock.advance(SLICE * 4);
     assert!(engine.query("urls", "d").await.unwrap());
-    hand.advance(SLICE);
+    manual_clock.advance(SLICE);
     assert!(!engine.query("urls", "d").await.unwrap());
 }
 
 /// A repeated request added first the keys that were new to it, not the keys that it renewed.
 #[tokio::test]
 async fn a_repeated_request_gets_the_answers_of_the_first_one() {
-    let (disk, engine, clock, hand) = begun(true).await;
+    let (disk, engine, clock, manual_clock) = begun(true).await;
     engine.add("urls", "old").await.unwrap();
-    hand.advance(SLICE * 3);
+    manual_clock.advance(SLICE * 3);
     let keys = || vec!["old", "new", "new"];
     let expected = [true, false, true];
     for _ in 0..2 {
@@ -382,7 +382,7 @@ async fn a_repeated_request_gets_the_answers_of_the_first_one() {
     let seen = engine.query_and_add_batch(named("1"), keys()).await;
     assert_eq!(seen.unwrap(), expected);
     assert!(!engine.query_and_add(named("2"), "one").await.unwrap());
-    hand.advance(SLICE * 3);
+    manual_clock.advance(SLICE * 3);
     assert!(has(&engine, "old").await, "it was renewed");
 }
 
@@ -394,9 +394,15 @@ fn is_there(epoch: Option<u64>, now: u64, slices: u32) -> bool {
 }
 
 /// Adds keys while time passes, until the disk fails.
-async fn work(engine: &Engine, hand: &Hand, chance: &mut Chance, all: &mut Epochs, refresh: bool) {
+async fn work(
+    engine: &Engine,
+    manual_clock: &ManualClock,
+    chance: &mut Chance,
+    all: &mut Epochs,
+    refresh: bool,
+) {
     for _ in 0..30 {
-        let now = ages(refresh).epoch(hand.time());
+        let now = ages(refresh).epoch(manual_clock.time());
         let slices = 1 + chance.below(SLICES.into()) as u32;
         let mut batch: Vec<u64> = (0..1 + chance.below(4)).map(|_| chance.below(20)).collect();
         batch.sort_unstable();
@@ -436,7 +442,7 @@ async fn work(engine: &Engine, hand: &Hand, chance: &mut Chance, all: &mut Epoch
             return;
         }
         if chance.one_in(3) {
-            hand.advance(SLICE * chance.below(3) as u32 / 2);
+            manual_clock.advance(SLICE * chance.below(3) as u32 / 2);
         }
     }
 }
@@ -445,8 +451,8 @@ async fn work(engine: &Engine, hand: &Hand, chance: &mut Chance, all: &mut Epoch
 /// again after some time. All keys that must be there are there, and no others.
 async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
     let refresh = seed % 2 == 1;
-    let (clock, hand) = Clock::by_hand();
-    hand.set(SLICE * 77 + SLICE / 3);
+    let (clock, manual_clock) = Clock::manual();
+    manual_clock.set(SLICE * 77 + SLICE / 3);
     let mut disk = SimulatedDisk::default();
     let (mut chance, mut all, mut calls) = (Chance::new(seed), Epochs::new(), 0);
     for (generation, cut) in cuts.iter().enumerate() {
@@ -458,11 +464,11 @@ async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
         if let Ok(engine) = start(&disk, &clock).await
             && engine.create_filter("urls", exact(refresh)).await.is_ok()
         {
-            work(&engine, &hand, &mut chance, &mut all, refresh).await;
+            work(&engine, &manual_clock, &mut chance, &mut all, refresh).await;
         }
         calls = disk.calls() - before;
         disk = disk.cut(&mut chance);
-        hand.advance(SLICE * chance.below(5) as u32 / 2);
+        manual_clock.advance(SLICE * chance.below(5) as u32 / 2);
         let engine = match start(&disk, &clock).await {
             Ok(engine) => engine,
             Err(error) => panic!("{case}: {error}"),
@@ -472,7 +478,7 @@ async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
             assert!(!all.values().any(knows), "{case}: the filter is gone");
             continue;
         }
-        let now = ages(refresh).epoch(hand.time());
+        let now = ages(refresh).epoch(manual_clock.time());
         for (&index, epochs) in &mut all {
             for slices in 1..=SLICES {
                 let call = within(SLICE * slices);

@@ -57,13 +57,13 @@ async fn whoever_is_slower_to_remove_a_filter_is_told_what_is_certain() {
         let disk = SimulatedDisk::default();
         let engine = filled(&disk).await;
         let filter = engine.filter_named("urls".parse().unwrap()).unwrap();
-        let turn = filter.turn().await;
+        let lock = filter.snapshot_lock().await;
         let fault = Fault::Error(io::ErrorKind::Other);
         disk.fail(disk.calls() + call, u64::MAX, fault);
         let (faster, slower, ()) = tokio::join!(
             engine.delete_filter("urls"),
             engine.delete_filter("urls"),
-            async { drop(turn) },
+            async { drop(lock) },
         );
         match (faster, slower) {
             (Ok(()), _) => break,

@@ -379,7 +379,7 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
         assert!(engine.query("urls", key).await.unwrap(), "{key}");
     }
     assert!(!engine.query("urls", "second").await.unwrap());
-    // A query fails if its answer rests on a change that is not on the disk.
+    // A query fails if its answer depends on a change that is not on the disk.
     let error = engine.query("urls", "first").await.unwrap_err();
     assert!(matches!(error, EngineError::NotDurable(_)), "{error}");
     assert!(*is_read_only.borrow());

@@ -112,7 +112,7 @@ async fn what_comes_meanwhile_comes_to_both_and_the_new_one_takes_the_place() {
     drop(engine);
     let engine = start(&killed.kill(), Durability::Always).await.unwrap();
     assert_eq!(seen(&engine, "urls", 0..1002).await, expected);
-    assert_eq!(*engine.oddities(), Oddities::default());
+    assert_eq!(*engine.startup_warnings(), StartupWarnings::default());
     engine.finish_rebuild("urls", "new").await.unwrap();
     // Another rebuild can follow.
     engine.start_rebuild("urls", "new", None).await.unwrap();
@@ -362,12 +362,12 @@ async fn a_finish_that_waits_behind_a_rename_changes_nothing() {
     let engine = filled(&disk, exact()).await;
     engine.start_rebuild("urls", "new", None).await.unwrap();
     let new = "new".parse().unwrap();
-    let (_, turn) = engine.filter_in_turn(&new).await.unwrap();
+    let (_, lock) = engine.filter_with_lock(&new).await.unwrap();
     let (renamed, finished, ()) = tokio::join!(
         biased;
         engine.rename_filter("new", "newer"),
         engine.finish_rebuild("urls", "new"),
-        async { drop(turn) },
+        async { drop(lock) },
     );
     assert_eq!(renamed.unwrap().rebuilds.unwrap().as_str(), "urls");
     let finished = finished.unwrap_err();

@@ -60,8 +60,8 @@ async fn name_of(engine: &Engine, names: [&'static str; 2]) -> Option<&'static s
 
 /// Checks that every snapshot file has the name of its filter, and that no file is of another one.
 fn check_files(disk: &SimulatedDisk, engine: &Engine, name: &str, case: &str) {
-    let oddities = engine.oddities();
-    assert_eq!(*oddities, Oddities::default(), "{case}");
+    let startup_warnings = engine.startup_warnings();
+    assert_eq!(*startup_warnings, StartupWarnings::default(), "{case}");
     for file in Disk::names(disk).unwrap() {
         let is_named = file.starts_with(&format!("{name}.snapshot."));
         assert!(is_named || !file.contains(".snapshot"), "{case}: {file}");
@@ -209,7 +209,7 @@ async fn names_go_round() {
     drop(engine);
     let engine = start(&disk.kill(), Durability::Always).await.unwrap();
     check(&engine).await;
-    assert_eq!(*engine.oddities(), Oddities::default());
+    assert_eq!(*engine.startup_warnings(), StartupWarnings::default());
 }
 
 /// A call that waits for a filter while it is renamed applies to the name that it was given.
@@ -218,12 +218,12 @@ async fn whoever_has_waited_looks_again() {
     let disk = SimulatedDisk::default();
     let engine = filled(&disk, &Sample::plain()).await;
     let filter = engine.filter_named("urls".parse().unwrap()).unwrap();
-    let turn = filter.turn().await;
+    let lock = filter.snapshot_lock().await;
     let (renamed, deleted, stored, ()) = tokio::join!(
         engine.rename_filter("urls", "pages"),
         engine.delete_filter("urls"),
         engine.store("urls"),
-        async { drop(turn) },
+        async { drop(lock) },
     );
     assert_eq!(renamed.unwrap().name.as_str(), "pages");
     assert!(matches!(deleted, Err(EngineError::UnknownFilter { .. })));

@@ -207,19 +207,19 @@ async fn whoever_has_waited_finds_the_new_one() {
     let disk = SimulatedDisk::default();
     let engine = filled(&disk, &Sample::plain()).await;
     let filter = engine.filter_named("urls".parse().unwrap()).unwrap();
-    let turn = filter.turn().await;
+    let lock = filter.snapshot_lock().await;
     let (reset, stored, again, ()) = tokio::join!(
         engine.reset_filter("urls"),
         engine.store("urls"),
         engine.reset_filter("urls"),
-        async { drop(turn) },
+        async { drop(lock) },
     );
     let (first, second) = (reset.unwrap().version, again.unwrap().version);
     assert!(first < second, "{first}, {second}");
     assert_eq!(stored.unwrap()[0].name.as_str(), "urls");
     assert_eq!(found(&engine).await, Ok([0, 0]));
     // The old filter is not stored any more.
-    let turn = filter.turn().await;
-    let stored = filter.store(&engine.inner.directory, &engine.inner.barrier, turn);
+    let lock = filter.snapshot_lock().await;
+    let stored = filter.store(&engine.inner.directory, &engine.inner.barrier, lock);
     assert!(matches!(stored, Ok(None)));
 }

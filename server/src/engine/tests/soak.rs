@@ -18,7 +18,7 @@ use crate::store::simulated::{Chance, SimulatedDisk};
 
 /// The number of keys.
 const KEYS: u64 = 100_000;
-/// A high rate: keys that are seen by chance rest on the bits of others, and must not be forgotten
+/// A high rate: keys that are seen by chance depend on the bits of others, and must not be forgotten
 /// either.
 const RATE: f64 = 0.02;
 const CALLERS: u64 = 3;
@@ -40,8 +40,8 @@ async fn start(disk: &SimulatedDisk, clock: &Clock, durability: Durability) -> E
 }
 
 async fn soak(subject: &Subject, operations: u64) {
-    let (clock, hand) = Clock::by_hand();
-    hand.set(SLICE * 1000);
+    let (clock, manual_clock) = Clock::manual();
+    manual_clock.set(SLICE * 1000);
     let seed = number("SEENSET_SEED").unwrap_or(7);
     let mut chance = Chance::new(seed);
     let mut disk = subject::on_disk(&subject.spec);
@@ -62,7 +62,7 @@ async fn soak(subject: &Subject, operations: u64) {
             _ => End::Quiet,
         };
         let calls = 1 + chance.below(CALLS);
-        let round = Arc::new(Round::new(&engine, &disk, &hand, end, calls));
+        let round = Arc::new(Round::new(&engine, &disk, &manual_clock, end, calls));
         let tasks: Vec<_> = callers
             .drain(..)
             .map(|caller| tokio::spawn(caller.go_on(round.clone())))

@@ -16,13 +16,13 @@ fn the_rest_of_a_crash_goes_and_other_files_stay() {
     let directory = on(&disk).unwrap();
     directory.new_number();
     directory.change(|_| {}).unwrap();
-    let strangers = ["a.snapshot.0000000000000001"];
+    let unknown = ["a.snapshot.0000000000000001"];
     let rest = [
         "0000000000000001.log.tmp",
         "a.snapshot.0000000000000002",
         "MANIFEST.tmp",
     ];
-    for file in strangers
+    for file in unknown
         .iter()
         .chain(&rest)
         .chain(&["b.snapshot", "notes.txt"])
@@ -37,12 +37,12 @@ fn the_rest_of_a_crash_goes_and_other_files_stay() {
     );
     let directory = on(&disk).unwrap();
     assert!(directory.filters().is_empty());
-    let found = Oddities {
-        gone: Vec::new(),
-        strangers: strangers.map(|file| directory.path(file)).into(),
+    let found = StartupWarnings {
+        missing: Vec::new(),
+        unknown: unknown.map(|file| directory.path(file)).into(),
     };
-    assert_eq!(directory.oddities(), &found);
-    let [stranger] = strangers;
+    assert_eq!(directory.startup_warnings(), &found);
+    let [stranger] = unknown;
     let stay = ["MANIFEST", stranger, "b.snapshot", "notes.txt"];
     assert_eq!(disk.names().unwrap(), stay);
 }
@@ -70,7 +70,10 @@ fn a_filter_without_its_files_is_passed_over_and_comes_back_with_them() {
     let a: FilterName = "a".parse().unwrap();
     disk.remove(&files[&a]).unwrap();
     let directory = on(&disk).unwrap();
-    assert_eq!(directory.oddities().gone, std::slice::from_ref(&a));
+    assert_eq!(
+        directory.startup_warnings().missing,
+        std::slice::from_ref(&a)
+    );
     assert_eq!(directory.filters(), ["b".parse().unwrap()]);
     disk.put(&files[&a], b"x");
     assert_eq!(on(&disk).unwrap().filters().len(), 2);
@@ -186,7 +189,7 @@ fn files_of_a_filter_that_is_gone_go_with_the_next_start() {
     let left = |directory: DataDirectory| {
         drop(directory);
         let directory = on(&disk).unwrap();
-        assert_eq!(directory.oddities(), &Oddities::default());
+        assert_eq!(directory.startup_warnings(), &StartupWarnings::default());
         disk.names().unwrap().len() - 1
     };
     // The files of the deleted filter, and the files that the other had before it was reset.
@@ -203,7 +206,10 @@ fn files_of_a_filter_that_is_gone_go_with_the_next_start() {
     let back = names::snapshot(&names[0], stored[0].files[0]);
     disk.put(&back, b"x");
     let directory = on(&disk).unwrap();
-    assert_eq!(directory.oddities().strangers, [directory.path(&back)]);
+    assert_eq!(
+        directory.startup_warnings().unknown,
+        [directory.path(&back)]
+    );
 }
 
 /// Makes ten changes that wait for the writer, and returns their results.
@@ -247,7 +253,7 @@ fn changes_that_come_at_the_same_time_share_a_write() {
     assert!(done.iter().all(Result::is_ok));
     assert_eq!(disk.calls() - before, one);
     // None of their files exists.
-    assert_eq!(on(&disk).unwrap().oddities().gone.len(), 10);
+    assert_eq!(on(&disk).unwrap().startup_warnings().missing.len(), 10);
 }
 
 /// If the write fails, none of the changes is done, and each caller gets the error. The next change
@@ -266,8 +272,9 @@ fn changes_that_share_a_write_fail_together() {
         assert!(!matches!(error, StoreError::InDoubt(_)));
     }
     directory.change(|_| {}).unwrap();
-    let filters =
-        |directory: &DataDirectory| directory.filters().len() + directory.oddities().gone.len();
+    let filters = |directory: &DataDirectory| {
+        directory.filters().len() + directory.startup_warnings().missing.len()
+    };
     assert_eq!(filters(&directory), 0);
     assert_eq!(filters(&on(&disk).unwrap()), 0);
     // Numbers are not given again.

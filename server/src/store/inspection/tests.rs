@@ -7,9 +7,9 @@ use std::{sync::Arc, time::SystemTime};
 use super::*;
 use crate::{
     filter::{
-        division::Division,
         hash::{HashFunction, KeyHash, Secret},
         profile::KeyProfile,
+        shard_map::ShardMap,
         spec::{FilterSpec, Kind, Layout, SpecRequest},
     },
     store::{
@@ -47,7 +47,7 @@ fn read(disk: &SimulatedDisk) -> Result<Contents, StoreError> {
         let reader = directory.read_filter(&name)?.unwrap();
         let mut shards = BTreeMap::new();
         for shard in reader.shards() {
-            let mut words = vec![0; reader.division().shape(shard).shard_words()];
+            let mut words = vec![0; reader.shard_map().shape(shard).shard_words()];
             let state = reader.read_shard(shard, &mut words, &mut Err)?;
             shards.insert(shard, (state, words));
         }
@@ -82,13 +82,13 @@ fn store(
         version: word,
         ..header.clone()
     };
-    let division = Division::of(&header.spec);
+    let shard_map = ShardMap::of(&header.spec);
     let written = directory.write_snapshot(&header, shards, |shard, words| {
         words.fill(word);
         Ok(ShardState {
             version: word,
             keys_added: 1,
-            bits_set: division.shape(shard).bits_set(words),
+            bits_set: shard_map.shape(shard).bits_set(words),
             cleared: match header.spec.kind {
                 Kind::Aging(_) => EPOCH,
                 _ => 0,
@@ -142,7 +142,7 @@ fn example_of(urls: FilterSpec) -> SimulatedDisk {
             store_time: SystemTime::UNIX_EPOCH,
         };
         // Of a filter in layers, the first two shards. The second is in both files.
-        let shards = Division::of(&header.spec).shard_count().min(2);
+        let shards = ShardMap::of(&header.spec).shard_count().min(2);
         let all: Vec<usize> = (0..shards).collect();
         let files = store(&directory, &header, &SnapshotFiles::default(), &all, 1);
         if name == "urls" {

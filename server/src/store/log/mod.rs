@@ -36,7 +36,7 @@ pub use self::{
     batch::Batch,
     found::{FoundLog, LogEnd, Torn},
     reader::LogReader,
-    record::{Counted, Direction, FilterId, Record, RecordHead, RecordKind, RequestId},
+    record::{Counted, Direction, Record, RecordHead, RecordKind},
     tail::Tail,
     writer::{LogWriter, PendingSync, Segment},
 };

@@ -2,16 +2,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{filter::hash::KeyHash, store::MAX_NUMBER};
-
-/// The id of the filter of a record. No two filters of a data directory ever have the same id, not
-/// even two that had the same name one after the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FilterId(pub u64);
-
-/// The hash of the request id (idempotency key) that a caller gave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RequestId(pub [u8; 16]);
+use crate::{
+    filter::hash::KeyHash,
+    store::{FilterId, MAX_NUMBER, RequestId},
+};
 
 /// The keys that a call added, or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     filter::hash::KeyHash,
     store::{
-        Disk, StoreError,
+        Disk, FilterId, RequestId, StoreError,
         disk::simulated::{Chance, Fault, SimulatedDisk},
     },
 };

@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{
     filter::{
-        division::Division,
-        exchange::Parts,
+        exchange::ForeignBits,
         hash::{HashFunction, Secret},
         scaling::{GROWTHS, OnFull, Scaling},
+        shard_map::ShardMap,
         spec::{Aging, FilterSpec, Kind, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
     },
     store::{FilterId, FilterName, MAX_NUMBER, StoreError, format},
@@ -169,7 +169,7 @@ impl SnapshotHeader {
         table_bytes: u64,
         extension_bytes: u64,
     ) -> [u8; Self::BYTES] {
-        let division = Division::of(&self.spec);
+        let shard_map = ShardMap::of(&self.spec);
         let spec = &self.spec;
         let mut encoded = Encoded {
             magic: MAGIC,
@@ -191,8 +191,8 @@ impl SnapshotHeader {
             layout: layout_code(spec.layout).to_le_bytes(),
             hash_function: padded(spec.hash_function.name()),
             secret: *self.secret.as_bytes(),
-            shard_count: (division.shard_count() as u64).to_le_bytes(),
-            shard_bits: division.shape(0).shard_bits().to_le_bytes(),
+            shard_count: (shard_map.shard_count() as u64).to_le_bytes(),
+            shard_bits: shard_map.shape(0).shard_bits().to_le_bytes(),
             kind: EncodedKind::of(spec.kind),
             zeros: [0; 48],
             checksum: [0; 8],
@@ -268,14 +268,14 @@ pub(super) struct Decoded {
 
 impl Decoded {
     /// Verifies that the shards agree with the spec, which must be complete.
-    pub fn check_division(&self, path: &Path) -> Result<(), StoreError> {
+    pub fn check_shards(&self, path: &Path) -> Result<(), StoreError> {
         let checks = Checks { path };
         let spec = &self.header.spec;
         if matches!(spec.kind, Kind::Scaling(_)) && spec.layers.is_none() {
             return Err(checks.damaged("layers", "those of a filter that grows", "none"));
         }
-        let division = Division::of(spec);
-        let first = division.shape(0);
+        let shard_map = ShardMap::of(spec);
+        let first = shard_map.shape(0);
         let is_own = Layout::OWN.contains(&spec.layout);
         let bit_count = match is_own {
             true => first.bit_count(),
@@ -301,7 +301,7 @@ impl Decoded {
             ),
             (
                 "shard count",
-                division.shard_count() as u64,
+                shard_map.shard_count() as u64,
                 self.shard_count,
             ),
             ("bits per shard", first.shard_bits(), self.shard_bits),
@@ -394,7 +394,7 @@ impl Encoded {
 
 /// Returns the number of bits in all parts of a filter of another program.
 fn bits_of_parts(spec: &FilterSpec, checks: &Checks<'_>) -> Result<u64, StoreError> {
-    let parts = Parts::of(spec).ok_or_else(|| {
+    let parts = ForeignBits::of(spec).ok_or_else(|| {
         let found = format!("{} bits, {} hashes", spec.bit_count, spec.hash_count);
         checks.damaged(
             "layout",

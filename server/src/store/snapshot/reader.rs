@@ -14,7 +14,7 @@ use super::{
     table::{Row, Table},
 };
 use crate::{
-    filter::{division::Division, spec::Kind},
+    filter::{shard_map::ShardMap, spec::Kind},
     planted::Bug,
     store::{
         DataDirectory, Disk, DiskFile, FilterId, FilterName, OnDamage, StoreError,
@@ -53,7 +53,7 @@ pub struct SnapshotReader {
     file: Box<dyn DiskFile>,
     bytes: u64,
     header: SnapshotHeader,
-    division: Division,
+    shard_map: ShardMap,
     shards_at: u64,
     pages: Pages,
     rows: Vec<Row>,
@@ -87,7 +87,7 @@ fn decode_header(file: &dyn DiskFile, bytes: u64, path: &Path) -> Result<Decoded
         read.map_err(failed)?;
         extension::decode(&extension, &mut decoded.header.spec, path)?;
     }
-    decoded.check_division(path)?;
+    decoded.check_shards(path)?;
     Ok(decoded)
 }
 
@@ -256,14 +256,14 @@ impl FilterReader {
 
     /// Returns the length of the shards that have any bits.
     pub fn bytes(&self) -> u64 {
-        let division = self.division();
-        let bytes = |shard| division.shape(shard).shard_bytes();
+        let shard_map = self.shard_map();
+        let bytes = |shard| shard_map.shape(shard).shard_bytes();
         self.shards().map(bytes).sum()
     }
 
-    /// Returns the division of the filter into shards.
-    pub fn division(&self) -> Division {
-        Division::of(&self.header.spec)
+    /// Returns the shard map of the filter into shards.
+    pub fn shard_map(&self) -> ShardMap {
+        ShardMap::of(&self.header.spec)
     }
 
     /// Returns the shards that have any bits.
@@ -331,7 +331,7 @@ impl SnapshotReader {
         expect_length(&path, "", file_bytes, bytes, |a, b| a == b)?;
         let header_bytes = SnapshotHeader::BYTES as u64 + extension_bytes;
 
-        let division = Division::of(&header.spec);
+        let shard_map = ShardMap::of(&header.spec);
         let pages = Pages::of(header.filter, header.number);
         let with_table = header_bytes.saturating_add(table_bytes);
         expect_length(&path, "at least ", with_table, bytes, |a, b| a <= b)?;
@@ -340,14 +340,14 @@ impl SnapshotReader {
             .map_err(failed)?;
         let table = Table {
             bytes: &table,
-            division: &division,
+            shard_map: &shard_map,
             ages: matches!(header.spec.kind, Kind::Aging(_)),
             pages,
             path: &path,
         };
         let rows = table.decode()?;
         let stored_bytes = rows.iter().map(|row| {
-            let shard_bytes = division.shape(row.shard).shard_bytes();
+            let shard_bytes = shard_map.shape(row.shard).shard_bytes();
             pages.stored_bytes(shard_bytes as usize, &row.pages)
         });
         let expected = with_table + stored_bytes.sum::<u64>();
@@ -357,7 +357,7 @@ impl SnapshotReader {
             file,
             bytes,
             header,
-            division,
+            shard_map,
             shards_at: header_bytes,
             pages,
             rows,
@@ -383,7 +383,7 @@ impl SnapshotReader {
         let mut next = self.shards_at;
         self.rows.iter().map(move |row| {
             let at = next;
-            let shard_bytes = self.division.shape(row.shard).shard_bytes();
+            let shard_bytes = self.shard_map.shape(row.shard).shard_bytes();
             next += self.pages.stored_bytes(shard_bytes as usize, &row.pages);
             (row, at)
         })
@@ -448,7 +448,7 @@ impl SnapshotReader {
             let words = words.iter_mut();
             words.for_each(|word| *word = u64::from_le(*word));
         }
-        let bits_set = self.division.shape(shard).bits_set(words);
+        let bits_set = self.shard_map.shape(shard).bits_set(words);
         let expected = row.state.bits_set;
         if is_whole && bits_set != expected {
             let what = format!("set bits of shard {shard}");

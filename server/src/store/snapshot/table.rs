@@ -10,7 +10,7 @@ use super::{
     pages::{Blocks, Page, Pages},
 };
 use crate::{
-    filter::division::Division,
+    filter::shard_map::ShardMap,
     store::{MAX_NUMBER, StoreError},
 };
 
@@ -54,7 +54,7 @@ pub(super) struct Encoded {
 const PAGES_A_NUMBER: usize = 4;
 
 /// Encodes a table of shards that are divided into `pages`.
-pub(super) fn encode(rows: &[Row], division: &Division, pages: Pages) -> Vec<u8> {
+pub(super) fn encode(rows: &[Row], shard_map: &ShardMap, pages: Pages) -> Vec<u8> {
     let mut bytes = Vec::new();
     for row in rows {
         let state = &row.state;
@@ -66,7 +66,7 @@ pub(super) fn encode(rows: &[Row], division: &Division, pages: Pages) -> Vec<u8>
             cleared: state.cleared.to_le(),
         };
         bytes.extend_from_slice(bytemuck::bytes_of(&encoded));
-        let lengths = pages.lengths(division.shape(row.shard).shard_bytes() as usize);
+        let lengths = pages.lengths(shard_map.shape(row.shard).shard_bytes() as usize);
         let blocks: Vec<u16> = row
             .pages
             .iter()
@@ -92,7 +92,7 @@ type PagesOfRow<'b> = (Vec<Page>, &'b [u8]);
 pub(super) struct Table<'a> {
     pub bytes: &'a [u8],
     /// The shards of the filter.
-    pub division: &'a Division,
+    pub shard_map: &'a ShardMap,
     /// Whether the keys of the filter age.
     pub ages: bool,
     pub pages: Pages,
@@ -114,10 +114,10 @@ impl Table<'_> {
             };
             let shard = u64::from_le(encoded.shard);
             let next = rows.last().map_or(0, |row| row.shard + 1);
-            if !(next as u64..self.division.shard_count() as u64).contains(&shard) {
+            if !(next as u64..self.shard_map.shard_count() as u64).contains(&shard) {
                 let expected = format!(
                     "{next} to {}",
-                    self.division.shard_count().saturating_sub(1)
+                    self.shard_map.shard_count().saturating_sub(1)
                 );
                 return Err(self.damaged("shard number", expected, shard.to_string()));
             }
@@ -151,7 +151,7 @@ impl Table<'_> {
         if state.bits_set == 0 {
             return Ok(Some((Vec::new(), bytes)));
         }
-        let shard_bytes = self.division.shape(shard).shard_bytes() as usize;
+        let shard_bytes = self.shard_map.shape(shard).shard_bytes() as usize;
         let count = self.pages.count(shard_bytes);
         let numbers = count.div_ceil(PAGES_A_NUMBER);
         let Some((bits, bytes)) = bytes.split_at_checked(8 * numbers) else {
@@ -217,7 +217,7 @@ impl Table<'_> {
             bits_set,
             cleared,
         } = state;
-        let most = self.division.shape(shard).shard_bits();
+        let most = self.shard_map.shape(shard).shard_bits();
         // A new key has set at least one bit. In a filter whose keys age, that bit may have been
         // cleared since.
         if (keys_added > bits_set && !self.ages) || bits_set > most {

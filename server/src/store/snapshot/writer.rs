@@ -8,7 +8,7 @@ use super::{
     table::{self, Row},
 };
 use crate::{
-    filter::division::Division,
+    filter::shard_map::ShardMap,
     planted::Bug,
     store::{DataDirectory, DiskFile, StoreError, names},
 };
@@ -106,7 +106,7 @@ fn write(
     shards: &[usize],
     mut copy_shard: impl FnMut(usize, &mut [u64]) -> Result<ShardState, StoreError>,
 ) -> Result<u64, Unwritten> {
-    let division = Division::of(&header.spec);
+    let shard_map = ShardMap::of(&header.spec);
     let pages = Pages::of(header.filter, header.number);
     let extension = extension::encode(&header.spec);
     let extension_bytes = extension.len() as u64;
@@ -115,7 +115,7 @@ fn write(
     let mut words = Vec::new();
     let mut unsynced_bytes = 0;
     for &shard in shards {
-        words.resize(division.shape(shard).shard_words(), 0);
+        words.resize(shard_map.shape(shard).shard_words(), 0);
         let state = copy_shard(shard, &mut words).map_err(Unwritten::Uncopied)?;
         let mut stored_pages = Vec::new();
         if state.bits_set > 0 {
@@ -139,7 +139,7 @@ fn write(
         }
     }
 
-    let table = table::encode(&rows, &division, pages);
+    let table = table::encode(&rows, &shard_map, pages);
     let bytes = at + table.len() as u64;
     file.write_all_at(&table, at)?;
     if !extension.is_empty() {

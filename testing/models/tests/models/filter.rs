@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use loom::future::block_on;
 use seenset_models::{
     engine::{
-        barrier::WriteBarrier, lanes::Lanes, progress::Progress, region::ShardWords,
-        shards::Shards, sleeper::Sleeper, trackers::Trackers, versions::Versions,
+        barrier::WriteBarrier, mapping::ShardWords, parker::Parker, queues::WalQueues,
+        shards::Shards, trackers::Trackers, versions::Versions, watermark::Watermark,
     },
     filter::{hash::KeyHash, shape::Shape, spec::SpecRequest},
     store::{FilterId, Record, RecordHead},
@@ -25,11 +25,11 @@ pub struct Filter {
     shards: Shards,
     versions: Arc<Versions>,
     pub barrier: WriteBarrier,
-    lanes: Lanes,
+    lanes: WalQueues,
     /// The trackers. Only one thread of a model uses them.
     trackers: Mutex<Trackers>,
-    progress: Arc<Progress>,
-    writer: Sleeper,
+    watermark: Arc<Watermark>,
+    writer: Parker,
     /// The durable records. Not a loom mutex, because only the models read it.
     written: Mutex<Vec<Record>>,
     fault: Option<Fault>,
@@ -65,7 +65,7 @@ struct Changes {
     /// The version of the call, once it has one.
     version: Option<u64>,
     new: Vec<Key>,
-    rests_on: u64,
+    depends_on: u64,
 }
 
 /// The words of the shards at some moment, and the version that the snapshot claims to hold.
@@ -91,9 +91,9 @@ impl Filter {
                 versions.next();
             }
         }
-        let progress = trackers.begin(ID, &versions);
-        let lanes = Lanes::new(64 << 10);
-        lanes.add_room(32 << 10);
+        let watermark = trackers.begin(ID, &versions);
+        let lanes = WalQueues::new(64 << 10);
+        lanes.add_space(32 << 10);
         Self {
             shape,
             shards: Shards::new(vec![words(), words()]),
@@ -101,8 +101,8 @@ impl Filter {
             barrier: WriteBarrier::default(),
             lanes,
             trackers: Mutex::new(trackers),
-            progress,
-            writer: Sleeper::default(),
+            watermark,
+            writer: Parker::default(),
             written: Mutex::default(),
             fault,
         }
@@ -122,8 +122,8 @@ impl Filter {
                 self.writer.wake();
             }
         }
-        let rests_on = changes.version.unwrap_or(0).max(changes.rests_on);
-        block_on(reached(&self.progress, rests_on));
+        let depends_on = changes.version.unwrap_or(0).max(changes.depends_on);
+        block_on(reached(&self.watermark, depends_on));
         changes.new
     }
 
@@ -138,7 +138,7 @@ impl Filter {
         let bits_added = self.shape.insert(&mut guard.words, hash);
         if was_there.unwrap_or(bits_added == 0) {
             if self.fault != Some(Fault::SeenDoesNotWait) {
-                changes.rests_on = guard.state.version.max(changes.rests_on);
+                changes.depends_on = guard.state.version.max(changes.depends_on);
             }
             return;
         }
@@ -198,7 +198,7 @@ impl Filter {
             shard.words.to_vec()
         });
         if self.fault != Some(Fault::AheadOfTheLog) {
-            block_on(reached(&self.progress, latest));
+            block_on(reached(&self.watermark, latest));
         }
         Snapshot { version, words }
     }

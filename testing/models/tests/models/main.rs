@@ -9,9 +9,9 @@
 )]
 
 mod barrier;
+mod bit_budget;
 mod calls;
 mod filter;
-mod room;
 mod turns;
 mod versions;
 
@@ -32,7 +32,7 @@ use loom::{
     thread,
 };
 use seenset_models::{
-    engine::{lanes::Lanes, progress::Progress, sleeper::Sleeper},
+    engine::{parker::Parker, queues::WalQueues, watermark::Watermark},
     filter::hash::KeyHash,
     store::{FilterId, RecordHead},
     sync::{set_stripe, thread::current},
@@ -46,9 +46,9 @@ fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     builder.check(run);
 }
 
-async fn reached(progress: &Progress, version: u64) {
+async fn reached(watermark: &Watermark, version: u64) {
     let never = || Ok::<_, std::convert::Infallible>(());
-    let Ok(()) = progress.reached(version, never).await;
+    let Ok(()) = watermark.reached(version, never).await;
 }
 
 /// No caller waits for ever for a version that is reached. Each caller waits on a thread of its
@@ -57,18 +57,18 @@ async fn reached(progress: &Progress, version: u64) {
 fn each_who_waits_is_woken() {
     for stripes in [[0, 0], [0, 1]] {
         model(3, move || {
-            let progress = Arc::new(Progress::new(0));
+            let watermark = Arc::new(Watermark::new(0));
             let waiting = stripes.into_iter().zip([1, 2]).map(|(stripe, version)| {
-                let progress = progress.clone();
+                let watermark = watermark.clone();
                 thread::spawn(move || {
                     set_stripe(stripe);
-                    block_on(reached(&progress, version));
-                    assert!(progress.has_reached(version));
+                    block_on(reached(&watermark, version));
+                    assert!(watermark.has_reached(version));
                 })
             });
             let waiting: Vec<_> = waiting.collect();
-            progress.move_to(1);
-            progress.move_to(2);
+            watermark.move_to(1);
+            watermark.move_to(2);
             waiting
                 .into_iter()
                 .for_each(|thread| thread.join().unwrap());
@@ -80,44 +80,44 @@ fn each_who_waits_is_woken() {
 #[test]
 fn one_that_gives_up_leaves_nobody_waiting() {
     model(3, || {
-        let progress = Arc::new(Progress::new(0));
+        let watermark = Arc::new(Watermark::new(0));
         let staying = thread::spawn({
-            let progress = progress.clone();
-            move || block_on(reached(&progress, 1))
+            let watermark = watermark.clone();
+            move || block_on(reached(&watermark, 1))
         });
         let leaving = thread::spawn({
-            let progress = progress.clone();
+            let watermark = watermark.clone();
             move || {
-                let mut waiting = Box::pin(reached(&progress, 1));
+                let mut waiting = Box::pin(reached(&watermark, 1));
                 block_on(std::future::poll_fn(|context: &mut Context<'_>| {
                     let _ = pin!(&mut waiting).poll(context);
                     Poll::Ready(())
                 }));
             }
         });
-        progress.move_to(1);
+        watermark.move_to(1);
         staying.join().unwrap();
         leaving.join().unwrap();
     });
 }
 
-/// A caller that leaves work and then wakes the sleeper gets the work done.
+/// A caller that leaves work and then wakes the parker gets the work done.
 #[test]
 fn no_work_is_slept_through() {
     model(4, || {
-        let sleeper = Arc::new(Sleeper::default());
+        let parker = Arc::new(Parker::default());
         let work = Arc::new(AtomicBool::new(false));
         let sleeping = thread::spawn({
-            let (sleeper, work) = (sleeper.clone(), work.clone());
+            let (parker, work) = (parker.clone(), work.clone());
             move || {
-                sleeper.set_thread(current());
+                parker.set_thread(current());
                 while !work.load(Ordering::Relaxed) {
-                    sleeper.sleep(|| !work.load(Ordering::Relaxed), None);
+                    parker.sleep(|| !work.load(Ordering::Relaxed), None);
                 }
             }
         });
         work.store(true, Ordering::Relaxed);
-        sleeper.wake();
+        parker.wake();
         sleeping.join().unwrap();
     });
 }
@@ -128,18 +128,18 @@ fn no_work_is_slept_through() {
 fn what_is_handed_over_is_taken() {
     for stripes in [[0, 0], [0, 1]] {
         model(2, move || {
-            let lanes = Arc::new(Lanes::new(64 << 10));
-            lanes.add_room(32 << 10);
-            let sleeper = Arc::new(Sleeper::default());
+            let lanes = Arc::new(WalQueues::new(64 << 10));
+            lanes.add_space(32 << 10);
+            let parker = Arc::new(Parker::default());
             let writer = thread::spawn({
-                let (lanes, sleeper) = (lanes.clone(), sleeper.clone());
+                let (lanes, parker) = (lanes.clone(), parker.clone());
                 move || {
-                    sleeper.set_thread(current());
+                    parker.set_thread(current());
                     let (mut filled, mut ends) = (Vec::new(), Vec::new());
                     while ends.len() < 2 {
                         lanes.take(&mut filled, &mut ends);
                         if ends.len() < 2 {
-                            sleeper.sleep(|| lanes.is_empty(), None);
+                            parker.sleep(|| lanes.is_empty(), None);
                         }
                     }
                     let mut versions: Vec<u64> = ends.iter().map(|end| end.version).collect();
@@ -149,7 +149,7 @@ fn what_is_handed_over_is_taken() {
                     assert_eq!(batches.sum::<usize>(), 2);
                 }
             });
-            let call = move |lanes: &Lanes, sleeper: &Sleeper, version: u64, stripe: usize| {
+            let call = move |lanes: &WalQueues, parker: &Parker, version: u64, stripe: usize| {
                 set_stripe(stripe);
                 let mut room = lanes.reserve(1, 1).unwrap();
                 let hash = KeyHash {
@@ -158,13 +158,13 @@ fn what_is_handed_over_is_taken() {
                 };
                 let head = RecordHead::added(FilterId(1), version);
                 lanes.append(&mut room, &head, 1, iter::once(hash));
-                sleeper.wake();
+                parker.wake();
             };
             let other = thread::spawn({
-                let (lanes, sleeper) = (lanes.clone(), sleeper.clone());
-                move || call(&lanes, &sleeper, 1, stripes[0])
+                let (lanes, parker) = (lanes.clone(), parker.clone());
+                move || call(&lanes, &parker, 1, stripes[0])
             });
-            call(&lanes, &sleeper, 2, stripes[1]);
+            call(&lanes, &parker, 2, stripes[1]);
             other.join().unwrap();
             writer.join().unwrap();
         });
@@ -176,9 +176,9 @@ fn what_is_handed_over_is_taken() {
 fn room_that_is_given_back_is_told_of() {
     for stripes in [[0, 0], [0, 1]] {
         model(3, move || {
-            let lanes = Arc::new(Lanes::new(64 << 10));
+            let lanes = Arc::new(WalQueues::new(64 << 10));
             // The room is enough for one key, not for two.
-            lanes.add_room(100);
+            lanes.add_space(100);
             let other = thread::spawn({
                 let lanes = lanes.clone();
                 move || {
@@ -190,7 +190,7 @@ fn room_that_is_given_back_is_told_of() {
             let waiting = lanes.wait();
             let found = lanes.reserve(1, 1).is_some();
             other.join().unwrap();
-            assert!(found || lanes.more_room.was_told());
+            assert!(found || lanes.more_space.was_told());
             drop(waiting);
             assert!(lanes.reserve(1, 1).is_some());
         });
@@ -201,9 +201,9 @@ fn room_that_is_given_back_is_told_of() {
 #[test]
 fn room_is_given_once() {
     model(3, || {
-        let lanes = Arc::new(Lanes::new(64 << 10));
+        let lanes = Arc::new(WalQueues::new(64 << 10));
         // The room is enough for one key, not for two.
-        lanes.add_room(100);
+        lanes.add_space(100);
         let reserve = |stripe| {
             let lanes = lanes.clone();
             thread::spawn(move || {

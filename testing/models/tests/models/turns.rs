@@ -4,7 +4,7 @@ use std::{mem, sync::Arc};
 
 use loom::{future::block_on, thread};
 use seenset_models::{
-    engine::requests::{RequestLimits, Requests, Turn},
+    engine::requests::{RequestLimits, Requests, RetrySession},
     filter::hash::KeyHash,
     store::{FilterId, RequestId},
     sync::Mutex,
@@ -33,7 +33,7 @@ impl Service {
     }
 
     /// Begins the turn of a request like `engine/admission.rs`: at once if it can.
-    fn turn(&self, request: RequestId) -> Turn<'_> {
+    fn turn(&self, request: RequestId) -> RetrySession<'_> {
         let at_once = self.requests.try_begin(FilterId(1), request);
         match at_once.unwrap() {
             Some(turn) => turn,
@@ -46,9 +46,9 @@ impl Service {
         let mut turn = self.turn(request);
         let was_set = mem::replace(&mut *self.bit.lock(), true);
         if was_set {
-            return turn.has_won(KEY);
+            return turn.has_first_added(KEY);
         }
-        turn.win(vec![KEY], 0);
+        turn.note_first_added(vec![KEY], 0);
         true
     }
 
@@ -57,9 +57,9 @@ impl Service {
         let was_set = mem::replace(&mut *self.bit.lock(), true);
         let mut turn = self.turn(request);
         if was_set {
-            return turn.has_won(KEY);
+            return turn.has_first_added(KEY);
         }
-        turn.win(vec![KEY], 0);
+        turn.note_first_added(vec![KEY], 0);
         true
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     engine::{
         guarded::{Answer, GuardedFilter, batch::set, shards::Shard},
         journal::FilterLog,
-        requests::Turn,
+        requests::RetrySession,
     },
     filter::{
         counting::{Change, Step, Stepper},
@@ -18,11 +18,11 @@ pub struct Tally<'a, 'b> {
     filter: &'a GuardedFilter,
     counting: &'a Counting,
     action: Action,
-    pub turn: Option<Turn<'b>>,
+    pub session: Option<RetrySession<'b>>,
     /// The result for each key: whether it was there, or, for a removal, whether it was removed.
     /// The values mean nothing for an addition.
     told: Vec<bool>,
-    rests_on: u64,
+    depends_on: u64,
     /// The keys that the call has counted, if they are to be logged or remembered.
     pub counted: Vec<KeyHash>,
     keeps_hashes: bool,
@@ -49,7 +49,7 @@ impl<'a, 'b> Tally<'a, 'b> {
         filter: &'a GuardedFilter,
         counting: &'a Counting,
         action: Action,
-        turn: Option<Turn<'b>>,
+        session: Option<RetrySession<'b>>,
         keys: usize,
     ) -> Self {
         let log = filter.log.as_ref();
@@ -58,14 +58,14 @@ impl<'a, 'b> Tally<'a, 'b> {
             counting,
             action,
             told: vec![false; keys],
-            rests_on: 0,
+            depends_on: 0,
             counted: Vec::new(),
-            keeps_hashes: log.is_some() || turn.is_some(),
+            keeps_hashes: log.is_some() || session.is_some(),
             groups: Vec::new(),
             max_group_keys: log.map_or(usize::MAX, FilterLog::hashes_of_a_record),
             is_logged: log.is_some(),
             has_version: false,
-            turn,
+            session,
         }
     }
 
@@ -99,8 +99,8 @@ impl<'a, 'b> Tally<'a, 'b> {
     /// Returns whether the request has counted the key before. A key that is in its batch twice was
     /// counted twice.
     fn is_done(&self, hash: KeyHash) -> bool {
-        let turn = self.turn.as_ref();
-        turn.is_some_and(|turn| turn.has_ever_won(hash))
+        let session = self.session.as_ref();
+        session.is_some_and(|session| session.has_ever_won(hash))
     }
 
     /// Returns the keys that were counted under each lock, with their version: one record each.
@@ -118,7 +118,7 @@ impl<'a, 'b> Tally<'a, 'b> {
         let own = self.groups.last().map_or(0, |last| last.version);
         Answer {
             value: self.told,
-            rests_on: own.max(self.rests_on),
+            depends_on: own.max(self.depends_on),
         }
     }
 }
@@ -138,11 +138,14 @@ impl Stepper<Shard> for Tally<'_, '_> {
 
     #[inline(always)]
     fn done(&mut self, key: usize, hash: KeyHash, shard: &mut Shard, change: Option<Change>) {
-        self.rests_on = shard.state.version.max(self.rests_on);
+        self.depends_on = shard.state.version.max(self.depends_on);
         let told = match self.action {
             Action::QueryAndAdd => {
-                let has_won = self.turn.as_mut().map(|turn| turn.has_won(hash));
-                change.is_none() && has_won != Some(true)
+                let has_first_added = self
+                    .session
+                    .as_mut()
+                    .map(|session| session.has_first_added(hash));
+                change.is_none() && has_first_added != Some(true)
             }
             Action::Add => false,
             Action::Remove => change.is_some() || self.is_done(hash),

@@ -1,12 +1,12 @@
 //! The new keys of a call, and the layers that they were added to.
 //!
-//! The log must contain the layer of each key. The answer that a key is seen can rest on bits that
+//! The log must contain the layer of each key. The answer that a key is seen can depend on bits that
 //! other keys have set by chance. So replay must put those other keys back into the same layers.
 //! Without the layers in the log, the layer of a replayed key would depend on which keys were there
 //! before it.
 
 use crate::{
-    engine::guarded::batch::{Place, set},
+    engine::guarded::batch::{HashedKey, set},
     filter::{hash::KeyHash, scaling::MAX_LAYERS},
     store::{RecordHead, RecordKind},
 };
@@ -60,7 +60,10 @@ impl NewKeys {
     }
 
     /// Returns the hashes of all new keys, given the places of all keys.
-    pub fn hashes<'a>(&'a self, places: &'a [Place]) -> impl Iterator<Item = KeyHash> + Clone + 'a {
+    pub fn hashes<'a>(
+        &'a self,
+        places: &'a [HashedKey],
+    ) -> impl Iterator<Item = KeyHash> + Clone + 'a {
         self.hashes_where(places, |_| true)
     }
 
@@ -68,7 +71,7 @@ impl NewKeys {
     pub fn records<'a>(
         &'a self,
         head: RecordHead,
-        places: &'a [Place],
+        places: &'a [HashedKey],
     ) -> impl Iterator<Item = (RecordHead, usize, impl Iterator<Item = KeyHash> + 'a)> + 'a {
         let layers = self.layers.as_deref();
         let numbers = || layers.into_iter().flatten().copied();
@@ -92,10 +95,10 @@ impl NewKeys {
     /// Returns the hashes of the new keys whose index passes the filter.
     fn hashes_where<'a>(
         &'a self,
-        places: &'a [Place],
+        places: &'a [HashedKey],
         is_one: impl Fn(usize) -> bool + Clone + 'a,
     ) -> impl Iterator<Item = KeyHash> + Clone + 'a {
-        let is_one = move |place: &&Place| {
+        let is_one = move |place: &&HashedKey| {
             let key = place.key as usize;
             self.seen.get(key) == Some(&false) && is_one(key)
         };

@@ -54,28 +54,29 @@ fn what_is_held_is_of_no_change_behind_what_is_stored() {
     let copied = filter.copy(FilterId(2), name("copy"), &budget, &barrier, None);
     let copy = copied.unwrap();
     copy.add(b"a", Change::default()).unwrap();
-    let stored = copy.stored(&directory, &barrier, block_on(copy.turn()));
+    let stored = copy.stored(&directory, &barrier, block_on(copy.snapshot_lock()));
     let stored = stored.unwrap().unwrap();
     filter.lease_versions();
-    let turn = block_on(filter.turn());
-    let merged = filter.merge(&stored, &directory, &barrier, None, turn);
+    let lock = block_on(filter.snapshot_lock());
+    let merged = filter.merge(&stored, &directory, &barrier, None, lock);
     assert!(merged.unwrap() && !filter.has_changed());
     filter.add(b"b", Change::default()).unwrap();
     assert!(filter.has_changed());
 
     let (spec, now) = (filter.spec().clone(), SystemTime::now());
-    let heir = filter.heir(FilterId(3), name("new"), spec, now, &budget);
-    let heir = heir.unwrap();
-    store(&heir, &directory);
-    heir.lease_versions();
-    let [mut its_turn, mut turn] = [&filter, &heir].map(|filter| block_on(filter.turn()));
-    let taken = heir.take_place_of(&filter, &mut its_turn, &directory, &mut turn);
-    assert!(taken.unwrap().is_some() && !heir.has_changed());
-    heir.add(b"b", Change::default()).unwrap();
-    assert!(heir.has_changed());
+    let mirror = filter.mirror(FilterId(3), name("new"), spec, now, &budget);
+    let mirror = mirror.unwrap();
+    store(&mirror, &directory);
+    mirror.lease_versions();
+    let [mut its_lock, mut lock] =
+        [&filter, &mirror].map(|filter| block_on(filter.snapshot_lock()));
+    let taken = mirror.take_place_of(&filter, &mut its_lock, &directory, &mut lock);
+    assert!(taken.unwrap().is_some() && !mirror.has_changed());
+    mirror.add(b"b", Change::default()).unwrap();
+    assert!(mirror.has_changed());
 }
 
-/// A batch gets at most as many versions as it has reserved records in the log. An answer rests on
+/// A batch gets at most as many versions as it has reserved records in the log. An answer depends on
 /// removals too.
 #[test]
 fn a_filter_that_counts_gives_versions_to_each_lock() {
@@ -87,7 +88,7 @@ fn a_filter_that_counts_gives_versions_to_each_lock() {
     let mut filter = filter_of(&counting);
     filter.set_log(&journal);
     let change = |filter: &GuardedFilter, keys: usize| Change {
-        room: Some(block_on(journal.reserve(keys, filter.records_of_a_call(keys))).unwrap()),
+        reservation: Some(block_on(journal.reserve(keys, filter.records_of_a_call(keys))).unwrap()),
         ..Change::default()
     };
     let stripes = filter.shards.stripes().len();
@@ -107,15 +108,15 @@ fn a_filter_that_counts_gives_versions_to_each_lock() {
             filter.shards.stripe_of(shard)
         });
         assert_eq!(versions as usize, of_keys.collect::<HashSet<_>>().len());
-        assert_eq!(added.unwrap().rests_on, before + versions);
+        assert_eq!(added.unwrap().depends_on, before + versions);
 
         let removed = filter.remove_batch(&keys, change(&filter, count)).unwrap();
         assert!(removed.value.iter().all(|&removed| removed));
-        let Answer { value, rests_on } = filter.query_batch(&keys, None);
+        let Answer { value, depends_on } = filter.query_batch(&keys, None);
         assert!(value.iter().all(|&seen| !seen));
-        assert_eq!(rests_on, removed.rests_on);
+        assert_eq!(depends_on, removed.depends_on);
         let last = filter.query(keys[0].as_bytes(), None);
-        assert!(!last.value && last.rests_on > before + versions);
+        assert!(!last.value && last.depends_on > before + versions);
     }
 }
 
@@ -129,10 +130,10 @@ fn a_filter_that_counts_without_a_log_gives_each_call_a_version() {
     for version in [1, 3] {
         let added = filter.add_batch(&keys, Change::default()).unwrap();
         assert_eq!(
-            (added.rests_on, filter.status().version),
+            (added.depends_on, filter.status().version),
             (version, version)
         );
         let removed = filter.remove_batch(&keys, Change::default()).unwrap();
-        assert_eq!(removed.rests_on, version + 1);
+        assert_eq!(removed.depends_on, version + 1);
     }
 }

@@ -31,7 +31,7 @@ pub enum End {
 pub struct Round {
     pub engine: Engine,
     pub disk: SimulatedDisk,
-    pub hand: Hand,
+    pub manual_clock: ManualClock,
     pub end: End,
     /// The number of calls after which the round ends.
     pub last_call: u64,
@@ -43,11 +43,17 @@ pub struct Round {
 }
 
 impl Round {
-    pub fn new(engine: &Engine, disk: &SimulatedDisk, hand: &Hand, end: End, calls: u64) -> Self {
+    pub fn new(
+        engine: &Engine,
+        disk: &SimulatedDisk,
+        manual_clock: &ManualClock,
+        end: End,
+        calls: u64,
+    ) -> Self {
         Self {
             engine: engine.clone(),
             disk: disk.clone(),
-            hand: hand.clone(),
+            manual_clock: manual_clock.clone(),
             end,
             last_call: calls,
             calls: AtomicU64::new(0),
@@ -58,7 +64,7 @@ impl Round {
     }
 
     fn epoch(&self) -> u64 {
-        self.hand.time().as_secs() / SLICE.as_secs()
+        self.manual_clock.time().as_secs() / SLICE.as_secs()
     }
 
     fn is_over(&self) -> bool {
@@ -87,7 +93,8 @@ impl Round {
     /// Advances time by up to two slices.
     fn advance(&self, chance: &mut Chance) {
         let _one = self.advancing.lock();
-        self.hand.advance(SLICE * (1 + chance.below(16) as u32) / 8);
+        self.manual_clock
+            .advance(SLICE * (1 + chance.below(16) as u32) / 8);
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::filter::{
-    division::Division,
     scaling::{OnFull, Scaling},
+    shard_map::ShardMap,
     spec::FilterSpec,
 };
 
@@ -38,7 +38,7 @@ fn shards_of_all_layers_come_back() {
         let mut header = header(&directory, Layout::Blocked, 1024);
         header.spec = spec(on_full);
         header.spec.key_profile = profile();
-        let most = Division::of(&header.spec).shard_count().min(5);
+        let most = ShardMap::of(&header.spec).shard_count().min(5);
         let first: Vec<usize> = (0..most).collect();
         let none = SnapshotFiles::default();
         let files = store(&directory, &header, &none, &first, 3).unwrap();
@@ -48,10 +48,10 @@ fn shards_of_all_layers_come_back() {
         let reader = again.read_filter(&header.name).unwrap().unwrap();
         assert_eq!(reader.header().spec, header.spec);
         assert_eq!(reader.shards().collect::<Vec<_>>(), first);
-        let division = reader.division();
+        let shard_map = reader.shard_map();
         let mut bytes = 0;
         for shard in first {
-            let mut words = vec![0; division.shape(shard).shard_words()];
+            let mut words = vec![0; shard_map.shape(shard).shard_words()];
             let state = reader.read_shard(shard, &mut words, &mut Err).unwrap();
             let word = if shard < most / 2 { 3 } else { 7 };
             assert!(words.iter().all(|&found| found == word));

@@ -4,44 +4,44 @@ use super::{EngineError, journal::FilterLog};
 
 /// An answer that may have to wait for the log, and must not be sent before.
 #[derive(Debug)]
-pub struct Unsettled<T> {
+pub struct Pending<T> {
     pub(super) value: T,
     pub(super) log: Option<FilterLog>,
-    pub(super) rests_on: u64,
-    /// The log and version that the answer waits for in the heir of the filter.
-    pub(super) heir: Option<Box<(FilterLog, u64)>>,
+    pub(super) depends_on: u64,
+    /// The log and version that the answer waits for in the mirror of the filter.
+    pub(super) mirror: Option<Box<(FilterLog, u64)>>,
 }
 
-impl<T> Unsettled<T> {
+impl<T> Pending<T> {
     /// Returns whether the answer can be sent.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_durable(&self) -> bool {
         self.waits_for()
             .all(|(log, version)| log.has_reached(version))
     }
 
     /// Returns the answer, if it can be sent.
-    pub fn value_if_settled(&self) -> Option<&T> {
-        self.is_settled().then_some(&self.value)
+    pub fn value_if_durable(&self) -> Option<&T> {
+        self.is_durable().then_some(&self.value)
     }
 
     /// Applies a function to the answer. The result waits for the same versions.
-    pub(super) fn map<U>(self, make: impl FnOnce(T) -> U) -> Unsettled<U> {
-        Unsettled {
+    pub(super) fn map<U>(self, make: impl FnOnce(T) -> U) -> Pending<U> {
+        Pending {
             value: make(self.value),
             log: self.log,
-            rests_on: self.rests_on,
-            heir: self.heir,
+            depends_on: self.depends_on,
+            mirror: self.mirror,
         }
     }
 
-    /// Waits until the answer can be sent: until the changes that it rests on are as durable as
+    /// Waits until the answer can be sent: until the changes that it depends on are as durable as
     /// configured.
     ///
     /// # Errors
     ///
     /// [`EngineError::NotDurable`]. It does not return the errors that mean that nothing was
     /// changed.
-    pub async fn settled(&self) -> Result<(), EngineError> {
+    pub async fn wait(&self) -> Result<(), EngineError> {
         for (log, version) in self.waits_for() {
             let reached = log.reached(version).await;
             reached.map_err(|error| EngineError::NotDurable(error.into()))?;
@@ -50,18 +50,18 @@ impl<T> Unsettled<T> {
     }
 
     fn waits_for(&self) -> impl Iterator<Item = (&FilterLog, u64)> {
-        let own = self.log.as_ref().map(|log| (log, self.rests_on));
-        let heirs = self.heir.as_deref().map(|(log, version)| (log, *version));
-        own.into_iter().chain(heirs)
+        let own = self.log.as_ref().map(|log| (log, self.depends_on));
+        let mirrors = self.mirror.as_deref().map(|(log, version)| (log, *version));
+        own.into_iter().chain(mirrors)
     }
 
     /// Waits until the answer can be sent, and returns it.
     ///
     /// # Errors
     ///
-    /// As [`Self::settled`].
-    pub async fn settle(self) -> Result<T, EngineError> {
-        self.settled().await?;
+    /// As [`Self::wait`].
+    pub async fn durable(self) -> Result<T, EngineError> {
+        self.wait().await?;
         Ok(self.value)
     }
 }

@@ -39,7 +39,7 @@ fn stride(shape: &Shape) -> usize {
 
 /// The memory of a filter or of a layer.
 #[derive(Debug)]
-pub struct Region {
+pub struct Mapping {
     /// The shards, all zeros. They lie one after the other. Shards of blocks or lines take no more
     /// memory than their bits.
     pub shards: Vec<ShardWords>,
@@ -54,7 +54,7 @@ pub struct Region {
 /// # Errors
 ///
 /// The kernel's error if the process does not have enough address space left.
-pub fn reserve(shape: &Shape) -> io::Result<Region> {
+pub fn reserve(shape: &Shape) -> io::Result<Mapping> {
     let (stride, words) = (stride(shape), shape.shard_words());
     let length = (stride as u64).checked_mul(shape.shard_count() as u64);
     let length = length.and_then(|length| usize::try_from(length).ok());
@@ -74,7 +74,7 @@ pub fn reserve(shape: &Shape) -> io::Result<Region> {
         })
         .collect();
     let start = mapping.as_mut_ptr().addr();
-    Ok(Region {
+    Ok(Mapping {
         shards,
         prefetcher: Prefetcher { start, stride },
         page_size: PageSize::small(mapping, shape),
@@ -247,7 +247,7 @@ mod tests {
     fn shards_are_zero_aligned_and_apart() {
         for layout in Layout::OWN {
             let shape = shape(layout, 100_000_001);
-            let Region {
+            let Mapping {
                 mut shards,
                 prefetcher,
                 page_size,
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn shards_of_blocks_lie_one_behind_the_other() {
         let shape = shape(Layout::Blocked, 100_000_001);
-        let Region { shards, .. } = reserve(&shape).unwrap();
+        let Mapping { shards, .. } = reserve(&shape).unwrap();
         let begin = |shard: &ShardWords| shard.as_ptr() as u64;
         assert_eq!(begin(&shards[1]) - begin(&shards[0]), shape.shard_bytes());
         assert_eq!(region_bytes(&shape), shape.bit_count() / 8);
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn terabytes_are_reserved_at_once() {
-        let region = reserve(&shape(Layout::Blocked, 1 << 43)).unwrap();
-        assert_eq!(region.shards.len(), 1 << 18);
+        let mapping = reserve(&shape(Layout::Blocked, 1 << 43)).unwrap();
+        assert_eq!(mapping.shards.len(), 1 << 18);
     }
 }

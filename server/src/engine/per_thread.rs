@@ -1,4 +1,4 @@
-//! Striped values: each thread has a stripe of its own, so that a call does not have to fetch a
+//! PerThread values: each thread has a stripe of its own, so that a call does not have to fetch a
 //! cache line from another core.
 //!
 //! The number of stripes is the number of threads that serve calls at one time, and a few more for
@@ -10,9 +10,9 @@ use crate::sync::{number_of_this_thread, stripes};
 
 /// One value for each thread, each in a cache line of its own.
 #[derive(Debug)]
-pub struct Striped<T>(Box<[CachePadded<T>]>);
+pub struct PerThread<T>(Box<[CachePadded<T>]>);
 
-impl<T: Default> Default for Striped<T> {
+impl<T: Default> Default for PerThread<T> {
     fn default() -> Self {
         // A power of two, so that a mask selects the stripe of a thread.
         let count = stripes().next_power_of_two();
@@ -20,7 +20,7 @@ impl<T: Default> Default for Striped<T> {
     }
 }
 
-impl<T> Striped<T> {
+impl<T> PerThread<T> {
     /// Returns the stripe of this thread.
     #[expect(
         clippy::indexing_slicing,
@@ -50,18 +50,18 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_its_own_and_others_have_others() {
-        let striped = Striped::<u64>::default();
+        let per_thread = PerThread::<u64>::default();
         let own = || {
-            let own = striped.own();
-            assert!(ptr::eq(own, striped.own()));
+            let own = per_thread.own();
+            assert!(ptr::eq(own, per_thread.own()));
             ptr::from_ref(own).addr()
         };
         let own: HashSet<usize> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..striped.count()).map(|_| scope.spawn(own)).collect();
+            let threads: Vec<_> = (0..per_thread.count()).map(|_| scope.spawn(own)).collect();
             threads.into_iter().map(|t| t.join().unwrap()).collect()
         });
         // Threads of other tests have numbers in between.
-        assert!(own.len() > striped.count() / 2, "{}", own.len());
-        assert_eq!(striped.iter().count(), striped.count());
+        assert!(own.len() > per_thread.count() / 2, "{}", own.len());
+        assert_eq!(per_thread.iter().count(), per_thread.count());
     }
 }

@@ -10,12 +10,12 @@ use crate::sync::{
 /// A thread that sleeps when it has nothing to do, and that others can wake. To wake it costs no
 /// system call if it is awake.
 #[derive(Debug, Default)]
-pub struct Sleeper {
+pub struct Parker {
     is_asleep: AtomicBool,
     thread: OnceLock<Thread>,
 }
 
-impl Sleeper {
+impl Parker {
     /// Sets the thread. Until then nobody can wake it.
     pub fn set_thread(&self, thread: Thread) {
         // This is called once.

@@ -8,7 +8,7 @@ use std::{
     task::Wake,
 };
 
-use crate::engine::journal::progress::Progress;
+use crate::engine::journal::watermark::Watermark;
 
 #[derive(Default)]
 struct Woken(AtomicUsize);
@@ -21,7 +21,7 @@ impl Wake for Woken {
 
 #[test]
 fn each_is_woken_for_its_own_version_by_one_of_its_thread() {
-    let progress = Progress::new(1);
+    let watermark = Watermark::new(1);
     let woken: [Arc<Woken>; 6] = Default::default();
     let counts = || {
         woken
@@ -29,7 +29,7 @@ fn each_is_woken_for_its_own_version_by_one_of_its_thread() {
             .map(|woken| woken.0.load(Ordering::Relaxed))
     };
     let waiter = |version, woken: &Arc<Woken>| {
-        let mut waiter = progress.waiter(version);
+        let mut waiter = watermark.waiter(version);
         waiter.wait(&woken.clone().into());
         waiter
     };
@@ -43,21 +43,21 @@ fn each_is_woken_for_its_own_version_by_one_of_its_thread() {
         let other = scope.spawn(|| waiter(5, &woken[5]));
         other.join().unwrap()
     });
-    progress.move_to(2);
+    watermark.move_to(2);
     assert_eq!(counts(), [0, 0, 0, 0, 0, 0]);
     drop(given_up);
     assert_eq!(counts(), [0, 0, 0, 0, 0, 0]);
-    progress.move_to(5);
+    watermark.move_to(5);
     assert_eq!(counts(), [1, 0, 0, 0, 0, 1]);
     drop(first);
     assert_eq!(counts(), [1, 1, 1, 0, 0, 1]);
     // A waiter that checked again in vain.
     second.wait(&woken[1].clone().into());
-    progress.wake_all();
+    watermark.wake_all();
     assert_eq!(counts(), [1, 2, 1, 1, 0, 1]);
     drop((second, third, later, other));
     assert!(
-        progress
+        watermark
             .queues
             .iter()
             .all(|queue| queue.lock().wakers.is_empty())
@@ -67,13 +67,13 @@ fn each_is_woken_for_its_own_version_by_one_of_its_thread() {
 /// A waiter that should wake the others can be cancelled instead.
 #[test]
 fn one_that_gives_up_tells_the_others() {
-    let progress = Progress::new(0);
+    let watermark = Watermark::new(0);
     let woken: [Arc<Woken>; 2] = Default::default();
-    let mut waiters = woken.each_ref().map(|_| progress.waiter(1));
+    let mut waiters = woken.each_ref().map(|_| watermark.waiter(1));
     for (waiter, woken) in waiters.iter_mut().zip(&woken) {
         waiter.wait(&woken.clone().into());
     }
-    progress.move_to(1);
+    watermark.move_to(1);
     let [first, _second] = waiters;
     drop(first);
     assert_eq!(woken[1].0.load(Ordering::Relaxed), 1);

@@ -6,7 +6,7 @@ use loom::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
 };
-use seenset_models::{engine::room::Room, sync::set_stripe};
+use seenset_models::{engine::bit_budget::BitBudget, sync::set_stripe};
 
 use super::model;
 
@@ -15,21 +15,21 @@ const ALL: u64 = 9;
 
 /// A filter of one partition.
 struct Filter {
-    room: Room,
+    budget: BitBudget,
     bits_set: AtomicU64,
 }
 
 impl Filter {
     fn new() -> Self {
-        let room = Room::new();
-        room.alone().note(ALL);
+        let budget = BitBudget::new();
+        budget.alone().note(ALL);
         let bits_set = AtomicU64::new(0);
-        Self { room, bits_set }
+        Self { budget, bits_set }
     }
 
     /// Claims two bits and sets `bits` of them. Returns false if the claim is refused.
     fn call(&self, bits: u64) -> bool {
-        let Some(claim) = self.room.claim(2) else {
+        let Some(claim) = self.budget.claim(2) else {
             return false;
         };
         self.bits_set.fetch_add(bits, Ordering::Relaxed);
@@ -38,9 +38,9 @@ impl Filter {
     }
 
     fn count(&self) -> u64 {
-        let alone = self.room.alone();
+        let alone = self.budget.alone();
         let left = ALL.checked_sub(self.bits_set.load(Ordering::Relaxed));
-        alone.note(left.expect("more is set than there was room for"));
+        alone.note(left.expect("more is set than there was budget for"));
         left.unwrap()
     }
 }
@@ -84,7 +84,7 @@ fn what_is_not_used_is_found() {
                 caller.join().unwrap();
             }
             assert_eq!(filter.count(), ALL);
-            assert!(filter.room.claim(ALL).is_some());
+            assert!(filter.budget.claim(ALL).is_some());
         });
     }
 }

@@ -13,10 +13,10 @@ use std::{sync::Arc, time::SystemTime};
 
 use super::{
     Change, GuardedFilter,
-    batch::Place,
+    batch::HashedKey,
     counting::Action,
     layered::WhenFull,
-    snapshots::{Presence, Turn as StoreTurn},
+    snapshots::{Presence, SnapshotLock},
 };
 use crate::{
     engine::{
@@ -33,7 +33,7 @@ impl GuardedFilter {
     /// # Errors
     ///
     /// As [`Self::new`].
-    pub fn heir(
+    pub fn mirror(
         &self,
         id: FilterId,
         name: FilterName,
@@ -42,11 +42,11 @@ impl GuardedFilter {
         budget: &Arc<MemoryBudget>,
     ) -> Result<Self, EngineError> {
         let (secret, clock) = (self.secret, &self.clock);
-        let mut heir = Self::new(id, name, spec, secret, create_time, budget, clock)?;
-        heir.rebuilds = Some(self.id);
+        let mut mirror = Self::new(id, name, spec, secret, create_time, budget, clock)?;
+        mirror.rebuilds = Some(self.id);
         // The versions go on from those of the other, for callers that watch the name.
-        heir.versions = Versions::behind(self.versions.latest() + 1);
-        Ok(heir)
+        mirror.versions = Versions::behind(self.versions.latest() + 1);
+        Ok(mirror)
     }
 
     /// Fails with the reason if a filter of a spec cannot take the place of this one.
@@ -89,34 +89,34 @@ impl GuardedFilter {
     }
 
     /// Applies to a key what a call has done with it in the other filter. Returns the version that
-    /// this rests on.
-    pub fn follow_key(&self, key: &[u8], action: Action, change: Change<'_>) -> u64 {
-        self.follow_places(vec![self.place(0, self.hash(key))], action, change)
+    /// this depends on.
+    pub fn mirror_key(&self, key: &[u8], action: Action, change: Change<'_>) -> u64 {
+        self.mirror_places(vec![self.place(0, self.hash(key))], action, change)
     }
 
-    /// [`Self::follow_key`] for many keys.
-    pub fn follow_batch(&self, keys: &impl Keys, action: Action, change: Change<'_>) -> u64 {
-        self.follow_places(self.places(keys), action, change)
+    /// [`Self::mirror_key`] for many keys.
+    pub fn mirror_batch(&self, keys: &impl Keys, action: Action, change: Change<'_>) -> u64 {
+        self.mirror_places(self.places(keys), action, change)
     }
 
-    fn follow_places(&self, places: Vec<Place>, action: Action, change: Change<'_>) -> u64 {
-        let answer = match (&self.counting, &self.aging, &self.layered, &self.array) {
+    fn mirror_places(&self, places: Vec<HashedKey>, action: Action, change: Change<'_>) -> u64 {
+        let answer = match (&self.counting, &self.aging, &self.layered, &self.foreign) {
             (Some(counting), ..) => self.count_places(counting, places, action, change),
             (_, Some(aging), ..) => self.stamp_places(aging, places, Action::Add, change),
             (_, _, Some(layered), _) => {
                 // With `WhenFull::Add`, no key is refused.
                 let added = self.add_to_layers(layered, places, change, WhenFull::Add);
-                return added.map_or(0, |answer| answer.rests_on);
+                return added.map_or(0, |answer| answer.depends_on);
             }
-            (.., Some(array)) => self.insert_all_in_array(array, &places, change),
+            (.., Some(foreign)) => self.insert_all_in_foreign(foreign, &places, change),
             (None, None, None, None) => self.insert_places(places, change),
         };
-        answer.rests_on
+        answer.depends_on
     }
 
     /// Returns the log and the version that an answer has to wait for; `None` if it need not wait.
-    pub fn waits_for(&self, rests_on: u64) -> Option<(FilterLog, u64)> {
-        self.unsettled(rests_on).map(|log| (log, rests_on))
+    pub fn waits_for(&self, depends_on: u64) -> Option<(FilterLog, u64)> {
+        self.pending(depends_on).map(|log| (log, depends_on))
     }
 
     /// Prepares this filter to take the place of another, so that little is left to be stored then.
@@ -129,11 +129,11 @@ impl GuardedFilter {
         &self,
         directory: &DataDirectory,
         barrier: &WriteBarrier,
-        turn: &mut StoreTurn,
+        lock: &mut SnapshotLock,
     ) -> Result<bool, StoreError> {
-        let is_there = self.prepare_rename(directory, barrier, turn)?;
+        let is_there = self.prepare_rename(directory, barrier, lock)?;
         let (version, _) = self.begin_snapshot(barrier);
-        self.store_unlogged(directory, turn, version)?;
+        self.store_unlogged(directory, lock, version)?;
         Ok(is_there)
     }
 
@@ -142,11 +142,11 @@ impl GuardedFilter {
     fn store_unlogged(
         &self,
         directory: &DataDirectory,
-        turn: &mut StoreTurn,
+        lock: &mut SnapshotLock,
         version: u64,
     ) -> Result<(), StoreError> {
         let stored = *self.last_store.lock();
-        if let Presence::Present { files, .. } = &mut *turn.presence
+        if let Presence::Present { files, .. } = &mut *lock.presence
             && self.log.is_none()
             && self.has_changed()
         {
@@ -166,22 +166,22 @@ impl GuardedFilter {
     pub fn take_place_of(
         &self,
         other: &Self,
-        its_turn: &mut StoreTurn,
+        its_lock: &mut SnapshotLock,
         directory: &DataDirectory,
-        turn: &mut StoreTurn,
+        lock: &mut SnapshotLock,
     ) -> Result<Option<Renamed>, StoreError> {
-        if matches!(*its_turn.presence, Presence::Deleted) {
+        if matches!(*its_lock.presence, Presence::Deleted) {
             return Ok(None);
         }
         let version = self.versions.settle();
-        self.store_unlogged(directory, turn, version)?;
-        let taken = self.rename_stored(&other.name(), directory, turn);
+        self.store_unlogged(directory, lock, version)?;
+        let taken = self.rename_stored(&other.name(), directory, lock);
         if let Err(StoreError::InDoubt(_)) = &taken {
             other.doubt_place();
         }
         let taken = taken?;
         if taken.is_some() {
-            *its_turn.presence = Presence::Deleted;
+            *its_lock.presence = Presence::Deleted;
         }
         Ok(taken)
     }

@@ -44,7 +44,7 @@ impl Hashes {
 fn measured(part: &Part, keys: u64) -> (u64, f64) {
     let words = part.words().end as usize;
     let per_filter = (20 * keys).clamp(1_000, 200_000);
-    let parts = Parts {
+    let parts = ForeignBits {
         old: Vec::new(),
         last: *part,
         spaced: Arc::default(),
@@ -170,7 +170,7 @@ fn one_bit_a_key_and_full_filters_have_a_rate() {
     for strategy in Strategy::ALL {
         for (hash_count, words) in [(1, 1), (2, 1), (64, 1), (64, 1000)] {
             let shape = guava::Shape::new(strategy, hash_count, words).unwrap();
-            let parts = Parts::of_guava(shape);
+            let parts = ForeignBits::of_guava(shape);
             for keys in [0.0, 1.0, 1e3, 1e9] {
                 let rate = parts.last().false_positive_rate(keys);
                 assert!((0.0..=1.0).contains(&rate), "{rate}");

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    engine::guarded::union::coming::{Coming, Unfit},
+    engine::guarded::union::merge_plan::{MergePlan, Unfit},
     filter::scaling::{OnFull, Scaling},
     store::FilterReader,
 };
@@ -49,15 +49,15 @@ fn keys_find_the_room_beside_what_is_expected() {
     let its_bits = other.status().fill_ratio * other.shape.bit_count() as f64;
     let left_before = left(&filter);
 
-    let coming = Coming::find(layered, &stored(&other)).unwrap();
-    let expectation = coming.expect(layered).unwrap();
+    let merge_plan = MergePlan::find(layered, &stored(&other)).unwrap();
+    let expectation = merge_plan.expect(layered).unwrap();
     let taken = left_before - left(&filter);
     // Some of the bits are set already.
     assert!(taken as f64 <= its_bits && taken as f64 > its_bits * 0.8);
     drop(expectation);
     assert_eq!(left(&filter), left_before);
 
-    let expectation = coming.expect(layered).unwrap();
+    let expectation = merge_plan.expect(layered).unwrap();
     add(&filter, CAPACITY * 2..CAPACITY * 4);
     let own = partitions.bits_in(0, 0);
     assert!(own + taken >= full, "{own} and {taken} of {full}");
@@ -65,7 +65,7 @@ fn keys_find_the_room_beside_what_is_expected() {
     assert!(partitions.bits_in(0, 1) > 0);
     drop(expectation);
     // The layer is not the newest any more.
-    let again = coming.expect(layered).unwrap();
+    let again = merge_plan.expect(layered).unwrap();
     drop(again);
 }
 
@@ -74,13 +74,13 @@ fn what_does_not_fit_takes_no_room() {
     let (filter, other) = (with_keys(0..CAPACITY), with_keys(CAPACITY..CAPACITY * 3));
     let layered = filter.layered.as_ref().unwrap();
     let (left_before, mapped) = (left(&filter), layered.partitions.mapped());
-    let coming = Coming::find(layered, &stored(&other)).unwrap();
-    let unfit = coming.expect(layered).unwrap_err();
+    let merge_plan = MergePlan::find(layered, &stored(&other)).unwrap();
+    let unfit = merge_plan.expect(layered).unwrap_err();
     assert!(matches!(unfit, Unfit::Overfull), "{unfit:?}");
     assert_eq!(left(&filter), left_before);
     assert_eq!(layered.partitions.mapped(), mapped);
     // The same keys come twice, but count once.
-    let coming = Coming::find(layered, &stored(&filter)).unwrap();
-    drop(coming.expect(layered).unwrap());
+    let merge_plan = MergePlan::find(layered, &stored(&filter)).unwrap();
+    drop(merge_plan.expect(layered).unwrap());
     assert_eq!(left(&filter), left_before);
 }

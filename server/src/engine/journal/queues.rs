@@ -1,25 +1,25 @@
-//! Lanes: records on their way from calls to the log.
+//! Queues of the WAL: records on their way from calls to the log.
 //!
-//! Each thread, or each few threads, has a lane, so that calls on different cores do not contend.
+//! Each thread, or each few threads, has a queue, so that calls on different cores do not contend.
 //! The order in which their records reach the log does not matter, because additions commute.
 //! Recovery sorts the records that do not commute (`engine/recovery/order.rs`).
 //!
-//! # Room before bits
+//! # Reservation before bits
 //!
-//! A call [reserves](Lanes::reserve) disk room for all keys that it may add before it sets a bit.
-//! So no bit is set without room for it in the log. The room comes from segments that exist
+//! A call [reserves](WalQueues::reserve) disk space for all keys that it may add before it sets a bit.
+//! So no bit is set without space for it in the log. The space comes from segments that exist
 //! already.
 //!
-//! Lanes take room in large pieces, because otherwise every call would write one number that all
-//! threads share. A lane keeps the room that a call has not used for the next call. If too little
-//! room is left, lanes must give it up.
+//! Queues take space in large pieces, because otherwise every call would write one number that all
+//! threads share. A queue keeps the space that a call has not used for the next call. If too little
+//! space is left, queues must give it up.
 
 use std::{iter, mem};
 
 use crossbeam_utils::CachePadded;
 
 use crate::{
-    engine::striped::Striped,
+    engine::per_thread::PerThread,
     filter::hash::KeyHash,
     planted::Bug,
     store::{Batch, FilterId, RecordHead},
@@ -32,26 +32,26 @@ use crate::{
 /// The most emptied batches that are kept, each with its memory.
 const MAX_SPENT: usize = 128;
 
-/// All lanes.
+/// All queues.
 #[derive(Debug)]
-pub struct Lanes {
-    lanes: Striped<Mutex<Lane>>,
-    /// The room that no lane has taken. It is negative if more has been promised than a new segment
+pub struct WalQueues {
+    queues: PerThread<Mutex<WalQueue>>,
+    /// The space that no queue has taken. It is negative if more has been promised than a new segment
     /// has, after an earlier segment was given up.
     free_bytes: AtomicI64,
-    /// The number of calls that wait for room.
+    /// The number of calls that wait for space.
     waiting: CachePadded<AtomicUsize>,
-    /// Notifies calls when there may be more room, or when there is none and the reason is known.
-    pub more_room: Notify,
-    /// The largest size of a batch: a segment has room for several batches.
+    /// Notifies calls when there may be more space, or when there is none and the reason is known.
+    pub more_space: Notify,
+    /// The largest size of a batch: a segment has space for several batches.
     max_batch_bytes: u64,
-    /// The room that a lane takes at once, beyond the room that it needs.
+    /// The space that a queue takes at once, beyond the space that it needs.
     piece_bytes: u64,
     spent: Mutex<Vec<Batch>>,
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct WalQueue {
     filled: Vec<Filled>,
     ends: Vec<End>,
     room_bytes: u64,
@@ -61,7 +61,7 @@ struct Lane {
 #[derive(Debug)]
 pub struct Filled {
     pub batch: Batch,
-    /// The room that was reserved for the batch.
+    /// The space that was reserved for the batch.
     pub reserved_bytes: u64,
 }
 
@@ -72,34 +72,41 @@ pub struct End {
     pub version: u64,
 }
 
-/// Room in the log for one call. Unused room is given back when it is dropped.
+/// Reserved space in the log for one call. Unused space is given back when it is dropped.
 #[derive(Debug)]
-pub struct Room<'a> {
-    lanes: &'a Lanes,
-    lane: &'a Mutex<Lane>,
+pub struct WalReservation<'a> {
+    queues: &'a WalQueues,
+    queue: &'a Mutex<WalQueue>,
     bytes: u64,
 }
 
-impl<'a> Room<'a> {
-    /// Splits the room for two calls: the first gets at most `bytes`, the second the rest.
-    pub fn split(mut self, bytes: u64) -> [Room<'a>; 2] {
+impl<'a> WalReservation<'a> {
+    /// Splits the reservation for two calls: the first gets at most `bytes`, the second the rest.
+    pub fn split(mut self, bytes: u64) -> [WalReservation<'a>; 2] {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        let (lanes, lane) = (self.lanes, self.lane);
-        [Room { lanes, lane, bytes }, self]
+        let (queues, queue) = (self.queues, self.queue);
+        [
+            WalReservation {
+                queues,
+                queue,
+                bytes,
+            },
+            self,
+        ]
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for WalReservation<'_> {
     fn drop(&mut self) {
-        self.lane.lock().room_bytes += self.bytes;
-        self.lanes.tell_of_more_room();
+        self.queue.lock().room_bytes += self.bytes;
+        self.queues.tell_of_more_room();
     }
 }
 
-/// A guard of a call that waits for room. The call stops waiting when it is dropped.
+/// A guard of a call that waits for space. The call stops waiting when it is dropped.
 #[derive(Debug)]
-pub struct Waiting<'a>(&'a Lanes);
+pub struct Waiting<'a>(&'a WalQueues);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -107,14 +114,14 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Lanes {
-    /// Creates the lanes for segments of this size.
+impl WalQueues {
+    /// Creates the queues for segments of this size.
     pub fn new(segment_bytes: u64) -> Self {
         Self {
-            lanes: Striped::default(),
+            queues: PerThread::default(),
             free_bytes: AtomicI64::new(0),
             waiting: CachePadded::new(AtomicUsize::new(0)),
-            more_room: Notify::default(),
+            more_space: Notify::default(),
             max_batch_bytes: (segment_bytes / 4).min(Batch::MAX_BYTES),
             piece_bytes: segment_bytes / 256,
             spent: Mutex::default(),
@@ -126,22 +133,22 @@ impl Lanes {
         self.max_batch_bytes
     }
 
-    /// Adds room, or removes it if `bytes` is negative.
-    pub fn add_room(&self, bytes: i64) {
+    /// Adds space, or removes it if `bytes` is negative.
+    pub fn add_space(&self, bytes: i64) {
         self.free_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// Marks the caller as waiting until the returned guard is dropped: every call that gives room
-    /// back then notifies `more_room`. A call that finds no room after this is notified when there
+    /// Marks the caller as waiting until the returned guard is dropped: every call that gives space
+    /// back then notifies `more_space`. A call that finds no space after this is notified when there
     /// may be some.
     pub fn wait(&self) -> Waiting<'_> {
-        // A call that gives room back to a lane after that lane was checked sees this count: both
-        // have held the lock of the lane.
+        // A call that gives space back to a queue after that queue was checked sees this count: both
+        // have held the lock of the queue.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting(self)
     }
 
-    /// Returns the number of calls that wait for room.
+    /// Returns the number of calls that wait for space.
     #[cfg(test)]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
@@ -149,12 +156,12 @@ impl Lanes {
 
     fn tell_of_more_room(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
-            self.more_room.notify_waiters();
+            self.more_space.notify_waiters();
         }
     }
 
-    /// Reserves room for up to `hashes` hashes in `records` records; `None` if there is not enough.
-    pub fn reserve(&self, hashes: usize, records: usize) -> Option<Room<'_>> {
+    /// Reserves space for up to `hashes` hashes in `records` records; `None` if there is not enough.
+    pub fn reserve(&self, hashes: usize, records: usize) -> Option<WalReservation<'_>> {
         let bytes = self.needed_bytes(hashes, records);
         self.reserve_bytes(bytes).or_else(|| {
             self.collect();
@@ -169,34 +176,34 @@ impl Lanes {
         self.bytes_for(hashes) + more * Batch::bytes_for(0)
     }
 
-    /// Takes back the unused room of all lanes.
+    /// Takes back the unused space of all queues.
     fn collect(&self) {
-        for lane in self.lanes.iter() {
-            let bytes = mem::take(&mut lane.lock().room_bytes);
+        for queue in self.queues.iter() {
+            let bytes = mem::take(&mut queue.lock().room_bytes);
             // The value is never more than was added.
-            self.add_room(bytes as i64);
+            self.add_space(bytes as i64);
         }
     }
 
-    fn reserve_bytes(&self, bytes: u64) -> Option<Room<'_>> {
-        let own = self.lanes.own();
-        let mut lane = own.lock();
-        if lane.room_bytes < bytes {
-            let missing = bytes - lane.room_bytes;
-            lane.room_bytes += match self.take_room(missing) {
+    fn reserve_bytes(&self, bytes: u64) -> Option<WalReservation<'_>> {
+        let own = self.queues.own();
+        let mut queue = own.lock();
+        if queue.room_bytes < bytes {
+            let missing = bytes - queue.room_bytes;
+            queue.room_bytes += match self.take_room(missing) {
                 None if Bug::NoReservation.is_planted() => missing,
                 taken => taken?,
             };
         }
-        lane.room_bytes -= bytes;
-        Some(Room {
-            lanes: self,
-            lane: own,
+        queue.room_bytes -= bytes;
+        Some(WalReservation {
+            queues: self,
+            queue: own,
             bytes,
         })
     }
 
-    /// Takes at least `least` bytes of the room that no lane has.
+    /// Takes at least `least` bytes of the space that no queue has.
     fn take_room(&self, least: u64) -> Option<u64> {
         let mut free = self.free_bytes.load(Ordering::Acquire);
         loop {
@@ -216,28 +223,28 @@ impl Lanes {
         }
     }
 
-    /// Appends `count` hashes, which a call has changed and for which room was reserved. `head` has
+    /// Appends `count` hashes, which a call has changed and for which space was reserved. `head` has
     /// the version of the call. A version without hashes has a record too.
     pub fn append(
         &self,
-        room: &mut Room<'_>,
+        reservation: &mut WalReservation<'_>,
         head: &RecordHead,
         count: usize,
         hashes: impl Iterator<Item = KeyHash>,
     ) {
-        self.append_parts(room, iter::once((*head, count, hashes)));
+        self.append_parts(reservation, iter::once((*head, count, hashes)));
     }
 
     /// Like [`Self::append`], for a version whose hashes have different heads.
     pub fn append_parts<H: Iterator<Item = KeyHash>>(
         &self,
-        room: &mut Room<'_>,
+        reservation: &mut WalReservation<'_>,
         parts: impl Iterator<Item = (RecordHead, usize, H)>,
     ) {
-        let mut lane = room.lane.lock();
+        let mut queue = reservation.queue.lock();
         let mut end = None;
         for (head, count, hashes) in parts {
-            self.push(&mut lane, room, &head, count, hashes);
+            self.push(&mut queue, reservation, &head, count, hashes);
             end = Some(head);
         }
         // The mark is added after all records of the version.
@@ -245,14 +252,14 @@ impl Lanes {
             filter, version, ..
         }) = end.filter(|head| head.version > 0)
         {
-            lane.ends.push(End { filter, version });
+            queue.ends.push(End { filter, version });
         }
     }
 
     fn push(
         &self,
-        lane: &mut Lane,
-        room: &mut Room<'_>,
+        queue: &mut WalQueue,
+        reservation: &mut WalReservation<'_>,
         head: &RecordHead,
         count: usize,
         mut hashes: impl Iterator<Item = KeyHash>,
@@ -263,20 +270,20 @@ impl Lanes {
             left -= count;
             let bytes = self.bytes_for(count);
             let fits = |filled: &Filled| filled.batch.fits(count, self.max_batch_bytes);
-            if !lane.filled.last().is_some_and(fits) {
+            if !queue.filled.last().is_some_and(fits) {
                 let batch = self.spent.lock().pop().unwrap_or_default();
-                lane.filled.push(Filled {
+                queue.filled.push(Filled {
                     batch,
                     reserved_bytes: 0,
                 });
             }
-            if let Some(filled) = lane.filled.last_mut() {
+            if let Some(filled) = queue.filled.last_mut() {
                 let hashes = hashes.by_ref();
                 filled.batch.push(head, count, hashes);
-                // Only the reserved part is counted. Otherwise room would be given back that nobody
+                // Only the reserved part is counted. Otherwise space would be given back that nobody
                 // has taken.
-                let reserved = bytes.min(room.bytes);
-                room.bytes -= reserved;
+                let reserved = bytes.min(reservation.bytes);
+                reservation.bytes -= reserved;
                 filled.reserved_bytes += reserved;
             }
             if left == 0 {
@@ -304,10 +311,10 @@ impl Lanes {
 
     /// Takes all batches and marks that were handed over.
     pub fn take(&self, filled: &mut impl Extend<Filled>, ends: &mut Vec<End>) {
-        for lane in self.lanes.iter() {
-            let mut lane = lane.lock();
-            filled.extend(lane.filled.drain(..));
-            ends.append(&mut lane.ends);
+        for queue in self.queues.iter() {
+            let mut queue = queue.lock();
+            filled.extend(queue.filled.drain(..));
+            ends.append(&mut queue.ends);
         }
     }
 
@@ -321,7 +328,7 @@ impl Lanes {
 
     /// Returns whether no batch has been handed over.
     pub fn is_empty(&self) -> bool {
-        let mut lanes = self.lanes.iter();
-        lanes.all(|lane| lane.lock().filled.is_empty())
+        let mut queues = self.queues.iter();
+        queues.all(|queue| queue.lock().filled.is_empty())
     }
 }

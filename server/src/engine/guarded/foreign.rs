@@ -24,14 +24,14 @@ use parking_lot::Mutex;
 
 use super::{
     Answer, Change, Explanation, GuardedFilter,
-    batch::{Place, set},
+    batch::{HashedKey, set},
     one_or_many::OneOrMany,
     shards::{Shard, Shards},
 };
 use crate::{
-    engine::region::Cache,
+    engine::mapping::Cache,
     filter::{
-        exchange::{Part, Parts},
+        exchange::{ForeignBits, Part},
         hash::KeyHash,
         spec::FilterSpec,
     },
@@ -43,8 +43,8 @@ const AHEAD: usize = 4;
 
 /// The additional state of another program's filter.
 #[derive(Debug)]
-pub(super) struct Array {
-    parts: Parts,
+pub(super) struct Foreign {
+    parts: ForeignBits,
     /// The number of words of each shard.
     shard_words: usize,
     /// The number of bits that are set in each part but the last, from an earlier count. Keys
@@ -55,22 +55,22 @@ pub(super) struct Array {
 /// The result of adding one key.
 struct Found {
     is_new: bool,
-    /// The latest version of the shards that the result rests on.
+    /// The latest version of the shards that the result depends on.
     version: u64,
 }
 
-impl Array {
+impl Foreign {
     /// Returns the state for a filter of a spec, whose shards have `shard_words` words; `None` if
     /// its keys have all of their bits in one shard.
     pub fn of(spec: &FilterSpec, shard_words: usize) -> Option<Self> {
         Some(Self {
-            parts: Parts::of(spec)?,
+            parts: ForeignBits::of(spec)?,
             shard_words,
             old_bits: Mutex::default(),
         })
     }
 
-    pub fn parts(&self) -> &Parts {
+    pub fn parts(&self) -> &ForeignBits {
         &self.parts
     }
 
@@ -139,17 +139,17 @@ impl<'a> Locked<'a> {
 }
 
 impl GuardedFilter {
-    /// Returns the version that the presence of a key rests on; `None` if the key is not there.
-    pub(super) fn is_in_array(&self, array: &Array, hash: KeyHash) -> Option<u64> {
-        let mut parts = array.parts.iter();
-        parts.find_map(|part| self.is_in_part(array, part, hash))
+    /// Returns the version that the presence of a key depends on; `None` if the key is not there.
+    pub(super) fn is_in_foreign(&self, foreign: &Foreign, hash: KeyHash) -> Option<u64> {
+        let mut parts = foreign.parts.iter();
+        parts.find_map(|part| self.is_in_part(foreign, part, hash))
     }
 
     #[expect(clippy::indexing_slicing, reason = "each position has a stripe")]
-    fn is_in_part(&self, array: &Array, part: &Part, hash: KeyHash) -> Option<u64> {
+    fn is_in_part(&self, foreign: &Foreign, part: &Part, hash: KeyHash) -> Option<u64> {
         let mut held: Option<(usize, RwLockReadGuard<'_, OneOrMany<Shard>>)> = None;
         let mut version = 0;
-        for position in array.positions(part, hash) {
+        for position in foreign.positions(part, hash) {
             let number = self.shards.stripe_of(position.shard);
             if held.as_ref().is_none_or(|(held, _)| *held != number) {
                 // Released before the next is locked: never two at once.
@@ -168,18 +168,23 @@ impl GuardedFilter {
     }
 
     /// Adds a key if it is not there. Only then calls `version`, for the version of the call.
-    fn add_to_array(&self, array: &Array, hash: KeyHash, version: impl FnOnce() -> u64) -> Found {
+    fn add_to_foreign(
+        &self,
+        foreign: &Foreign,
+        hash: KeyHash,
+        version: impl FnOnce() -> u64,
+    ) -> Found {
         // Old parts take no keys: a key that is not there now never gets there, except by a merge
         // of another filter.
-        let old = array.parts.old().iter();
+        let old = foreign.parts.old().iter();
         if let Some(version) = old
-            .filter_map(|part| self.is_in_part(array, part, hash))
+            .filter_map(|part| self.is_in_part(foreign, part, hash))
             .next()
         {
             let is_new = false;
             return Found { is_new, version };
         }
-        let positions = || array.positions(array.parts.last(), hash);
+        let positions = || foreign.positions(foreign.parts.last(), hash);
         let mut locked = Locked::new(&self.shards, positions());
         let (mut is_new, mut latest) = (false, 0);
         for position in positions() {
@@ -214,40 +219,46 @@ impl GuardedFilter {
     }
 
     /// Adds a key, and returns whether it had been seen before.
-    pub(super) fn insert_in_array(
+    pub(super) fn insert_in_foreign(
         &self,
-        array: &Array,
+        foreign: &Foreign,
         hash: KeyHash,
         change: Change<'_>,
     ) -> Answer<bool> {
-        let Change { room, mut turn, .. } = change;
-        let Found { is_new, version } = self.add_to_array(array, hash, || self.next_version());
+        let Change {
+            reservation,
+            mut session,
+            ..
+        } = change;
+        let Found { is_new, version } = self.add_to_foreign(foreign, hash, || self.next_version());
         let value = match is_new {
             true => {
-                self.log_change(room, turn.as_ref(), version, 1, iter::once(hash));
+                self.log_change(reservation, session.as_ref(), version, 1, iter::once(hash));
                 false
             }
-            false => !turn.as_mut().is_some_and(|turn| turn.has_won(hash)),
+            false => !session
+                .as_mut()
+                .is_some_and(|session| session.has_first_added(hash)),
         };
         Answer {
             value,
-            rests_on: version,
+            depends_on: version,
         }
     }
 
     /// Adds the keys, and returns for each whether it had been seen before.
-    pub(super) fn insert_all_in_array(
+    pub(super) fn insert_all_in_foreign(
         &self,
-        array: &Array,
-        places: &[Place],
+        foreign: &Foreign,
+        places: &[HashedKey],
         change: Change<'_>,
     ) -> Answer<Vec<bool>> {
         let mut seen = vec![true; places.len()];
-        let (mut own_version, mut new, mut rests_on) = (None, 0, 0);
+        let (mut own_version, mut new, mut depends_on) = (None, 0, 0);
         self.visit_fetched(places, |place| {
             let version = || *own_version.get_or_insert_with(|| self.next_version());
-            let found = self.add_to_array(array, place.hash, version);
-            rests_on = found.version.max(rests_on);
+            let found = self.add_to_foreign(foreign, place.hash, version);
+            depends_on = found.version.max(depends_on);
             if found.is_new {
                 new += 1;
                 set(&mut seen, place.key as usize, false);
@@ -257,31 +268,35 @@ impl GuardedFilter {
         self.log_new(places, &mut seen, own, change);
         Answer {
             value: seen,
-            rests_on,
+            depends_on,
         }
     }
 
-    /// Returns for each key, at its index, whether it is there, and the version that this rests on.
-    pub(super) fn are_in_array(&self, array: &Array, places: &[Place]) -> Answer<Vec<bool>> {
-        let (mut value, mut rests_on) = (vec![false; places.len()], 0);
+    /// Returns for each key, at its index, whether it is there, and the version that this depends on.
+    pub(super) fn are_in_foreign(
+        &self,
+        foreign: &Foreign,
+        places: &[HashedKey],
+    ) -> Answer<Vec<bool>> {
+        let (mut value, mut depends_on) = (vec![false; places.len()], 0);
         self.visit_fetched(places, |place| {
-            if let Some(version) = self.is_in_array(array, place.hash) {
-                rests_on = version.max(rests_on);
+            if let Some(version) = self.is_in_foreign(foreign, place.hash) {
+                depends_on = version.max(depends_on);
                 set(&mut value, place.key as usize, true);
             }
         });
-        Answer { value, rests_on }
+        Answer { value, depends_on }
     }
 
     /// Replays keys that an earlier process has hashed. All were added by calls up to `version`.
-    pub(super) fn replay_in_array(&self, array: &Array, version: u64, hashes: &[KeyHash]) {
+    pub(super) fn replay_in_foreign(&self, foreign: &Foreign, version: u64, hashes: &[KeyHash]) {
         for &hash in hashes {
-            self.add_to_array(array, hash, || version);
+            self.add_to_foreign(foreign, hash, || version);
         }
     }
 
     /// Visits keys in their order, and prefetches the memory of the keys to come.
-    fn visit_fetched(&self, places: &[Place], mut visit: impl FnMut(&Place)) {
+    fn visit_fetched(&self, places: &[HashedKey], mut visit: impl FnMut(&HashedKey)) {
         let mut coming = places.iter();
         coming
             .by_ref()
@@ -296,28 +311,28 @@ impl GuardedFilter {
     }
 
     /// Prefetches the memory of a key.
-    pub(super) fn fetch_in_array(&self, array: &Array, hash: KeyHash, to: Cache) {
+    pub(super) fn fetch_in_foreign(&self, foreign: &Foreign, hash: KeyHash, to: Cache) {
         if let Some(prefetcher) = &self.prefetcher {
-            for position in array.positions(array.parts.last(), hash) {
+            for position in foreign.positions(foreign.parts.last(), hash) {
                 prefetcher.fetch(position.shard, position.word, to);
             }
         }
     }
 
     /// Explains the part that holds the key, or the part that would take it.
-    pub(super) fn explain_in_array(
+    pub(super) fn explain_in_foreign(
         &self,
-        array: &Array,
+        foreign: &Foreign,
         canonical_key: Vec<u8>,
         hash: KeyHash,
     ) -> Explanation {
-        let mut parts = array.parts.iter();
-        let part = parts.find(|part| self.is_in_part(array, part, hash).is_some());
-        let part = part.unwrap_or(array.parts.last());
-        let mut bits: Vec<(u64, bool)> = array
+        let mut parts = foreign.parts.iter();
+        let part = parts.find(|part| self.is_in_part(foreign, part, hash).is_some());
+        let part = part.unwrap_or(foreign.parts.last());
+        let mut bits: Vec<(u64, bool)> = foreign
             .positions(part, hash)
             .map(|position| {
-                let word = (position.shard * array.shard_words + position.word) as u64;
+                let word = (position.shard * foreign.shard_words + position.word) as u64;
                 let bit = word * 64 + u64::from(position.mask.trailing_zeros());
                 (bit, position.is_set(&self.shards.read(position.shard)))
             })
@@ -325,7 +340,7 @@ impl GuardedFilter {
         bits.sort_unstable();
         bits.dedup_by_key(|(bit, _)| *bit);
         let before = |other: &&Part| other.words().start < part.words().start;
-        let layer = || array.parts.iter().filter(before).count();
+        let layer = || foreign.parts.iter().filter(before).count();
         Explanation {
             canonical_key,
             hash,
@@ -339,25 +354,25 @@ impl GuardedFilter {
 
     /// Returns the number of bits that are set in each part, if `bits_set` are set in all parts
     /// together.
-    pub(super) fn bits_of_parts(&self, array: &Array, bits_set: u64) -> Vec<u64> {
+    pub(super) fn bits_of_parts(&self, foreign: &Foreign, bits_set: u64) -> Vec<u64> {
         let count = || {
-            let old = array.parts.old().iter();
-            old.map(|part| self.count_bits(array, part)).collect()
+            let old = foreign.parts.old().iter();
+            old.map(|part| self.count_bits(foreign, part)).collect()
         };
-        let mut bits = array.old_bits.lock().get_or_insert_with(count).clone();
+        let mut bits = foreign.old_bits.lock().get_or_insert_with(count).clone();
         let old: u64 = bits.iter().sum();
         bits.push(bits_set.saturating_sub(old));
         bits
     }
 
-    fn count_bits(&self, array: &Array, part: &Part) -> u64 {
+    fn count_bits(&self, foreign: &Foreign, part: &Part) -> u64 {
         let words = part.words();
         let (mut next, end) = (words.start as usize, words.end as usize);
         let mut bits = 0;
         while next < end {
-            let shard = next / array.shard_words;
-            let first = shard * array.shard_words;
-            let upto = end.min(first + array.shard_words);
+            let shard = next / foreign.shard_words;
+            let first = shard * foreign.shard_words;
+            let upto = end.min(first + foreign.shard_words);
             let locked = self.shards.read(shard);
             let words = locked.words.get(next - first..upto - first);
             let words = words.unwrap_or_default().iter();

@@ -12,11 +12,11 @@ use crate::filter::hash::KeyHash;
 /// the hashes come all at once, as nearly always, or one by one: a lookup searches few runs, and a
 /// hash is moved few times. A clone copies only a pointer for each run.
 #[derive(Debug, Clone, Default)]
-pub struct Won {
+pub struct FirstAdded {
     runs: SmallVec<[Arc<[KeyHash]>; 1]>,
 }
 
-impl Won {
+impl FirstAdded {
     /// Returns the number of hashes.
     pub fn len(&self) -> usize {
         self.runs.iter().map(|run| run.len()).sum()
@@ -78,23 +78,27 @@ mod tests {
     #[test]
     fn each_hash_is_there_once_in_few_runs() {
         for batch in [1, 7, 1000] {
-            let mut won = Won::default();
+            let mut first_added = FirstAdded::default();
             let mut all = HashSet::new();
             for first in (0..4000).step_by(batch) {
                 // Half of the numbers were added before, and one is there twice.
                 let numbers = (first / 2..first / 2 + batch as u64).chain([first / 2]);
-                let added = won.extend(numbers.clone().map(hash).collect());
+                let added = first_added.extend(numbers.clone().map(hash).collect());
                 let before = all.len();
                 all.extend(numbers);
                 assert_eq!(added, all.len() - before);
-                assert_eq!(won.len(), all.len());
-                assert!(won.runs.len() <= 12, "{} runs", won.runs.len());
+                assert_eq!(first_added.len(), all.len());
+                assert!(
+                    first_added.runs.len() <= 12,
+                    "{} runs",
+                    first_added.runs.len()
+                );
             }
-            assert!(all.iter().all(|&number| won.contains(hash(number))));
-            assert!(!won.contains(hash(4000)));
-            assert_eq!(won.iter().count(), all.len());
-            assert_eq!(won.extend(Vec::new()), 0);
+            assert!(all.iter().all(|&number| first_added.contains(hash(number))));
+            assert!(!first_added.contains(hash(4000)));
+            assert_eq!(first_added.iter().count(), all.len());
+            assert_eq!(first_added.extend(Vec::new()), 0);
         }
-        assert!(Won::default().is_empty());
+        assert!(FirstAdded::default().is_empty());
     }
 }

@@ -181,11 +181,11 @@ fn can_collapse() -> bool {
 mod tests {
     use std::fs;
 
-    use super::super::{Region, reserve};
+    use super::super::{Mapping, reserve};
     use super::*;
     use crate::filter::spec::SpecRequest;
 
-    fn region(mib: u64) -> Region {
+    fn mapping(mib: u64) -> Mapping {
         let request = SpecRequest {
             bit_count: Some(mib << 23),
             false_positive_rate: None,
@@ -195,8 +195,8 @@ mod tests {
     }
 
     /// The resident memory of a mapping and what of it is on huge pages, in KiB.
-    fn resident(region: &Region) -> (usize, usize) {
-        let begin = region.page_size.mapping.as_mut_ptr().addr();
+    fn resident(mapping: &Mapping) -> (usize, usize) {
+        let begin = mapping.page_size.mapping.as_mut_ptr().addr();
         let maps = fs::read_to_string("/proc/self/smaps").unwrap();
         let mut lines = maps.lines().skip_while(|line| {
             let range = line.split(' ').next().unwrap();
@@ -216,10 +216,10 @@ mod tests {
         (field("Rss:"), field("AnonHugePages:"))
     }
 
-    fn touch(region: &mut Region, keys: usize) {
-        let shards = region.shards.len();
+    fn touch(mapping: &mut Mapping, keys: usize) {
+        let shards = mapping.shards.len();
         for key in 0..keys {
-            let shard = &mut region.shards[key % shards];
+            let shard = &mut mapping.shards[key % shards];
             let word = key * 7919 * 64 % shard.len();
             shard[word] |= 1;
         }
@@ -229,28 +229,28 @@ mod tests {
     fn memory_is_small_until_it_is_dense_and_huge_from_then_on() {
         if !can_collapse() {
             // Nothing to decide: all memory is advised to be huge.
-            assert_eq!(region(64).page_size.dense_keys(), None);
+            assert_eq!(mapping(64).page_size.dense_keys(), None);
             return;
         }
-        let mut region = region(64);
-        assert_eq!(region.page_size.dense_keys(), Some(2048));
-        let dense_bits = region.page_size.dense_bits;
-        touch(&mut region, 100);
-        region.page_size.look(dense_bits - 1);
-        let (resident_kib, huge_kib) = resident(&region);
+        let mut mapping = mapping(64);
+        assert_eq!(mapping.page_size.dense_keys(), Some(2048));
+        let dense_bits = mapping.page_size.dense_bits;
+        touch(&mut mapping, 100);
+        mapping.page_size.look(dense_bits - 1);
+        let (resident_kib, huge_kib) = resident(&mapping);
         assert!(resident_kib <= 100 * 4, "{resident_kib}");
         assert_eq!(huge_kib, 0);
 
-        touch(&mut region, 2048);
-        let held: Vec<Vec<u64>> = region.shards.iter().map(|shard| shard.to_vec()).collect();
-        assert!(region.page_size.becomes_dense(dense_bits));
-        region.page_size.be_huge();
-        move_in_rounds(&Arc::downgrade(&region.page_size.mapping));
-        let (_, huge_kib) = resident(&region);
+        touch(&mut mapping, 2048);
+        let held: Vec<Vec<u64>> = mapping.shards.iter().map(|shard| shard.to_vec()).collect();
+        assert!(mapping.page_size.becomes_dense(dense_bits));
+        mapping.page_size.be_huge();
+        move_in_rounds(&Arc::downgrade(&mapping.page_size.mapping));
+        let (_, huge_kib) = resident(&mapping);
         // The ends of the mapping may lie on parts of huge pages.
         assert!(huge_kib >= 60 << 10, "{huge_kib}");
-        assert_eq!(region.page_size.dense_keys(), None);
-        for (shard, held) in region.shards.iter().zip(held) {
+        assert_eq!(mapping.page_size.dense_keys(), None);
+        for (shard, held) in mapping.shards.iter().zip(held) {
             assert_eq!(**shard, *held);
         }
     }
@@ -278,15 +278,15 @@ mod tests {
 
     #[test]
     fn memory_that_will_be_dense_begins_on_huge_pages() {
-        let mut region = region(8);
-        let dense_bits = region.page_size.dense_bits;
-        region.page_size.expect(dense_bits - 1);
-        assert_eq!(region.page_size.dense_keys().is_some(), can_collapse());
-        region.page_size.expect(dense_bits);
-        assert_eq!(region.page_size.dense_keys(), None);
-        touch(&mut region, 1000);
+        let mut mapping = mapping(8);
+        let dense_bits = mapping.page_size.dense_bits;
+        mapping.page_size.expect(dense_bits - 1);
+        assert_eq!(mapping.page_size.dense_keys().is_some(), can_collapse());
+        mapping.page_size.expect(dense_bits);
+        assert_eq!(mapping.page_size.dense_keys(), None);
+        touch(&mut mapping, 1000);
         if can_collapse() {
-            assert!(resident(&region).1 >= 4 << 10);
+            assert!(resident(&mapping).1 >= 4 << 10);
         }
     }
 }

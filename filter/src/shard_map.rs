@@ -7,15 +7,15 @@ use crate::{scaling::Layers, shape::Shape, spec::FilterSpec};
 /// The shards of a filter, numbered from 0. In a filter in layers the numbers go layer by layer.
 /// Shards of future layers have their numbers already.
 #[derive(Debug, Clone)]
-pub enum Division {
+pub enum ShardMap {
     /// Shards of one shape.
     Whole(Shape),
     /// Shards by layer: the shards of each layer have its shape.
     Layered(Arc<Layers>),
 }
 
-impl Division {
-    /// Returns the division of a filter with this spec.
+impl ShardMap {
+    /// Returns the shards of a filter with this spec.
     pub fn of(spec: &FilterSpec) -> Self {
         match &spec.layers {
             None => Self::Whole(Shape::of(spec)),

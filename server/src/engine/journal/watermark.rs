@@ -1,14 +1,14 @@
-//! The progress of the log of a filter, and the answers that wait for it.
+//! The watermark of the log of a filter, and the answers that wait for it.
 //!
 //! A filter gives its changes versions. Each version is written to the log once, or is known to
-//! belong to no change. The [`Progress`] of a filter is the version up to which *all* versions are
-//! written (and synced, if the durability mode demands it). An answer that rests on a version waits
-//! until progress has reached it. Then all that the call has seen or changed is as durable as the
+//! belong to no change. The [`Watermark`] of a filter is the version up to which *all* versions are
+//! written (and synced, if the durability mode demands it). An answer that depends on a version waits
+//! until the watermark has reached it. Then all that the call has seen or changed is as durable as the
 //! mode demands.
 //!
 //! # Wake-ups
 //!
-//! A waiter is woken when its own version is reached, and not each time progress moves: of hundreds
+//! A waiter is woken when its own version is reached, and not each time the watermark moves: of hundreds
 //! of calls in flight, a turn of the log completes only a few. The log wakes only one of these
 //! waiters on each thread. That waiter wakes the others of its thread when it is dropped.
 //!
@@ -22,19 +22,19 @@ use std::{
 };
 
 use crate::{
-    engine::striped::Striped,
+    engine::per_thread::PerThread,
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-/// The progress of the log of a filter.
+/// The watermark of the log of a filter.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct Watermark {
     version: AtomicU64,
     /// The waiters, each in the queue of its thread.
-    pub(super) queues: Striped<Mutex<Queue>>,
+    pub(super) queues: PerThread<Mutex<Queue>>,
 }
 
 #[derive(Debug, Default)]
@@ -47,15 +47,15 @@ pub(super) struct Queue {
 /// A call that may wait for a version. It stops waiting when dropped.
 #[derive(Debug)]
 pub(super) struct Waiter<'a> {
-    progress: &'a Progress,
+    watermark: &'a Watermark,
     version: u64,
     queue: &'a Mutex<Queue>,
     /// The number in the queue; `None` until it waits.
     number: Option<u64>,
 }
 
-impl Progress {
-    /// Creates the progress of a filter whose log has reached the given version.
+impl Watermark {
+    /// Creates the watermark of a filter whose log has reached the given version.
     pub fn new(version: u64) -> Self {
         Self {
             version: AtomicU64::new(version),
@@ -118,7 +118,7 @@ impl Progress {
     /// Returns a waiter that does not wait yet.
     pub(super) fn waiter(&self, version: u64) -> Waiter<'_> {
         Waiter {
-            progress: self,
+            watermark: self,
             version,
             queue: self.queues.own(),
             number: None,
@@ -135,7 +135,7 @@ impl Queue {
 }
 
 impl Waiter<'_> {
-    /// Adds the waiter to its queue. The caller must check progress again after this: a move before
+    /// Adds the waiter to its queue. The caller must check the watermark again after this: a move before
     /// this call wakes nobody.
     pub(super) fn wait(&mut self, waker: &Waker) {
         let mut queue = self.queue.lock();
@@ -155,7 +155,7 @@ impl Drop for Waiter<'_> {
         let own = self.queue.lock().wakers.remove(&(self.version, number));
         // Neither is done with the lock held: each waker may be the last reference to a task.
         drop(own);
-        let version = self.progress.version();
+        let version = self.watermark.version();
         loop {
             let next = self.queue.lock().pop_to(version);
             match next {

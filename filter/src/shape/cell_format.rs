@@ -8,7 +8,7 @@ use crate::{
 
 /// The contents of a filter's memory, and the place of a key in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum CellFormat {
     /// Bits. The bits of a key lie in one block.
     Blocked,
     /// Bits. The bits of a key lie anywhere in a shard.
@@ -17,23 +17,23 @@ pub enum Form {
     Counting,
     /// A stamp in the place of each bit. The stamps of a key lie in two lines.
     Aging,
-    /// Bits. The bits of a key lie anywhere in all shards: [`Parts`](crate::exchange::Parts) finds
+    /// Bits. The bits of a key lie anywhere in all shards: [`ForeignBits`](crate::exchange::ForeignBits) finds
     /// them.
-    Array,
+    Foreign,
 }
 
-impl From<Layout> for Form {
+impl From<Layout> for CellFormat {
     fn from(layout: Layout) -> Self {
         match layout {
             Layout::Blocked => Self::Blocked,
             Layout::Classic => Self::Classic,
-            Layout::Guava | Layout::GuavaMitz32 | Layout::RedisBloom => Self::Array,
+            Layout::Guava | Layout::GuavaMitz32 | Layout::RedisBloom => Self::Foreign,
         }
     }
 }
 
-impl Form {
-    /// Returns the form of a kind, which has it in this layout or in no other.
+impl CellFormat {
+    /// Returns the cell format of a kind, which has it in this layout or in no other.
     pub fn of(kind: Kind, layout: Layout) -> Self {
         match kind {
             Kind::Plain | Kind::Scaling(_) => layout.into(),
@@ -46,14 +46,14 @@ impl Form {
     pub(crate) fn has_lanes(self) -> bool {
         match self {
             Self::Blocked | Self::Counting | Self::Aging => true,
-            Self::Classic | Self::Array => false,
+            Self::Classic | Self::Foreign => false,
         }
     }
 
     /// Returns the number of bits of memory for each bit of the filter.
     pub(crate) fn cell_bits(self) -> u64 {
         match self {
-            Self::Blocked | Self::Classic | Self::Array => 1,
+            Self::Blocked | Self::Classic | Self::Foreign => 1,
             Self::Counting | Self::Aging => cells::CELL_BITS,
         }
     }

@@ -1,4 +1,4 @@
-//! The keeper: the thread that does the slow work of the log. It syncs written records while more
+//! The segment worker: the thread that does the slow work of the log. It syncs written records while more
 //! are written, and makes the next segment before it is needed.
 
 use std::{
@@ -12,9 +12,9 @@ use std::{
 use super::disk_watch::{Caller, DiskWatch};
 use crate::store::{Disk, PendingSync, Segment, StoreError};
 
-/// The handle of the keeper thread.
+/// The handle of the segment worker thread.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct SegmentWorker {
     /// The channel to the thread; `None` once the thread is to end.
     jobs: Option<Sender<Job>>,
     done: Receiver<Done>,
@@ -40,7 +40,7 @@ pub enum Done {
     Segment(Result<Segment, StoreError>),
 }
 
-impl Keeper {
+impl SegmentWorker {
     /// Starts the thread. It calls `tell` after each job.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Keeper {
         let (result, done) = channel();
         let work = move || {
             for job in to_do {
-                let calling = watch.call(Caller::Keeper);
+                let calling = watch.call(Caller::SegmentWorker);
                 let done = match job {
                     Job::Sync(sync) => {
                         let synced = sync.run();
@@ -74,7 +74,7 @@ impl Keeper {
             }
         };
         let thread = thread::Builder::new()
-            .name("log-keeper".to_owned())
+            .name("wal-segments".to_owned())
             .spawn(work)?;
         Ok(Self {
             jobs: Some(jobs),
@@ -139,7 +139,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for SegmentWorker {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {

@@ -1,4 +1,4 @@
-//! The room of a filter in layers: the bits that it can take for certain, and the claims on them.
+//! The bit budget of a filter in layers: the bits that it can take for certain, and the claims on them.
 //!
 //! Many calls claim bits side by side. A call that counts the bits that are left runs alone. A
 //! single number that every call writes would move between the cores with each call. So a thread
@@ -11,7 +11,7 @@ use std::sync::{PoisonError, TryLockError};
 use crossbeam_utils::CachePadded;
 
 use crate::{
-    engine::striped::Striped,
+    engine::per_thread::PerThread,
     sync::{
         ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard,
         atomic::{AtomicU64, Ordering},
@@ -24,15 +24,15 @@ const CALLS: u64 = if cfg!(test) { 4 } else { 64 };
 /// The part of the bits left that all threads together can keep: about one in `KEPT_PART`.
 const KEPT_PART: u64 = 2;
 
-/// The room that is left, in bits. It is 0 until it is counted.
+/// The bits that are left. It is 0 until it is counted.
 #[derive(Debug)]
-pub struct Room {
+pub struct BitBudget {
     /// Held for reading by calls that have claimed what they need.
     calls: ShardedLock<()>,
     /// The bits that neither calls nor threads have. Not in the cache line that all calls read.
     left: CachePadded<AtomicU64>,
     /// The bits that threads keep.
-    kept: Striped<AtomicU64>,
+    kept: PerThread<AtomicU64>,
 }
 
 /// The bits that a call has claimed, until this is dropped.
@@ -50,17 +50,17 @@ pub struct Busy;
 /// The guard of exclusive access: no call has claimed anything.
 #[derive(Debug)]
 pub struct Alone<'a> {
-    room: &'a Room,
+    budget: &'a BitBudget,
     _alone: ShardedLockWriteGuard<'a, ()>,
 }
 
-impl Room {
-    /// Returns a room in which nothing is left.
+impl BitBudget {
+    /// Returns a budget without any bits.
     pub fn new() -> Self {
         Self {
             calls: ShardedLock::new(()),
             left: CachePadded::new(AtomicU64::new(0)),
-            kept: Striped::default(),
+            kept: PerThread::default(),
         }
     }
 
@@ -102,7 +102,10 @@ impl Room {
     /// Waits until no call has claimed anything, and makes others wait until the guard is dropped.
     pub fn alone(&self) -> Alone<'_> {
         let _alone = self.calls.write().unwrap_or_else(PoisonError::into_inner);
-        Alone { room: self, _alone }
+        Alone {
+            budget: self,
+            _alone,
+        }
     }
 
     /// Takes exclusive access as [`Self::alone`] does, for a caller that must not wait.
@@ -112,7 +115,10 @@ impl Room {
     /// [`Busy`] if a call has claimed something, or another caller has exclusive access.
     pub fn try_alone(&self) -> Result<Alone<'_>, Busy> {
         let _alone = unblocked(self.calls.try_write())?;
-        Ok(Alone { room: self, _alone })
+        Ok(Alone {
+            budget: self,
+            _alone,
+        })
     }
 
     /// Returns the number of bits that a call takes if it needs `bits`: more, if much is left.
@@ -136,10 +142,10 @@ impl Claim<'_> {
 impl Alone<'_> {
     /// Sets the bits that are left to the number that was counted.
     pub fn note(&self, left: u64) {
-        for kept in self.room.kept.iter() {
+        for kept in self.budget.kept.iter() {
             kept.store(0, Ordering::Relaxed);
         }
-        self.room.left.store(left, Ordering::Relaxed);
+        self.budget.left.store(left, Ordering::Relaxed);
     }
 }
 

@@ -29,12 +29,12 @@ pub enum Unfit {
 
 /// The number of bits that a merge will newly set in each layer.
 #[derive(Debug)]
-pub struct Coming {
+pub struct MergePlan {
     /// The number of bits that are not set yet, by partition and layer.
     bits: BTreeMap<(usize, usize), u64>,
 }
 
-impl Coming {
+impl MergePlan {
     /// Counts the bits that a merge would newly set in a filter in layers. `stored` is the stored
     /// copy of another filter with the same layers. Reads all of it.
     ///
@@ -42,14 +42,14 @@ impl Coming {
     ///
     /// [`StoreError`].
     pub fn find(layered: &Layered, stored: &FilterReader) -> Result<Self, StoreError> {
-        let (partitions, division) = (&layered.partitions, stored.division());
+        let (partitions, shard_map) = (&layered.partitions, stored.shard_map());
         let mut bits = BTreeMap::new();
         let mut words = Vec::new();
         for shard in stored.shards() {
             let Some((layer, partition, _)) = partitions.layers().locate(shard) else {
                 continue;
             };
-            words.resize(division.shape(shard).shard_words(), 0);
+            words.resize(shard_map.shape(shard).shard_words(), 0);
             let state = stored.read_shard(shard, &mut words, &mut Err)?;
             let own = partitions.read(shard);
             let new = own.map_or(state.bits_set, |own| union::new_bits(&own.words, &words));

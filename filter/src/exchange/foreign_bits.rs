@@ -19,7 +19,7 @@ use crate::{
 
 /// All parts of an array.
 #[derive(Debug, Clone)]
-pub struct Parts {
+pub struct ForeignBits {
     /// All parts except the last.
     old: Vec<Part>,
     last: Part,
@@ -107,7 +107,7 @@ impl Part {
         (hit.powi(self.hash_count() as i32) + excess).min(1.0)
     }
 
-    /// See [`Parts::keys_at_fill`].
+    /// See [`ForeignBits::keys_at_fill`].
     fn keys_at_fill(&self, bits_set: u64) -> Option<f64> {
         let fill_ratio = self.fill_ratio(bits_set);
         let hash_count = self.hash_count();
@@ -140,7 +140,7 @@ impl Part {
     }
 }
 
-impl Parts {
+impl ForeignBits {
     /// Returns the parts of a filter with this spec; `None` if its layout is one of our own.
     pub fn of(spec: &FilterSpec) -> Option<Self> {
         let Some(strategy) = spec.layout.strategy() else {
