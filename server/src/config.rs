@@ -379,7 +379,7 @@ impl Config {
                 "false_positive_rate is {rate}; it must be above 0 and below 1"
             ));
         }
-        crate::telemetry::check_filter(&self.log_filter)
+        values::check_log_filter(&self.log_filter)
             .map_err(|error| format!("log_filter is {:?}: {error}", self.log_filter))
     }
 }

@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use seenset_proto::units;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 /// Parses a number of keys or bits.
 pub fn whole(text: &str) -> Result<u64, &'static str> {
@@ -252,4 +253,24 @@ pub mod text {
         text.parse()
             .map_err(|error| D::Error::custom(format!("{text:?}: {error}")))
     }
+}
+
+/// Checks a filter of log lines, such as `info` or `info,seenset_server::grpc=debug`.
+///
+/// # Errors
+///
+/// A message that says what is wrong with the filter.
+pub fn check_log_filter(filter: &str) -> Result<(), String> {
+    EnvFilter::try_new(filter).map_err(|error| error.to_string())?;
+    // A misspelt level would be taken for the name of a part, and all other parts would be silent.
+    for directive in filter.split(',') {
+        let is_level = directive.trim().parse::<LevelFilter>().is_ok();
+        if !is_level && !directive.contains('=') {
+            return Err(format!(
+                "{directive:?} is no level; use off, error, warn, info, debug or trace, or \
+                 PART=LEVEL"
+            ));
+        }
+    }
+    Ok(())
 }

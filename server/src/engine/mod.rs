@@ -23,6 +23,7 @@ mod journal;
 mod limits;
 mod mapping;
 mod merging;
+mod mirror;
 mod one_key;
 mod pending;
 mod per_thread;

@@ -13,7 +13,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use tokio::{runtime::Handle, sync::Mutex};
+use tokio::runtime::Handle;
 
 use super::{
     Answer, Call, Change, Engine, EngineError, FilterStatus, Inner, Pending,
@@ -22,6 +22,7 @@ use super::{
     filters::given_name,
     guarded::{GuardedFilter, SnapshotLock},
     journal::{Durability, FilterLog, Journal},
+    mirror::Mirror,
     pending,
     requests::Remembered,
 };
@@ -29,32 +30,6 @@ use crate::{
     filter::spec::SpecRequest,
     store::{FilterId, FilterName},
 };
-
-/// A filter that will take the place of another one.
-#[derive(Debug)]
-pub struct Mirror {
-    filter: Arc<GuardedFilter>,
-    /// The order lock of a counting filter. The result of removals depends on the order of the
-    /// calls, which must be the same in both filters. So the calls run one at a time.
-    order: Option<Arc<Mutex<()>>>,
-}
-
-impl Mirror {
-    fn new(filter: Arc<GuardedFilter>, of: &GuardedFilter) -> Arc<Self> {
-        let order = of.counts().then(Arc::default);
-        Arc::new(Self { filter, order })
-    }
-
-    /// Returns the filter.
-    pub fn filter(&self) -> &Arc<GuardedFilter> {
-        &self.filter
-    }
-
-    /// Returns the lock that each write must acquire, if writes run one at a time.
-    pub fn order(&self) -> Option<Arc<Mutex<()>>> {
-        self.order.clone()
-    }
-}
 
 impl Engine {
     /// Creates the mirror of a filter, and returns the mirror's status. The mirror has the spec that is
@@ -84,11 +59,11 @@ impl Engine {
         // While the turn is held, no call resets the filter or merges another one into it.
         let (filter, lock) = self.filter_with_lock(&name).await?;
         let mirror = self.inner.mirror_of(&name);
-        if let Some(mirror) = mirror.filter(|mirror| mirror.filter.name() == new_name) {
-            let asked = |request: &SpecRequest| mirror.filter.spec().answers(request);
+        if let Some(mirror) = mirror.filter(|mirror| mirror.filter().name() == new_name) {
+            let asked = |request: &SpecRequest| mirror.filter().spec().answers(request);
             if request.as_ref().is_none_or(asked) {
                 return self
-                    .blocking(move |inner| Ok(inner.status(&mirror.filter)))
+                    .blocking(move |inner| Ok(inner.status(mirror.filter())))
                     .await;
             }
         }
@@ -149,26 +124,26 @@ impl Engine {
         let new_name = given_name("new_name", new_name)?;
         let (filter, lock) = self.filter_with_lock(&name).await?;
         let mirror = self.inner.mirror_of(&name);
-        let Some(mirror) = mirror.filter(|mirror| mirror.filter.name() == new_name) else {
+        let Some(mirror) = mirror.filter(|mirror| mirror.filter().name() == new_name) else {
             if self.inner.has_been_rebuilt(&filter, &new_name) {
                 return self.blocking(move |inner| Ok(inner.status(&filter))).await;
             }
             return Err(EngineError::NotRebuilding { name, new_name });
         };
-        let its_lock = mirror.filter.snapshot_lock().await;
+        let its_lock = mirror.filter().snapshot_lock().await;
         let naming = self.naming().await;
         // While this call waited for the mirror's turn, the mirror may have been renamed or deleted.
         let now = self.inner.registry.get(&new_name);
-        if now.is_none_or(|now| !Arc::ptr_eq(&now, &mirror.filter)) {
+        if now.is_none_or(|now| !Arc::ptr_eq(&now, mirror.filter())) {
             return Err(EngineError::NotRebuilding { name, new_name });
         }
         let (inner, runtime) = (self.inner.clone(), Handle::current());
         let finish = move || {
             let locks = [lock, its_lock];
-            let taken = inner.have_take_place(&filter, &mirror.filter, locks, &runtime);
+            let taken = inner.have_take_place(&filter, mirror.filter(), locks, &runtime);
             drop(naming);
             match taken? {
-                true => Ok(inner.status(&mirror.filter)),
+                true => Ok(inner.status(mirror.filter())),
                 false => Err(EngineError::NotRebuilding { name, new_name }),
             }
         };
@@ -193,7 +168,7 @@ impl Inner {
             .get(status.name.as_str())
             .and_then(|entry| entry.mirror.as_ref());
         FilterStatus {
-            rebuilt_as: mirror.map(|mirror| mirror.filter.name()),
+            rebuilt_as: mirror.map(|mirror| mirror.filter().name()),
             rebuilds: view.rebuilt_as(filter).map(|rebuilt| rebuilt.name()),
             ..status
         }
@@ -292,7 +267,7 @@ impl Inner {
         match self.mirror_of(&name) {
             Some(mirror) => Err(EngineError::Rebuilding {
                 name,
-                other: mirror.filter.name(),
+                other: mirror.filter().name(),
             }),
             None => Ok(()),
         }
@@ -350,7 +325,7 @@ pub(super) fn change_both<T>(
     change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
     follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
 ) -> Result<Pending<T>, EngineError> {
-    let new = &*mirror.filter;
+    let new = mirror.filter();
     filter.check_age(call.max_age)?;
     filter.check_takes_keys()?;
     new.check_takes_keys()?;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::{guarded::GuardedFilter, rebuilding::Mirror};
+use super::{guarded::GuardedFilter, mirror::Mirror};
 use crate::store::FilterName;
 
 type Filters = BTreeMap<FilterName, Entry>;

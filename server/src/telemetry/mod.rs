@@ -13,12 +13,7 @@ use std::{
 };
 
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::{
-    EnvFilter,
-    filter::{FilterExt, LevelFilter},
-    fmt,
-    prelude::*,
-};
+use tracing_subscriber::{EnvFilter, filter::FilterExt, fmt, prelude::*};
 
 use self::limit::{LeftOut, LineLimit};
 use crate::config::{Config, LogFormat};
@@ -28,26 +23,6 @@ const MAX_WAITING_LINES: usize = 8192;
 
 /// The interval at which the number of lines left out is logged.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Checks a filter such as `info` or `info,seenset_server::grpc=debug`.
-///
-/// # Errors
-///
-/// A message that says what is wrong with the filter.
-pub fn check_filter(filter: &str) -> Result<(), String> {
-    EnvFilter::try_new(filter).map_err(|error| error.to_string())?;
-    // A misspelt level would be taken for the name of a part, and all other parts would be silent.
-    for directive in filter.split(',') {
-        let is_level = directive.trim().parse::<LevelFilter>().is_ok();
-        if !is_level && !directive.contains('=') {
-            return Err(format!(
-                "{directive:?} is no level; use off, error, warn, info, debug or trace, or \
-                 PART=LEVEL"
-            ));
-        }
-    }
-    Ok(())
-}
 
 /// The log of the process. Dropping it writes the lines that wait.
 #[derive(Debug)]
