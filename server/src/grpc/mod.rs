@@ -1,27 +1,14 @@
 //! The rpcs: thin services that convert messages, call the engine and map its errors to statuses.
 
-mod calls;
+mod admin;
 mod convert;
-mod deadline;
+mod core;
 mod dedup;
-mod export;
-mod filters;
-mod head;
-mod health;
-mod import;
-mod keys;
-mod malformed;
-mod memory;
-mod messages;
-mod one_key;
-mod received;
-mod request_body;
-mod response;
 mod services;
 mod status;
-mod stream;
 #[cfg(test)]
 mod testing;
+mod wire;
 
 use std::time::Duration;
 
@@ -29,16 +16,18 @@ use seenset_proto::v1::filter_service_server::FilterServiceServer;
 use tonic::service::Routes;
 use tonic_reflection::server::Error as ReflectionError;
 
-pub use calls::{Calls, Drain};
-pub use health::Health;
-pub use memory::{CALL_BYTES, Charge, ClientMemory, ConnectionMemory, MemoryError, QueuePlace};
-pub use received::Received;
-pub use response::{Sendable, trailers};
+pub use admin::health::Health;
+pub use dedup::stream::WINDOW_BYTES as STREAM_WINDOW_BYTES;
 pub use services::{CoreServices, Services};
 pub use status::unanswered;
-pub use stream::WINDOW_BYTES as STREAM_WINDOW_BYTES;
+pub use wire::{
+    calls::{Calls, Drain},
+    memory::{CALL_BYTES, Charge, ClientMemory, ConnectionMemory, MemoryError, QueuePlace},
+    received::Received,
+    response::{Sendable, trailers},
+};
 
-use self::filters::Filters;
+use self::admin::filters::Filters;
 use crate::engine::Engine;
 
 /// The time that a stream may be silent while the server drains. An active client sends its next

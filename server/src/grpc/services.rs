@@ -8,7 +8,6 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use futures_util::future::BoxFuture;
 use tonic::{
     body::Body,
     codegen::{
@@ -19,19 +18,24 @@ use tonic::{
 };
 use tracing::Span;
 
-use super::{
-    SMALL_MESSAGE_BYTES, STREAM_WINDOW_BYTES,
-    calls::{Calls, Lane, Token},
-    deadline::Deadline,
-    dedup, head, malformed,
-    memory::CALL_BYTES,
-    one_key::OneKeyCall,
-    received::Received,
-    request_body::RequestBody,
-    response::{Content, ResponseBody, failure},
-    status::out_of_memory,
+use crate::{
+    engine::Engine,
+    grpc::{
+        SMALL_MESSAGE_BYTES, STREAM_WINDOW_BYTES,
+        core::Core,
+        dedup::{self, Answer},
+        status::out_of_memory,
+        wire::{
+            calls::{Calls, Token},
+            deadline::Deadline,
+            head, malformed,
+            memory::CALL_BYTES,
+            received::Received,
+            request_body::RequestBody,
+            response::{Content, ResponseBody, failure},
+        },
+    },
 };
-use crate::engine::Engine;
 
 /// The memory of a call that tonic answers. Its buffer has the size of the longest message before
 /// that message has arrived.
@@ -69,30 +73,25 @@ impl Services {
     /// Returns the services for one core. The core has its own `Arc` of the state that each call
     /// clones: with one `Arc` for all, the cores would contend for its reference count.
     pub fn for_core(&self) -> CoreServices {
-        CoreServices(Arc::new(Core {
-            engine: self.engine.clone(),
-            max_message_bytes: self.max_message_bytes,
-            lane: self.calls.lane(),
+        CoreServices {
+            core: Arc::new(Core {
+                engine: self.engine.clone(),
+                max_message_bytes: self.max_message_bytes,
+                lane: self.calls.lane(),
+            }),
             rest: self.rest.clone(),
-        }))
+        }
     }
 }
 
 /// All services, for the calls of one core. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct CoreServices(pub(super) Arc<Core>);
-
-/// The state that the calls of one core share.
-#[derive(Debug)]
-pub struct Core {
-    pub engine: Engine,
-    /// The longest message of `DedupService`.
-    pub max_message_bytes: usize,
-    pub lane: Lane,
+pub struct CoreServices {
+    pub(super) core: Arc<Core>,
     rest: Routes,
 }
 
-impl Core {
+impl CoreServices {
     /// Answers a call through tonic.
     fn route(&self, request: Request<Received>) -> Answer {
         let deadline = Deadline::of(request.headers());
@@ -111,7 +110,7 @@ impl Core {
         let answer = self.rest.clone().call(request.map(|body| {
             Body::new(match is_stream {
                 true => RequestBody::of_stream(body),
-                false => RequestBody::new(body, &self.lane).in_time(),
+                false => RequestBody::new(body, &self.core.lane).in_time(),
             })
         }));
         Answer::Boxed(Box::pin(async move {
@@ -125,12 +124,10 @@ impl Core {
             }
         }))
     }
-}
 
-impl CoreServices {
     /// Answers a call.
     pub fn answer(&self, request: Request<Received>) -> Call {
-        let Self(core) = self;
+        let core = &self.core;
         let path = request.uri().path();
         // The span costs nothing if the log filter leaves it out.
         let span = tracing::debug_span!("call", method = path);
@@ -140,7 +137,7 @@ impl CoreServices {
                 Ok(token) => {
                     let answer = match dedup::Method::of(path) {
                         Some(method) => dedup::answer(core, method, request),
-                        None => core.route(request),
+                        None => self.route(request),
                     };
                     (token, answer)
                 }
@@ -160,13 +157,6 @@ pub struct Call {
     answer: Answer,
     token: Option<Token>,
     span: Span,
-}
-
-/// The ways to make the head of a response.
-pub enum Answer {
-    OneKey(OneKeyCall),
-    Boxed(BoxFuture<'static, Response<Content>>),
-    Now(Response<Content>),
 }
 
 impl Future for Call {

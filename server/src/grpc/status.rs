@@ -2,8 +2,8 @@
 
 use tonic::{Code, Status, metadata::MetadataValue};
 
-use super::memory::MemoryError;
 use crate::engine::EngineError;
+use crate::grpc::wire::memory::MemoryError;
 
 /// The retry delay for a call that was refused for lack of memory. gRPC clients that retry read it:
 /// <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>

@@ -14,13 +14,17 @@ use http_body::{Body, Frame};
 use tokio::sync::mpsc;
 use tonic::{codegen::StdError, service::Routes};
 
-use super::{
-    Calls, ClientMemory, ConnectionMemory, Services,
-    messages::Messages,
-    services::{Core, CoreServices},
-};
 use crate::{
     engine::{Durability, Engine, Limits, RequestLimits, Settings, SpecRequest},
+    grpc::{
+        Services,
+        core::Core,
+        wire::{
+            calls::Calls,
+            memory::{ClientMemory, ConnectionMemory},
+            messages::Messages,
+        },
+    },
     store::DataDirectory,
 };
 
@@ -54,8 +58,7 @@ pub async fn core(dir: &Path, durability: Durability) -> Arc<Core> {
         MAX_MESSAGE_BYTES,
         Routes::default(),
     );
-    let CoreServices(core) = services.for_core();
-    core
+    services.for_core().core
 }
 
 /// The longest message.

@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     Disk, FilterId, FilterName, StoreError,
-    names::{Kind, TEMPORARY_SUFFIX},
+    names::{Kind, MANIFEST_FILE, TEMPORARY_SUFFIX},
 };
 use crate::planted::Bug;
 
@@ -110,7 +110,7 @@ impl Manifest {
     pub const MAX_BYTES: u64 = 1 << 30;
 
     /// The name of the manifest file.
-    pub const FILE: &str = "MANIFEST";
+    pub const FILE: &str = MANIFEST_FILE;
 
     /// Reads the manifest of a directory.
     ///

@@ -1,6 +1,6 @@
 //! The names of the files in a data directory. The name of a file shows its kind.
 
-use super::{FilterName, Tail, log, manifest::Manifest};
+use super::{FilterName, Tail, log};
 
 /// The suffix of a file that is being written.
 pub const TEMPORARY_SUFFIX: &str = ".tmp";
@@ -25,7 +25,7 @@ impl<'a> Kind<'a> {
         if let Some(stem) = file.strip_suffix(TEMPORARY_SUFFIX) {
             return match Self::of(stem) {
                 Self::Segment(_) => Self::Unfinished,
-                _ if stem == Manifest::FILE => Self::Unfinished,
+                _ if stem == MANIFEST_FILE => Self::Unfinished,
                 _ => Self::Other,
             };
         }
@@ -42,19 +42,21 @@ impl<'a> Kind<'a> {
     }
 }
 
+/// The manifest.
+pub const MANIFEST_FILE: &str = "MANIFEST";
 /// The file that a server locks.
 pub const LOCK_FILE: &str = "LOCK";
 
 /// Returns whether the server watches a file ([`super::Disk::check`]): the lock, the manifest and
 /// the log.
 pub fn must_stay(file: &str) -> bool {
-    let is_one = [LOCK_FILE, Manifest::FILE, Tail::FILE].contains(&file);
+    let is_one = [LOCK_FILE, MANIFEST_FILE, Tail::FILE].contains(&file);
     is_one || matches!(Kind::of(file), Kind::Segment(_))
 }
 
 /// Returns whether a server has given a file its name.
 pub fn is_ours(file: &str) -> bool {
-    file == Manifest::FILE || Kind::of(file) != Kind::Other
+    file == MANIFEST_FILE || Kind::of(file) != Kind::Other
 }
 
 /// Returns the name of the file of a filter's snapshot.

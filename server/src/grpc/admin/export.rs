@@ -8,8 +8,8 @@ use seenset_proto::v1::ExportFilterResponse;
 use tokio::sync::watch;
 use tonic::Status;
 
-use super::{Drain, status::status};
 use crate::engine::Export;
+use crate::grpc::{status::status, wire::calls::Drain};
 
 /// Returns the messages of an export, up to its end or until the time to drain is up.
 pub fn pieces(

@@ -15,7 +15,7 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 
-use super::{DRAIN_SILENCE, Drain};
+use crate::grpc::{DRAIN_SILENCE, wire::calls::Drain};
 
 /// The service that takes keys.
 const DEDUP: &str = dedup_service_server::SERVICE_NAME;
@@ -31,9 +31,7 @@ pub struct Health {
 
 impl Health {
     /// Returns a health that is NOT_SERVING, and the service that reports it to callers.
-    pub(super) async fn new(
-        draining: watch::Receiver<Drain>,
-    ) -> (Self, HealthServer<EndingWatches>) {
+    pub async fn new(draining: watch::Receiver<Drain>) -> (Self, HealthServer<EndingWatches>) {
         let health = Self {
             reporter: HealthReporter::new(),
         };

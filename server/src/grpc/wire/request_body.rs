@@ -15,11 +15,13 @@ use tokio::{
 };
 use tonic::{Status, codegen::StdError};
 
-use super::{
+use crate::grpc::{
     ARRIVAL_PATIENCE, ARRIVAL_TIMEOUT,
-    calls::{Drain, Lane},
-    received::Received,
     status::unapplied,
+    wire::{
+        calls::{Drain, Lane},
+        received::Received,
+    },
 };
 
 /// The body of a request.

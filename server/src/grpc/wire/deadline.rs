@@ -15,8 +15,8 @@ use tonic::{
     codegen::http::{HeaderMap, HeaderName},
 };
 
-use super::status::status;
 use crate::engine::EngineError;
+use crate::grpc::status::status;
 
 const HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
 

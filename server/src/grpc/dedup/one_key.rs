@@ -21,16 +21,18 @@ use tonic::{
     codegen::{StdError, http::Response},
 };
 
-use super::{
-    convert,
-    deadline::Deadline,
-    keys::Key,
-    messages::{Messages, Only},
-    request_body::RequestBody,
-    response::{Content, failure, success},
-    services::Core,
-};
 use crate::engine::{Call, Engine, Op, Pending};
+use crate::grpc::{
+    convert,
+    core::Core,
+    dedup::keys::Key,
+    wire::{
+        deadline::Deadline,
+        messages::{Messages, Only},
+        request_body::RequestBody,
+        response::{Content, failure, success},
+    },
+};
 
 /// A decoded call for one key.
 #[derive(Debug)]
@@ -247,7 +249,7 @@ mod tests {
     use super::*;
     use crate::{
         engine::Durability,
-        grpc::{response, testing},
+        grpc::{testing, wire::response},
     };
 
     fn framed(message: &impl Message) -> Bytes {

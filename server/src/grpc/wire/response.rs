@@ -14,7 +14,7 @@ use tonic::{
     codegen::http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE},
 };
 
-use super::{calls::Token, memory::Charge, received::Kept, stream::Answers};
+use super::{calls::Token, memory::Charge, received::Kept};
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -30,12 +30,18 @@ pub trait Sendable: HttpBody<Data = Bytes, Error = Status> + Send + Unpin + 'sta
     fn may_be_refused(&self) -> bool;
 }
 
+/// The frames of a response that has several messages.
+pub trait FrameSource: Send {
+    /// Returns the next frame: messages, or the trailers at the end.
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Frame<Bytes>>;
+}
+
 /// The content of a response.
 pub enum Content {
     /// One message.
     Message(Bytes),
     /// Messages as they are made, and the data of the request.
-    Stream(Answers, Kept),
+    Stream(Box<dyn FrameSource>, Kept),
     /// The trailers of a successful call.
     Success,
     /// The body that tonic has made, and the memory of the call.

@@ -30,16 +30,19 @@ use tokio::{
 };
 use tonic::{Status, codegen::StdError};
 
-use super::{
-    DRAIN_SILENCE, Drain, convert,
-    deadline::Deadline,
-    keys,
-    memory::{Charge, ConnectionMemory},
-    messages::Messages,
-    response,
-    status::{status, unapplied},
-};
 use crate::engine::{Engine, Pending};
+use crate::grpc::{
+    DRAIN_SILENCE, convert,
+    dedup::keys,
+    status::{status, unapplied},
+    wire::{
+        calls::Drain,
+        deadline::Deadline,
+        memory::{Charge, ConnectionMemory},
+        messages::Messages,
+        response::{self, FrameSource},
+    },
+};
 
 /// The flow-control window of a stream, that is, the data that a client may send before the server
 /// has taken it: sixteen batches of a thousand keys. With the 64 KiB of the protocol's default, a
@@ -115,10 +118,12 @@ impl Answers {
             deadline,
         }
     }
+}
 
-    /// Returns the next frame: all answers that are ready, or the trailers at the end. The caller
-    /// must not ask for more after the trailers.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Frame<Bytes>> {
+impl FrameSource for Answers {
+    /// Returns all answers that are ready, or the trailers at the end. The caller must not ask for
+    /// more after the trailers.
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Frame<Bytes>> {
         while self.end.is_none() && self.encoded.len() < FRAME_BYTES {
             match self.answers.as_mut().poll_next(cx) {
                 Poll::Ready(Some(Ok(answer))) => response::append(&answer, &mut self.encoded),

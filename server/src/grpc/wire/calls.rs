@@ -16,7 +16,7 @@ use tokio::{sync::watch, time::timeout};
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 use tonic::Status;
 
-use super::status::unapplied;
+use crate::grpc::status::unapplied;
 
 /// The prefix of the paths of our own services.
 const OUR_PATHS: &str = "/seenset.";

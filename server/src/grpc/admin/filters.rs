@@ -13,8 +13,14 @@ use seenset_proto::v1::{
 use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
-use super::{Drain, convert, export, import, keys::Key, status::status};
 use crate::engine::{Creation, Engine};
+use crate::grpc::{
+    admin::{export, import},
+    convert,
+    dedup::keys::Key,
+    status::status,
+    wire::calls::Drain,
+};
 
 /// The service.
 #[derive(Debug)]

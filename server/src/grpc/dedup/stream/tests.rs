@@ -12,8 +12,8 @@ use super::*;
 use crate::{
     engine::Durability,
     grpc::{
-        memory::CALL_BYTES,
         testing::{self, Arrived, Arriving, engine},
+        wire::memory::CALL_BYTES,
     },
 };
 

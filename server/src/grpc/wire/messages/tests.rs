@@ -7,7 +7,7 @@ use tokio::{sync::mpsc, task::unconstrained};
 use tonic::Code;
 
 use super::*;
-use crate::grpc::{ClientMemory, testing};
+use crate::grpc::{testing, wire::memory::ClientMemory};
 
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 

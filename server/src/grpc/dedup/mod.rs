@@ -1,12 +1,17 @@
 //! `DedupService`, the service for crawlers. It is answered without tonic: tonic's path from a
 //! frame to a message and back costs more than all work on a key (`docs/adr/0004-grpc.md`).
 
+pub(super) mod keys;
+pub(super) mod one_key;
+pub(super) mod stream;
+
 use std::{
     future::{Future, poll_fn},
     sync::Arc,
 };
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
 use prost::Message;
 use seenset_proto::{
     batch::{BatchRequest, BatchResponse},
@@ -14,22 +19,34 @@ use seenset_proto::{
     v1::{AddBatchResponse, StoreRequest, StoreResponse, dedup_service_server::SERVICE_NAME},
 };
 use tokio::time::Instant;
-use tonic::{Status, codegen::http::Request};
-
-use super::{
-    convert,
-    deadline::Deadline,
-    keys,
-    messages::{self, Messages, Only},
-    one_key::OneKeyCall,
-    received::Received,
-    request_body::RequestBody,
-    response::{self, Content, failure, success},
-    services::{Answer, Core},
-    status::status,
-    stream::Answers,
+use tonic::{
+    Status,
+    codegen::http::{Request, Response},
 };
-use crate::engine::Op;
+
+use self::{one_key::OneKeyCall, stream::Answers};
+use crate::{
+    engine::Op,
+    grpc::{
+        convert,
+        core::Core,
+        status::status,
+        wire::{
+            deadline::Deadline,
+            messages::{self, Messages, Only},
+            received::Received,
+            request_body::RequestBody,
+            response::{self, Content, failure, success},
+        },
+    },
+};
+
+/// The ways to make the head of a response.
+pub enum Answer {
+    OneKey(OneKeyCall),
+    Boxed(BoxFuture<'static, Response<Content>>),
+    Now(Response<Content>),
+}
 
 /// A method of the service.
 #[derive(Debug, Clone, Copy)]
@@ -92,7 +109,7 @@ pub fn answer(core: &Arc<Core>, method: Method, request: Request<Received>) -> A
                 deadline,
                 core.lane.drain_state(),
             );
-            Answer::Now(success(Content::Stream(answers, kept)))
+            Answer::Now(success(Content::Stream(Box::new(answers), kept)))
         }
         Method::RemoveBatch => unary(core, messages, deadline, remove_batch),
         Method::Store => unary(core, messages, deadline, store),

@@ -31,10 +31,12 @@ use tonic::{
     },
 };
 
-use super::{
-    memory::{CALL_BYTES, Charge, ConnectionMemory},
-    request_body::RequestBody,
+use crate::grpc::{
     status::{out_of_memory, unapplied},
+    wire::{
+        memory::{CALL_BYTES, Charge, ConnectionMemory},
+        request_body::RequestBody,
+    },
 };
 
 /// The length of the header that precedes a message.

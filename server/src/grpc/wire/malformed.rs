@@ -13,7 +13,7 @@ use tonic::{
     codegen::http::{Response, header::HeaderMap},
 };
 
-use super::messages;
+use crate::grpc::wire::messages;
 
 /// The messages of tonic for a request without a message, and for one that ends too early.
 const NO_MESSAGE: &str = "Missing request message.";

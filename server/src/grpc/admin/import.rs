@@ -17,11 +17,11 @@ use tokio::{
 };
 use tonic::Status;
 
-use super::{
-    Drain,
-    status::{status, unapplied},
-};
 use crate::engine::{Engine, FileFormat, FilterStatus, Import};
+use crate::grpc::{
+    status::{status, unapplied},
+    wire::calls::Drain,
+};
 
 /// The maximum time between two messages. The name of the filter and its memory are reserved
 /// meanwhile.

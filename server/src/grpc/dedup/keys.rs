@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use seenset_proto::batch::{self, BothForms};
 use tonic::Status;
 
-use super::status::status;
 use crate::engine::{self, EngineError};
+use crate::grpc::status::status;
 
 impl engine::Keys for batch::Keys {
     fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
