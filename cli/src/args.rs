@@ -20,7 +20,8 @@ use super::{
     failure::Failure,
     key::Key,
     lines::{BATCH_BYTES, Limits, RecordFormat},
-    output::note,
+    notes::note,
+    output::OutputFormat,
 };
 use seenset_client::{Client, Options};
 
@@ -206,16 +207,6 @@ impl Global {
     pub(super) fn long_timeout(&self) -> Duration {
         self.timeout.unwrap_or(Duration::from_secs(600))
     }
-}
-
-/// The format of results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(super) enum OutputFormat {
-    /// Text for people, and for cut and awk.
-    #[default]
-    Text,
-    /// One JSON object on each line.
-    Json,
 }
 
 /// The command to run.

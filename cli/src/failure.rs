@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::{interrupt, output::note, streams::is_stdin};
+use super::{file_name::is_stdin, interrupt, notes::note};
 use seenset_client::Error;
 
 /// The outcome of a command that did not succeed.

@@ -1,11 +1,21 @@
-//! Standard output and standard error. A reader that has closed the pipe is an outcome, not a
-//! panic.
+//! Results on standard output. A reader that has closed the pipe is an outcome, not a panic.
 
 use std::io::{self, BufWriter, Write};
 
+use clap::ValueEnum;
 use serde_json::Value;
 
-use super::{args::OutputFormat, failure::Failure};
+use super::{failure::Failure, notes::note};
+
+/// The format of results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(super) enum OutputFormat {
+    /// Text for people, and for cut and awk.
+    #[default]
+    Text,
+    /// One JSON object on each line.
+    Json,
+}
 
 /// Prints results, one per line.
 pub(super) struct Output {
@@ -50,9 +60,4 @@ impl Output {
     pub(super) fn finish(mut self) -> Result<(), Failure> {
         Ok(self.stdout.flush()?)
     }
-}
-
-/// Writes a line to standard error. If that is closed, the line is lost.
-pub(super) fn note(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
 }

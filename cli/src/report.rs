@@ -9,9 +9,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{
-    args::OutputFormat,
     lines::{Observer, Position},
-    output::note,
+    notes::note,
+    output::OutputFormat,
 };
 use seenset_client::{CapacityWarning, Client};
 

@@ -17,10 +17,11 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     failure::Failure,
+    file_name::is_stdin,
     input::Input,
     lines::{Batch, Limits, LineReader, Observer, Position, Progress},
     report::Report,
-    streams::{self, Outputs, is_stdin},
+    streams::{self, Outputs},
 };
 
 /// The number of batches that are read ahead of sending. It is enough to cover a slow read.

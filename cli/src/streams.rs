@@ -14,7 +14,7 @@ use std::{
 
 use same_file::Handle;
 
-use super::{failure::Failure, output::note};
+use super::{failure::Failure, notes::note};
 
 /// The defects that [`inspect`] found, as bits.
 static DEFECTS: AtomicU8 = AtomicU8::new(0);
@@ -85,11 +85,6 @@ pub(super) fn check_stdin(what: &str) -> Result<(), Failure> {
     Err(Failure::Failed(format!(
         "standard input is {state}: name a file, or redirect one (</dev/null for no {what})"
     )))
-}
-
-/// Returns true if the path stands for standard input.
-pub(super) fn is_stdin(path: &Path) -> bool {
-    path.as_os_str() == "-" || path.as_os_str() == "/dev/stdin"
 }
 
 /// The regular files that standard output and standard error go to.

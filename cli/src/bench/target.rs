@@ -7,7 +7,7 @@ use tonic::Code;
 use super::units::count;
 use seenset_client::{Client, Error, v1};
 
-use crate::{args::Bench, failure::Failure, output::note};
+use crate::{args::Bench, failure::Failure, notes::note};
 
 /// The capacity of the command's own filter, the same as the default of a server.
 const CAPACITY: u64 = 100_000_000;

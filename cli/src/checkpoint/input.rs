@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, time::UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{failure::Failure, streams::is_stdin};
+use crate::{failure::Failure, file_name::is_stdin};
 
 /// A file of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

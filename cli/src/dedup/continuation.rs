@@ -18,7 +18,7 @@ use crate::{
     },
     failure::Failure,
     lines::{Batch, Progress, from_hex, to_hex},
-    output::note,
+    notes::note,
     source,
     writer::Follow,
 };

@@ -15,8 +15,9 @@ use seenset_client::{Client, v1};
 use crate::{
     args::{FormatArg, Import},
     failure::Failure,
+    file_name::is_stdin,
     interrupt::interrupted,
-    streams::{self, Outputs, is_stdin},
+    streams::{self, Outputs},
 };
 
 pub(super) async fn import(client: &Client, arguments: &Import) -> Result<v1::Filter, Failure> {
