@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 use arbitrary::Arbitrary;
 use seenset_server::{
     filter::{
-        shard_map::ShardMap,
         exchange::redisbloom::{Chain, Layer},
         hash::{HashFunction, Secret},
         profile::{KeyProfile, MAX_DROP_PARAMETERS},
         scaling::{OnFull, Scaling},
         shape::MAX_SHARD_BYTES,
+        shard_map::ShardMap,
         spec::{Aging, FilterSpec, Kind, Layout, SpecRequest},
     },
     store::{DataDirectory, FilterId, ShardState, SnapshotFiles, SnapshotHeader, StoreError},
