@@ -1,4 +1,4 @@
-//! What it costs to read a batch, and the UTF-8 rule of it: `cargo bench -p seenset-proto`.
+//! The cost of reading a batch, and of the UTF-8 rule of it: `cargo bench -p seenset-proto`.
 //!
 //! Messages of 1,000 keys of 60 bytes, ASCII and not. The server's own form of a batch, read and
 //! walked through once, of text and of the same keys as bytes, against the ordinary one, in which each key is a `String`, and against one

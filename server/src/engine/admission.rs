@@ -115,7 +115,7 @@ impl<'a> Admission<'a> {
 }
 
 impl Inner {
-    /// Acquires everything for a write of `keys` keys to a filter without an mirror. Returns `None` if
+    /// Acquires everything for a write of `keys` keys to a filter without a mirror. Returns `None` if
     /// the write has to wait for something.
     pub(super) fn try_admit(
         &self,

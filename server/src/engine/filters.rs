@@ -152,7 +152,7 @@ impl Engine {
     pub async fn delete_filter(&self, name: &str) -> Result<(), EngineError> {
         self.inner.check_recovered()?;
         let name = given_name("name", name)?;
-        // Takes the turn of the filter before the lock `Naming`: a snapshot in progress can take
+        // Takes the snapshot lock of the filter before the lock `Naming`: a snapshot in progress can take
         // minutes.
         let (filter, lock) = match self.filter_with_lock(&name).await {
             Err(unknown @ EngineError::UnknownFilter { .. }) => {
@@ -271,8 +271,8 @@ impl Engine {
         self.inner.naming.clone().lock_owned().await
     }
 
-    /// Returns the filter of a name when no other task writes its snapshots, and the turn. While
-    /// the turn is held, nobody deletes or renames the filter.
+    /// Returns the filter of a name when no other task writes its snapshots, and the lock. While
+    /// the lock is held, nobody deletes or renames the filter.
     pub(super) async fn filter_with_lock(
         &self,
         name: &FilterName,

@@ -112,7 +112,7 @@ pub struct GuardedFilter {
     aging: Option<Aging>,
     /// The layers of a filter in layers, which has no other shards.
     layered: Option<Layered>,
-    /// The bit foreign of a filter in the layout of another program.
+    /// The bit array of a filter in the layout of another program.
     foreign: Option<Foreign>,
     versions: Arc<Versions>,
     counters: Counters,

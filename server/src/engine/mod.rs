@@ -264,7 +264,7 @@ impl Engine {
         self.inner.requests.limits()
     }
 
-    /// Returns the startup_warnings in the files at the start that an operator should know of.
+    /// Returns the warnings about the files that an operator should know of.
     pub fn startup_warnings(&self) -> &StartupWarnings {
         self.inner.directory.startup_warnings()
     }
@@ -370,7 +370,7 @@ impl Inner {
         })?
     }
 
-    /// Applies a write of `keys` keys to a filter without an mirror, if nothing has to be waited for;
+    /// Applies a write of `keys` keys to a filter without a mirror, if nothing has to be waited for;
     /// returns `None` otherwise.
     fn try_write<'a, T>(
         &'a self,
@@ -422,7 +422,7 @@ impl Inner {
     }
 }
 
-/// Applies a write to a filter without an mirror.
+/// Applies a write to a filter without a mirror.
 fn write_to<T>(
     filter: &GuardedFilter,
     call: Call<'_>,

@@ -56,7 +56,7 @@ impl Engine {
             None => None,
             Some(request) => Some(self.queued(move |_| Ok(request.resolve())).await?),
         };
-        // While the turn is held, no call resets the filter or merges another one into it.
+        // While the lock is held, no call resets the filter or merges another one into it.
         let (filter, lock) = self.filter_with_lock(&name).await?;
         let mirror = self.inner.mirror_of(&name);
         if let Some(mirror) = mirror.filter(|mirror| mirror.filter().name() == new_name) {
@@ -132,7 +132,7 @@ impl Engine {
         };
         let its_lock = mirror.filter().snapshot_lock().await;
         let naming = self.naming().await;
-        // While this call waited for the mirror's turn, the mirror may have been renamed or deleted.
+        // While this call waited for the lock of the mirror's snapshots, the mirror may have been renamed or deleted.
         let now = self.inner.registry.get(&new_name);
         if now.is_none_or(|now| !Arc::ptr_eq(&now, mirror.filter())) {
             return Err(EngineError::NotRebuilding { name, new_name });
@@ -250,7 +250,7 @@ impl Inner {
         }
     }
 
-    /// Fails if a filter has an mirror, or is one.
+    /// Fails if a filter has a mirror, or is one.
     pub(super) fn check_not_rebuilding(&self, filter: &GuardedFilter) -> Result<(), EngineError> {
         match self.registry.now().rebuilt_as(filter) {
             Some(rebuilt) => Err(EngineError::Rebuilding {
@@ -261,7 +261,7 @@ impl Inner {
         }
     }
 
-    /// Fails if a filter has an mirror.
+    /// Fails if a filter has a mirror.
     pub(super) fn check_not_rebuilt(&self, filter: &GuardedFilter) -> Result<(), EngineError> {
         let name = filter.name();
         match self.mirror_of(&name) {

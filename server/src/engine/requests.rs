@@ -4,11 +4,11 @@
 //! A caller whose answer was lost repeats its call with the same id (idempotency key). The keys
 //! that were new the first time are in the filter by then. The answer "seen" would lose them:
 //! nobody would crawl them. So the server remembers a request with an id, with the hashes of the
-//! keys that it added first (its "first_added" keys). If the request is repeated, in any batches, these
+//! keys that it added first (its first-added keys). If the request is repeated, in any batches, these
 //! keys are new again. A key that another request added first is still answered as seen.
 //!
 //! Requests of one id take turns. Otherwise the second could find the bits of the first before the
-//! keys of the first are remembered. A request waits for its turn asynchronously, first come, first
+//! keys of the first are remembered. A request waits for its session asynchronously, first come, first
 //! served.
 //!
 //! # What it costs
@@ -105,7 +105,7 @@ struct Memory {
     generation: u64,
     young: HashMap<Name, Request>,
     old: HashMap<Name, Request>,
-    /// The requests that have their turn, each with its queue of waiters.
+    /// The requests that have a session, each with its queue of waiters.
     running: HashMap<Name, VecDeque<oneshot::Sender<()>>>,
     /// The keys in the younger generation that this lane has not reported yet.
     untold_keys: u64,
@@ -127,14 +127,14 @@ pub struct Remembered {
     pub hashes: Vec<KeyHash>,
 }
 
-/// A request that has its turn. Dropping it passes the turn on.
+/// A request that has the session of its id. Dropping it passes the session on.
 #[derive(Debug)]
 struct Running<'a> {
     requests: &'a Requests,
     name: Name,
 }
 
-/// A request that waits for its turn.
+/// A request that waits for the session of its id.
 #[derive(Debug)]
 struct Waiting<'a> {
     requests: &'a Requests,
@@ -143,13 +143,13 @@ struct Waiting<'a> {
     has_got_it: bool,
 }
 
-/// The turn of a request.
+/// The session of a request: of all requests with one id, one at a time has it.
 #[derive(Debug)]
 pub struct RetrySession<'a> {
     running: Running<'a>,
     /// The keys that it had added first before, in each generation.
     first_added: [FirstAdded; 2],
-    /// The keys of `first_added` that it has been answered as new again: the halves of their hashes.
+    /// The first-added keys that it has been answered as new again: the halves of their hashes.
     told: HashSet<(u64, u64)>,
 }
 
@@ -177,8 +177,8 @@ impl Requests {
         self.limits.keys > 0 && !self.limits.age.is_zero()
     }
 
-    /// Waits until earlier requests of the same id have ended, and begins the turn of a request.
-    /// The request must set its bits during its turn.
+    /// Waits until earlier requests of the same id have ended, and begins the session of a request.
+    /// The request must set its bits during its session.
     ///
     /// # Errors
     ///
@@ -196,7 +196,7 @@ impl Requests {
         self.session_of(running)
     }
 
-    /// Begins the turn of a request if no other of its id has it; `None` otherwise.
+    /// Begins the session of a request if no other of its id has it; `None` otherwise.
     ///
     /// # Errors
     ///
@@ -215,7 +215,7 @@ impl Requests {
         self.session_of(Running { requests, name }).map(Some)
     }
 
-    /// Takes the turn of a request if it is free, and joins the queue otherwise.
+    /// Takes the session of a request if it is free, and joins the queue otherwise.
     fn enter(&self, name: Name) -> Result<Running<'_>, Waiting<'_>> {
         let (_, request) = &name;
         let requests = self;
@@ -242,7 +242,7 @@ impl Requests {
         }
     }
 
-    /// Passes the turn to the first waiter that is still there.
+    /// Passes the session to the first waiter that is still there.
     fn leave(&self, name: &Name) {
         let (_, request) = name;
         let mut memory = self.lane(request).memory.lock();
@@ -268,7 +268,7 @@ impl Requests {
             let request = generation.get(&name);
             request.map_or_else(FirstAdded::default, |request| request.first_added.clone())
         });
-        // Unlocked first: if the turn ends below, `leave` locks it.
+        // Unlocked first: if the session ends below, `leave` locks it.
         drop(memory);
         let (keys, limit) = (
             first_added.iter().map(FirstAdded::len).sum(),
@@ -493,7 +493,7 @@ impl<'a> Waiting<'a> {
 }
 
 impl Drop for Waiting<'_> {
-    /// Passes the turn on if it came after the caller had gone away.
+    /// Passes the session on if it came after the caller had gone away.
     fn drop(&mut self) {
         self.session.close();
         if !self.has_got_it && self.session.try_recv().is_ok() {

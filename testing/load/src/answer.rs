@@ -66,7 +66,7 @@ impl Form {
         if length < self.head.len() + self.keys || self.head.iter().zip(rest).any(|(a, b)| a != b) {
             return unfit(0);
         }
-        // What follows the answers is a warning.
+        // A warning follows the answers.
         let seen = rest.get(..length).and_then(|message| {
             let seen = message.get(self.head.len()..)?;
             seen.get(..self.keys)

@@ -1,4 +1,4 @@
-//! Import and export of the bits of another program's filter, as one foreign of words as in its file.
+//! Import and export of the bits of another program's filter, as one array of words as in its file.
 
 use super::{GuardedFilter, foreign::Foreign};
 use crate::engine::{journal::Journal, versions::Versions};
@@ -8,7 +8,7 @@ const IMPORTED: u64 = 1;
 
 impl GuardedFilter {
     /// Sets the bits of `words` in a filter that no other thread uses yet. `first` is the index of
-    /// the first word in the foreign.
+    /// the first word in the array.
     pub fn import_words(&mut self, first: u64, words: &[u64]) {
         let shard_words = self.shape.shard_words();
         for (index, &word) in (first as usize..).zip(words) {
@@ -64,7 +64,7 @@ impl GuardedFilter {
         }
     }
 
-    /// Copies words of the foreign into `words`, from the index `first` on. Locks one shard at a time
+    /// Copies words of the array into `words`, from the index `first` on. Locks one shard at a time
     /// (with its neighbours behind the same lock), and only against writers.
     pub fn export_words(&self, first: u64, words: &mut [u64]) {
         let shard_words = self.shape.shard_words();

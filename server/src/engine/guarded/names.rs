@@ -52,7 +52,7 @@ impl GuardedFilter {
     ///
     /// Writes a snapshot without shards, which contains the new name. If there is no snapshot that
     /// this can follow, writes the whole filter. `put` makes the calls find the filter under the
-    /// new name. It runs before any other caller gets the turn, because that caller would take the
+    /// new name. It runs before any other caller gets the lock, because that caller would take the
     /// filter for the one of the old name.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl GuardedFilter {
-    /// Returns the shard map of the filter into shards.
+    /// Returns the division of the filter into shards.
     pub(super) fn shard_map(&self) -> ShardMap {
         ShardMap::of(&self.spec)
     }

@@ -40,7 +40,7 @@ impl GuardedFilter {
 
     /// Puts an empty filter in the place of this one in the data directory, under the same name.
     /// Returns `false` if this one has been deleted. This one must not be stored again afterwards.
-    /// `put` makes the calls find the empty filter. It runs before any other caller gets the turn
+    /// `put` makes the calls find the empty filter. It runs before any other caller gets the lock
     /// of this one.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The snapshots of one filter: written while it is in use, read at the start, removed with it.
 //!
-//! Only the holder of a filter's [`SnapshotLock`] can write or remove its snapshot. Waiting for a turn
+//! Only the holder of a filter's [`SnapshotLock`] can write or remove its snapshot. Waiting for it
 //! blocks no thread, so callers that all want the same filter stored do not delay others. Callers
 //! that asked before a snapshot was begun share it, because it holds everything that was
 //! acknowledged to them.
@@ -51,7 +51,7 @@ pub struct StoreReport {
 /// The lock that gives out turns, one at a time.
 pub(super) type SnapshotLocks = Arc<Mutex<Presence>>;
 
-/// The state of a filter on the disk, for the holder of its turn.
+/// The state of a filter on the disk, for the holder of its lock.
 #[derive(Debug)]
 pub(super) enum Presence {
     /// The filter exists.
@@ -78,7 +78,7 @@ impl Default for Presence {
 #[derive(Debug)]
 pub struct SnapshotLock {
     pub(super) presence: OwnedMutexGuard<Presence>,
-    /// The time when the turn was requested.
+    /// The time when the lock was requested.
     asked: Instant,
 }
 
@@ -238,7 +238,7 @@ impl GuardedFilter {
     /// one shard at a time (with its neighbours behind the same lock), only while it copies the
     /// shard, and only against writers.
     ///
-    /// Writes no snapshot if another was begun after the turn was requested: that one holds
+    /// Writes no snapshot if another was begun after the lock was requested: that one holds
     /// everything that was acknowledged before the request.
     ///
     /// # Errors
@@ -254,7 +254,7 @@ impl GuardedFilter {
     }
 
     /// Stores the filter, and returns a reader of what is stored; `None` if the filter has been
-    /// deleted. The reader has everything that was acknowledged before the turn was requested. It
+    /// deleted. The reader has everything that was acknowledged before the lock was requested. It
     /// has nothing that is stored later, whatever happens to the filter and its files. Blocks as
     /// [`Self::store`] does.
     ///
@@ -268,7 +268,7 @@ impl GuardedFilter {
         mut lock: SnapshotLock,
     ) -> Result<Option<FilterReader>, StoreError> {
         match self.store_in(&mut lock, directory, barrier)? {
-            // Nobody renames the filter or removes its files before the turn ends. After the files
+            // Nobody renames the filter or removes its files before the lock is released. After the files
             // are open, both can happen.
             Some(report) => directory.read_filter(&report.name),
             None => Ok(None),

@@ -87,7 +87,7 @@ impl PageSize {
         if !self.becomes_dense(bits_set) {
             return;
         }
-        // What no key has touched yet comes on huge pages from now on.
+        // Memory that no key has touched yet comes on huge pages from now on.
         self.be_huge();
         let mapping = Arc::downgrade(&self.mapping);
         let moved = background::spawn("huge-pages", move || move_in_rounds(&mapping));

@@ -97,7 +97,7 @@ fn is_zero(bytes: &[u8]) -> bool {
     lines.all(|line| line.iter().fold(0, |all, &byte| all | byte) == 0)
 }
 
-/// The shard map of the shards of a file into pages.
+/// The division of the shards of a file into pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pages {
     /// The length of a page; the last one of a shard may be shorter.

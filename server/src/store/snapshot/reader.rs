@@ -261,7 +261,7 @@ impl FilterReader {
         self.shards().map(bytes).sum()
     }
 
-    /// Returns the shard map of the filter into shards.
+    /// Returns the division of the filter into shards.
     pub fn shard_map(&self) -> ShardMap {
         ShardMap::of(&self.header.spec)
     }
