@@ -147,13 +147,20 @@ fn a_client_of_the_crash_test() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_kill_makes_the_callers_disagree() {
-    let mut won_again = 0;
+    let mut all = [0; 3];
     for kind in KINDS {
-        won_again += no_kill_of_a_server_with(kind).await.won_again;
+        let checked = no_kill_of_a_server_with(kind).await;
+        let numbers = [checked.won, checked.won_again, checked.unknown];
+        all.iter_mut()
+            .zip(numbers)
+            .for_each(|(all, number)| *all += number);
     }
-    // For one kind alone the number can be small.
+    // For one kind alone the numbers can be small: kills can all come before the server serves.
     let kills = kills() * KINDS.len() as u64;
+    let [won, won_again, unknown] = all;
+    assert!(won > 50 * kills, "{won}");
     assert!(won_again > kills, "{won_again}");
+    assert!(unknown > kills, "{unknown}");
 }
 
 async fn no_kill_of_a_server_with(kind: &str) -> Checked {
@@ -205,8 +212,6 @@ async fn no_kill_of_a_server_with(kind: &str) -> Checked {
         Ok(checked) => {
             print(&format!("{checked:?}"));
             assert_no_false_positives(&program, checked.keys).await;
-            assert!(checked.won > 50 * kills(), "{checked:?}");
-            assert!(checked.unknown > kills(), "{checked:?}");
             checked
         }
         Err(violations) => {
