@@ -1,10 +1,10 @@
 //! The cost of reading a batch, and of the UTF-8 rule of it: `cargo bench -p seenset-proto`.
 //!
 //! Messages of 1,000 keys of 60 bytes, ASCII and not. The server's own form of a batch, read and
-//! walked through once, of text and of the same keys as bytes, against the ordinary one, in which each key is a `String`, and against one
-//! that takes whatever bytes come; then the check alone, as the server does it for all keys of a
-//! message together, and key by key. The contenders take turns; what counts is the ratios, by
-//! medians.
+//! walked through once, of text and of the same keys as bytes, against the ordinary one, in which
+//! each key is a `String`, and against one that takes whatever bytes come; then the check alone, as
+//! the server does it for all keys of a message together, and key by key. The contenders take
+//! turns; what counts is the ratios, by medians.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,

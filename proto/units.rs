@@ -38,7 +38,8 @@ pub fn nonzero_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a size: a number of bytes, `1048576`, or a number with a unit, `64MiB`, `12GB` or `1.5TiB`.
+/// Parses a size: a number of bytes, `1048576`, or a number with a unit, `64MiB`, `12GB` or
+/// `1.5TiB`.
 ///
 /// # Errors
 ///

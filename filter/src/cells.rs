@@ -36,8 +36,8 @@ const ONES: u64 = 0x1111_1111_1111_1111;
 /// The number of lines of a shard that the cells of a key lie in.
 pub const LINES: usize = 2;
 /// The greatest distance between the two lines of a key. A greater distance lets fewer keys share
-/// both lines, which costs rate. It also puts the lines into different pages more often, which costs
-/// time.
+/// both lines, which costs rate. It also puts the lines into different pages more often, which
+/// costs time.
 pub const REACH: u64 = 15;
 
 /// The cells of a key that has a cell in each of some lanes.

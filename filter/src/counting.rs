@@ -237,8 +237,8 @@ mod tests {
         bits
     }
 
-    /// Returns the bits of keys in a plain block. Bits that differ only in the highest of the six bits
-    /// are one.
+    /// Returns the bits of keys in a plain block. Bits that differ only in the highest of the six
+    /// bits are one.
     fn union(keys: &[KeyHash], hash_count: u32) -> Block {
         let mut all = [0; 8];
         for &key in keys {

@@ -202,8 +202,8 @@ impl KeyHash {
     /// Returns the `index`th 64-bit value derived from this hash. Any number of values is possible.
     ///
     /// Kirsch and Mitzenmacher (2006) show that two hashes can replace any number of them:
-    /// g_i = h1 + i·h2. These values are evenly spaced, and in a small filter two keys share such a row of
-    /// bits too often. Each value therefore passes through a bijection that scatters it (the
+    /// g_i = h1 + i·h2. These values are evenly spaced, and in a small filter two keys share such a
+    /// row of bits too often. Each value therefore passes through a bijection that scatters it (the
     /// finalizer of SplitMix64, D. Stafford's variant 13). The first value is the low half
     /// unchanged, because that is random already.
     #[inline]

@@ -5,8 +5,8 @@
 //! enough to copy a shard under a lock in well under a millisecond, and large enough that a filter
 //! of hundreds of GiB has few enough shards to list. A filter that would fit into a few such shards
 //! has more, smaller ones, so that cores need not wait for each other. Filters of other programs
-//! are divided too, but their keys have bits in several shards ([`ForeignBits`](crate::exchange::ForeignBits)),
-//! so they have few shards.
+//! are divided too, but their keys have bits in several shards
+//! ([`ForeignBits`](crate::exchange::ForeignBits)), so they have few shards.
 
 mod cell_format;
 mod each;
@@ -95,7 +95,7 @@ impl Shape {
         Self::divided(spec.cell_format(), spec.shard_count, bits, spec.hash_count)
     }
 
-    /// Whether the number of shards is the least for these bits.
+    /// Returns whether these bits are in as few shards as possible.
     pub fn is_in_fewest_shards(&self) -> bool {
         self.shard_count == fewest_shards(self.cell_format, self.bit_count())
     }

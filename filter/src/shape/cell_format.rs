@@ -17,8 +17,8 @@ pub enum CellFormat {
     Counting,
     /// A stamp in the place of each bit. The stamps of a key lie in two lines.
     Aging,
-    /// Bits. The bits of a key lie anywhere in all shards: [`ForeignBits`](crate::exchange::ForeignBits) finds
-    /// them.
+    /// Bits. The bits of a key lie anywhere in all shards:
+    /// [`ForeignBits`](crate::exchange::ForeignBits) finds them.
     Foreign,
 }
 

@@ -53,9 +53,9 @@ fn many_keys_at_once_are_as_one_after_the_other() {
     }
 }
 
-/// For every cell format and any number of bits: no shard is too large or, if there are several, too
-/// small. A request for more bits never gets fewer, and a request for the resulting number gives
-/// the same again.
+/// For every cell format and any number of bits: no shard is too large or, if there are several,
+/// too small. A request for more bits never gets fewer, and a request for the resulting number
+/// gives the same again.
 #[test]
 fn bits_are_divided_evenly_and_never_short() {
     for cell_format in FORMS.into_iter().chain([CellFormat::Foreign]) {

@@ -7,8 +7,8 @@ use crate::{
     two_threads::{self, Shared},
 };
 
-/// ForeignBits of [`BATCH`]. A filter has 128 locks for each core, but no more than it has shards of 4
-/// MiB. Batches with fewer than two keys for each lock take one lock for each key.
+/// ForeignBits of [`BATCH`]. A filter has 128 locks for each core, but no more than it has shards
+/// of 4 MiB. Batches with fewer than two keys for each lock take one lock for each key.
 const SIZES: [(usize, &str); 5] = [
     (BATCH, "1,000 at once"),
     (BATCH / 2, "500"),

@@ -3,8 +3,8 @@
 //! short locks. Most writes have nothing to wait for; they are admitted and carried out in one
 //! step.
 //!
-//! Every write acquires in the same order: the session of its request id, the order lock of a filter
-//! under rebuild, the reservation in the log. So writes cannot deadlock.
+//! Every write acquires in the same order: the session of its request id, the order lock of a
+//! filter under rebuild, the reservation in the log. So writes cannot deadlock.
 
 use std::sync::Arc;
 
@@ -115,8 +115,8 @@ impl<'a> Admission<'a> {
 }
 
 impl Inner {
-    /// Acquires everything for a write of `keys` keys to a filter without a mirror. Returns `None` if
-    /// the write has to wait for something.
+    /// Acquires everything for a write of `keys` keys to a filter without a mirror. Returns `None`
+    /// if the write has to wait for something.
     pub(super) fn try_admit(
         &self,
         filter: &GuardedFilter,

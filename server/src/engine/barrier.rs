@@ -1,13 +1,13 @@
-//! The write barrier. A snapshot waits until all writes that are in progress have ended; writes never
-//! wait for a snapshot. The algorithm is that of sleepable RCU (SRCU).
+//! The write barrier. A snapshot waits until all writes that are in progress have ended; writes
+//! never wait for a snapshot. The algorithm is that of sleepable RCU (SRCU).
 //!
 //! # Algorithm
 //!
-//! A write increments a counter of its thread when it begins, and decrements it after its last bit is
-//! set. Each thread has two counters; the epoch selects the one that a new write uses.
-//! [`WriteBarrier::wait_for_writes`] waits for the counters that are not selected, advances the epoch,
-//! and waits for the others. The first wait is necessary: a write may read the epoch, and increment
-//! its counter only after the epoch has changed.
+//! A write increments a counter of its thread when it begins, and decrements it after its last bit
+//! is set. Each thread has two counters; the epoch selects the one that a new write uses.
+//! [`WriteBarrier::wait_for_writes`] waits for the counters that are not selected, advances the
+//! epoch, and waits for the others. The first wait is necessary: a write may read the epoch, and
+//! increment its counter only after the epoch has changed.
 //!
 //! # Guarantee
 //!

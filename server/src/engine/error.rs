@@ -213,8 +213,8 @@ pub enum EngineError {
     /// another mirror. The call has changed nothing; the engine runs it again.
     #[error("the filter has just been replaced; try again")]
     FilterReplaced,
-    /// The call would have to block on a thread that serves connections. It has changed nothing; the
-    /// engine runs it again on a worker.
+    /// The call would have to block on a thread that serves connections. It has changed nothing;
+    /// the engine runs it again on a worker.
     #[error("the filter is busy; try again")]
     FilterBusy,
     /// A merge whose source and target are the same filter.
@@ -373,8 +373,8 @@ pub enum EngineError {
     /// The storage fails.
     #[error("{0}")]
     StorageFailed(BoxError),
-    /// The storage is full or fails, and the changes that the answer depends on are not as durable as
-    /// configured. It is not known whether the changes of the call survive a crash.
+    /// The storage is full or fails, and the changes that the answer depends on are not as durable
+    /// as configured. It is not known whether the changes of the call survive a crash.
     #[error("{0}")]
     NotDurable(BoxError),
     /// The stored files cannot be used.

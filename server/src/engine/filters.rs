@@ -152,8 +152,8 @@ impl Engine {
     pub async fn delete_filter(&self, name: &str) -> Result<(), EngineError> {
         self.inner.check_recovered()?;
         let name = given_name("name", name)?;
-        // Takes the snapshot lock of the filter before the lock `Naming`: a snapshot in progress can take
-        // minutes.
+        // Takes the snapshot lock of the filter before the lock `Naming`: a snapshot in progress
+        // can take minutes.
         let (filter, lock) = match self.filter_with_lock(&name).await {
             Err(unknown @ EngineError::UnknownFilter { .. }) => {
                 let settle = |inner: &Inner| Ok(inner.directory.settle_removals()?);

@@ -329,8 +329,8 @@ impl GuardedFilter {
     ///
     /// # Errors
     ///
-    /// [`EngineError::FilterFull`], [`EngineError::NotCounting`], or [`EngineError::FilterBusy`] for
-    /// a call that must not wait.
+    /// [`EngineError::FilterFull`], [`EngineError::NotCounting`], or [`EngineError::FilterBusy`]
+    /// for a call that must not wait.
     #[inline]
     pub fn write(
         &self,

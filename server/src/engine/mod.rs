@@ -249,8 +249,8 @@ impl Engine {
         journal.map_or(Duration::ZERO, Journal::disk_silence)
     }
 
-    /// Checks that no other program has removed or replaced the lock, the manifest or the log. If one
-    /// has, and there is a log, keys are refused. Blocks.
+    /// Checks that no other program has removed or replaced the lock, the manifest or the log. If
+    /// one has, and there is a log, keys are refused. Blocks.
     ///
     /// # Errors
     ///
@@ -370,8 +370,8 @@ impl Inner {
         })?
     }
 
-    /// Applies a write of `keys` keys to a filter without a mirror, if nothing has to be waited for;
-    /// returns `None` otherwise.
+    /// Applies a write of `keys` keys to a filter without a mirror, if nothing has to be waited
+    /// for; returns `None` otherwise.
     fn try_write<'a, T>(
         &'a self,
         call: Call<'a>,

@@ -84,8 +84,8 @@ impl Engine {
         self.settle(call, op, key, answer).await
     }
 
-    /// Answers a call for one key if it has nothing to wait for first. Returns `None` otherwise. The
-    /// answer may still have to wait for the log.
+    /// Answers a call for one key if it has nothing to wait for first. Returns `None` otherwise.
+    /// The answer may still have to wait for the log.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! Rebuilds filters: `StartRebuild` and `FinishRebuild`.
 //!
-//! A new filter is created beside the filter to rebuild: its mirror. From then on every write to the
-//! filter also goes to the mirror, while the client fills the mirror with keys. In the end the mirror
-//! takes the name of the filter, in one step.
+//! A new filter is created beside the filter to rebuild: its mirror. From then on every write to
+//! the filter also goes to the mirror, while the client fills the mirror with keys. In the end the
+//! mirror takes the name of the filter, in one step.
 //!
 //! An answer waits until the changes that it depends on are durable for both filters. The mirror's
 //! entry on the disk names the filter that it rebuilds, so recovery continues a rebuild.
@@ -32,10 +32,10 @@ use crate::{
 };
 
 impl Engine {
-    /// Creates the mirror of a filter, and returns the mirror's status. The mirror has the spec that is
-    /// given, or the same spec as the filter. Keys that are added to the filter are added to the
-    /// mirror too, until the rebuild is [finished](Self::finish_rebuild) or the mirror is deleted.
-    /// Empty names are not `default` here.
+    /// Creates the mirror of a filter, and returns the mirror's status. The mirror has the spec
+    /// that is given, or the same spec as the filter. Keys that are added to the filter are added
+    /// to the mirror too, until the rebuild is [finished](Self::finish_rebuild) or the mirror is
+    /// deleted. Empty names are not `default` here.
     ///
     /// A repeated call succeeds, and changes nothing.
     ///
@@ -102,9 +102,9 @@ impl Engine {
         .await
     }
 
-    /// Gives the place and the name of a filter to its mirror, in one step, and returns the mirror's
-    /// status after that. Each call takes effect before the step or after it. Writes to either
-    /// filter wait while the remembered requests are written to the disk. The old filter is
+    /// Gives the place and the name of a filter to its mirror, in one step, and returns the
+    /// mirror's status after that. Each call takes effect before the step or after it. Writes to
+    /// either filter wait while the remembered requests are written to the disk. The old filter is
     /// deleted. Empty names are not `default` here.
     ///
     /// A repeated call succeeds, and changes nothing.
@@ -132,7 +132,8 @@ impl Engine {
         };
         let its_lock = mirror.filter().snapshot_lock().await;
         let naming = self.naming().await;
-        // While this call waited for the lock of the mirror's snapshots, the mirror may have been renamed or deleted.
+        // While this call waited for the lock of the mirror's snapshots, the mirror may have been
+        // renamed or deleted.
         let now = self.inner.registry.get(&new_name);
         if now.is_none_or(|now| !Arc::ptr_eq(&now, mirror.filter())) {
             return Err(EngineError::NotRebuilding { name, new_name });
@@ -286,10 +287,10 @@ impl Inner {
         self.registry.now().get(name.as_str())?.mirror.clone()
     }
 
-    /// Copies the remembered requests of a filter to its mirror: the keys that a request added first
-    /// to the filter count as added first to the mirror. They take effect when they are on stable
-    /// storage, with all records before them. Returns `false` if `write` could not append all of
-    /// them. Blocks.
+    /// Copies the remembered requests of a filter to its mirror: the keys that a request added
+    /// first to the filter count as added first to the mirror. They take effect when they are on
+    /// stable storage, with all records before them. Returns `false` if `write` could not append
+    /// all of them. Blocks.
     fn hand_over_requests(
         &self,
         from: &GuardedFilter,

@@ -117,8 +117,8 @@ impl Registry {
         });
     }
 
-    /// Sets the mirror of the filter of a name: from now on, calls that change the filter change the
-    /// mirror too. Makes the mirror reachable under its own name.
+    /// Sets the mirror of the filter of a name: from now on, calls that change the filter change
+    /// the mirror too. Makes the mirror reachable under its own name.
     pub fn set_mirror(&self, of: &FilterName, mirror: &Arc<Mirror>) {
         self.change(|filters| {
             let filter = mirror.filter().clone();

@@ -4,12 +4,12 @@
 //! A caller whose answer was lost repeats its call with the same id (idempotency key). The keys
 //! that were new the first time are in the filter by then. The answer "seen" would lose them:
 //! nobody would crawl them. So the server remembers a request with an id, with the hashes of the
-//! keys that it added first (its first-added keys). If the request is repeated, in any batches, these
-//! keys are new again. A key that another request added first is still answered as seen.
+//! keys that it added first (its first-added keys). If the request is repeated, in any batches,
+//! these keys are new again. A key that another request added first is still answered as seen.
 //!
 //! Requests of one id take turns. Otherwise the second could find the bits of the first before the
-//! keys of the first are remembered. A request waits for its session asynchronously, first come, first
-//! served.
+//! keys of the first are remembered. A request waits for its session asynchronously, first come,
+//! first served.
 //!
 //! # What it costs
 //!
@@ -227,7 +227,8 @@ impl Requests {
             Entry::Occupied(mut running) => {
                 let (sender, session) = oneshot::channel();
                 let waiting = running.get_mut();
-                // Removes waiters that have gone away, seldom enough that a call pays little for it.
+                // Removes waiters that have gone away, seldom enough that a call pays little for
+                // it.
                 if waiting.len().is_power_of_two() {
                     waiting.retain(|sender| !sender.is_closed());
                 }

@@ -119,11 +119,11 @@ impl Engine {
             let Some(journal) = inner.journal.get() else {
                 return Ok(());
             };
-            // Not while a rebuild hands requests over: it appends them to the log before it remembers
-            // them, and this would miss them.
+            // Not while a rebuild hands requests over: it appends them to the log before it
+            // remembers them, and this would miss them.
             let _shortening = inner.shortening.lock();
-            // Read before the filters are checked: if a filter has no changes since its snapshot, all
-            // its later changes are in this segment or a later one.
+            // Read before the filters are checked: if a filter has no changes since its snapshot,
+            // all its later changes are in this segment or a later one.
             let segment = journal.segment();
             inner.repeat_requests(journal, segment)?;
             let is_stored = |filter: &Arc<GuardedFilter>| !filter.has_changed();

@@ -35,16 +35,16 @@ pub enum Threads {
     Workers,
 }
 
-/// A runtime for heavy batches, with one thread for each core. Waits of a batch are asynchronous, so
-/// a batch that waits occupies no thread.
+/// A runtime for heavy batches, with one thread for each core. Waits of a batch are asynchronous,
+/// so a batch that waits occupies no thread.
 #[derive(Debug)]
 pub struct Workers {
     /// `None` when it has been shut down.
     runtime: Option<Runtime>,
 }
 
-/// The caller of a task. Dropping it before the task runs drops the input at once; the runtime would
-/// keep it until the task is scheduled.
+/// The caller of a task. Dropping it before the task runs drops the input at once; the runtime
+/// would keep it until the task is scheduled.
 struct Caller<I> {
     input: Arc<Mutex<Option<I>>>,
     work: AbortHandle,
@@ -96,8 +96,8 @@ impl Workers {
         })
     }
 
-    /// Runs `work` on the input as a task, and returns its result. Dropping the future aborts the task
-    /// at its next await.
+    /// Runs `work` on the input as a task, and returns its result. Dropping the future aborts the
+    /// task at its next await.
     ///
     /// # Errors
     ///

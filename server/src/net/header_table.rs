@@ -1,9 +1,10 @@
 //! The memory that the header table of a connection (HPACK, RFC 7541) keeps.
 //!
 //! h2 keeps the values of `:path`, `:authority` and `:scheme` in its table as slices of the buffers
-//! that it read them into, 64 KiB each. So a client that puts one field into the table between large
-//! frames makes the server keep some megabytes for a few kilobytes of table. [`HeaderTable`] parses the
-//! header blocks of a connection, without decoding text, and computes the bytes that such slices keep.
+//! that it read them into, 64 KiB each. So a client that puts one field into the table between
+//! large frames makes the server keep some megabytes for a few kilobytes of table. [`HeaderTable`]
+//! parses the header blocks of a connection, without decoding text, and computes the bytes that
+//! such slices keep.
 
 use std::collections::VecDeque;
 

@@ -88,8 +88,8 @@ impl DataDirectory {
             renamed.map_err(|error| directory.failed("rename", &file, error))?;
         }
         directory.clear_up()?;
-        // The files are gone. The next write of the manifest drops the list; a start that fails writes
-        // nothing.
+        // The files are gone. The next write of the manifest drops the list; a start that fails
+        // writes nothing.
         directory
             .manifest
             .change_both(|manifest| manifest.removed.clear());
@@ -153,8 +153,8 @@ impl DataDirectory {
         self.manifest.lock().filters.get(name).cloned()
     }
 
-    /// Returns the filter that the filter `name` is to replace. If that filter is missing, `name` has
-    /// replaced it.
+    /// Returns the filter that the filter `name` is to replace. If that filter is missing, `name`
+    /// has replaced it.
     pub fn rebuilds(&self, name: &FilterName) -> Option<FilterId> {
         self.filter(name)?.rebuilds
     }

@@ -1,7 +1,7 @@
 //! The format number of a file.
 //!
-//! Each file of a data directory has a magic, and then its format as four bytes. A server writes the
-//! newest format that it knows, and reads all that it knows.
+//! Each file of a data directory has a magic, and then its format as four bytes. A server writes
+//! the newest format that it knows, and reads all that it knows.
 
 use std::{ops::RangeInclusive, path::Path};
 

@@ -140,8 +140,7 @@ impl Manifest {
     /// # Errors
     ///
     /// [`StoreError::Damaged`] if there is a snapshot or a segment of the log, because a manifest
-    /// must have named it. Such a file is somebody's data: if it were skipped, its keys would be
-    /// forgotten.
+    /// must have named it. A server that skipped such a file would forget its keys.
     pub fn of_none(directory: &Path, files: &[String]) -> Result<Self, StoreError> {
         let data = |file: &&String| matches!(Kind::of(file), Kind::Snapshot(..) | Kind::Segment(_));
         match files.iter().find(data) {

@@ -1,5 +1,5 @@
-//! The load generator of `seenset bench` and of the benchmarks of the server. It sends calls as bytes
-//! over the `h2` crate, so that the client takes as little of the time as possible.
+//! The load generator of `seenset bench` and of the benchmarks of the server. It sends calls as
+//! bytes over the `h2` crate, so that the client takes as little of the time as possible.
 //!
 //! A program that needs the answers uses [`Client`](seenset_client::Client).
 

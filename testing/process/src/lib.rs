@@ -29,8 +29,8 @@ impl ServerProcess {
     ///
     /// # Errors
     ///
-    /// The error of the process, or [`io::ErrorKind::UnexpectedEof`] with the server's log if it ends
-    /// before it serves.
+    /// The error of the process, or [`io::ErrorKind::UnexpectedEof`] with the server's log if it
+    /// ends before it serves.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         let (server, log) = Self::start_with_log(command)?;
         // The log is drained, so that the server never waits for room in the pipe.

@@ -272,7 +272,8 @@ impl GuardedFilter {
         }
     }
 
-    /// Returns for each key, at its index, whether it is there, and the version that this depends on.
+    /// Returns for each key, at its index, whether it is there, and the version that this depends
+    /// on.
     pub(super) fn are_in_foreign(
         &self,
         foreign: &Foreign,

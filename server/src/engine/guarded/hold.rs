@@ -1,5 +1,5 @@
-//! Holds: a filter refuses writes for a moment while another filter takes its place. The engine makes
-//! the writes wait.
+//! Holds: a filter refuses writes for a moment while another filter takes its place. The engine
+//! makes the writes wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -268,8 +268,8 @@ impl GuardedFilter {
         mut lock: SnapshotLock,
     ) -> Result<Option<FilterReader>, StoreError> {
         match self.store_in(&mut lock, directory, barrier)? {
-            // Nobody renames the filter or removes its files before the lock is released. After the files
-            // are open, both can happen.
+            // Nobody renames the filter or removes its files before the lock is released. After the
+            // files are open, both can happen.
             Some(report) => directory.read_filter(&report.name),
             None => Ok(None),
         }

@@ -6,8 +6,8 @@
 //!
 //! # Reservation before bits
 //!
-//! A call [reserves](WalQueues::reserve) disk space for all keys that it may add before it sets a bit.
-//! So no bit is set without space for it in the log. The space comes from segments that exist
+//! A call [reserves](WalQueues::reserve) disk space for all keys that it may add before it sets a
+//! bit. So no bit is set without space for it in the log. The space comes from segments that exist
 //! already.
 //!
 //! Queues take space in large pieces, because otherwise every call would write one number that all
@@ -36,8 +36,8 @@ const MAX_SPENT: usize = 128;
 #[derive(Debug)]
 pub struct WalQueues {
     queues: PerThread<Mutex<WalQueue>>,
-    /// The space that no queue has taken. It is negative if more has been promised than a new segment
-    /// has, after an earlier segment was given up.
+    /// The space that no queue has taken. It is negative if more has been promised than a new
+    /// segment has, after an earlier segment was given up.
     free_bytes: AtomicI64,
     /// The number of calls that wait for space.
     waiting: CachePadded<AtomicUsize>,
@@ -139,11 +139,11 @@ impl WalQueues {
     }
 
     /// Marks the caller as waiting until the returned guard is dropped: every call that gives space
-    /// back then notifies `more_space`. A call that finds no space after this is notified when there
-    /// may be some.
+    /// back then notifies `more_space`. A call that finds no space after this is notified when
+    /// there may be some.
     pub fn wait(&self) -> Waiting<'_> {
-        // A call that gives space back to a queue after that queue was checked sees this count: both
-        // have held the lock of the queue.
+        // A call that gives space back to a queue after that queue was checked sees this count:
+        // both have held the lock of the queue.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting(self)
     }
@@ -160,7 +160,8 @@ impl WalQueues {
         }
     }
 
-    /// Reserves space for up to `hashes` hashes in `records` records; `None` if there is not enough.
+    /// Reserves space for up to `hashes` hashes in `records` records; `None` if there is not
+    /// enough.
     pub fn reserve(&self, hashes: usize, records: usize) -> Option<WalReservation<'_>> {
         let bytes = self.needed_bytes(hashes, records);
         self.reserve_bytes(bytes).or_else(|| {
@@ -223,8 +224,8 @@ impl WalQueues {
         }
     }
 
-    /// Appends `count` hashes, which a call has changed and for which space was reserved. `head` has
-    /// the version of the call. A version without hashes has a record too.
+    /// Appends `count` hashes, which a call has changed and for which space was reserved. `head`
+    /// has the version of the call. A version without hashes has a record too.
     pub fn append(
         &self,
         reservation: &mut WalReservation<'_>,
@@ -280,8 +281,8 @@ impl WalQueues {
             if let Some(filled) = queue.filled.last_mut() {
                 let hashes = hashes.by_ref();
                 filled.batch.push(head, count, hashes);
-                // Only the reserved part is counted. Otherwise space would be given back that nobody
-                // has taken.
+                // Only the reserved part is counted. Otherwise the queue would give back space that
+                // nobody has taken.
                 let reserved = bytes.min(reservation.bytes);
                 reservation.bytes -= reserved;
                 filled.reserved_bytes += reserved;

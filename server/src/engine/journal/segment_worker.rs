@@ -1,5 +1,5 @@
-//! The segment worker: the thread that does the slow work of the log. It syncs written records while more
-//! are written, and makes the next segment before it is needed.
+//! The segment worker: the thread that does the slow work of the log. It syncs written records
+//! while more are written, and makes the next segment before it is needed.
 
 use std::{
     sync::{

@@ -162,7 +162,8 @@ fn nothing_is_lost_between_threads() {
     assert!(!log.has_reached(1601));
 }
 
-/// The keys that several calls of one id have added first may need more space than there is at once.
+/// The keys that several calls of one id have added first may need more space than there is at
+/// once.
 #[tokio::test]
 async fn a_request_of_any_size_is_repeated() {
     let disk = SimulatedDisk::default();
@@ -255,8 +256,8 @@ async fn nobody_waits_for_a_filter_that_is_no_more() {
     waited.unwrap();
 }
 
-/// Every call finds space if it waits for the space that others give back, however little is left of
-/// the current segment.
+/// Every call finds space if it waits for the space that others give back, however little is left
+/// of the current segment.
 #[tokio::test]
 async fn segments_have_room_for_every_call() {
     const LEAST: u64 = 64 << 10;

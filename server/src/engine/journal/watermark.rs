@@ -2,15 +2,15 @@
 //!
 //! A filter gives its changes versions. Each version is written to the log once, or is known to
 //! belong to no change. The [`Watermark`] of a filter is the version up to which *all* versions are
-//! written (and synced, if the durability mode demands it). An answer that depends on a version waits
-//! until the watermark has reached it. Then all that the call has seen or changed is as durable as the
-//! mode demands.
+//! written (and synced, if the durability mode demands it). An answer that depends on a version
+//! waits until the watermark has reached it. Then all that the call has seen or changed is as
+//! durable as the mode demands.
 //!
 //! # Wake-ups
 //!
-//! A waiter is woken when its own version is reached, and not each time the watermark moves: of hundreds
-//! of calls in flight, a turn of the log completes only a few. The log wakes only one of these
-//! waiters on each thread. That waiter wakes the others of its thread when it is dropped.
+//! A waiter is woken when its own version is reached, and not each time the watermark moves: of
+//! hundreds of calls in flight, a turn of the log completes only a few. The log wakes only one of
+//! these waiters on each thread. That waiter wakes the others of its thread when it is dropped.
 //!
 //! The reason: a task that another thread wakes runs alone, and its answer is sent alone. Tasks
 //! that are woken on their own thread run one after the other, and their answers are sent together.
@@ -135,8 +135,8 @@ impl Queue {
 }
 
 impl Waiter<'_> {
-    /// Adds the waiter to its queue. The caller must check the watermark again after this: a move before
-    /// this call wakes nobody.
+    /// Adds the waiter to its queue. The caller must check the watermark again after this: a move
+    /// before this call wakes nobody.
     pub(super) fn wait(&mut self, waker: &Waker) {
         let mut queue = self.queue.lock();
         let number = *self.number.get_or_insert_with(|| {

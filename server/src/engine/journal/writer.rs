@@ -269,7 +269,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the next segment: the spare, the one that the segment worker is making, or a new one.
+    /// Returns the next segment: the spare, the one that the segment worker is making, or a new
+    /// one.
     fn next_segment(&mut self) -> Result<Segment, StoreError> {
         while self.spare.is_none()
             && self.segment_worker.is_making()
@@ -320,8 +321,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Updates the space that the queues know of, after a write released `released_bytes` of reserved
-    /// space.
+    /// Updates the space that the queues know of, after a write released `released_bytes` of
+    /// reserved space.
     fn tell_room(&mut self, released_bytes: u64) {
         // The last batch of a segment can leave space that was too small for the next batch.
         let slack = self.shared.queues.max_batch_bytes() as i64;

@@ -2,8 +2,8 @@
 //!
 //! A key lies anywhere in the memory, so each access to a large filter needs an entry of the TLB of
 //! its own. Huge pages make that cheap for a filter that holds many keys. But the first access to
-//! a huge page fills 2 MiB with zeros: 512 keys would cost 1 GiB of memory and the time to clear it.
-//! So memory starts on small pages. Once keys have touched one in [`DENSE_PART`] of them, a
+//! a huge page fills 2 MiB with zeros: 512 keys would cost 1 GiB of memory and the time to clear
+//! it. So memory starts on small pages. Once keys have touched one in [`DENSE_PART`] of them, a
 //! background thread moves all to huge pages (`MADV_COLLAPSE`), and calls go on meanwhile.
 //!
 //! A kernel that cannot do so (Linux before 6.1) gives huge pages from the first key on.

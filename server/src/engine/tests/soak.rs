@@ -18,8 +18,8 @@ use crate::store::simulated::{Chance, SimulatedDisk};
 
 /// The number of keys.
 const KEYS: u64 = 100_000;
-/// A high rate: keys that are seen by chance depend on the bits of others, and must not be forgotten
-/// either.
+/// A high rate: keys that are seen by chance depend on the bits of others, and must not be
+/// forgotten either.
 const RATE: f64 = 0.02;
 const CALLERS: u64 = 3;
 /// The default number of operations: each is one key in one call.

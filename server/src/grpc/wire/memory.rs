@@ -1,11 +1,13 @@
 //! The memory budget of clients: what they make the server hold, and its limits.
 //!
-//! Each connection is charged for its calls, for the bytes of messages that have arrived, for stream
-//! data that waits, and for responses that are not sent yet. The server allocates nothing for a length
-//! that a client only declares, so declared lengths are not charged. There are two limits:
+//! Each connection is charged for its calls, for the bytes of messages that have arrived, for
+//! stream data that waits, and for responses that are not sent yet. The server allocates nothing
+//! for a length that a client only declares, so declared lengths are not charged. There are two
+//! limits:
 //!
 //! * The limit of one connection. A charge above it is refused.
-//! * The limit of all connections together. A charge above it is refused unless the connection holds
+//! * The limit of all connections together. A charge above it is refused unless the connection
+//! holds
 //!   little. The server also closes the connection that holds most and has released least lately, so
 //!   that clients that keep memory make room for clients that use it.
 //!

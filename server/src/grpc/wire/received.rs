@@ -1,10 +1,11 @@
 //! The body of a request, as HTTP/2 receives it.
 //!
-//! A unary call reads its data as soon as it arrives. A stream stops reading while its client does not
-//! read answers, or while its batches wait for the WAL. Its data would then wait inside h2, where each
-//! frame is a slice of a read buffer: a frame of one byte can keep 64 KiB in memory. So a stream that
-//! waits has its data [kept](Kept::keep_waiting) here. Short data is copied, all of it is charged to the
-//! connection, and the flow-control window is released when the stream uses the data.
+//! A unary call reads its data as soon as it arrives. A stream stops reading while its client does
+//! not read answers, or while its batches wait for the WAL. Its data would then wait inside h2,
+//! where each frame is a slice of a read buffer: a frame of one byte can keep 64 KiB in memory. So
+//! a stream that waits has its data [kept](Kept::keep_waiting) here. Short data is copied, all of
+//! it is charged to the connection, and the flow-control window is released when the stream uses
+//! the data.
 
 use std::{
     collections::VecDeque,

@@ -157,8 +157,8 @@ impl DataDirectory {
         Ok(())
     }
 
-    /// Changes the manifest, and returns the one before for [`Self::clear`]; `None` if another caller
-    /// wrote this change together with its own.
+    /// Changes the manifest, and returns the one before for [`Self::clear`]; `None` if another
+    /// caller wrote this change together with its own.
     pub(super) fn commit(
         &self,
         removed: Option<&FilterName>,

@@ -38,8 +38,8 @@ pub(super) struct Row {
 }
 
 /// A row, before its pages. All numbers are little-endian. The bits of the stored blocks follow: 16
-/// for each page, four pages in each number. Then follow the checksums of the pages that have stored
-/// blocks.
+/// for each page, four pages in each number. Then follow the checksums of the pages that have
+/// stored blocks.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Encoded {

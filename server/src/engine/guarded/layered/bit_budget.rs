@@ -1,4 +1,5 @@
-//! The bit budget of a filter in layers: the bits that it can take for certain, and the claims on them.
+//! The bit budget of a filter in layers: the bits that it can take for certain, and the claims on
+//! them.
 //!
 //! Many calls claim bits side by side. A call that counts the bits that are left runs alone. A
 //! single number that every call writes would move between the cores with each call. So a thread

@@ -1,9 +1,9 @@
 //! The new keys of a call, and the layers that they were added to.
 //!
-//! The log must contain the layer of each key. The answer that a key is seen can depend on bits that
-//! other keys have set by chance. So replay must put those other keys back into the same layers.
-//! Without the layers in the log, the layer of a replayed key would depend on which keys were there
-//! before it.
+//! The log must contain the layer of each key. The answer that a key is seen can depend on bits
+//! that other keys have set by chance. So replay must put those other keys back into the same
+//! layers. Without the layers in the log, the layer of a replayed key would depend on which keys
+//! were there before it.
 
 use crate::{
     engine::guarded::batch::{HashedKey, set},

@@ -76,8 +76,8 @@ fn what_is_held_is_of_no_change_behind_what_is_stored() {
     assert!(mirror.has_changed());
 }
 
-/// A batch gets at most as many versions as it has reserved records in the log. An answer depends on
-/// removals too.
+/// A batch gets at most as many versions as it has reserved records in the log. An answer depends
+/// on removals too.
 #[test]
 fn a_filter_that_counts_gives_versions_to_each_lock() {
     let counting = SpecRequest {

@@ -1,5 +1,5 @@
-//! Keys in layers that are replayed from the log. Keys that were seen by chance depend on the bits of
-//! others.
+//! Keys in layers that are replayed from the log. Keys that were seen by chance depend on the bits
+//! of others.
 
 use super::*;
 
