@@ -7,9 +7,8 @@
 //!
 //! * The limit of one connection. A charge above it is refused.
 //! * The limit of all connections together. A charge above it is refused unless the connection
-//! holds
-//!   little. The server also closes the connection that holds most and has released least lately, so
-//!   that clients that keep memory make room for clients that use it.
+//!   holds little. The server also closes the connection that holds most and has released least
+//!   lately, so that clients that keep memory make room for clients that use it.
 //!
 //! A connection takes its share of the common limit in steps, so that cores do not contend for one
 //! counter with each call.
