@@ -1,6 +1,6 @@
 //! seenset's engine as a contender.
 
-use std::time::SystemTime;
+use std::{pin::pin, time::SystemTime};
 
 use futures_util::FutureExt;
 use seenset_server::{
@@ -155,7 +155,20 @@ fn epoch(kind: Kind) -> u64 {
     }
 }
 
-/// Returns the result of a call that is small enough to be answered without waiting.
+/// Returns the result of a call, which waits only if a layered filter is just counting the bits that
+/// it has left.
 pub fn now<T, E: std::fmt::Debug>(call: impl Future<Output = Result<T, E>>) -> T {
-    call.now_or_never().unwrap().unwrap()
+    let mut call = pin!(call);
+    call.as_mut()
+        .now_or_never()
+        .unwrap_or_else(|| block_on(call))
+        .unwrap()
+}
+
+#[cold]
+fn block_on<T>(call: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(call)
 }
