@@ -64,6 +64,12 @@ pub use self::{
     status::{FilterStatus, LayersStatus, Outlook},
 };
 
+/// For the models.
+#[cfg(loom)]
+pub mod modelled {
+    pub use super::{layered::modelled::BitBudget, shards::Shards};
+}
+
 use self::{
     aging::Aging, counting::Counting, fill::FillWatch, foreign::Foreign, growth::History,
     hold::Hold, layered::Layered, measurement::LastMeasurement, names::Names, shards::Shards,

@@ -25,6 +25,13 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use self::queues::WalReservation;
+
+/// For the models.
+#[cfg(loom)]
+pub mod modelled {
+    pub use super::{parker::Parker, queues::WalQueues, trackers::Trackers, watermark::Watermark};
+}
+
 use self::{
     disk_watch::DiskWatch, failure::Failure, parker::Parker, queues::WalQueues, trackers::Trackers,
     watermark::Watermark, writer::Writer,
@@ -129,7 +136,6 @@ impl Journal {
             .name("log".to_owned())
             .spawn(move || writer.run())
             .map_err(|error| EngineError::internal("the system gives no thread", error))?;
-        shared.writer.set_thread(thread.thread().clone());
         Ok(Self {
             shared,
             thread: Some(thread),

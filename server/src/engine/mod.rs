@@ -78,6 +78,20 @@ pub use crate::{
     store::{FilterName, StartupWarnings, Torn},
 };
 
+/// The types that `testing/models/` tries with loom.
+#[cfg(loom)]
+pub mod modelled {
+    pub use super::{
+        barrier::WriteBarrier,
+        guarded::modelled::*,
+        journal::modelled::*,
+        mapping::reserve,
+        requests::{Requests, RetrySession},
+        versions::Versions,
+    };
+    pub use crate::sync::{Mutex, set_stripe};
+}
+
 use self::{
     admission::Admission,
     background::Queue,

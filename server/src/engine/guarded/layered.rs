@@ -23,6 +23,12 @@ use std::{collections::BTreeMap, io, iter, slice, sync::Arc};
 
 use parking_lot::Mutex;
 
+/// For the models.
+#[cfg(loom)]
+pub mod modelled {
+    pub use super::bit_budget::BitBudget;
+}
+
 use self::{
     bit_budget::{Alone, BitBudget},
     new_keys::NewKeys,
@@ -98,7 +104,7 @@ impl Layered {
             on_full,
             budget: budget.clone(),
             key_bits: key_bits.max().unwrap_or_default().into(),
-            bit_budget: BitBudget::new(),
+            bit_budget: BitBudget::default(),
             told: Mutex::default(),
         };
         layered.note_left(&layered.bit_budget.alone());

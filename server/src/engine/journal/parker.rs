@@ -12,31 +12,28 @@ use crate::sync::{
 #[derive(Debug, Default)]
 pub struct Parker {
     is_asleep: AtomicBool,
+    /// The thread, from its first sleep on.
     thread: OnceLock<Thread>,
 }
 
 impl Parker {
-    /// Sets the thread. Until then nobody can wake it.
-    pub fn set_thread(&self, thread: Thread) {
-        // This is called once.
-        let _ = self.thread.set(thread);
-    }
-
     /// Wakes the thread, so that it finds the work that was left for it before this call.
     pub fn wake(&self) {
         // Either this call sees that the thread is asleep, or the thread sees the new work.
         fence(Ordering::SeqCst);
-        if self.is_asleep.load(Ordering::Relaxed)
+        if self.is_asleep.load(Ordering::Acquire)
             && let Some(thread) = self.thread.get()
         {
             thread.unpark();
         }
     }
 
-    /// Sleeps until another thread wakes it or the time is up, if it has nothing to do. Only the
-    /// thread itself calls this.
+    /// Sleeps until another thread wakes it or the time is up, if it has nothing to do. Only one
+    /// thread calls this.
     pub fn sleep(&self, has_nothing_to_do: impl FnOnce() -> bool, time: Option<Duration>) {
-        self.is_asleep.store(true, Ordering::Relaxed);
+        self.thread.get_or_init(thread::current);
+        // Releases `thread`.
+        self.is_asleep.store(true, Ordering::Release);
         // See `wake`.
         fence(Ordering::SeqCst);
         if has_nothing_to_do() {

@@ -6,7 +6,7 @@ use loom::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
 };
-use seenset_models::{engine::barrier::WriteBarrier, sync::set_stripe};
+use seenset_models::engine::modelled::{WriteBarrier, set_stripe};
 
 use super::model;
 

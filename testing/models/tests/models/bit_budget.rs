@@ -6,7 +6,7 @@ use loom::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
 };
-use seenset_models::{engine::bit_budget::BitBudget, sync::set_stripe};
+use seenset_models::engine::modelled::{BitBudget, set_stripe};
 
 use super::model;
 
@@ -21,7 +21,7 @@ struct Filter {
 
 impl Filter {
     fn new() -> Self {
-        let budget = BitBudget::new();
+        let budget = BitBudget::default();
         budget.alone().note(ALL);
         let bits_set = AtomicU64::new(0);
         Self { budget, bits_set }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use loom::thread::{self, JoinHandle};
-use seenset_models::{filter::hash::KeyHash, sync::set_stripe};
+use seenset_models::{engine::modelled::set_stripe, filter::hash::KeyHash};
 
 use super::{
     filter::{Fault, Filter, Key},

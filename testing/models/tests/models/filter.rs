@@ -5,13 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use loom::future::block_on;
 use seenset_models::{
-    engine::{
-        barrier::WriteBarrier, mapping::ShardWords, parker::Parker, queues::WalQueues,
-        shards::Shards, trackers::Trackers, versions::Versions, watermark::Watermark,
+    engine::modelled::{
+        Parker, Shards, Trackers, Versions, WalQueues, Watermark, WriteBarrier, reserve, set_stripe,
     },
     filter::{hash::KeyHash, shape::Shape, spec::SpecRequest},
     store::{FilterId, Record, RecordHead},
-    sync::{set_stripe, thread::current},
 };
 
 use super::reached;
@@ -79,7 +77,7 @@ impl Filter {
     pub fn new(fault: Option<Fault>) -> Self {
         let spec = SpecRequest::new(10, 0.01).resolve().unwrap();
         let shape = Shape::of(&spec);
-        let words = || ShardWords(vec![0; shape.shard_words()]);
+        let words = || reserve(&shape).unwrap().shards.remove(0);
         let mut trackers = Trackers::default();
         let versions = Arc::new(Versions::default());
         // The first caller has met others, so it leases the versions that it takes. Without the
@@ -158,7 +156,6 @@ impl Filter {
 
     /// Does the work of the log thread until the given number of calls are written.
     pub fn write(&self, calls: usize) {
-        self.writer.set_thread(current());
         let mut written = 0;
         while written < calls {
             let (mut filled, mut ends) = (Vec::new(), Vec::new());

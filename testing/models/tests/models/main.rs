@@ -32,10 +32,9 @@ use loom::{
     thread,
 };
 use seenset_models::{
-    engine::{parker::Parker, queues::WalQueues, watermark::Watermark},
+    engine::modelled::{Parker, WalQueues, Watermark, set_stripe},
     filter::hash::KeyHash,
     store::{FilterId, RecordHead},
-    sync::{set_stripe, thread::current},
 };
 
 /// Tries all orders with up to `preemptions` interruptions of a thread that could continue. More
@@ -110,7 +109,6 @@ fn no_work_is_slept_through() {
         let sleeping = thread::spawn({
             let (parker, work) = (parker.clone(), work.clone());
             move || {
-                parker.set_thread(current());
                 while !work.load(Ordering::Relaxed) {
                     parker.sleep(|| !work.load(Ordering::Relaxed), None);
                 }
@@ -134,7 +132,6 @@ fn what_is_handed_over_is_taken() {
             let writer = thread::spawn({
                 let (lanes, parker) = (lanes.clone(), parker.clone());
                 move || {
-                    parker.set_thread(current());
                     let (mut filled, mut ends) = (Vec::new(), Vec::new());
                     while ends.len() < 2 {
                         lanes.take(&mut filled, &mut ends);

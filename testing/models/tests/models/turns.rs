@@ -4,10 +4,12 @@ use std::{mem, sync::Arc};
 
 use loom::{future::block_on, thread};
 use seenset_models::{
-    engine::requests::{RequestLimits, Requests, RetrySession},
+    engine::{
+        RequestLimits,
+        modelled::{Mutex, Requests, RetrySession},
+    },
     filter::hash::KeyHash,
     store::{FilterId, RequestId},
-    sync::Mutex,
 };
 
 use super::model;

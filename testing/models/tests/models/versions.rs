@@ -6,7 +6,7 @@ use loom::{
     sync::atomic::{AtomicU64, Ordering},
     thread::{self, JoinHandle},
 };
-use seenset_models::{engine::versions::Versions, sync::set_stripe};
+use seenset_models::engine::modelled::{Versions, set_stripe};
 
 use super::model;
 

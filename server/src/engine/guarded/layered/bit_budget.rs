@@ -26,7 +26,7 @@ const CALLS: u64 = if cfg!(test) { 4 } else { 64 };
 const KEPT_PART: u64 = 2;
 
 /// The bits that are left. It is 0 until it is counted.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct BitBudget {
     /// Held for reading by calls that have claimed what they need.
     calls: ShardedLock<()>,
@@ -56,15 +56,6 @@ pub struct Alone<'a> {
 }
 
 impl BitBudget {
-    /// Returns a budget without any bits.
-    pub fn new() -> Self {
-        Self {
-            calls: ShardedLock::new(()),
-            left: CachePadded::new(AtomicU64::new(0)),
-            kept: PerThread::default(),
-        }
-    }
-
     /// Claims `bits` bits; `None` if too few are left. Does not use the bits that other threads
     /// keep, even if they were enough. Waits while another caller has exclusive access.
     #[inline]

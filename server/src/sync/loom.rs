@@ -1,9 +1,12 @@
-//! The server's `sync` module, with loom's types.
+//! Loom's locks and atomics, behind the names and methods of the server's.
+#![allow(missing_docs, clippy::unwrap_used, reason = "for tests only")]
 
 use std::{
     cell::Cell,
     ops::{Deref, DerefMut},
+    pin::Pin,
     sync::{LockResult, TryLockResult},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -197,6 +200,17 @@ impl<'a, T> RwLockReadGuard<'a, T> {
         let value = parking_lot::RwLockReadGuard::map(value, part);
         Guard { value, _order }
     }
+
+    pub fn try_map<U>(
+        guard: Self,
+        part: impl FnOnce(&T) -> Option<&U>,
+    ) -> Result<MappedRwLockReadGuard<'a, U>, Self> {
+        let Self { value, _order } = guard;
+        match parking_lot::RwLockReadGuard::try_map(value, part) {
+            Ok(value) => Ok(Guard { value, _order }),
+            Err(value) => Err(Guard { value, _order }),
+        }
+    }
 }
 
 impl<'a, T> RwLockWriteGuard<'a, T> {
@@ -207,6 +221,17 @@ impl<'a, T> RwLockWriteGuard<'a, T> {
         let Self { value, _order } = guard;
         let value = parking_lot::RwLockWriteGuard::map(value, part);
         Guard { value, _order }
+    }
+
+    pub fn try_map<U>(
+        guard: Self,
+        part: impl FnOnce(&mut T) -> Option<&mut U>,
+    ) -> Result<MappedRwLockWriteGuard<'a, U>, Self> {
+        let Self { value, _order } = guard;
+        match parking_lot::RwLockWriteGuard::try_map(value, part) {
+            Ok(value) => Ok(Guard { value, _order }),
+            Err(value) => Err(Guard { value, _order }),
+        }
     }
 }
 
@@ -236,19 +261,40 @@ impl Notify {
     pub fn was_told(&self) -> bool {
         self.0.load(atomic::Ordering::Relaxed)
     }
+
+    pub fn notified(&self) -> Notified<'_> {
+        Notified(self)
+    }
 }
 
+/// A wait for a notification.
 #[derive(Debug)]
+pub struct Notified<'a>(&'a Notify);
+
+impl Notified<'_> {
+    pub fn enable(self: Pin<&mut Self>) -> bool {
+        self.0.was_told()
+    }
+}
+
+impl Future for Notified<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        match self.0.was_told() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
 pub struct ShardedLock<T>(loom::sync::RwLock<T>);
 
 pub type ShardedLockReadGuard<'a, T> = loom::sync::RwLockReadGuard<'a, T>;
 pub type ShardedLockWriteGuard<'a, T> = loom::sync::RwLockWriteGuard<'a, T>;
 
 impl<T> ShardedLock<T> {
-    pub fn new(value: T) -> Self {
-        Self(loom::sync::RwLock::new(value))
-    }
-
     pub fn read(&self) -> LockResult<ShardedLockReadGuard<'_, T>> {
         self.0.read()
     }

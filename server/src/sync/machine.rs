@@ -1,5 +1,4 @@
-//! The synchronization primitives, under names of this crate. The models in `testing/models/`
-//! compile the same files with other locks and atomics in place of these, and try all orders.
+//! The locks and atomics of the machine.
 
 pub(crate) use std::{sync::atomic, thread, time::Instant};
 

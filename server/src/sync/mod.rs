@@ -1,0 +1,13 @@
+//! The synchronization primitives, under names of this crate. The package `seenset-models` compiles
+//! the engine with `--cfg loom`: then they are loom's, and its tests try all orders in which threads
+//! can meet.
+
+#[cfg(loom)]
+mod loom;
+#[cfg(not(loom))]
+mod machine;
+
+#[cfg(loom)]
+pub use self::loom::*;
+#[cfg(not(loom))]
+pub(crate) use self::machine::*;
