@@ -33,12 +33,6 @@ KNOWN_CIRCLES = {
         {"engine::guarded::batch", "engine::guarded::counting", "engine::guarded::layered"},
         {"engine::guarded::snapshots", "engine::guarded::union"},
     ],
-    "filter": [
-        {
-            *("aging", "blocked", "cells", "classic", "counting", "hash", "scaling", "shape"),
-            *("exchange::guava", "exchange::murmur", "exchange::redisbloom", "sizing", "spec"),
-        }
-    ],
 }
 
 Module = tuple[str, ...]

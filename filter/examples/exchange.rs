@@ -24,7 +24,10 @@ use std::{
     path::Path,
 };
 
-use seenset_filter::exchange::{ExchangeError, guava, redisbloom};
+use seenset_filter::{
+    exchange::{ExchangeError, guava, redisbloom},
+    hash::murmur,
+};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -47,7 +50,7 @@ fn main() -> Outcome<()> {
 fn create_guava(shape: &guava::Shape, keys: &[Vec<u8>], path: &Path) -> Outcome<()> {
     let mut words = vec![0; usize::try_from(shape.word_count())?];
     for key in keys {
-        shape.insert(&mut words, guava::hash(key));
+        shape.insert(&mut words, murmur::of_guava(key));
     }
     let file = BufWriter::new(File::create(path)?);
     let mut writer = guava::FilterWriter::create(file, shape)?;
@@ -66,7 +69,7 @@ fn query_guava(keys: &[Vec<u8>], path: &Path) -> Outcome<()> {
         words.extend_from_slice(piece);
         Ok(())
     })?;
-    answer(keys, |key| shape.contains(&words, guava::hash(key)));
+    answer(keys, |key| shape.contains(&words, murmur::of_guava(key)));
     Ok(())
 }
 
@@ -97,7 +100,7 @@ fn query_redisbloom(keys: &[Vec<u8>], path: &Path) -> Outcome<()> {
         Ok(())
     })?;
     answer(keys, |key| {
-        let hash = redisbloom::hash(key);
+        let hash = murmur::of_redisbloom(key);
         layers
             .iter()
             .zip(&words)

@@ -15,7 +15,6 @@ mod array;
 mod error;
 mod foreign_bits;
 pub mod guava;
-mod murmur;
 mod piece;
 pub mod redisbloom;
 

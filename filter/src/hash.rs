@@ -7,6 +7,7 @@
 //! and it can be computed for several keys at once.
 
 mod lanes;
+pub mod murmur;
 mod secret;
 
 use std::{fmt, str::FromStr};
@@ -17,7 +18,6 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 pub use self::secret::{Purpose, Secret};
 
 use self::lanes::Waiting;
-use crate::exchange::{guava, redisbloom};
 
 /// A hash function that a filter can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -153,8 +153,8 @@ impl KeyHasher {
                     high: (hash >> 64) as u64,
                 }
             }
-            Inner::Murmur3X64_128 => guava::hash(key),
-            Inner::Murmur2_64A => redisbloom::hash(key),
+            Inner::Murmur3X64_128 => murmur::of_guava(key),
+            Inner::Murmur2_64A => murmur::of_redisbloom(key),
         }
     }
 }

@@ -38,6 +38,7 @@ pub mod classic;
 pub mod counting;
 pub mod exchange;
 pub mod hash;
+pub mod limits;
 pub mod profile;
 pub mod scaling;
 pub mod shape;

@@ -40,9 +40,9 @@ pub use self::{
 use crate::{
     blocked::BLOCK_BITS,
     hash::{KeyHash, choose},
+    limits::{MAX_BIT_COUNT, MAX_HASH_COUNT},
     shape::{CellFormat, MAX_SHARD_BITS, Shape},
     sizing,
-    spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
 };
 
 /// The most layers that a filter can have: enough to grow by a factor of four billion.

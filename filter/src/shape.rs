@@ -24,7 +24,6 @@ use crate::{
     classic,
     counting::{self, Change, Step, Stepper},
     hash::{KeyHash, choose},
-    spec::FilterSpec,
 };
 
 /// The most bytes of a shard.
@@ -47,7 +46,7 @@ pub struct Shape {
 
 impl Shape {
     /// Returns the shape of a filter with at least `bit_count` bits, which must be at least 1 and
-    /// at most [`crate::spec::MAX_BIT_COUNT`].
+    /// at most [`crate::limits::MAX_BIT_COUNT`].
     pub(crate) fn new(cell_format: CellFormat, bit_count: u64, hash_count: u32) -> Self {
         let fewest = fewest_shards(cell_format, bit_count);
         let shard_count = match cell_format {
@@ -71,7 +70,7 @@ impl Shape {
     }
 
     /// Returns a shape with `shard_count` shards of at least `shard_bits` bits each. Both must be
-    /// at least 1, and their product at most [`crate::spec::MAX_BIT_COUNT`].
+    /// at least 1, and their product at most [`crate::limits::MAX_BIT_COUNT`].
     pub(crate) fn divided(
         cell_format: CellFormat,
         shard_count: u64,
@@ -84,15 +83,6 @@ impl Shape {
             shard_count,
             shard_bits: shard_bits.next_multiple_of(cell_format.unit()),
         }
-    }
-
-    /// Returns the shape for a spec. For a filter in layers it is the shape of the first layer.
-    pub fn of(spec: &FilterSpec) -> Self {
-        if let Some(layers) = &spec.layers {
-            return *layers.layer_of(0).shape();
-        }
-        let bits = spec.bit_count.div_ceil(spec.shard_count);
-        Self::divided(spec.cell_format(), spec.shard_count, bits, spec.hash_count)
     }
 
     /// Returns whether these bits are in as few shards as possible.

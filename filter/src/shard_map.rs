@@ -18,7 +18,7 @@ impl ShardMap {
     /// Returns the shards of a filter with this spec.
     pub fn of(spec: &FilterSpec) -> Self {
         match &spec.layers {
-            None => Self::Whole(Shape::of(spec)),
+            None => Self::Whole(spec.shape()),
             Some(layers) => Self::Layered(layers.clone()),
         }
     }

@@ -16,8 +16,8 @@ use self::{fill::Fill, two_lines::Lines};
 use crate::{
     blocked::BLOCK_BITS,
     cells::LINE_CELLS,
+    limits::{MAX_BIT_COUNT, MAX_HASH_COUNT},
     shape::{CellFormat, Shape},
-    spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
 };
 
 /// The share of the asked rate that a filter is sized for.

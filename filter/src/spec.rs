@@ -16,18 +16,13 @@ pub use self::{
 };
 pub use crate::hash::HashFunction;
 use crate::{
-    exchange::redisbloom::Chain,
+    exchange::{ForeignBits, guava, redisbloom::Chain},
+    limits::{MAX_BIT_COUNT, MAX_HASH_COUNT},
     profile::KeyProfile,
     scaling::{Layers, OnFull},
     shape::{CellFormat, Shape},
     sizing,
 };
-
-/// The most bits that a key can set.
-pub const MAX_HASH_COUNT: u32 = 64;
-/// The most bits that a filter can have: 128 TiB, more than any machine has, and far from where
-/// arithmetic on bits could overflow.
-pub const MAX_BIT_COUNT: u64 = 1 << 50;
 
 /// A request for a filter: `capacity` with `false_positive_rate`, or `capacity` with `bit_count`.
 /// Fields that are `None` are computed.
@@ -70,7 +65,7 @@ impl SpecRequest {
     }
 
     fn cell_format(&self) -> CellFormat {
-        CellFormat::of(self.kind, self.layout)
+        cell_format(self.kind, self.layout)
     }
 
     /// Computes the fields that were left out. Takes milliseconds at most, and allocates no filter.
@@ -235,8 +230,27 @@ impl FilterSpec {
         self.bit_count / 8 * self.cell_format().cell_bits()
     }
 
-    pub(crate) fn cell_format(&self) -> CellFormat {
-        CellFormat::of(self.kind, self.layout)
+    /// Returns the shape of the memory. For a filter in layers it is the shape of the first layer.
+    pub fn shape(&self) -> Shape {
+        if let Some(layers) = &self.layers {
+            return *layers.layer_of(0).shape();
+        }
+        let bits = self.bit_count.div_ceil(self.shard_count);
+        Shape::divided(self.cell_format(), self.shard_count, bits, self.hash_count)
+    }
+
+    /// Returns the bits of keys in a filter of another program; `None` if the layout is one of our
+    /// own.
+    pub fn foreign_bits(&self) -> Option<ForeignBits> {
+        let Some(strategy) = self.layout.strategy() else {
+            return ForeignBits::of_chain(self.chain.as_ref()?);
+        };
+        let shape = guava::Shape::new(strategy, self.hash_count, self.bit_count / 64).ok()?;
+        Some(ForeignBits::of_guava(shape))
+    }
+
+    fn cell_format(&self) -> CellFormat {
+        cell_format(self.kind, self.layout)
     }
 
     /// Whether this spec satisfies `request`. Fields that the request leaves to be computed are not
@@ -263,6 +277,20 @@ impl FilterSpec {
                 .hash_count
                 .is_none_or(|count| count == self.hash_count)
             && rounded.is_none_or(|bits| bits == self.bit_count)
+    }
+}
+
+/// Returns the cell format of a kind, which has it in this layout or in no other.
+fn cell_format(kind: Kind, layout: Layout) -> CellFormat {
+    match (kind, layout) {
+        (Kind::Counting, _) => CellFormat::Counting,
+        (Kind::Aging(_), _) => CellFormat::Aging,
+        (Kind::Plain | Kind::Scaling(_), Layout::Blocked) => CellFormat::Blocked,
+        (Kind::Plain | Kind::Scaling(_), Layout::Classic) => CellFormat::Classic,
+        (
+            Kind::Plain | Kind::Scaling(_),
+            Layout::Guava | Layout::GuavaMitz32 | Layout::RedisBloom,
+        ) => CellFormat::Foreign,
     }
 }
 

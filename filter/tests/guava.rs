@@ -16,9 +16,9 @@ use std::{error::Error, f64::consts::LN_2};
 use seenset_filter::{
     exchange::{
         ExchangeError, ForeignBits, MAX_PIECE_WORDS,
-        guava::{FilterReader, FilterWriter, Shape, Strategy, hash},
+        guava::{FilterReader, FilterWriter, Shape, Strategy},
     },
-    hash::KeyHash,
+    hash::{KeyHash, murmur::of_guava},
     spec::FilterSpec,
 };
 
@@ -74,9 +74,9 @@ fn filters_of_guava_are_read_and_made_bit_for_bit() {
         let mut ours = vec![0; theirs.len()];
         let mut bits_added = 0;
         for key in keys() {
-            assert!(shape.contains(&theirs, hash(key.as_bytes())), "{key}");
-            bits_added += shape.insert(&mut ours, hash(key.as_bytes()));
-            assert_eq!(shape.insert(&mut ours, hash(key.as_bytes())), 0);
+            assert!(shape.contains(&theirs, of_guava(key.as_bytes())), "{key}");
+            bits_added += shape.insert(&mut ours, of_guava(key.as_bytes()));
+            assert_eq!(shape.insert(&mut ours, of_guava(key.as_bytes())), 0);
         }
         assert_eq!(ours, theirs, "{strategy}");
         let bits_set: u32 = ours.iter().map(|word| word.count_ones()).sum();
@@ -90,7 +90,7 @@ fn other_keys_are_not_found_more_often_than_expected() {
     for (strategy, file) in MADE_BY_GUAVA {
         let (shape, words) = read(file).unwrap();
         let found = (0..10_000)
-            .filter(|number| shape.contains(&words, hash(format!("other {number}").as_bytes())))
+            .filter(|number| shape.contains(&words, of_guava(format!("other {number}").as_bytes())))
             .count();
         // 100 by the formula, and more with so few bits.
         assert!((50..250).contains(&found), "{strategy}: {found}");
@@ -177,7 +177,7 @@ fn bits_that_the_old_strategy_chooses_more_often_raise_the_rate() {
         let share = in_first_third.count() as f64 / 1_300_000.0;
         (
             share,
-            ForeignBits::of(&FilterSpec::of_guava(shape, None)).unwrap(),
+            FilterSpec::of_guava(shape, None).foreign_bits().unwrap(),
         )
     });
     assert!((old.0 - 1.0 / 2.0).abs() < 0.003, "{}", old.0);

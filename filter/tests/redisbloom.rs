@@ -13,9 +13,12 @@
 
 use std::error::Error;
 
-use seenset_filter::exchange::{
-    ExchangeError, MAX_PIECE_WORDS,
-    redisbloom::{Chain, DumpReader, Layer, hash},
+use seenset_filter::{
+    exchange::{
+        ExchangeError, MAX_PIECE_WORDS,
+        redisbloom::{Chain, DumpReader, Layer},
+    },
+    hash::murmur::of_redisbloom,
 };
 
 const CHAIN: &[u8] = include_bytes!("exchange/redisbloom-chain.dump");
@@ -51,7 +54,7 @@ fn replay(layers: &[Layer]) -> Vec<Vec<u64>> {
         .collect();
     let (mut newest, mut added) = (0, 0);
     for key in keys() {
-        let hash = hash(key.as_bytes());
+        let hash = of_redisbloom(key.as_bytes());
         let mut all = layers.iter().zip(&words);
         if all.any(|(layer, words)| layer.contains(words, hash)) {
             continue;
@@ -80,7 +83,7 @@ fn dumps_of_redisbloom_are_read_bit_for_bit() {
         assert_eq!(chain.keys_added(), keys_added);
         for key in keys() {
             let mut all = chain.layers().iter().zip(&words);
-            assert!(all.any(|(layer, words)| layer.contains(words, hash(key.as_bytes()))));
+            assert!(all.any(|(layer, words)| layer.contains(words, of_redisbloom(key.as_bytes()))));
         }
     }
 }

@@ -6,7 +6,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use seenset_server::filter::exchange::{ExchangeError, guava, redisbloom};
+use seenset_server::filter::{
+    exchange::{ExchangeError, guava, redisbloom},
+    hash::murmur,
+};
 
 const KEY: &[u8] = b"https://example.com/";
 
@@ -48,7 +51,7 @@ fn guava(file: &[u8], missing: u64) -> Result<(), ExchangeError> {
     writer.write_words(&words)?;
     assert!(writer.finish()? == file, "another file than was read");
 
-    let hash = guava::hash(KEY);
+    let hash = murmur::of_guava(KEY);
     let fresh = !shape.contains(&words, hash);
     assert_eq!(shape.insert(&mut words, hash) > 0, fresh);
     assert!(shape.contains(&words, hash));
@@ -65,7 +68,7 @@ fn redisbloom(file: &[u8], missing: u64) -> Result<(), ExchangeError> {
         Ok::<(), ExchangeError>(())
     })?;
 
-    let hash = redisbloom::hash(KEY);
+    let hash = murmur::of_redisbloom(KEY);
     for (layer, words) in chain.layers().iter().zip(&mut words) {
         assert_eq!(words.len() as u64, layer.word_count());
         let fresh = !layer.contains(words, hash);

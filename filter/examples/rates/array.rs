@@ -25,7 +25,7 @@ pub struct Array {
 impl Array {
     /// Returns an empty filter; `None` if the layout of the spec is one of our own.
     pub fn new(spec: &FilterSpec) -> Option<Self> {
-        let parts = ForeignBits::of(spec)?;
+        let parts = spec.foreign_bits()?;
         let layers = spec.chain.as_ref().map_or(&[][..], |chain| chain.layers());
         let mut end = 0;
         let ends = layers.iter().map(Layer::capacity).map(|capacity| {

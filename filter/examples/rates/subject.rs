@@ -4,7 +4,6 @@ use seenset_filter::{
     exchange::redisbloom::Chain,
     hash::{HashFunction, KeyHasher, Secret},
     scaling::{HORIZON, OnFull, Scaling},
-    shape::Shape,
     spec::{Aging as Ages, FilterSpec, Kind, Layout, SpecRequest},
 };
 
@@ -164,7 +163,7 @@ impl Subject {
             request.resolve()
         };
         let plain =
-            |kind, layout| -> Made { Ok(Box::new(Plain::new(Shape::of(&spec(kind, layout)?)))) };
+            |kind, layout| -> Made { Ok(Box::new(Plain::new(spec(kind, layout)?.shape()))) };
         let growing = |on_full: OnFull| -> Made {
             Ok(Box::new(Growing::new(on_full.layers(capacity, rate)?)))
         };
@@ -192,7 +191,7 @@ impl Subject {
                     slices: SLICES,
                     refresh: false,
                 };
-                let shape = Shape::of(&spec(Kind::Aging(ages), Layout::Blocked)?);
+                let shape = spec(Kind::Aging(ages), Layout::Blocked)?.shape();
                 Ok(Box::new(Aging::new(shape, capacity, &self.hasher(rate))))
             }
             Self::Scaling => scaling(2),

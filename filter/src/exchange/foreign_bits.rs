@@ -14,7 +14,6 @@ use super::{array, guava, redisbloom};
 use crate::{
     hash::KeyHash,
     sizing::{classic, spaced::Spaced, uneven::Uneven},
-    spec::FilterSpec,
 };
 
 /// All parts of an array.
@@ -141,15 +140,6 @@ impl Part {
 }
 
 impl ForeignBits {
-    /// Returns the parts of a filter with this spec; `None` if its layout is one of our own.
-    pub fn of(spec: &FilterSpec) -> Option<Self> {
-        let Some(strategy) = spec.layout.strategy() else {
-            return Self::of_chain(spec.chain.as_ref()?);
-        };
-        let shape = guava::Shape::new(strategy, spec.hash_count, spec.bit_count / 64).ok()?;
-        Some(Self::of_guava(shape))
-    }
-
     pub(crate) fn of_guava(shape: guava::Shape) -> Self {
         Self {
             old: Vec::new(),
@@ -161,7 +151,7 @@ impl ForeignBits {
         }
     }
 
-    fn of_chain(chain: &redisbloom::Chain) -> Option<Self> {
+    pub(crate) fn of_chain(chain: &redisbloom::Chain) -> Option<Self> {
         let mut first_word = 0;
         let mut old: Vec<Part> = Vec::new();
         for layer in chain.layers() {

@@ -16,14 +16,14 @@ mod sizing;
 use std::{fmt, str::FromStr};
 
 pub use self::file::{FilterReader, FilterWriter};
-use super::{ExchangeError, array, error::require, murmur::murmur3_x64_128};
+use super::{ExchangeError, array, error::require};
 use crate::{
     hash::KeyHash,
+    limits::MAX_HASH_COUNT,
     sizing::{
         spaced::{Spaced, Wrapping},
         uneven::Uneven,
     },
-    spec::MAX_HASH_COUNT,
 };
 
 /// The most words that Guava can have in an array: 16 GiB.
@@ -213,11 +213,6 @@ impl Shape {
     pub fn insert(&self, words: &mut [u64], hash: KeyHash) -> u32 {
         array::insert(words, self.positions(hash))
     }
-}
-
-/// Returns the hash of a key.
-pub fn hash(key: &[u8]) -> KeyHash {
-    murmur3_x64_128(key, 0)
 }
 
 /// Returns a position of [`Strategy::Mitz32`]. The low half of the hash is two signed numbers of 32

@@ -13,15 +13,12 @@ pub use self::{
     dump::DumpReader,
     header::{Chain, MAX_LAYERS},
 };
-use super::{array, murmur::murmur2_64a};
+use super::array;
 use crate::{
     hash::KeyHash,
+    limits::{MAX_BIT_COUNT, MAX_HASH_COUNT},
     sizing::spaced::{Spaced, Wrapping},
-    spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
 };
-
-/// The seed of the first hash.
-const SEED: u64 = 0xc6a4_a793_5bd1_e995;
 
 /// Everything of one filter of a chain except its bits.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -125,14 +122,5 @@ impl Layer {
     #[inline]
     pub fn insert(&self, words: &mut [u64], hash: KeyHash) -> u32 {
         array::insert(words, self.positions(hash))
-    }
-}
-
-/// Returns the hash of a key.
-pub fn hash(key: &[u8]) -> KeyHash {
-    let low = murmur2_64a(key, SEED);
-    KeyHash {
-        low,
-        high: murmur2_64a(key, low),
     }
 }

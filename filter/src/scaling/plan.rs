@@ -7,9 +7,9 @@ use super::{
     ScalingError, compound,
 };
 use crate::{
+    limits::MAX_BIT_COUNT,
     shape::{CellFormat, MAX_SHARD_BITS, Shape},
     sizing,
-    spec::MAX_BIT_COUNT,
 };
 
 /// The number of keys of the first layer for each partition. With this many keys, partitions fill

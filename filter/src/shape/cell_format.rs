@@ -1,10 +1,6 @@
 //! The contents of a filter's memory.
 
-use crate::{
-    blocked::BLOCK_BITS,
-    cells,
-    spec::{Kind, Layout},
-};
+use crate::{blocked::BLOCK_BITS, cells};
 
 /// The contents of a filter's memory, and the place of a key in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,26 +18,7 @@ pub enum CellFormat {
     Foreign,
 }
 
-impl From<Layout> for CellFormat {
-    fn from(layout: Layout) -> Self {
-        match layout {
-            Layout::Blocked => Self::Blocked,
-            Layout::Classic => Self::Classic,
-            Layout::Guava | Layout::GuavaMitz32 | Layout::RedisBloom => Self::Foreign,
-        }
-    }
-}
-
 impl CellFormat {
-    /// Returns the cell format of a kind, which has it in this layout or in no other.
-    pub fn of(kind: Kind, layout: Layout) -> Self {
-        match kind {
-            Kind::Plain | Kind::Scaling(_) => layout.into(),
-            Kind::Counting => Self::Counting,
-            Kind::Aging(_) => Self::Aging,
-        }
-    }
-
     /// Whether the bits of a key are dealt to lanes.
     pub(crate) fn has_lanes(self) -> bool {
         match self {

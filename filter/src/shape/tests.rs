@@ -4,7 +4,6 @@ use super::*;
 use crate::{
     blocked::{BLOCK_BITS, LANES},
     cells::LINE_CELLS,
-    spec::Layout,
 };
 
 const FORMS: [CellFormat; 3] = [
@@ -15,10 +14,10 @@ const FORMS: [CellFormat; 3] = [
 
 #[test]
 fn many_keys_at_once_are_as_one_after_the_other() {
-    for layout in Layout::OWN {
+    for cell_format in [CellFormat::Blocked, CellFormat::Classic] {
         for hash_count in [1, 5, 8, 13, 64] {
             // Of five shards, those from the second on.
-            let shape = Shape::divided(layout.into(), 5, MAX_SHARD_BITS, hash_count);
+            let shape = Shape::divided(cell_format, 5, MAX_SHARD_BITS, hash_count);
             let seed = KeyHash { low: 3, high: 5 };
             let keys: Vec<(usize, KeyHash)> = (0..500)
                 .map(|number| {

@@ -2,7 +2,7 @@
 
 use std::array;
 
-use crate::spec::MAX_HASH_COUNT;
+use crate::limits::MAX_HASH_COUNT;
 
 /// The number of lanes that the bits of a key are dealt to.
 pub const LANES: u32 = 8;

@@ -4,8 +4,13 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::{Aging, HashFunction, KindName, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT};
-use crate::{aging::MAX_SLICES, profile::ProfileError, scaling::ScalingError};
+use super::{Aging, HashFunction, KindName, Layout};
+use crate::{
+    aging::MAX_SLICES,
+    limits::{MAX_BIT_COUNT, MAX_HASH_COUNT},
+    profile::ProfileError,
+    scaling::ScalingError,
+};
 
 /// The reason why a spec was refused. Field names are those of the contract's `FilterSpec`.
 #[derive(Debug, Clone, PartialEq, Error)]

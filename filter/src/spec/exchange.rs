@@ -10,6 +10,7 @@ use crate::{
         redisbloom::{Chain, Layer},
     },
     hash::HashFunction,
+    limits::MAX_HASH_COUNT,
     shape::{CellFormat, fewest_shards},
 };
 
@@ -141,7 +142,7 @@ impl FilterSpec {
 /// Returns Guava's number of hashes for `bit_count` bits: `optimalNumOfHashFunctions`.
 fn best_hash_count(bit_count: u64, capacity: u64) -> u32 {
     let count = bit_count as f64 / capacity as f64 * LN_2;
-    count.round().clamp(1.0, super::MAX_HASH_COUNT.into()) as u32
+    count.round().clamp(1.0, MAX_HASH_COUNT.into()) as u32
 }
 
 fn rate_at(shape: Shape, capacity: u64) -> f64 {

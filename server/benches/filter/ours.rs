@@ -7,7 +7,6 @@ use seenset_server::{
     engine::{Durability, Engine, Limits, RequestLimits, Settings},
     filter::{
         hash::Secret,
-        shape::Shape,
         spec::{Kind, SpecRequest},
     },
     store::{DataDirectory, FilterId, ShardState, SnapshotFiles, SnapshotHeader},
@@ -54,7 +53,7 @@ impl Ours {
             create_time: SystemTime::now(),
             store_time: SystemTime::now(),
         };
-        let shape = Shape::of(&header.spec);
+        let shape = header.spec.shape();
         let (ones, epoch) = (u64::MAX / 15, epoch(kind));
         let random = words(shape.shard_words() * 100_000);
         let mut random = random.map(|word| match kind {

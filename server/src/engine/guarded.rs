@@ -190,7 +190,7 @@ impl GuardedFilter {
         budget: &Arc<MemoryBudget>,
         clock: &Clock,
     ) -> Result<Self, EngineError> {
-        let first = Shape::of(&spec);
+        let first = spec.shape();
         let bytes = match spec.layers {
             None => mapping::region_bytes(&first),
             Some(_) => first.bit_count() / 8,
@@ -209,7 +209,7 @@ impl GuardedFilter {
         memory: Arc<Reservation>,
         clock: &Clock,
     ) -> Result<Self, EngineError> {
-        let shape = Shape::of(&spec);
+        let shape = spec.shape();
         let out_of_memory = |source| EngineError::OutOfMemory {
             needed_bytes: memory.bytes(),
             source,

@@ -240,7 +240,7 @@ mod tests {
             false_positive_rate: None,
             ..SpecRequest::new(1000, 0.5)
         };
-        Shape::of(&request.resolve().unwrap())
+        request.resolve().unwrap().shape()
     }
 
     #[test]

@@ -27,7 +27,7 @@
 use super::Layer;
 use crate::{
     exchange::{ExchangeError, error::require},
-    spec::{MAX_BIT_COUNT, MAX_HASH_COUNT},
+    limits::{MAX_BIT_COUNT, MAX_HASH_COUNT},
 };
 
 /// The most layers that a chain can have. Each layer halves the rate of the one before, and so has

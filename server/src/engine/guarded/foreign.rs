@@ -64,7 +64,7 @@ impl Foreign {
     /// its keys have all of their bits in one shard.
     pub fn of(spec: &FilterSpec, shard_words: usize) -> Option<Self> {
         Some(Self {
-            parts: ForeignBits::of(spec)?,
+            parts: spec.foreign_bits()?,
             shard_words,
             old_bits: Mutex::default(),
         })

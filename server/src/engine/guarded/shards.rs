@@ -173,10 +173,7 @@ mod tests {
     use super::*;
     use crate::{
         engine::mapping,
-        filter::{
-            shape::Shape,
-            spec::{Layout, SpecRequest},
-        },
+        filter::spec::{Layout, SpecRequest},
     };
 
     #[test]
@@ -187,7 +184,7 @@ mod tests {
             false_positive_rate: None,
             ..SpecRequest::new(1000, 0.5)
         };
-        let shape = Shape::of(&request.resolve().unwrap());
+        let shape = request.resolve().unwrap().shape();
         for (stripes, expected) in [
             (1, 1),
             (7, 5),

@@ -9,7 +9,7 @@ use super::{
     *,
 };
 use crate::{
-    filter::exchange::guava,
+    filter::{exchange::guava, hash::murmur},
     store::simulated::{Chance, Fault, SimulatedDisk},
 };
 
@@ -82,7 +82,7 @@ fn file_of(spec: &FilterSpec, keys: impl Iterator<Item = String>) -> Vec<u8> {
     let shape = guava::Shape::new(strategy, spec.hash_count, spec.bit_count / 64).unwrap();
     let mut words = vec![0; shape.word_count() as usize];
     for key in keys {
-        shape.insert(&mut words, guava::hash(key.as_bytes()));
+        shape.insert(&mut words, murmur::of_guava(key.as_bytes()));
     }
     let mut file = guava::FilterWriter::create(Vec::new(), &shape).unwrap();
     file.write_words(&words).unwrap();
@@ -118,7 +118,7 @@ async fn a_file_of_guava_is_served_added_to_and_comes_back_byte_for_byte() {
         assert!(explained.seen());
         assert_eq!((explained.shard, explained.block), (None, None));
         assert!(explained.layer.is_none() && explained.lines.is_empty());
-        assert_eq!(explained.hash, guava::hash(key(3).as_bytes()));
+        assert_eq!(explained.hash, murmur::of_guava(key(3).as_bytes()));
 
         let new = engine.query_and_add_batch("java", vec![key(1), key(900)]);
         assert_eq!(new.await.unwrap(), [true, false]);

@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{
     filter::{
-        exchange::ForeignBits,
         hash::{HashFunction, Secret},
+        limits::{MAX_BIT_COUNT, MAX_HASH_COUNT},
         scaling::{GROWTHS, OnFull, Scaling},
         shard_map::ShardMap,
-        spec::{Aging, FilterSpec, Kind, Layout, MAX_BIT_COUNT, MAX_HASH_COUNT},
+        spec::{Aging, FilterSpec, Kind, Layout},
     },
     store::{FilterId, FilterName, MAX_NUMBER, StoreError, format},
 };
@@ -394,7 +394,7 @@ impl Encoded {
 
 /// Returns the number of bits in all parts of a filter of another program.
 fn bits_of_parts(spec: &FilterSpec, checks: &Checks<'_>) -> Result<u64, StoreError> {
-    let parts = ForeignBits::of(spec).ok_or_else(|| {
+    let parts = spec.foreign_bits().ok_or_else(|| {
         let found = format!("{} bits, {} hashes", spec.bit_count, spec.hash_count);
         checks.damaged(
             "layout",

@@ -13,7 +13,7 @@ use crate::{
     filter::{
         hash::{HashFunction, Secret},
         profile::KeyProfile,
-        shape::{MAX_SHARD_BYTES, Shape},
+        shape::MAX_SHARD_BYTES,
         spec::{FilterSpec, Kind, Layout, SpecRequest},
     },
     store::{
@@ -88,8 +88,8 @@ fn read(directory: &DataDirectory, name: &str) -> Result<Option<Vec<u64>>, Store
     let Some(reader) = directory.read_filter(&name.parse::<FilterName>().unwrap())? else {
         return Ok(None);
     };
-    let mut found = vec![0; Shape::of(&reader.header().spec).shard_count()];
-    let mut words = vec![0; Shape::of(&reader.header().spec).shard_words()];
+    let mut found = vec![0; reader.header().spec.shape().shard_count()];
+    let mut words = vec![0; reader.header().spec.shape().shard_words()];
     for shard in reader.shards() {
         let state = reader.read_shard(shard, &mut words, &mut Err)?;
         assert!(words.iter().all(|&word| word == words[0]));
@@ -550,7 +550,7 @@ fn what_is_in_the_place_of_another_is_found() {
     read(&directory, "urls").unwrap();
 
     // The newest file's shards are equal, and so are the pages of a shard.
-    let shard_bytes = (Shape::of(&urls.spec).shard_bits() / 8) as usize;
+    let shard_bytes = (urls.spec.shape().shard_bits() / 8) as usize;
     let page_bytes = 64 << 10;
     let table = |file: &[u8]| file.len() - 8 - 2 * (32 + 8 * shard_bytes.div_ceil(page_bytes));
     let row = 32 + 8 * shard_bytes.div_ceil(page_bytes);

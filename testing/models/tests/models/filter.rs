@@ -76,7 +76,7 @@ pub struct Snapshot {
 impl Filter {
     pub fn new(fault: Option<Fault>) -> Self {
         let spec = SpecRequest::new(10, 0.01).resolve().unwrap();
-        let shape = Shape::of(&spec);
+        let shape = spec.shape();
         let words = || reserve(&shape).unwrap().shards.remove(0);
         let mut trackers = Trackers::default();
         let versions = Arc::new(Versions::default());

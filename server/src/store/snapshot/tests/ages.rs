@@ -73,7 +73,7 @@ fn a_shard_comes_back_with_its_epoch() {
     let (name, id) = (&header.name, header.filter);
     directory.set_filter(name, id, &files, 0, None).unwrap();
     let reader = directory.read_filter(name).unwrap().unwrap();
-    let mut words = vec![0; Shape::of(&header.spec).shard_words()];
+    let mut words = vec![0; header.spec.shape().shard_words()];
     let found = reader.read_shard(0, &mut words, &mut Err).unwrap();
     assert_eq!((found, words[0]), (state, 0xf0));
 }

@@ -4,10 +4,26 @@
 //! for MurmurHash3, takes a key as a stream. The reference is SMHasher (`MurmurHash3.cpp`,
 //! `MurmurHash2.cpp`). The tests use its own verification values.
 
-use crate::hash::KeyHash;
+use super::KeyHash;
+
+/// Returns the hash of a key in Guava.
+pub fn of_guava(key: &[u8]) -> KeyHash {
+    murmur3_x64_128(key, 0)
+}
+
+/// Returns the hash of a key in RedisBloom: a hash under a fixed seed, and one under the first.
+pub fn of_redisbloom(key: &[u8]) -> KeyHash {
+    let low = murmur2_64a(key, REDISBLOOM_SEED);
+    KeyHash {
+        low,
+        high: murmur2_64a(key, low),
+    }
+}
+
+const REDISBLOOM_SEED: u64 = 0xc6a4_a793_5bd1_e995;
 
 /// MurmurHash3, x64, 128 bits.
-pub fn murmur3_x64_128(key: &[u8], seed: u32) -> KeyHash {
+fn murmur3_x64_128(key: &[u8], seed: u32) -> KeyHash {
     let (blocks, tail) = key.as_chunks::<16>();
     let (mut low, mut high) = (u64::from(seed), u64::from(seed));
     for block in blocks {
@@ -53,7 +69,7 @@ fn finish(mut x: u64) -> u64 {
 }
 
 /// MurmurHash2, 64 bits, the variant for 64-bit machines ("64A").
-pub fn murmur2_64a(key: &[u8], seed: u64) -> u64 {
+fn murmur2_64a(key: &[u8], seed: u64) -> u64 {
     const M: u64 = 0xc6a4_a793_5bd1_e995;
     let scramble = |word: u64| {
         let word = word.wrapping_mul(M);
