@@ -4,7 +4,8 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Action, EngineError};
+use super::EngineError;
+use crate::store::Direction;
 
 /// The parameters of a call: its filter, idempotency key, age limit and deadline.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +76,27 @@ impl Op {
             Self::Add => Some(Action::Add),
             Self::QueryAndAdd => Some(Action::QueryAndAdd),
             Self::Remove => Some(Action::Remove),
+        }
+    }
+}
+
+/// The change that a call makes. A counting filter counts up for each key that is added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Adds the keys that are not there, and returns which were.
+    QueryAndAdd,
+    /// Adds the keys.
+    Add,
+    /// Removes the keys that are there, and returns which were.
+    Remove,
+}
+
+impl Action {
+    /// Returns the direction in which a counting filter counts the keys.
+    pub(super) fn direction(self) -> Direction {
+        match self {
+            Self::QueryAndAdd | Self::Add => Direction::Up,
+            Self::Remove => Direction::Down,
         }
     }
 }

@@ -31,6 +31,7 @@ mod explain;
 mod fill;
 mod foreign;
 mod growth;
+mod hashed_key;
 mod hold;
 mod layered;
 mod measurement;
@@ -42,6 +43,7 @@ mod partitions;
 mod records;
 mod reset;
 mod shards;
+mod snapshot_lock;
 mod snapshots;
 mod status;
 mod union;
@@ -56,11 +58,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub use self::{
-    counting::Action,
     explain::Explanation,
     fill::CapacityWarning,
     growth::Growth,
-    snapshots::{LastStore, SnapshotLock, StoreReport},
+    snapshot_lock::{SnapshotLock, StoreReport},
+    snapshots::LastStore,
     status::{FilterStatus, LayersStatus, Outlook},
 };
 
@@ -73,11 +75,12 @@ pub mod modelled {
 use self::{
     aging::Aging, counting::Counting, fill::FillWatch, foreign::Foreign, growth::History,
     hold::Hold, layered::Layered, measurement::LastMeasurement, names::Names, shards::Shards,
-    snapshots::SnapshotLocks,
+    snapshot_lock::SnapshotLocks,
 };
 use super::{
     Clock, EngineError,
     budget::{MemoryBudget, Reservation},
+    call::Action,
     counters::Counters,
     journal::{FilterLog, WalReservation},
     mapping::{self, Cache, Mapping, PageSize, Prefetcher},

@@ -24,13 +24,12 @@ use std::{
 
 use super::{
     Answer, Change, GuardedFilter,
-    batch::{HashedKey, answer_again, set},
-    counting::Action,
+    hashed_key::{HashedKey, answer_again, set},
     one_or_many::OneOrMany,
     shards::Shard,
 };
 use crate::{
-    engine::{Clock, EngineError},
+    engine::{Clock, EngineError, call::Action},
     filter::{
         aging::{self, Window},
         cells::Values,

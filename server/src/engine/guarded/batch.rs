@@ -12,15 +12,17 @@ use std::{slice, time::Duration};
 use crossbeam_utils::CachePadded;
 
 use super::{
-    Answer, Change, GuardedFilter, counting::Action, layered::WhenFull, one_or_many::OneOrMany,
+    Answer, Change, GuardedFilter,
+    hashed_key::{HashedKey, answer_again, set},
+    layered::WhenFull,
+    one_or_many::OneOrMany,
     shards::Shard,
 };
 use crate::{
     engine::{
         EngineError, Keys,
-        call::check_deadline,
+        call::{Action, check_deadline},
         mapping::{Cache, fetch_to_write},
-        requests::RetrySession,
     },
     filter::hash::KeyHash,
     planted::Bug,
@@ -384,15 +386,6 @@ impl GuardedFilter {
     }
 }
 
-/// A key of a batch.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct HashedKey {
-    pub hash: KeyHash,
-    stripe: u32,
-    /// Its index in the batch.
-    pub key: u32,
-}
-
 /// The keys of a batch that lie in one stripe: their indexes in the batch, and their hashes.
 pub(super) struct Group<'a, 'b> {
     keys: slice::Iter<'a, HashedKey>,
@@ -491,30 +484,6 @@ fn by_stripe(places: &[HashedKey], stripes: usize) -> Vec<HashedKey> {
         sorted[*end as usize] = *place;
     }
     sorted
-}
-
-/// Marks the keys that a retried request added before as not seen.
-pub(super) fn answer_again(
-    session: Option<&mut RetrySession<'_>>,
-    places: &[HashedKey],
-    seen: &mut [bool],
-) {
-    let Some(session) = session.filter(|session| session.is_repeated()) else {
-        return;
-    };
-    // Equal keys are visited in their order in the batch: the first one was new.
-    for place in places {
-        if session.has_first_added(place.hash) {
-            set(seen, place.key as usize, false);
-        }
-    }
-}
-
-#[inline]
-pub(super) fn set(values: &mut [bool], index: usize, value: bool) {
-    if let Some(place) = values.get_mut(index) {
-        *place = value;
-    }
 }
 
 fn trues(values: &[bool]) -> usize {

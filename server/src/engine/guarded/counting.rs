@@ -20,9 +20,12 @@ mod tally;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::tally::Tally;
-use super::{Answer, Change, GuardedFilter, batch::HashedKey, shards::Shard};
+use super::{Answer, Change, GuardedFilter, hashed_key::HashedKey, shards::Shard};
 use crate::{
-    engine::{EngineError, Keys, call::check_deadline},
+    engine::{
+        EngineError, Keys,
+        call::{Action, check_deadline},
+    },
     filter::{
         counting::{self, Step, Stepper},
         hash::KeyHash,
@@ -38,26 +41,6 @@ pub(super) struct Counting {
     pub since: u64,
     /// The number of counters that have reached their greatest value.
     saturated: AtomicU64,
-}
-
-/// The action of a call on its keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Returns whether the keys are there, and counts the keys that are not.
-    QueryAndAdd,
-    /// Counts the keys.
-    Add,
-    /// Counts down the keys that are there, and returns which were.
-    Remove,
-}
-
-impl Action {
-    fn direction(self) -> Direction {
-        match self {
-            Self::QueryAndAdd | Self::Add => Direction::Up,
-            Self::Remove => Direction::Down,
-        }
-    }
 }
 
 /// The replay of one record: counts its keys, with its version.

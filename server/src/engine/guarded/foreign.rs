@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 
 use super::{
     Answer, Change, Explanation, GuardedFilter,
-    batch::{HashedKey, set},
+    hashed_key::{HashedKey, set},
     one_or_many::OneOrMany,
     shards::{Shard, Shards},
 };

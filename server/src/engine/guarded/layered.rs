@@ -35,7 +35,7 @@ use self::{
 };
 use super::{
     Answer, Change, GuardedFilter,
-    batch::{HashedKey, answer_again, set},
+    hashed_key::{HashedKey, answer_again, set},
     partitions::{Partition, Partitions},
 };
 use crate::{

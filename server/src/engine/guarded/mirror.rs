@@ -13,15 +13,14 @@ use std::{sync::Arc, time::SystemTime};
 
 use super::{
     Change, GuardedFilter,
-    batch::HashedKey,
-    counting::Action,
+    hashed_key::HashedKey,
     layered::WhenFull,
-    snapshots::{Presence, SnapshotLock},
+    snapshot_lock::{Presence, SnapshotLock},
 };
 use crate::{
     engine::{
-        EngineError, Keys, barrier::WriteBarrier, budget::MemoryBudget, journal::FilterLog,
-        versions::Versions,
+        EngineError, Keys, barrier::WriteBarrier, budget::MemoryBudget, call::Action,
+        journal::FilterLog, versions::Versions,
     },
     filter::spec::{FilterSpec, Kind},
     store::{DataDirectory, FilterId, FilterName, Renamed, RequestId, StoreError},

@@ -6,7 +6,7 @@
 
 use super::{
     GuardedFilter,
-    snapshots::{Presence, SnapshotLock},
+    snapshot_lock::{Presence, SnapshotLock},
 };
 use crate::{
     engine::barrier::WriteBarrier,

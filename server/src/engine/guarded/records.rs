@@ -1,8 +1,9 @@
 //! The log records of a call, and the keys that are remembered for its request.
 
-use super::{GuardedFilter, batch::MAX_KEYS_A_LOCK, counting::Action, shards::Shards};
+use super::{GuardedFilter, batch::MAX_KEYS_A_LOCK, shards::Shards};
 use crate::{
     engine::{
+        call::Action,
         journal::{FilterLog, Journal, WalReservation},
         requests::RetrySession,
     },

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::{
     GuardedFilter,
-    snapshots::{Presence, SnapshotLock},
+    snapshot_lock::{Presence, SnapshotLock},
 };
 use crate::{
     engine::{EngineError, barrier::WriteBarrier, journal::Journal, versions::Versions},

@@ -8,12 +8,16 @@
 use std::{
     path::PathBuf,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Instant, SystemTime},
 };
 
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::Mutex;
 
-use super::{GuardedFilter, union::Addition};
+use super::{
+    GuardedFilter,
+    snapshot_lock::{Presence, SnapshotLock, StoreReport},
+    union::Addition,
+};
 use crate::{
     engine::{
         Clock, EngineError, Full, barrier::WriteBarrier, budget::MemoryBudget, journal::FilterLog,
@@ -33,53 +37,6 @@ pub struct LastStore {
     pub version: u64,
     /// The time when it was begun.
     pub time: SystemTime,
-}
-
-/// The report of a snapshot that reached stable storage.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreReport {
-    /// The filter.
-    pub name: FilterName,
-    /// The version that the snapshot holds.
-    pub version: u64,
-    /// The length of its file; 0 if nothing had changed since the last one.
-    pub written_bytes: u64,
-    /// The time that it took.
-    pub duration: Duration,
-}
-
-/// The lock that gives out turns, one at a time.
-pub(super) type SnapshotLocks = Arc<Mutex<Presence>>;
-
-/// The state of a filter on the disk, for the holder of its lock.
-#[derive(Debug)]
-pub(super) enum Presence {
-    /// The filter exists.
-    Present {
-        /// The files of its snapshots.
-        files: SnapshotFiles,
-        /// The last snapshot of this process, and when it was begun.
-        last: Option<(Instant, StoreReport)>,
-    },
-    /// The filter has been deleted. Its snapshot must not be written again.
-    Deleted,
-}
-
-impl Default for Presence {
-    fn default() -> Self {
-        Self::Present {
-            files: SnapshotFiles::default(),
-            last: None,
-        }
-    }
-}
-
-/// The right to write or remove a filter's snapshot.
-#[derive(Debug)]
-pub struct SnapshotLock {
-    pub(super) presence: OwnedMutexGuard<Presence>,
-    /// The time when the lock was requested.
-    asked: Instant,
 }
 
 impl GuardedFilter {

@@ -44,7 +44,7 @@ use self::merge_plan::{Expectation, MergePlan, Unfit};
 use super::{
     GuardedFilter,
     layered::Layered,
-    snapshots::{Presence, SnapshotLock},
+    snapshot_lock::{Presence, SnapshotLock},
 };
 use crate::{
     engine::{

@@ -1,9 +1,10 @@
 //! The tally of one call: the keys that it counts, key by key and lock by lock.
 
-use super::{Action, Counting};
+use super::Counting;
 use crate::{
     engine::{
-        guarded::{Answer, GuardedFilter, batch::set, shards::Shard},
+        call::Action,
+        guarded::{Answer, GuardedFilter, hashed_key::set, shards::Shard},
         journal::FilterLog,
         requests::RetrySession,
     },

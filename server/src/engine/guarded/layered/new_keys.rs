@@ -6,7 +6,7 @@
 //! were there before it.
 
 use crate::{
-    engine::guarded::batch::{HashedKey, set},
+    engine::guarded::hashed_key::{HashedKey, set},
     filter::{hash::KeyHash, scaling::MAX_LAYERS},
     store::{RecordHead, RecordKind},
 };
