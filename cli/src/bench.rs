@@ -13,7 +13,7 @@ use std::{ops::ControlFlow, panic, time::Duration};
 
 use tokio::{runtime, sync::oneshot, task};
 
-use self::{progress::Progress, result::Measured, target::Target};
+use self::{progress::ProgressLine, result::Measured, target::Target};
 use super::{
     args::{Bench, Global},
     failure::Failure,
@@ -122,7 +122,7 @@ impl Run {
         seen: f64,
         time: Duration,
     ) -> Result<Outcome, Failure> {
-        let mut progress = Progress::new(name, time);
+        let mut progress = ProgressLine::new(name, time);
         let watch = |outcome: &Outcome| {
             progress.show(outcome);
             if self.signal.try_recv().is_ok() {

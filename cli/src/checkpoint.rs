@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::{file::CheckpointFile, input::InputFile, output::OutputFile};
-use super::lines::{Position, Progress, RecordFormat};
+use super::lines::{Position, RecordFormat, RunProgress};
 
 /// The version of the format of the file.
 const VERSION: u32 = 1;
@@ -35,7 +35,7 @@ pub(super) struct Checkpoint {
     /// The files, in their order.
     pub(super) files: Vec<InputFile>,
     /// The progress up to which all lines are answered, and in the output if they were new.
-    pub(super) done: Progress,
+    pub(super) done: RunProgress,
     /// The length of the output up to there, in bytes; absent if it is no regular file.
     pub(super) output_bytes: Option<u64>,
     /// The last new key, if there was one.
@@ -86,8 +86,8 @@ pub(super) struct Sent {
     pub(super) batches: u64,
 }
 
-impl From<Progress> for Sent {
-    fn from(progress: Progress) -> Self {
+impl From<RunProgress> for Sent {
+    fn from(progress: RunProgress) -> Self {
         Self {
             file: progress.file,
             line: progress.line,
@@ -110,7 +110,7 @@ impl Checkpoint {
             filter,
             settings,
             files,
-            done: Progress::default(),
+            done: RunProgress::default(),
             output_bytes: None,
             witness: None,
             sent: None,
@@ -208,7 +208,7 @@ mod tests {
             modified_at: "1.000000001".to_owned(),
         };
         Checkpoint {
-            done: Progress {
+            done: RunProgress {
                 file: 0,
                 line: 12,
                 batches: 3,

@@ -16,7 +16,7 @@ use super::{
     args::{Dedup, Global, RUN_TIMEOUT},
     failure::Failure,
     interrupt::interrupted,
-    lines::{Batch, Limits},
+    lines::{Limits, LineBatch},
     report::{Kind, Report},
     source::{self, Batches},
     writer::Writer,
@@ -97,12 +97,12 @@ enum End {
     /// A signal from the user or the operating system ended the run.
     Signal,
     /// The server refused, or the connection broke.
-    Broken(Broken<Batch>),
+    Broken(Broken<LineBatch>),
 }
 
 impl End {
     /// Returns the last batch that may be applied and was not answered.
-    fn last_doubtful(&self) -> Option<&Batch> {
+    fn last_doubtful(&self) -> Option<&LineBatch> {
         match self {
             Self::Broken(broken) => broken.unanswered.iter().take(broken.doubtful).last(),
             _ => None,
@@ -114,7 +114,7 @@ impl End {
 /// that were sent are answered.
 async fn pump(
     feed: impl Future<Output = Result<(), Failure>>,
-    mut receiver: BatchReceiver<Batch>,
+    mut receiver: BatchReceiver<LineBatch>,
     writer: &Writer,
     report: &Report,
 ) -> End {
@@ -163,7 +163,7 @@ async fn pump(
 /// that replaces the failure from here.
 async fn feed(
     mut batches: Batches,
-    mut sender: BatchSender<Batch>,
+    mut sender: BatchSender<LineBatch>,
     run: &Run,
 ) -> Result<(), Failure> {
     while let Some(batch) = batches.recv().await {
@@ -175,7 +175,7 @@ async fn feed(
     Ok(())
 }
 
-fn broken_failure(broken: &Broken<Batch>, done: &str, run: &Run) -> Failure {
+fn broken_failure(broken: &Broken<LineBatch>, done: &str, run: &Run) -> Failure {
     let mut doubtful = broken.unanswered.iter().take(broken.doubtful);
     let marked = match (doubtful.next(), doubtful.last()) {
         (None, _) => "no line after it is marked".to_owned(),

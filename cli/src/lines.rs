@@ -67,7 +67,7 @@ impl std::fmt::Display for Position {
 
 /// Consecutive lines of one file, and their keys.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct LineBatch {
     /// The bytes of the file, unchanged. They can contain data between the lines that is no key.
     pub(super) bytes: Bytes,
     /// The range of each key's line in `bytes`, with its ending.
@@ -79,13 +79,13 @@ pub(super) struct Batch {
     /// The last line of the file that this batch covers.
     pub(super) end: Position,
     /// The progress through all files, up to and including this batch.
-    pub(super) progress: Progress,
+    pub(super) progress: RunProgress,
 }
 
 /// The progress of a run through its files, after a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Progress {
+pub(super) struct RunProgress {
     /// The index of the file, from 0.
     pub(super) file: usize,
     /// The last line that was read in it.
@@ -96,7 +96,7 @@ pub(super) struct Progress {
     pub(super) keys_hash: u64,
 }
 
-impl Batch {
+impl LineBatch {
     /// Drops the lines that are not to be kept, but not their keys.
     pub(super) fn keep(&mut self, kept: &[bool]) {
         let mut kept = kept.iter();
@@ -196,7 +196,7 @@ impl<R: Read> LineReader<R> {
     /// While the file has data, the batches are full. When the file has no data at the moment, the
     /// lines so far are returned at once, so that the lines of a slow pipe are not held back.
     /// Before an error, the lines before it are returned.
-    pub(super) fn next_batch(&mut self, observer: &impl Observer) -> io::Result<Option<Batch>> {
+    pub(super) fn next_batch(&mut self, observer: &impl Observer) -> io::Result<Option<LineBatch>> {
         if !self.begun && self.limits.format.is_text() {
             self.begin()?;
         }
@@ -476,20 +476,20 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    fn cut(&mut self, draft: Draft) -> Batch {
+    fn cut(&mut self, draft: Draft) -> LineBatch {
         self.scanned -= draft.taken;
         self.offset += draft.taken as u64;
         self.room = Room {
             lines: draft.lines.len(),
             key_bytes: draft.keys.encoded_bytes(),
         };
-        Batch {
+        LineBatch {
             bytes: self.buffer.split_to(draft.taken).freeze(),
             lines: draft.lines,
             keys: draft.keys,
             format: self.limits.format,
             end: self.position.clone(),
-            progress: Progress::default(),
+            progress: RunProgress::default(),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{
     args::{Global, Load, RUN_TIMEOUT},
     failure::Failure,
     interrupt::interrupted,
-    lines::{Batch, Position},
+    lines::{LineBatch, Position},
     output::Output,
     report::{Kind, Report},
     source,
@@ -93,7 +93,11 @@ fn done(end: Option<&Position>) -> String {
     }
 }
 
-async fn add(client: &Client, mut batch: Batch, adding: Adding) -> (Batch, Result<(), Error>) {
+async fn add(
+    client: &Client,
+    mut batch: LineBatch,
+    adding: Adding,
+) -> (LineBatch, Result<(), Error>) {
     let keys = std::mem::take(&mut batch.keys);
     let result = match adding {
         Adding::Always => client.add_batch(keys).await,

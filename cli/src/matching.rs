@@ -18,7 +18,7 @@ use super::{
     args::{Global, Match, RUN_TIMEOUT},
     failure::Failure,
     interrupt::interrupted,
-    lines::{Batch, Position},
+    lines::{LineBatch, Position},
     output::Output,
     report::{Kind, Report},
     source,
@@ -61,7 +61,7 @@ pub(super) async fn run(global: &Global, args: Match) -> Result<(), Failure> {
 
 /// Moves batches from the reader to the server, and the lines to write to the writer.
 async fn pump(
-    mut batches: mpsc::Receiver<Result<Batch, Failure>>,
+    mut batches: mpsc::Receiver<Result<LineBatch, Failure>>,
     client: &Client,
     args: &Match,
     writer: &Writer,
@@ -93,7 +93,11 @@ async fn pump(
 }
 
 /// Cuts a batch into words, which takes longer than all the rest, and sends queries for them.
-async fn ask(client: &Client, batch: Batch, asking: Asking) -> Result<(Words, Vec<bool>), Failure> {
+async fn ask(
+    client: &Client,
+    batch: LineBatch,
+    asking: Asking,
+) -> Result<(Words, Vec<bool>), Failure> {
     let words = task::spawn_blocking(move || Words::of(batch, asking)).await;
     let mut words = words.map_err(|error| Failure::Failed(format!("a batch was lost: {error}")))?;
     let mut answers = Vec::new();
@@ -111,10 +115,10 @@ fn unanswered(error: Error, end: &Position) -> Failure {
 }
 
 /// Returns the lines of a batch that are written.
-fn to_write(words: Words, answers: &[bool], matches: Vec<bool>, args: &Match) -> Batch {
+fn to_write(words: Words, answers: &[bool], matches: Vec<bool>, args: &Match) -> LineBatch {
     if args.only_matching {
         let bytes = words.found_lines(answers);
-        return Batch {
+        return LineBatch {
             lines: iter::once(0..bytes.len()).collect(),
             bytes,
             ..words.batch

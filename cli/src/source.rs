@@ -19,7 +19,7 @@ use super::{
     failure::Failure,
     file_name::is_stdin,
     input::Input,
-    lines::{Batch, Limits, LineReader, Observer, Position, Progress},
+    lines::{Limits, LineBatch, LineReader, Observer, Position, RunProgress},
     report::Report,
     streams::{self, Outputs},
 };
@@ -28,7 +28,7 @@ use super::{
 const READ_AHEAD: usize = 4;
 
 /// The batches of the files, in order. If reading failed, the last item is the failure.
-pub(super) type Batches = mpsc::Receiver<Result<Batch, Failure>>;
+pub(super) type Batches = mpsc::Receiver<Result<LineBatch, Failure>>;
 
 /// Starts to read `files`, or standard input if there are none.
 pub(super) fn spawn(
@@ -39,11 +39,11 @@ pub(super) fn spawn(
     start(files, limits, report, None)
 }
 
-/// Starts to read `files` where another run has stopped, and tracks the [`Progress`].
+/// Starts to read `files` where another run has stopped, and tracks the [`RunProgress`].
 ///
 /// It fails if the keys before that point are not the same. No batch has come then.
 pub(super) fn spawn_from(
-    from: Progress,
+    from: RunProgress,
     files: Vec<PathBuf>,
     limits: Limits,
     report: Arc<Report>,
@@ -107,7 +107,7 @@ fn read_all(
     files: &[PathBuf],
     limits: Limits,
     report: &Report,
-    sender: &mpsc::Sender<Result<Batch, Failure>>,
+    sender: &mpsc::Sender<Result<LineBatch, Failure>>,
     mut tracker: Option<&mut Tracker>,
 ) -> Result<(), Failure> {
     for (number, file) in files.iter().enumerate() {
@@ -148,13 +148,13 @@ fn cannot_read_on<R: Read>(reader: &LineReader<R>, error: &io::Error) -> Failure
 /// Tracks the progress of reading.
 struct Tracker {
     hasher: Xxh3,
-    progress: Progress,
+    progress: RunProgress,
     /// The point where another run has stopped. No batch before it is returned.
-    from: Progress,
+    from: RunProgress,
 }
 
 impl Tracker {
-    fn new(from: Progress) -> Self {
+    fn new(from: RunProgress) -> Self {
         Self {
             hasher: Xxh3::new(),
             progress: from,
@@ -189,9 +189,9 @@ impl Tracker {
         Ok(())
     }
 
-    fn after(&mut self, batch: &Batch, file: usize) -> Progress {
+    fn after(&mut self, batch: &LineBatch, file: usize) -> RunProgress {
         self.hasher.update(batch.keys.encoded());
-        self.progress = Progress {
+        self.progress = RunProgress {
             file,
             line: batch.end.line,
             batches: self.progress.batches + 1,

@@ -9,7 +9,7 @@ use std::{borrow::Cow, collections::HashMap, ops::Range};
 use bytes::Bytes;
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::lines::{BATCH_BYTES, Batch, mark_bytes};
+use super::lines::{BATCH_BYTES, LineBatch, mark_bytes};
 use seenset_client::KeyBatch;
 
 /// The options of the queries for words.
@@ -26,18 +26,18 @@ pub(super) struct Asking {
 /// A batch of lines, cut into words.
 #[derive(Debug)]
 pub(super) struct Words {
-    pub(super) batch: Batch,
+    pub(super) batch: LineBatch,
     /// Each different word once, in the order of their first places.
     pub(super) questions: Vec<KeyBatch>,
     /// The places of the words in the lines.
-    places: Vec<Place>,
+    places: Vec<WordPlace>,
     /// The number of words that were too long.
     pub(super) long_words: u64,
 }
 
 /// A word in a line.
 #[derive(Debug)]
-struct Place {
+struct WordPlace {
     /// The number of the line in the batch.
     line: u32,
     /// The number of the word among the different ones.
@@ -48,7 +48,7 @@ struct Place {
 }
 
 impl Words {
-    pub(super) fn of(mut batch: Batch, asking: Asking) -> Self {
+    pub(super) fn of(mut batch: LineBatch, asking: Asking) -> Self {
         let lines = std::mem::take(&mut batch.keys);
         let mut questions = Questions::default();
         let mut places = Vec::new();
@@ -67,7 +67,7 @@ impl Words {
                     long_words += 1;
                     continue;
                 }
-                places.push(Place {
+                places.push(WordPlace {
                     line: line as u32,
                     word: questions.number_of(key, asking.batch_keys),
                     start: (text_start + at) as u32,
@@ -106,8 +106,8 @@ impl Words {
         lines.into()
     }
 
-    fn found(&self, answers: &[bool]) -> impl Iterator<Item = &Place> {
-        let is_found = |place: &&Place| answers.get(place.word as usize) == Some(&true);
+    fn found(&self, answers: &[bool]) -> impl Iterator<Item = &WordPlace> {
+        let is_found = |place: &&WordPlace| answers.get(place.word as usize) == Some(&true);
         self.places.iter().filter(is_found)
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{
     failure::Failure,
-    lines::{Batch, Position},
+    lines::{LineBatch, Position},
 };
 
 /// The number of bytes that are gathered for one write.
@@ -25,13 +25,13 @@ const FLUSH_BATCHES: usize = 64;
 /// Follows the writing of batches.
 pub(super) trait Follow: Send {
     /// The lines of a batch are about to be flushed.
-    fn written(&mut self, batch: &Batch);
+    fn written(&mut self, batch: &LineBatch);
     /// All of these lines are flushed: `bytes` bytes since the start.
     fn flushed(&mut self, bytes: u64) -> io::Result<()>;
 }
 
 impl Follow for () {
-    fn written(&mut self, _: &Batch) {}
+    fn written(&mut self, _: &LineBatch) {}
 
     fn flushed(&mut self, _: u64) -> io::Result<()> {
         Ok(())
@@ -41,7 +41,7 @@ impl Follow for () {
 /// The writing thread, and its queue.
 pub(super) struct Writer {
     /// The queue of the thread. It writes the lines that a batch still names.
-    pub(super) batches: mpsc::Sender<Batch>,
+    pub(super) batches: mpsc::Sender<LineBatch>,
     thread: JoinHandle<(io::Result<()>, Option<Position>)>,
 }
 
@@ -82,7 +82,7 @@ impl Writer {
 /// Writes until the queue ends. It flushes whenever the queue is empty, so that the lines of a slow
 /// pipe come out as they come in. `end` is only ever a line that was flushed.
 fn write_all(
-    mut batches: mpsc::Receiver<Batch>,
+    mut batches: mpsc::Receiver<LineBatch>,
     output: &mut impl Write,
     follow: &mut impl Follow,
     end: &mut Option<Position>,
@@ -114,7 +114,7 @@ fn write_all(
     clippy::indexing_slicing,
     reason = "the lines of a batch are ranges of its bytes"
 )]
-fn write_lines(output: &mut impl Write, batch: &Batch) -> io::Result<u64> {
+fn write_lines(output: &mut impl Write, batch: &LineBatch) -> io::Result<u64> {
     let mut bytes = 0;
     let mut run: Range<usize> = 0..0;
     for line in &batch.lines {
@@ -144,16 +144,16 @@ mod tests {
     use super::*;
     use seenset_client::KeyBatch;
 
-    use crate::lines::{Progress, RecordFormat};
+    use crate::lines::{RecordFormat, RunProgress};
 
-    fn batch(bytes: &'static [u8]) -> Batch {
+    fn batch(bytes: &'static [u8]) -> LineBatch {
         let mut lines = Vec::new();
         let mut start = 0;
         for line in bytes.split_inclusive(|&byte| byte == b'\n') {
             lines.push(start..start + line.len());
             start += line.len();
         }
-        Batch {
+        LineBatch {
             bytes: bytes.into(),
             lines,
             keys: KeyBatch::new(),
@@ -162,7 +162,7 @@ mod tests {
                 file: "f".into(),
                 line: 1,
             },
-            progress: Progress::default(),
+            progress: RunProgress::default(),
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
             (RecordFormat::Null, b"a\0"),
             (RecordFormat::Binary, b"a"),
         ] {
-            let batch = Batch {
+            let batch = LineBatch {
                 format,
                 ..batch(b"a")
             };
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_was_left_out_between_lines_is_not_written() {
-        let batch = Batch {
+        let batch = LineBatch {
             lines: vec![0..2, 6..8],
             ..batch(b"a\nbad\nc\n")
         };

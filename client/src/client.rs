@@ -19,7 +19,7 @@ use crate::{
     endpoint::{self, Address},
     error::Error,
     options::Options,
-    retry::{Attempt, Call, Repeat},
+    retry::{Attempt, Repeat, Rpc},
     sent::WatchedChannel,
 };
 
@@ -320,7 +320,7 @@ impl Client {
 
     async fn run_batch<R>(
         &self,
-        call: &Call,
+        call: &Rpc,
         path: &'static str,
         message: Message,
     ) -> Result<R, Error>
@@ -353,8 +353,8 @@ impl Client {
         keys.into_message(&self.filter, request_id, self.max_age)
     }
 
-    pub(crate) fn call(&self, name: &'static str, repeat: Repeat) -> Call {
-        Call {
+    pub(crate) fn call(&self, name: &'static str, repeat: Repeat) -> Rpc {
+        Rpc {
             name,
             repeat,
             endpoint: Arc::clone(&self.endpoint),

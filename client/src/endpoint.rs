@@ -12,7 +12,7 @@ use crate::{
     budget::Budget,
     error::Error,
     options::Options,
-    retry::{Attempt, Call, Repeat},
+    retry::{Attempt, Repeat, Rpc},
 };
 
 /// The port of a server if the address names none.
@@ -129,7 +129,7 @@ pub(crate) async fn connect(
         .http2_max_local_error_reset_streams(None)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
-    let call = Call {
+    let call = Rpc {
         name: "Connect",
         repeat: Repeat::Safe,
         endpoint: name(address),

@@ -16,7 +16,7 @@ use tonic::{Status, Streaming};
 use crate::{
     client::{Client, timed},
     error::Error,
-    retry::{Attempt, Call, Repeat},
+    retry::{Attempt, Repeat, Rpc},
     sent::Sent,
 };
 
@@ -100,7 +100,7 @@ impl Client {
         })
     }
 
-    fn begin(&self, name: &'static str) -> (Call, Instant, Attempt) {
+    fn begin(&self, name: &'static str) -> (Rpc, Instant, Attempt) {
         let deadline = self.options.deadline_from_now();
         let attempt = Attempt {
             left: deadline.saturating_duration_since(Instant::now()),
@@ -111,7 +111,7 @@ impl Client {
 
     fn answered<T>(
         &self,
-        call: &Call,
+        call: &Rpc,
         answer: Result<Result<T, Status>, tokio::time::error::Elapsed>,
         attempt: &Attempt,
     ) -> Result<T, Error> {
@@ -127,7 +127,7 @@ impl Client {
 #[derive(Debug)]
 pub struct Export {
     client: Client,
-    call: Call,
+    call: Rpc,
     deadline: Instant,
     attempt: Attempt,
     pieces: Streaming<ExportFilterResponse>,

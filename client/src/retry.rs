@@ -69,7 +69,7 @@ pub(crate) struct Attempt {
 
 /// One rpc to one server. Errors and the decision to repeat use it.
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
+pub(crate) struct Rpc {
     pub(crate) name: &'static str,
     pub(crate) repeat: Repeat,
     pub(crate) endpoint: Arc<str>,
@@ -102,7 +102,7 @@ impl Pauses {
     /// The last attempt is made shortly before the deadline, however long the pauses have become.
     pub(crate) fn next(
         &mut self,
-        call: &Call,
+        call: &Rpc,
         options: &Options,
         status: Status,
         sent: bool,
@@ -119,7 +119,7 @@ impl Pauses {
 
     fn wait(
         &mut self,
-        call: &Call,
+        call: &Rpc,
         options: &Options,
         status: &Status,
         sent: bool,
@@ -140,7 +140,7 @@ impl Pauses {
     }
 
     /// Returns the error of a call whose last attempt ended with `status`.
-    fn error(&self, call: &Call, options: &Options, status: Status, sent: bool) -> Error {
+    fn error(&self, call: &Rpc, options: &Options, status: Status, sent: bool) -> Error {
         let error = call.failed(options, status, sent);
         match self.may_be_applied {
             true => error.after_a_break(&call.endpoint, call.name),
@@ -150,7 +150,7 @@ impl Pauses {
 
     /// Returns the error of a call whose last attempt was not answered in time. If that attempt was
     /// not sent, the failure of the attempt before it says more.
-    pub(crate) fn expired(&mut self, call: &Call, options: &Options, sent: bool) -> Error {
+    pub(crate) fn expired(&mut self, call: &Rpc, options: &Options, sent: bool) -> Error {
         match self.failure.take() {
             Some(status) if !sent => self.error(call, options, status, false),
             _ => call.expired(options, sent || self.may_be_applied),
@@ -158,7 +158,7 @@ impl Pauses {
     }
 }
 
-impl Call {
+impl Rpc {
     /// Runs `attempt` until it succeeds, until it must not be repeated, or until the deadline of
     /// `options` is over.
     pub(crate) async fn run<T, F>(
@@ -271,8 +271,8 @@ mod tests {
         }
     }
 
-    fn call(repeat: Repeat) -> Call {
-        Call {
+    fn call(repeat: Repeat) -> Rpc {
+        Rpc {
             name: "Test",
             repeat,
             endpoint: "http://test".into(),

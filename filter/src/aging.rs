@@ -151,7 +151,7 @@ pub struct Stamping {
 
 /// The effect on its stamps of adding a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
+pub struct StampEffect {
     /// Whether the key was not present before.
     pub is_new: bool,
     /// The number of bits that had no stamp.
@@ -185,7 +185,7 @@ pub fn stamp_key<S: Simd>(
     hash_count: u32,
     how: Stamping,
     renews: bool,
-) -> Option<Change> {
+) -> Option<StampEffect> {
     if hash_count > LANES as u32 {
         return stamp_by_places(lines, hash, hash_count, how, renews);
     }
@@ -204,7 +204,7 @@ pub fn stamp_key<S: Simd>(
         #[inline(always)]
         |words, turn| words ^ turn,
     );
-    Some(Change {
+    Some(StampEffect {
         is_new,
         bits: picked.with(0).count_ones(),
     })
@@ -217,7 +217,7 @@ fn stamp_by_places(
     hash_count: u32,
     how: Stamping,
     renews: bool,
-) -> Option<Change> {
+) -> Option<StampEffect> {
     let stamps = || places(hash, hash_count).map(|place| place.get(&lines));
     let is_new = !stamps().all(|stamp| how.there.has(stamp));
     if !(is_new || renews) || !stamps().any(|stamp| how.older.has(stamp)) {
@@ -229,7 +229,7 @@ fn stamp_by_places(
             place.set(&mut lines, how.stamp);
         }
     }
-    Some(Change { is_new, bits })
+    Some(StampEffect { is_new, bits })
 }
 
 #[cfg(test)]
@@ -299,7 +299,13 @@ mod tests {
             assert_eq!((set, above_zero), (expected, expected));
         }
 
-        fn add(&mut self, hash: KeyHash, epoch: u64, since: u32, renews: bool) -> Option<Change> {
+        fn add(
+            &mut self,
+            hash: KeyHash,
+            epoch: u64,
+            since: u32,
+            renews: bool,
+        ) -> Option<StampEffect> {
             if !self.window.is_fit() {
                 self.clear();
             }
@@ -442,7 +448,7 @@ mod tests {
             block.pass(3);
             let now = block.window.now;
             let again = block.add(key(1), now, 4, renews);
-            let expected = Change {
+            let expected = StampEffect {
                 is_new: false,
                 bits: 0,
             };

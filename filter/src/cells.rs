@@ -164,14 +164,14 @@ pub fn clear(word: &mut u64, values: &[u64]) {
 
 /// The place of a cell of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct CellPlace {
     /// The index of the line among the lines of the key.
     pub line: usize,
     lane: usize,
     shift: u64,
 }
 
-impl Place {
+impl CellPlace {
     /// Returns the number of the cell in its line, in the order of memory.
     pub fn cell(self) -> u64 {
         (self.lane * CELLS_A_WORD) as u64 + self.shift / CELL_BITS
@@ -192,13 +192,13 @@ impl Place {
 }
 
 /// Returns the cells of a key. Each cell comes once, even if two rounds have chosen it.
-pub fn places(hash: KeyHash, hash_count: u32) -> impl Iterator<Item = Place> {
+pub fn places(hash: KeyHash, hash_count: u32) -> impl Iterator<Item = CellPlace> {
     let lanes = blocked::bits(hash, hash_count).into_iter().enumerate();
     lanes.flat_map(move |(lane, bits)| {
         // Bits that differ only in the highest of the six bits are one cell.
         let chosen = bits & u64::from(u32::MAX) | bits >> 32;
         let is_chosen = move |cell: &usize| chosen >> cell & 1 == 1;
-        (0..64).filter(is_chosen).map(move |cell| Place {
+        (0..64).filter(is_chosen).map(move |cell| CellPlace {
             line: cell / CELLS_A_WORD,
             lane,
             shift: cell as u64 % CELLS_A_WORD as u64 * CELL_BITS,

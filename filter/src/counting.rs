@@ -27,7 +27,7 @@ use crate::{
 
 /// The effect on its counters of adding or removing a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Change {
+pub struct CountEffect {
     /// The number of counters that left 0, or came to 0.
     pub bits: u32,
     /// The number of counters that became saturated.
@@ -56,7 +56,7 @@ pub trait Stepper<W> {
     fn step(&self, hash: KeyHash) -> Step;
 
     /// Receives the effect of a step with a key on its shard; `None` if nothing changed.
-    fn done(&mut self, key: usize, hash: KeyHash, shard: &mut W, change: Option<Change>);
+    fn done(&mut self, key: usize, hash: KeyHash, shard: &mut W, change: Option<CountEffect>);
 }
 
 /// Whether all bits of a key are set, given its lines. `hash_count` is 1 to 64, here and below.
@@ -84,7 +84,7 @@ pub fn take<S: Simd>(
     hash: KeyHash,
     hash_count: u32,
     step: Step,
-) -> Option<Change> {
+) -> Option<CountEffect> {
     if hash_count > LANES as u32 {
         return take_by_places(lines, hash, hash_count, step);
     }
@@ -92,11 +92,11 @@ pub fn take<S: Simd>(
     let (zeros, saturated) = (counts.with(0), counts.with(SATURATED));
     let change = match step {
         Step::AddNew if zeros == 0 => return None,
-        Step::AddNew | Step::Add => Change {
+        Step::AddNew | Step::Add => CountEffect {
             bits: zeros.count_ones(),
             saturated: counts.with(SATURATED - 1).count_ones(),
         },
-        Step::Remove if zeros == 0 && saturated != counts.active => Change {
+        Step::Remove if zeros == 0 && saturated != counts.active => CountEffect {
             bits: counts.with(1).count_ones(),
             saturated: 0,
         },
@@ -122,17 +122,17 @@ fn take_by_places(
     hash: KeyHash,
     hash_count: u32,
     step: Step,
-) -> Option<Change> {
+) -> Option<CountEffect> {
     let counts = || places(hash, hash_count).map(|place| place.get(&lines));
     let of = |value| counts().filter(|&count| count == value).count() as u32;
     let is_there = of(0) == 0;
     let change = match step {
         Step::AddNew if is_there => return None,
-        Step::AddNew | Step::Add => Change {
+        Step::AddNew | Step::Add => CountEffect {
             bits: of(0),
             saturated: of(SATURATED - 1),
         },
-        Step::Remove if is_there && counts().any(|count| count < SATURATED) => Change {
+        Step::Remove if is_there && counts().any(|count| count < SATURATED) => CountEffect {
             bits: of(1),
             saturated: 0,
         },
@@ -194,7 +194,7 @@ mod tests {
     }
 
     /// Takes a step with both, as `contains`, and counter by counter, as a check.
-    fn take(lines: &mut Lines, hash: KeyHash, count: u32, step: Step) -> Option<Change> {
+    fn take(lines: &mut Lines, hash: KeyHash, count: u32, step: Step) -> Option<CountEffect> {
         let mut by_places = *lines;
         let expected = take_by_places(by_places.each_mut(), hash, count, step);
         for level in [Level::new(), Level::baseline()] {
@@ -207,11 +207,11 @@ mod tests {
         expected
     }
 
-    fn add(lines: &mut Lines, hash: KeyHash, hash_count: u32) -> Change {
+    fn add(lines: &mut Lines, hash: KeyHash, hash_count: u32) -> CountEffect {
         take(lines, hash, hash_count, Step::Add).unwrap()
     }
 
-    fn remove(lines: &mut Lines, hash: KeyHash, hash_count: u32) -> Option<Change> {
+    fn remove(lines: &mut Lines, hash: KeyHash, hash_count: u32) -> Option<CountEffect> {
         take(lines, hash, hash_count, Step::Remove)
     }
 

@@ -22,7 +22,7 @@ use crate::{
     blocked,
     cells::{self, Values},
     classic,
-    counting::{self, Change, Step, Stepper},
+    counting::{self, CountEffect, Step, Stepper},
     hash::{KeyHash, choose},
 };
 
@@ -240,7 +240,7 @@ impl Shape {
         keys: impl Iterator<Item = (usize, KeyHash)>,
         renews: bool,
         how: impl FnMut(&mut W) -> Stamping,
-        tell: impl FnMut((usize, KeyHash), &mut W, Option<aging::Change>),
+        tell: impl FnMut((usize, KeyHash), &mut W, Option<aging::StampEffect>),
     ) {
         dispatch!(Level::new(), simd => {
             stamp_each(simd, self, shards, first_shard, keys, renews, how, tell)
@@ -255,7 +255,7 @@ impl Shape {
         words: &mut [u64],
         hash: KeyHash,
         step: Step,
-    ) -> Option<Change> {
+    ) -> Option<CountEffect> {
         let count = self.hash_count;
         match self.cell_format {
             CellFormat::Counting => {
@@ -276,7 +276,7 @@ impl Shape {
         hash: KeyHash,
         how: Stamping,
         renews: bool,
-    ) -> Option<aging::Change> {
+    ) -> Option<aging::StampEffect> {
         let count = self.hash_count;
         match self.cell_format {
             CellFormat::Aging => {

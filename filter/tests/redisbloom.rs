@@ -16,7 +16,7 @@ use std::error::Error;
 use seenset_filter::{
     exchange::{
         ExchangeError, MAX_PIECE_WORDS,
-        redisbloom::{Chain, DumpReader, Layer},
+        redisbloom::{Chain, ChainLayer, DumpReader},
     },
     hash::murmur::of_redisbloom,
 };
@@ -47,7 +47,7 @@ fn read(dump: &[u8]) -> Result<(Chain, Vec<Vec<u64>>), ExchangeError> {
 }
 
 /// Adds each key as RedisBloom does: to the newest layer, unless any layer has it.
-fn replay(layers: &[Layer]) -> Vec<Vec<u64>> {
+fn replay(layers: &[ChainLayer]) -> Vec<Vec<u64>> {
     let mut words: Vec<Vec<u64>> = layers
         .iter()
         .map(|layer| vec![0; layer.word_count() as usize])
@@ -77,7 +77,7 @@ fn dumps_of_redisbloom_are_read_bit_for_bit() {
     let sizes = [(CHAIN, &[2, 4, 9][..], 39), (POWERS, &[16], 40)];
     for (dump, word_counts, keys_added) in sizes {
         let (chain, words) = read(dump).unwrap();
-        let found: Vec<u64> = chain.layers().iter().map(Layer::word_count).collect();
+        let found: Vec<u64> = chain.layers().iter().map(ChainLayer::word_count).collect();
         assert_eq!(found, word_counts);
         assert_eq!(words, replay(chain.layers()));
         assert_eq!(chain.keys_added(), keys_added);
@@ -91,15 +91,15 @@ fn dumps_of_redisbloom_are_read_bit_for_bit() {
 #[test]
 fn a_layer_is_what_its_header_says() {
     let (chain, _) = read(CHAIN).unwrap();
-    let capacities: Vec<u64> = chain.layers().iter().map(Layer::capacity).collect();
+    let capacities: Vec<u64> = chain.layers().iter().map(ChainLayer::capacity).collect();
     assert_eq!(capacities, [10, 20, 40]);
     let rates: Vec<f64> = chain
         .layers()
         .iter()
-        .map(Layer::false_positive_rate)
+        .map(ChainLayer::false_positive_rate)
         .collect();
     assert_eq!(rates, [0.005, 0.0025, 0.00125]);
-    let hash_counts: Vec<u32> = chain.layers().iter().map(Layer::hash_count).collect();
+    let hash_counts: Vec<u32> = chain.layers().iter().map(ChainLayer::hash_count).collect();
     assert_eq!(hash_counts, [8, 9, 10]);
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use arbitrary::Arbitrary;
 use seenset_server::{
     filter::{
-        exchange::redisbloom::{Chain, Layer},
+        exchange::redisbloom::{Chain, ChainLayer},
         hash::{HashFunction, Secret},
         profile::{KeyProfile, MAX_DROP_PARAMETERS},
         scaling::{OnFull, Scaling},
@@ -147,7 +147,7 @@ impl Filter {
                 false => words * 64,
             };
             let hash_count = u32::from(self.hash_count) % 64 + 1;
-            Layer::new(words, modulus, hash_count, words, 0.01).expect("a small layer")
+            ChainLayer::new(words, modulus, hash_count, words, 0.01).expect("a small layer")
         });
         Chain::new(layers.collect()).expect("few layers")
     }

@@ -43,7 +43,7 @@ const PROBES: u32 = 3;
 #[derive(Debug, Clone)]
 pub struct Connections {
     listeners: Arc<Listeners>,
-    places: Arc<Places>,
+    slots: Arc<Slots>,
 }
 
 /// The limits on connections that are open at once.
@@ -57,7 +57,7 @@ pub struct ConnectionLimits {
 
 /// The connections that are open.
 #[derive(Debug)]
-struct Places {
+struct Slots {
     limits: ConnectionLimits,
     open: Mutex<Open>,
 }
@@ -68,20 +68,20 @@ struct Open {
     addresses: HashMap<IpAddr, usize>,
 }
 
-/// A place for one open connection; given back when dropped.
+/// A slot for one open connection; given back when dropped.
 #[derive(Debug)]
-struct Place {
-    places: Arc<Places>,
+struct Slot {
+    slots: Arc<Slots>,
     address: Option<IpAddr>,
 }
 
-impl Places {
-    /// Takes a place for a connection.
+impl Slots {
+    /// Takes a slot for a connection.
     ///
     /// # Errors
     ///
     /// The name and the value of the limit that is reached.
-    fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Place, (&'static str, usize)> {
+    fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Slot, (&'static str, usize)> {
         let ConnectionLimits {
             connections,
             for_each_address,
@@ -98,16 +98,16 @@ impl Places {
             *count += 1;
         }
         open.connections += 1;
-        Ok(Place {
-            places: self.clone(),
+        Ok(Slot {
+            slots: self.clone(),
             address,
         })
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
-        let mut open = self.places.open.lock();
+        let mut open = self.slots.open.lock();
         open.connections -= 1;
         let Some(address) = self.address else {
             return;
@@ -137,7 +137,7 @@ impl Connections {
         let connections = allowed.clamp(1, limit);
         Self {
             listeners: Arc::new(listeners),
-            places: Arc::new(Places {
+            slots: Arc::new(Slots {
                 limits: ConnectionLimits {
                     connections,
                     ..limits
@@ -165,8 +165,8 @@ impl Connections {
                     continue;
                 }
             };
-            let place = match self.places.take(stream.client()) {
-                Ok(place) => place,
+            let slot = match self.slots.take(stream.client()) {
+                Ok(slot) => slot,
                 Err((name, limit)) => {
                     tracing::warn!(
                         limit = name,
@@ -179,7 +179,7 @@ impl Connections {
             if let Stream::Tcp(stream) = &stream {
                 set_options(stream);
             }
-            return Accepted { stream, place };
+            return Accepted { stream, slot };
         }
     }
 }
@@ -222,11 +222,11 @@ fn allow_files(wanted: usize) -> usize {
     }
 }
 
-/// A connection that is not served yet, with its place.
+/// A connection that is not served yet, with its slot.
 #[derive(Debug)]
 pub struct Accepted {
     stream: Stream,
-    place: Place,
+    slot: Slot,
 }
 
 impl Accepted {
@@ -239,7 +239,7 @@ impl Accepted {
     pub fn open(self, seat: Arc<()>) -> io::Result<Connection> {
         Ok(Connection {
             stream: self.stream.open()?,
-            _place: self.place,
+            _slot: self.slot,
             _seat: seat,
         })
     }
@@ -249,7 +249,7 @@ impl Accepted {
 #[derive(Debug)]
 pub struct Connection {
     stream: OpenStream,
-    _place: Place,
+    _slot: Slot,
     _seat: Arc<()>,
 }
 

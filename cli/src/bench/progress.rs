@@ -12,14 +12,14 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// A line with the progress of the run, the rate of the last interval and the latency so far. It is
 /// hidden if standard error is no terminal.
-pub(super) struct Progress {
+pub(super) struct ProgressLine {
     bar: ProgressBar,
     total: Duration,
     keys: u64,
     since: Instant,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Creates the line for a run that takes `total`. `name` is the name of the phase.
     pub(super) fn new(name: &'static str, total: Duration) -> Self {
         let milliseconds = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
@@ -57,7 +57,7 @@ impl Progress {
 }
 
 /// Removes the line when the run ends.
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

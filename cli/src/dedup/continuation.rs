@@ -17,7 +17,7 @@ use crate::{
         Checkpoint, CheckpointFile, FilterIdentity, InputFile, OutputFile, Sent, Settings, Witness,
     },
     failure::Failure,
-    lines::{Batch, Progress, from_hex, to_hex},
+    lines::{LineBatch, RunProgress, from_hex, to_hex},
     notes::note,
     source,
     writer::Follow,
@@ -140,9 +140,9 @@ impl Run {
     }
 
     /// Returns the point from which on the files are read.
-    pub(super) fn from(&self) -> Progress {
+    pub(super) fn from(&self) -> RunProgress {
         self.checkpoints()
-            .map_or(Progress::default(), |checkpoints| checkpoints.now.done)
+            .map_or(RunProgress::default(), |checkpoints| checkpoints.now.done)
     }
 
     /// Returns whether the files can be read again.
@@ -151,7 +151,7 @@ impl Run {
     }
 
     /// Returns the request id of a batch.
-    pub(super) fn request_id(&self, batch: &Batch) -> String {
+    pub(super) fn request_id(&self, batch: &LineBatch) -> String {
         Checkpoint::request_id(&self.id, batch.progress.batches)
     }
 
@@ -172,7 +172,7 @@ impl Run {
 
     /// Ends a run early, and returns how to continue it. `sent` is the last batch that may be
     /// applied and is not in the output, as far as that is known.
-    pub(super) fn interrupt(&self, sent: Option<Progress>, all_written: bool) -> Option<String> {
+    pub(super) fn interrupt(&self, sent: Option<RunProgress>, all_written: bool) -> Option<String> {
         let mut checkpoints = self.checkpoints()?;
         let sent = Sent::from(sent.unwrap_or(checkpoints.now.done));
         let sent = match checkpoints.inherited {
@@ -209,7 +209,7 @@ impl Run {
 }
 
 impl Follow for Run {
-    fn written(&mut self, batch: &Batch) {
+    fn written(&mut self, batch: &LineBatch) {
         if let Some(mut checkpoints) = self.checkpoints() {
             checkpoints.written(batch);
         }
@@ -247,7 +247,7 @@ impl Checkpoints {
         })
     }
 
-    fn written(&mut self, batch: &Batch) {
+    fn written(&mut self, batch: &LineBatch) {
         self.written.done = batch.progress;
         let line = batch
             .lines

@@ -50,7 +50,7 @@ const LIMITS: Limits = Limits {
 struct Outcome {
     /// Each line, unchanged.
     lines: Vec<Vec<u8>>,
-    batches: Vec<Batch>,
+    batches: Vec<LineBatch>,
     empty: u64,
     bad: Vec<String>,
     last: u64,

@@ -42,14 +42,14 @@ impl Seats {
 
 impl Callers {
     /// Adds a caller, which is woken when it has an answer.
-    pub fn join(&mut self, key: &[u8], waker: &Waker) -> Answer {
+    pub fn join(&mut self, key: &[u8], waker: &Waker) -> PendingAnswer {
         let mut seats = self.seats.lock();
         let place = seats.len();
         seats.push(Seat::Waiting(waker.clone()));
         drop(seats);
         self.keys.push(key);
         self.places.push(place);
-        Answer {
+        PendingAnswer {
             seats: Arc::clone(&self.seats),
             place,
             is_told: false,
@@ -123,14 +123,14 @@ impl Drop for Callers {
 }
 
 /// The pending answer of a caller. Dropping it cancels the call.
-pub(super) struct Answer {
+pub(super) struct PendingAnswer {
     seats: Arc<Seats>,
     place: usize,
     /// `poll` has returned the answer, so dropping this cancels nothing.
     is_told: bool,
 }
 
-impl Future for Answer {
+impl Future for PendingAnswer {
     type Output = Result<bool, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -155,7 +155,7 @@ impl Future for Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         if self.is_told {
             return;

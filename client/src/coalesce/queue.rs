@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::callers::{Answer, Callers};
+use super::callers::{Callers, PendingAnswer};
 use crate::error::Error;
 
 /// The maximum number of keys in a batch.
@@ -33,7 +33,7 @@ struct Batches {
 
 impl Queue {
     /// Adds a key to be sent. `waker` is woken when the answer has come.
-    pub fn join(&self, key: &[u8], waker: &Waker) -> Result<Answer, Error> {
+    pub fn join(&self, key: &[u8], waker: &Waker) -> Result<PendingAnswer, Error> {
         let mut batches = self.lock();
         if batches.closed {
             return Err(Error::StreamClosed);

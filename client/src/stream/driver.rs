@@ -20,7 +20,7 @@ use crate::{
     batch::{Message, MessageCodec},
     client::{Client, one_for_each, ready},
     error::Error,
-    retry::{Call, Pauses, Repeat, may_be_applied},
+    retry::{Pauses, Repeat, Rpc, may_be_applied},
 };
 
 const CALL: &str = "QueryAndAddStream";
@@ -50,7 +50,7 @@ pub(super) fn lock(outbound: &Outbound) -> MutexGuard<'_, Option<mpsc::Unbounded
 /// The task. It opens the call, and opens it again if it breaks.
 pub(super) struct Driver<T> {
     client: Client,
-    call: Call,
+    call: Rpc,
     window: Arc<Semaphore>,
     outbound: Outbound,
     coming: mpsc::UnboundedReceiver<Pending<T>>,

@@ -5,7 +5,7 @@
 //! as present. RedisBloom does not count those, so there a part has a few more keys.
 
 use seenset_filter::{
-    exchange::{ForeignBits, Part, redisbloom::Layer},
+    exchange::{ForeignBits, Part, redisbloom::ChainLayer},
     hash::KeyHash,
     spec::FilterSpec,
 };
@@ -28,7 +28,7 @@ impl Array {
         let parts = spec.foreign_bits()?;
         let layers = spec.chain.as_ref().map_or(&[][..], |chain| chain.layers());
         let mut end = 0;
-        let ends = layers.iter().map(Layer::capacity).map(|capacity| {
+        let ends = layers.iter().map(ChainLayer::capacity).map(|capacity| {
             end += capacity;
             end
         });

@@ -37,7 +37,7 @@ pub struct Part {
 #[derive(Debug, Clone, Copy)]
 enum Rule {
     Guava(guava::Shape),
-    RedisBloom(redisbloom::Layer),
+    RedisBloom(redisbloom::ChainLayer),
 }
 
 impl Part {

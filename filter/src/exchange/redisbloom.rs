@@ -1,6 +1,6 @@
 //! The Bloom filter of RedisBloom, as `BF.SCANDUMP` returns it.
 //!
-//! It is a chain of [`Layer`]s, each of which is a filter of its own. When one is full, the next is
+//! It is a chain of [`ChainLayer`]s, each of which is a filter of its own. When one is full, the next is
 //! created, larger and with half of the rate. A key is present if any layer has it, and is added to
 //! the last. All layers share its hash: MurmurHash64A under a fixed seed, and once more under the
 //! first hash. This follows RedisBloom's `src/sb.c` and `deps/bloom/bloom.c` (2.8):
@@ -22,7 +22,7 @@ use crate::{
 
 /// Everything of one filter of a chain except its bits.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Layer {
+pub struct ChainLayer {
     word_count: u64,
     /// Positions are taken modulo this, which is at most the number of bits.
     modulus: u64,
@@ -32,7 +32,7 @@ pub struct Layer {
     false_positive_rate: f64,
 }
 
-impl Layer {
+impl ChainLayer {
     /// Returns a layer without keys, from its stored numbers; `None` if no layer can have them.
     pub fn new(
         word_count: u64,

@@ -111,7 +111,7 @@ pub fn stamp_each<S: Simd, W: AsMut<[u64]>>(
     keys: impl Iterator<Item = (usize, KeyHash)>,
     renews: bool,
     mut how: impl FnMut(&mut W) -> Stamping,
-    mut tell: impl FnMut((usize, KeyHash), &mut W, Option<aging::Change>),
+    mut tell: impl FnMut((usize, KeyHash), &mut W, Option<aging::StampEffect>),
 ) {
     for (number, hash) in keys {
         let shard = &mut shards[shape.shard(hash) - first_shard];

@@ -46,7 +46,8 @@ impl Shape {
             CellFormat::Counting | CellFormat::Aging => {
                 let lines = self.two_lines(hash);
                 let places = cells::places(hash, self.hash_count);
-                let line = |place: cells::Place| lines.get(place.line).copied().unwrap_or_default();
+                let line =
+                    |place: cells::CellPlace| lines.get(place.line).copied().unwrap_or_default();
                 let bit = |place| line(place) as u64 * LINE_CELLS + place.cell();
                 places.map(bit).collect()
             }

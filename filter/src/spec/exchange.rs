@@ -7,7 +7,7 @@ use crate::{
     exchange::{
         ForeignBits, either,
         guava::{Shape, Strategy},
-        redisbloom::{Chain, Layer},
+        redisbloom::{Chain, ChainLayer},
     },
     hash::HashFunction,
     limits::MAX_HASH_COUNT,
@@ -119,15 +119,15 @@ impl FilterSpec {
     /// capacity is that of its layers.
     pub fn of_chain(chain: &Chain, capacity: Option<u64>) -> Self {
         let layers = chain.layers();
-        let capacities = layers.iter().map(Layer::capacity);
+        let capacities = layers.iter().map(ChainLayer::capacity);
         let capacity = capacity.unwrap_or_else(|| capacities.fold(0, u64::saturating_add).max(1));
-        let rates = layers.iter().map(Layer::false_positive_rate);
-        let bit_count = layers.iter().map(Layer::word_count).sum::<u64>() * 64;
+        let rates = layers.iter().map(ChainLayer::false_positive_rate);
+        let bit_count = layers.iter().map(ChainLayer::word_count).sum::<u64>() * 64;
         Self {
             capacity,
             false_positive_rate: bounded(either(rates)),
             bit_count,
-            hash_count: layers.last().map_or(1, Layer::hash_count),
+            hash_count: layers.last().map_or(1, ChainLayer::hash_count),
             layout: Layout::RedisBloom,
             hash_function: HashFunction::Murmur2_64A,
             kind: Kind::Plain,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
-    Action, Call, Change, EngineError, GuardedFilter, Inner,
+    Action, Call, EngineError, GuardedFilter, Inner, WriteContext,
     journal::{Journal, WalReservation},
     registry::Entry,
     requests::RetrySession,
@@ -98,13 +98,13 @@ impl<'a> Admission<'a> {
     }
 
     /// Returns the per-call context for the filter.
-    pub fn change(self, call: Call<'a>) -> Change<'a> {
+    pub fn change(self, call: Call<'a>) -> WriteContext<'a> {
         let must_not_wait = self.must_not_wait();
         let Share {
             reservation,
             session,
         } = self.own;
-        Change {
+        WriteContext {
             reservation,
             session,
             max_age: call.max_age,

@@ -1,7 +1,7 @@
 //! Calls for many keys.
 
 use super::{
-    Action, Call, Change, Engine, EngineError, GuardedFilter, Inner, Keys, Pending,
+    Action, Call, Engine, EngineError, GuardedFilter, Inner, Keys, Pending, WriteContext,
     admission::Admission, workers::Threads,
 };
 
@@ -163,10 +163,12 @@ impl Inner {
             return self.ask(call, |filter| filter.query_batch(keys, call.max_age));
         };
         let count = keys.iter().len();
-        let change =
-            |filter: &GuardedFilter, change: Change<'_>| filter.write_batch(keys, action, change);
-        let follow =
-            |mirror: &GuardedFilter, change: Change<'_>| mirror.mirror_batch(keys, action, change);
+        let change = |filter: &GuardedFilter, change: WriteContext<'_>| {
+            filter.write_batch(keys, action, change)
+        };
+        let follow = |mirror: &GuardedFilter, change: WriteContext<'_>| {
+            mirror.mirror_batch(keys, action, change)
+        };
         if let Some(answer) = self.try_write(call, action, count, threads, change)? {
             return Ok(answer);
         }

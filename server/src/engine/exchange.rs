@@ -170,7 +170,7 @@ impl Inner {
                     self.barrier.pass()?;
                     while layer < number {
                         let before = chain.layers().get(layer);
-                        first_word += before.map_or(0, redisbloom::Layer::word_count);
+                        first_word += before.map_or(0, redisbloom::ChainLayer::word_count);
                         layer += 1;
                     }
                     filter.import_words(first_word + first, words);

@@ -144,7 +144,7 @@ pub struct GuardedFilter {
 
 /// Per-call context of a write.
 #[derive(Debug, Default)]
-pub struct Change<'a> {
+pub struct WriteContext<'a> {
     /// The reservation in the log, if there is a log.
     pub reservation: Option<WalReservation<'a>>,
     /// The turn of the call's request id, if it has one.
@@ -313,7 +313,7 @@ impl GuardedFilter {
     pub fn query_and_add(
         &self,
         key: &[u8],
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Result<Answer<bool>, EngineError> {
         let hash = self.hash(key);
         let seen = self.act(hash, Action::QueryAndAdd, change)?;
@@ -327,7 +327,7 @@ impl GuardedFilter {
     /// # Errors
     ///
     /// [`EngineError::FilterFull`].
-    pub fn add(&self, key: &[u8], change: Change<'_>) -> Result<Answer<()>, EngineError> {
+    pub fn add(&self, key: &[u8], change: WriteContext<'_>) -> Result<Answer<()>, EngineError> {
         let added = self.act(self.hash(key), Action::Add, change)?;
         self.note_new(usize::from(!added.value));
         Ok(added.map(|_| ()))
@@ -345,7 +345,7 @@ impl GuardedFilter {
         &self,
         key: &[u8],
         action: Action,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Result<Answer<bool>, EngineError> {
         match action {
             Action::QueryAndAdd => self.query_and_add(key, change),
@@ -363,7 +363,7 @@ impl GuardedFilter {
         &self,
         keys: &impl super::Keys,
         action: Action,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Result<Answer<Vec<bool>>, EngineError> {
         match action {
             Action::QueryAndAdd => self.query_and_add_batch(keys, change),
@@ -378,7 +378,7 @@ impl GuardedFilter {
         &self,
         hash: KeyHash,
         action: Action,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Result<Answer<bool>, EngineError> {
         Ok(
             match (&self.counting, &self.aging, &self.layered, &self.foreign) {
@@ -396,7 +396,11 @@ impl GuardedFilter {
     /// # Errors
     ///
     /// [`EngineError::NotCounting`].
-    pub fn remove(&self, key: &[u8], change: Change<'_>) -> Result<Answer<bool>, EngineError> {
+    pub fn remove(
+        &self,
+        key: &[u8],
+        change: WriteContext<'_>,
+    ) -> Result<Answer<bool>, EngineError> {
         let hash = self.hash(key);
         Ok(self.count(self.counting()?, hash, Action::Remove, change))
     }
@@ -449,8 +453,8 @@ impl GuardedFilter {
 
     /// Adds a key, and returns whether it had been seen before.
     #[inline]
-    fn insert(&self, hash: KeyHash, change: Change<'_>) -> Answer<bool> {
-        let Change {
+    fn insert(&self, hash: KeyHash, change: WriteContext<'_>) -> Answer<bool> {
+        let WriteContext {
             reservation,
             mut session,
             ..

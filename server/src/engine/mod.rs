@@ -99,7 +99,7 @@ use self::{
     budget::MemoryBudget,
     call::Action,
     copying::{Creating, Promised},
-    guarded::{Answer, Change, GuardedFilter},
+    guarded::{Answer, GuardedFilter, WriteContext},
     journal::Journal,
     rebuilding::change_both,
     registry::{Entry, Registry},
@@ -366,8 +366,8 @@ impl Inner {
         &self,
         call: Call<'a>,
         admission: Admission<'a>,
-        change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
-        follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
+        change: impl FnOnce(&GuardedFilter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
+        follow: impl FnOnce(&GuardedFilter, WriteContext<'_>) -> u64,
     ) -> Result<Pending<T>, EngineError> {
         let _permit = self.barrier.pass()?;
         // The call may have waited for a worker or for room in the log. A caller that gets
@@ -393,7 +393,7 @@ impl Inner {
         action: Action,
         keys: usize,
         threads: Threads,
-        change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
+        change: impl FnOnce(&GuardedFilter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
     ) -> Result<Option<Pending<T>>, EngineError> {
         let _permit = self.barrier.pass()?;
         call.check_deadline()?;
@@ -442,7 +442,7 @@ fn write_to<T>(
     filter: &GuardedFilter,
     call: Call<'_>,
     admission: Admission<'_>,
-    change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
+    change: impl FnOnce(&GuardedFilter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
 ) -> Result<Pending<T>, EngineError> {
     filter.check_age(call.max_age)?;
     filter.check_takes_keys()?;

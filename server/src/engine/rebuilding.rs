@@ -16,7 +16,7 @@ use std::{
 use tokio::runtime::Handle;
 
 use super::{
-    Answer, Call, Change, Engine, EngineError, FilterStatus, Inner, Pending,
+    Answer, Call, Engine, EngineError, FilterStatus, Inner, Pending, WriteContext,
     admission::{Admission, Share},
     background,
     filters::given_name,
@@ -323,8 +323,8 @@ pub(super) fn change_both<T>(
     mirror: &Mirror,
     call: Call<'_>,
     mut admission: Admission<'_>,
-    change: impl FnOnce(&GuardedFilter, Change<'_>) -> Result<Answer<T>, EngineError>,
-    follow: impl FnOnce(&GuardedFilter, Change<'_>) -> u64,
+    change: impl FnOnce(&GuardedFilter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
+    follow: impl FnOnce(&GuardedFilter, WriteContext<'_>) -> u64,
 ) -> Result<Pending<T>, EngineError> {
     let new = mirror.filter();
     filter.check_age(call.max_age)?;
@@ -342,10 +342,10 @@ pub(super) fn change_both<T>(
     let answer = change(filter, admission.change(call))?;
     let depends_on = follow(
         new,
-        Change {
+        WriteContext {
             reservation,
             session,
-            ..Change::default()
+            ..WriteContext::default()
         },
     );
     let waits_for: Option<(FilterLog, u64)> = new.waits_for(depends_on);

@@ -89,11 +89,11 @@ pub struct Requests {
     generation_ms: AtomicU64,
     /// The keys in the younger generation, without those that the lanes have not reported yet.
     keys: AtomicU64,
-    lanes: [CachePadded<Lane>; LANES],
+    lanes: [CachePadded<RequestLane>; LANES],
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct RequestLane {
     memory: Mutex<Memory>,
 }
 
@@ -399,7 +399,7 @@ impl Requests {
         clippy::indexing_slicing,
         reason = "a remainder of the number of lanes"
     )]
-    fn lane(&self, request: &RequestId) -> &Lane {
+    fn lane(&self, request: &RequestId) -> &RequestLane {
         let [first, ..] = request.0;
         &self.lanes[usize::from(first) % LANES]
     }

@@ -188,7 +188,7 @@ impl Versions {
     fn take_back(&self, unused: &mut Unused) {
         // A thread sets `are_leased` before it takes versions, and holds the lock of its lease
         // until it has stored them. The caller of this has read `latest`, or taken a record from a
-        // lane, so it sees the flag of every lease before that.
+        // queue, so it sees the flag of every lease before that.
         if !self.given.are_leased.load(Ordering::Relaxed) {
             return;
         }

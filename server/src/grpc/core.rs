@@ -1,6 +1,6 @@
 //! The state that the calls of one core share.
 
-use super::wire::calls::Lane;
+use super::wire::calls::CoreCalls;
 use crate::engine::Engine;
 
 /// The state that the calls of one core share.
@@ -9,5 +9,5 @@ pub struct Core {
     pub engine: Engine,
     /// The longest message of `DedupService`.
     pub max_message_bytes: usize,
-    pub lane: Lane,
+    pub core_calls: CoreCalls,
 }

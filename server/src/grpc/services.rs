@@ -23,7 +23,7 @@ use crate::{
     grpc::{
         SMALL_MESSAGE_BYTES, STREAM_WINDOW_BYTES,
         core::Core,
-        dedup::{self, Answer},
+        dedup::{self, ResponseHead},
         status::out_of_memory,
         wire::{
             calls::{Calls, Token},
@@ -77,7 +77,7 @@ impl Services {
             core: Arc::new(Core {
                 engine: self.engine.clone(),
                 max_message_bytes: self.max_message_bytes,
-                lane: self.calls.lane(),
+                core_calls: self.calls.core_calls(),
             }),
             rest: self.rest.clone(),
         }
@@ -93,7 +93,7 @@ pub struct CoreServices {
 
 impl CoreServices {
     /// Answers a call through tonic.
-    fn route(&self, request: Request<Received>) -> Answer {
+    fn route(&self, request: Request<Received>) -> ResponseHead {
         let deadline = Deadline::of(request.headers());
         // `ImportFilter` is the only call here that takes its messages as they arrive and that a
         // stop waits for. A stop does not wait for reflection and health.
@@ -105,15 +105,15 @@ impl CoreServices {
         });
         let charge = match charge.map_err(out_of_memory) {
             Ok(charge) => charge,
-            Err(refused) => return Answer::Now(failure(refused)),
+            Err(refused) => return ResponseHead::Now(failure(refused)),
         };
         let answer = self.rest.clone().call(request.map(|body| {
             Body::new(match is_stream {
                 true => RequestBody::of_stream(body),
-                false => RequestBody::new(body, &self.core.lane).in_time(),
+                false => RequestBody::new(body, &self.core.core_calls).in_time(),
             })
         }));
-        Answer::Boxed(Box::pin(async move {
+        ResponseHead::Boxed(Box::pin(async move {
             match deadline.limit(answer).await {
                 Ok(Ok(response)) => {
                     let response = malformed::correct_response(response);
@@ -126,14 +126,14 @@ impl CoreServices {
     }
 
     /// Answers a call.
-    pub fn answer(&self, request: Request<Received>) -> Call {
+    pub fn answer(&self, request: Request<Received>) -> TracedCall {
         let core = &self.core;
         let path = request.uri().path();
         // The span costs nothing if the log filter leaves it out.
         let span = tracing::debug_span!("call", method = path);
         let (token, answer) = match head::refusal(&request) {
-            Some(refused) => (None, Answer::Now(refused)),
-            None => match core.lane.admit(path) {
+            Some(refused) => (None, ResponseHead::Now(refused)),
+            None => match core.core_calls.admit(path) {
                 Ok(token) => {
                     let answer = match dedup::Method::of(path) {
                         Some(method) => dedup::answer(core, method, request),
@@ -141,10 +141,10 @@ impl CoreServices {
                     };
                     (token, answer)
                 }
-                Err(refused) => (None, Answer::Now(failure(refused))),
+                Err(refused) => (None, ResponseHead::Now(failure(refused))),
             },
         };
-        Call {
+        TracedCall {
             answer,
             token,
             span,
@@ -153,13 +153,13 @@ impl CoreServices {
 }
 
 /// A call, up to the head of its response.
-pub struct Call {
-    answer: Answer,
+pub struct TracedCall {
+    answer: ResponseHead,
     token: Option<Token>,
     span: Span,
 }
 
-impl Future for Call {
+impl Future for TracedCall {
     type Output = Response<ResponseBody>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -170,9 +170,9 @@ impl Future for Call {
         } = &mut *self;
         let _entered = span.enter();
         let response = match answer {
-            Answer::OneKey(call) => ready!(Pin::new(call).poll(cx)),
-            Answer::Boxed(response) => ready!(response.as_mut().poll(cx)),
-            Answer::Now(response) => mem::replace(response, Response::new(Content::Over)),
+            ResponseHead::OneKey(call) => ready!(Pin::new(call).poll(cx)),
+            ResponseHead::Boxed(response) => ready!(response.as_mut().poll(cx)),
+            ResponseHead::Now(response) => mem::replace(response, Response::new(Content::Over)),
         };
         let mut token = token.take();
         if let Some(token) = &mut token {

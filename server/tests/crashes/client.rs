@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use fastrand::Rng;
 use seenset_history::{Call, Operation, now};
 use seenset_proto::v1::StoreRequest;
 use tokio::task::JoinSet;
@@ -20,7 +21,7 @@ use super::{
     record::Record,
     request::Request,
     retries,
-    workload::Chance,
+    workload::{key, keys},
 };
 
 /// The variable that names the file for the history. It makes this process a process of callers.
@@ -91,17 +92,22 @@ impl Client {
         // The calls are taken only if there is a connection to a server.
         if let Some(dedup) = connect(address).await {
             let again = mem::take(&mut self.again);
-            callers.spawn(retries::repeat(dedup, again, Chance::new(seed + 40), began));
+            callers.spawn(retries::repeat(
+                dedup,
+                again,
+                Rng::with_seed(seed + 40),
+                began,
+            ));
         }
         for caller in 0..CALLERS {
             let Some(dedup) = connect(address).await else {
                 break;
             };
-            callers.spawn(singles(dedup.clone(), Chance::new(seed + caller), began));
-            callers.spawn(batches(dedup, Chance::new(seed + 10 + caller), began));
+            callers.spawn(singles(dedup.clone(), Rng::with_seed(seed + caller), began));
+            callers.spawn(batches(dedup, Rng::with_seed(seed + 10 + caller), began));
         }
         if let Some(mut dedup) = connect(address).await {
-            let mut chance = Chance::new(seed + 20);
+            let mut chance = Rng::with_seed(seed + 20);
             callers.spawn(async move {
                 let mut record = Record::default();
                 let next = || Some(request(Operation::QueryAndAdd, &mut chance, began));
@@ -115,7 +121,7 @@ impl Client {
         if self.number == 0
             && let Some(dedup) = connect(address).await
         {
-            callers.spawn(stores(dedup, Chance::new(seed + 30)));
+            callers.spawn(stores(dedup, Rng::with_seed(seed + 30)));
         }
         let mut history = Vec::new();
         for record in callers.join_all().await {
@@ -136,8 +142,8 @@ async fn connect(address: &str) -> Option<Dedup> {
     channel.connect().await.ok().map(Dedup::new)
 }
 
-fn operation(chance: &mut Chance) -> Operation {
-    match chance.below(6) {
+fn operation(chance: &mut Rng) -> Operation {
+    match chance.u64(..6) {
         0 => Operation::Query,
         1 => Operation::Add,
         _ => Operation::QueryAndAdd,
@@ -145,15 +151,15 @@ fn operation(chance: &mut Chance) -> Operation {
 }
 
 /// Returns a call of several keys.
-fn request(operation: Operation, chance: &mut Chance, began: u64) -> Request {
-    let keys = chance.keys(began, now());
+fn request(operation: Operation, chance: &mut Rng, began: u64) -> Request {
+    let keys = keys(chance, began, now());
     Request::new(operation, keys, chance)
 }
 
-async fn singles(mut dedup: Dedup, mut chance: Chance, began: u64) -> Record {
+async fn singles(mut dedup: Dedup, mut chance: Rng, began: u64) -> Record {
     let mut record = Record::default();
     loop {
-        let keys = vec![chance.key(began, now())];
+        let keys = vec![key(&mut chance, began, now())];
         let request = Request::new(operation(&mut chance), keys, &mut chance);
         if !calls::single(&mut dedup, request, &mut record).await {
             return record;
@@ -161,7 +167,7 @@ async fn singles(mut dedup: Dedup, mut chance: Chance, began: u64) -> Record {
     }
 }
 
-async fn batches(mut dedup: Dedup, mut chance: Chance, began: u64) -> Record {
+async fn batches(mut dedup: Dedup, mut chance: Rng, began: u64) -> Record {
     let mut record = Record::default();
     loop {
         let request = request(operation(&mut chance), &mut chance, began);
@@ -185,9 +191,9 @@ async fn remembered(mut dedup: Dedup, asked: Vec<u64>) -> Record {
 
 /// Stores one snapshot after the other, so that kills come while a snapshot is written and while
 /// the log is cut after it.
-async fn stores(mut dedup: Dedup, mut chance: Chance) -> Record {
+async fn stores(mut dedup: Dedup, mut chance: Rng) -> Record {
     while dedup.store(StoreRequest::default()).await.is_ok() {
-        tokio::time::sleep(Duration::from_millis(chance.below(40))).await;
+        tokio::time::sleep(Duration::from_millis(chance.u64(..40))).await;
     }
     Record::default()
 }

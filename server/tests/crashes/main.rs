@@ -40,11 +40,11 @@ use common::{
     program::{Program, Signal},
     redisbloom,
 };
+use fastrand::Rng;
 use seenset_history::{Call, Checked, Checker, now};
 use seenset_proto::v1::{
     DeleteFilterRequest, FileFormat, GetFilterRequest, ImportFilterRequest, QueryBatchRequest,
 };
-use workload::Chance;
 
 /// The number of the callers' processes.
 const CLIENTS: u64 = 3;
@@ -182,7 +182,7 @@ async fn no_kill_of_a_server_with(kind: &str) -> Checked {
     let mut clients: Vec<_> = (0..CLIENTS)
         .map(|number| Client::start(number, &histories[number as usize], seed, began))
         .collect();
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::with_seed(seed);
     for round in 0..kills() {
         let durability = ["interval", "always"][(round % 2) as usize];
         let flags = [&FLAGS[..], &kind, &["--durability", durability]].concat();
@@ -192,7 +192,7 @@ async fn no_kill_of_a_server_with(kind: &str) -> Checked {
         }
         // The kill comes sometimes during recovery, and sometimes long after a first snapshot.
         let longest = [1, 30, 200, 500][(round % 4) as usize];
-        tokio::time::sleep(Duration::from_millis(chance.below(longest))).await;
+        tokio::time::sleep(Duration::from_millis(chance.u64(..longest))).await;
         program.signal(Signal::KILL);
         assert_eq!(program.exit_code(), None);
     }

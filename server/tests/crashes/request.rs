@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
+use fastrand::Rng;
 use seenset_history::{Call, Operation};
-
-use super::workload::Chance;
 
 /// A call as it is sent, and sent again.
 #[derive(Clone)]
@@ -19,9 +18,9 @@ pub struct Request {
 
 impl Request {
     /// Returns a call for keys. Nearly all calls that change anything have ids.
-    pub fn new(operation: Operation, keys: Vec<u64>, chance: &mut Chance) -> Self {
-        let is_named = operation != Operation::Query && chance.below(8) > 0;
-        let mut half = || format!("{:016x}", chance.number());
+    pub fn new(operation: Operation, keys: Vec<u64>, chance: &mut Rng) -> Self {
+        let is_named = operation != Operation::Query && chance.u64(..8) > 0;
+        let mut half = || format!("{:016x}", chance.u64(..));
         Self {
             operation,
             keys,

@@ -1,6 +1,8 @@
 //! The keys that the callers request: new keys that all callers want at the same time, and old keys
 //! that the server must not have forgotten.
 
+use fastrand::Rng;
+
 /// The number of keys that become new in each millisecond.
 const KEYS_EACH_MILLISECOND: u64 = 8;
 /// The number of the newest keys that the callers race for.
@@ -31,50 +33,22 @@ pub fn fields(keys: &[u64]) -> (Vec<String>, Vec<Vec<u8>>) {
     }
 }
 
-/// Random numbers from a seed.
-pub struct Chance(u64);
-
-impl Chance {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
+/// Returns a key of the present race or, in one case of four, any key so far.
+pub fn key(chance: &mut Rng, began: u64, now: u64) -> u64 {
+    let keys = keys_until(began, now);
+    match chance.u64(..4) {
+        0 => chance.u64(..keys),
+        _ => keys - 1 - chance.u64(..RACED_FOR),
     }
+}
 
-    /// Returns any number: SplitMix64.
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut number = self.0;
-        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        number ^ (number >> 31)
+/// Returns up to 40 such keys, some of them twice.
+pub fn keys(chance: &mut Rng, began: u64, now: u64) -> Vec<u64> {
+    let mut keys: Vec<u64> = (0..chance.usize(1..=40))
+        .map(|_| key(chance, began, now))
+        .collect();
+    if chance.u64(..4) == 0 {
+        keys.push(keys[0]);
     }
-
-    /// Returns a number below `end`, which is not 0.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.number() % end
-    }
-
-    pub fn shuffle<T>(&mut self, things: &mut [T]) {
-        for index in (1..things.len()).rev() {
-            things.swap(index, self.below(index as u64 + 1) as usize);
-        }
-    }
-
-    /// Returns a key of the present race or, in one case of four, any key so far.
-    pub fn key(&mut self, began: u64, now: u64) -> u64 {
-        let keys = keys_until(began, now);
-        match self.below(4) {
-            0 => self.below(keys),
-            _ => keys - 1 - self.below(RACED_FOR),
-        }
-    }
-
-    /// Returns up to 40 such keys, some of them twice.
-    pub fn keys(&mut self, began: u64, now: u64) -> Vec<u64> {
-        let count = 1 + self.below(40);
-        let mut keys: Vec<u64> = (0..count).map(|_| self.key(began, now)).collect();
-        if self.below(4) == 0 {
-            keys.push(keys[0]);
-        }
-        keys
-    }
+    keys
 }

@@ -1,6 +1,5 @@
 //! The checker accepts possible histories, and finds each kind of impossible one.
 
-mod chance;
 mod exhaustive;
 mod planted;
 mod simulation;

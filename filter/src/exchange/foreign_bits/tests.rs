@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    exchange::{guava::Strategy, redisbloom::Layer},
+    exchange::{guava::Strategy, redisbloom::ChainLayer},
     spec::{Layout, SpecRequest},
 };
 
@@ -18,7 +18,7 @@ fn guava(strategy: Strategy, capacity: u64, rate: f64) -> Part {
 
 /// Returns a layer of RedisBloom with `bits` bits.
 fn redisbloom(bits: u64, hash_count: u32) -> Part {
-    let layer = Layer::new(bits.div_ceil(64), bits, hash_count, 100, 0.001).unwrap();
+    let layer = ChainLayer::new(bits.div_ceil(64), bits, hash_count, 100, 0.001).unwrap();
     Part {
         rule: Rule::RedisBloom(layer),
         first_word: 0,

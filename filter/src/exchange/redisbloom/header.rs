@@ -24,7 +24,7 @@
 //! here is refused: one with hashes of 32 bits, as filters of its first releases have, and one with
 //! hashes under a seed (`bf-hash-seed`, 16 more bytes after the layers).
 
-use super::Layer;
+use super::ChainLayer;
 use crate::{
     exchange::{ExchangeError, error::require},
     limits::{MAX_BIT_COUNT, MAX_HASH_COUNT},
@@ -48,14 +48,14 @@ const LN_2: f64 = 0.693_147_180_559_945;
 /// A filter of RedisBloom, without its bits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chain {
-    layers: Vec<Layer>,
+    layers: Vec<ChainLayer>,
     keys_added: u64,
 }
 
 impl Chain {
     /// Returns a chain without keys; `None` if it has no layer, too many, or too many bits in them.
-    pub fn new(layers: Vec<Layer>) -> Option<Self> {
-        let counts = layers.iter().map(Layer::word_count);
+    pub fn new(layers: Vec<ChainLayer>) -> Option<Self> {
+        let counts = layers.iter().map(ChainLayer::word_count);
         let words = counts.fold(0_u64, u64::saturating_add);
         let is_possible =
             (1..=MAX_LAYERS as usize).contains(&layers.len()) && words <= MAX_BIT_COUNT / 64;
@@ -68,7 +68,7 @@ impl Chain {
     /// Returns the same chain without keys.
     pub fn emptied(&self) -> Self {
         let layers = self.layers.iter();
-        let emptied = |layer: &Layer| Layer {
+        let emptied = |layer: &ChainLayer| ChainLayer {
             keys_added: 0,
             ..*layer
         };
@@ -79,7 +79,7 @@ impl Chain {
     }
 
     /// Returns the layers, the oldest first: at least one. New keys belong in the last.
-    pub fn layers(&self) -> &[Layer] {
+    pub fn layers(&self) -> &[ChainLayer] {
         &self.layers
     }
 
@@ -192,7 +192,7 @@ impl Fields<'_> {
         Ok(f64::from_le_bytes(self.take()?))
     }
 
-    fn layer(&mut self, number: u32, data_left: u64) -> Result<Layer, ExchangeError> {
+    fn layer(&mut self, number: u32, data_left: u64) -> Result<ChainLayer, ExchangeError> {
         let (bytes, bits, keys_added) = (self.u64()?, self.u64()?, self.u64()?);
         let (rate, bits_per_key) = (self.f64()?, self.f64()?);
         let hash_count = u32::from_le_bytes(self.take()?);
@@ -239,7 +239,7 @@ impl Fields<'_> {
             let limit = format!("0, or the binary logarithm of at most {bits} bits");
             ExchangeError::field(name(number, "n2"), logarithm, limit)
         })?;
-        Ok(Layer {
+        Ok(ChainLayer {
             word_count: bytes / 8,
             modulus,
             hash_count,

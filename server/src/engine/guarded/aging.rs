@@ -23,7 +23,7 @@ use std::{
 };
 
 use super::{
-    Answer, Change, GuardedFilter,
+    Answer, GuardedFilter, WriteContext,
     hashed_key::{HashedKey, answer_again, set},
     one_or_many::OneOrMany,
     shards::Shard,
@@ -276,7 +276,7 @@ impl GuardedFilter {
         aging: &Aging,
         hash: KeyHash,
         action: Action,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Answer<bool> {
         let places = vec![self.place(0, hash)];
         let answer = self.stamp_places(aging, places, action, change);
@@ -289,9 +289,9 @@ impl GuardedFilter {
         aging: &Aging,
         places: Vec<HashedKey>,
         action: Action,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Answer<Vec<bool>> {
-        let Change {
+        let WriteContext {
             reservation,
             mut session,
             max_age,
@@ -323,7 +323,7 @@ impl GuardedFilter {
                     if change.is_none_or(|change| !change.is_new) {
                         depends_on = shard.state.version.max(depends_on);
                     }
-                    let Some(aging::Change { is_new, bits }) = change else {
+                    let Some(aging::StampEffect { is_new, bits }) = change else {
                         return;
                     };
                     let stamped = if is_new { &mut new } else { &mut renewed };
@@ -382,8 +382,8 @@ impl GuardedFilter {
         };
         self.visit_places(self.placed(hashes), |stripe, first_shard, keys| {
             let how = |shard: &mut Shard| aging.fit(shard).stamping(epoch, aging.spec.slices);
-            let tell = |_, shard: &mut Shard, change: Option<aging::Change>| {
-                if let Some(aging::Change { is_new, bits }) = change {
+            let tell = |_, shard: &mut Shard, change: Option<aging::StampEffect>| {
+                if let Some(aging::StampEffect { is_new, bits }) = change {
                     shard.note_stamped(is_new, bits, version);
                 }
             };

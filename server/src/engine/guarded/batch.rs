@@ -12,7 +12,7 @@ use std::{slice, time::Duration};
 use crossbeam_utils::CachePadded;
 
 use super::{
-    Answer, Change, GuardedFilter,
+    Answer, GuardedFilter, WriteContext,
     hashed_key::{HashedKey, answer_again, set},
     layered::WhenFull,
     one_or_many::OneOrMany,
@@ -97,7 +97,7 @@ impl GuardedFilter {
     pub fn query_and_add_batch(
         &self,
         keys: &impl Keys,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Result<Answer<Vec<bool>>, EngineError> {
         let seen = self.act_on_batch(keys, Action::QueryAndAdd, change)?;
         let hits = trues(&seen.value);
@@ -114,7 +114,7 @@ impl GuardedFilter {
     pub fn add_batch(
         &self,
         keys: &impl Keys,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Result<Answer<()>, EngineError> {
         let added = self.act_on_batch(keys, Action::Add, change)?;
         self.note_new(added.value.len() - trues(&added.value));
@@ -125,7 +125,7 @@ impl GuardedFilter {
         &self,
         keys: &impl Keys,
         action: Action,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Result<Answer<Vec<bool>>, EngineError> {
         let places = self.places(keys);
         check_deadline(change.deadline)?;
@@ -146,7 +146,7 @@ impl GuardedFilter {
     pub(super) fn insert_places(
         &self,
         places: Vec<HashedKey>,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Answer<Vec<bool>> {
         let mut seen = vec![true; places.len()];
         let (mut own_version, mut new, mut depends_on) = (None, 0, 0);
@@ -189,9 +189,9 @@ impl GuardedFilter {
         places: &[HashedKey],
         seen: &mut [bool],
         own: Option<(u64, usize)>,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) {
-        let Change {
+        let WriteContext {
             reservation,
             mut session,
             ..

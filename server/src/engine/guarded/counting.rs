@@ -20,7 +20,7 @@ mod tally;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::tally::Tally;
-use super::{Answer, Change, GuardedFilter, hashed_key::HashedKey, shards::Shard};
+use super::{Answer, GuardedFilter, WriteContext, hashed_key::HashedKey, shards::Shard};
 use crate::{
     engine::{
         EngineError, Keys,
@@ -60,7 +60,13 @@ impl Stepper<Shard> for Replay<'_> {
     }
 
     #[inline(always)]
-    fn done(&mut self, _: usize, _: KeyHash, shard: &mut Shard, change: Option<counting::Change>) {
+    fn done(
+        &mut self,
+        _: usize,
+        _: KeyHash,
+        shard: &mut Shard,
+        change: Option<counting::CountEffect>,
+    ) {
         if let Some(change) = change {
             self.counting
                 .note(shard, self.direction, change, self.version);
@@ -91,7 +97,7 @@ impl Counting {
         &self,
         shard: &mut Shard,
         direction: Direction,
-        change: counting::Change,
+        change: counting::CountEffect,
         version: u64,
     ) {
         let (bits, keys) = (u64::from(change.bits), u64::from(change.bits > 0));
@@ -121,7 +127,7 @@ impl GuardedFilter {
     pub fn remove_batch(
         &self,
         keys: &impl Keys,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Result<Answer<Vec<bool>>, EngineError> {
         let counting = self.counting()?;
         let places = self.places(keys);
@@ -141,7 +147,7 @@ impl GuardedFilter {
         counting: &Counting,
         hash: KeyHash,
         action: Action,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Answer<bool> {
         let places = vec![self.place(0, hash)];
         let answer = self.count_places(counting, places, action, change);
@@ -156,9 +162,9 @@ impl GuardedFilter {
         counting: &Counting,
         places: Vec<HashedKey>,
         action: Action,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Answer<Vec<bool>> {
-        let Change {
+        let WriteContext {
             reservation,
             session,
             ..

@@ -23,7 +23,7 @@ use std::iter;
 use parking_lot::Mutex;
 
 use super::{
-    Answer, Change, Explanation, GuardedFilter,
+    Answer, Explanation, GuardedFilter, WriteContext,
     hashed_key::{HashedKey, set},
     one_or_many::OneOrMany,
     shards::{Shard, Shards},
@@ -223,9 +223,9 @@ impl GuardedFilter {
         &self,
         foreign: &Foreign,
         hash: KeyHash,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Answer<bool> {
-        let Change {
+        let WriteContext {
             reservation,
             mut session,
             ..
@@ -251,7 +251,7 @@ impl GuardedFilter {
         &self,
         foreign: &Foreign,
         places: &[HashedKey],
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Answer<Vec<bool>> {
         let mut seen = vec![true; places.len()];
         let (mut own_version, mut new, mut depends_on) = (None, 0, 0);

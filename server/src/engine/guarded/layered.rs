@@ -34,7 +34,7 @@ use self::{
     new_keys::NewKeys,
 };
 use super::{
-    Answer, Change, GuardedFilter,
+    Answer, GuardedFilter, WriteContext,
     hashed_key::{HashedKey, answer_again, set},
     partitions::{Partition, Partitions},
 };
@@ -228,7 +228,7 @@ impl GuardedFilter {
         &self,
         layered: &Layered,
         hash: KeyHash,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Result<Answer<bool>, EngineError> {
         let places = vec![self.place(0, hash)];
         let answer = self.add_to_layers(layered, places, change, WhenFull::Refuse)?;
@@ -245,7 +245,7 @@ impl GuardedFilter {
         &self,
         layered: &Layered,
         places: Vec<HashedKey>,
-        change: Change<'_>,
+        change: WriteContext<'_>,
         when_full: WhenFull,
     ) -> Result<Answer<Vec<bool>>, EngineError> {
         if !layered.refuses() {
@@ -361,7 +361,7 @@ impl GuardedFilter {
         &self,
         layered: &Layered,
         places: Vec<HashedKey>,
-        change: Change<'_>,
+        change: WriteContext<'_>,
     ) -> Outcome {
         let partitions = &layered.partitions;
         let mut new = NewKeys::among(places.len());
@@ -392,7 +392,7 @@ impl GuardedFilter {
             of_stripe = (index, bits);
             most_bits = bits.max(most_bits);
         });
-        let Change {
+        let WriteContext {
             reservation,
             mut session,
             ..

@@ -12,7 +12,7 @@
 use std::{sync::Arc, time::SystemTime};
 
 use super::{
-    Change, GuardedFilter,
+    GuardedFilter, WriteContext,
     hashed_key::HashedKey,
     layered::WhenFull,
     snapshot_lock::{Presence, SnapshotLock},
@@ -89,16 +89,21 @@ impl GuardedFilter {
 
     /// Applies to a key what a call has done with it in the other filter. Returns the version that
     /// this depends on.
-    pub fn mirror_key(&self, key: &[u8], action: Action, change: Change<'_>) -> u64 {
+    pub fn mirror_key(&self, key: &[u8], action: Action, change: WriteContext<'_>) -> u64 {
         self.mirror_places(vec![self.place(0, self.hash(key))], action, change)
     }
 
     /// [`Self::mirror_key`] for many keys.
-    pub fn mirror_batch(&self, keys: &impl Keys, action: Action, change: Change<'_>) -> u64 {
+    pub fn mirror_batch(&self, keys: &impl Keys, action: Action, change: WriteContext<'_>) -> u64 {
         self.mirror_places(self.places(keys), action, change)
     }
 
-    fn mirror_places(&self, places: Vec<HashedKey>, action: Action, change: Change<'_>) -> u64 {
+    fn mirror_places(
+        &self,
+        places: Vec<HashedKey>,
+        action: Action,
+        change: WriteContext<'_>,
+    ) -> u64 {
         let answer = match (&self.counting, &self.aging, &self.layered, &self.foreign) {
             (Some(counting), ..) => self.count_places(counting, places, action, change),
             (_, Some(aging), ..) => self.stamp_places(aging, places, Action::Add, change),

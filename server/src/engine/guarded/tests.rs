@@ -77,27 +77,37 @@ fn every_way_to_ask_agrees() {
     for layout in Layout::OWN {
         let filter = filter(layout, 1000);
         assert!(!filter.query(b"a", None).value);
-        assert!(!filter.query_and_add(b"a", Change::default()).unwrap().value);
-        assert!(filter.query_and_add(b"a", Change::default()).unwrap().value);
+        assert!(
+            !filter
+                .query_and_add(b"a", WriteContext::default())
+                .unwrap()
+                .value
+        );
+        assert!(
+            filter
+                .query_and_add(b"a", WriteContext::default())
+                .unwrap()
+                .value
+        );
         assert!(filter.query(b"a", None).value);
-        filter.add(b"b", Change::default()).unwrap();
+        filter.add(b"b", WriteContext::default()).unwrap();
         assert_eq!(
             filter.query_batch(&vec!["a", "b", "c"], None).value,
             [true, true, false]
         );
         filter
-            .add_batch(&vec!["c", "a"], Change::default())
+            .add_batch(&vec!["c", "a"], WriteContext::default())
             .unwrap();
         assert_eq!(
             filter
-                .query_and_add_batch(&vec!["c", "d", "d", "a"], Change::default())
+                .query_and_add_batch(&vec!["c", "d", "d", "a"], WriteContext::default())
                 .unwrap()
                 .value,
             [true, false, true, true]
         );
         assert!(
             filter
-                .query_and_add_batch(&Vec::<&str>::new(), Change::default())
+                .query_and_add_batch(&Vec::<&str>::new(), WriteContext::default())
                 .unwrap()
                 .value
                 .is_empty()
@@ -133,7 +143,7 @@ fn one_winner() {
                     0 => (0..keys.len())
                         .filter(|&i| {
                             !filter
-                                .query_and_add(keys[i].as_bytes(), Change::default())
+                                .query_and_add(keys[i].as_bytes(), WriteContext::default())
                                 .unwrap()
                                 .value
                         })
@@ -141,7 +151,7 @@ fn one_winner() {
                     1 => (0..keys.len())
                         .zip(keys.chunks(100).flat_map(|keys| {
                             filter
-                                .query_and_add_batch(&keys.to_vec(), Change::default())
+                                .query_and_add_batch(&keys.to_vec(), WriteContext::default())
                                 .unwrap()
                                 .value
                         }))
@@ -154,7 +164,7 @@ fn one_winner() {
                         .rev()
                         .zip(backwards.chunks(77).flat_map(|keys| {
                             filter
-                                .query_and_add_batch(&keys.to_vec(), Change::default())
+                                .query_and_add_batch(&keys.to_vec(), WriteContext::default())
                                 .unwrap()
                                 .value
                         }))
@@ -222,7 +232,7 @@ fn one_winner_of_two_in_step() {
     race_in_step(1, |filter, keys| {
         let ask = |key: &String| {
             filter
-                .query_and_add(key.as_bytes(), Change::default())
+                .query_and_add(key.as_bytes(), WriteContext::default())
                 .unwrap()
                 .value
         };
@@ -234,7 +244,7 @@ fn one_winner_of_two_in_step() {
 fn one_winner_of_two_batches_in_step() {
     race_in_step(8, |filter, keys| {
         filter
-            .query_and_add_batch(&keys, Change::default())
+            .query_and_add_batch(&keys, WriteContext::default())
             .unwrap()
             .value
     });
@@ -257,7 +267,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
             for batch in 0..3000 {
                 let keys: Vec<String> = (batch * 100..(batch + 1) * 100).map(key).collect();
                 let pass = barrier.pass().unwrap();
-                filter.add_batch(&keys, Change::default()).unwrap();
+                filter.add_batch(&keys, WriteContext::default()).unwrap();
                 drop(pass);
                 acknowledged.store((batch + 1) * 100, Ordering::Release);
                 if done.load(Ordering::Relaxed) {
@@ -291,7 +301,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
             .collect()
     };
     assert!(stale(&filter).is_empty());
-    filter.add(b"one more", Change::default()).unwrap();
+    filter.add(b"one more", WriteContext::default()).unwrap();
     assert!(filter.has_changed());
     let hash = filter.hasher.hash(b"one more");
     assert_eq!(stale(&filter), HashSet::from([filter.shape.shard(hash)]));
@@ -309,7 +319,7 @@ fn a_store_waits_for_the_calls_that_are_under_way_and_they_do_not_for_it() {
     thread::scope(|scope| {
         let permit = barrier.pass().unwrap();
         let first = filter
-            .add(b"the first of a batch", Change::default())
+            .add(b"the first of a batch", WriteContext::default())
             .unwrap();
         let storing = scope.spawn(|| store_while(&filter, &directory, &barrier).unwrap());
         thread::sleep(std::time::Duration::from_millis(20));
@@ -331,10 +341,13 @@ fn a_snapshot_holds_what_has_changed() {
     let shards = filter.shape.shard_count() as u64;
     assert!(shards > 40);
     filter
-        .add_batch(&(0..10_000).map(key).collect::<Vec<_>>(), Change::default())
+        .add_batch(
+            &(0..10_000).map(key).collect::<Vec<_>>(),
+            WriteContext::default(),
+        )
         .unwrap();
     let all = store(&filter, &directory).unwrap();
-    filter.add(b"one more", Change::default()).unwrap();
+    filter.add(b"one more", WriteContext::default()).unwrap();
     let change = store(&filter, &directory).unwrap();
     assert!(change.written_bytes > 0);
     let is_small = |change: StoreReport| {
@@ -358,7 +371,7 @@ fn a_snapshot_holds_what_has_changed() {
     assert!(restored.query(b"one more", None).value);
     assert!((0..10_000).all(|index| restored.query(key(index).as_bytes(), None).value));
     // The restored filter knows which shards are on the disk.
-    restored.add(b"another", Change::default()).unwrap();
+    restored.add(b"another", WriteContext::default()).unwrap();
     let change = store(&restored, &directory).unwrap();
     assert!(is_small(change));
 }
@@ -371,7 +384,7 @@ fn a_store_that_fails_is_made_again_in_full() {
         let directory = DataDirectory::on(Arc::new(disk.clone())).unwrap();
         let filter = filter(Layout::Blocked, 1000);
         store(&filter, &directory);
-        filter.add(b"a", Change::default()).unwrap();
+        filter.add(b"a", WriteContext::default()).unwrap();
         (disk, directory, filter)
     };
     let again = |filter: &GuardedFilter, directory: &DataDirectory| {
@@ -436,7 +449,7 @@ fn callers_share_a_snapshot_that_holds_what_they_were_told() {
     let dir = tempfile::tempdir().unwrap();
     let directory = DataDirectory::open(dir.path()).unwrap();
     let filter = filter(Layout::Blocked, 1000);
-    filter.add(b"a", Change::default()).unwrap();
+    filter.add(b"a", WriteContext::default()).unwrap();
     let first = block_on(filter.snapshot_lock());
     let mut second = Box::pin(filter.snapshot_lock());
     let polled = second
@@ -466,9 +479,11 @@ fn a_shard_that_is_empty_again_is_stored_as_such() {
         kind: Kind::Counting,
         ..SpecRequest::new(1000, 1e-9)
     });
-    filter.add(b"a", Change::default()).unwrap();
+    filter.add(b"a", WriteContext::default()).unwrap();
     store(&filter, &directory).unwrap();
-    let removed = filter.remove_batch(&vec!["a"], Change::default()).unwrap();
+    let removed = filter
+        .remove_batch(&vec!["a"], WriteContext::default())
+        .unwrap();
     assert_eq!((removed.value, removed.depends_on), (vec![true], 2));
     store(&filter, &directory).unwrap();
 

@@ -6,13 +6,15 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use fastrand::Rng;
+
 use super::{
     durability::{key, settings},
     *,
 };
 use crate::{
     engine,
-    store::simulated::{Chance, Fault, SimulatedDisk},
+    store::simulated::{Fault, SimulatedDisk},
 };
 
 const SLICE: Duration = Duration::from_secs(3600);
@@ -397,18 +399,18 @@ fn is_there(epoch: Option<u64>, now: u64, slices: u32) -> bool {
 async fn work(
     engine: &Engine,
     manual_clock: &ManualClock,
-    chance: &mut Chance,
+    chance: &mut Rng,
     all: &mut Epochs,
     refresh: bool,
 ) {
     for _ in 0..30 {
         let now = ages(refresh).epoch(manual_clock.time());
-        let slices = 1 + chance.below(SLICES.into()) as u32;
-        let mut batch: Vec<u64> = (0..1 + chance.below(4)).map(|_| chance.below(20)).collect();
+        let slices = 1 + chance.u32(..SLICES);
+        let mut batch: Vec<u64> = (0..1 + chance.u64(..4)).map(|_| chance.u64(..20)).collect();
         batch.sort_unstable();
         batch.dedup();
         let keys: Vec<String> = batch.iter().map(|&index| key(index)).collect();
-        let adds = chance.one_in(4);
+        let adds = chance.u64(..4) == 0;
         let call = within(SLICE * slices);
         let told = match (adds, &*keys) {
             (true, _) => engine.add_batch("urls", keys).await.map(|()| None),
@@ -438,11 +440,11 @@ async fn work(
         if told.is_err() {
             return;
         }
-        if chance.one_in(8) && engine.store("urls").await.is_err() {
+        if chance.u64(..8) == 0 && engine.store("urls").await.is_err() {
             return;
         }
-        if chance.one_in(3) {
-            manual_clock.advance(SLICE * chance.below(3) as u32 / 2);
+        if chance.u64(..3) == 0 {
+            manual_clock.advance(SLICE * chance.u64(..3) as u32 / 2);
         }
     }
 }
@@ -454,7 +456,7 @@ async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
     let (clock, manual_clock) = Clock::manual();
     manual_clock.set(SLICE * 77 + SLICE / 3);
     let mut disk = SimulatedDisk::default();
-    let (mut chance, mut all, mut calls) = (Chance::new(seed), Epochs::new(), 0);
+    let (mut chance, mut all, mut calls) = (Rng::with_seed(seed), Epochs::new(), 0);
     for (generation, cut) in cuts.iter().enumerate() {
         let case = format!("seed {seed}, generation {generation}, cut at {cut:?}");
         let before = disk.calls();
@@ -468,7 +470,7 @@ async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
         }
         calls = disk.calls() - before;
         disk = disk.cut(&mut chance);
-        manual_clock.advance(SLICE * chance.below(5) as u32 / 2);
+        manual_clock.advance(SLICE * chance.u64(..5) as u32 / 2);
         let engine = match start(&disk, &clock).await {
             Ok(engine) => engine,
             Err(error) => panic!("{case}: {error}"),

@@ -4,12 +4,14 @@ use std::io;
 
 use futures_util::future::join_all;
 
+use fastrand::Rng;
+
 use super::{
     durability::{key, start},
     kinds::{Sample, counts, keys},
     *,
 };
-use crate::store::simulated::{Chance, Fault, SimulatedDisk};
+use crate::store::simulated::{Fault, SimulatedDisk};
 
 /// Returns an engine with a filter that has the keys 0 to 19, each twice, and the key 20.
 async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
@@ -44,7 +46,7 @@ async fn a_power_cut_at_any_call_leaves_all_of_the_copy_or_none() {
 }
 
 async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::with_seed(seed);
     let mut copies = Vec::new();
     for call in 0.. {
         let disk = SimulatedDisk::default();

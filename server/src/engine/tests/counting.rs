@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 
+use fastrand::Rng;
+
 use super::{
     durability::{key, start},
     *,
@@ -14,7 +16,7 @@ use crate::{
     filter::cells::LINE_CELLS,
     store::{
         Disk,
-        simulated::{Chance, Fault, SimulatedDisk},
+        simulated::{Fault, SimulatedDisk},
     },
 };
 
@@ -115,10 +117,10 @@ async fn work(
     seed: u64,
     counts: &mut Counts,
 ) -> Option<Made> {
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::with_seed(seed);
     for number in 0..25 {
-        let mut batch: Vec<u64> = (0..1 + chance.below(4))
-            .map(|_| keys.start + chance.below(keys.end - keys.start))
+        let mut batch: Vec<u64> = (0..1 + chance.u64(..4))
+            .map(|_| keys.start + chance.u64(..keys.end - keys.start))
             .collect();
         batch.sort_unstable();
         batch.dedup();
@@ -129,7 +131,7 @@ async fn work(
                 Action::Add,
                 Action::Remove,
                 Action::Remove,
-            ][chance.below(4) as usize],
+            ][chance.usize(..4)],
             keys: batch,
         };
         if !made
@@ -138,7 +140,7 @@ async fn work(
         {
             return Some(made);
         }
-        if chance.one_in(12) {
+        if chance.u64(..12) == 0 {
             let _ = engine.store("urls").await;
         }
     }
@@ -150,7 +152,7 @@ async fn work(
 async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
     const TASKS: u64 = 3;
     let mut disk = SimulatedDisk::default();
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::with_seed(seed);
     let mut all: Vec<Counts> = vec![Counts::new(); TASKS as usize];
     let mut calls = 0;
     for (generation, cut) in cuts.iter().enumerate() {
@@ -186,7 +188,7 @@ async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
             let Some(made) = made.filter(|_| is_there) else {
                 continue;
             };
-            settle(&engine, counts, &made, chance.one_in(2), &case).await;
+            settle(&engine, counts, &made, chance.bool(), &case).await;
         }
         let expects_any = all
             .iter()
@@ -286,9 +288,9 @@ async fn what_a_store_copies_amid_calls_is_counted_once() {
     let callers = (0..2).map(|caller| {
         let engine = engine.clone();
         tokio::spawn(async move {
-            let mut chance = Chance::new(caller);
+            let mut chance = Rng::with_seed(caller);
             let mut times = 0;
-            while times < 20 || chance.below(4) > 0 {
+            while times < 20 || chance.u64(..4) > 0 {
                 let first = caller * KEYS;
                 let keys: Vec<String> = (first..first + KEYS / 2).map(key).collect();
                 engine.add_batch("urls", keys.clone()).await.unwrap();
@@ -418,7 +420,7 @@ async fn a_batch_that_is_repeated_after_a_power_cut_counts_once() {
         engine.create_filter("urls", spec).await.unwrap();
         disk.fail(disk.calls() + cut, 1, Fault::PowerCut);
         let was_answered = engine.add_batch(named("1"), keys.clone()).await.is_ok();
-        let found = disk.cut(&mut Chance::new(cut));
+        let found = disk.cut(&mut Rng::with_seed(cut));
         let engine = start(&found, Durability::Always).await.unwrap();
         engine.add_batch(named("1"), keys.clone()).await.unwrap();
         for (index, count) in counts {

@@ -104,9 +104,9 @@ async fn a_batch_whose_deadline_passes_before_its_first_bit_changes_nothing() {
     ] {
         engine.create_filter(name, spec).await.unwrap();
         let keys = vec!["a", "b"];
-        let late = || Change {
+        let late = || WriteContext {
             deadline: Some(Instant::now()),
-            ..Change::default()
+            ..WriteContext::default()
         };
         let inner = &engine.inner;
         is_over(

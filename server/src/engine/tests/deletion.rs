@@ -2,8 +2,10 @@
 
 use std::io;
 
+use fastrand::Rng;
+
 use super::{durability::start, *};
-use crate::store::simulated::{Chance, Fault, SimulatedDisk};
+use crate::store::simulated::{Fault, SimulatedDisk};
 
 async fn filled(disk: &SimulatedDisk) -> Engine {
     let engine = start(disk, Durability::Always).await.unwrap();
@@ -33,7 +35,7 @@ async fn a_filter_whose_removal_is_in_doubt_takes_no_keys() {
             other => panic!("call {call}: {other:?}"),
         }
         for seed in 0..8 {
-            let engine = start(&disk.cut(&mut Chance::new(seed)), Durability::Always).await;
+            let engine = start(&disk.cut(&mut Rng::with_seed(seed)), Durability::Always).await;
             let seen = engine.unwrap().query("urls", "b").await;
             let is_gone = matches!(seen, Err(EngineError::UnknownFilter { .. }));
             assert!(
@@ -108,7 +110,7 @@ async fn a_removal_in_doubt_that_is_repeated_says_what_is_certain() {
             "{last:?}"
         );
         for seed in 0..8 {
-            let engine = start(&disk.cut(&mut Chance::new(seed)), Durability::Always).await;
+            let engine = start(&disk.cut(&mut Rng::with_seed(seed)), Durability::Always).await;
             let seen = engine.unwrap().query("urls", "a").await;
             assert!(
                 matches!(seen, Err(EngineError::UnknownFilter { .. })),

@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use fastrand::Rng;
+
 use super::{
     durability::{AT_ONCE, THREADED_IN, key, note, one_thread, start, threads},
     workload::{Told, check, exact, work_with},
@@ -17,7 +19,7 @@ use super::{
 };
 use crate::store::{
     Disk,
-    simulated::{Chance, Fault, SimulatedDisk},
+    simulated::{Fault, SimulatedDisk},
 };
 
 /// The number of workloads that are tried with faults, in each of two modes.
@@ -142,7 +144,7 @@ async fn prepare(durability: Durability, seed: u64) -> (SimulatedDisk, Told) {
     engine.add_batch("kept", kept()).await.unwrap();
     work_with(&engine, seed + 1000, &mut told).await;
     let found = match durability {
-        Durability::Always => disk.cut(&mut Chance::new(seed)),
+        Durability::Always => disk.cut(&mut Rng::with_seed(seed)),
         // The tail has the last acknowledged records.
         _ => disk.kill(),
     };
@@ -159,7 +161,7 @@ async fn try_fault(
     case: &str,
 ) -> u64 {
     let (disk, mut told) = (prepared.kill(), told.clone());
-    let mut chance = Chance::new(seed ^ call);
+    let mut chance = Rng::with_seed(seed ^ call);
     disk.fail(call, count, fault);
     // A start that fails has answered no calls.
     if let Ok(engine) = start(&disk, durability).await {
@@ -389,7 +391,7 @@ async fn a_full_disk_refuses_keys_until_there_is_room() {
     assert!(!*is_read_only.borrow());
     // A repeat of the call gets its first answer.
     assert!(!engine.query_and_add(first, "first").await.unwrap());
-    let found = disk.cut(&mut Chance::new(1));
+    let found = disk.cut(&mut Rng::with_seed(1));
     let engine = start(&found, Durability::Always).await.unwrap();
     let seen = engine.query_batch("urls", vec!["first", "third"]);
     assert_eq!(seen.await.unwrap(), [true; 2]);

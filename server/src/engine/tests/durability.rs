@@ -8,13 +8,14 @@ use std::{
     thread,
 };
 
+use fastrand::Rng;
 use tokio::runtime::Runtime;
 
 use super::{
     workload::{Told, check, work},
     *,
 };
-use crate::store::simulated::{Chance, Fault, SimulatedDisk};
+use crate::store::simulated::{Fault, SimulatedDisk};
 
 pub(super) fn settings(durability: Durability) -> Settings {
     Settings {
@@ -239,7 +240,7 @@ pub(super) fn cut_power<T>(
             let disk = SimulatedDisk::default();
             disk.fail(call, 1, Fault::PowerCut);
             let result = work(runtime, &disk, seed);
-            let found = disk.cut(&mut Chance::new(seed ^ call));
+            let found = disk.cut(&mut Rng::with_seed(seed ^ call));
             check(
                 runtime,
                 &found,
@@ -313,11 +314,11 @@ fn a_power_cut_after_a_kill_loses_nothing_that_was_acknowledged() {
         };
         work(&disk, seed, Told::default());
         for call in 0..disk.calls() {
-            let mut chance = Chance::new(seed ^ call);
+            let mut chance = Rng::with_seed(seed ^ call);
             let disk = SimulatedDisk::default();
             disk.fail(call, 1, Fault::PowerCut);
             let told = work(&disk, seed, Told::default());
-            let later = 14 + chance.below(60);
+            let later = 14 + chance.u64(..60);
             for second in (0..14).chain([later]) {
                 let case = format!("seed {seed}, call {call}, then call {second}");
                 let disk = disk.kill();
@@ -338,7 +339,7 @@ fn a_power_cut_after_a_kill_loses_nothing_that_was_acknowledged() {
 /// must not be removed before it is on stable storage.
 #[tokio::test]
 async fn a_power_cut_after_a_kill_amid_a_store_finds_the_filter() {
-    let mut chance = Chance::new(1);
+    let mut chance = Rng::with_seed(1);
     for call in 0.. {
         let disk = SimulatedDisk::default();
         let engine = start(&disk, Durability::Snapshot).await.unwrap();

@@ -4,13 +4,15 @@
 
 use std::io::{self, Read};
 
+use fastrand::Rng;
+
 use super::{
     durability::{key, start},
     *,
 };
 use crate::{
     filter::{exchange::guava, hash::murmur},
-    store::simulated::{Chance, Fault, SimulatedDisk},
+    store::simulated::{Fault, SimulatedDisk},
 };
 
 const GUAVA: [(Layout, &[u8]); 2] = [
@@ -325,7 +327,7 @@ async fn of_all_that_add_a_key_one_wins() {
 /// Each snapshot may have only a part of the bits of a key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_several_shards_survive_crashes_amid_stores() {
-    let mut chance = Chance::new(3);
+    let mut chance = Rng::with_seed(3);
     for round in 0..6 {
         let disk = SimulatedDisk::default();
         let engine = start(&disk, Durability::Always).await.unwrap();
@@ -481,12 +483,12 @@ async fn what_is_no_file_leaves_nothing() {
         let refused = engine.import_filter(import, file).await.unwrap_err();
         assert!(matches!(refused, EngineError::Import(_)), "{refused}");
     }
-    let mut chance = Chance::new(5);
+    let mut chance = Rng::with_seed(5);
     for _ in 0..300 {
         let mut file = REDISBLOOM.to_vec();
         for _ in 0..3 {
-            let at = chance.below(200) as usize;
-            file[at] = chance.below(256) as u8;
+            let at = chance.u64(..200) as usize;
+            file[at] = chance.u64(..256) as u8;
         }
         let import = import("redis", FileFormat::RedisBloom, &file);
         if engine
@@ -518,7 +520,7 @@ async fn what_is_no_file_leaves_nothing() {
 #[tokio::test]
 async fn an_import_is_there_after_a_power_cut_or_not_at_all() {
     let (_, file) = GUAVA[1];
-    let mut chance = Chance::new(9);
+    let mut chance = Rng::with_seed(9);
     let mut there = Vec::new();
     for call in 0.. {
         let disk = SimulatedDisk::default();

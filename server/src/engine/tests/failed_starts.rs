@@ -2,8 +2,10 @@
 
 use std::io;
 
+use fastrand::Rng;
+
 use super::{durability::start, *};
-use crate::store::simulated::{Chance, Fault, SimulatedDisk};
+use crate::store::simulated::{Fault, SimulatedDisk};
 
 /// Data that a sync failed to write may still be readable, and a later sync does not report it. So
 /// the next start must not assume that the data it finds is durable.
@@ -35,7 +37,7 @@ async fn what_a_failed_start_has_not_kept_the_next_one_keeps() {
             engine.add("urls", "b").await.unwrap();
             drop(engine);
             for seed in 0..4 {
-                let found = killed.cut(&mut Chance::new(seed));
+                let found = killed.cut(&mut Rng::with_seed(seed));
                 let engine = start(&found, durability).await.expect(&case);
                 for key in ["synced", "a", "b"] {
                     assert!(engine.query("urls", key).await.unwrap(), "{case}: {key}");

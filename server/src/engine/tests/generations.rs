@@ -4,7 +4,7 @@
 use futures_util::future::join_all;
 
 use super::*;
-use crate::store::simulated::Chance;
+use fastrand::Rng;
 
 const NAME: &str = "other";
 
@@ -44,12 +44,12 @@ impl Generations {
     }
 
     /// Makes the filter, adds keys, and deletes it with some probability.
-    pub(super) async fn take_turn(&mut self, engine: &Engine, chance: &mut Chance) {
+    pub(super) async fn take_turn(&mut self, engine: &Engine, chance: &mut Rng) {
         self.create(engine).await;
-        for _ in 0..chance.below(3) {
+        for _ in 0..chance.u64(..3) {
             self.add(engine).await;
         }
-        if chance.one_in(2) {
+        if chance.bool() {
             self.delete(engine).await;
         }
     }

@@ -7,12 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fastrand::Rng;
+
 use super::{
     durability::{cut_power, cuts, key, note, start},
     kinds::{Sample, keys},
     *,
 };
-use crate::store::simulated::{Chance, SimulatedDisk};
+use crate::store::simulated::SimulatedDisk;
 
 /// Many times the delay of a thread on a busy machine.
 const INTERVAL: Duration = Duration::from_millis(400);
@@ -62,7 +64,7 @@ fn a_power_cut_takes_no_more_than_the_interval_has() {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .build()
                 .unwrap();
-            let mut chance = Chance::new(1);
+            let mut chance = Rng::with_seed(1);
             while Instant::now() < end {
                 thread::sleep(INTERVAL / 20);
                 let answered = answered.lock().clone();
@@ -114,13 +116,13 @@ async fn work(disk: &SimulatedDisk, seed: u64) -> Told {
     if sample.make(&engine, "urls").await.is_err() {
         return told;
     }
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::with_seed(seed);
     let mut next = 0;
     for _ in 0..30 {
-        let range = next..next + 1 + chance.below(4);
+        let range = next..next + 1 + chance.u64(..4);
         next = range.end;
         let names = keys(range.clone());
-        let answer = if chance.one_in(2) {
+        let answer = if chance.bool() {
             engine.add_batch("urls", names).await
         } else {
             let seen = engine.query_and_add_batch("urls", names).await;
@@ -130,7 +132,7 @@ async fn work(disk: &SimulatedDisk, seed: u64) -> Told {
             break;
         }
         told.marked.push((range, Instant::now()));
-        match chance.below(12) {
+        match chance.u64(..12) {
             0 => {
                 let marked = told.marked.len();
                 if engine.store("urls").await.is_ok() {
@@ -141,7 +143,7 @@ async fn work(disk: &SimulatedDisk, seed: u64) -> Told {
             2 => drop(engine.delete_filter("other").await),
             _ => {}
         }
-        thread::sleep(SHORT * chance.below(20) as u32 / 100);
+        thread::sleep(SHORT * chance.u64(..20) as u32 / 100);
     }
     told
 }

@@ -7,12 +7,14 @@ use std::{io, ops::Range};
 
 use futures_util::future::join_all;
 
+use fastrand::Rng;
+
 use super::{
     durability::{key, start},
     kinds::{Sample, keys},
     *,
 };
-use crate::store::simulated::{Chance, Fault, SimulatedDisk};
+use crate::store::simulated::{Fault, SimulatedDisk};
 
 /// Returns an engine with the filter `urls` with keys 0 to 29, and a copy of it. The copy was made
 /// when `urls` had 10 keys, and has the keys 30 to 49 too. Some keys of each are in a snapshot and
@@ -74,7 +76,7 @@ async fn a_power_cut_at_any_call_takes_nothing_that_was_told() {
 
 /// Returns how often all keys, and how often none, were found of a merge without an answer.
 async fn cut_power_at_any_call(sample: &Sample, others_write: bool, seed: u64) -> [u64; 2] {
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::with_seed(seed);
     let (mut whole, mut nothing) = (0, 0);
     for call in 0.. {
         let disk = SimulatedDisk::default();

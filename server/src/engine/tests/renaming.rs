@@ -2,6 +2,8 @@
 
 use std::io;
 
+use fastrand::Rng;
+
 use super::{
     durability::{key, start},
     kinds::{Sample, counts, keys},
@@ -9,7 +11,7 @@ use super::{
 };
 use crate::store::{
     Disk,
-    simulated::{Chance, Fault, SimulatedDisk},
+    simulated::{Fault, SimulatedDisk},
 };
 
 /// The number of keys that are added first, each twice.
@@ -76,7 +78,7 @@ async fn a_power_cut_at_any_call_leaves_the_filter_under_one_name() {
 }
 
 async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::with_seed(seed);
     let mut names = Vec::new();
     for call in 0.. {
         let disk = SimulatedDisk::default();
@@ -91,7 +93,7 @@ async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
             // A start that was interrupted too.
             1 => {
                 let started = disk.cut(&mut chance);
-                started.fail(chance.below(12), 1, Fault::PowerCut);
+                started.fail(chance.u64(..12), 1, Fault::PowerCut);
                 let _ = start(&started, Durability::Always).await;
                 started.cut(&mut chance)
             }
@@ -154,7 +156,7 @@ async fn fail_at_any_call(sample: &Sample) {
         };
         engine.add(name, &key(KEYS + 1)).await.unwrap();
         let all = [vec![sample.times(2); KEYS as usize], vec![1], vec![1]];
-        let after = disk.cut(&mut Chance::new(call));
+        let after = disk.cut(&mut Rng::with_seed(call));
         let restarted = start(&after, Durability::Always).await.unwrap();
         let found_name = name_of(&restarted, ["urls", "pages"]).await.unwrap();
         let may_differ = matches!(renamed, Err(EngineError::NotDurable(_)));

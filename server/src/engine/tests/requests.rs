@@ -2,13 +2,15 @@
 
 use std::{sync::Barrier, thread};
 
+use fastrand::Rng;
+
 use super::{
     durability::{settings, start},
     *,
 };
 use crate::store::{
     Disk,
-    simulated::{Chance, Fault, SimulatedDisk},
+    simulated::{Fault, SimulatedDisk},
 };
 
 fn call<'a>(request_id: &'a str) -> Call<'a> {
@@ -55,7 +57,7 @@ async fn a_repeated_request_gets_its_first_answer_also_after_crashes_and_stores(
     assert_eq!(batch.await.unwrap(), [false, false, true, true]);
     ask_again(&first).await;
 
-    let mut disk = disk.cut(&mut Chance::new(1));
+    let mut disk = disk.cut(&mut Rng::with_seed(1));
     for round in 0..6 {
         let engine = engine(&disk).await;
         ask_again(&engine).await;
@@ -72,7 +74,7 @@ async fn a_repeated_request_gets_its_first_answer_also_after_crashes_and_stores(
         ask_again(&engine).await;
         let segments = disk.names().unwrap().into_iter();
         assert!(segments.filter(|name| name.ends_with(".log")).count() <= 3);
-        disk = disk.cut(&mut Chance::new(round));
+        disk = disk.cut(&mut Rng::with_seed(round));
     }
 }
 
@@ -185,7 +187,7 @@ fn a_request_whose_answer_a_power_cut_took_is_answered_after_it() {
                 let before = engine(&disk).await;
                 disk.fail(call.max(disk.calls()), 1, Fault::PowerCut);
                 ask(&before).await;
-                let found = disk.cut(&mut Chance::new(seed ^ call));
+                let found = disk.cut(&mut Rng::with_seed(seed ^ call));
                 let told = ask(&engine(&found).await).await;
                 let first: Vec<_> = (0..3).map(|_| Some(vec![false; 3])).collect();
                 assert_eq!(told, first, "{case}");
@@ -206,7 +208,7 @@ async fn no_snapshot_is_ahead_of_the_log() {
         engine.create_filter("urls", small()).await.unwrap();
         assert!(!engine.query_and_add(call("1"), "a").await.unwrap());
         engine.store("").await.unwrap();
-        let found = disk.cut(&mut Chance::new(seed));
+        let found = disk.cut(&mut Rng::with_seed(seed));
         let engine = start(&found, rarely).await.unwrap();
         assert!(engine.query("urls", "a").await.unwrap());
         assert!(!engine.query_and_add(call("1"), "a").await.unwrap());

@@ -2,12 +2,14 @@
 
 use std::io;
 
+use fastrand::Rng;
+
 use super::{
     durability::{key, start},
     kinds::{Sample, counts, keys},
     *,
 };
-use crate::store::simulated::{Chance, Fault, SimulatedDisk};
+use crate::store::simulated::{Fault, SimulatedDisk};
 
 /// Returns an engine with a filter that has the keys 0 to 9 in a snapshot and 10 to 19 in the log,
 /// each twice.
@@ -45,7 +47,7 @@ async fn a_power_cut_at_any_call_leaves_all_keys_or_none() {
 }
 
 async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::with_seed(seed);
     let mut found_before = Vec::new();
     for call in 0.. {
         let disk = SimulatedDisk::default();
@@ -110,7 +112,7 @@ async fn fail_at_any_call(sample: &Sample) {
             other => panic!("{case}: {other:?}"),
         }
         let before = sample.times(2);
-        let after = disk.cut(&mut Chance::new(call));
+        let after = disk.cut(&mut Rng::with_seed(call));
         let restarted = start(&after, Durability::Always).await.unwrap();
         let [keys, last] = found(&restarted).await.expect(&case);
         assert!(keys == 0 || keys == before && reset.is_err(), "{case}");
@@ -120,7 +122,7 @@ async fn fail_at_any_call(sample: &Sample) {
         assert_eq!(stored.len(), 1, "{case}");
         engine.add("urls", &key(20)).await.unwrap();
         let last = sample.times(1 + u32::from(added.is_ok()));
-        let after = disk.cut(&mut Chance::new(call));
+        let after = disk.cut(&mut Rng::with_seed(call));
         let restarted = start(&after, Durability::Always).await.unwrap();
         let keys = if reset.is_err() { before } else { 0 };
         assert_eq!(found(&restarted).await, Ok([keys, last]), "{case}");

@@ -13,8 +13,10 @@ use self::{
     model::SLICE,
     subject::Subject,
 };
+use fastrand::Rng;
+
 use super::{durability::number, *};
-use crate::store::simulated::{Chance, SimulatedDisk};
+use crate::store::simulated::SimulatedDisk;
 
 /// The number of keys.
 const KEYS: u64 = 100_000;
@@ -43,12 +45,12 @@ async fn soak(subject: &Subject, operations: u64) {
     let (clock, manual_clock) = Clock::manual();
     manual_clock.set(SLICE * 1000);
     let seed = number("SEENSET_SEED").unwrap_or(7);
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::with_seed(seed);
     let mut disk = subject::on_disk(&subject.spec);
     let mut durability = INTERVAL;
     let mut engine = start(&disk, &clock, durability).await;
     let caller = |number| {
-        let chance = Chance::new(seed + 1 + number);
+        let chance = Rng::with_seed(seed + 1 + number);
         Caller::new(number, subject.spec.kind, KEYS / CALLERS, chance)
     };
     let mut callers: Vec<Caller> = (0..CALLERS).map(caller).collect();
@@ -56,12 +58,12 @@ async fn soak(subject: &Subject, operations: u64) {
     let sum = |callers: &[Caller], of: fn(&Caller) -> u64| callers.iter().map(of).sum::<u64>();
 
     while sum(&callers, |caller| caller.done) < operations {
-        let end = match (chance.below(4), durability) {
+        let end = match (chance.u64(..4), durability) {
             (0, Durability::Always) => End::Cut,
             (0 | 1, _) => End::Kill,
             _ => End::Quiet,
         };
-        let calls = 1 + chance.below(CALLS);
+        let calls = 1 + chance.u64(..CALLS);
         let round = Arc::new(Round::new(&engine, &disk, &manual_clock, end, calls));
         let tasks: Vec<_> = callers
             .drain(..)
@@ -76,12 +78,12 @@ async fn soak(subject: &Subject, operations: u64) {
         if let Some(left) = left {
             disk = left;
             crashes += 1;
-        } else if chance.one_in(3) {
+        } else if chance.u64(..3) == 0 {
             engine.close();
             engine.store("urls").await.unwrap();
             stops += 1;
         } else {
-            if chance.one_in(5) {
+            if chance.u64(..5) == 0 {
                 engine.reset_filter("urls").await.unwrap();
                 callers.iter_mut().for_each(|caller| caller.model.reset());
                 resets += 1;
@@ -89,7 +91,7 @@ async fn soak(subject: &Subject, operations: u64) {
             continue;
         }
         drop(engine);
-        durability = [INTERVAL, Durability::Always][chance.below(2) as usize];
+        durability = [INTERVAL, Durability::Always][chance.usize(..2)];
         engine = start(&disk, &clock, durability).await;
     }
 

@@ -5,15 +5,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use seenset_history::{Call, Checker, Operation, now};
 
+use fastrand::Rng;
+
 use super::{
     durability::{key, start},
     generations::Generations,
     *,
 };
-use crate::{
-    engine,
-    store::simulated::{Chance, SimulatedDisk},
-};
+use crate::{engine, store::simulated::SimulatedDisk};
 
 /// The number of keys that are asked for.
 const KEYS: u64 = 40;
@@ -78,11 +77,11 @@ pub(super) async fn work_with(engine: &Engine, seed: u64, told: &mut Told) {
         tokio::spawn(async move { race(&engine, seed * 10 + task).await })
     });
     let tasks: Vec<_> = tasks.collect();
-    let mut chance = Chance::new(seed);
-    for _ in 0..chance.below(4) {
-        let name = ["urls", "other", ""][chance.below(3) as usize];
+    let mut chance = Rng::with_seed(seed);
+    for _ in 0..chance.u64(..4) {
+        let name = ["urls", "other", ""][chance.usize(..3)];
         let stored = engine.store(name);
-        let whole = change_whole(engine, chance.below(8));
+        let whole = change_whole(engine, chance.u64(..8));
         let turn = told.generations.take_turn(engine, &mut chance);
         let _ = tokio::join!(stored, whole, turn);
     }
@@ -108,19 +107,19 @@ async fn change_whole(engine: &Engine, choice: u64) {
 
 /// Runs one task.
 async fn race(engine: &Engine, seed: u64) -> (Vec<Call<u64>>, Vec<Request>) {
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::with_seed(seed);
     let (mut history, mut requests) = (Vec::new(), Vec::new());
     for number in 0..10 {
-        let mut keys: Vec<u64> = (0..1 + chance.below(4))
-            .map(|_| chance.below(KEYS))
+        let mut keys: Vec<u64> = (0..1 + chance.u64(..4))
+            .map(|_| chance.u64(..KEYS))
             .collect();
-        let operation = match chance.below(6) {
+        let operation = match chance.u64(..6) {
             0 => Operation::Query,
             1 => Operation::Add,
             _ => Operation::QueryAndAdd,
         };
         let mut id = String::new();
-        if operation == Operation::QueryAndAdd && chance.one_in(2) {
+        if operation == Operation::QueryAndAdd && chance.bool() {
             id = format!("{seed}/{number}");
             // A request has one answer per key, and can be repeated key by key.
             keys.sort_unstable();
@@ -223,10 +222,10 @@ pub(super) async fn check(found: &SimulatedDisk, durability: Durability, told: T
     }
     // New callers and repeated requests come in either order. A repeated request gets its first
     // answer.
-    let mut chance = Chance::new(history.len() as u64);
+    let mut chance = Rng::with_seed(history.len() as u64);
     let mut checker = Checker::default();
     checker.extend(history);
-    let others_first = chance.one_in(2);
+    let others_first = chance.bool();
     for round in 0..2 {
         let calls = if (round == 0) == others_first {
             ask_all(&engine).await
@@ -257,10 +256,10 @@ async fn ask_all(engine: &Engine) -> Vec<(Vec<Call<u64>>, bool)> {
 async fn ask_again(
     engine: &Engine,
     requests: &[Request],
-    chance: &mut Chance,
+    chance: &mut Rng,
 ) -> Vec<(Vec<Call<u64>>, bool)> {
     let again = requests.iter().flat_map(|Request { id, keys }| {
-        let batch = 1 + chance.below(keys.len() as u64) as usize;
+        let batch = 1 + chance.u64(..keys.len() as u64) as usize;
         let batches = keys.rchunks(batch);
         batches.map(move |keys| call(engine, Operation::QueryAndAdd, keys, id))
     });

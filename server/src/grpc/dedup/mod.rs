@@ -42,7 +42,7 @@ use crate::{
 };
 
 /// The ways to make the head of a response.
-pub enum Answer {
+pub enum ResponseHead {
     OneKey(OneKeyCall),
     Boxed(BoxFuture<'static, Response<Content>>),
     Now(Response<Content>),
@@ -81,23 +81,23 @@ impl Method {
 }
 
 /// Answers a call.
-pub fn answer(core: &Arc<Core>, method: Method, request: Request<Received>) -> Answer {
+pub fn answer(core: &Arc<Core>, method: Method, request: Request<Received>) -> ResponseHead {
     if let Err(status) = messages::check_encoding(request.headers()) {
-        return Answer::Now(failure(status));
+        return ResponseHead::Now(failure(status));
     }
     let deadline = Deadline::of(request.headers());
     let body = request.into_body();
     let (connection, kept) = (body.connection(), body.kept());
     let body = match method {
         Method::QueryAndAddStream => RequestBody::of_stream(body),
-        _ => RequestBody::new(body, &core.lane),
+        _ => RequestBody::new(body, &core.core_calls),
     };
     let messages = match Messages::new(body, &connection, core.max_message_bytes) {
         Ok(messages) => messages,
-        Err(refused) => return Answer::Now(failure(refused)),
+        Err(refused) => return ResponseHead::Now(failure(refused)),
     };
     match method {
-        Method::OneKey(op) => Answer::OneKey(OneKeyCall::new(core, op, messages, deadline)),
+        Method::OneKey(op) => ResponseHead::OneKey(OneKeyCall::new(core, op, messages, deadline)),
         Method::QueryBatch => unary(core, messages, deadline, query_batch),
         Method::AddBatch => unary(core, messages, deadline, add_batch),
         Method::QueryAndAddBatch => unary(core, messages, deadline, query_and_add_batch),
@@ -107,9 +107,9 @@ pub fn answer(core: &Arc<Core>, method: Method, request: Request<Received>) -> A
                 messages,
                 &connection,
                 deadline,
-                core.lane.drain_state(),
+                core.core_calls.drain_state(),
             );
-            Answer::Now(success(Content::Stream(Box::new(answers), kept)))
+            ResponseHead::Now(success(Content::Stream(Box::new(answers), kept)))
         }
         Method::RemoveBatch => unary(core, messages, deadline, remove_batch),
         Method::Store => unary(core, messages, deadline, store),
@@ -122,14 +122,14 @@ fn unary<Q, A, F>(
     messages: Messages,
     deadline: Deadline,
     answer: fn(Arc<Core>, Q, Option<Instant>) -> F,
-) -> Answer
+) -> ResponseHead
 where
     Q: Decode + Send + 'static,
     A: Message + 'static,
     F: Future<Output = Result<A, Status>> + Send + 'static,
 {
     let answered = answer_one(core.clone(), messages, deadline, answer);
-    Answer::Boxed(Box::pin(async move {
+    ResponseHead::Boxed(Box::pin(async move {
         match answered.await {
             Ok(message) => success(Content::Message(message)),
             Err(status) => failure(status),

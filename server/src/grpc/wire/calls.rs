@@ -27,8 +27,8 @@ const READING_PATIENCE: Duration = Duration::from_secs(3);
 /// The calls in flight. Cheap to clone: clones share the same calls.
 #[derive(Debug, Clone)]
 pub struct Calls {
-    /// One lane for each core. With a single one, all cores would contend for the count of calls.
-    lanes: Arc<Mutex<Vec<Lane>>>,
+    /// The calls of each core. With one counter, all cores would contend for it.
+    cores: Arc<Mutex<Vec<CoreCalls>>>,
     drain: watch::Sender<Drain>,
 }
 
@@ -47,7 +47,7 @@ impl Default for Calls {
     /// Starts without calls, and admits new ones.
     fn default() -> Self {
         Self {
-            lanes: Arc::default(),
+            cores: Arc::default(),
             drain: watch::Sender::new(Drain::No),
         }
     }
@@ -59,35 +59,39 @@ impl Calls {
         self.drain.subscribe()
     }
 
-    /// Adds and returns a lane, for the calls of one core.
-    pub fn lane(&self) -> Lane {
-        let lane = Lane(Arc::new(LaneState {
+    /// Adds a core, and returns its calls.
+    pub fn core_calls(&self) -> CoreCalls {
+        let core_calls = CoreCalls(Arc::new(CoreCallsState {
             working: TaskTracker::new(),
             sending: TaskTracker::new(),
             frames: AtomicU64::new(0),
             draining: self.drain.subscribe(),
         }));
-        self.lanes.lock().push(lane.clone());
+        self.cores.lock().push(core_calls.clone());
         if *self.drain.borrow() >= Drain::Begun {
-            lane.close();
+            core_calls.close();
         }
-        lane
+        core_calls
     }
 
     /// Refuses calls from now on, and waits for the calls in flight. Returns whether all have
     /// ended. If not, the clients of the calls that are left read nothing.
     pub async fn drain(&self) -> bool {
-        let lanes = self.turn_to(Drain::Begun);
-        let frames = || -> u64 { lanes.iter().map(Lane::frames).sum() };
-        let nothing_works = || lanes.iter().all(|Lane(lane)| lane.working.is_empty());
+        let cores = self.turn_to(Drain::Begun);
+        let frames = || -> u64 { cores.iter().map(CoreCalls::frames).sum() };
+        let nothing_works = || {
+            cores
+                .iter()
+                .all(|CoreCalls(core_calls)| core_calls.working.is_empty())
+        };
         loop {
-            for Lane(lane) in &lanes {
-                lane.working.wait().await;
+            for CoreCalls(core_calls) in &cores {
+                core_calls.working.wait().await;
             }
             let frames_before = frames();
             let sent = timeout(READING_PATIENCE, async {
-                for Lane(lane) in &lanes {
-                    lane.sending.wait().await;
+                for CoreCalls(core_calls) in &cores {
+                    core_calls.sending.wait().await;
                 }
             });
             let all_sent = sent.await.is_ok();
@@ -100,27 +104,27 @@ impl Calls {
 
     /// Ends each stream after its current batch, and returns when all calls have ended.
     pub async fn cut(&self) {
-        for Lane(lane) in self.turn_to(Drain::Over) {
-            lane.working.wait().await;
-            lane.sending.wait().await;
+        for CoreCalls(core_calls) in self.turn_to(Drain::Over) {
+            core_calls.working.wait().await;
+            core_calls.sending.wait().await;
         }
     }
 
-    fn turn_to(&self, drain: Drain) -> Vec<Lane> {
+    fn turn_to(&self, drain: Drain) -> Vec<CoreCalls> {
         self.drain.send_replace(drain);
         // Lanes that are added from now on are closed from the start.
-        let lanes = self.lanes.lock().clone();
-        lanes.iter().for_each(Lane::close);
-        lanes
+        let cores = self.cores.lock().clone();
+        cores.iter().for_each(CoreCalls::close);
+        cores
     }
 }
 
 /// The calls in flight of one core. Cheap to clone: clones share the same calls.
 #[derive(Debug, Clone)]
-pub struct Lane(Arc<LaneState>);
+pub struct CoreCalls(Arc<CoreCallsState>);
 
 #[derive(Debug)]
-struct LaneState {
+struct CoreCallsState {
     /// The calls that wait for the server or for their request.
     working: TaskTracker,
     /// The calls whose answer, or the next part of it, waits until the client reads.
@@ -130,7 +134,7 @@ struct LaneState {
     draining: watch::Receiver<Drain>,
 }
 
-impl Lane {
+impl CoreCalls {
     /// Admits a call, and tracks it if it is for one of our own services.
     ///
     /// # Errors
@@ -140,15 +144,15 @@ impl Lane {
         if !path.starts_with(OUR_PATHS) {
             return Ok(None);
         }
-        let Self(lane) = self;
+        let Self(core_calls) = self;
         // The token is taken before the check, so that the stop waits for each call that is
         // admitted.
         let token = Token {
-            at: lane.working.token(),
+            at: core_calls.working.token(),
             is_sending: false,
-            lane: self.clone(),
+            core_calls: self.clone(),
         };
-        if lane.working.is_closed() {
+        if core_calls.working.is_closed() {
             return Err(unapplied(
                 "the server is stopping, and the call was not carried out; try again",
             ));
@@ -166,9 +170,9 @@ impl Lane {
     }
 
     fn close(&self) {
-        let Self(lane) = self;
-        lane.working.close();
-        lane.sending.close();
+        let Self(core_calls) = self;
+        core_calls.working.close();
+        core_calls.sending.close();
     }
 }
 
@@ -177,18 +181,20 @@ impl Lane {
 pub struct Token {
     at: TaskTrackerToken,
     is_sending: bool,
-    lane: Lane,
+    core_calls: CoreCalls,
 }
 
 impl Token {
     /// Notes that a part of the answer is made, and that the next one is made when the client
     /// reads.
     pub fn sending(&mut self) {
-        let Lane(lane) = &self.lane;
-        lane.frames.store(self.lane.frames() + 1, Ordering::Relaxed);
+        let CoreCalls(core_calls) = &self.core_calls;
+        core_calls
+            .frames
+            .store(self.core_calls.frames() + 1, Ordering::Relaxed);
         if !self.is_sending {
             self.is_sending = true;
-            self.at = lane.sending.token();
+            self.at = core_calls.sending.token();
         }
     }
 
@@ -196,7 +202,7 @@ impl Token {
     pub fn working(&mut self) {
         if self.is_sending {
             self.is_sending = false;
-            self.at = self.lane.0.working.token();
+            self.at = self.core_calls.0.working.token();
         }
     }
 }

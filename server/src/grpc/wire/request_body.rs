@@ -19,7 +19,7 @@ use crate::grpc::{
     ARRIVAL_PATIENCE, ARRIVAL_TIMEOUT,
     status::unapplied,
     wire::{
-        calls::{Drain, Lane},
+        calls::{CoreCalls, Drain},
         received::Received,
     },
 };
@@ -27,8 +27,8 @@ use crate::grpc::{
 /// The body of a request.
 pub struct RequestBody<B = Received> {
     body: B,
-    /// The lane of the call; `None` for requests that last as long as their clients like.
-    lane: Option<Lane>,
+    /// The calls of its core; `None` for requests that last as long as their clients like.
+    core_calls: Option<CoreCalls>,
     /// Whether the time is limited even if the server is not stopping.
     is_limited: bool,
     /// Completes when the server waits no longer. It is made when the body has to wait.
@@ -37,10 +37,10 @@ pub struct RequestBody<B = Received> {
 
 impl<B> RequestBody<B> {
     /// Returns the body of a call that begins when all of it has arrived.
-    pub fn new(body: B, lane: &Lane) -> Self {
+    pub fn new(body: B, core_calls: &CoreCalls) -> Self {
         Self {
             body,
-            lane: Some(lane.clone()),
+            core_calls: Some(core_calls.clone()),
             is_limited: false,
             late: None,
         }
@@ -59,7 +59,7 @@ impl<B> RequestBody<B> {
     pub fn of_stream(body: B) -> Self {
         Self {
             body,
-            lane: None,
+            core_calls: None,
             is_limited: false,
             late: None,
         }
@@ -79,7 +79,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let Self {
             body,
-            lane,
+            core_calls,
             is_limited,
             late,
         } = &mut *self;
@@ -87,7 +87,7 @@ where
             let frame = frame.map(|frame| frame.map_err(|error| Status::from_error(error.into())));
             return Poll::Ready(frame);
         }
-        let Some(lane) = lane else {
+        let Some(core_calls) = core_calls else {
             return Poll::Pending;
         };
         let limit = if *is_limited {
@@ -95,7 +95,7 @@ where
         } else {
             Duration::MAX
         };
-        let late = late.get_or_insert_with(|| Box::pin(too_late(lane.drain_state(), limit)));
+        let late = late.get_or_insert_with(|| Box::pin(too_late(core_calls.drain_state(), limit)));
         late.as_mut().poll(cx).map(|late| Some(Err(late)))
     }
 

@@ -10,8 +10,6 @@
     reason = "no server has it: it is for tests and for fuzzing, which a panic tells of a mistake"
 )]
 
-mod chance;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -21,9 +19,9 @@ use std::{
     time::Duration,
 };
 
+use fastrand::Rng;
 use parking_lot::{Mutex, MutexGuard};
 
-pub use self::chance::Chance;
 use super::{Disk, DiskFile};
 
 /// The unit that reaches stable storage whole or not at all, in bytes.
@@ -111,18 +109,18 @@ impl SimulatedDisk {
     }
 
     /// Returns the disk as it is found after the power was cut.
-    pub fn cut(&self, chance: &mut Chance) -> Self {
+    pub fn cut(&self, chance: &mut Rng) -> Self {
         let state = self.0.lock();
         let files = state.files.iter().map(|file| file.cut(chance)).collect();
         let mut names = state.durable_names.clone();
         // A journal keeps the changes in their order; without one any of them may be there.
-        let in_order = chance.one_in(2);
-        let kept = chance.below(state.name_changes.len() as u64 + 1) as usize;
+        let in_order = chance.bool();
+        let kept = chance.usize(..=state.name_changes.len());
         for (index, change) in state.name_changes.iter().enumerate() {
             if if in_order {
                 index < kept
             } else {
-                chance.one_in(2)
+                chance.bool()
             } {
                 change.apply(&mut names);
             }
@@ -242,20 +240,20 @@ impl File {
     }
 
     /// Returns the file as it is found after the power was cut.
-    fn cut(&self, chance: &mut Chance) -> Self {
+    fn cut(&self, chance: &mut Rng) -> Self {
         let mut bytes = self.durable.clone();
-        let all_or_none = chance.below(4);
+        let all_or_none = chance.u64(..4);
         for change in &self.changes {
-            if all_or_none == 0 || (all_or_none > 1 && chance.one_in(3)) {
+            if all_or_none == 0 || (all_or_none > 1 && chance.u64(..3) == 0) {
                 continue;
             }
             match change {
-                Change::Write { at, bytes: new } if all_or_none != 1 && chance.one_in(2) => {
+                Change::Write { at, bytes: new } if all_or_none != 1 && chance.bool() => {
                     let (mut at, mut new) = (*at, &**new);
                     while !new.is_empty() {
                         let sector = (SECTOR_BYTES - at % SECTOR_BYTES).min(new.len());
                         let (now, later) = new.split_at(sector);
-                        if chance.one_in(2) {
+                        if chance.bool() {
                             let bytes_now = now.to_vec();
                             let change = Change::Write {
                                 at,

@@ -4,6 +4,8 @@ mod kinds;
 
 use std::{sync::Arc, time::SystemTime};
 
+use fastrand::Rng;
+
 use super::*;
 use crate::{
     filter::{
@@ -15,7 +17,7 @@ use crate::{
     store::{
         Batch, Counted, Direction, FilterId, LogWriter, Record, RecordHead, RecordKind, ShardState,
         SnapshotFiles, SnapshotHeader,
-        simulated::{Chance, Fault, SimulatedDisk},
+        simulated::{Fault, SimulatedDisk},
     },
 };
 
@@ -546,7 +548,7 @@ fn saving_may_be_cut_short_anywhere() {
         tried.fail(begun + call, 1, Fault::PowerCut);
         let result = inspection.salvage(SEGMENT_BYTES);
         let is_done = result.is_ok() && tried.calls() <= begun + call;
-        let found = tried.cut(&mut Chance::new(call));
+        let found = tried.cut(&mut Rng::with_seed(call));
         if read(&found.kill()).is_err() {
             inspect(&found).salvage(SEGMENT_BYTES).unwrap();
         }

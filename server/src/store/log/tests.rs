@@ -2,43 +2,45 @@ mod failing;
 
 use std::{io, sync::Arc};
 
+use fastrand::Rng;
+
 use super::*;
 use crate::{
     filter::hash::KeyHash,
     store::{
         Disk, FilterId, RequestId, StoreError,
-        disk::simulated::{Chance, Fault, SimulatedDisk},
+        disk::simulated::{Fault, SimulatedDisk},
     },
 };
 
 const SEGMENT_BYTES: u64 = 1024;
 
 /// Returns a record that differs from all others of a test.
-fn record(version: u64, chance: &mut Chance) -> Record {
+fn record(version: u64, chance: &mut Rng) -> Record {
     let hash = |_| KeyHash {
         low: version,
         high: version.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     };
     let counted = |direction, since| RecordKind::Counted(Counted { direction, since });
-    let kind = match chance.below(5) {
+    let kind = match chance.u64(..5) {
         0 => RecordKind::Added,
-        1 => counted(Direction::Up, chance.below(version)),
-        2 => counted(Direction::Down, chance.below(version)),
+        1 => counted(Direction::Up, chance.u64(..version)),
+        2 => counted(Direction::Down, chance.u64(..version)),
         3 => RecordKind::AddedAt {
-            epoch: version + chance.below(9),
+            epoch: version + chance.u64(..9),
         },
         _ => RecordKind::AddedTo {
-            layer: chance.below(9),
+            layer: chance.u64(..9),
         },
     };
     Record {
         head: RecordHead {
-            filter: FilterId(chance.below(3)),
+            filter: FilterId(chance.u64(..3)),
             version,
-            request: chance.one_in(2).then_some(RequestId([version as u8; 16])),
+            request: chance.bool().then_some(RequestId([version as u8; 16])),
             kind,
         },
-        hashes: (0..chance.below(6)).map(hash).collect(),
+        hashes: (0..chance.u64(..6)).map(hash).collect(),
     }
 }
 
@@ -100,7 +102,7 @@ fn open(disk: &SimulatedDisk, end: LogEnd) -> Result<LogWriter, StoreError> {
 
 /// Returns a synced log of some segments, and its records.
 fn example(seed: u64) -> (SimulatedDisk, Vec<Record>) {
-    let (disk, mut chance) = (SimulatedDisk::default(), Chance::new(seed));
+    let (disk, mut chance) = (SimulatedDisk::default(), Rng::with_seed(seed));
     let mut log = open(&disk, LogEnd::default()).unwrap();
     let records: Vec<Record> = (1..=60)
         .map(|version| record(version, &mut chance))
@@ -122,7 +124,7 @@ fn what_was_written_is_read_in_order() {
 
     // A second start goes on in a new segment, and the third reads both.
     let mut log = open(&disk, end).unwrap();
-    let more = record(61, &mut Chance::new(2));
+    let more = record(61, &mut Rng::with_seed(2));
     write(&mut log, std::slice::from_ref(&more)).unwrap();
     log.sync().unwrap();
     let (found, ..) = read(&disk).unwrap();
@@ -143,7 +145,7 @@ fn a_newer_format_is_named() {
 
 /// Writes, syncs and opens segments at random until the power is cut or enough is done. Returns the
 /// written records, and the number of records that were synced.
-fn work(disk: &SimulatedDisk, chance: &mut Chance) -> (Vec<Record>, usize) {
+fn work(disk: &SimulatedDisk, chance: &mut Rng) -> (Vec<Record>, usize) {
     let Worked {
         written, synced, ..
     } = work_with(None, disk, chance);
@@ -158,7 +160,7 @@ struct Worked {
     handed_over: usize,
 }
 
-fn work_with(tail: Option<u64>, disk: &SimulatedDisk, chance: &mut Chance) -> Worked {
+fn work_with(tail: Option<u64>, disk: &SimulatedDisk, chance: &mut Rng) -> Worked {
     let mut worked = Worked::default();
     let Worked {
         written,
@@ -174,7 +176,7 @@ fn work_with(tail: Option<u64>, disk: &SimulatedDisk, chance: &mut Chance) -> Wo
     let mut spare = None;
     for _ in 0..20 {
         let first = written.len() as u64 + 1;
-        let records: Vec<Record> = (0..1 + chance.below(3))
+        let records: Vec<Record> = (0..1 + chance.u64(..3))
             .map(|index| record(first + index, chance))
             .collect();
         written.extend(records.clone());
@@ -184,17 +186,17 @@ fn work_with(tail: Option<u64>, disk: &SimulatedDisk, chance: &mut Chance) -> Wo
             *handed_over = written.len();
         }
         // Made ahead, and not always needed before the power is cut.
-        if done.is_ok() && spare.is_none() && chance.one_in(4) {
+        if done.is_ok() && spare.is_none() && chance.u64(..4) == 0 {
             let made = next(&log).map(|segment| spare = Some(segment));
             done = made;
         }
         // Rolls only from a segment that has batches.
         let is_begun = log.room_bytes() < SEGMENT_BYTES - Segment::OVERHEAD_BYTES;
-        if done.is_ok() && is_begun && chance.one_in(8) {
+        if done.is_ok() && is_begun && chance.u64(..8) == 0 {
             let is_next = |spare: &Segment| spare.number() == log.sequence() + 1;
             let next = spare.take().filter(is_next).map_or_else(|| next(&log), Ok);
             done = next.and_then(|next| log.roll(next));
-        } else if done.is_ok() && chance.one_in(2) {
+        } else if done.is_ok() && chance.bool() {
             done = log.sync();
         } else if done.is_ok() {
             continue;
@@ -221,9 +223,9 @@ fn a_power_cut_anywhere_loses_nothing_that_was_synced() {
     let mut cuts = 0;
     for seed in 0..40 {
         let disk = SimulatedDisk::default();
-        work(&disk, &mut Chance::new(seed));
+        work(&disk, &mut Rng::with_seed(seed));
         for call in 0..disk.calls() {
-            let (disk, mut chance) = (SimulatedDisk::default(), Chance::new(seed));
+            let (disk, mut chance) = (SimulatedDisk::default(), Rng::with_seed(seed));
             disk.fail(call, 1, Fault::PowerCut);
             let (written, synced) = work(&disk, &mut chance);
             let found = disk.cut(&mut chance);
@@ -254,9 +256,9 @@ fn a_kill_anywhere_loses_nothing_that_the_system_had() {
     for seed in 0..40 {
         let tail = Some(if seed % 2 == 0 { 512 } else { SEGMENT_BYTES });
         let disk = SimulatedDisk::default();
-        work_with(tail, &disk, &mut Chance::new(seed));
+        work_with(tail, &disk, &mut Rng::with_seed(seed));
         for call in 0..=disk.calls() {
-            let (disk, mut chance) = (SimulatedDisk::default(), Chance::new(seed));
+            let (disk, mut chance) = (SimulatedDisk::default(), Rng::with_seed(seed));
             disk.fail(call, 1, Fault::PowerCut);
             let worked = work_with(tail, &disk, &mut chance);
             let killed = disk.kill();
@@ -290,7 +292,7 @@ fn a_kill_anywhere_loses_nothing_that_the_system_had() {
             }
             assert_eq!(read_from(&cut, 0).unwrap().0, records, "{case}");
             let again = disk.kill();
-            again.fail(chance.below(calls), 1, Fault::PowerCut);
+            again.fail(chance.u64(..calls), 1, Fault::PowerCut);
             let _ = start(&again);
             assert_eq!(read_from(&again.kill(), 0).unwrap().0, records, "{case}");
         }
@@ -303,7 +305,7 @@ fn a_kill_anywhere_loses_nothing_that_the_system_had() {
 fn every_flipped_bit_of_the_tail_is_found_or_harmless() {
     let mut found_bits = 0;
     for seed in 0..12 {
-        let (disk, mut chance) = (SimulatedDisk::default(), Chance::new(seed));
+        let (disk, mut chance) = (SimulatedDisk::default(), Rng::with_seed(seed));
         let mut log = open(&disk, LogEnd::default()).unwrap();
         log.begin_tail(if seed % 2 == 0 { 512 } else { SEGMENT_BYTES })
             .unwrap();
@@ -311,11 +313,11 @@ fn every_flipped_bit_of_the_tail_is_found_or_harmless() {
             .map(|version| record(version, &mut chance))
             .collect();
         // The tail is of a segment that goes on, or of one that has just been begun.
-        let synced = chance.below(10) as usize;
+        let synced = chance.u64(..10) as usize;
         for (index, records) in records.chunks(3).enumerate() {
             if index == synced {
                 log.sync().unwrap();
-                if log.unsynced_bytes() == 0 && chance.one_in(2) && index > 0 {
+                if log.unsynced_bytes() == 0 && chance.bool() && index > 0 {
                     log.roll(next(&log).unwrap()).unwrap();
                 }
             }
@@ -349,7 +351,7 @@ fn a_tail_that_fails_is_told_of_and_done_without() {
     let disk = SimulatedDisk::default();
     let mut log = open(&disk, LogEnd::default()).unwrap();
     log.begin_tail(SEGMENT_BYTES).unwrap();
-    let mut chance = Chance::new(1);
+    let mut chance = Rng::with_seed(1);
     let records: Vec<Record> = (1..=3)
         .map(|version| record(version, &mut chance))
         .collect();

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{checksum, fields::Hex};
 use crate::{
     filter::{
-        exchange::redisbloom::{Chain, Layer},
+        exchange::redisbloom::{Chain, ChainLayer},
         profile::{KeyProfile, MAX_DROP_PARAMETER_BYTES, MAX_DROP_PARAMETERS},
         scaling::{LayerSpec, Layers, MAX_LAYERS, OnFull},
         spec::{FilterSpec, Kind, Layout},
@@ -158,7 +158,7 @@ fn decode_chain(mut left: &[u8]) -> Option<Chain> {
     let count = long_number(&mut left)?;
     let mut layers = Vec::new();
     for _ in 0..count {
-        layers.push(Layer::new(
+        layers.push(ChainLayer::new(
             long_number(&mut left)?,
             long_number(&mut left)?,
             long_number(&mut left)?.try_into().ok()?,

@@ -30,14 +30,14 @@ pub struct FilterReader {
     snapshots: Vec<SnapshotReader>,
     header: SnapshotHeader,
     /// The place of the newest copy of each shard, except shards without bits.
-    shards: BTreeMap<usize, Place>,
+    shards: BTreeMap<usize, ShardPlace>,
     /// The shards whose newest copy has no bits, although calls have changed them.
     emptied: BTreeMap<usize, ShardState>,
 }
 
 /// The place of a shard.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct ShardPlace {
     /// The index of the snapshot.
     snapshot: usize,
     /// The index of the row in that snapshot.
@@ -208,7 +208,7 @@ impl FilterReader {
         let (mut shards, mut emptied) = (BTreeMap::new(), BTreeMap::new());
         for (index, snapshot) in snapshots.iter().enumerate() {
             for (row, (stored, at)) in snapshot.stored().enumerate() {
-                let place = Place {
+                let place = ShardPlace {
                     snapshot: index,
                     row,
                     at,

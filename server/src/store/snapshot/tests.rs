@@ -8,6 +8,8 @@ mod shards;
 
 use std::{io, ops::Range, sync::Arc, time::SystemTime};
 
+use fastrand::Rng;
+
 use super::{header::at, *};
 use crate::{
     filter::{
@@ -18,7 +20,7 @@ use crate::{
     },
     store::{
         DataDirectory, Disk, FilterId, FilterName, StoreError,
-        disk::simulated::{Chance, Fault, SimulatedDisk},
+        disk::simulated::{Fault, SimulatedDisk},
         names,
     },
 };
@@ -588,7 +590,7 @@ fn a_huge_claim_allocates_nothing() {
 fn work(
     disk: &SimulatedDisk,
     shards: usize,
-    chance: &mut Chance,
+    chance: &mut Rng,
 ) -> Vec<(String, Vec<Option<Vec<u64>>>)> {
     let names = ["a", "b"];
     let mut may_be: Vec<_> = names.map(|name| (name.to_owned(), vec![None])).into();
@@ -602,10 +604,10 @@ fn work(
     };
     let mut filters = [const { None }; 2];
     for word in 1..12 {
-        let which = chance.below(2) as usize;
+        let which = chance.u64(..2) as usize;
         let (filter, may_be) = (&mut filters[which], &mut may_be[which].1);
         let before = may_be.pop().unwrap();
-        let (after, done) = match (&mut *filter, chance.below(4)) {
+        let (after, done) = match (&mut *filter, chance.u64(..4)) {
             (Some((header, _)), 0) => {
                 let header: &SnapshotHeader = header;
                 (None, directory.remove_filter(&header.name))
@@ -618,7 +620,7 @@ fn work(
                     };
                     (header, SnapshotFiles::default())
                 });
-                let first = chance.below(shards as u64) as usize;
+                let first = chance.u64(..shards as u64) as usize;
                 let some: Vec<usize> = (first..shards).collect();
                 let mut words = before.clone().unwrap_or(vec![0; shards]);
                 some.iter().for_each(|&shard| words[shard] = word);
@@ -647,7 +649,7 @@ fn a_filter_is_as_before_or_as_after() {
         // Several shards have some MiB each.
         let shards = if seed == 0 { 3 } else { 1 };
         let disk = SimulatedDisk::default();
-        work(&disk, shards, &mut Chance::new(seed));
+        work(&disk, shards, &mut Rng::with_seed(seed));
         for call in 0..disk.calls() {
             let faults = [
                 Fault::PowerCut,
@@ -656,7 +658,7 @@ fn a_filter_is_as_before_or_as_after() {
                 Fault::Short,
             ];
             for fault in faults.into_iter().take(if shards > 1 { 1 } else { 4 }) {
-                let (disk, mut chance) = (SimulatedDisk::default(), Chance::new(seed));
+                let (disk, mut chance) = (SimulatedDisk::default(), Rng::with_seed(seed));
                 disk.fail(call, 1, fault);
                 let may_be = work(&disk, shards, &mut chance);
                 for found in [disk.cut(&mut chance), disk.kill()] {

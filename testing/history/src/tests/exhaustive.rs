@@ -1,19 +1,21 @@
 //! The rules are exact: a search through all orders gives the same result.
 
-use super::{chance::Chance, check};
+use fastrand::Rng;
+
+use super::check;
 use crate::{Call, Operation, Outcome, call::Course};
 
 /// Returns any calls of one key with any answers, right or wrong.
-fn calls(chance: &mut Chance) -> Vec<Call<u64>> {
-    let count = 1 + chance.below(5);
+fn calls(chance: &mut Rng) -> Vec<Call<u64>> {
+    let count = 1 + chance.u64(..5);
     let mut times: Vec<u64> = (0..2 * count).collect();
     chance.shuffle(&mut times);
     let calls = times.chunks(2).map(|times| {
         let (begin, end) = (times[0].min(times[1]), times[0].max(times[1]));
-        let seen = chance.one_in(2);
+        let seen = chance.bool();
         let operations = [Operation::Query, Operation::QueryAndAdd, Operation::Add];
-        match operations[chance.below(3) as usize] {
-            operation if chance.one_in(5) => Call::unknown(operation, 0, begin),
+        match operations[chance.usize(..3)] {
+            operation if chance.u64(..5) == 0 => Call::unknown(operation, 0, begin),
             Operation::Query => Call::query(0, begin, end, seen),
             Operation::QueryAndAdd => Call::query_and_add(0, begin, end, seen),
             Operation::Add => Call::add(0, begin, end),
@@ -47,7 +49,7 @@ fn has_an_order(calls: &[Course], marked: bool) -> bool {
 fn the_rules_are_exact() {
     let (mut right, mut wrong) = (0, 0);
     for seed in 0..200_000 {
-        let calls = calls(&mut Chance::new(seed));
+        let calls = calls(&mut Rng::with_seed(seed));
         let courses: Vec<Course> = calls.iter().map(|call| call.course).collect();
         let expected = has_an_order(&courses, false);
         let found = check(&calls);

@@ -1,7 +1,8 @@
 //! The checker finds each kind of violation that is planted in a correct history, under its name.
 
+use fastrand::Rng;
+
 use super::{
-    chance::Chance,
     check,
     simulation::{KEYS, START, history},
 };
@@ -11,16 +12,16 @@ use crate::{Call, Operation, Outcome, Violation};
 const FRESH: u64 = KEYS;
 
 /// Plants a violation if the history has a place for it, and returns its key.
-type Plant = fn(&mut Vec<Call<u64>>, &mut Chance) -> Option<u64>;
+type Plant = fn(&mut Vec<Call<u64>>, &mut Rng) -> Option<u64>;
 
 /// Returns any call that satisfies the condition.
 fn any(
     history: &[Call<u64>],
-    chance: &mut Chance,
+    chance: &mut Rng,
     like: impl Fn(&Call<u64>) -> bool,
 ) -> Option<Call<u64>> {
     let found: Vec<_> = history.iter().filter(|call| like(call)).cloned().collect();
-    chance.of(&found).cloned()
+    chance.choice(&found).cloned()
 }
 
 /// Asserts that for all seeds with a place for it, the checker finds the planted violation and
@@ -29,7 +30,7 @@ fn found(plant: Plant, named: fn(&Violation<u64>) -> bool) {
     let mut planted = 0;
     for seed in 0..1000 {
         let mut history = history(seed);
-        let mut chance = Chance::new(!seed);
+        let mut chance = Rng::with_seed(!seed);
         let Some(key) = plant(&mut history, &mut chance) else {
             continue;
         };
@@ -44,11 +45,11 @@ fn found(plant: Plant, named: fn(&Violation<u64>) -> bool) {
 
 #[test]
 fn a_second_winner_at_any_time() {
-    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
+    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Rng) -> Option<u64> {
         let key = any(history, chance, |call| call.course.wins())?.key;
-        let begin = chance.below(9000);
-        let call = Call::query_and_add(key, begin, begin + chance.below(9000), false);
-        history.push(match chance.one_in(2) {
+        let begin = chance.u64(..9000);
+        let call = Call::query_and_add(key, begin, begin + chance.u64(..9000), false);
+        history.push(match chance.bool() {
             true => call.with_request_id("another"),
             false => call,
         });
@@ -59,14 +60,14 @@ fn a_second_winner_at_any_time() {
 
 #[test]
 fn a_key_seen_before_anybody_began_to_mark_it() {
-    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
+    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Rng) -> Option<u64> {
         let key = any(history, chance, |call| call.course.can_mark())?.key;
         // Whatever the answers of a call with a request id, none of its tries began before.
         let calls = history.iter().filter(|call| call.key == key);
         let first = calls.map(|call| call.course.begin).min()?;
-        let begin = chance.below(first - 1);
-        let end = begin + chance.below(first - begin);
-        history.push(match chance.one_in(2) {
+        let begin = chance.u64(..first - 1);
+        let end = begin + chance.u64(..first - begin);
+        history.push(match chance.bool() {
             true => Call::query(key, begin, end, true),
             false => Call::query_and_add(key, begin, end, true),
         });
@@ -79,14 +80,14 @@ fn a_key_seen_before_anybody_began_to_mark_it() {
 
 #[test]
 fn a_key_seen_that_nobody_has_marked() {
-    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
-        let begin = START + chance.below(3000);
+    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Rng) -> Option<u64> {
+        let begin = START + chance.u64(..3000);
         // Queries mark nothing, with or without an answer.
         history.push(Call::query(FRESH, begin, begin + 10, false));
         history.push(Call::unknown(Operation::Query, FRESH, begin));
-        history.push(match chance.one_in(2) {
-            true => Call::query(FRESH, begin, begin + chance.below(500), true),
-            false => Call::query_and_add(FRESH, begin, begin + chance.below(500), true),
+        history.push(match chance.bool() {
+            true => Call::query(FRESH, begin, begin + chance.u64(..500), true),
+            false => Call::query_and_add(FRESH, begin, begin + chance.u64(..500), true),
         });
         Some(FRESH)
     }
@@ -97,10 +98,10 @@ fn a_key_seen_that_nobody_has_marked() {
 
 #[test]
 fn a_key_forgotten_by_a_query() {
-    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
+    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Rng) -> Option<u64> {
         let told = any(history, chance, |call| call.course.shows_marked())?;
-        let begin = told.course.end + 1 + chance.below(500);
-        let end = begin + chance.below(500);
+        let begin = told.course.end + 1 + chance.u64(..500);
+        let end = begin + chance.u64(..500);
         history.push(Call::query(told.key, begin, end, false));
         Some(told.key)
     }
@@ -111,20 +112,20 @@ fn a_key_forgotten_by_a_query() {
 /// call without an answer.
 #[test]
 fn a_key_forgotten_by_query_and_add() {
-    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
-        let begin = START + chance.below(3000);
-        let end = begin + chance.below(500);
-        match chance.below(3) {
+    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Rng) -> Option<u64> {
+        let begin = START + chance.u64(..3000);
+        let end = begin + chance.u64(..500);
+        match chance.u64(..3) {
             0 => history.push(Call::add(FRESH, begin, end)),
             1 => history.push(Call::query_and_add(FRESH, begin, end, false)),
             _ => {
                 let operations = [Operation::Add, Operation::QueryAndAdd];
-                let operation = operations[chance.below(2) as usize];
+                let operation = operations[chance.usize(..2)];
                 history.push(Call::unknown(operation, FRESH, begin));
                 history.push(Call::query(FRESH, begin, end, true));
             }
         }
-        let again = end + 1 + chance.below(500);
+        let again = end + 1 + chance.u64(..500);
         history.push(Call::query_and_add(FRESH, again, again + 1, false));
         Some(FRESH)
     }
@@ -133,13 +134,13 @@ fn a_key_forgotten_by_query_and_add() {
 
 #[test]
 fn two_answers_to_one_call() {
-    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Chance) -> Option<u64> {
+    fn plant(history: &mut Vec<Call<u64>>, chance: &mut Rng) -> Option<u64> {
         let first = any(history, chance, |call| {
             let told = matches!(call.course.outcome, Outcome::New | Outcome::Seen);
             call.request_id.is_some() && told
         })?;
         let mut second = first.clone();
-        second.course.end += chance.below(500);
+        second.course.end += chance.u64(..500);
         second.course.outcome = match first.course.outcome {
             Outcome::New => Outcome::Seen,
             _ => Outcome::New,

@@ -3,7 +3,9 @@
 
 use std::collections::HashSet;
 
-use super::{chance::Chance, check};
+use fastrand::Rng;
+
+use super::check;
 use crate::{Call, Operation, call::NEVER};
 
 /// One planned call: tries with their begins and ends, and when it takes effect, if ever.
@@ -20,24 +22,24 @@ pub const START: u64 = 1000;
 /// The number of keys. All keys of a simulation are below it.
 pub const KEYS: u64 = 12;
 
-fn plan(chance: &mut Chance) -> Plan {
-    let begin = START + chance.below(5000);
-    let effect = begin + chance.below(300);
-    let end = effect + chance.below(300);
+fn plan(chance: &mut Rng) -> Plan {
+    let begin = START + chance.u64(..5000);
+    let effect = begin + chance.u64(..300);
+    let end = effect + chance.u64(..300);
     let operations = [Operation::Query, Operation::QueryAndAdd, Operation::Add];
     let mut plan = Plan {
         // The first keys are requested often, the last ones almost never.
-        key: chance.below(KEYS).min(chance.below(KEYS)),
-        operation: operations[chance.below(3) as usize],
+        key: chance.u64(..KEYS).min(chance.u64(..KEYS)),
+        operation: operations[chance.usize(..3)],
         effect: Some(effect),
         tries: vec![(begin, end)],
     };
-    if chance.one_in(5) {
+    if chance.u64(..5) == 0 {
         plan.tries[0].1 = NEVER;
         // The effect comes long after all callers have given up, soon, or never.
-        plan.effect = match chance.below(3) {
+        plan.effect = match chance.u64(..3) {
             0 => None,
-            1 => Some(effect + chance.below(3000)),
+            1 => Some(effect + chance.u64(..3000)),
             _ => Some(effect),
         };
     }
@@ -46,21 +48,21 @@ fn plan(chance: &mut Chance) -> Plan {
 
 /// Adds more tries of the same call, some of them answered. All begin later than the first, and no
 /// answer comes before the effect.
-fn try_again(chance: &mut Chance, plan: &mut Plan) {
-    for _ in 0..chance.below(3) {
-        let begin = plan.tries[0].0 + chance.below(900);
+fn try_again(chance: &mut Rng, plan: &mut Plan) {
+    for _ in 0..chance.u64(..3) {
+        let begin = plan.tries[0].0 + chance.u64(..900);
         let answer = plan
             .effect
-            .map(|effect| effect.max(begin) + chance.below(300));
-        let end = answer.filter(|_| !chance.one_in(3)).unwrap_or(NEVER);
+            .map(|effect| effect.max(begin) + chance.u64(..300));
+        let end = answer.filter(|_| chance.u64(..3) > 0).unwrap_or(NEVER);
         plan.tries.push((begin, end));
     }
 }
 
 /// Returns a history that a set can have.
 pub fn history(seed: u64) -> Vec<Call<u64>> {
-    let mut chance = Chance::new(seed);
-    let mut plans: Vec<_> = (0..10 + chance.below(300))
+    let mut chance = Rng::with_seed(seed);
+    let mut plans: Vec<_> = (0..10 + chance.u64(..300))
         .map(|_| plan(&mut chance))
         .collect();
     plans.sort_by_key(|plan| plan.effect.unwrap_or(NEVER));
@@ -71,7 +73,7 @@ pub fn history(seed: u64) -> Vec<Call<u64>> {
         if plan.effect.is_some() && plan.operation != Operation::Query {
             marked.insert(plan.key);
         }
-        let named = chance.one_in(3);
+        let named = chance.u64(..3) == 0;
         if named {
             try_again(&mut chance, &mut plan);
         }

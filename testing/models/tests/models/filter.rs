@@ -1,4 +1,4 @@
-//! A filter with its log. It does with the shards, lanes, trackers and barrier of the server the
+//! A filter with its log. It does with the shards, queues, trackers and barrier of the server the
 //! work of `engine/guarded.rs`, `engine/journal.rs` and the log thread.
 
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ pub struct Filter {
     shards: Shards,
     versions: Arc<Versions>,
     pub barrier: WriteBarrier,
-    lanes: WalQueues,
+    queues: WalQueues,
     /// The trackers. Only one thread of a model uses them.
     trackers: Mutex<Trackers>,
     watermark: Arc<Watermark>,
@@ -90,14 +90,14 @@ impl Filter {
             }
         }
         let watermark = trackers.begin(ID, &versions);
-        let lanes = WalQueues::new(64 << 10);
-        lanes.add_space(32 << 10);
+        let queues = WalQueues::new(64 << 10);
+        queues.add_space(32 << 10);
         Self {
             shape,
             shards: Shards::new(vec![words(), words()]),
             versions,
             barrier: WriteBarrier::default(),
-            lanes,
+            queues,
             trackers: Mutex::new(trackers),
             watermark,
             writer: Parker::default(),
@@ -108,7 +108,7 @@ impl Filter {
 
     /// Adds keys and returns the new ones, once this answer may be given.
     pub fn query_and_add(&self, keys: &[Key]) -> Vec<Key> {
-        let mut room = self.lanes.reserve(keys.len(), 1).unwrap();
+        let mut reservation = self.queues.reserve(keys.len(), 1).unwrap();
         let mut changes = Changes::default();
         {
             let _permit = self.barrier.pass().unwrap();
@@ -116,7 +116,7 @@ impl Filter {
             if let Some(version) = changes.version {
                 let (count, hashes) = (changes.new.len(), changes.new.iter().map(|key| key.hash));
                 let head = RecordHead::added(ID, version);
-                self.lanes.append(&mut room, &head, count, hashes);
+                self.queues.append(&mut reservation, &head, count, hashes);
                 self.writer.wake();
             }
         }
@@ -159,9 +159,9 @@ impl Filter {
         let mut written = 0;
         while written < calls {
             let (mut filled, mut ends) = (Vec::new(), Vec::new());
-            self.lanes.take(&mut filled, &mut ends);
+            self.queues.take(&mut filled, &mut ends);
             if ends.is_empty() {
-                self.writer.sleep(|| self.lanes.is_empty(), None);
+                self.writer.sleep(|| self.queues.is_empty(), None);
                 continue;
             }
             let records = filled.iter().flat_map(|filled| filled.batch.records());

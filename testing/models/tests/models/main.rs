@@ -126,17 +126,17 @@ fn no_work_is_slept_through() {
 fn what_is_handed_over_is_taken() {
     for stripes in [[0, 0], [0, 1]] {
         model(2, move || {
-            let lanes = Arc::new(WalQueues::new(64 << 10));
-            lanes.add_space(32 << 10);
+            let queues = Arc::new(WalQueues::new(64 << 10));
+            queues.add_space(32 << 10);
             let parker = Arc::new(Parker::default());
             let writer = thread::spawn({
-                let (lanes, parker) = (lanes.clone(), parker.clone());
+                let (queues, parker) = (queues.clone(), parker.clone());
                 move || {
                     let (mut filled, mut ends) = (Vec::new(), Vec::new());
                     while ends.len() < 2 {
-                        lanes.take(&mut filled, &mut ends);
+                        queues.take(&mut filled, &mut ends);
                         if ends.len() < 2 {
-                            parker.sleep(|| lanes.is_empty(), None);
+                            parker.sleep(|| queues.is_empty(), None);
                         }
                     }
                     let mut versions: Vec<u64> = ends.iter().map(|end| end.version).collect();
@@ -146,69 +146,69 @@ fn what_is_handed_over_is_taken() {
                     assert_eq!(batches.sum::<usize>(), 2);
                 }
             });
-            let call = move |lanes: &WalQueues, parker: &Parker, version: u64, stripe: usize| {
+            let call = move |queues: &WalQueues, parker: &Parker, version: u64, stripe: usize| {
                 set_stripe(stripe);
-                let mut room = lanes.reserve(1, 1).unwrap();
+                let mut reservation = queues.reserve(1, 1).unwrap();
                 let hash = KeyHash {
                     low: version,
                     high: version,
                 };
                 let head = RecordHead::added(FilterId(1), version);
-                lanes.append(&mut room, &head, 1, iter::once(hash));
+                queues.append(&mut reservation, &head, 1, iter::once(hash));
                 parker.wake();
             };
             let other = thread::spawn({
-                let (lanes, parker) = (lanes.clone(), parker.clone());
-                move || call(&lanes, &parker, 1, stripes[0])
+                let (queues, parker) = (queues.clone(), parker.clone());
+                move || call(&queues, &parker, 1, stripes[0])
             });
-            call(&lanes, &parker, 2, stripes[1]);
+            call(&queues, &parker, 2, stripes[1]);
             other.join().unwrap();
             writer.join().unwrap();
         });
     }
 }
 
-/// A caller that finds no room is notified when others give room back, to any lane.
+/// A caller that finds no room is notified when others give room back, to any queue.
 #[test]
 fn room_that_is_given_back_is_told_of() {
     for stripes in [[0, 0], [0, 1]] {
         model(3, move || {
-            let lanes = Arc::new(WalQueues::new(64 << 10));
+            let queues = Arc::new(WalQueues::new(64 << 10));
             // The room is enough for one key, not for two.
-            lanes.add_space(100);
+            queues.add_space(100);
             let other = thread::spawn({
-                let lanes = lanes.clone();
+                let queues = queues.clone();
                 move || {
                     set_stripe(stripes[0]);
-                    drop(lanes.reserve(1, 1));
+                    drop(queues.reserve(1, 1));
                 }
             });
             set_stripe(stripes[1]);
-            let waiting = lanes.wait();
-            let found = lanes.reserve(1, 1).is_some();
+            let waiting = queues.wait();
+            let found = queues.reserve(1, 1).is_some();
             other.join().unwrap();
-            assert!(found || lanes.more_space.was_told());
+            assert!(found || queues.more_space.was_told());
             drop(waiting);
-            assert!(lanes.reserve(1, 1).is_some());
+            assert!(queues.reserve(1, 1).is_some());
         });
     }
 }
 
-/// The lanes never give out more room than they have.
+/// The queues never give out more room than they have.
 #[test]
 fn room_is_given_once() {
     model(3, || {
-        let lanes = Arc::new(WalQueues::new(64 << 10));
+        let queues = Arc::new(WalQueues::new(64 << 10));
         // The room is enough for one key, not for two.
-        lanes.add_space(100);
+        queues.add_space(100);
         let reserve = |stripe| {
-            let lanes = lanes.clone();
+            let queues = queues.clone();
             thread::spawn(move || {
                 set_stripe(stripe);
-                let room = lanes.reserve(1, 1);
-                let is_there = room.is_some();
-                // The room is kept for ever: room without an append would be given back.
-                std::mem::forget(room);
+                let reservation = queues.reserve(1, 1);
+                let is_there = reservation.is_some();
+                // The reservation is kept for ever: room without an append would be given back.
+                std::mem::forget(reservation);
                 is_there
             })
         };

@@ -9,7 +9,7 @@ use crate::{
         requests::RetrySession,
     },
     filter::{
-        counting::{Change, Step, Stepper},
+        counting::{CountEffect, Step, Stepper},
         hash::KeyHash,
     },
 };
@@ -138,7 +138,7 @@ impl Stepper<Shard> for Tally<'_, '_> {
     }
 
     #[inline(always)]
-    fn done(&mut self, key: usize, hash: KeyHash, shard: &mut Shard, change: Option<Change>) {
+    fn done(&mut self, key: usize, hash: KeyHash, shard: &mut Shard, change: Option<CountEffect>) {
         self.depends_on = shard.state.version.max(self.depends_on);
         let told = match self.action {
             Action::QueryAndAdd => {

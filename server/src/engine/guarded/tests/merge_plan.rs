@@ -21,7 +21,7 @@ fn with_keys(keys: std::ops::Range<usize>) -> GuardedFilter {
 fn add(filter: &GuardedFilter, keys: std::ops::Range<usize>) {
     let keys: Vec<String> = keys.map(key).collect();
     for keys in keys.chunks(100) {
-        let added = filter.add_batch(&keys.to_vec(), Change::default());
+        let added = filter.add_batch(&keys.to_vec(), WriteContext::default());
         added.unwrap();
     }
 }

@@ -35,7 +35,7 @@ fn they_take_keys_and_are_merged_with_their_like_alone() {
     assert_eq!(many.shards.stripes().len(), 16);
     for filter in [&many, &few] {
         let keys: Vec<String> = (0..500).map(key).collect();
-        let seen = filter.query_and_add_batch(&keys, Change::default());
+        let seen = filter.query_and_add_batch(&keys, WriteContext::default());
         assert_eq!(seen.unwrap().value, [false; 500]);
         let all = |mut range: std::ops::Range<usize>, there| {
             range.all(|index| filter.query(key(index).as_bytes(), None).value == there)

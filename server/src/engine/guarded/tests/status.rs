@@ -57,7 +57,9 @@ fn requests() -> [SpecRequest; 6] {
 fn add(filter: &GuardedFilter, keys: std::ops::Range<usize>) {
     let keys: Vec<String> = keys.map(key).collect();
     for keys in keys.chunks(10_000) {
-        filter.add_batch(&keys.to_vec(), Change::default()).unwrap();
+        filter
+            .add_batch(&keys.to_vec(), WriteContext::default())
+            .unwrap();
     }
 }
 
@@ -124,11 +126,11 @@ fn spoil(filter: &GuardedFilter) {
 #[test]
 fn a_filter_is_measured_again_when_it_has_changed() {
     let filter = filter(Layout::Blocked, 1000);
-    filter.add(b"a", Change::default()).unwrap();
+    filter.add(b"a", WriteContext::default()).unwrap();
     let first = measured(&filter);
     assert_eq!(first.seen, 0);
     spoil(&filter);
-    filter.add(b"a", Change::default()).unwrap();
+    filter.add(b"a", WriteContext::default()).unwrap();
     assert_eq!(measured(&filter), first, "nothing has changed");
 
     // The rest of a batch, which had its version before.
@@ -137,14 +139,14 @@ fn a_filter_is_measured_again_when_it_has_changed() {
 
     filter.shards.write(0).words.fill(0);
     assert_eq!(measured(&filter).rate(), 1.0);
-    filter.add(b"b", Change::default()).unwrap();
+    filter.add(b"b", WriteContext::default()).unwrap();
     assert_eq!(measured(&filter).seen, 0);
 }
 
 #[test]
 fn whoever_has_waited_shares_a_measurement() {
     let filter = filter(Layout::Blocked, 1000);
-    filter.add(b"a", Change::default()).unwrap();
+    filter.add(b"a", WriteContext::default()).unwrap();
     let turn = block_on(filter.measuring_turn());
     let mut waits = pin!(filter.measuring_turn());
     assert!(waits.as_mut().now_or_never().is_none());
@@ -221,7 +223,7 @@ fn keys_that_are_removed_do_not_fill_it() {
     filter.sample(begin);
     for index in 0..50 {
         let key = key(index);
-        let removed = filter.remove(key.as_bytes(), Change::default());
+        let removed = filter.remove(key.as_bytes(), WriteContext::default());
         assert!(removed.unwrap().value);
     }
     let status = filter.status_at(begin + HOUR, SystemTime::now());
@@ -257,7 +259,7 @@ fn filters_that_can_be_overfull_warn_as_keys_come() {
                 for batch in more.chunks(100) {
                     let batch = batch.to_vec();
                     filter
-                        .query_and_add_batch(&batch, Change::default())
+                        .query_and_add_batch(&batch, WriteContext::default())
                         .unwrap();
                 }
             })
@@ -290,7 +292,7 @@ fn a_filter_that_grows_has_nothing_to_warn_of() {
         for batch in more.chunks(1000) {
             let batch = batch.to_vec();
             filter
-                .query_and_add_batch(&batch, Change::default())
+                .query_and_add_batch(&batch, WriteContext::default())
                 .unwrap();
         }
     });

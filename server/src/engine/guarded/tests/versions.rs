@@ -9,17 +9,17 @@ fn versions_count_changes() {
     let filter = filter(Layout::Blocked, 1000);
     let version = || filter.status().version;
     filter
-        .add_batch(&vec!["a", "b", "c"], Change::default())
+        .add_batch(&vec!["a", "b", "c"], WriteContext::default())
         .unwrap();
     assert_eq!(version(), 1);
     filter
-        .add_batch(&vec!["a", "b", "c"], Change::default())
+        .add_batch(&vec!["a", "b", "c"], WriteContext::default())
         .unwrap();
-    filter.query_and_add(b"a", Change::default()).unwrap();
+    filter.query_and_add(b"a", WriteContext::default()).unwrap();
     filter.query(b"zz", None);
     assert_eq!(version(), 1);
-    filter.query_and_add(b"d", Change::default()).unwrap();
-    filter.add(b"e", Change::default()).unwrap();
+    filter.query_and_add(b"d", WriteContext::default()).unwrap();
+    filter.add(b"e", WriteContext::default()).unwrap();
     assert_eq!(version(), 3);
 }
 
@@ -34,7 +34,7 @@ fn each_change_advances_the_version_that_is_told() {
         for index in 0..10 {
             filter.lease_versions();
             let before = filter.status().version;
-            let added = filter.add(key(index).as_bytes(), Change::default());
+            let added = filter.add(key(index).as_bytes(), WriteContext::default());
             added.unwrap();
             let version = filter.status().version;
             assert!(version > before, "{index}: {version}, {before} before");
@@ -53,14 +53,14 @@ fn what_is_held_is_of_no_change_behind_what_is_stored() {
     store(&filter, &directory);
     let copied = filter.copy(FilterId(2), name("copy"), &budget, &barrier, None);
     let copy = copied.unwrap();
-    copy.add(b"a", Change::default()).unwrap();
+    copy.add(b"a", WriteContext::default()).unwrap();
     let stored = copy.stored(&directory, &barrier, block_on(copy.snapshot_lock()));
     let stored = stored.unwrap().unwrap();
     filter.lease_versions();
     let lock = block_on(filter.snapshot_lock());
     let merged = filter.merge(&stored, &directory, &barrier, None, lock);
     assert!(merged.unwrap() && !filter.has_changed());
-    filter.add(b"b", Change::default()).unwrap();
+    filter.add(b"b", WriteContext::default()).unwrap();
     assert!(filter.has_changed());
 
     let (spec, now) = (filter.spec().clone(), SystemTime::now());
@@ -72,7 +72,7 @@ fn what_is_held_is_of_no_change_behind_what_is_stored() {
         [&filter, &mirror].map(|filter| block_on(filter.snapshot_lock()));
     let taken = mirror.take_place_of(&filter, &mut its_lock, &directory, &mut lock);
     assert!(taken.unwrap().is_some() && !mirror.has_changed());
-    mirror.add(b"b", Change::default()).unwrap();
+    mirror.add(b"b", WriteContext::default()).unwrap();
     assert!(mirror.has_changed());
 }
 
@@ -87,9 +87,9 @@ fn a_filter_that_counts_gives_versions_to_each_lock() {
     let journal = journal::tests::start_with(&SimulatedDisk::default(), 1 << 20);
     let mut filter = filter_of(&counting);
     filter.set_log(&journal);
-    let change = |filter: &GuardedFilter, keys: usize| Change {
+    let change = |filter: &GuardedFilter, keys: usize| WriteContext {
         reservation: Some(block_on(journal.reserve(keys, filter.records_of_a_call(keys))).unwrap()),
-        ..Change::default()
+        ..WriteContext::default()
     };
     let stripes = filter.shards.stripes().len();
     assert!(stripes > 4);
@@ -128,12 +128,12 @@ fn a_filter_that_counts_without_a_log_gives_each_call_a_version() {
     });
     let keys: Vec<String> = (0..100).map(key).collect();
     for version in [1, 3] {
-        let added = filter.add_batch(&keys, Change::default()).unwrap();
+        let added = filter.add_batch(&keys, WriteContext::default()).unwrap();
         assert_eq!(
             (added.depends_on, filter.status().version),
             (version, version)
         );
-        let removed = filter.remove_batch(&keys, Change::default()).unwrap();
+        let removed = filter.remove_batch(&keys, WriteContext::default()).unwrap();
         assert_eq!(removed.depends_on, version + 1);
     }
 }

@@ -88,7 +88,7 @@ async fn counters_that_come_to_their_end_are_told_of() {
 /// has its count. The keys of the other filter were counted once, or none of them was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_cut_leaves_all_counts_of_a_merge_or_none() {
-    let mut chance = Chance::new(2);
+    let mut chance = Rng::with_seed(2);
     let mut found = [0, 0];
     for call in 0.. {
         let disk = SimulatedDisk::default();

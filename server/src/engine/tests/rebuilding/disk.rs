@@ -2,11 +2,13 @@
 
 use std::io;
 
+use fastrand::Rng;
+
 use super::{
     super::kinds::{Sample, counts, keys},
     *,
 };
-use crate::store::simulated::{Chance, Fault};
+use crate::store::simulated::Fault;
 
 /// Returns an engine with a filter that has the keys 0 to 9.
 async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
@@ -26,7 +28,7 @@ async fn a_power_cut_at_any_call_leaves_one_or_the_other() {
 }
 
 async fn cut_power_at_any_call(sample: &Sample, seed: u64) {
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::with_seed(seed);
     let mut found_new = Vec::new();
     for call in 0.. {
         let disk = SimulatedDisk::default();
@@ -88,7 +90,7 @@ async fn a_power_cut_at_the_beginning_leaves_no_half_of_it() {
 }
 
 async fn cut_power_at_the_beginning(sample: &Sample, seed: u64) {
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::with_seed(seed);
     let mut found_new = Vec::new();
     for call in 0.. {
         let disk = SimulatedDisk::default();
@@ -162,7 +164,7 @@ async fn fail_at_any_call(sample: &Sample) {
             (Ok(_), Ok(())) => {}
             other => panic!("{sample}, call {call}: {other:?}"),
         }
-        let found = disk.cut(&mut Chance::new(call));
+        let found = disk.cut(&mut Rng::with_seed(call));
         let found = start(&found, Durability::Always).await.unwrap();
         let keys = counts(&found, "urls", 10..12).await;
         assert_eq!(keys, [1, u32::from(added.is_ok())], "{sample}, call {call}");
@@ -212,7 +214,7 @@ async fn fail_a_removal(sample: &Sample) {
             other => panic!("{sample}, call {call}: {other:?}"),
         }
         for seed in 0..2 {
-            let found = disk.cut(&mut Chance::new(seed));
+            let found = disk.cut(&mut Rng::with_seed(seed));
             let found = start(&found, Durability::Always).await.unwrap();
             if found.get_filter("new").await.is_ok() {
                 back += 1;

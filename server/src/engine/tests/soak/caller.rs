@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 
+use fastrand::Rng;
+
 use super::{
     super::*,
     model::{Epochs, Model, SLICE},
 };
-use crate::store::simulated::{Chance, SimulatedDisk};
+use crate::store::simulated::SimulatedDisk;
 
 const MOST_KEYS: u64 = 900;
 /// The most times that a key is added. Saturated counters could not be counted down.
@@ -77,7 +79,7 @@ impl Round {
     }
 
     /// Counts an answered call. The last one ends the round.
-    fn count(&self, chance: &mut Chance) {
+    fn count(&self, chance: &mut Rng) {
         if self.calls.fetch_add(1, SeqCst) + 1 != self.last_call {
             return;
         }
@@ -91,10 +93,10 @@ impl Round {
     }
 
     /// Advances time by up to two slices.
-    fn advance(&self, chance: &mut Chance) {
+    fn advance(&self, chance: &mut Rng) {
         let _one = self.advancing.lock();
         self.manual_clock
-            .advance(SLICE * (1 + chance.below(16) as u32) / 8);
+            .advance(SLICE * (1 + chance.u64(..16) as u32) / 8);
     }
 }
 
@@ -104,7 +106,7 @@ pub struct Caller {
     kind: Kind,
     keys: u64,
     pub model: Model,
-    chance: Chance,
+    chance: Rng,
     strangers: u64,
     /// The number of keys in its calls. In `refused`: the number of calls that a full filter
     /// refused.
@@ -113,7 +115,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    pub fn new(number: u64, kind: Kind, keys: u64, chance: Chance) -> Self {
+    pub fn new(number: u64, kind: Kind, keys: u64, chance: Rng) -> Self {
         Self {
             number,
             kind,
@@ -129,7 +131,7 @@ impl Caller {
     /// Makes calls until the round is over.
     pub async fn go_on(mut self, round: Arc<Round>) -> Self {
         while !round.is_over() {
-            match self.chance.below(1000) {
+            match self.chance.u64(..1000) {
                 0..10 => {
                     round.engine.store("urls").await.unwrap();
                 }
@@ -145,10 +147,10 @@ impl Caller {
 
     /// Returns keys that `may` allows, each once.
     fn pick(&mut self, may: impl Fn(&Self, u64) -> bool) -> Vec<u64> {
-        let most = 1 + self.chance.below(MOST_KEYS) as usize;
-        let first = self.chance.below(self.keys);
+        let most = 1 + self.chance.u64(..MOST_KEYS) as usize;
+        let first = self.chance.u64(..self.keys);
         // Neighbouring keys, with gaps.
-        let step = 1 + self.chance.below(9);
+        let step = 1 + self.chance.u64(..9);
         let keys = (0..most as u64 * 2).map(|place| (first + place * step) % self.keys);
         keys.filter(|&key| may(self, key)).take(most).collect()
     }

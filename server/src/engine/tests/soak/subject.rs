@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use super::{super::*, KEYS, RATE, model::SLICE};
 use crate::{
     filter::{
-        exchange::redisbloom::{Chain, Layer},
+        exchange::redisbloom::{Chain, ChainLayer},
         hash::Secret,
     },
     store::{FilterId, SnapshotFiles, SnapshotHeader, simulated::SimulatedDisk},
@@ -71,7 +71,7 @@ pub fn all() -> Vec<Subject> {
 fn redisbloom() -> FilterSpec {
     let layer = |capacity, bits_a_key, hash_count| {
         let bits: u64 = capacity * bits_a_key;
-        Layer::new(bits.div_ceil(64), bits, hash_count, capacity, RATE).unwrap()
+        ChainLayer::new(bits.div_ceil(64), bits, hash_count, capacity, RATE).unwrap()
     };
     let chain = Chain::new(vec![layer(1000, 9, 6), layer(KEPT, 9, 6)]).unwrap();
     FilterSpec::of_chain(&chain, None)

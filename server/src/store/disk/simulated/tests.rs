@@ -10,7 +10,7 @@ fn written(disk: &SimulatedDisk, name: &str, bytes: &[u8]) -> Box<dyn DiskFile> 
 
 fn found_after_cuts(disk: &SimulatedDisk, name: &str) -> Vec<Option<Vec<u8>>> {
     let mut found: Vec<_> = (0..200)
-        .map(|seed| disk.cut(&mut Chance::new(seed)).contents(name))
+        .map(|seed| disk.cut(&mut Rng::with_seed(seed)).contents(name))
         .collect();
     found.sort();
     found.dedup();

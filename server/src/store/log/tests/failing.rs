@@ -9,7 +9,7 @@ fn a_segment_that_is_closed_keeps_no_room() {
     let disk = SimulatedDisk::default();
     let mut log = LogWriter::begin(Arc::new(disk.clone()), 1, ROOM_BYTES).unwrap();
     log.begin_tail(ROOM_BYTES).unwrap();
-    let mut chance = Chance::new(1);
+    let mut chance = Rng::with_seed(1);
     let records: Vec<Record> = (1..=3)
         .map(|version| record(version, &mut chance))
         .collect();
@@ -74,7 +74,7 @@ fn a_segment_that_the_disk_has_no_room_for_takes_none() {
 #[test]
 fn what_is_recovered_is_there_as_a_whole() {
     const ROOM_BYTES: u64 = 64 << 10;
-    let mut chance = Chance::new(1);
+    let mut chance = Rng::with_seed(1);
     let records: Vec<Record> = (1..=200)
         .map(|version| record(version, &mut chance))
         .collect();
@@ -125,7 +125,7 @@ fn what_is_recovered_is_there_as_a_whole() {
 fn an_error_once_is_made_good_and_for_good_is_told() {
     for seed in 0..20 {
         let disk = SimulatedDisk::default();
-        work(&disk, &mut Chance::new(seed));
+        work(&disk, &mut Rng::with_seed(seed));
         for call in 0..disk.calls() {
             for fault in [
                 Fault::Error(io::ErrorKind::Other),
@@ -134,7 +134,7 @@ fn an_error_once_is_made_good_and_for_good_is_told() {
                 Fault::Short,
             ] {
                 for count in [1, u64::MAX] {
-                    let (disk, mut chance) = (SimulatedDisk::default(), Chance::new(seed));
+                    let (disk, mut chance) = (SimulatedDisk::default(), Rng::with_seed(seed));
                     disk.fail(call, count, fault);
                     let (written, synced) = work(&disk, &mut chance);
                     disk.heal();

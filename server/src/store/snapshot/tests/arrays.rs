@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::filter::{
-    exchange::redisbloom::{Chain, Layer},
+    exchange::redisbloom::{Chain, ChainLayer},
     spec::FilterSpec,
 };
 
@@ -23,7 +23,7 @@ pub fn of_guava(layout: Layout) -> FilterSpec {
 }
 
 pub fn chain() -> FilterSpec {
-    let layer = |words, modulus, hashes| Layer::new(words, modulus, hashes, 10, 0.01).unwrap();
+    let layer = |words, modulus, hashes| ChainLayer::new(words, modulus, hashes, 10, 0.01).unwrap();
     let layers = vec![layer(4, 256, 8), layer(12, 512, 9)];
     FilterSpec::of_chain(&Chain::new(layers).unwrap(), None)
 }
