@@ -39,6 +39,12 @@ async fn recovered(path: &std::path::Path) -> Engine {
     engine
 }
 
+/// Returns the filter of a name. Unlike [`Engine::get_filter`], it does not measure the rate, which
+/// takes longer than most tests.
+fn find(engine: &Engine, name: &str) -> Option<Arc<GuardedFilter>> {
+    engine.inner.registry.get(&name.parse().unwrap())
+}
+
 fn small() -> SpecRequest {
     SpecRequest::new(1000, 0.01)
 }

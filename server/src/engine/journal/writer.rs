@@ -26,8 +26,8 @@ use crate::{
 /// file and the next check may be lost.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The pause before the thread retries a failed operation.
-const RETRY: Duration = Duration::from_millis(100);
+/// The pause before the thread retries a failed operation. Shorter in tests, which wait for it often.
+const RETRY: Duration = Duration::from_millis(if cfg!(test) { 10 } else { 100 });
 
 /// The number of unsynced bytes at which a sync begins: a disk takes one large piece at a fraction
 /// of the cost of many small ones.

@@ -1,10 +1,10 @@
 //! A filter that is made and deleted again and again: the answers of these calls, and whether the
 //! server still agrees with them.
 
+use fastrand::Rng;
 use futures_util::future::join_all;
 
 use super::*;
-use fastrand::Rng;
 
 const NAME: &str = "other";
 
@@ -106,11 +106,8 @@ impl Generations {
 
     /// Compares a server after a start with the answers.
     pub(super) async fn check(&mut self, engine: &Engine, case: &str) {
-        let found = match engine.get_filter(NAME).await {
-            Ok(status) => Some(status.spec.capacity - spec(0).capacity),
-            Err(EngineError::UnknownFilter { .. }) => None,
-            Err(error) => panic!("{case}: {error}"),
-        };
+        let found = find(engine, NAME);
+        let found = found.map(|filter| filter.spec().capacity - spec(0).capacity);
         let before = self.clone();
         self.is(found);
         let [filter] = &*self.possible else {

@@ -119,8 +119,7 @@ pub(super) async fn counts(engine: &Engine, filter: &str, range: Range<u64>) -> 
         both.for_each(|(times, &found)| *times += u32::from(found));
         found.contains(&true)
     };
-    let status = engine.get_filter(filter).await.unwrap();
-    if status.spec.kind == Kind::Counting {
+    if find(engine, filter).unwrap().spec().kind == Kind::Counting {
         while count(engine.remove_batch(filter, keys.clone()).await.unwrap()) {}
     } else {
         count(engine.query_batch(filter, keys).await.unwrap());

@@ -23,11 +23,11 @@ async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     let engine = start(disk, Durability::Always).await.unwrap();
     sample.make(&engine, "urls").await.unwrap();
     engine.add_batch("urls", keys(0..10)).await.unwrap();
-    if engine.get_filter("urls").await.unwrap().layers.is_some() {
+    let filter = find(&engine, "urls").unwrap();
+    if filter.spec().layers.is_some() {
         // The second layer has room for all keys that come to both filters.
         engine.add_batch("urls", keys(1000..1150)).await.unwrap();
-        let layers = engine.get_filter("urls").await.unwrap().layers;
-        assert_eq!(layers.unwrap().layers, 2);
+        assert_eq!(filter.status().layers.unwrap().layers, 2);
     }
     engine.copy_filter("urls", "copy").await.unwrap();
     for (name, range) in [("urls", 10..20), ("copy", 30..40)] {

@@ -38,7 +38,7 @@ fn call<'a>(filter: &'a str, request_id: &'a str) -> Call<'a> {
 }
 
 fn found(engine: &Engine, name: &str) -> Arc<GuardedFilter> {
-    engine.inner.registry.get(&name.parse().unwrap()).unwrap()
+    find(engine, name).unwrap()
 }
 
 /// Returns the answer of a call that does not wait.

@@ -107,7 +107,7 @@ async fn cut_power_at_the_beginning(sample: &Sample, seed: u64) {
         };
         let case = format!("{sample}, call {call}");
         let engine = start(&found, Durability::Always).await.unwrap();
-        let is_new = engine.get_filter("new").await.is_ok();
+        let is_new = find(&engine, "new").is_some();
         found_new.push(is_new);
         assert!(started.is_err() || is_new, "{case}");
         // The rebuild has certainly begun now.
@@ -216,7 +216,7 @@ async fn fail_a_removal(sample: &Sample) {
         for seed in 0..2 {
             let found = disk.cut(&mut Rng::with_seed(seed));
             let found = start(&found, Durability::Always).await.unwrap();
-            if found.get_filter("new").await.is_ok() {
+            if find(&found, "new").is_some() {
                 back += 1;
                 let missing = added.is_ok() && !seen(&found, "new", 10..11).await[0];
                 assert!(!missing, "{sample}, call {call}, seed {seed}");
