@@ -1,9 +1,9 @@
 //! The Bloom filter of RedisBloom, as `BF.SCANDUMP` returns it.
 //!
-//! It is a chain of [`ChainLayer`]s, each of which is a filter of its own. When one is full, the next is
-//! created, larger and with half of the rate. A key is present if any layer has it, and is added to
-//! the last. All layers share its hash: MurmurHash64A under a fixed seed, and once more under the
-//! first hash. This follows RedisBloom's `src/sb.c` and `deps/bloom/bloom.c` (2.8):
+//! It is a chain of [`ChainLayer`]s, each of which is a filter of its own. When one is full, the
+//! next is created, larger and with half of the rate. A key is present if any layer has it, and is
+//! added to the last. All layers share its hash: MurmurHash64A under a fixed seed, and once more
+//! under the first hash. This follows RedisBloom's `src/sb.c` and `deps/bloom/bloom.c` (2.8):
 //! `bloom_calc_hash64`, `CHECK_ADD_FUNC`, `bloom_validate_integrity`.
 
 mod dump;

@@ -66,7 +66,7 @@ pub use self::{
     status::{FilterStatus, LayersStatus, Outlook},
 };
 
-/// For the models.
+/// The types that `testing/models/` tries with loom.
 #[cfg(loom)]
 pub mod modelled {
     pub use super::{layered::modelled::BitBudget, shards::Shards};

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 pub use self::queues::WalReservation;
 
-/// For the models.
+/// The types that `testing/models/` tries with loom.
 #[cfg(loom)]
 pub mod modelled {
     pub use super::{parker::Parker, queues::WalQueues, trackers::Trackers, watermark::Watermark};

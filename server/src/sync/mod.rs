@@ -1,6 +1,6 @@
 //! The synchronization primitives, under names of this crate. The package `seenset-models` compiles
-//! the engine with `--cfg loom`: then they are loom's, and its tests try all orders in which threads
-//! can meet.
+//! the engine with `--cfg loom`, and then they are those of loom. Its tests try all orders in which
+//! threads can meet.
 
 #[cfg(loom)]
 mod loom;

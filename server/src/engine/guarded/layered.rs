@@ -23,7 +23,7 @@ use std::{collections::BTreeMap, io, iter, slice, sync::Arc};
 
 use parking_lot::Mutex;
 
-/// For the models.
+/// The types that `testing/models/` tries with loom.
 #[cfg(loom)]
 pub mod modelled {
     pub use super::bit_budget::BitBudget;

@@ -225,8 +225,8 @@ impl GuardedFilter {
         mut lock: SnapshotLock,
     ) -> Result<Option<FilterReader>, StoreError> {
         match self.store_in(&mut lock, directory, barrier)? {
-            // Nobody renames the filter or removes its files before the lock is released. After the
-            // files are open, both can happen.
+            // Other threads can rename the filter or remove its files only after the lock is
+            // released. The files are open by then.
             Some(report) => directory.read_filter(&report.name),
             None => Ok(None),
         }

@@ -281,8 +281,8 @@ impl WalQueues {
             if let Some(filled) = queue.filled.last_mut() {
                 let hashes = hashes.by_ref();
                 filled.batch.push(head, count, hashes);
-                // Only the reserved part is counted. Otherwise the queue would give back space that
-                // nobody has taken.
+                // Only the reserved part is counted. Otherwise the queue would give back more space
+                // than the call has reserved.
                 let reserved = bytes.min(reservation.bytes);
                 reservation.bytes -= reserved;
                 filled.reserved_bytes += reserved;

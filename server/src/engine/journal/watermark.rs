@@ -136,7 +136,7 @@ impl Queue {
 
 impl Waiter<'_> {
     /// Adds the waiter to its queue. The caller must check the watermark again after this: a move
-    /// before this call wakes nobody.
+    /// before this call does not wake the waiter.
     pub(super) fn wait(&mut self, waker: &Waker) {
         let mut queue = self.queue.lock();
         let number = *self.number.get_or_insert_with(|| {

@@ -26,7 +26,8 @@ use crate::{
 /// file and the next check may be lost.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The pause before the thread retries a failed operation. Shorter in tests, which wait for it often.
+/// The pause before the thread retries a failed operation. It is shorter in tests, because many of
+/// them wait for it.
 const RETRY: Duration = Duration::from_millis(if cfg!(test) { 10 } else { 100 });
 
 /// The number of unsynced bytes at which a sync begins: a disk takes one large piece at a fraction
