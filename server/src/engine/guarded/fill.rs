@@ -111,7 +111,7 @@ impl GuardedFilter {
     }
 
     /// Looks at the content of the filter, unless another thread does.
-    pub(super) fn look_at(&self, content: &Content) {
+    pub(super) fn look_at(&self, content: &Content<'_>) {
         let Some(mut found) = self.fill.found.try_lock() else {
             return;
         };
@@ -122,7 +122,7 @@ impl GuardedFilter {
         };
         let keys = match self.spec.kind {
             // Many of the keys that were added can be too old by now.
-            Kind::Aging(_) => content.estimated_keys.unwrap_or(f64::INFINITY) as u64,
+            Kind::Aging(_) => content.estimated_keys().unwrap_or(f64::INFINITY) as u64,
             Kind::Plain | Kind::Counting | Kind::Scaling(_) => content.keys_added,
         };
         let until_warning = keys.max(capacity).div_ceil(LOOKS);
@@ -131,11 +131,11 @@ impl GuardedFilter {
 
         let is_nearly_full =
             u128::from(keys) * 100 >= u128::from(capacity) * u128::from(WARN_PERCENT);
-        let warning = is_nearly_full.then_some(CapacityWarning {
+        let warning = is_nearly_full.then(|| CapacityWarning {
             keys,
             capacity,
             false_positive_rate: self.spec.false_positive_rate,
-            predicted_false_positive_rate: content.rate,
+            predicted_false_positive_rate: content.false_positive_rate(),
         });
         match &warning {
             Some(warning) => {

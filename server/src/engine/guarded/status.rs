@@ -7,6 +7,9 @@ use crate::{
     engine::counters::Usage,
     filter::{
         canary::Measurement,
+        exchange::ForeignBits,
+        scaling::{Fill, Layers},
+        shape::Shape,
         sizing,
         spec::{FilterSpec, Kind},
     },
@@ -112,13 +115,8 @@ impl GuardedFilter {
         self.clear_old();
         // Read before the version, so that it is never the greater of the two.
         let last_store = *self.last_store.lock();
-        let Content {
-            keys_added,
-            fill_ratio,
-            rate,
-            estimated_keys,
-            ..
-        } = self.content();
+        let content = self.content();
+        let keys_added = content.keys_added;
         let missing = most_keys(&self.spec).saturating_sub(keys_added);
         let outlook = |growth: Growth| Outlook {
             growth,
@@ -136,10 +134,10 @@ impl GuardedFilter {
             memory_bytes: self.memory_bytes(),
             keys_added,
             saturated_counters: self.counting.as_ref().map_or(0, Counting::saturated),
-            fill_ratio,
-            predicted_false_positive_rate: rate,
+            fill_ratio: content.fill_ratio,
+            predicted_false_positive_rate: content.false_positive_rate(),
             measured: None,
-            estimated_keys: estimated_keys.map(|keys| keys.round() as u64),
+            estimated_keys: content.estimated_keys().map(|keys| keys.round() as u64),
             last_hour,
             last_day,
             layers: self.layers_status(),
@@ -180,7 +178,7 @@ impl GuardedFilter {
     }
 
     /// Returns the content of all shards.
-    pub(super) fn content(&self) -> Content {
+    pub(super) fn content(&self) -> Content<'_> {
         let (mut keys_added, mut bits_set) = (0, 0);
         let mut count = |shard: &Shard| {
             keys_added += shard.state.keys_added;
@@ -190,23 +188,17 @@ impl GuardedFilter {
             for stripe in self.shards.stripes() {
                 stripe.read().iter().for_each(&mut count);
             }
-            let fill_ratio = bits_set as f64 / self.spec.bit_count as f64;
-            if let Some(foreign) = &self.foreign {
-                let bits = self.bits_of_parts(foreign, bits_set);
-                return Content {
-                    keys_added,
-                    bits_set,
-                    fill_ratio,
-                    rate: foreign.parts().false_positive_rate_at_fill(&bits),
-                    estimated_keys: foreign.parts().keys_at_fill(&bits),
-                };
-            }
             return Content {
                 keys_added,
                 bits_set,
-                fill_ratio,
-                rate: sizing::false_positive_rate_at_fill(&self.shape, fill_ratio),
-                estimated_keys: sizing::keys_at_fill(&self.shape, fill_ratio),
+                fill_ratio: bits_set as f64 / self.spec.bit_count as f64,
+                layout: match &self.foreign {
+                    Some(foreign) => LayoutContent::Foreign {
+                        parts: foreign.parts(),
+                        bits: self.bits_of_parts(foreign, bits_set),
+                    },
+                    None => LayoutContent::Shards(&self.shape),
+                },
             };
         };
         let partitions = &layered.partitions;
@@ -219,21 +211,55 @@ impl GuardedFilter {
             keys_added,
             bits_set,
             fill_ratio: bits_set as f64 / bits.sum::<u64>() as f64,
-            rate: layers.false_positive_rate_at_fill(fills.iter().copied()),
-            estimated_keys: layers.keys_at_fill(fills),
+            layout: LayoutContent::Layers { layers, fills },
         }
     }
 }
 
 /// The content of the shards of a filter.
-pub(super) struct Content {
+pub(super) struct Content<'a> {
     pub keys_added: u64,
     pub bits_set: u64,
     pub fill_ratio: f64,
-    /// The false-positive rate to expect.
-    pub rate: f64,
-    /// The number of distinct keys that is expected at this fill.
-    pub estimated_keys: Option<f64>,
+    layout: LayoutContent<'a>,
+}
+
+/// The basis of the expected rate, for each layout.
+enum LayoutContent<'a> {
+    Shards(&'a Shape),
+    Foreign {
+        parts: &'a ForeignBits,
+        bits: Vec<u64>,
+    },
+    Layers {
+        layers: &'a Layers,
+        fills: Vec<Fill>,
+    },
+}
+
+impl Content<'_> {
+    /// Returns the expected false-positive rate. For the layout of another program it can take
+    /// milliseconds to compute.
+    pub fn false_positive_rate(&self) -> f64 {
+        match &self.layout {
+            LayoutContent::Shards(shape) => {
+                sizing::false_positive_rate_at_fill(shape, self.fill_ratio)
+            }
+            LayoutContent::Foreign { parts, bits } => parts.false_positive_rate_at_fill(bits),
+            LayoutContent::Layers { layers, fills } => {
+                layers.false_positive_rate_at_fill(fills.iter().copied())
+            }
+        }
+    }
+
+    /// Returns the expected number of distinct keys; `None` if all bits are set.
+    pub fn estimated_keys(&self) -> Option<f64> {
+        match &self.layout {
+            LayoutContent::Shards(shape) => sizing::keys_at_fill(shape, self.fill_ratio),
+            LayoutContent::Foreign { parts, bits } => parts.keys_at_fill(bits),
+            LayoutContent::Layers { layers, fills } => layers.keys_at_fill(fills.iter().copied()),
+        }
+    }
 }
 
 /// Returns the number of keys that a filter is made for, with all layers that it can have.
