@@ -9,7 +9,7 @@ use std::{
 use fastrand::Rng;
 
 use super::{
-    durability::{key, settings},
+    durability::{key, seeds, settings},
     *,
 };
 use crate::{
@@ -508,7 +508,7 @@ async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
 
 #[tokio::test]
 async fn keys_are_there_for_as_long_as_they_are_to_be_after_power_cuts() {
-    for seed in 0..4 {
+    for seed in 0..seeds() {
         let calls = run(seed, &[None, None, None]).await;
         assert!(calls > 20, "{calls}");
         for cut in 0..calls {

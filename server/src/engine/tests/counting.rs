@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use fastrand::Rng;
 
 use super::{
-    durability::{key, start},
+    durability::{key, seeds, start},
     *,
 };
 use crate::{
@@ -188,7 +188,7 @@ async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
             let Some(made) = made.filter(|_| is_there) else {
                 continue;
             };
-            settle(&engine, counts, &made, chance.bool(), &case).await;
+            learn_counts(&engine, counts, &made, chance.bool(), &case).await;
         }
         let expects_any = all
             .iter()
@@ -202,7 +202,7 @@ async fn run(seed: u64, cuts: &[Option<u64>]) -> u64 {
 }
 
 /// Determines what a call without an answer has changed: repeats it, or asks for its keys.
-async fn settle(engine: &Engine, counts: &mut Counts, made: &Made, repeat: bool, case: &str) {
+async fn learn_counts(engine: &Engine, counts: &mut Counts, made: &Made, repeat: bool, case: &str) {
     if repeat {
         for key in &made.keys {
             let count = counts.get_mut(key).unwrap();
@@ -255,7 +255,7 @@ async fn check(disk: &SimulatedDisk, all: &[Counts], case: &str) {
 
 #[tokio::test]
 async fn keys_are_there_as_often_as_they_were_added_after_power_cuts() {
-    for seed in 0..4 {
+    for seed in 0..seeds() {
         let calls = run(seed, &[None, None, None]).await;
         assert!(calls > 20, "{calls}");
         for cut in 0..calls {

@@ -148,7 +148,13 @@ async fn a_log_that_is_switched_on_and_off_loses_nothing() {
 
 /// Returns the number of power cuts: `SEENSET_CUTS=1000000` for a long run.
 pub(super) fn cuts() -> u64 {
-    number("SEENSET_CUTS").unwrap_or(20_000)
+    number("SEENSET_CUTS").unwrap_or(5_000)
+}
+
+/// Returns the number of seeds of tests that cut the power at each call of a seed: one, and more in
+/// a long run.
+pub(super) fn seeds() -> u64 {
+    cuts().div_ceil(5_000)
 }
 
 /// Returns the first seed: `SEENSET_SEED=20000` to continue where another run has ended.
@@ -306,7 +312,7 @@ fn a_kill_anywhere_loses_nothing_that_was_acknowledged() {
 #[test]
 fn a_power_cut_after_a_kill_loses_nothing_that_was_acknowledged() {
     let runtime = one_thread();
-    let (seeds, mut cuts) = (0..3, 0);
+    let (seeds, mut cuts) = (0..seeds(), 0);
     for seed in seeds.clone() {
         let disk = SimulatedDisk::default();
         let work = |disk: &SimulatedDisk, seed, told| {

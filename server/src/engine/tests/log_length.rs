@@ -60,13 +60,6 @@ async fn a_long_log_has_the_filters_stored() {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, INTERVAL).await.unwrap();
     engine.create_filter("urls", small()).await.unwrap();
-    let storing = tokio::spawn({
-        let engine = engine.clone();
-        async move {
-            let hour = Duration::from_secs(3600);
-            engine.store_periodically(hour, |_| {}).await;
-        }
-    });
     // A segment has 64 KiB.
     let large = SpecRequest::new(200_000, 0.001);
     engine.create_filter("large", large).await.unwrap();
@@ -75,6 +68,13 @@ async fn a_long_log_has_the_filters_stored() {
         engine.add_batch("large", keys).await.unwrap();
     }
     assert!(segments(&disk) > 20);
+    let storing = tokio::spawn({
+        let engine = engine.clone();
+        async move {
+            let hour = Duration::from_secs(3600);
+            engine.store_periodically(hour, |_| {}).await;
+        }
+    });
     tokio::time::timeout(Duration::from_secs(20), async {
         while segments(&disk) > 3 {
             tokio::time::sleep(Duration::from_millis(50)).await;
