@@ -156,8 +156,8 @@ impl Engine {
         // can take minutes.
         let (filter, lock) = match self.filter_with_lock(&name).await {
             Err(unknown @ EngineError::UnknownFilter { .. }) => {
-                let settle = |inner: &Inner| Ok(inner.directory.settle_removals()?);
-                self.blocking(settle).await?;
+                let sync = |inner: &Inner| Ok(inner.directory.sync_removals()?);
+                self.blocking(sync).await?;
                 return Err(unknown);
             }
             found => found?,
@@ -176,7 +176,7 @@ impl Engine {
                 true => Ok(()),
                 // Another call deleted it first, and another filter can have the name by now.
                 false => {
-                    inner.directory.settle_removals()?;
+                    inner.directory.sync_removals()?;
                     Err(EngineError::UnknownFilter { name })
                 }
             }

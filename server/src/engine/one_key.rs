@@ -81,7 +81,7 @@ impl Engine {
                 None => Box::pin(self.write_key(call, action, key)).await?,
             },
         };
-        self.settle(call, op, key, answer).await
+        self.finish(call, op, key, answer).await
     }
 
     /// Answers a call for one key if it has nothing to wait for first. Returns `None` otherwise.
@@ -107,7 +107,7 @@ impl Engine {
     /// # Errors
     ///
     /// [`EngineError::NotDurable`].
-    pub async fn settle(
+    pub async fn finish(
         &self,
         call: Call<'_>,
         op: Op,
@@ -117,7 +117,7 @@ impl Engine {
         let is_certain = || self.inner.is_certain(call.filter, answer.depends_on, [key]);
         match answer.wait().await {
             Err(_) if op == Op::Query && is_certain() => {}
-            settled => settled?,
+            waited => waited?,
         }
         Ok(answer.value)
     }

@@ -1,5 +1,5 @@
 //! Allocates version numbers for the changes of a filter. No two changes have the same version, and
-//! each version is greater than all versions that were [settled](Versions::settle) before.
+//! each version is greater than all versions that were [sealed](Versions::seal) before.
 //!
 //! # Leases
 //!
@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_micros(if cfg!(test) { 1000 } else { 16 }
 pub struct Versions {
     /// In a cache line of its own, apart from the fields that all threads read.
     given: CachePadded<Given>,
-    stripes: PerThread<Stripe>,
+    slots: PerThread<LeaseSlot>,
     unused: Mutex<Unused>,
 }
 
@@ -49,7 +49,7 @@ struct Given {
 
 /// The state of one thread, or of a few.
 #[derive(Debug, Default)]
-struct Stripe {
+struct LeaseSlot {
     /// Whether the thread leases versions. If not, it takes a version without a lock.
     leases: AtomicBool,
     /// The number of versions taken one at a time. If two threads count at once, one of the two can
@@ -69,13 +69,13 @@ struct Lease {
     looked: Option<Instant>,
 }
 
-impl Stripe {
+impl LeaseSlot {
     /// Decides whether the thread leases versions. Called when a lease is used up or taken back, or
     /// when as many versions as a lease has were taken one at a time.
     fn look(&self, lease: &mut Lease, latest: u64) {
         let now = Instant::now();
         let is_busy = |looked| now.duration_since(looked) < PAUSE * lease.used as u32;
-        // Another thread of the stripe may have looked meanwhile, and seen a greater version.
+        // Another thread of the slot may have looked meanwhile, and seen a greater version.
         let are_others = latest.saturating_sub(lease.seen) > LEASE;
         let leases = lease.looked.is_some_and(is_busy) && are_others;
         self.leases.store(leases, Ordering::Relaxed);
@@ -102,33 +102,33 @@ impl Versions {
     /// Returns a version for a call of this thread.
     #[inline]
     pub fn next(&self) -> u64 {
-        let stripe = self.stripes.own();
-        if stripe.leases.load(Ordering::Relaxed) {
-            return self.next_leased(stripe);
+        let slot = self.slots.own();
+        if slot.leases.load(Ordering::Relaxed) {
+            return self.next_leased(slot);
         }
         let version = self.next_in_order();
-        let taken = stripe.taken.load(Ordering::Relaxed) + 1;
-        stripe.taken.store(taken, Ordering::Relaxed);
+        let taken = slot.taken.load(Ordering::Relaxed) + 1;
+        slot.taken.store(taken, Ordering::Relaxed);
         if taken.is_multiple_of(LEASE) {
-            let mut lease = stripe.lease.lock();
+            let mut lease = slot.lease.lock();
             lease.used = LEASE;
-            stripe.look(&mut lease, version);
+            slot.look(&mut lease, version);
         }
         version
     }
 
-    fn next_leased(&self, stripe: &Stripe) -> u64 {
-        let mut lease = stripe.lease.lock();
+    fn next_leased(&self, slot: &LeaseSlot) -> u64 {
+        let mut lease = slot.lease.lock();
         if let Some(version) = lease.versions.next() {
             lease.used += 1;
             return version;
         }
         // A lease has been used since the last look.
         if lease.used > 0 {
-            stripe.look(&mut lease, self.latest());
+            slot.look(&mut lease, self.latest());
         }
-        // This look, or one of another thread of the stripe, may have ended leasing.
-        if !stripe.leases.load(Ordering::Relaxed) {
+        // This look, or one of another thread of the slot, may have ended leasing.
+        if !slot.leases.load(Ordering::Relaxed) {
             return self.next_in_order();
         }
         self.given.are_leased.store(true, Ordering::Relaxed);
@@ -152,7 +152,7 @@ impl Versions {
 
     /// Returns a version V: from now on no change gets V or an earlier version. Versions given out
     /// before are at most V.
-    pub fn settle(&self) -> u64 {
+    pub fn seal(&self) -> u64 {
         // Read before leases are taken back: versions that are leased meanwhile are greater.
         let latest = self.latest();
         self.take_back(&mut self.unused.lock());
@@ -164,9 +164,9 @@ impl Versions {
         self.given.latest.fetch_max(version, Ordering::AcqRel);
     }
 
-    /// Returns a [settled](Self::settle) version, for a change that waits for all changes with an
+    /// Returns a [sealed](Self::seal) version, for a change that waits for all changes with an
     /// earlier version.
-    pub fn next_settled(&self) -> u64 {
+    pub fn next_sealed(&self) -> u64 {
         let version = self.next_in_order();
         self.take_back(&mut self.unused.lock());
         version
@@ -193,8 +193,8 @@ impl Versions {
             return;
         }
         self.given.are_leased.store(false, Ordering::Relaxed);
-        for stripe in self.stripes.iter() {
-            let versions = mem::take(&mut stripe.lease.lock().versions);
+        for slot in self.slots.iter() {
+            let versions = mem::take(&mut slot.lease.lock().versions);
             if unused.is_kept && !versions.is_empty() {
                 unused.versions.push(versions);
             }
@@ -219,7 +219,7 @@ pub mod tests {
     }
 
     /// Makes this thread hold leased, unused versions after the one that is returned. Of the
-    /// versions taken before, all but the returned one are settled.
+    /// versions taken before, all but the returned one are sealed.
     pub fn lease(versions: &Versions) -> u64 {
         loop {
             for _ in 0..2 {
@@ -253,9 +253,9 @@ pub mod tests {
         let other = take_of_another(&versions);
         assert_eq!(other, first + LEASE);
         let rest = first + 2..first + LEASE;
-        assert_eq!(versions.settle(), other);
+        assert_eq!(versions.seal(), other);
         assert_eq!(versions.next(), other + 1);
-        versions.settle();
+        versions.seal();
         let unused = versions.take_unused();
         assert_eq!(unused.first(), Some(&rest));
         let all: u64 = unused.iter().map(|range| range.end - range.start).sum();
@@ -267,7 +267,7 @@ pub mod tests {
     fn behind_a_change_that_is_made_alone_all_are_greater() {
         let versions = Versions::default();
         let held = lease(&versions);
-        let alone = versions.next_settled();
+        let alone = versions.next_sealed();
         assert_eq!(alone, held + LEASE);
         assert_eq!(versions.next(), alone + 1);
     }
@@ -302,7 +302,7 @@ pub mod tests {
         let versions = Versions::default();
         lease(&versions);
         for _ in 0..2 {
-            versions.settle();
+            versions.seal();
             thread::sleep(2 * PAUSE);
             take_of_another(&versions);
             versions.next();

@@ -291,7 +291,7 @@ impl DataDirectory {
     ) -> Result<LogWriter, StoreError> {
         // The records that follow imply that the records found are durable.
         if !Bug::FoundNotSettled.is_planted() {
-            found.settle(&*self.disk)?;
+            found.sync(&*self.disk)?;
         }
         let end = found.end;
         let segment = match (
@@ -334,7 +334,7 @@ impl DataDirectory {
     /// # Errors
     ///
     /// [`StoreError::Io`]: the filter still exists. [`StoreError::InDoubt`]: the filter is missing,
-    /// but can come back after a crash until the removal is [settled](Self::settle_removals).
+    /// but can come back after a crash until the removal is [synced](Self::sync_removals).
     pub fn remove_filter(&self, name: &FilterName) -> Result<(), StoreError> {
         self.change_removing(Some(name), |manifest| manifest.remove(name))
     }
@@ -365,7 +365,7 @@ impl DataDirectory {
     /// # Errors
     ///
     /// [`StoreError`]; a removed filter can still come back.
-    pub fn settle_removals(&self) -> Result<(), StoreError> {
+    pub fn sync_removals(&self) -> Result<(), StoreError> {
         match self.manifest.is_removal_in_doubt() {
             true => self.change(|_| {}),
             false => Ok(()),

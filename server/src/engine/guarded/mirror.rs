@@ -177,7 +177,7 @@ impl GuardedFilter {
         if matches!(*its_lock.presence, Presence::Deleted) {
             return Ok(None);
         }
-        let version = self.versions.settle();
+        let version = self.versions.seal();
         self.store_unlogged(directory, lock, version)?;
         let taken = self.rename_stored(&other.name(), directory, lock);
         if let Err(StoreError::InDoubt(_)) = &taken {

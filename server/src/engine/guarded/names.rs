@@ -122,7 +122,7 @@ impl GuardedFilter {
         let renamed = files.with(&written);
         let left = directory.rename_filter(&name, new_name, &renamed)?;
         *files = renamed;
-        self.settle_place();
+        self.confirm_place();
         // The last report has the old name.
         *last = None;
         *self.names.lock() = Names {

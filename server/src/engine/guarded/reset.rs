@@ -81,7 +81,7 @@ impl GuardedFilter {
     }
 
     /// Records that this filter certainly has its place.
-    pub(super) fn settle_place(&self) {
+    pub(super) fn confirm_place(&self) {
         self.place_in_doubt.store(false, Ordering::Release);
     }
 

@@ -275,7 +275,7 @@ impl GuardedFilter {
         // so it is in this segment or a later one. A change in an earlier segment has set its bits,
         // so the snapshot contains it.
         let segment = self.log.as_ref().map_or(0, FilterLog::segment);
-        let version = self.versions.settle();
+        let version = self.versions.seal();
         if !Bug::SnapshotAmidCalls.is_planted() {
             barrier.wait_for_writes();
         }
@@ -368,7 +368,7 @@ impl GuardedFilter {
         let changed = files.with(&written);
         directory.set_filter(&header.name, self.id, &changed, log_from, self.rebuilds)?;
         *files = changed;
-        self.settle_place();
+        self.confirm_place();
         *self.last_store.lock() = Some(LastStore { version, time });
         Ok(written.bytes)
     }

@@ -143,7 +143,7 @@ impl GuardedFilter {
             layers: self.layers_status(),
             rebuilt_as: None,
             rebuilds: None,
-            version: self.versions.settle(),
+            version: self.versions.seal(),
             create_time: self.create_time,
             last_store,
             usage: self.counters.usage(),

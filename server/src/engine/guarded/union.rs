@@ -245,7 +245,7 @@ impl GuardedFilter {
         let stored = *self.last_store.lock();
         // In the same order as `begin_snapshot`: the segment first, then the version.
         let segment = self.log.as_ref().map_or(0, FilterLog::segment);
-        let version = self.versions.next_settled();
+        let version = self.versions.next_sealed();
         // The record is appended before any wait: no later version is durable without it.
         if let (Some(log), Some(mut reservation)) = (&self.log, reservation) {
             let counted = self.counting.as_ref();

@@ -82,7 +82,7 @@ async fn progress_waits_for_every_version() {
 /// Versions that a thread leased and did not use, or that were taken back, delay nobody either.
 #[tokio::test]
 async fn progress_does_not_wait_for_what_nobody_uses() {
-    for is_settled in [false, true] {
+    for is_sealed in [false, true] {
         let disk = SimulatedDisk::default();
         let journal = start(&disk);
         let versions = Versions::behind(0);
@@ -95,8 +95,8 @@ async fn progress_does_not_wait_for_what_nobody_uses() {
         assert!(first + 1 < other);
         append(&journal, &log, other).await;
         log.reached(first).now_or_never();
-        if is_settled {
-            versions.settle();
+        if is_sealed {
+            versions.seal();
         }
         append(&journal, &log, first).await;
         let reached = tokio::time::timeout(Duration::from_secs(10), log.reached(other));

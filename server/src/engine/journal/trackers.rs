@@ -57,7 +57,7 @@ impl Tracker {
 impl Trackers {
     /// Begins to track a filter, from its present version.
     pub fn begin(&mut self, filter: FilterId, versions: &Arc<Versions>) -> Arc<Watermark> {
-        let all_to = versions.settle();
+        let all_to = versions.seal();
         versions.keep_unused();
         let watermark = Arc::new(Watermark::new(all_to));
         let tracker = Tracker {

@@ -120,7 +120,7 @@ impl OneKey {
     ) -> Result<Reply, Status> {
         let (call, key) = (self.call(), self.key.bytes());
         let answer = match answer {
-            Some(answer) => engine.settle(call, self.op, key, answer).await,
+            Some(answer) => engine.finish(call, self.op, key, answer).await,
             None => engine.answer(call, self.op, key).await,
         };
         match answer {

@@ -48,7 +48,7 @@ impl FoundLog {
     /// # Errors
     ///
     /// [`StoreError::Io`].
-    pub(in crate::store) fn settle(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+    pub(in crate::store) fn sync(&self, disk: &dyn Disk) -> Result<(), StoreError> {
         for from_tail in &self.from_tail {
             from_tail.write(disk)?;
         }
@@ -57,7 +57,7 @@ impl FoundLog {
         }
         // All segments but the last were synced before the next one was begun.
         let name = file_name(self.end.sequence);
-        let settle = || {
+        let sync = || {
             let file = disk.open_to_write(&name)?;
             let mut piece = vec![0; 1 << 20];
             let mut at = self.synced;
@@ -70,7 +70,7 @@ impl FoundLog {
             }
             file.sync()
         };
-        settle().map_err(|error| StoreError::io("sync", disk.path().join(&name), error))
+        sync().map_err(|error| StoreError::io("sync", disk.path().join(&name), error))
     }
 
     /// Returns the number of the last segment that was read and can belong to the log: the segment

@@ -279,7 +279,7 @@ fn a_kill_anywhere_loses_nothing_that_the_system_had() {
             let start = |disk: &SimulatedDisk| {
                 let mut found =
                     LogReader::open(disk, 0, 0)?.read(|_| Ok::<_, StoreError>(()), &mut Err)?;
-                found.settle(disk)?;
+                found.sync(disk)?;
                 found.cut_off(disk)?;
                 Ok::<_, StoreError>(found)
             };

@@ -184,7 +184,7 @@ impl Filter {
 
     /// Takes a snapshot, and returns it once it may be published.
     pub fn snapshot(&self) -> Snapshot {
-        let version = self.versions.settle();
+        let version = self.versions.seal();
         if self.fault != Some(Fault::NoBarrier) {
             self.barrier.wait_for_writes();
         }

@@ -54,7 +54,7 @@ fn each_is_taken_once_or_unused() {
             let callers = callers(stripes, 5, &versions, || 0);
             let other = thread::spawn({
                 let versions = versions.clone();
-                move || versions.settle()
+                move || versions.seal()
             });
             let taken = callers.map(|caller| caller.join().unwrap());
             let all = all(taken, versions.take_unused());
@@ -64,18 +64,18 @@ fn each_is_taken_once_or_unused() {
     }
 }
 
-/// A version that is taken after a version was settled is greater than it.
+/// A version that is given out after a seal is greater than the sealed ones.
 #[test]
-fn what_is_settled_is_not_given_out() {
+fn a_sealed_version_is_not_given_out() {
     model(3, || {
         let versions = Arc::new(Versions::default());
-        let settled = Arc::new(AtomicU64::new(0));
+        let sealed = Arc::new(AtomicU64::new(0));
         let before = {
-            let settled = settled.clone();
-            move || settled.load(Ordering::Acquire)
+            let sealed = sealed.clone();
+            move || sealed.load(Ordering::Acquire)
         };
         let callers = callers([0, 1], 6, &versions, before.clone());
-        settled.store(versions.settle(), Ordering::Release);
+        sealed.store(versions.seal(), Ordering::Release);
         for caller in callers {
             caller.join().unwrap();
         }
