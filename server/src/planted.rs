@@ -74,7 +74,7 @@ bugs! {
     /// A start does not read the tail.
     TailNotRead,
     /// A start does not make durable the records that it has read.
-    FoundNotSettled,
+    FoundNotSynced,
     /// A start leaves out a version that the snapshots do not hold.
     ReplayLeavesOut,
     /// The bits of a key are tested and set one by one, and the lock is released in between.
@@ -161,7 +161,7 @@ mod tests {
             TailCutTooFar => &[POWER_CUT_AFTER_KILL],
             BatchesNotChained => &["store::log::tests::batches_that_are_swapped_are_found"],
             TailNotRead => &[KILL],
-            FoundNotSettled => &[
+            FoundNotSynced => &[
                 "engine::tests::failed_starts::what_a_failed_start_has_not_kept_the_next_one_keeps",
             ],
             ReplayLeavesOut => &[POWER_CUT],

@@ -290,7 +290,7 @@ impl DataDirectory {
         segment_bytes: u64,
     ) -> Result<LogWriter, StoreError> {
         // The records that follow imply that the records found are durable.
-        if !Bug::FoundNotSettled.is_planted() {
+        if !Bug::FoundNotSynced.is_planted() {
             found.sync(&*self.disk)?;
         }
         let end = found.end;

@@ -146,15 +146,18 @@ async fn a_log_that_is_switched_on_and_off_loses_nothing() {
     }
 }
 
+/// The number of power cuts of a run without `SEENSET_CUTS`.
+const DEFAULT_CUTS: u64 = 5_000;
+
 /// Returns the number of power cuts: `SEENSET_CUTS=1000000` for a long run.
 pub(super) fn cuts() -> u64 {
-    number("SEENSET_CUTS").unwrap_or(5_000)
+    number("SEENSET_CUTS").unwrap_or(DEFAULT_CUTS)
 }
 
-/// Returns the number of seeds of tests that cut the power at each call of a seed: one, and more in
-/// a long run.
+/// Returns the number of seeds for tests that cut the power at every call of a seed: one, and in a
+/// long run one for each [`DEFAULT_CUTS`].
 pub(super) fn seeds() -> u64 {
-    cuts().div_ceil(5_000)
+    cuts().div_ceil(DEFAULT_CUTS)
 }
 
 /// Returns the first seed: `SEENSET_SEED=20000` to continue where another run has ended.
