@@ -5,6 +5,7 @@
 //!
 //! The limits bound the memory: of a line that is too long, the rest is skipped as it comes.
 
+mod batch;
 mod encoding;
 mod format;
 
@@ -12,15 +13,14 @@ use std::{
     borrow::Cow,
     io::{self, ErrorKind, Read},
     ops::Range,
-    sync::Arc,
 };
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use memchr::memchr;
-use serde::{Deserialize, Serialize};
 
 use self::format::LENGTH_BYTES;
 pub(super) use self::{
+    batch::{LineBatch, Position, RunProgress},
     encoding::mark_bytes,
     format::{RecordFormat, from_hex, to_hex},
 };
@@ -50,58 +50,6 @@ pub(super) struct Limits {
     /// The reader waits for full batches, so that the lines of a batch do not depend on how the
     /// file is read.
     pub(super) whole_batches: bool,
-}
-
-/// A line of a file. The first line is number 1; line 0 means "before the first".
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Position {
-    pub(super) file: Arc<str>,
-    pub(super) line: u64,
-}
-
-impl std::fmt::Display for Position {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
-    }
-}
-
-/// Consecutive lines of one file, and their keys.
-#[derive(Debug)]
-pub(super) struct LineBatch {
-    /// The bytes of the file, unchanged. They can contain data between the lines that is no key.
-    pub(super) bytes: Bytes,
-    /// The range of each key's line in `bytes`, with its ending.
-    pub(super) lines: Vec<Range<usize>>,
-    /// The keys, one for each of `lines`.
-    pub(super) keys: KeyBatch,
-    /// The format of the lines.
-    pub(super) format: RecordFormat,
-    /// The last line of the file that this batch covers.
-    pub(super) end: Position,
-    /// The progress through all files, up to and including this batch.
-    pub(super) progress: RunProgress,
-}
-
-/// The progress of a run through its files, after a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RunProgress {
-    /// The index of the file, from 0.
-    pub(super) file: usize,
-    /// The last line that was read in it.
-    pub(super) line: u64,
-    /// The number of batches so far.
-    pub(super) batches: u64,
-    /// The hash of all keys so far.
-    pub(super) keys_hash: u64,
-}
-
-impl LineBatch {
-    /// Drops the lines that are not to be kept, but not their keys.
-    pub(super) fn keep(&mut self, kept: &[bool]) {
-        let mut kept = kept.iter();
-        self.lines.retain(|_| kept.next() == Some(&true));
-    }
 }
 
 /// Receives the lines that are not keys.
@@ -138,14 +86,15 @@ pub(super) struct LineReader<R> {
     has_nuls: bool,
     /// The error of the last read, kept until the lines before it are returned.
     failure: Option<io::Error>,
-    /// The size of the last batch. The next one most likely needs the same room.
-    room: Room,
+    /// The size of the last batch. The next one most likely has the same.
+    last_size: BatchSize,
     /// The line at which a batch ends, full or not.
     cut_at: Option<u64>,
 }
 
+/// The size of a batch.
 #[derive(Debug, Default)]
-struct Room {
+struct BatchSize {
     lines: usize,
     key_bytes: usize,
 }
@@ -169,7 +118,7 @@ impl<R: Read> LineReader<R> {
             offset: 0,
             has_nuls: false,
             failure: None,
-            room: Room::default(),
+            last_size: BatchSize::default(),
             cut_at: None,
         }
     }
@@ -200,7 +149,7 @@ impl<R: Read> LineReader<R> {
         if !self.begun && self.limits.format.is_text() {
             self.begin()?;
         }
-        let mut draft = Draft::with_room(&self.room);
+        let mut draft = Draft::with_capacity(&self.last_size);
         loop {
             let full = self.take_lines(&mut draft, observer);
             if self.ended && !full {
@@ -479,7 +428,7 @@ impl<R: Read> LineReader<R> {
     fn cut(&mut self, draft: Draft) -> LineBatch {
         self.scanned -= draft.taken;
         self.offset += draft.taken as u64;
-        self.room = Room {
+        self.last_size = BatchSize {
             lines: draft.lines.len(),
             key_bytes: draft.keys.encoded_bytes(),
         };
@@ -502,11 +451,11 @@ struct Draft {
 }
 
 impl Draft {
-    fn with_room(room: &Room) -> Self {
+    fn with_capacity(size: &BatchSize) -> Self {
         Self {
             taken: 0,
-            lines: Vec::with_capacity(room.lines),
-            keys: KeyBatch::with_room(room.key_bytes),
+            lines: Vec::with_capacity(size.lines),
+            keys: KeyBatch::with_room(size.key_bytes),
         }
     }
 }
