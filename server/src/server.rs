@@ -28,7 +28,7 @@ use crate::{
     config::{Address, Config, DurabilityMode, MAX_MESSAGE_BYTES},
     connections::{self, Connections},
     cores::Cores,
-    engine::{Engine, EngineError, FilterStatus, Limits, Recovered, Settings},
+    engine::{Engine, EngineError, Limits, Recovered, Settings},
     grpc::{self, Calls, ClientMemory, Drain, Health, Services},
     listeners::{ListenError, Listeners},
     net::http2,
@@ -223,22 +223,21 @@ impl Server {
             .recover_telling(Some(request.clone()), telling_every(PROGRESS_INTERVAL))
             .await?;
         torn.iter().for_each(log_torn);
-        for filter in &restored {
-            log_filter(filter, "filter restored");
-        }
-        let is_default = |filter: &&FilterStatus| filter.name.as_str() == FilterName::DEFAULT;
-        match restored.iter().find(is_default) {
-            None => {
-                let filter = self.engine.get_filter(FilterName::DEFAULT).await?;
-                log_filter(&filter, "filter created");
+        for filter in &self.engine.all_filters().await? {
+            let is_default = filter.name.as_str() == FilterName::DEFAULT;
+            if restored.contains(&filter.name) {
+                log_filter(filter, "filter restored");
+                // It holds a user's keys; a changed flag does not throw them away.
+                if is_default && !filter.spec.answers(&request) {
+                    tracing::warn!(
+                        "the default filter was made with other settings than are configured now, \
+                         and is kept as it is; to make it anew, delete it (seenset filter delete \
+                         default) and start again"
+                    );
+                }
+            } else if is_default {
+                log_filter(filter, "filter created");
             }
-            // The stored filter holds a user's keys; a changed flag does not throw them away.
-            Some(filter) if !filter.spec.answers(&request) => tracing::warn!(
-                "the default filter was made with other settings than are configured now, and is \
-                 kept as it is; to make it anew, delete it (seenset filter delete default) and \
-                 start again"
-            ),
-            Some(_) => {}
         }
         if let Some(interval) = self.config.store_interval.nonzero() {
             let engine = self.engine.clone();

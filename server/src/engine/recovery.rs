@@ -11,7 +11,7 @@ use std::{
 
 use self::order::Order;
 use super::{
-    Durability, EngineError, FilterName, FilterStatus, Inner, Torn,
+    Durability, EngineError, FilterName, Inner, Torn,
     guarded::GuardedFilter,
     journal::Journal,
     requests::{Remembered, Requests},
@@ -50,8 +50,8 @@ impl Progress {
 /// The result of a recovery.
 #[derive(Debug)]
 pub struct Recovered {
-    /// The filters.
-    pub filters: Vec<FilterStatus>,
+    /// The names of the filters.
+    pub filters: BTreeSet<FilterName>,
     /// The number of keys replayed from the log.
     pub replayed_keys: u64,
     /// The torn write that a crash left after the end of the log.
@@ -141,7 +141,7 @@ impl Inner {
             self.directory.begin_log(0, |_, _| false, 0)?;
         }
         let recovered = Recovered {
-            filters: filters.values().map(GuardedFilter::status).collect(),
+            filters: filters.values().map(GuardedFilter::name).collect(),
             replayed_keys,
             torn: found.torn,
         };
