@@ -26,11 +26,7 @@ impl Sample {
     }
 
     fn of(layout: Layout) -> Self {
-        Self::Made(SpecRequest {
-            layout,
-            hash_function: layout.hash_function(),
-            ..SpecRequest::new(1000, 1e-9)
-        })
+        Self::Made(workload::exact_in(layout))
     }
 
     fn of_kind(kind: Kind, capacity: u64) -> Self {
