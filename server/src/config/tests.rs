@@ -1,5 +1,5 @@
 //! Tests of good and bad values, and of the precedence of the sources. Tests that need an
-//! environment of their own are in `tests/program.rs`.
+//! environment of their own are in `tests/program/`.
 
 use std::{ffi::OsString, fs, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Every rpc over TCP: its answers, its refusals, and when they come.
+//! The server as a library. Every rpc over TCP: its answers, its refusals, and when they come. The
+//! promises at full size, and the formats of files.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,12 +16,14 @@ mod common;
 mod counting;
 mod exchange;
 mod filters;
+mod formats;
 mod keys;
 mod lifecycle;
 mod metrics;
 mod not_grpc;
 mod operations;
 mod profiles;
+mod promises;
 mod retries;
 mod scaling;
 mod stopping;

@@ -18,10 +18,8 @@
 //! - `sharded`, in two shards although its bits need only one.
 //! - `java`, of Guava's layout, and `redis`, from a dump that RedisBloom has made.
 //!
-//! After a format was raised, `SEENSET_KEEP_FORMAT=2 cargo test -p seenset-server --test formats`
+//! After a format was raised, `SEENSET_KEEP_FORMAT=2 cargo test -p seenset-server --test service formats`
 //! keeps the present format in `formats/2`.
-
-#![allow(clippy::unwrap_used, reason = "a test that fails says so")]
 
 use std::{
     collections::BTreeSet,
@@ -58,7 +56,7 @@ const JAVA: &str = "java";
 const REDIS: &str = "redis";
 
 /// A dump with 40 keys, from `https://example.com/0` on. One of them was seen by accident.
-const DUMP: &[u8] = include_bytes!("../../filter/tests/exchange/redisbloom-chain.dump");
+const DUMP: &[u8] = include_bytes!("../../../filter/tests/exchange/redisbloom-chain.dump");
 
 /// So long that only the tail of the log contains the last added keys.
 const INTERVAL: Durability = Durability::Interval(Duration::from_secs(3600));

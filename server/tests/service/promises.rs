@@ -1,16 +1,7 @@
 //! Promises 1 and 2 at full size: ten million keys, and sixty-four callers at once.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "helpers of tests"
-)]
-
-mod common;
 
 use std::path::Path;
 
-use common::{config, dedup, start, stop};
 use seenset_history::{Call, Checker, now};
 use seenset_proto::v1::{
     QueryAndAddBatchRequest, QueryAndAddRequest, QueryAndAddStreamRequest,
@@ -22,6 +13,8 @@ use seenset_server::{
     store::DataDirectory,
 };
 use tonic::transport::Channel;
+
+use crate::common::{config, dedup, start, stop};
 
 const KEYS: u64 = 10_000_000;
 const BATCH: u64 = 10_000;

@@ -11,18 +11,9 @@
 //! `SEENSET_SEED` is the seed. The default comes from the clock and is printed. The seed decides
 //! which keys are requested, which calls are repeated and how, and when the kills come. A history
 //! that breaks a rule is kept, and the message contains its path.
-//! kept, and the message says where.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "helpers of tests"
-)]
 
 mod calls;
 mod client;
-#[path = "../common/mod.rs"]
-mod common;
 mod record;
 mod request;
 mod retries;
@@ -36,14 +27,15 @@ use std::{
     time::Duration,
 };
 
-use common::{
-    program::{Program, Signal},
-    redisbloom,
-};
 use fastrand::Rng;
 use seenset_history::{Call, Checked, Checker, now};
 use seenset_proto::v1::{
     DeleteFilterRequest, FileFormat, GetFilterRequest, ImportFilterRequest, QueryBatchRequest,
+};
+
+use crate::common::{
+    program::{Program, Signal},
+    redisbloom,
 };
 
 /// The number of the callers' processes.
@@ -102,7 +94,11 @@ struct Client {
 impl Client {
     fn start(number: u64, history: &Path, seed: u64, began: u64) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_client_of_the_crash_test", "--nocapture"])
+            .args([
+                "--exact",
+                "crashes::a_client_of_the_crash_test",
+                "--nocapture",
+            ])
             .env(client::HISTORY, history)
             .env(client::NUMBER, number.to_string())
             .env(client::SEED, seed.to_string())

@@ -1,10 +1,6 @@
 //! The program from the view of its operator: settings, exit codes, signals, files on the disk. The
 //! answers to callers when it is killed are tested in `crashes/`.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
-
-mod common;
-
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -12,13 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::program::{Program, Signal, command};
 use seenset_proto::v1::{
     AddBatchRequest, AddRequest, GetFilterRequest, QueryAndAddStreamRequest, QueryBatchRequest,
     StoreRequest,
 };
 use seenset_server::store::SNAPSHOT_FORMAT;
 use tokio_stream::StreamExt;
+
+use crate::common::program::{Program, Signal, command};
 
 fn run(arguments: &[&str]) -> Output {
     command().args(arguments).output().unwrap()
