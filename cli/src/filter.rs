@@ -164,7 +164,7 @@ fn text(filter: &v1::Filter) -> String {
     let profile = spec.key_profile.as_ref().map(profile_text);
     format!(
         "{}\n  {}for {} keys at a false-positive rate of {}\n  {}\
-         {} layout, {}, {} bits, {} for each key, {} bytes of memory\n  \
+         {} layout, {}, {} bits, of which a key sets {}, {} bytes of memory\n  \
          {}\n  \
          {}version {}, stored up to version {} ({})\n  \
          durability {}{}, {} keys of requests remembered for {}",
