@@ -6,11 +6,13 @@ import os
 import socket
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from support.programs import Programs, environment, run
+from support.server import SMALL, Server
 
 
 def refusal(programs: Programs, data_dir: Path, *flags: str, code: int, **settings: str) -> str:
@@ -207,6 +209,28 @@ def test_the_log_of_a_start(programs: Programs, data_dir: Path, form: str) -> No
         server.kill()
         server.wait(timeout=60)
         server.stderr.close()
+
+
+def test_the_log_says_which_filters_a_start_restores(start: Callable[..., Server]) -> None:
+    """The default filter of an empty directory is created; a changed flag does not change it."""
+
+    def log_of_a_start(*flags: str) -> tuple[dict[str, str], bool]:
+        """The first message about each filter, and whether one warns of changed settings."""
+        server = start(*flags)
+        server.stop()
+        of_filters: dict[str, str] = {}
+        for entry in server.log:
+            if "filter" in entry:
+                of_filters.setdefault(entry["filter"], entry["message"])
+        return of_filters, any("other settings" in entry["message"] for entry in server.log)
+
+    assert log_of_a_start(*SMALL) == ({"default": "filter created"}, False)
+    server = start(*SMALL)
+    server.client.create_filter("pages", capacity=1000, false_positive_rate=0.01)
+    server.stop()
+    both = {"default": "filter restored", "pages": "filter restored"}
+    assert log_of_a_start(*SMALL) == (both, False)
+    assert log_of_a_start("--capacity=200000", *SMALL[2:]) == (both, True)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 //! The server as a process: a server inside the test process cannot show the effect of a signal.
 
 use std::{
+    env,
     path::Path,
     process::{Command, Stdio},
 };
@@ -12,17 +13,14 @@ use seenset_proto::v1::{
 };
 use tonic::transport::Channel;
 
-/// Returns the program without arguments, and without the variables that the tests read from the
-/// environment. The program refuses unknown variables with its own prefix.
+/// Returns the program without arguments, and without the variables of its prefix: they are
+/// settings, or tests read them, and the program refuses variables that it does not know.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_seenset-server"));
-    for variable in [
-        "SEENSET_LISTEN",
-        "SEENSET_KILLS",
-        "SEENSET_CUTS",
-        "SEENSET_SEED",
-    ] {
-        command.env_remove(variable);
+    for (name, _) in env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"SEENSET_") {
+            command.env_remove(name);
+        }
     }
     command.stdin(Stdio::null());
     command

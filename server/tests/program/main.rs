@@ -1,4 +1,4 @@
-//! The program as a process: its settings, exit codes and signals, and its answers when it is killed.
+//! The server as a process of its own: settings, exit codes, signals and kills.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,7 +1,7 @@
 //! Data directories of earlier servers, and how the present server reads them.
 //!
-//! Each directory in `formats/` was written by the first server of some format, and is as a killed
-//! server leaves it.
+//! Each directory in `server/tests/formats/` was written by the first server of some format, and is
+//! as a killed server leaves it.
 //!
 //! | directory | snapshots | manifest | log |
 //! |---|---|---|---|
@@ -18,8 +18,8 @@
 //! - `sharded`, in two shards although its bits need only one.
 //! - `java`, of Guava's layout, and `redis`, from a dump that RedisBloom has made.
 //!
-//! After a format was raised, `SEENSET_KEEP_FORMAT=2 cargo test -p seenset-server --test service formats`
-//! keeps the present format in `formats/2`.
+//! After a format was raised, keep the present one in `formats/2`:
+//! `SEENSET_KEEP_FORMAT=2 cargo test -p seenset-server --test service formats`.
 
 use std::{
     collections::BTreeSet,

@@ -1,5 +1,5 @@
-//! The server as a library. Every rpc over TCP: its answers, its refusals, and when they come. The
-//! promises at full size, and the formats of files.
+//! The server in the test's own process: each rpc over TCP, with its answers, errors and timing;
+//! promises 1 and 2 at full size; data directories of earlier formats.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -87,8 +87,8 @@ fn main() -> Result<()> {
 /// Makes an attack on a new server.
 fn measure(attack: &'static Attack, arguments: &Arguments) -> Result<Report> {
     let duration = Duration::from_secs(arguments.seconds);
-    let [warm_up, beside] =
-        [(4, 1), (2, 3)].map(|(part, most)| (duration / part).min(Duration::from_secs(most)));
+    // Before and after the attack.
+    let calm = (duration / 2).min(Duration::from_secs(3));
     let server = Server::start(arguments)?;
     let polite = Polite::start(&server.address)?;
     // The measured client must not wait for the attackers.
@@ -106,8 +106,8 @@ fn measure(attack: &'static Attack, arguments: &Arguments) -> Result<Report> {
     };
     let prepared = hostile.block_on((attack.prepare)(target.clone()));
     prepared.context("the attack cannot be prepared")?;
-    polite.measure(warm_up);
-    let before = polite.measure(beside);
+    polite.measure(Duration::from_millis(500));
+    let before = polite.measure(calm);
     let idle_bytes = server.memory_bytes();
     let target = Target {
         until: Instant::now() + duration,
@@ -119,7 +119,7 @@ fn measure(attack: &'static Attack, arguments: &Arguments) -> Result<Report> {
     let outcome = hostile.block_on(attacking)?;
     hostile.shutdown_background();
     std::thread::sleep(Duration::from_millis(500));
-    let after = polite.measure(beside);
+    let after = polite.measure(calm);
     let left_bytes = server.memory_bytes();
     Ok(Report {
         attack,

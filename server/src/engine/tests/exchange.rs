@@ -422,6 +422,7 @@ async fn the_measured_rate_is_that_of_secret_keys() {
         );
         rates.push(measured.seen);
     }
+    // Two are equal by chance once in a hundred runs, all four once in a million.
     let are_equal = rates.iter().all(|rate| *rate == rates[0]);
     assert!(!are_equal, "the same canaries in all: {rates:?}");
 }

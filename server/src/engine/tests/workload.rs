@@ -140,7 +140,8 @@ pub(super) fn exact() -> SpecRequest {
     SpecRequest::new(1000, 1e-12)
 }
 
-/// The same in a layout. There are so few hashes that Guava's rate is computed fast.
+/// The same in a layout. It has 13 hashes, because the expected rate of Guava's layout takes
+/// milliseconds to compute for 40.
 pub(super) fn exact_in(layout: Layout) -> SpecRequest {
     SpecRequest {
         layout,

@@ -8,7 +8,7 @@ use loom::{
 };
 use seenset_models::engine::modelled::{BitBudget, set_stripe};
 
-use super::{at_most, model};
+use super::{model, reduced_preemptions};
 
 /// The total room.
 const ALL: u64 = 9;
@@ -49,7 +49,7 @@ impl Filter {
 #[test]
 fn no_room_is_given_twice() {
     for stripes in [[0, 0], [0, 1]] {
-        model(at_most(2, 3), move || {
+        model(reduced_preemptions(), move || {
             let filter = Arc::new(Filter::new());
             let callers = stripes.map(|stripe| {
                 let filter = filter.clone();

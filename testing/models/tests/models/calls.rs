@@ -6,9 +6,8 @@ use loom::thread::{self, JoinHandle};
 use seenset_models::{engine::modelled::set_stripe, filter::hash::KeyHash};
 
 use super::{
-    at_most,
     filter::{Fault, Filter, Key},
-    model,
+    model, reduced_preemptions,
 };
 
 const fn key(number: u64, shard: usize) -> Key {
@@ -99,7 +98,7 @@ fn each_key_has_one_winner_and_no_answer_comes_before_the_log() {
 
 #[test]
 fn a_snapshot_holds_what_it_claims_and_nothing_that_the_log_lacks() {
-    for (preemptions, calls) in [(at_most(2, 3), 1), (1, 2)] {
+    for (preemptions, calls) in [(reduced_preemptions(), 1), (1, 2)] {
         snapshot(preemptions, calls, None);
     }
 }
