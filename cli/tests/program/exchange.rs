@@ -233,7 +233,13 @@ async fn links_are_followed_and_a_file_keeps_its_mode_and_owner() {
 fn as_user(service: &Service, dir: &Path, line: &str) -> Run {
     let program = dir.join("seenset");
     if !program.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_seenset"), &program).unwrap();
+        // Another process copies it. If this one did, a process that another test forks meanwhile
+        // could hold the copy open for writing, and a file open for writing cannot be executed.
+        let copied = Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_seenset"))
+            .arg(&program)
+            .status();
+        assert!(copied.unwrap().success());
     }
     let mut command = Command::new(program);
     if fs::metadata(dir).unwrap().uid() == 0 {
