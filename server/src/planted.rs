@@ -123,10 +123,10 @@ mod tests {
         match bug {
             ManifestNameNotSynced => &[POWER_CUT],
             SegmentNameNotSynced => &[POWER_CUT],
-            SnapshotNameNotSynced => &[POWER_CUT],
+            SnapshotNameNotSynced => &[BEFORE_OR_AFTER],
             ManifestInPlace => &[POWER_CUT],
             SnapshotNotSynced => &[POWER_CUT],
-            RemovedTooEarly => &["store::snapshot::tests::a_filter_is_as_before_or_as_after"],
+            RemovedTooEarly => &[BEFORE_OR_AFTER],
             DirtyMarkClearedTooEarly => {
                 &["engine::guarded::tests::a_store_that_fails_is_made_again_in_full"]
             }
@@ -193,7 +193,7 @@ mod tests {
         "engine::tests::durability::a_kill_anywhere_loses_nothing_that_was_acknowledged";
     const ERRORS: &str =
         "engine::tests::disk_errors::no_error_of_the_disk_makes_a_false_acknowledgement";
-
+    const BEFORE_OR_AFTER: &str = "store::snapshot::tests::a_filter_is_as_before_or_as_after";
     const COUNTS: &str =
         "engine::tests::counting::keys_are_there_as_often_as_they_were_added_after_power_cuts";
 

@@ -13,7 +13,7 @@ use std::{
 use fastrand::Rng;
 
 use super::{
-    durability::{AT_ONCE, THREADED_IN, key, note, one_thread, start, threads},
+    durability::{AT_ONCE, Failed, THREADED_IN, key, note, one_thread, start, threads},
     workload::{Told, check, exact, work_with},
     *,
 };
@@ -50,12 +50,18 @@ fn no_error_of_the_disk_makes_a_false_acknowledgement() {
     // Many workloads are needed. A later sync makes good a sync that failed, so a fault shows only
     // if it hits the last sync of a record.
     let workloads = Arc::new(AtomicU64::new(0));
+    let failed = Arc::new(Failed::default());
     let (tell, told) = mpsc::channel();
     let threads = (0..AT_ONCE).map(|thread| {
-        let (workloads, tell) = (Arc::clone(&workloads), tell.clone());
+        let (workloads, failed) = (Arc::clone(&workloads), Arc::clone(&failed));
+        let tell = tell.clone();
         // No thread is joined if one hangs: the test must end then.
         thread::spawn(move || {
-            let begin = |case| tell.send((thread, case)).unwrap();
+            let _on_panic = failed.on_panic();
+            let begin = |case| {
+                tell.send((thread, Some(case))).unwrap();
+                !failed.is_set()
+            };
             let runtimes = [one_thread(), threads()];
             loop {
                 let number = workloads.fetch_add(1, Ordering::Relaxed);
@@ -63,8 +69,8 @@ fn no_error_of_the_disk_makes_a_false_acknowledgement() {
                     0 => (number / 2, Durability::Always),
                     _ => (number / 2, Durability::Interval(SHORT)),
                 };
-                if seed >= WORKLOADS {
-                    return begin("nothing".to_owned());
+                if seed >= WORKLOADS || failed.is_set() {
+                    return tell.send((thread, None)).unwrap();
                 }
                 let runtime = &runtimes[usize::from(seed.is_multiple_of(THREADED_IN))];
                 runtime.block_on(try_faults(durability, seed, begin));
@@ -73,12 +79,12 @@ fn no_error_of_the_disk_makes_a_false_acknowledgement() {
     });
     let threads: Vec<_> = threads.collect();
     drop(tell);
-    let (mut latest, mut cases) = (vec![String::new(); AT_ONCE], 0);
+    let (mut latest, mut cases) = (vec![None; AT_ONCE], 0);
     loop {
         match told.recv_timeout(HANGS) {
             Ok((thread, case)) => {
+                cases += u64::from(case.is_some());
                 latest[thread] = case;
-                cases += 1;
             }
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => panic!("one of these hangs: {latest:#?}"),
@@ -92,8 +98,9 @@ fn no_error_of_the_disk_makes_a_false_acknowledgement() {
     ));
 }
 
-/// Runs a workload with a fault at each of its calls, and reports each case when it begins.
-async fn try_faults(durability: Durability, seed: u64, begin: impl Fn(String)) {
+/// Runs a workload with a fault at each of its calls. `begin` gets each case before it begins, and
+/// returns whether it is to begin.
+async fn try_faults(durability: Durability, seed: u64, begin: impl Fn(String) -> bool) {
     let (prepared, told) = prepare(durability, seed).await;
     // This is a fault at a call that never comes.
     let (fault, count) = FAULTS[0];
@@ -112,7 +119,9 @@ async fn try_faults(durability: Durability, seed: u64, begin: impl Fn(String)) {
             if number == chosen || is_all() {
                 let case =
                     format!("{durability:?}, seed {seed}, call {call}, {fault:?}, {count} times");
-                begin(case.clone());
+                if !begin(case.clone()) {
+                    return;
+                }
                 try_fault(
                     &prepared,
                     &told,

@@ -188,30 +188,41 @@ pub(super) fn threads() -> Runtime {
     builder.worker_threads(2).enable_time().build().unwrap()
 }
 
-/// Runs several threads, each with a runtime of either kind. Each calls `go_on` until it returns
-/// `false`, or until a call panics on one of the threads.
-fn at_once(go_on: impl Fn(&[Runtime; 2]) -> bool + Sync) {
-    struct EndOnPanic<'a>(&'a AtomicBool);
+/// Whether one of several threads has panicked: the others end then.
+#[derive(Default)]
+pub(super) struct Failed(AtomicBool);
 
-    impl Drop for EndOnPanic<'_> {
-        fn drop(&mut self) {
-            if thread::panicking() {
-                self.0.store(true, Ordering::Relaxed);
-            }
-        }
+impl Failed {
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 
-    let has_failed = AtomicBool::new(false);
+    /// Returns a guard that notices if this thread panics.
+    pub(super) fn on_panic(&self) -> impl Drop {
+        struct OnPanic<'a>(&'a AtomicBool);
+
+        impl Drop for OnPanic<'_> {
+            fn drop(&mut self) {
+                if thread::panicking() {
+                    self.0.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+
+        OnPanic(&self.0)
+    }
+}
+
+/// Runs several threads, each with a runtime of either kind. Each calls `go_on` until it returns
+/// `false`, or until a call has panicked on one of the threads.
+fn at_once(go_on: impl Fn(&[Runtime; 2], &Failed) -> bool + Sync) {
+    let failed = Failed::default();
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 let runtimes = [one_thread(), threads()];
-                let _end = EndOnPanic(&has_failed);
-                loop {
-                    if has_failed.load(Ordering::Relaxed) || !go_on(&runtimes) {
-                        return;
-                    }
-                }
+                let _on_panic = failed.on_panic();
+                while !failed.is_set() && go_on(&runtimes, &failed) {}
             });
         }
     });
@@ -234,7 +245,7 @@ pub(super) fn cut_power<T>(
 ) -> Range<u64> {
     let (first, done) = (first_seed(), AtomicU64::new(0));
     let seeds = AtomicU64::new(first);
-    at_once(|runtimes| {
+    at_once(|runtimes, failed| {
         let seed = seeds.fetch_add(1, Ordering::Relaxed);
         let [one_thread, threads] = runtimes;
         let is_threaded = seed.is_multiple_of(THREADED_IN);
@@ -243,7 +254,7 @@ pub(super) fn cut_power<T>(
         work(runtime, &disk, seed);
         // The first calls are those of a start: each seed begins at another call.
         for call in (seed % stride..disk.calls()).step_by(stride as usize) {
-            if done.fetch_add(1, Ordering::Relaxed) >= cuts {
+            if failed.is_set() || done.fetch_add(1, Ordering::Relaxed) >= cuts {
                 return false;
             }
             let disk = SimulatedDisk::default();

@@ -648,8 +648,8 @@ fn work(
 fn a_filter_is_as_before_or_as_after() {
     let mut cases = 0;
     for seed in 0..20 {
-        // Several shards have some MiB each.
-        let shards = if seed == 0 { 3 } else { 1 };
+        // Several shards have some MiB each. They come last, for a bug shows sooner with one.
+        let shards = if seed == 19 { 3 } else { 1 };
         let disk = SimulatedDisk::default();
         work(&disk, shards, &mut Rng::with_seed(seed));
         for call in 0..disk.calls() {
