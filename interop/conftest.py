@@ -43,6 +43,22 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 PROGRAMS = pytest.StashKey[Programs]()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several processes (pytest-xdist) a module stays in one, for its tests share fixtures.
+    The longest modules begin first, so that the processes end at about the same time."""
+    longest = ["test_faults[always]", "test_crawl", "test_faults[interval]"]
+
+    def group(item: pytest.Item) -> str:
+        callspec = getattr(item, "callspec", None)
+        mode = callspec and callspec.params.get("laboratory")
+        return f"{item.path.stem}[{mode}]" if mode else item.path.stem
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+    items.sort(key=lambda item: longest.index(g) if (g := group(item)) in longest else len(longest))
+
+
 @pytest.fixture(scope="session")
 def programs(pytestconfig: pytest.Config) -> Programs:
     return pytestconfig.stash[PROGRAMS]
