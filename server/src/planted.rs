@@ -158,13 +158,13 @@ mod tests {
             NoReservation => {
                 &["engine::tests::disk_errors::keys_that_the_log_has_no_room_for_are_refused_whole"]
             }
-            TailCutTooFar => &[POWER_CUT_AFTER_KILL],
+            TailCutTooFar => &["store::log::tests::every_truncation_is_found_or_a_torn_end"],
             BatchesNotChained => &["store::log::tests::batches_that_are_swapped_are_found"],
             TailNotRead => &[KILL],
             FoundNotSynced => &[
                 "engine::tests::failed_starts::what_a_failed_start_has_not_kept_the_next_one_keeps",
             ],
-            ReplayLeavesOut => &[POWER_CUT],
+            ReplayLeavesOut => &[POWER_CUT, POWER_CUT_AFTER_KILL],
             BitByBit => &[
                 "engine::guarded::tests::one_winner_of_two_in_step",
                 "engine::guarded::tests::one_winner_of_two_batches_in_step",
