@@ -24,8 +24,7 @@ use crate::store::{
 pub struct SystemDisk {
     path: PathBuf,
     ours: OurFiles,
-    /// Empty if there was nothing to lock.
-    _locks: Vec<File>,
+    _locks: Locks,
 }
 
 impl SystemDisk {
@@ -43,7 +42,7 @@ impl SystemDisk {
         Ok(Self {
             path: path.to_owned(),
             ours,
-            _locks: locks,
+            _locks: Locks(locks),
         })
     }
 
@@ -69,7 +68,7 @@ impl SystemDisk {
         let disk = Self {
             path: path.to_owned(),
             ours: OurFiles::new(path),
-            _locks: lock.into_iter().chain(lock_directory(path)?).collect(),
+            _locks: Locks(lock.into_iter().chain(lock_directory(path)?).collect()),
         };
         let files = disk.names().map_err(failed)?;
         if !had_lock && !files.iter().any(|file| names::is_ours(file)) {
@@ -255,6 +254,23 @@ fn make(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The locked files of a data directory; none if there was nothing to lock.
+///
+/// Unlocks them when it is dropped. Closing them would not be enough: a process that another thread
+/// has forked holds them too, until it executes its program.
+#[derive(Debug)]
+struct Locks(Vec<File>);
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        let Self(files) = self;
+        for file in files {
+            // If this fails, the kernel unlocks the file when the last process closes it.
+            let _ = file.unlock();
+        }
+    }
+}
+
 /// Locks the file `LOCK` of a directory. Fails if it is a symbolic link.
 fn lock(directory: &Path, ours: &OurFiles) -> Result<File, StoreError> {
     let path = directory.join(LOCK_FILE);
@@ -340,6 +356,19 @@ mod tests {
         fs::remove_file(dir.path().join(LOCK_FILE)).unwrap();
         let second = SystemDisk::open(dir.path());
         assert!(matches!(second, Err(StoreError::Locked { .. })));
+        drop(first);
+        SystemDisk::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_was_forked_does_not_keep_the_locks() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = SystemDisk::open(dir.path()).unwrap();
+        let Locks(files) = &first._locks;
+        // As the child of a fork has them.
+        let copies = files.iter().map(|file| file.try_clone().unwrap());
+        let copies: Vec<File> = copies.collect();
+        assert_eq!(copies.len(), 2);
         drop(first);
         SystemDisk::open(dir.path()).unwrap();
     }
