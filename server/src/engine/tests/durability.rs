@@ -188,7 +188,7 @@ pub(super) fn threads() -> Runtime {
     builder.worker_threads(2).enable_time().build().unwrap()
 }
 
-/// Whether one of several threads has panicked: the others end then.
+/// A flag that a thread of a test sets when it panics. The other threads read it, and end early.
 #[derive(Default)]
 pub(super) struct Failed(AtomicBool);
 
@@ -197,7 +197,7 @@ impl Failed {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Returns a guard that notices if this thread panics.
+    /// Returns a guard that sets the flag if this thread panics while it holds the guard.
     pub(super) fn on_panic(&self) -> impl Drop {
         struct OnPanic<'a>(&'a AtomicBool);
 

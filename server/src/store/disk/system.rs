@@ -37,12 +37,12 @@ impl SystemDisk {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         make(path).map_err(|error| StoreError::io("make the data directory", path, error))?;
         let ours = OurFiles::new(path);
-        let mut locks = vec![lock(path, &ours)?];
-        locks.extend(lock_directory(path)?);
+        let mut locks = Locks(vec![lock(path, &ours)?]);
+        locks.0.extend(lock_directory(path)?);
         Ok(Self {
             path: path.to_owned(),
             ours,
-            _locks: Locks(locks),
+            _locks: locks,
         })
     }
 
@@ -56,19 +56,20 @@ impl SystemDisk {
     pub fn existing(path: &Path) -> Result<Self, StoreError> {
         let failed = |error| StoreError::io("open the data directory", path, error);
         let lock_file = path.join(LOCK_FILE);
-        let lock = match open(&lock_file, OFlags::RDONLY | OFlags::NOFOLLOW) {
+        let mut locks = match open(&lock_file, OFlags::RDONLY | OFlags::NOFOLLOW) {
             Ok(file) => {
                 try_lock(&file, path, &lock_file)?;
-                Some(file)
+                Locks(vec![file])
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Locks(Vec::new()),
             Err(error) => return Err(failed(error)),
         };
-        let had_lock = lock.is_some();
+        let had_lock = !locks.0.is_empty();
+        locks.0.extend(lock_directory(path)?);
         let disk = Self {
             path: path.to_owned(),
             ours: OurFiles::new(path),
-            _locks: Locks(lock.into_iter().chain(lock_directory(path)?).collect()),
+            _locks: locks,
         };
         let files = disk.names().map_err(failed)?;
         if !had_lock && !files.iter().any(|file| names::is_ours(file)) {
