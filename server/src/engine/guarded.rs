@@ -24,6 +24,7 @@
 mod aging;
 mod batch;
 mod bit_by_bit;
+mod body;
 mod copy;
 mod counting;
 mod exchange;
@@ -42,10 +43,11 @@ mod one_or_many;
 mod partitions;
 mod records;
 mod reset;
-mod shards;
+mod shard;
 mod snapshot_lock;
 mod snapshots;
 mod status;
+mod stripes;
 mod union;
 
 use std::{
@@ -69,12 +71,20 @@ pub use self::{
 /// The types that `testing/models/` tries with loom.
 #[cfg(loom)]
 pub mod modelled {
-    pub use super::{layered::modelled::BitBudget, shards::Shards};
+    pub use super::{layered::modelled::BitBudget, shard::Shard, stripes::Stripes};
 }
 
 use self::{
-    aging::Aging, counting::Counting, fill::FillWatch, foreign::Foreign, growth::History,
-    hold::Hold, layered::Layered, measurement::LastMeasurement, names::Names, shards::Shards,
+    aging::Aging,
+    body::{Body, Sharded},
+    counting::Counting,
+    fill::FillWatch,
+    foreign::Foreign,
+    growth::History,
+    hold::Hold,
+    layered::Layered,
+    measurement::LastMeasurement,
+    names::Names,
     snapshot_lock::SnapshotLocks,
 };
 use super::{
@@ -83,7 +93,7 @@ use super::{
     call::Action,
     counters::Counters,
     journal::{FilterLog, WalReservation},
-    mapping::{self, Cache, Mapping, PageSize, Prefetcher},
+    mapping::{self, Cache},
     requests::RetrySession,
     versions::Versions,
 };
@@ -109,20 +119,8 @@ pub struct GuardedFilter {
     canary_hasher: KeyHasher,
     request_hasher: KeyHasher,
     create_time: SystemTime,
-    shards: Shards,
-    /// Prefetches lines of the shards.
-    prefetcher: Option<Prefetcher>,
-    /// The page size of the shards' memory.
-    page_size: Option<PageSize>,
+    body: Body,
     clock: Clock,
-    /// The state of a counting filter.
-    counting: Option<Counting>,
-    /// The state of a filter whose keys age.
-    aging: Option<Aging>,
-    /// The layers of a filter in layers, which has no other shards.
-    layered: Option<Layered>,
-    /// The bit array of a filter in the layout of another program.
-    foreign: Option<Foreign>,
     versions: Arc<Versions>,
     counters: Counters,
     fill: FillWatch,
@@ -217,29 +215,18 @@ impl GuardedFilter {
             needed_bytes: memory.bytes(),
             source,
         };
-        let counting = (spec.kind == Kind::Counting).then(Counting::default);
-        let aging = match spec.kind {
-            Kind::Aging(spec) => Some(Aging::new(spec, clock)),
-            _ => None,
-        };
-        let layered = match (spec.kind, &spec.layers) {
+        let sharded = || Sharded::new(&shape).map_err(out_of_memory);
+        let body = match (spec.kind, &spec.layers) {
             (Kind::Scaling(on_full), Some(layers)) => {
                 let layered = Layered::new(layers, on_full, memory.budget());
-                Some(layered.map_err(out_of_memory)?)
+                Body::Layered(layered.map_err(out_of_memory)?)
             }
-            _ => None,
-        };
-        let (shards, prefetcher, page_size) = match layered {
-            None => {
-                let mapping = mapping::reserve(&shape).map_err(out_of_memory)?;
-                let Mapping {
-                    shards,
-                    prefetcher,
-                    page_size,
-                } = mapping;
-                (Shards::new(shards), Some(prefetcher), Some(page_size))
-            }
-            Some(_) => (Shards::new(Vec::new()), None, None),
+            (Kind::Counting, _) => Body::Counting(Counting::new(sharded()?)),
+            (Kind::Aging(aging), _) => Body::Aging(Aging::new(aging, clock, sharded()?)),
+            (Kind::Plain | Kind::Scaling(_), _) => match spec.foreign_bits() {
+                Some(parts) => Body::Foreign(Foreign::new(parts, shape.shard_words(), sharded()?)),
+                None => Body::Plain(sharded()?),
+            },
         };
         Ok(Self {
             id,
@@ -247,18 +234,12 @@ impl GuardedFilter {
             hasher: KeyHasher::new(spec.hash_function, &secret),
             canary_hasher: KeyHasher::of_purpose(Purpose::Canaries, &secret),
             request_hasher: KeyHasher::of_purpose(Purpose::Requests, &secret),
-            foreign: Foreign::of(&spec, shape.shard_words()),
             spec,
             shape,
             secret,
             create_time,
-            shards,
-            prefetcher,
-            page_size,
+            body,
             clock: clock.clone(),
-            counting,
-            aging,
-            layered,
             versions: Arc::default(),
             counters: Counters::default(),
             fill: FillWatch::default(),
@@ -380,15 +361,13 @@ impl GuardedFilter {
         action: Action,
         change: WriteContext<'_>,
     ) -> Result<Answer<bool>, EngineError> {
-        Ok(
-            match (&self.counting, &self.aging, &self.layered, &self.foreign) {
-                (Some(counting), ..) => self.count(counting, hash, action, change),
-                (_, Some(aging), ..) => self.stamp(aging, hash, action, change),
-                (_, _, Some(layered), _) => return self.add_to_layer(layered, hash, change),
-                (.., Some(foreign)) => self.insert_in_foreign(foreign, hash, change),
-                (None, None, None, None) => self.insert(hash, change),
-            },
-        )
+        Ok(match &self.body {
+            Body::Plain(plain) => self.insert(plain, hash, change),
+            Body::Counting(counting) => self.count(counting, hash, action, change),
+            Body::Aging(aging) => self.stamp(aging, hash, action, change),
+            Body::Layered(layered) => return self.add_to_layer(layered, hash, change),
+            Body::Foreign(foreign) => self.insert_in_foreign(foreign, hash, change),
+        })
     }
 
     /// Removes a key, and returns whether it was there.
@@ -407,29 +386,29 @@ impl GuardedFilter {
 
     /// Returns whether keys are counted, so that they can be removed.
     pub fn counts(&self) -> bool {
-        self.counting.is_some()
+        matches!(self.body, Body::Counting(_))
     }
 
     #[inline]
     fn contains(&self, hash: KeyHash, max_age: Option<Duration>) -> Answer<bool> {
-        if self.layered.is_some() || self.foreign.is_some() {
-            let version = match (&self.layered, &self.foreign) {
-                (Some(layered), _) => self.is_in_layers(layered, hash),
-                (None, Some(foreign)) => self.is_in_foreign(foreign, hash),
-                (None, None) => None,
-            };
-            return Answer {
-                value: version.is_some(),
-                depends_on: version.unwrap_or_default(),
-            };
-        }
+        let found = |version: Option<u64>| Answer {
+            value: version.is_some(),
+            depends_on: version.unwrap_or(0),
+        };
+        let (sharded, aging) = match &self.body {
+            Body::Layered(layered) => return found(self.is_in_layers(layered, hash)),
+            Body::Foreign(foreign) => return found(foreign.find(hash)),
+            Body::Plain(plain) => (plain, None),
+            Body::Counting(counting) => (&counting.sharded, None),
+            Body::Aging(aging) => (&aging.sharded, Some(aging)),
+        };
         self.look_at_clock();
         let index = self.shape.shard(hash);
         // Prefetches, so that the wait for memory and the wait for the lock overlap. Another core
         // may have had the lock last.
-        self.fetch(hash, Cache::First);
-        let shard = self.shards.read(index);
-        let value = match &self.aging {
+        sharded.fetch(&self.shape, hash, Cache::First);
+        let shard = sharded.shards.read(index);
+        let value = match aging {
             None => self.shape.contains(&shard.words, hash),
             Some(aging) => {
                 let (mut value, key) = (false, iter::once((0, hash)));
@@ -453,17 +432,17 @@ impl GuardedFilter {
 
     /// Adds a key, and returns whether it had been seen before.
     #[inline]
-    fn insert(&self, hash: KeyHash, change: WriteContext<'_>) -> Answer<bool> {
+    fn insert(&self, plain: &Sharded, hash: KeyHash, change: WriteContext<'_>) -> Answer<bool> {
         let WriteContext {
             reservation,
             mut session,
             ..
         } = change;
         let bit_by_bit = Bug::BitByBit.is_planted();
-        let bit_by_bit = bit_by_bit.then(|| self.insert_bit_by_bit(hash));
+        let bit_by_bit = bit_by_bit.then(|| self.insert_bit_by_bit(plain, hash));
         // As in `contains`.
-        self.fetch(hash, Cache::First);
-        let mut shard = self.shards.write(self.shape.shard(hash));
+        plain.fetch(&self.shape, hash, Cache::First);
+        let mut shard = plain.shards.write(self.shape.shard(hash));
         let bits_added = bit_by_bit.unwrap_or_else(|| self.shape.insert(&mut shard.words, hash));
         if bits_added == 0 {
             let depends_on = match Bug::SeenWithoutWaiting.is_planted() {

@@ -200,17 +200,6 @@ impl<'a, T> RwLockReadGuard<'a, T> {
         let value = parking_lot::RwLockReadGuard::map(value, part);
         Guard { value, _order }
     }
-
-    pub fn try_map<U>(
-        guard: Self,
-        part: impl FnOnce(&T) -> Option<&U>,
-    ) -> Result<MappedRwLockReadGuard<'a, U>, Self> {
-        let Self { value, _order } = guard;
-        match parking_lot::RwLockReadGuard::try_map(value, part) {
-            Ok(value) => Ok(Guard { value, _order }),
-            Err(value) => Err(Guard { value, _order }),
-        }
-    }
 }
 
 impl<'a, T> RwLockWriteGuard<'a, T> {
@@ -222,13 +211,28 @@ impl<'a, T> RwLockWriteGuard<'a, T> {
         let value = parking_lot::RwLockWriteGuard::map(value, part);
         Guard { value, _order }
     }
+}
 
+impl<'a, T> MappedRwLockReadGuard<'a, T> {
+    pub fn try_map<U>(
+        guard: Self,
+        part: impl FnOnce(&T) -> Option<&U>,
+    ) -> Result<MappedRwLockReadGuard<'a, U>, Self> {
+        let Self { value, _order } = guard;
+        match parking_lot::MappedRwLockReadGuard::try_map(value, part) {
+            Ok(value) => Ok(Guard { value, _order }),
+            Err(value) => Err(Guard { value, _order }),
+        }
+    }
+}
+
+impl<'a, T> MappedRwLockWriteGuard<'a, T> {
     pub fn try_map<U>(
         guard: Self,
         part: impl FnOnce(&mut T) -> Option<&mut U>,
     ) -> Result<MappedRwLockWriteGuard<'a, U>, Self> {
         let Self { value, _order } = guard;
-        match parking_lot::RwLockWriteGuard::try_map(value, part) {
+        match parking_lot::MappedRwLockWriteGuard::try_map(value, part) {
             Ok(value) => Ok(Guard { value, _order }),
             Err(value) => Err(Guard { value, _order }),
         }

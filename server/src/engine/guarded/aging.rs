@@ -24,9 +24,10 @@ use std::{
 
 use super::{
     Answer, GuardedFilter, WriteContext,
+    body::{Body, Sharded},
     hashed_key::{HashedKey, answer_again, set},
     one_or_many::OneOrMany,
-    shards::Shard,
+    shard::Shard,
 };
 use crate::{
     engine::{Clock, EngineError, call::Action},
@@ -42,6 +43,7 @@ use crate::{
 /// The additional state of a filter whose keys age.
 #[derive(Debug)]
 pub(super) struct Aging {
+    pub sharded: Sharded,
     spec: spec::Aging,
     clock: Clock,
     /// The time by which the filter's time is ahead of the clock.
@@ -55,8 +57,9 @@ pub(super) struct Aging {
 }
 
 impl Aging {
-    pub fn new(spec: spec::Aging, clock: &Clock) -> Self {
+    pub fn new(spec: spec::Aging, clock: &Clock, sharded: Sharded) -> Self {
         Self {
+            sharded,
             spec,
             clock: clock.clone(),
             ahead: Duration::ZERO,
@@ -212,7 +215,7 @@ impl GuardedFilter {
     /// [`EngineError::NotAging`] or [`EngineError::MaxAge`].
     pub fn check_age(&self, max_age: Option<Duration>) -> Result<(), EngineError> {
         let Some(asked) = max_age else { return Ok(()) };
-        let Some(aging) = &self.aging else {
+        let Some(aging) = self.body.aging() else {
             let name = self.name();
             return Err(EngineError::NotAging { name });
         };
@@ -225,7 +228,7 @@ impl GuardedFilter {
 
     /// Returns the stamps that count in a locked shard; all values if the keys do not age.
     pub(super) fn stamps(&self, shard: &Shard) -> Values {
-        match &self.aging {
+        match self.body.aging() {
             None => Values::SET,
             Some(aging) => aging.there(shard, aging.spec.slices),
         }
@@ -250,7 +253,7 @@ impl GuardedFilter {
 
     /// Returns the time. A filter whose keys age has its own time, which does not go back.
     pub(super) fn time(&self) -> SystemTime {
-        let since_1970 = self.aging.as_ref().map(Aging::time);
+        let since_1970 = self.body.aging().map(Aging::time);
         // A clock that a test drives can return any time.
         let of_aging = since_1970.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time));
         of_aging.unwrap_or_else(SystemTime::now)
@@ -259,13 +262,13 @@ impl GuardedFilter {
     /// Returns whether the keys have aged so much since a snapshot was begun that another is due,
     /// although they have not changed.
     pub(super) fn has_aged_since(&self, stored: SystemTime) -> bool {
-        let aging = self.aging.as_ref();
+        let aging = self.body.aging();
         aging.is_some_and(|aging| aging.has_gone_on_since(stored))
     }
 
     /// Reads the clock, before a call takes a lock.
     pub(super) fn look_at_clock(&self) {
-        if let Some(aging) = &self.aging {
+        if let Some(aging) = self.body.aging() {
             aging.look();
         }
     }
@@ -304,7 +307,7 @@ impl GuardedFilter {
         let keeps_hashes = self.log.is_some() || session.is_some();
         let (mut new, mut renewed, mut depends_on) = (Stamped::default(), Stamped::default(), 0);
         aging.look();
-        let places = self.visit_places(places, |stripe, first_shard, keys| {
+        let places = self.visit_places(&aging.sharded, places, |stripe, first_shard, keys| {
             let shards = &mut stripe.write();
             let how = |shard: &mut Shard| {
                 let window = aging.fit(shard);
@@ -380,48 +383,53 @@ impl GuardedFilter {
             true => hashes,
             false => &[],
         };
-        self.visit_places(self.placed(hashes), |stripe, first_shard, keys| {
-            let how = |shard: &mut Shard| aging.fit(shard).stamping(epoch, aging.spec.slices);
-            let tell = |_, shard: &mut Shard, change: Option<aging::StampEffect>| {
-                if let Some(aging::StampEffect { is_new, bits }) = change {
-                    shard.note_stamped(is_new, bits, version);
-                }
-            };
-            let shards: &mut OneOrMany<Shard> = &mut stripe.write();
-            self.shape
-                .stamp_each(shards, first_shard, keys, true, how, tell);
-        });
+        self.visit_places(
+            &aging.sharded,
+            self.placed(hashes),
+            |stripe, first_shard, keys| {
+                let how = |shard: &mut Shard| aging.fit(shard).stamping(epoch, aging.spec.slices);
+                let tell = |_, shard: &mut Shard, change: Option<aging::StampEffect>| {
+                    if let Some(aging::StampEffect { is_new, bits }) = change {
+                        shard.note_stamped(is_new, bits, version);
+                    }
+                };
+                let shards: &mut OneOrMany<Shard> = &mut stripe.write();
+                self.shape
+                    .stamp_each(shards, first_shard, keys, true, how, tell);
+            },
+        );
     }
 
     /// Takes over the time of another filter, from which this one has its stamps.
     pub(super) fn follow(&mut self, other: &Self) {
-        if let (Some(own), Some(other)) = (&mut self.aging, &other.aging) {
+        if let (Some(own), Some(other)) = (self.body.aging_mut(), other.body.aging()) {
             own.follow(other);
         }
     }
 
     /// Continues from where the snapshots and the log left the filter.
     pub fn go_on(&mut self) {
-        if let Some(aging) = &mut self.aging {
-            aging.go_on();
-        }
-        if let Some(layered) = &mut self.layered {
-            layered.count();
+        match &mut self.body {
+            Body::Aging(aging) => aging.go_on(),
+            Body::Layered(layered) => layered.recount(),
+            Body::Plain(_) | Body::Counting(_) | Body::Foreign(_) => {}
         }
     }
 
     /// Clears stamps that are too old from memory, one shard at a time. Calls also clear shards
     /// where they must. If this runs in time, no call has to.
     pub fn clear_old(&self) {
-        let Some(aging) = &self.aging else { return };
+        let Some(aging) = self.body.aging() else {
+            return;
+        };
         aging.look();
         let epoch = aging.epoch();
         if aging.cleared.load(Ordering::Acquire) >= epoch {
             return;
         }
         for index in 0..self.shape.shard_count() {
-            if self.shards.read(index).state.cleared < epoch {
-                aging.clear(&mut self.shards.write(index));
+            if aging.sharded.shards.read(index).state.cleared < epoch {
+                aging.clear(&mut aging.sharded.shards.write(index));
             }
         }
         aging.cleared.fetch_max(epoch, Ordering::AcqRel);
@@ -429,7 +437,7 @@ impl GuardedFilter {
 
     /// Returns whether a slice has begun since all shards were cleared.
     pub fn has_old(&self) -> bool {
-        self.aging.as_ref().is_some_and(|aging| {
+        self.body.aging().is_some_and(|aging| {
             aging.look();
             aging.cleared.load(Ordering::Acquire) < aging.epoch()
         })

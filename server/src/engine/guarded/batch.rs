@@ -9,14 +9,16 @@
 
 use std::{slice, time::Duration};
 
-use crossbeam_utils::CachePadded;
-
 use super::{
     Answer, GuardedFilter, WriteContext,
+    aging::Aging,
+    body::{Body, Sharded},
+    counting::Counting,
+    foreign::Foreign,
     hashed_key::{HashedKey, answer_again, set},
     layered::WhenFull,
-    one_or_many::OneOrMany,
-    shards::Shard,
+    shard::Shard,
+    stripes::{Stripe, Stripes},
 };
 use crate::{
     engine::{
@@ -27,7 +29,6 @@ use crate::{
     filter::hash::KeyHash,
     planted::Bug,
     store::{RecordHead, RecordKind},
-    sync::RwLock,
 };
 
 /// The number of cache lines that are prefetched at once: enough to cover the latency of memory,
@@ -53,20 +54,25 @@ impl GuardedFilter {
     pub fn query_batch(&self, keys: &impl Keys, max_age: Option<Duration>) -> Answer<Vec<bool>> {
         self.look_at_clock();
         let mut depends_on = 0;
-        if let Some(layered) = &self.layered {
-            let found = |version: u64| depends_on = version.max(depends_on);
-            let value = self.are_in_layers(layered, self.places(keys), found);
-            self.counters.count(value.len(), trues(&value));
-            return Answer { value, depends_on };
-        }
-        if let Some(foreign) = &self.foreign {
-            let answer = self.are_in_foreign(foreign, &self.places(keys));
-            self.counters
-                .count(answer.value.len(), trues(&answer.value));
-            return answer;
-        }
+        let (sharded, aging) = match &self.body {
+            Body::Layered(layered) => {
+                let found = |version: u64| depends_on = version.max(depends_on);
+                let value = self.are_in_layers(layered, self.places(keys), found);
+                self.counters.count(value.len(), trues(&value));
+                return Answer { value, depends_on };
+            }
+            Body::Foreign(foreign) => {
+                let answer = self.are_in_foreign(foreign, &self.places(keys));
+                self.counters
+                    .count(answer.value.len(), trues(&answer.value));
+                return answer;
+            }
+            Body::Plain(plain) => (plain, None),
+            Body::Counting(counting) => (&counting.sharded, None),
+            Body::Aging(aging) => (&aging.sharded, Some(aging)),
+        };
         let mut seen = vec![false; keys.iter().len()];
-        self.visit(keys, |stripe, first_shard, keys| {
+        self.visit_places(sharded, self.places(keys), |stripe, first_shard, keys| {
             let shards = &stripe.read();
             let tell = |key, shard: &Shard, there| {
                 // The answer that a key is not there can depend on its removal.
@@ -76,7 +82,7 @@ impl GuardedFilter {
                 }
                 set(&mut seen, key, there);
             };
-            match &self.aging {
+            match aging {
                 None => self.shape.contains_each(shards, first_shard, keys, tell),
                 Some(aging) => self.are_there(aging, shards, first_shard, keys, max_age, tell),
             }
@@ -129,28 +135,27 @@ impl GuardedFilter {
     ) -> Result<Answer<Vec<bool>>, EngineError> {
         let places = self.places(keys);
         check_deadline(change.deadline)?;
-        Ok(
-            match (&self.counting, &self.aging, &self.layered, &self.foreign) {
-                (Some(counting), ..) => self.count_places(counting, places, action, change),
-                (_, Some(aging), ..) => self.stamp_places(aging, places, action, change),
-                (_, _, Some(layered), _) => {
-                    return self.add_to_layers(layered, places, change, WhenFull::Refuse);
-                }
-                (.., Some(foreign)) => self.insert_all_in_foreign(foreign, &places, change),
-                (None, None, None, None) => self.insert_places(places, change),
-            },
-        )
+        Ok(match &self.body {
+            Body::Plain(plain) => self.insert_places(plain, places, change),
+            Body::Counting(counting) => self.count_places(counting, places, action, change),
+            Body::Aging(aging) => self.stamp_places(aging, places, action, change),
+            Body::Layered(layered) => {
+                return self.add_to_layers(layered, places, change, WhenFull::Refuse);
+            }
+            Body::Foreign(foreign) => self.insert_all_in_foreign(foreign, &places, change),
+        })
     }
 
     /// Adds the keys, and returns for each whether it had been seen before.
     pub(super) fn insert_places(
         &self,
+        plain: &Sharded,
         places: Vec<HashedKey>,
         change: WriteContext<'_>,
     ) -> Answer<Vec<bool>> {
         let mut seen = vec![true; places.len()];
         let (mut own_version, mut new, mut depends_on) = (None, 0, 0);
-        let places = self.visit_places(places, |stripe, first_shard, keys| {
+        let places = self.visit_places(plain, places, |stripe, first_shard, keys| {
             let mut tell = |key, shard: &mut Shard, bits_added| {
                 if bits_added == 0 {
                     if !Bug::BatchSeenWithoutWaiting.is_planted() {
@@ -165,8 +170,8 @@ impl GuardedFilter {
             };
             if Bug::BitByBit.is_planted() {
                 for (key, hash) in keys {
-                    let bits_added = self.insert_bit_by_bit(hash);
-                    let mut shard = self.shards.write(self.shape.shard(hash));
+                    let bits_added = self.insert_bit_by_bit(plain, hash);
+                    let mut shard = plain.shards.write(self.shape.shard(hash));
                     tell(key, &mut shard, bits_added);
                 }
                 return;
@@ -204,22 +209,17 @@ impl GuardedFilter {
         answer_again(session.as_mut(), places, seen);
     }
 
-    /// Hashes the keys, and calls `visit` for each stripe in turn with its first shard and its
-    /// keys. Returns the places of all keys.
-    fn visit(
-        &self,
-        keys: &impl Keys,
-        visit: impl FnMut(&RwLock<OneOrMany<Shard>>, usize, Group<'_, '_>),
-    ) -> Vec<HashedKey> {
-        self.visit_places(self.places(keys), visit)
-    }
-
     #[inline]
     fn stripe_of(&self, hash: KeyHash) -> u32 {
         // A filter has at most 2^25 shards, and at most 2^25 partitions.
-        (match &self.layered {
-            None => self.shards.stripe_of(self.shape.shard(hash)),
-            Some(layered) => layered.stripe_of(hash),
+        (match &self.body {
+            Body::Layered(layered) => layered.stripe_of(hash),
+            Body::Plain(sharded)
+            | Body::Counting(Counting { sharded, .. })
+            | Body::Aging(Aging { sharded, .. })
+            | Body::Foreign(Foreign { sharded, .. }) => {
+                sharded.shards.stripe_of(self.shape.shard(hash))
+            }
         }) as u32
     }
 
@@ -265,34 +265,34 @@ impl GuardedFilter {
     /// Visits hashed keys of a filter that is not in layers.
     pub(super) fn visit_places(
         &self,
+        sharded: &Sharded,
         places: Vec<HashedKey>,
-        mut visit: impl FnMut(&RwLock<OneOrMany<Shard>>, usize, Group<'_, '_>),
+        visit: impl FnMut(&Stripe<Shard>, usize, Group<'_, '_>),
     ) -> Vec<HashedKey> {
-        self.visit_stripes(self.shards.stripes(), places, |index, stripe, keys| {
-            visit(stripe, self.shards.first_shard(index), keys);
-        })
+        self.visit_stripes(&sharded.shards, places, visit)
     }
 
-    /// Calls `visit` for each stripe that has keys, in turn, with its number and its keys. Calls it
-    /// several times for a stripe with many keys.
+    /// Calls `visit` for each stripe that has keys, in turn, with the index of its first value and
+    /// its keys. Calls it several times for a stripe with many keys.
     #[expect(
         clippy::indexing_slicing,
         reason = "`stripe_of` returns less than the number of stripes"
     )]
-    pub(super) fn visit_stripes<S>(
+    pub(super) fn visit_stripes<T>(
         &self,
-        stripes: &[CachePadded<RwLock<S>>],
+        stripes: &Stripes<T>,
         mut places: Vec<HashedKey>,
-        mut visit: impl FnMut(usize, &RwLock<S>, Group<'_, '_>),
+        mut visit: impl FnMut(&Stripe<T>, usize, Group<'_, '_>),
     ) -> Vec<HashedKey> {
-        let shares_locks = places.len() >= MIN_KEYS_A_STRIPE * stripes.len();
+        let locks = stripes.locks();
+        let shares_locks = places.len() >= MIN_KEYS_A_STRIPE * locks.len();
         // Where keys are counted, each lock that is taken costs a version and a record.
         let is_worthwhile = match self.counts() {
-            true => places.len() > 1 && stripes.len() > 1,
+            true => places.len() > 1 && locks.len() > 1,
             false => shares_locks,
         };
         if is_worthwhile {
-            places = by_stripe(&places, stripes.len());
+            places = by_stripe(&places, locks.len());
         }
 
         // With a lock for each key, no work overlaps with the way from one cache to the other, and
@@ -312,12 +312,13 @@ impl GuardedFilter {
             visited += keys.len();
             if let Some(next) = places.get(visited) {
                 // Most likely another core had it last.
-                fetch_to_write(&*stripes[next.stripe as usize]);
+                fetch_to_write(&*locks[next.stripe as usize]);
             }
             let fetches = &mut fetches;
             let stripe = keys[0].stripe as usize;
             let keys = keys.iter();
-            visit(stripe, &stripes[stripe], Group { keys, fetches });
+            let first = stripes.first_of(stripe);
+            visit(&locks[stripe], first, Group { keys, fetches });
         }
         places
     }
@@ -335,53 +336,49 @@ impl GuardedFilter {
     ) -> Result<(), EngineError> {
         self.pass_version(version);
         self.note_new(hashes.len());
-        if let Some(aging) = &self.aging {
-            let epoch = match kind {
-                RecordKind::AddedAt { epoch } => epoch,
-                _ => 0,
-            };
-            self.replay_stamped(aging, version, epoch, hashes);
-            return Ok(());
+        match &self.body {
+            Body::Plain(Sharded { shards, .. })
+            | Body::Counting(Counting {
+                sharded: Sharded { shards, .. },
+                ..
+            }) => {
+                self.visit_stripes(shards, self.placed(hashes), |stripe, first_shard, keys| {
+                    let tell = |_, shard: &mut Shard, bits_added| {
+                        if bits_added > 0 {
+                            shard.note(bits_added, version);
+                        }
+                    };
+                    self.shape
+                        .insert_each(&mut stripe.write(), first_shard, keys, tell);
+                });
+            }
+            Body::Aging(aging) => {
+                let epoch = match kind {
+                    RecordKind::AddedAt { epoch } => epoch,
+                    _ => 0,
+                };
+                self.replay_stamped(aging, version, epoch, hashes);
+            }
+            Body::Layered(layered) => {
+                let layer = match kind {
+                    RecordKind::AddedTo { layer } => layer,
+                    _ => 0,
+                };
+                self.replay_in_layers(layered, version, layer, hashes)?;
+            }
+            Body::Foreign(foreign) => self.replay_in_foreign(foreign, version, hashes),
         }
-        if let Some(layered) = &self.layered {
-            let layer = match kind {
-                RecordKind::AddedTo { layer } => layer,
-                _ => 0,
-            };
-            return self.replay_in_layers(layered, version, layer, hashes);
-        }
-        if let Some(foreign) = &self.foreign {
-            self.replay_in_foreign(foreign, version, hashes);
-            return Ok(());
-        }
-        self.visit_places(self.placed(hashes), |stripe, first_shard, keys| {
-            self.shape.insert_each(
-                &mut stripe.write(),
-                first_shard,
-                keys,
-                |_, shard, bits_added| {
-                    if bits_added > 0 {
-                        shard.note(bits_added, version);
-                    }
-                },
-            );
-        });
         Ok(())
     }
 
     #[inline]
     pub(super) fn fetch(&self, hash: KeyHash, to: Cache) {
-        if let Some(foreign) = &self.foreign {
-            return self.fetch_in_foreign(foreign, hash, to);
-        }
-        match (&self.prefetcher, &self.layered) {
-            (Some(prefetcher), _) => {
-                let shard = self.shape.shard(hash);
-                let fetch = |word| prefetcher.fetch(shard, word, to);
-                self.shape.visit_lines(hash, fetch);
-            }
-            (None, Some(layered)) => layered.partitions.fetch(hash, to),
-            (None, None) => {}
+        match &self.body {
+            Body::Plain(sharded)
+            | Body::Counting(Counting { sharded, .. })
+            | Body::Aging(Aging { sharded, .. }) => sharded.fetch(&self.shape, hash, to),
+            Body::Layered(layered) => layered.partitions.fetch(hash, to),
+            Body::Foreign(foreign) => foreign.fetch(hash, to),
         }
     }
 }
@@ -423,10 +420,10 @@ impl<'b> Fetches<'b> {
     /// Prefetches the first burst. Each burst has about `at_once` lines.
     fn new(filter: &'b GuardedFilter, places: &'b [HashedKey], to: Cache, at_once: usize) -> Self {
         let mut lines = 0;
-        match (places.first(), &filter.layered) {
-            (Some(first), None) => filter.shape.visit_lines(first.hash, |_| lines += 1),
-            (Some(_), Some(layered)) => lines = layered.partitions.mapped(),
+        match (places.first(), &filter.body) {
             (None, _) => {}
+            (Some(_), Body::Layered(layered)) => lines = layered.partitions.mapped(),
+            (Some(first), _) => filter.shape.visit_lines(first.hash, |_| lines += 1),
         }
         let mut fetches = Self {
             filter,

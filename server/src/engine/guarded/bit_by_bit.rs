@@ -2,17 +2,17 @@
 
 use std::{collections::BTreeMap, thread};
 
-use super::GuardedFilter;
+use super::{GuardedFilter, body::Sharded};
 use crate::filter::hash::KeyHash;
 
 impl GuardedFilter {
     /// Adds a key as atomic operations on single bits would: releases the lock between any two
     /// bits. Returns the number of bits that it has set.
-    pub(super) fn insert_bit_by_bit(&self, hash: KeyHash) -> u32 {
+    pub(super) fn insert_bit_by_bit(&self, plain: &Sharded, hash: KeyHash) -> u32 {
         let index = self.shape.shard(hash);
         let mut missing = Vec::new();
         {
-            let mut shard = self.shards.write(index);
+            let mut shard = plain.shards.write(index);
             let mut before = BTreeMap::new();
             self.shape.visit_lines(hash, |line| {
                 let words = shard.words.iter().copied().enumerate();
@@ -33,7 +33,7 @@ impl GuardedFilter {
         }
         let mut bits_added = 0;
         for (word, bit) in missing {
-            if let Some(word) = self.shards.write(index).words.get_mut(word)
+            if let Some(word) = plain.shards.write(index).words.get_mut(word)
                 && *word & bit == 0
             {
                 *word |= bit;

@@ -44,7 +44,7 @@ impl GuardedFilter {
         // copied twice, so that this does not happen under the lock.
         let (shard_map, mut words) = (self.shard_map(), Vec::new());
         let numbers = self.shard_numbers();
-        if let (Some(from), Some(to)) = (&self.layered, &copy.layered) {
+        if let (Some(from), Some(to)) = (self.body.layered(), copy.body.layered()) {
             to.map(from.partitions.mapped()).map_err(|why| match why {
                 Full::OverBudget(over) => EngineError::OverBudget(over),
                 why => EngineError::FilterFull {
@@ -72,14 +72,14 @@ impl GuardedFilter {
             shard.state = state;
             if state.bits_set > 0 {
                 shard.words.copy_from_slice(&words);
-                if let Some(counting) = &copy.counting {
+                if let Some(counting) = copy.body.counting() {
                     counting.add_saturated(copy.shape.saturated(&words));
                 }
             }
             thread::yield_now();
         }
-        if let Some(layered) = &mut copy.layered {
-            layered.count();
+        if let Some(layered) = copy.body.layered() {
+            layered.recount();
         }
         // After the last stamp has been copied.
         copy.follow(self);

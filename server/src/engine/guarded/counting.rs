@@ -20,7 +20,9 @@ mod tally;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::tally::Tally;
-use super::{Answer, GuardedFilter, WriteContext, hashed_key::HashedKey, shards::Shard};
+use super::{
+    Answer, GuardedFilter, WriteContext, body::Sharded, hashed_key::HashedKey, shard::Shard,
+};
 use crate::{
     engine::{
         EngineError, Keys,
@@ -35,8 +37,9 @@ use crate::{
 };
 
 /// The additional state of a filter that counts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counting {
+    pub sharded: Sharded,
     /// See [`Counted::since`].
     pub since: u64,
     /// The number of counters that have reached their greatest value.
@@ -75,6 +78,14 @@ impl Stepper<Shard> for Replay<'_> {
 }
 
 impl Counting {
+    pub fn new(sharded: Sharded) -> Self {
+        Self {
+            sharded,
+            since: 0,
+            saturated: AtomicU64::new(0),
+        }
+    }
+
     pub fn saturated(&self) -> u64 {
         self.saturated.load(Ordering::Relaxed)
     }
@@ -137,7 +148,7 @@ impl GuardedFilter {
 
     pub(super) fn counting(&self) -> Result<&Counting, EngineError> {
         let name = || self.name();
-        let counting = self.counting.as_ref();
+        let counting = self.body.counting();
         counting.ok_or_else(|| EngineError::NotCounting { name: name() })
     }
 
@@ -170,7 +181,7 @@ impl GuardedFilter {
             ..
         } = change;
         let mut tally = Tally::new(self, counting, action, session, places.len());
-        self.visit_places(places, |stripe, first_shard, keys| {
+        self.visit_places(&counting.sharded, places, |stripe, first_shard, keys| {
             tally.begin_lock();
             let shards = &mut stripe.write();
             self.shape.take_each(shards, first_shard, keys, &mut tally);
@@ -194,11 +205,11 @@ impl GuardedFilter {
     /// Replays the keys of a record that an earlier process has logged, unless they are counted
     /// already. They lie behind one lock.
     pub fn replay_counted(&self, version: u64, direction: Direction, hashes: &[KeyHash]) {
-        let Some(counting) = &self.counting else {
+        let Some(counting) = self.body.counting() else {
             return;
         };
         let is_missing = |hash: &&KeyHash| {
-            let shard = self.shards.read(self.shape.shard(**hash));
+            let shard = counting.sharded.shards.read(self.shape.shard(**hash));
             shard.state.version < version || Bug::CountedAgain.is_planted()
         };
         let missing = hashes.iter().filter(is_missing);
@@ -208,7 +219,7 @@ impl GuardedFilter {
             direction,
             version,
         };
-        self.visit_places(places, |stripe, first_shard, keys| {
+        self.visit_places(&counting.sharded, places, |stripe, first_shard, keys| {
             let shards = &mut stripe.write();
             self.shape.take_each(shards, first_shard, keys, &mut replay);
         });

@@ -1,6 +1,6 @@
 //! Import and export of the bits of another program's filter, as one array of words as in its file.
 
-use super::{GuardedFilter, foreign::Foreign};
+use super::{GuardedFilter, foreign::Foreign, shard::Shard};
 use crate::engine::{journal::Journal, versions::Versions};
 
 /// The version of all imported bits.
@@ -16,7 +16,9 @@ impl GuardedFilter {
             if word == 0 {
                 continue;
             }
-            let shard = self.shards.get_mut(index / shard_words);
+            let Some(shard) = self.shard_mut(index / shard_words) else {
+                return;
+            };
             if let Some(place) = shard.words.get_mut(index % shard_words) {
                 let added = word & !*place;
                 *place |= word;
@@ -29,13 +31,14 @@ impl GuardedFilter {
     /// number that it estimates from its bits.
     pub fn finish_import(&mut self, keys: Option<u64>, journal: Option<&Journal>) {
         let shards = self.shape.shard_count();
-        let bits = |filter: &mut Self, shard| filter.shards.get_mut(shard).state.bits_set;
-        let bits_set: u64 = (0..shards).map(|shard| bits(self, shard)).sum();
+        let bits_set = self.content().bits_set;
         let keys = keys.unwrap_or_else(|| self.estimate(bits_set));
         // The keys are divided among the shards by their bits. Each key has set at least one bit.
         let (mut bits_before, mut keys_before) = (0_u64, 0);
         for shard in 0..shards {
-            let state = &mut self.shards.get_mut(shard).state;
+            let Some(Shard { state, .. }) = self.shard_mut(shard) else {
+                return;
+            };
             if state.bits_set == 0 {
                 continue;
             }
@@ -54,10 +57,10 @@ impl GuardedFilter {
     /// Returns the expected number of keys that have set `bits_set` bits.
     fn estimate(&self, bits_set: u64) -> u64 {
         let estimate = |foreign: &Foreign| {
-            let bits = self.bits_of_parts(foreign, bits_set);
+            let bits = foreign.bits_of_parts(bits_set);
             foreign.parts().keys_at_fill(&bits)
         };
-        match self.foreign.as_ref().and_then(estimate) {
+        match self.body.foreign().and_then(estimate) {
             Some(keys) => keys.round() as u64,
             // If all bits are set, there is no estimate. There were at least this many keys.
             None => bits_set / u64::from(self.spec.hash_count).max(1),
@@ -73,7 +76,9 @@ impl GuardedFilter {
             let (number, from) = (next / shard_words, next % shard_words);
             let length = rest.len().min(shard_words - from);
             let (here, behind) = rest.split_at_mut(length);
-            let shard = self.shards.read(number);
+            let Some(shard) = self.read_shard(number) else {
+                return;
+            };
             if let Some(words) = shard.words.get(from..from + length) {
                 here.copy_from_slice(words);
             }

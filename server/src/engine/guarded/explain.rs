@@ -1,7 +1,7 @@
 //! The explanation of a query: the hash of a key, the place of its bits, and whether each bit is
 //! set.
 
-use super::{GuardedFilter, layered::Layered};
+use super::{GuardedFilter, aging::Aging, body::Body, counting::Counting, layered::Layered};
 use crate::filter::{cells::Values, hash::KeyHash};
 
 /// The hash and the bits of one key, and whether the filter has seen it.
@@ -44,17 +44,22 @@ impl GuardedFilter {
             Some(profile) => profile.canonical(key).into_owned(),
         };
         let hash = self.hasher.hash(&canonical_key);
-        if let Some(layered) = &self.layered {
-            return self.explain_in_layers(layered, canonical_key, hash);
-        }
-        if let Some(foreign) = &self.foreign {
-            return self.explain_in_foreign(foreign, canonical_key, hash);
-        }
+        let sharded = match &self.body {
+            Body::Layered(layered) => {
+                return self.explain_in_layers(layered, canonical_key, hash);
+            }
+            Body::Foreign(foreign) => {
+                return self.explain_in_foreign(foreign, canonical_key, hash);
+            }
+            Body::Plain(sharded)
+            | Body::Counting(Counting { sharded, .. })
+            | Body::Aging(Aging { sharded, .. }) => sharded,
+        };
         self.look_at_clock();
         let shard = self.shape.shard(hash);
         let bits = self.shape.bits(hash);
         let lines = self.shape.lines_of_cells(hash);
-        let locked = self.shards.read(shard);
+        let locked = sharded.shards.read(shard);
         let stamps = self.stamps(&locked);
         let is_set = |bit| self.shape.is_set(&locked.words, bit, stamps);
         Explanation {

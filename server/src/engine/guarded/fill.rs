@@ -182,14 +182,12 @@ impl GuardedFilter {
     /// Moves memory that has become dense to huge pages. Returns the number of keys that make the
     /// rest dense; `None` if there is no rest.
     fn look_at_pages(&self, bits_set: u64) -> Option<u64> {
-        match (&self.page_size, &self.layered) {
-            (Some(page_size), _) => {
-                page_size.look(bits_set);
-                page_size.dense_keys()
-            }
-            (None, Some(layered)) => layered.partitions.look_at_pages(),
-            (None, None) => None,
+        if let Some(layered) = self.body.layered() {
+            return layered.partitions.look_at_pages();
         }
+        let page_size = &self.body.sharded()?.page_size;
+        page_size.look(bits_set);
+        page_size.dense_keys()
     }
 }
 
@@ -199,7 +197,7 @@ impl GuardedFilter {
     pub(super) fn prepare_pages(&self, states: impl Iterator<Item = (usize, ShardState)>) {
         let mut bits = vec![0; MAX_LAYERS];
         for (shard, state) in states {
-            let layer = match &self.layered {
+            let layer = match self.body.layered() {
                 Some(layered) => layered
                     .partitions
                     .layers()
@@ -212,10 +210,10 @@ impl GuardedFilter {
             }
         }
         for (layer, bits) in bits.into_iter().enumerate() {
-            match (&self.page_size, &self.layered) {
-                (Some(page_size), _) if layer == 0 => page_size.expect(bits),
-                (None, Some(layered)) => layered.partitions.expect(layer, bits),
-                _ => {}
+            match (self.body.layered(), self.body.sharded()) {
+                (Some(layered), _) => layered.partitions.expect(layer, bits),
+                (None, Some(sharded)) if layer == 0 => sharded.page_size.expect(bits),
+                (None, _) => {}
             }
         }
     }

@@ -24,16 +24,17 @@ use parking_lot::Mutex;
 
 use super::{
     Answer, Explanation, GuardedFilter, WriteContext,
+    body::Sharded,
     hashed_key::{HashedKey, set},
     one_or_many::OneOrMany,
-    shards::{Shard, Shards},
+    shard::Shard,
+    stripes::Stripes,
 };
 use crate::{
     engine::mapping::Cache,
     filter::{
         exchange::{ForeignBits, Part},
         hash::KeyHash,
-        spec::FilterSpec,
     },
     sync::{RwLockReadGuard, RwLockWriteGuard},
 };
@@ -44,6 +45,7 @@ const AHEAD: usize = 4;
 /// The additional state of another program's filter.
 #[derive(Debug)]
 pub(super) struct Foreign {
+    pub sharded: Sharded,
     parts: ForeignBits,
     /// The number of words of each shard.
     shard_words: usize,
@@ -60,14 +62,14 @@ struct Found {
 }
 
 impl Foreign {
-    /// Returns the state for a filter of a spec, whose shards have `shard_words` words; `None` if
-    /// its keys have all of their bits in one shard.
-    pub fn of(spec: &FilterSpec, shard_words: usize) -> Option<Self> {
-        Some(Self {
-            parts: spec.foreign_bits()?,
+    /// Creates a filter without keys. Each shard has `shard_words` words.
+    pub fn new(parts: ForeignBits, shard_words: usize, sharded: Sharded) -> Self {
+        Self {
+            sharded,
+            parts,
             shard_words,
             old_bits: Mutex::default(),
-        })
+        }
     }
 
     pub fn parts(&self) -> &ForeignBits {
@@ -85,80 +87,27 @@ impl Foreign {
         })
     }
 
-    /// Drops the bit counts of old parts, because bits can have been set there in another way than
-    /// by keys.
-    pub fn recount(&self) {
-        *self.old_bits.lock() = None;
-    }
-}
-
-/// The position of a bit.
-#[derive(Debug, Clone, Copy)]
-struct Position {
-    shard: usize,
-    word: usize,
-    mask: u64,
-}
-
-impl Position {
-    #[inline]
-    fn is_set(&self, shard: &Shard) -> bool {
-        let word = shard.words.get(self.word);
-        word.is_some_and(|word| word & self.mask != 0)
-    }
-}
-
-/// Exclusive locks on all stripes of a key.
-struct Locked<'a> {
-    shards: &'a Shards,
-    /// The locked stripes, in ascending order.
-    stripes: Vec<(usize, RwLockWriteGuard<'a, OneOrMany<Shard>>)>,
-}
-
-impl<'a> Locked<'a> {
-    #[expect(clippy::indexing_slicing, reason = "each position has a stripe")]
-    fn new(shards: &'a Shards, positions: impl Iterator<Item = Position>) -> Self {
-        let mut numbers: Vec<usize> = positions
-            .map(|position| shards.stripe_of(position.shard))
-            .collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let lock = |number: usize| (number, shards.stripes()[number].write());
-        let stripes = numbers.into_iter().map(lock).collect();
-        Self { shards, stripes }
-    }
-
-    /// Returns the shard of a position.
-    #[inline]
-    fn shard(&mut self, position: &Position) -> Option<&mut Shard> {
-        let number = self.shards.stripe_of(position.shard);
-        let index = self.stripes.binary_search_by_key(&number, |(key, _)| *key);
-        let (_, stripe) = self.stripes.get_mut(index.ok()?)?;
-        stripe.get_mut(position.shard - self.shards.first_shard(number))
-    }
-}
-
-impl GuardedFilter {
     /// Returns the version that the presence of a key depends on; `None` if the key is not there.
-    pub(super) fn is_in_foreign(&self, foreign: &Foreign, hash: KeyHash) -> Option<u64> {
-        let mut parts = foreign.parts.iter();
-        parts.find_map(|part| self.is_in_part(foreign, part, hash))
+    pub fn find(&self, hash: KeyHash) -> Option<u64> {
+        let mut parts = self.parts.iter();
+        parts.find_map(|part| self.find_in(part, hash))
     }
 
     #[expect(clippy::indexing_slicing, reason = "each position has a stripe")]
-    fn is_in_part(&self, foreign: &Foreign, part: &Part, hash: KeyHash) -> Option<u64> {
+    fn find_in(&self, part: &Part, hash: KeyHash) -> Option<u64> {
+        let shards = &self.sharded.shards;
         let mut held: Option<(usize, RwLockReadGuard<'_, OneOrMany<Shard>>)> = None;
         let mut version = 0;
-        for position in foreign.positions(part, hash) {
-            let number = self.shards.stripe_of(position.shard);
+        for position in self.positions(part, hash) {
+            let number = shards.stripe_of(position.shard);
             if held.as_ref().is_none_or(|(held, _)| *held != number) {
                 // Released before the next is locked: never two at once.
                 drop(held.take());
-                let stripe = self.shards.stripes()[number].read();
+                let stripe = shards.locks()[number].read();
                 held = Some((number, stripe));
             }
             let (_, stripe) = held.as_ref()?;
-            let shard = stripe.get(position.shard - self.shards.first_shard(number))?;
+            let shard = stripe.get(position.shard - shards.first_of(number))?;
             if !position.is_set(shard) {
                 return None;
             }
@@ -168,24 +117,16 @@ impl GuardedFilter {
     }
 
     /// Adds a key if it is not there. Only then calls `version`, for the version of the call.
-    fn add_to_foreign(
-        &self,
-        foreign: &Foreign,
-        hash: KeyHash,
-        version: impl FnOnce() -> u64,
-    ) -> Found {
+    fn add(&self, hash: KeyHash, version: impl FnOnce() -> u64) -> Found {
         // Old parts take no keys: a key that is not there now never gets there, except by a merge
         // of another filter.
-        let old = foreign.parts.old().iter();
-        if let Some(version) = old
-            .filter_map(|part| self.is_in_part(foreign, part, hash))
-            .next()
-        {
+        let old = self.parts.old().iter();
+        if let Some(version) = old.filter_map(|part| self.find_in(part, hash)).next() {
             let is_new = false;
             return Found { is_new, version };
         }
-        let positions = || foreign.positions(foreign.parts.last(), hash);
-        let mut locked = Locked::new(&self.shards, positions());
+        let positions = || self.positions(self.parts.last(), hash);
+        let mut locked = Locked::new(&self.sharded.shards, positions());
         let (mut is_new, mut latest) = (false, 0);
         for position in positions() {
             if let Some(shard) = locked.shard(&position) {
@@ -218,6 +159,97 @@ impl GuardedFilter {
         Found { is_new, version }
     }
 
+    /// Prefetches the memory of a key.
+    pub fn fetch(&self, hash: KeyHash, to: Cache) {
+        for position in self.positions(self.parts.last(), hash) {
+            self.sharded.fetch_word(position.shard, position.word, to);
+        }
+    }
+
+    /// Returns the number of bits that are set in each part, if `bits_set` are set in all parts
+    /// together.
+    pub fn bits_of_parts(&self, bits_set: u64) -> Vec<u64> {
+        let count = || {
+            let old = self.parts.old().iter();
+            old.map(|part| self.count_bits(part)).collect()
+        };
+        let mut bits = self.old_bits.lock().get_or_insert_with(count).clone();
+        let old: u64 = bits.iter().sum();
+        bits.push(bits_set.saturating_sub(old));
+        bits
+    }
+
+    fn count_bits(&self, part: &Part) -> u64 {
+        let words = part.words();
+        let (mut next, end) = (words.start as usize, words.end as usize);
+        let mut bits = 0;
+        while next < end {
+            let shard = next / self.shard_words;
+            let first = shard * self.shard_words;
+            let upto = end.min(first + self.shard_words);
+            let locked = self.sharded.shards.read(shard);
+            let words = locked.words.get(next - first..upto - first);
+            let words = words.unwrap_or_default().iter();
+            bits += words.map(|word| u64::from(word.count_ones())).sum::<u64>();
+            next = upto;
+        }
+        bits
+    }
+
+    /// Drops the bit counts of old parts, because bits can have been set there in another way than
+    /// by keys.
+    pub fn recount(&self) {
+        *self.old_bits.lock() = None;
+    }
+}
+
+/// The position of a bit.
+#[derive(Debug, Clone, Copy)]
+struct Position {
+    shard: usize,
+    word: usize,
+    mask: u64,
+}
+
+impl Position {
+    #[inline]
+    fn is_set(&self, shard: &Shard) -> bool {
+        let word = shard.words.get(self.word);
+        word.is_some_and(|word| word & self.mask != 0)
+    }
+}
+
+/// Exclusive locks on all stripes of a key.
+struct Locked<'a> {
+    shards: &'a Stripes<Shard>,
+    /// The locked stripes, in ascending order.
+    stripes: Vec<(usize, RwLockWriteGuard<'a, OneOrMany<Shard>>)>,
+}
+
+impl<'a> Locked<'a> {
+    #[expect(clippy::indexing_slicing, reason = "each position has a stripe")]
+    fn new(shards: &'a Stripes<Shard>, positions: impl Iterator<Item = Position>) -> Self {
+        let mut numbers: Vec<usize> = positions
+            .map(|position| shards.stripe_of(position.shard))
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let lock = |number: usize| (number, shards.locks()[number].write());
+        let stripes = numbers.into_iter().map(lock).collect();
+        Self { shards, stripes }
+    }
+
+    /// Returns the shard of a position.
+    #[inline]
+    fn shard(&mut self, position: &Position) -> Option<&mut Shard> {
+        let number = self.shards.stripe_of(position.shard);
+        let index = self.stripes.binary_search_by_key(&number, |(key, _)| *key);
+        let (_, stripe) = self.stripes.get_mut(index.ok()?)?;
+        stripe.get_mut(position.shard - self.shards.first_of(number))
+    }
+}
+
+impl GuardedFilter {
     /// Adds a key, and returns whether it had been seen before.
     pub(super) fn insert_in_foreign(
         &self,
@@ -230,7 +262,7 @@ impl GuardedFilter {
             mut session,
             ..
         } = change;
-        let Found { is_new, version } = self.add_to_foreign(foreign, hash, || self.next_version());
+        let Found { is_new, version } = foreign.add(hash, || self.next_version());
         let value = match is_new {
             true => {
                 self.log_change(reservation, session.as_ref(), version, 1, iter::once(hash));
@@ -255,9 +287,9 @@ impl GuardedFilter {
     ) -> Answer<Vec<bool>> {
         let mut seen = vec![true; places.len()];
         let (mut own_version, mut new, mut depends_on) = (None, 0, 0);
-        self.visit_fetched(places, |place| {
+        visit_fetched(foreign, places, |place| {
             let version = || *own_version.get_or_insert_with(|| self.next_version());
-            let found = self.add_to_foreign(foreign, place.hash, version);
+            let found = foreign.add(place.hash, version);
             depends_on = found.version.max(depends_on);
             if found.is_new {
                 new += 1;
@@ -280,8 +312,8 @@ impl GuardedFilter {
         places: &[HashedKey],
     ) -> Answer<Vec<bool>> {
         let (mut value, mut depends_on) = (vec![false; places.len()], 0);
-        self.visit_fetched(places, |place| {
-            if let Some(version) = self.is_in_foreign(foreign, place.hash) {
+        visit_fetched(foreign, places, |place| {
+            if let Some(version) = foreign.find(place.hash) {
                 depends_on = version.max(depends_on);
                 set(&mut value, place.key as usize, true);
             }
@@ -292,31 +324,7 @@ impl GuardedFilter {
     /// Replays keys that an earlier process has hashed. All were added by calls up to `version`.
     pub(super) fn replay_in_foreign(&self, foreign: &Foreign, version: u64, hashes: &[KeyHash]) {
         for &hash in hashes {
-            self.add_to_foreign(foreign, hash, || version);
-        }
-    }
-
-    /// Visits keys in their order, and prefetches the memory of the keys to come.
-    fn visit_fetched(&self, places: &[HashedKey], mut visit: impl FnMut(&HashedKey)) {
-        let mut coming = places.iter();
-        coming
-            .by_ref()
-            .take(AHEAD)
-            .for_each(|place| self.fetch(place.hash, Cache::Second));
-        for place in places {
-            if let Some(next) = coming.next() {
-                self.fetch(next.hash, Cache::Second);
-            }
-            visit(place);
-        }
-    }
-
-    /// Prefetches the memory of a key.
-    pub(super) fn fetch_in_foreign(&self, foreign: &Foreign, hash: KeyHash, to: Cache) {
-        if let Some(prefetcher) = &self.prefetcher {
-            for position in foreign.positions(foreign.parts.last(), hash) {
-                prefetcher.fetch(position.shard, position.word, to);
-            }
+            foreign.add(hash, || version);
         }
     }
 
@@ -328,14 +336,17 @@ impl GuardedFilter {
         hash: KeyHash,
     ) -> Explanation {
         let mut parts = foreign.parts.iter();
-        let part = parts.find(|part| self.is_in_part(foreign, part, hash).is_some());
+        let part = parts.find(|part| foreign.find_in(part, hash).is_some());
         let part = part.unwrap_or(foreign.parts.last());
         let mut bits: Vec<(u64, bool)> = foreign
             .positions(part, hash)
             .map(|position| {
                 let word = (position.shard * foreign.shard_words + position.word) as u64;
                 let bit = word * 64 + u64::from(position.mask.trailing_zeros());
-                (bit, position.is_set(&self.shards.read(position.shard)))
+                (
+                    bit,
+                    position.is_set(&foreign.sharded.shards.read(position.shard)),
+                )
             })
             .collect();
         bits.sort_unstable();
@@ -352,34 +363,19 @@ impl GuardedFilter {
             bits,
         }
     }
+}
 
-    /// Returns the number of bits that are set in each part, if `bits_set` are set in all parts
-    /// together.
-    pub(super) fn bits_of_parts(&self, foreign: &Foreign, bits_set: u64) -> Vec<u64> {
-        let count = || {
-            let old = foreign.parts.old().iter();
-            old.map(|part| self.count_bits(foreign, part)).collect()
-        };
-        let mut bits = foreign.old_bits.lock().get_or_insert_with(count).clone();
-        let old: u64 = bits.iter().sum();
-        bits.push(bits_set.saturating_sub(old));
-        bits
-    }
-
-    fn count_bits(&self, foreign: &Foreign, part: &Part) -> u64 {
-        let words = part.words();
-        let (mut next, end) = (words.start as usize, words.end as usize);
-        let mut bits = 0;
-        while next < end {
-            let shard = next / foreign.shard_words;
-            let first = shard * foreign.shard_words;
-            let upto = end.min(first + foreign.shard_words);
-            let locked = self.shards.read(shard);
-            let words = locked.words.get(next - first..upto - first);
-            let words = words.unwrap_or_default().iter();
-            bits += words.map(|word| u64::from(word.count_ones())).sum::<u64>();
-            next = upto;
+/// Visits keys in their order, and prefetches the memory of the keys to come.
+fn visit_fetched(foreign: &Foreign, places: &[HashedKey], mut visit: impl FnMut(&HashedKey)) {
+    let mut coming = places.iter();
+    coming
+        .by_ref()
+        .take(AHEAD)
+        .for_each(|place| foreign.fetch(place.hash, Cache::Second));
+    for place in places {
+        if let Some(next) = coming.next() {
+            foreign.fetch(next.hash, Cache::Second);
         }
-        bits
+        visit(place);
     }
 }

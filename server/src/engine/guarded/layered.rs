@@ -114,7 +114,8 @@ impl Layered {
     /// Returns the stripe of a key.
     #[inline]
     pub fn stripe_of(&self, hash: KeyHash) -> usize {
-        self.partitions.stripe_of(self.layers().partition(hash))
+        let partition = self.layers().partition(hash);
+        self.partitions.stripes().stripe_of(partition)
     }
 
     /// Returns whether the filter can refuse new keys.
@@ -201,8 +202,8 @@ impl Layered {
     }
 
     /// Recounts the bits of the shards, after they were filled in another way than by keys.
-    pub fn count(&mut self) {
-        self.partitions.count();
+    pub fn recount(&self) {
+        self.partitions.recount();
         self.note_left(&self.bit_budget.alone());
     }
 }
@@ -210,13 +211,13 @@ impl Layered {
 impl GuardedFilter {
     /// Returns whether a write can have to wait for the exclusive lock that recounts the room.
     pub fn may_be_full(&self) -> bool {
-        self.layered.as_ref().is_some_and(Layered::refuses)
+        self.body.layered().is_some_and(Layered::refuses)
     }
 
     /// Claims room, as a write does.
     #[cfg(test)]
     pub fn claim_room(&self, bits: u64) -> Option<impl Sized> {
-        self.layered.as_ref()?.bit_budget.claim(bits)
+        self.body.layered()?.bit_budget.claim(bits)
     }
 
     /// Adds a key, and returns whether it had been seen before.
@@ -321,11 +322,11 @@ impl GuardedFilter {
         places: Vec<HashedKey>,
         mut found: impl FnMut(u64),
     ) -> Vec<bool> {
-        let (partitions, mut seen) = (&layered.partitions, vec![false; places.len()]);
-        self.visit_stripes(partitions.stripes(), places, |index, stripe, keys| {
+        let (stripes, mut seen) = (layered.partitions.stripes(), vec![false; places.len()]);
+        self.visit_stripes(stripes, places, |stripe, first, keys| {
             layered.layers().find_each(
                 &stripe.read(),
-                partitions.first_of(index),
+                first,
                 keys,
                 #[inline(always)]
                 |key, partition: &Partition, place: Option<usize>| {
@@ -342,16 +343,13 @@ impl GuardedFilter {
     /// Returns the version that the presence of a key depends on; `None` if the key is not there.
     pub(super) fn is_in_layers(&self, layered: &Layered, hash: KeyHash) -> Option<u64> {
         let mut version = None;
-        let partition = layered.layers().partition(hash);
-        let stripe = layered.partitions.stripe_of(partition);
-        let first = layered.partitions.first_of(stripe);
-        let stripe = layered.partitions.stripes().get(stripe)?.read();
-        let partition = stripe.get(partition - first)?;
+        let number = layered.layers().partition(hash);
+        let partition = layered.partitions.stripes().read(number);
         let tell = |_, partition: &Partition, place: Option<usize>| {
             version = place.map(|place| partition.state(place).version);
         };
-        let (partitions, number) = (slice::from_ref(partition), layered.layers().partition(hash));
         let key = iter::once((0, hash));
+        let partitions = slice::from_ref(&*partition);
         layered.layers().find_each(partitions, number, key, tell);
         version
     }
@@ -363,19 +361,19 @@ impl GuardedFilter {
         places: Vec<HashedKey>,
         change: WriteContext<'_>,
     ) -> Outcome {
-        let partitions = &layered.partitions;
         let mut new = NewKeys::among(places.len());
         let (mut own_version, mut depends_on, mut most_bits) = (None, 0, 0);
         let mut of_stripe = (usize::MAX, 0);
-        let places = self.visit_stripes(partitions.stripes(), places, |index, stripe, keys| {
+        let stripes = layered.partitions.stripes();
+        let places = self.visit_stripes(stripes, places, |stripe, first, keys| {
             // The stripe can have been locked before, for other keys of the call.
             let (before, mut bits) = of_stripe;
-            if before != index {
+            if before != first {
                 bits = 0;
             }
             layered.layers().insert_each(
                 &mut stripe.write(),
-                partitions.first_of(index),
+                first,
                 keys,
                 #[inline(always)]
                 |key, partition: &mut Partition, added: Added| {
@@ -389,7 +387,7 @@ impl GuardedFilter {
                     bits += u64::from(added.bits);
                 },
             );
-            of_stripe = (index, bits);
+            of_stripe = (first, bits);
             most_bits = bits.max(most_bits);
         });
         let WriteContext {

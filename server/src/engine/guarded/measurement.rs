@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::{FilterStatus, GuardedFilter, shards::Shard};
+use super::{FilterStatus, GuardedFilter, body::Body, shard::Shard};
 use crate::filter::canary::{Canary, Measurement};
 
 /// The time for which a measurement is reused, whatever has changed.
@@ -107,17 +107,22 @@ impl GuardedFilter {
                 .hash_each(keys.iter().map(AsRef::as_ref), |key, hash| {
                     places.push(self.place(key, hash));
                 });
-            if let Some(layered) = &self.layered {
-                let there = self.are_in_layers(layered, places, |_| {});
-                seen += there.iter().filter(|&&there| there).count() as u64;
-                continue;
-            }
-            if let Some(foreign) = &self.foreign {
-                let there = self.are_in_foreign(foreign, &places).value;
-                seen += there.iter().filter(|&&there| there).count() as u64;
-                continue;
-            }
-            self.visit_places(places, |stripe, first_shard, keys| {
+            let (sharded, aging) = match &self.body {
+                Body::Layered(layered) => {
+                    let there = self.are_in_layers(layered, places, |_| {});
+                    seen += there.iter().filter(|&&there| there).count() as u64;
+                    continue;
+                }
+                Body::Foreign(foreign) => {
+                    let there = self.are_in_foreign(foreign, &places).value;
+                    seen += there.iter().filter(|&&there| there).count() as u64;
+                    continue;
+                }
+                Body::Plain(plain) => (plain, None),
+                Body::Counting(counting) => (&counting.sharded, None),
+                Body::Aging(aging) => (&aging.sharded, Some(aging)),
+            };
+            self.visit_places(sharded, places, |stripe, first_shard, keys| {
                 let shards = stripe.read();
                 // Memory that no key has fallen into is left untouched.
                 let is_used = |&(_, hash): &(usize, _)| {
@@ -126,7 +131,7 @@ impl GuardedFilter {
                 };
                 let keys = keys.filter(is_used);
                 let tell = |_, _: &Shard, there| seen += u64::from(there);
-                match &self.aging {
+                match aging {
                     None => self.shape.contains_each(&shards, first_shard, keys, tell),
                     Some(aging) => self.are_there(aging, &shards, first_shard, keys, None, tell),
                 }

@@ -13,6 +13,7 @@ use std::{sync::Arc, time::SystemTime};
 
 use super::{
     GuardedFilter, WriteContext,
+    body::Body,
     hashed_key::HashedKey,
     layered::WhenFull,
     snapshot_lock::{Presence, SnapshotLock},
@@ -104,16 +105,16 @@ impl GuardedFilter {
         action: Action,
         change: WriteContext<'_>,
     ) -> u64 {
-        let answer = match (&self.counting, &self.aging, &self.layered, &self.foreign) {
-            (Some(counting), ..) => self.count_places(counting, places, action, change),
-            (_, Some(aging), ..) => self.stamp_places(aging, places, Action::Add, change),
-            (_, _, Some(layered), _) => {
+        let answer = match &self.body {
+            Body::Counting(counting) => self.count_places(counting, places, action, change),
+            Body::Aging(aging) => self.stamp_places(aging, places, Action::Add, change),
+            Body::Layered(layered) => {
                 // With `WhenFull::Add`, no key is refused.
                 let added = self.add_to_layers(layered, places, change, WhenFull::Add);
                 return added.map_or(0, |answer| answer.depends_on);
             }
-            (.., Some(foreign)) => self.insert_all_in_foreign(foreign, &places, change),
-            (None, None, None, None) => self.insert_places(places, change),
+            Body::Foreign(foreign) => self.insert_all_in_foreign(foreign, &places, change),
+            Body::Plain(plain) => self.insert_places(plain, places, change),
         };
         answer.depends_on
     }

@@ -12,13 +12,9 @@ use std::{
     },
 };
 
-use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
-use super::{
-    one_or_many::OneOrMany,
-    shards::{Shard, stripe_width},
-};
+use super::{one_or_many::OneOrMany, shard::Shard, stripes::Stripes};
 use crate::{
     engine::{
         budget::{MemoryBudget, Reservation},
@@ -30,9 +26,7 @@ use crate::{
         scaling::{Added, Fill, Layer, Layers},
     },
     store::ShardState,
-    sync::{
-        MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    },
+    sync::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock},
 };
 
 /// The shards that hold all bits of a part of the keys, in all layers.
@@ -197,10 +191,7 @@ impl Partition {
 #[derive(Debug)]
 pub struct Partitions {
     layers: Arc<Layers>,
-    /// The stripes of partitions, each with one lock and in its own cache lines.
-    stripes: Box<[CachePadded<RwLock<OneOrMany<Partition>>>]>,
-    /// The number of partitions in each stripe, as a power of two. The last stripe can have fewer.
-    log2_width: u32,
+    stripes: Stripes<Partition>,
     /// The number of layers that have memory.
     mapped: AtomicUsize,
     /// The prefetcher of each layer that has memory.
@@ -220,15 +211,8 @@ impl Partitions {
     /// The error of the kernel if not enough address space is left.
     pub fn new(layers: Arc<Layers>) -> std::io::Result<Self> {
         let count = layers.partitions();
-        let width = stripe_width(count);
-        let stripe = |first: usize| {
-            let partitions = first..count.min(first + width);
-            let stripe: OneOrMany<Partition> = partitions.map(|_| Partition::default()).collect();
-            CachePadded::new(RwLock::new(stripe))
-        };
         let partitions = Self {
-            stripes: (0..count).step_by(width).map(stripe).collect(),
-            log2_width: width.trailing_zeros(),
+            stripes: Stripes::new((0..count).map(|_| Partition::default())),
             mapped: AtomicUsize::new(0),
             prefetchers: layers.layers().iter().map(|_| OnceLock::new()).collect(),
             page_sizes: layers.layers().iter().map(|_| OnceLock::new()).collect(),
@@ -246,28 +230,10 @@ impl Partitions {
         &self.layers
     }
 
-    /// Returns the locks, each with its partitions.
+    /// Returns the partitions with their locks.
     #[inline]
-    pub fn stripes(&self) -> &[CachePadded<RwLock<OneOrMany<Partition>>>] {
+    pub fn stripes(&self) -> &Stripes<Partition> {
         &self.stripes
-    }
-
-    /// Returns the stripe of a partition.
-    #[inline]
-    pub fn stripe_of(&self, partition: usize) -> usize {
-        partition >> self.log2_width
-    }
-
-    /// Returns the first partition of a stripe.
-    #[inline]
-    pub fn first_of(&self, stripe: usize) -> usize {
-        stripe << self.log2_width
-    }
-
-    /// Returns the stripe of a partition, and its index there.
-    fn place_of(&self, partition: usize) -> (usize, usize) {
-        let stripe = self.stripe_of(partition);
-        (stripe, partition - self.first_of(stripe))
     }
 
     /// Returns the number of layers that have memory.
@@ -312,16 +278,11 @@ impl Partitions {
             let _ = place.set(mapping.page_size);
         }
         let mut words = mapping.shards.into_iter();
-        for stripe in &self.stripes {
-            for partition in stripe.write().iter_mut() {
-                let own = words.by_ref().take(shards);
-                partition.spare.extend(own.map(|words| Shard {
-                    words,
-                    state: ShardState::default(),
-                }));
-                partition.grow(&self.layers);
-            }
-        }
+        self.stripes.for_each_mut(|partition| {
+            let own = words.by_ref().take(shards);
+            partition.spare.extend(own.map(Shard::new));
+            partition.grow(&self.layers);
+        });
         self.mapped.store(number + 1, Ordering::Release);
     }
 
@@ -339,31 +300,27 @@ impl Partitions {
     /// Returns the number of each partition, and the bits that it can take before it is full.
     pub fn left(&self) -> impl Iterator<Item = (usize, u64)> {
         let mapped = self.mapped();
-        let stripes = self.stripes.iter().enumerate();
+        let stripes = self.stripes.locks().iter().enumerate();
         stripes.flat_map(move |(index, stripe)| {
             let partitions = stripe.read();
             let left = partitions
                 .iter()
                 .map(|partition| partition.left(&self.layers, mapped));
             let left: Vec<u64> = left.collect();
-            (self.first_of(index)..).zip(left)
+            (self.stripes.first_of(index)..).zip(left)
         })
     }
 
     /// Returns the expected number of keys that a partition can take before it is full.
     pub fn keys_left(&self, partition: usize) -> u64 {
-        let (stripe, index) = self.place_of(partition);
-        let partitions = self.stripes.get(stripe).map(|stripe| stripe.read());
-        let partition = partitions.as_ref().and_then(|stripe| stripe.get(index));
-        partition.map_or(0, |partition| {
-            partition.keys_left(&self.layers, self.mapped())
-        })
+        let partition = self.stripes.read(partition);
+        partition.keys_left(&self.layers, self.mapped())
     }
 
     /// Returns the fill of each layer that has memory.
     pub fn fills(&self) -> Vec<Fill> {
         let mut fills = vec![Fill::default(); self.mapped()];
-        self.visit(|partition| {
+        self.stripes.for_each(|partition| {
             for (fill, layer) in fills.iter_mut().zip(self.layers.layers()) {
                 let first = layer.first_shard();
                 let own = partition.shards.get(first..first + layer.shards());
@@ -394,13 +351,6 @@ impl Partitions {
         }
     }
 
-    /// Calls `visit` for each partition.
-    pub fn visit(&self, mut visit: impl FnMut(&Partition)) {
-        for stripe in &self.stripes {
-            stripe.read().iter().for_each(&mut visit);
-        }
-    }
-
     /// Returns the numbers of all shards that have memory.
     pub fn numbers(&self) -> Range<usize> {
         0..self.layers.first_shard(self.mapped())
@@ -409,81 +359,51 @@ impl Partitions {
     /// Locks a shard against writers. Returns `None` if its partition has not reached its layer.
     pub fn read(&self, number: usize) -> Option<MappedRwLockReadGuard<'_, Shard>> {
         let (_, partition, place) = self.layers.locate(number)?;
-        let (stripe, index) = self.place_of(partition);
-        let partitions = self.stripes.get(stripe)?.read();
-        RwLockReadGuard::try_map(partitions, |partitions| {
-            partitions.get(index)?.shards.get(place)
-        })
-        .ok()
+        let partition = self.stripes.read(partition);
+        MappedRwLockReadGuard::try_map(partition, |partition| partition.shards.get(place)).ok()
     }
 
     /// Locks a shard against readers and writers. Returns `None` if its partition has not reached
     /// its layer.
     pub fn write(&self, number: usize) -> Option<MappedRwLockWriteGuard<'_, Shard>> {
         let (_, partition, place) = self.layers.locate(number)?;
-        let (stripe, index) = self.place_of(partition);
-        let partitions = self.stripes.get(stripe)?.write();
-        RwLockWriteGuard::try_map(partitions, |partitions| {
-            partitions.get_mut(index)?.shards.get_mut(place)
-        })
-        .ok()
+        let partition = self.stripes.write(partition);
+        MappedRwLockWriteGuard::try_map(partition, |partition| partition.shards.get_mut(place)).ok()
     }
 
     /// Returns the number of the shard that holds a key, or of the shard that would take it.
     pub fn find(&self, hash: KeyHash) -> usize {
         let number = self.layers.partition(hash);
-        let (stripe, index) = self.place_of(number);
-        let partitions = self.stripes.get(stripe).map(|stripe| stripe.read());
-        let partition = partitions.as_ref().and_then(|stripe| stripe.get(index));
-        let shards = partition.map_or(&[][..], |partition| &partition.shards);
+        let shards = &self.stripes.read(number).shards;
         let found = self.layers.find(shards, hash);
         let place = found.unwrap_or_else(|| self.layers.newest_place(shards.len(), hash));
         self.layers.number(number, place)
     }
 
     /// Returns a shard of a filter that no other thread uses yet. Moves its partition to its layer,
-    /// which must have memory. After all shards are filled, the caller must [recount](Self::count)
+    /// which must have memory. After all shards are filled, the caller must [recount](Self::recount)
     /// them.
     pub fn get_mut(&mut self, number: usize) -> Option<&mut Shard> {
         let (_, partition, place) = self.layers.locate(number)?;
-        let (stripe, index) = self.place_of(partition);
-        let partition = self.stripes.get_mut(stripe)?.get_mut().get_mut(index)?;
+        let partition = self.stripes.get_mut(partition);
         let layer = self.layers.layers_of(place);
         let there = partition.come_to(&self.layers, layer);
         partition.shards.get_mut(place).filter(|_| there)
     }
 
     /// Recounts the bits of the shards, after they were filled in another way than by keys.
-    pub fn count(&mut self) {
-        for stripe in &mut self.stripes {
-            for partition in &mut **stripe.get_mut() {
-                partition.recount(&self.layers);
-            }
-        }
-    }
-
-    /// Recounts as [`Self::count`] does, while other threads use the filter.
     pub fn recount(&self) {
-        for stripe in &self.stripes {
-            for partition in stripe.write().iter_mut() {
-                partition.recount(&self.layers);
-            }
-        }
+        self.stripes
+            .for_each_mut(|partition| partition.recount(&self.layers));
     }
 
     /// Returns the number of bits that are set in a layer of a partition.
     pub fn bits_in(&self, partition: usize, layer: usize) -> u64 {
-        let (stripe, index) = self.place_of(partition);
-        let partitions = self.stripes.get(stripe).map(|stripe| stripe.read());
-        let partition = partitions.as_ref().and_then(|stripe| stripe.get(index));
-        partition.map_or(0, |partition| partition.bits_in(&self.layers, layer))
+        self.stripes.read(partition).bits_in(&self.layers, layer)
     }
 
-    /// Calls `change` with a partition, under its exclusive lock.
-    pub fn change(&self, partition: usize, change: impl FnOnce(&mut Partition)) {
-        let (stripe, index) = self.place_of(partition);
-        let mut partitions = self.stripes.get(stripe).map(|stripe| stripe.write());
-        let partition = partitions.as_mut().and_then(|stripe| stripe.get_mut(index));
-        partition.map(change);
+    /// Locks a partition against readers and writers.
+    pub fn write_partition(&self, partition: usize) -> MappedRwLockWriteGuard<'_, Partition> {
+        self.stripes.write(partition)
     }
 }

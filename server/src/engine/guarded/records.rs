@@ -1,6 +1,6 @@
 //! The log records of a call, and the keys that are remembered for its request.
 
-use super::{GuardedFilter, batch::MAX_KEYS_A_LOCK, shards::Shards};
+use super::{GuardedFilter, batch::MAX_KEYS_A_LOCK, body::Body, stripes::most_stripes};
 use crate::{
     engine::{
         call::Action,
@@ -17,7 +17,7 @@ impl GuardedFilter {
     /// key is added.
     pub fn set_log(&mut self, journal: &Journal) {
         self.log = Some(journal.filter(self.id, &self.versions));
-        if let Some(counting) = &mut self.counting {
+        if let Body::Counting(counting) = &mut self.body {
             counting.since = self.versions.latest();
         }
     }
@@ -88,22 +88,22 @@ impl GuardedFilter {
     /// keys exceed one record. A filter whose keys age appends one for new keys and one for renewed
     /// keys. A filter in layers appends one for each layer.
     pub fn records_of_a_call(&self, keys: usize) -> usize {
-        if let Some(layered) = &self.layered {
-            let layers = layered.partitions.layers().layers();
-            return keys.min(layers.len());
+        match &self.body {
+            Body::Plain(_) | Body::Foreign(_) => 1,
+            Body::Aging(_) => 2,
+            Body::Layered(layered) => keys.min(layered.partitions.layers().layers().len()),
+            Body::Counting(counting) => {
+                let record = self.log.as_ref().map(FilterLog::hashes_of_a_record);
+                let full = record.map_or(0, |hashes| keys / hashes);
+                keys.min(counting.sharded.shards.locks().len() + full_locks(keys) + full)
+            }
         }
-        if !self.counts() {
-            return if self.aging.is_some() { 2 } else { 1 };
-        }
-        let record = self.log.as_ref().map(FilterLog::hashes_of_a_record);
-        let full = record.map_or(0, |hashes| keys / hashes);
-        keys.min(self.shards.stripes().len() + full_locks(keys) + full)
     }
 
     /// Returns the greatest number of records that a call with `keys` keys appends to the log in
     /// any filter, apart from full records.
     pub fn most_records(keys: usize) -> usize {
-        (Shards::most_stripes() + full_locks(keys)).max(MAX_LAYERS)
+        (most_stripes() + full_locks(keys)).max(MAX_LAYERS)
     }
 
     /// Returns the head of the record for a version: everything but the hashes.

@@ -75,7 +75,7 @@ impl GuardedFilter {
             other => other,
         })?;
         filter.set_name_before(name_before);
-        if let Some(aging) = &mut filter.aging {
+        if let Some(aging) = filter.body.aging_mut() {
             aging.note_stored(store_time);
         }
         filter.map_for(stored.shards().max(), path)?;
@@ -89,10 +89,10 @@ impl GuardedFilter {
             shard.state = stored.read_shard(index, &mut shard.words, &mut Err)?;
             let (cleared, bytes) = (shard.state.cleared, size_of_val(&*shard.words));
             let saturated = shape.saturated(&shard.words);
-            if let Some(counting) = &filter.counting {
+            if let Some(counting) = filter.body.counting() {
                 counting.add_saturated(saturated);
             }
-            if let Some(aging) = &filter.aging {
+            if let Some(aging) = filter.body.aging() {
                 aging.pass(cleared);
             }
             advance(bytes as u64)?;
@@ -102,8 +102,8 @@ impl GuardedFilter {
                 shard.state = state;
             }
         }
-        if let Some(layered) = &mut filter.layered {
-            layered.count();
+        if let Some(layered) = filter.body.layered() {
+            layered.recount();
         }
         let files = stored.files();
         // Shards that were copied late hold changes of calls that came after the version.
@@ -122,7 +122,7 @@ impl GuardedFilter {
 
     /// Reserves memory for all stored layers, up to the layer of the shard `last`.
     fn map_for(&self, last: Option<usize>, path: PathBuf) -> Result<(), EngineError> {
-        let (Some(layered), Some(last)) = (&self.layered, last) else {
+        let (Some(layered), Some(last)) = (self.body.layered(), last) else {
             return Ok(());
         };
         let found = layered.partitions.layers().locate(last);
@@ -351,7 +351,7 @@ impl GuardedFilter {
                 latest = shard.state.version.max(latest);
                 shard.state
             };
-            if let Some(aging) = &self.aging {
+            if let Some(aging) = self.body.aging() {
                 state = aging.cleared(state, words);
             }
             match &mut addition {

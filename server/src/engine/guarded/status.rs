@@ -2,7 +2,10 @@
 
 use std::time::{Instant, SystemTime};
 
-use super::{Growth, GuardedFilter, LastStore, counting::Counting, shards::Shard};
+use super::{
+    Growth, GuardedFilter, LastStore, aging::Aging, body::Body, counting::Counting,
+    foreign::Foreign, shard::Shard,
+};
 use crate::{
     engine::counters::Usage,
     filter::{
@@ -123,7 +126,7 @@ impl GuardedFilter {
             full_time: growth
                 .time_for(missing)
                 // Where keys age, new keys take the place of others.
-                .filter(|_| missing > 0 && self.aging.is_none())
+                .filter(|_| missing > 0 && self.body.aging().is_none())
                 .and_then(|left| time.checked_add(left)),
         };
         let growth = self.history.lock().growth(now, keys_added);
@@ -133,7 +136,7 @@ impl GuardedFilter {
             spec: self.spec.clone(),
             memory_bytes: self.memory_bytes(),
             keys_added,
-            saturated_counters: self.counting.as_ref().map_or(0, Counting::saturated),
+            saturated_counters: self.body.counting().map_or(0, Counting::saturated),
             fill_ratio: content.fill_ratio,
             predicted_false_positive_rate: content.false_positive_rate(),
             measured: None,
@@ -160,13 +163,13 @@ impl GuardedFilter {
 
     /// Returns the memory that the budget counts.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let grown = self.layered.as_ref();
+        let grown = self.body.layered();
         self.memory.bytes() + grown.map_or(0, |layered| layered.partitions.grown_bytes())
     }
 
     /// Returns the status of the layers, if the filter is in layers.
     fn layers_status(&self) -> Option<LayersStatus> {
-        let partitions = &self.layered.as_ref()?.partitions;
+        let partitions = &self.body.layered()?.partitions;
         let max_memory_bytes = partitions.layers().max_memory_bytes();
         let missing_bytes = max_memory_bytes.saturating_sub(self.memory_bytes());
         Some(LayersStatus {
@@ -184,25 +187,31 @@ impl GuardedFilter {
             keys_added += shard.state.keys_added;
             bits_set += shard.state.bits_set;
         };
-        let Some(layered) = &self.layered else {
-            for stripe in self.shards.stripes() {
-                stripe.read().iter().for_each(&mut count);
-            }
-            return Content {
-                keys_added,
-                bits_set,
-                fill_ratio: bits_set as f64 / self.spec.bit_count as f64,
-                layout: match &self.foreign {
-                    Some(foreign) => LayoutContent::Foreign {
-                        parts: foreign.parts(),
-                        bits: self.bits_of_parts(foreign, bits_set),
+        let layered = match &self.body {
+            Body::Layered(layered) => layered,
+            Body::Plain(sharded)
+            | Body::Counting(Counting { sharded, .. })
+            | Body::Aging(Aging { sharded, .. })
+            | Body::Foreign(Foreign { sharded, .. }) => {
+                sharded.shards.for_each(&mut count);
+                return Content {
+                    keys_added,
+                    bits_set,
+                    fill_ratio: bits_set as f64 / self.spec.bit_count as f64,
+                    layout: match self.body.foreign() {
+                        Some(foreign) => LayoutContent::Foreign {
+                            parts: foreign.parts(),
+                            bits: foreign.bits_of_parts(bits_set),
+                        },
+                        None => LayoutContent::Shards(&self.shape),
                     },
-                    None => LayoutContent::Shards(&self.shape),
-                },
-            };
+                };
+            }
         };
         let partitions = &layered.partitions;
-        partitions.visit(|partition| partition.as_ref().iter().for_each(&mut count));
+        partitions
+            .stripes()
+            .for_each(|partition| partition.as_ref().iter().for_each(&mut count));
         let fills = partitions.fills();
         let layers = partitions.layers();
         let bits = fills.iter().zip(layers.layers());

@@ -43,6 +43,7 @@ use std::{iter, thread};
 use self::merge_plan::{Expectation, MergePlan, Unfit};
 use super::{
     GuardedFilter,
+    body::Body,
     layered::Layered,
     snapshot_lock::{Presence, SnapshotLock},
 };
@@ -116,7 +117,7 @@ impl<'a> Addition<'a> {
             };
             let saturated = target.shape.saturated(&shard.words);
             shard.state = self.unite(number, (shard.state, &mut shard.words), other);
-            if let Some(counting) = &target.counting {
+            if let Some(counting) = target.body.counting() {
                 counting.add_saturated(target.shape.saturated(&shard.words) - saturated);
             }
             drop(shard);
@@ -141,13 +142,15 @@ impl<'a> Addition<'a> {
     ) -> ShardState {
         let (target, others) = (self.target, &mut *self.words);
         let mut state = before;
-        match (&target.counting, &target.aging) {
-            (_, Some(aging)) => state = aging.unite((before, words), (other, others)),
-            (Some(_), None) => state.bits_set += counting::unite(words, others),
-            (None, None) => state.bits_set += unite(words, others),
+        match &target.body {
+            Body::Aging(aging) => state = aging.unite((before, words), (other, others)),
+            Body::Counting(_) => state.bits_set += counting::unite(words, others),
+            Body::Plain(_) | Body::Layered(_) | Body::Foreign(_) => {
+                state.bits_set += unite(words, others);
+            }
         }
         let bits = target.shard_map().shape(shard).shard_bits();
-        state.keys_added = match target.aging {
+        state.keys_added = match target.body.aging() {
             None => keys_of_union(bits, fill(before), fill(other), state.bits_set),
             // Keys that are too old by now have no bits, from which their number could be computed.
             Some(_) => before.keys_added.max(other.keys_added),
@@ -192,7 +195,7 @@ impl GuardedFilter {
             // Keys of other programs' filters are hashed without a secret.
             (
                 "secret",
-                self.foreign.is_none() && self.secret != source.secret,
+                self.body.foreign().is_none() && self.secret != source.secret,
             ),
         ];
         let names = differences.iter().filter(|(_, differs)| *differs);
@@ -238,7 +241,7 @@ impl GuardedFilter {
         let Presence::Present { files, .. } = &mut *lock.presence else {
             return Ok(false);
         };
-        let _expected = match &self.layered {
+        let _expected = match self.body.layered() {
             Some(layered) => Some(self.expect(layered, source)?),
             None => None,
         };
@@ -248,7 +251,7 @@ impl GuardedFilter {
         let version = self.versions.next_sealed();
         // The record is appended before any wait: no later version is durable without it.
         if let (Some(log), Some(mut reservation)) = (&self.log, reservation) {
-            let counted = self.counting.as_ref();
+            let counted = self.body.counting();
             let head = RecordHead {
                 kind: counted.map_or(RecordKind::Added, |counting| {
                     RecordKind::Counted(counting.counted(Direction::Up))
@@ -262,7 +265,7 @@ impl GuardedFilter {
         let mut addition = Addition::new(self, source, version);
         self.write_snapshot(directory, files, begin, stored, Some(&mut addition))?;
         let taken = addition.add_to_memory();
-        if let Some(foreign) = &self.foreign {
+        if let Some(foreign) = self.body.foreign() {
             foreign.recount();
         }
         taken.map_err(|error| StoreError::InDoubt(error.into()))?;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use loom::future::block_on;
 use seenset_models::{
     engine::modelled::{
-        Parker, Shards, Trackers, Versions, WalQueues, Watermark, WriteBarrier, reserve, set_stripe,
+        Parker, Shard, Stripes, Trackers, Versions, WalQueues, Watermark, WriteBarrier, reserve,
+        set_stripe,
     },
     filter::{hash::KeyHash, shape::Shape, spec::SpecRequest},
     store::{FilterId, Record, RecordHead},
@@ -20,7 +21,7 @@ const ID: FilterId = FilterId(1);
 pub struct Filter {
     /// The shape of one shard.
     shape: Shape,
-    shards: Shards,
+    shards: Stripes<Shard>,
     versions: Arc<Versions>,
     pub barrier: WriteBarrier,
     queues: WalQueues,
@@ -94,7 +95,7 @@ impl Filter {
         queues.add_space(32 << 10);
         Self {
             shape,
-            shards: Shards::new(vec![words(), words()]),
+            shards: Stripes::new([words(), words()].into_iter().map(Shard::new)),
             versions,
             barrier: WriteBarrier::default(),
             queues,

@@ -4,7 +4,7 @@ use super::Counting;
 use crate::{
     engine::{
         call::Action,
-        guarded::{Answer, GuardedFilter, hashed_key::set, shards::Shard},
+        guarded::{Answer, GuardedFilter, hashed_key::set, shard::Shard},
         journal::FilterLog,
         requests::RetrySession,
     },

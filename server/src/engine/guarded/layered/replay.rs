@@ -34,20 +34,16 @@ impl GuardedFilter {
                 name: self.name(),
                 why,
             })?;
-        let partitions = &layered.partitions;
-        self.visit_stripes(
-            partitions.stripes(),
-            self.placed(hashes),
-            |index, stripe, keys| {
-                let (mut stripe, first) = (stripe.write(), partitions.first_of(index));
-                for (_, hash) in keys {
-                    let number = layers.partition(hash) - first;
-                    if let Some(partition) = stripe.get_mut(number) {
-                        partition.insert_again(layers, layer, hash, version);
-                    }
+        let stripes = layered.partitions.stripes();
+        self.visit_stripes(stripes, self.placed(hashes), |stripe, first, keys| {
+            let mut stripe = stripe.write();
+            for (_, hash) in keys {
+                let number = layers.partition(hash) - first;
+                if let Some(partition) = stripe.get_mut(number) {
+                    partition.insert_again(layers, layer, hash, version);
                 }
-            },
-        );
+            }
+        });
         Ok(())
     }
 }

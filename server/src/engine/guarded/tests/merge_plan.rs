@@ -33,7 +33,7 @@ fn stored(filter: &GuardedFilter) -> FilterReader {
 }
 
 fn left(filter: &GuardedFilter) -> u64 {
-    let partitions = &filter.layered.as_ref().unwrap().partitions;
+    let partitions = &filter.body.layered().unwrap().partitions;
     partitions.left().map(|(_, left)| left).sum()
 }
 
@@ -43,7 +43,7 @@ fn keys_find_the_room_beside_what_is_expected() {
         with_keys(0..CAPACITY / 4),
         with_keys(CAPACITY..CAPACITY * 3 / 2),
     );
-    let layered = filter.layered.as_ref().unwrap();
+    let layered = filter.body.layered().unwrap();
     let partitions = &layered.partitions;
     let full = partitions.layers().layers()[0].spec().full_bits;
     let its_bits = other.status().fill_ratio * other.shape.bit_count() as f64;
@@ -72,7 +72,7 @@ fn keys_find_the_room_beside_what_is_expected() {
 #[test]
 fn what_does_not_fit_takes_no_room() {
     let (filter, other) = (with_keys(0..CAPACITY), with_keys(CAPACITY..CAPACITY * 3));
-    let layered = filter.layered.as_ref().unwrap();
+    let layered = filter.body.layered().unwrap();
     let (left_before, mapped) = (left(&filter), layered.partitions.mapped());
     let merge_plan = MergePlan::find(layered, &stored(&other)).unwrap();
     let unfit = merge_plan.expect(layered).unwrap_err();

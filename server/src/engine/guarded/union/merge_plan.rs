@@ -77,9 +77,8 @@ impl MergePlan {
             for (&(number, layer), &new) in &self.bits {
                 // In the order of the layers: bits for a layer that is no longer the newest need
                 // not be counted.
-                partitions.change(number, |partition| {
-                    partition.expect(partitions.layers(), layer, new);
-                });
+                let mut partition = partitions.write_partition(number);
+                partition.expect(partitions.layers(), layer, new);
             }
             Ok(Expectation { layered })
         })
