@@ -49,6 +49,7 @@ mod snapshots;
 mod status;
 mod stripes;
 mod union;
+mod write;
 
 use std::{
     iter, slice,
@@ -90,7 +91,6 @@ use self::{
 use super::{
     Clock, EngineError,
     budget::{MemoryBudget, Reservation},
-    call::Action,
     counters::Counters,
     journal::{FilterLog, WalReservation},
     mapping::{self, Cache},
@@ -284,104 +284,6 @@ impl GuardedFilter {
         let seen = self.contains(self.hash(key), max_age);
         self.counters.count(1, usize::from(seen.value));
         seen
-    }
-
-    /// Adds a key, and returns whether it had been seen before this call.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::FilterFull`].
-    pub fn query_and_add(
-        &self,
-        key: &[u8],
-        change: WriteContext<'_>,
-    ) -> Result<Answer<bool>, EngineError> {
-        let hash = self.hash(key);
-        let seen = self.act(hash, Action::QueryAndAdd, change)?;
-        self.counters.count(1, usize::from(seen.value));
-        self.note_new(usize::from(!seen.value));
-        Ok(seen)
-    }
-
-    /// Adds a key.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::FilterFull`].
-    pub fn add(&self, key: &[u8], change: WriteContext<'_>) -> Result<Answer<()>, EngineError> {
-        let added = self.act(self.hash(key), Action::Add, change)?;
-        self.note_new(usize::from(!added.value));
-        Ok(added.map(|_| ()))
-    }
-
-    /// Applies an action to a key. Returns whether the key was there, or was removed; false for
-    /// `Add`.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::FilterFull`], [`EngineError::NotCounting`], or [`EngineError::FilterBusy`]
-    /// for a call that must not wait.
-    #[inline]
-    pub fn write(
-        &self,
-        key: &[u8],
-        action: Action,
-        change: WriteContext<'_>,
-    ) -> Result<Answer<bool>, EngineError> {
-        match action {
-            Action::QueryAndAdd => self.query_and_add(key, change),
-            Action::Add => Ok(self.add(key, change)?.map(|()| false)),
-            Action::Remove => self.remove(key, change),
-        }
-    }
-
-    /// [`Self::write`] for the keys of a batch, in their order.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::write`]; nothing has been changed.
-    pub fn write_batch(
-        &self,
-        keys: &impl super::Keys,
-        action: Action,
-        change: WriteContext<'_>,
-    ) -> Result<Answer<Vec<bool>>, EngineError> {
-        match action {
-            Action::QueryAndAdd => self.query_and_add_batch(keys, change),
-            Action::Add => Ok(self.add_batch(keys, change)?.map(|()| Vec::new())),
-            Action::Remove => self.remove_batch(keys, change),
-        }
-    }
-
-    /// Adds a key, and returns whether it was there.
-    #[inline]
-    fn act(
-        &self,
-        hash: KeyHash,
-        action: Action,
-        change: WriteContext<'_>,
-    ) -> Result<Answer<bool>, EngineError> {
-        Ok(match &self.body {
-            Body::Plain(plain) => self.insert(plain, hash, change),
-            Body::Counting(counting) => self.count(counting, hash, action, change),
-            Body::Aging(aging) => self.stamp(aging, hash, action, change),
-            Body::Layered(layered) => return self.add_to_layer(layered, hash, change),
-            Body::Foreign(foreign) => self.insert_in_foreign(foreign, hash, change),
-        })
-    }
-
-    /// Removes a key, and returns whether it was there.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::NotCounting`].
-    pub fn remove(
-        &self,
-        key: &[u8],
-        change: WriteContext<'_>,
-    ) -> Result<Answer<bool>, EngineError> {
-        let hash = self.hash(key);
-        Ok(self.count(self.counting()?, hash, Action::Remove, change))
     }
 
     /// Returns whether keys are counted, so that they can be removed.

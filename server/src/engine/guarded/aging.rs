@@ -273,19 +273,6 @@ impl GuardedFilter {
         }
     }
 
-    /// Adds one key, and returns whether it was there.
-    pub(super) fn stamp(
-        &self,
-        aging: &Aging,
-        hash: KeyHash,
-        action: Action,
-        change: WriteContext<'_>,
-    ) -> Answer<bool> {
-        let places = vec![self.place(0, hash)];
-        let answer = self.stamp_places(aging, places, action, change);
-        answer.map(|seen| seen.first() == Some(&true))
-    }
-
     /// Adds keys, one after the other, and returns for each whether it was there.
     pub(super) fn stamp_places(
         &self,

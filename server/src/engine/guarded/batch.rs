@@ -16,14 +16,12 @@ use super::{
     counting::Counting,
     foreign::Foreign,
     hashed_key::{HashedKey, answer_again, set},
-    layered::WhenFull,
     shard::Shard,
     stripes::{Stripe, Stripes},
 };
 use crate::{
     engine::{
         EngineError, Keys,
-        call::{Action, check_deadline},
         mapping::{Cache, fetch_to_write},
     },
     filter::hash::KeyHash,
@@ -92,58 +90,6 @@ impl GuardedFilter {
             value: seen,
             depends_on,
         }
-    }
-
-    /// Adds the keys, one after the other, and returns for each whether it had been seen before. A
-    /// key that is in the batch twice is seen the second time.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::FilterFull`]; no key has been added then.
-    pub fn query_and_add_batch(
-        &self,
-        keys: &impl Keys,
-        change: WriteContext<'_>,
-    ) -> Result<Answer<Vec<bool>>, EngineError> {
-        let seen = self.act_on_batch(keys, Action::QueryAndAdd, change)?;
-        let hits = trues(&seen.value);
-        self.counters.count(seen.value.len(), hits);
-        self.note_new(seen.value.len() - hits);
-        Ok(seen)
-    }
-
-    /// Adds the keys.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::FilterFull`]; no key has been added then.
-    pub fn add_batch(
-        &self,
-        keys: &impl Keys,
-        change: WriteContext<'_>,
-    ) -> Result<Answer<()>, EngineError> {
-        let added = self.act_on_batch(keys, Action::Add, change)?;
-        self.note_new(added.value.len() - trues(&added.value));
-        Ok(added.map(|_| ()))
-    }
-
-    fn act_on_batch(
-        &self,
-        keys: &impl Keys,
-        action: Action,
-        change: WriteContext<'_>,
-    ) -> Result<Answer<Vec<bool>>, EngineError> {
-        let places = self.places(keys);
-        check_deadline(change.deadline)?;
-        Ok(match &self.body {
-            Body::Plain(plain) => self.insert_places(plain, places, change),
-            Body::Counting(counting) => self.count_places(counting, places, action, change),
-            Body::Aging(aging) => self.stamp_places(aging, places, action, change),
-            Body::Layered(layered) => {
-                return self.add_to_layers(layered, places, change, WhenFull::Refuse);
-            }
-            Body::Foreign(foreign) => self.insert_all_in_foreign(foreign, &places, change),
-        })
     }
 
     /// Adds the keys, and returns for each whether it had been seen before.
@@ -483,6 +429,7 @@ fn by_stripe(places: &[HashedKey], stripes: usize) -> Vec<HashedKey> {
     sorted
 }
 
-fn trues(values: &[bool]) -> usize {
+/// Returns the number of values that are true.
+pub(super) fn trues(values: &[bool]) -> usize {
     values.iter().filter(|&&value| value).count()
 }

@@ -24,10 +24,7 @@ use super::{
     Answer, GuardedFilter, WriteContext, body::Sharded, hashed_key::HashedKey, shard::Shard,
 };
 use crate::{
-    engine::{
-        EngineError, Keys,
-        call::{Action, check_deadline},
-    },
+    engine::call::Action,
     filter::{
         counting::{self, Step, Stepper},
         hash::KeyHash,
@@ -130,41 +127,6 @@ impl Counting {
 }
 
 impl GuardedFilter {
-    /// Removes the keys that are there. Returns for each whether it was removed.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::NotCounting`].
-    pub fn remove_batch(
-        &self,
-        keys: &impl Keys,
-        change: WriteContext<'_>,
-    ) -> Result<Answer<Vec<bool>>, EngineError> {
-        let counting = self.counting()?;
-        let places = self.places(keys);
-        check_deadline(change.deadline)?;
-        Ok(self.count_places(counting, places, Action::Remove, change))
-    }
-
-    pub(super) fn counting(&self) -> Result<&Counting, EngineError> {
-        let name = || self.name();
-        let counting = self.body.counting();
-        counting.ok_or_else(|| EngineError::NotCounting { name: name() })
-    }
-
-    /// Applies an action to one key.
-    pub(super) fn count(
-        &self,
-        counting: &Counting,
-        hash: KeyHash,
-        action: Action,
-        change: WriteContext<'_>,
-    ) -> Answer<bool> {
-        let places = vec![self.place(0, hash)];
-        let answer = self.count_places(counting, places, action, change);
-        answer.map(|told| told.first() == Some(&true))
-    }
-
     /// Applies an action to keys, one after the other. Returns for each key whether it was there.
     /// For [`Action::Remove`], returns whether the key was removed. For [`Action::Add`], the values
     /// mean nothing.

@@ -220,22 +220,6 @@ impl GuardedFilter {
         self.body.layered()?.bit_budget.claim(bits)
     }
 
-    /// Adds a key, and returns whether it had been seen before.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::add_to_layers`].
-    pub(super) fn add_to_layer(
-        &self,
-        layered: &Layered,
-        hash: KeyHash,
-        change: WriteContext<'_>,
-    ) -> Result<Answer<bool>, EngineError> {
-        let places = vec![self.place(0, hash)];
-        let answer = self.add_to_layers(layered, places, change, WhenFull::Refuse)?;
-        Ok(answer.map(|seen| seen.first() == Some(&true)))
-    }
-
     /// Adds the keys, and returns for each whether it had been seen before.
     ///
     /// # Errors

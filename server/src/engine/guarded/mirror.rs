@@ -13,7 +13,6 @@ use std::{sync::Arc, time::SystemTime};
 
 use super::{
     GuardedFilter, WriteContext,
-    body::Body,
     hashed_key::HashedKey,
     layered::WhenFull,
     snapshot_lock::{Presence, SnapshotLock},
@@ -105,18 +104,14 @@ impl GuardedFilter {
         action: Action,
         change: WriteContext<'_>,
     ) -> u64 {
-        let answer = match &self.body {
-            Body::Counting(counting) => self.count_places(counting, places, action, change),
-            Body::Aging(aging) => self.stamp_places(aging, places, Action::Add, change),
-            Body::Layered(layered) => {
-                // With `WhenFull::Add`, no key is refused.
-                let added = self.add_to_layers(layered, places, change, WhenFull::Add);
-                return added.map_or(0, |answer| answer.depends_on);
-            }
-            Body::Foreign(foreign) => self.insert_all_in_foreign(foreign, &places, change),
-            Body::Plain(plain) => self.insert_places(plain, places, change),
+        // The age of a key that is there counts from now, too.
+        let action = match self.body.aging() {
+            Some(_) => Action::Add,
+            None => action,
         };
-        answer.depends_on
+        // No key is refused.
+        let applied = self.apply(places, action, change, WhenFull::Add);
+        applied.map_or(0, |answer| answer.depends_on)
     }
 
     /// Returns the log and the version that an answer has to wait for; `None` if it need not wait.

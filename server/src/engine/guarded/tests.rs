@@ -16,13 +16,56 @@ mod versions;
 
 use super::*;
 use crate::{
-    engine::{barrier::WriteBarrier, counters::Usage},
+    engine::{barrier::WriteBarrier, call::Action, counters::Usage},
     filter::spec::{Layout, SpecRequest},
     store::{
         DataDirectory, Direction, Disk,
         simulated::{Fault, SimulatedDisk},
     },
 };
+
+/// The writes by their names.
+impl GuardedFilter {
+    fn query_and_add(
+        &self,
+        key: &[u8],
+        change: WriteContext<'_>,
+    ) -> Result<Answer<bool>, EngineError> {
+        self.write(key, Action::QueryAndAdd, change)
+    }
+
+    fn add(&self, key: &[u8], change: WriteContext<'_>) -> Result<Answer<bool>, EngineError> {
+        self.write(key, Action::Add, change)
+    }
+
+    fn remove(&self, key: &[u8], change: WriteContext<'_>) -> Result<Answer<bool>, EngineError> {
+        self.write(key, Action::Remove, change)
+    }
+
+    fn query_and_add_batch(
+        &self,
+        keys: &impl crate::engine::Keys,
+        change: WriteContext<'_>,
+    ) -> Result<Answer<Vec<bool>>, EngineError> {
+        self.write_batch(keys, Action::QueryAndAdd, change)
+    }
+
+    fn add_batch(
+        &self,
+        keys: &impl crate::engine::Keys,
+        change: WriteContext<'_>,
+    ) -> Result<Answer<Vec<bool>>, EngineError> {
+        self.write_batch(keys, Action::Add, change)
+    }
+
+    fn remove_batch(
+        &self,
+        keys: &impl crate::engine::Keys,
+        change: WriteContext<'_>,
+    ) -> Result<Answer<Vec<bool>>, EngineError> {
+        self.write_batch(keys, Action::Remove, change)
+    }
+}
 
 fn filter(layout: Layout, capacity: u64) -> GuardedFilter {
     filter_of(&SpecRequest {

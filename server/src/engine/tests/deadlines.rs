@@ -111,12 +111,16 @@ async fn a_batch_whose_deadline_passes_before_its_first_bit_changes_nothing() {
         let inner = &engine.inner;
         is_over(
             inner
-                .find(name, |filter| filter.add_batch(&keys, late()))
+                .find(name, |filter| {
+                    filter.write_batch(&keys, Action::Add, late())
+                })
                 .unwrap(),
         );
         is_over(
             inner
-                .find(name, |filter| filter.query_and_add_batch(&keys, late()))
+                .find(name, |filter| {
+                    filter.write_batch(&keys, Action::QueryAndAdd, late())
+                })
                 .unwrap(),
         );
         if name == "counting" {
@@ -124,7 +128,9 @@ async fn a_batch_whose_deadline_passes_before_its_first_bit_changes_nothing() {
             let keys = vec!["c"];
             is_over(
                 inner
-                    .find(name, |filter| filter.remove_batch(&keys, late()))
+                    .find(name, |filter| {
+                        filter.write_batch(&keys, Action::Remove, late())
+                    })
                     .unwrap(),
             );
             assert!(engine.query(name, "c").await.unwrap());
