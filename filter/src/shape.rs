@@ -188,13 +188,13 @@ impl Shape {
 
     /// Runs [`insert`](Self::insert) for many keys, one after the other, faster than separate
     /// calls. The shards start at `first_shard`. Each key comes with its number, and `tell`
-    /// receives that number.
+    /// receives both.
     pub fn insert_each<W: AsMut<[u64]>>(
         &self,
         shards: &mut [W],
         first_shard: usize,
         keys: impl Iterator<Item = (usize, KeyHash)>,
-        tell: impl FnMut(usize, &mut W, u32),
+        tell: impl FnMut((usize, KeyHash), &mut W, u32),
     ) {
         dispatch!(Level::new(), simd => {
             insert_each(simd, self, shards, first_shard, keys, tell)

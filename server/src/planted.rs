@@ -63,8 +63,6 @@ bugs! {
     ShortWriteTaken,
     /// A call that finds a key does not wait until the key is in the log.
     SeenWithoutWaiting,
-    /// A batch that finds a key does not wait until the key is in the log.
-    BatchSeenWithoutWaiting,
     /// Calls add keys that the log may have no room for.
     NoReservation,
     /// A start takes the last whole batch for a torn write.
@@ -154,7 +152,6 @@ mod tests {
             SaltNotKept => &["store::log::tests::failing::what_is_recovered_is_there_as_a_whole"],
             ShortWriteTaken => &[ERRORS],
             SeenWithoutWaiting => &[POWER_CUT],
-            BatchSeenWithoutWaiting => &[POWER_CUT],
             NoReservation => {
                 &["engine::tests::disk_errors::keys_that_the_log_has_no_room_for_are_refused_whole"]
             }

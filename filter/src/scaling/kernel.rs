@@ -100,7 +100,7 @@ impl Layers {
 
     /// Runs [`insert`](Self::insert) for many keys, one after the other, faster than separate
     /// calls. The partitions start at `first_partition`. Each key comes with its number, and `tell`
-    /// receives that number. `tell` can add a layer to the partition, for the keys that follow.
+    /// receives both. `tell` can add a layer to the partition, for the keys that follow.
     ///
     /// The keys of a partition must not come sorted by their hashes. Otherwise the keys that fill a
     /// layer would fill only its first blocks, and the rate would be higher than the number of set
@@ -110,7 +110,7 @@ impl Layers {
         partitions: &mut [P],
         first_partition: usize,
         keys: impl Iterator<Item = (usize, KeyHash)>,
-        tell: impl FnMut(usize, &mut P, Added),
+        tell: impl FnMut((usize, KeyHash), &mut P, Added),
     ) {
         dispatch!(Level::new(), simd => {
             insert_each(simd, self, partitions, first_partition, keys, tell)
@@ -259,7 +259,7 @@ fn insert_each<S: Simd, P: AsMut<[W]>, W: AsMut<[u64]>>(
     partitions: &mut [P],
     first_partition: usize,
     mut keys: impl Iterator<Item = (usize, KeyHash)>,
-    mut tell: impl FnMut(usize, &mut P, Added),
+    mut tell: impl FnMut((usize, KeyHash), &mut P, Added),
 ) {
     let first = &layers.layers[0];
     // As in `find_each`.
@@ -279,12 +279,12 @@ fn insert_each<S: Simd, P: AsMut<[W]>, W: AsMut<[u64]>>(
             shard,
             bits: blocked::insert(simd, block, hash, first.spec.hash_count),
         };
-        tell(number, partition, added);
+        tell((number, hash), partition, added);
     }
     while let Some((number, hash)) = several {
         let partition = &mut partitions[layers.partition(hash) - first_partition];
         let added = layers.insert_with(simd, partition.as_mut(), hash);
-        tell(number, partition, added);
+        tell((number, hash), partition, added);
         several = keys.next();
     }
 }

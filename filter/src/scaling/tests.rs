@@ -405,7 +405,7 @@ fn many_keys_are_as_one_after_the_other(layers: &Layers, counts: impl Iterator<I
         &mut at_once,
         1,
         numbered(),
-        |number, _: &mut Vec<_>, added| {
+        |(number, _), _: &mut Vec<_>, added| {
             told.push((number, added));
         },
     );

@@ -44,12 +44,12 @@ pub fn insert_each<S: Simd, W: AsMut<[u64]>>(
     shards: &mut [W],
     first_shard: usize,
     keys: impl Iterator<Item = (usize, KeyHash)>,
-    mut tell: impl FnMut(usize, &mut W, u32),
+    mut tell: impl FnMut((usize, KeyHash), &mut W, u32),
 ) {
     for (number, hash) in keys {
         let shard = &mut shards[shape.shard(hash) - first_shard];
         let bits_added = shape.insert_with(simd, shard.as_mut(), hash);
-        tell(number, shard, bits_added);
+        tell((number, hash), shard, bits_added);
     }
 }
 

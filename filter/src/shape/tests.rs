@@ -29,12 +29,13 @@ fn many_keys_at_once_are_as_one_after_the_other() {
             let mut one_by_one = vec![vec![0; shape.shard_words()]; 4];
             let mut at_once = one_by_one.clone();
             let mut told = Vec::new();
-            shape.insert_each(&mut at_once, 1, keys.iter().copied(), |number, _, added| {
-                told.push((number, added));
+            shape.insert_each(&mut at_once, 1, keys.iter().copied(), |key, _, added| {
+                told.push((key, added));
             });
-            for (&(number, hash), told) in keys.iter().zip(told) {
+            for (&key, told) in keys.iter().zip(told) {
+                let (_, hash) = key;
                 let shard = &mut one_by_one[shape.shard(hash) - 1];
-                assert_eq!(told, (number, shape.insert(shard, hash)));
+                assert_eq!(told, (key, shape.insert(shard, hash)));
             }
             assert!(at_once == one_by_one);
             for shard in &mut one_by_one {

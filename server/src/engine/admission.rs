@@ -39,7 +39,7 @@ pub(super) struct Share<'a> {
     /// The reservation, if there is a log.
     pub reservation: Option<WalReservation<'a>>,
     /// The session, if the call has a request id.
-    pub session: Option<RetrySession<'a>>,
+    pub session: Option<Box<RetrySession<'a>>>,
 }
 
 /// The requirements of a write for one filter.
@@ -220,7 +220,7 @@ impl Inner {
         })
     }
 
-    async fn session(&self, need: Need) -> Result<Option<RetrySession<'_>>, EngineError> {
+    async fn session(&self, need: Need) -> Result<Option<Box<RetrySession<'_>>>, EngineError> {
         match need.session {
             Some(id) if self.requests.is_on() => {
                 self.requests.begin(need.filter, id).await.map(Some)

@@ -22,8 +22,7 @@
 //!   version. So the list of shards with a version above V is all that changed since V.
 
 mod aging;
-mod batch;
-mod bit_by_bit;
+mod any_body;
 mod body;
 mod copy;
 mod counting;
@@ -41,18 +40,20 @@ mod names;
 mod numbered;
 mod one_or_many;
 mod partitions;
+mod pipeline;
+mod plain;
 mod records;
 mod reset;
 mod shard;
+mod sharded;
 mod snapshot_lock;
 mod snapshots;
 mod status;
 mod stripes;
+mod tally;
 mod union;
-mod write;
 
 use std::{
-    iter, slice,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, SystemTime},
 };
@@ -76,24 +77,16 @@ pub mod modelled {
 }
 
 use self::{
-    aging::Aging,
-    body::{Body, Sharded},
-    counting::Counting,
-    fill::FillWatch,
-    foreign::Foreign,
-    growth::History,
-    hold::Hold,
-    layered::Layered,
-    measurement::LastMeasurement,
-    names::Names,
-    snapshot_lock::SnapshotLocks,
+    aging::Aging, any_body::AnyBody, counting::Counting, fill::FillWatch, foreign::Foreign,
+    growth::History, hold::Hold, layered::Layered, measurement::LastMeasurement, names::Names,
+    plain::Plain, sharded::Sharded, snapshot_lock::SnapshotLocks,
 };
 use super::{
     Clock, EngineError,
     budget::{MemoryBudget, Reservation},
     counters::Counters,
     journal::{FilterLog, WalReservation},
-    mapping::{self, Cache},
+    mapping,
     requests::RetrySession,
     versions::Versions,
 };
@@ -103,7 +96,6 @@ use crate::{
         shape::Shape,
         spec::{FilterSpec, Kind},
     },
-    planted::Bug,
     store::{FilterId, FilterName},
 };
 
@@ -119,7 +111,7 @@ pub struct GuardedFilter {
     canary_hasher: KeyHasher,
     request_hasher: KeyHasher,
     create_time: SystemTime,
-    body: Body,
+    body: AnyBody,
     clock: Clock,
     versions: Arc<Versions>,
     counters: Counters,
@@ -146,7 +138,7 @@ pub struct WriteContext<'a> {
     /// The reservation in the log, if there is a log.
     pub reservation: Option<WalReservation<'a>>,
     /// The turn of the call's request id, if it has one.
-    pub session: Option<RetrySession<'a>>,
+    pub session: Option<Box<RetrySession<'a>>>,
     /// The greatest age of a key that counts as seen, in a filter whose keys age.
     pub max_age: Option<Duration>,
     /// The time at which the caller of a batch stops waiting. The keys of a batch are hashed before
@@ -164,15 +156,6 @@ pub struct Answer<T> {
     /// The version of the latest change that it depends on: a change of the call itself, or of
     /// another call whose keys it has seen. 0 for none.
     pub depends_on: u64,
-}
-
-impl<T> Answer<T> {
-    fn map<U>(self, map: impl FnOnce(T) -> U) -> Answer<U> {
-        Answer {
-            value: map(self.value),
-            depends_on: self.depends_on,
-        }
-    }
 }
 
 impl GuardedFilter {
@@ -215,17 +198,21 @@ impl GuardedFilter {
             needed_bytes: memory.bytes(),
             source,
         };
-        let sharded = || Sharded::new(&shape).map_err(out_of_memory);
+        let sharded = || Sharded::new(shape).map_err(out_of_memory);
         let body = match (spec.kind, &spec.layers) {
             (Kind::Scaling(on_full), Some(layers)) => {
                 let layered = Layered::new(layers, on_full, memory.budget());
-                Body::Layered(layered.map_err(out_of_memory)?)
+                AnyBody::Layered(layered.map_err(out_of_memory)?)
             }
-            (Kind::Counting, _) => Body::Counting(Counting::new(sharded()?)),
-            (Kind::Aging(aging), _) => Body::Aging(Aging::new(aging, clock, sharded()?)),
+            (Kind::Counting, _) => AnyBody::Counting(Counting::new(sharded()?)),
+            (Kind::Aging(aging), _) => AnyBody::Aging(Aging::new(aging, clock, sharded()?)),
             (Kind::Plain | Kind::Scaling(_), _) => match spec.foreign_bits() {
-                Some(parts) => Body::Foreign(Foreign::new(parts, shape.shard_words(), sharded()?)),
-                None => Body::Plain(sharded()?),
+                Some(parts) => {
+                    AnyBody::Foreign(Foreign::new(parts, shape.shard_words(), sharded()?))
+                }
+                None => AnyBody::Plain(Plain {
+                    sharded: sharded()?,
+                }),
             },
         };
         Ok(Self {
@@ -279,108 +266,15 @@ impl GuardedFilter {
         }
     }
 
-    /// Returns whether a key has been seen.
-    pub fn query(&self, key: &[u8], max_age: Option<Duration>) -> Answer<bool> {
-        let seen = self.contains(self.hash(key), max_age);
-        self.counters.count(1, usize::from(seen.value));
-        seen
-    }
-
     /// Returns whether keys are counted, so that they can be removed.
     pub fn counts(&self) -> bool {
-        matches!(self.body, Body::Counting(_))
-    }
-
-    #[inline]
-    fn contains(&self, hash: KeyHash, max_age: Option<Duration>) -> Answer<bool> {
-        let found = |version: Option<u64>| Answer {
-            value: version.is_some(),
-            depends_on: version.unwrap_or(0),
-        };
-        let (sharded, aging) = match &self.body {
-            Body::Layered(layered) => return found(self.is_in_layers(layered, hash)),
-            Body::Foreign(foreign) => return found(foreign.find(hash)),
-            Body::Plain(plain) => (plain, None),
-            Body::Counting(counting) => (&counting.sharded, None),
-            Body::Aging(aging) => (&aging.sharded, Some(aging)),
-        };
-        self.look_at_clock();
-        let index = self.shape.shard(hash);
-        // Prefetches, so that the wait for memory and the wait for the lock overlap. Another core
-        // may have had the lock last.
-        sharded.fetch(&self.shape, hash, Cache::First);
-        let shard = sharded.shards.read(index);
-        let value = match aging {
-            None => self.shape.contains(&shard.words, hash),
-            Some(aging) => {
-                let (mut value, key) = (false, iter::once((0, hash)));
-                let shards = slice::from_ref(&*shard);
-                self.are_there(aging, shards, index, key, max_age, |_, _, there| {
-                    value = there
-                });
-                value
-            }
-        };
-        // In a counting filter, the absence of a key can depend on its removal.
-        let rests = value || self.counts();
-        Answer {
-            value,
-            depends_on: match rests && !Bug::SeenWithoutWaiting.is_planted() {
-                true => shard.state.version,
-                false => 0,
-            },
-        }
-    }
-
-    /// Adds a key, and returns whether it had been seen before.
-    #[inline]
-    fn insert(&self, plain: &Sharded, hash: KeyHash, change: WriteContext<'_>) -> Answer<bool> {
-        let WriteContext {
-            reservation,
-            mut session,
-            ..
-        } = change;
-        let bit_by_bit = Bug::BitByBit.is_planted();
-        let bit_by_bit = bit_by_bit.then(|| self.insert_bit_by_bit(plain, hash));
-        // As in `contains`.
-        plain.fetch(&self.shape, hash, Cache::First);
-        let mut shard = plain.shards.write(self.shape.shard(hash));
-        let bits_added = bit_by_bit.unwrap_or_else(|| self.shape.insert(&mut shard.words, hash));
-        if bits_added == 0 {
-            let depends_on = match Bug::SeenWithoutWaiting.is_planted() {
-                true => 0,
-                false => shard.state.version,
-            };
-            drop(shard);
-            let is_own = session
-                .as_mut()
-                .is_some_and(|session| session.has_first_added(hash));
-            return Answer {
-                value: !is_own,
-                depends_on,
-            };
-        }
-        let version = self.next_version();
-        shard.note(bits_added, version);
-        drop(shard);
-        self.log_change(reservation, session.as_ref(), version, 1, iter::once(hash));
-        Answer {
-            value: false,
-            depends_on: version,
-        }
+        matches!(self.body, AnyBody::Counting(_))
     }
 
     /// Makes this thread lease versions for later calls of its own, as it does under contention.
     #[cfg(test)]
     pub fn lease_versions(&self) {
         super::versions::tests::lease(&self.versions);
-    }
-
-    /// Returns the version for a call that is about to change something. Call it once, under the
-    /// lock of the first change: see the module documentation.
-    #[inline]
-    fn next_version(&self) -> u64 {
-        self.versions.next()
     }
 }
 

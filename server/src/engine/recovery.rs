@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     filter::hash::KeyHash,
-    store::{Counted, FilterId, FoundLog, LogReader, Record, RecordHead, RecordKind},
+    store::{FilterId, FoundLog, LogReader, Record, RecordHead, RecordKind},
 };
 
 /// The number of keys of the log that are added at once.
@@ -201,10 +201,13 @@ fn replay(
             filter.pass_version(head.version);
             let behind = || Order::behind(filter.stored_version());
             let order = orders.entry(head.filter).or_insert_with(behind);
+            let mut counted_all = Ok(());
             order.take(counted, record, &mut |record| {
-                count(filter, requests, &record);
+                if counted_all.is_ok() {
+                    counted_all = count(filter, requests, &record);
+                }
             });
-            return Ok(());
+            return counted_all;
         }
         remember(requests, &record);
         // Records can alternate between layers.
@@ -260,11 +263,9 @@ impl Waiting {
 }
 
 /// Applies a counted record in its turn.
-fn count(filter: &GuardedFilter, requests: &Requests, record: &Record) {
+fn count(filter: &GuardedFilter, requests: &Requests, record: &Record) -> Result<(), EngineError> {
     remember(requests, record);
-    if let RecordKind::Counted(Counted { direction, .. }) = record.head.kind {
-        filter.replay_counted(record.head.version, direction, &record.hashes);
-    }
+    filter.replay(&record.head, &record.hashes)
 }
 
 /// Remembers the keys that the request of a record added first, if the record has a request id.

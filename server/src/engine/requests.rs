@@ -143,7 +143,8 @@ struct Waiting<'a> {
     has_got_it: bool,
 }
 
-/// The session of a request: of all requests with one id, one at a time has it.
+/// The session of a request: of all requests with one id, one at a time has it. Boxed, because every
+/// call passes the place for it on, and few calls have one.
 #[derive(Debug)]
 pub struct RetrySession<'a> {
     running: Running<'a>,
@@ -188,7 +189,7 @@ impl Requests {
         &self,
         filter: FilterId,
         request: RequestId,
-    ) -> Result<RetrySession<'_>, EngineError> {
+    ) -> Result<Box<RetrySession<'_>>, EngineError> {
         let running = match self.enter((filter, request)) {
             Ok(running) => running,
             Err(waiting) => waiting.session().await,
@@ -205,7 +206,7 @@ impl Requests {
         &self,
         filter: FilterId,
         request: RequestId,
-    ) -> Result<Option<RetrySession<'_>>, EngineError> {
+    ) -> Result<Option<Box<RetrySession<'_>>>, EngineError> {
         let name = (filter, request);
         match self.lane(&request).memory.lock().running.entry(name) {
             Entry::Vacant(place) => place.insert(VecDeque::new()),
@@ -259,7 +260,10 @@ impl Requests {
         running.remove();
     }
 
-    fn session_of<'a>(&'a self, running: Running<'a>) -> Result<RetrySession<'a>, EngineError> {
+    fn session_of<'a>(
+        &'a self,
+        running: Running<'a>,
+    ) -> Result<Box<RetrySession<'a>>, EngineError> {
         let name = running.name;
         let (_, request) = &name;
         let mut memory = self.lane(request).memory.lock();
@@ -278,11 +282,11 @@ impl Requests {
         if keys > limit {
             return Err(EngineError::RequestReused { keys, limit });
         }
-        Ok(RetrySession {
+        Ok(Box::new(RetrySession {
             running,
             first_added,
             told: HashSet::new(),
-        })
+        }))
     }
 
     /// Remembers keys that a request added first, in addition to its earlier ones.

@@ -23,16 +23,19 @@ use std::{
 };
 
 use super::{
-    Answer, GuardedFilter, WriteContext,
-    body::{Body, Sharded},
-    hashed_key::{HashedKey, answer_again, set},
-    one_or_many::OneOrMany,
+    GuardedFilter,
+    any_body::AnyBody,
+    body::Body,
+    pipeline::Group,
     shard::Shard,
+    sharded::{Sharded, in_one_shard},
+    stripes::Stripe,
+    tally::Tally,
 };
 use crate::{
-    engine::{Clock, EngineError, call::Action},
+    engine::{Clock, EngineError, call::Action, error::Full, mapping::Cache},
     filter::{
-        aging::{self, Window},
+        aging::{self, StampEffect, Window},
         cells::Values,
         hash::KeyHash,
         spec,
@@ -40,7 +43,7 @@ use crate::{
     store::{RecordHead, RecordKind, ShardState},
 };
 
-/// The additional state of a filter whose keys age.
+/// The stamps of a filter whose keys age.
 #[derive(Debug)]
 pub(super) struct Aging {
     pub sharded: Sharded,
@@ -200,11 +203,142 @@ impl Aging {
     }
 }
 
-/// The keys that a call has stamped, as one version of the filter.
-#[derive(Default)]
-struct Stamped {
-    version: Option<u64>,
-    hashes: Vec<KeyHash>,
+/// The parameters of one call.
+pub(super) struct Call {
+    /// The number of slices for which a key is there.
+    slices: u32,
+    /// Whether keys that are there are stamped again.
+    renews: bool,
+}
+
+/// What a call has done with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stamped {
+    /// The key was not there.
+    New,
+    /// The key was there, and got a younger stamp.
+    Renewed,
+}
+
+impl Body for Aging {
+    type Call = Call;
+    type Tag = Stamped;
+    /// The epoch at which the keys were added.
+    type Replay = u64;
+
+    in_one_shard!();
+
+    fn begin_query(&self, max_age: Option<Duration>) -> Call {
+        self.begin_write(Action::QueryAndAdd, max_age)
+    }
+
+    fn begin_write(&self, action: Action, max_age: Option<Duration>) -> Call {
+        self.look();
+        Call {
+            slices: self.slices(max_age),
+            renews: action == Action::Add || self.spec.refresh,
+        }
+    }
+
+    #[inline]
+    fn probe(
+        &self,
+        stripe: &Stripe<Shard>,
+        first: usize,
+        keys: Group<'_, '_, Self>,
+        &Call { slices, .. }: &Call,
+        mut found: impl FnMut(usize, u64, bool),
+    ) {
+        let there = |shard: &Shard| self.there(shard, slices);
+        self.sharded.shape.contains_stamped(
+            &stripe.read(),
+            first,
+            keys,
+            there,
+            #[inline(always)]
+            |key, shard: &Shard, there| found(key, shard.state.version, there),
+        );
+    }
+
+    #[inline]
+    fn apply(
+        &self,
+        stripe: &Stripe<Shard>,
+        first: usize,
+        keys: Group<'_, '_, Self>,
+        &mut Call { slices, renews }: &mut Call,
+        tally: &mut Tally<'_, '_, Self>,
+    ) {
+        let how = |shard: &mut Shard| {
+            let window = self.fit(shard);
+            window.stamping(window.now, slices)
+        };
+        self.sharded.shape.stamp_each(
+            &mut stripe.write(),
+            first,
+            keys,
+            renews,
+            how,
+            // Inlined, because otherwise the arguments go through memory, where reading them waits
+            // for all earlier writes.
+            #[inline(always)]
+            |key, shard, effect| {
+                if effect.is_none_or(|effect| !effect.is_new) {
+                    tally.depends_on(shard.state.version);
+                }
+                let Some(StampEffect { is_new, bits }) = effect else {
+                    return;
+                };
+                shard.note_stamped(is_new, bits, tally.version());
+                match is_new {
+                    true => tally.changed(key, Stamped::New),
+                    false => tally.changed_again(key.1, Stamped::Renewed),
+                }
+            },
+        );
+    }
+
+    fn record_kind(&self, _: Action, _: Stamped) -> RecordKind {
+        RecordKind::AddedAt {
+            epoch: self.epoch(),
+        }
+    }
+
+    /// The request has added the new keys first, and nothing else.
+    fn is_first(tag: Stamped) -> bool {
+        tag == Stamped::New
+    }
+
+    fn begin_replay(&self, head: &RecordHead) -> Result<Option<u64>, Full> {
+        let epoch = match head.kind {
+            RecordKind::AddedAt { epoch } => epoch,
+            _ => 0,
+        };
+        self.pass(epoch);
+        self.look();
+        let age = self.epoch().saturating_sub(epoch);
+        // Keys that are too old by now are not added again.
+        Ok((age <= self.spec.slices.into()).then_some(epoch))
+    }
+
+    fn replay(
+        &self,
+        stripe: &Stripe<Shard>,
+        first: usize,
+        keys: Group<'_, '_, Self>,
+        version: u64,
+        &epoch: &u64,
+    ) {
+        let how = |shard: &mut Shard| self.fit(shard).stamping(epoch, self.spec.slices);
+        let tell = |_, shard: &mut Shard, effect: Option<StampEffect>| {
+            if let Some(StampEffect { is_new, bits }) = effect {
+                shard.note_stamped(is_new, bits, version);
+            }
+        };
+        self.sharded
+            .shape
+            .stamp_each(&mut stripe.write(), first, keys, true, how, tell);
+    }
 }
 
 impl GuardedFilter {
@@ -234,23 +368,6 @@ impl GuardedFilter {
         }
     }
 
-    /// Calls `tell` for each key with whether it is there. All keys lie behind one lock, which the
-    /// caller holds.
-    pub(super) fn are_there(
-        &self,
-        aging: &Aging,
-        shards: &[Shard],
-        first_shard: usize,
-        keys: impl Iterator<Item = (usize, KeyHash)>,
-        max_age: Option<Duration>,
-        tell: impl FnMut(usize, &Shard, bool),
-    ) {
-        let slices = aging.slices(max_age);
-        let there = |shard: &Shard| aging.there(shard, slices);
-        self.shape
-            .contains_stamped(shards, first_shard, keys, there, tell);
-    }
-
     /// Returns the time. A filter whose keys age has its own time, which does not go back.
     pub(super) fn time(&self) -> SystemTime {
         let since_1970 = self.body.aging().map(Aging::time);
@@ -273,120 +390,6 @@ impl GuardedFilter {
         }
     }
 
-    /// Adds keys, one after the other, and returns for each whether it was there.
-    pub(super) fn stamp_places(
-        &self,
-        aging: &Aging,
-        places: Vec<HashedKey>,
-        action: Action,
-        change: WriteContext<'_>,
-    ) -> Answer<Vec<bool>> {
-        let WriteContext {
-            reservation,
-            mut session,
-            max_age,
-            ..
-        } = change;
-        let slices = aging.slices(max_age);
-        let renews = action == Action::Add || aging.spec.refresh;
-        let mut seen = vec![true; places.len()];
-        // Only the log and remembered requests need the hashes.
-        let keeps_hashes = self.log.is_some() || session.is_some();
-        let (mut new, mut renewed, mut depends_on) = (Stamped::default(), Stamped::default(), 0);
-        aging.look();
-        let places = self.visit_places(&aging.sharded, places, |stripe, first_shard, keys| {
-            let shards = &mut stripe.write();
-            let how = |shard: &mut Shard| {
-                let window = aging.fit(shard);
-                window.stamping(window.now, slices)
-            };
-            self.shape.stamp_each(
-                shards,
-                first_shard,
-                keys,
-                renews,
-                how,
-                // Inlined, because otherwise the arguments go through memory, where reading them
-                // waits for all earlier writes.
-                #[inline(always)]
-                |(key, hash), shard, change| {
-                    if change.is_none_or(|change| !change.is_new) {
-                        depends_on = shard.state.version.max(depends_on);
-                    }
-                    let Some(aging::StampEffect { is_new, bits }) = change else {
-                        return;
-                    };
-                    let stamped = if is_new { &mut new } else { &mut renewed };
-                    let version = *stamped.version.get_or_insert_with(|| self.next_version());
-                    if keeps_hashes {
-                        stamped.hashes.push(hash);
-                    }
-                    shard.note_stamped(is_new, bits, version);
-                    depends_on = version.max(depends_on);
-                    if is_new {
-                        set(&mut seen, key, false);
-                    }
-                },
-            );
-        });
-        self.remember(session.as_ref(), new.hashes.iter().copied());
-        if let (Some(log), Some(mut reservation)) = (&self.log, reservation) {
-            // The request has added the new keys first, and nothing else.
-            for (stamped, session) in [(new, session.as_ref()), (renewed, None)] {
-                let Some(version) = stamped.version else {
-                    continue;
-                };
-                let head = RecordHead {
-                    kind: RecordKind::AddedAt {
-                        epoch: aging.epoch(),
-                    },
-                    ..self.record_head(session, version)
-                };
-                let hashes = stamped.hashes.iter().copied();
-                log.append(&mut reservation, &head, hashes.len(), hashes);
-            }
-        }
-        answer_again(session.as_mut(), &places, &mut seen);
-        Answer {
-            value: seen,
-            depends_on,
-        }
-    }
-
-    /// Replays keys that an earlier process has hashed. All were added by calls up to `version`, at
-    /// `epoch`.
-    pub(super) fn replay_stamped(
-        &self,
-        aging: &Aging,
-        version: u64,
-        epoch: u64,
-        hashes: &[KeyHash],
-    ) {
-        aging.pass(epoch);
-        aging.look();
-        let age = aging.epoch().saturating_sub(epoch);
-        // Keys that are too old by now are not added again.
-        let hashes = match age <= aging.spec.slices.into() {
-            true => hashes,
-            false => &[],
-        };
-        self.visit_places(
-            &aging.sharded,
-            self.placed(hashes),
-            |stripe, first_shard, keys| {
-                let how = |shard: &mut Shard| aging.fit(shard).stamping(epoch, aging.spec.slices);
-                let tell = |_, shard: &mut Shard, change: Option<aging::StampEffect>| {
-                    if let Some(aging::StampEffect { is_new, bits }) = change {
-                        shard.note_stamped(is_new, bits, version);
-                    }
-                };
-                let shards: &mut OneOrMany<Shard> = &mut stripe.write();
-                self.shape
-                    .stamp_each(shards, first_shard, keys, true, how, tell);
-            },
-        );
-    }
-
     /// Takes over the time of another filter, from which this one has its stamps.
     pub(super) fn follow(&mut self, other: &Self) {
         if let (Some(own), Some(other)) = (self.body.aging_mut(), other.body.aging()) {
@@ -397,9 +400,9 @@ impl GuardedFilter {
     /// Continues from where the snapshots and the log left the filter.
     pub fn go_on(&mut self) {
         match &mut self.body {
-            Body::Aging(aging) => aging.go_on(),
-            Body::Layered(layered) => layered.recount(),
-            Body::Plain(_) | Body::Counting(_) | Body::Foreign(_) => {}
+            AnyBody::Aging(aging) => aging.go_on(),
+            AnyBody::Layered(layered) => layered.recount(),
+            AnyBody::Plain(_) | AnyBody::Counting(_) | AnyBody::Foreign(_) => {}
         }
     }
 

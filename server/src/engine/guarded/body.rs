@@ -1,126 +1,142 @@
-//! The bits of a filter, with the rules of its kind.
+//! The rules of a kind of filter, as a type.
 
-use std::io;
+use std::time::Duration;
 
-use super::{
-    aging::Aging, counting::Counting, foreign::Foreign, layered::Layered, shard::Shard,
-    stripes::Stripes,
-};
+use super::{GuardedFilter, hashed_key::HashedKey, pipeline::Group, tally::Tally};
 use crate::{
-    engine::mapping::{self, Cache, Mapping, PageSize, Prefetcher},
-    filter::{hash::KeyHash, shape::Shape},
+    engine::{EngineError, call::Action, error::Full, mapping::Cache},
+    filter::hash::KeyHash,
+    store::{RecordHead, RecordKind},
 };
 
-/// The bits of a filter, with the rules of its kind.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a filter has one, and a pointer would cost each call a cache line"
-)]
-pub(super) enum Body {
-    Plain(Sharded),
-    Counting(Counting),
-    Aging(Aging),
-    Layered(Layered),
-    Foreign(Foreign),
+/// What a write does when it cannot go on at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    /// Whether it runs on a thread that serves connections, which must not block.
+    pub must_not_wait: bool,
+    pub when_full: WhenFull,
 }
 
-impl Body {
-    /// Returns the shards; `None` of a filter in layers, which has partitions.
-    #[inline]
-    pub fn sharded(&self) -> Option<&Sharded> {
-        match self {
-            Self::Plain(sharded) => Some(sharded),
-            Self::Counting(counting) => Some(&counting.sharded),
-            Self::Aging(aging) => Some(&aging.sharded),
-            Self::Foreign(foreign) => Some(&foreign.sharded),
-            Self::Layered(_) => None,
-        }
-    }
-
-    pub fn sharded_mut(&mut self) -> Option<&mut Sharded> {
-        match self {
-            Self::Plain(sharded) => Some(sharded),
-            Self::Counting(counting) => Some(&mut counting.sharded),
-            Self::Aging(aging) => Some(&mut aging.sharded),
-            Self::Foreign(foreign) => Some(&mut foreign.sharded),
-            Self::Layered(_) => None,
-        }
-    }
-
-    pub fn counting(&self) -> Option<&Counting> {
-        match self {
-            Self::Counting(counting) => Some(counting),
-            _ => None,
-        }
-    }
-
-    pub fn aging(&self) -> Option<&Aging> {
-        match self {
-            Self::Aging(aging) => Some(aging),
-            _ => None,
-        }
-    }
-
-    pub fn aging_mut(&mut self) -> Option<&mut Aging> {
-        match self {
-            Self::Aging(aging) => Some(aging),
-            _ => None,
-        }
-    }
-
-    pub fn layered(&self) -> Option<&Layered> {
-        match self {
-            Self::Layered(layered) => Some(layered),
-            _ => None,
-        }
-    }
-
-    pub fn foreign(&self) -> Option<&Foreign> {
-        match self {
-            Self::Foreign(foreign) => Some(foreign),
-            _ => None,
-        }
-    }
+/// The behaviour of a write whose keys have no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WhenFull {
+    /// The call fails, and none of its keys is added.
+    Refuse,
+    /// The keys are added, and the false-positive rate rises.
+    Add,
 }
 
-/// The shards of a filter that is not in layers, and their memory.
-#[derive(Debug)]
-pub(super) struct Sharded {
-    pub shards: Stripes<Shard>,
-    prefetcher: Prefetcher,
-    pub page_size: PageSize,
-}
+/// The bits of a filter, with the rules of its kind: where a key lies, what an operation does to
+/// it, and what the log records of that. The pipeline does the rest, once for all kinds.
+///
+/// The pipeline calls [`probe`](Self::probe), [`apply`](Self::apply) and [`replay`](Self::replay)
+/// for the keys that lie behind one lock, in their order. These methods take the lock.
+pub(super) trait Body: Sized {
+    /// A lock with what it guards; `()` if each key takes locks of its own.
+    type Lock;
+    /// The parameters of one call, and what the kind adds up during the call.
+    type Call;
+    /// What the log records of a changed key besides its hash. Each value has a record of its own.
+    type Tag: Copy + Ord;
+    /// The parameters of the replay of one record.
+    type Replay;
 
-impl Sharded {
-    /// Reserves memory for the shards of a shape.
+    /// Whether a call has a version for each lock that it takes to change something, and not one
+    /// version in all. Only if there is a log.
+    const HAS_VERSION_PER_LOCK: bool = false;
+    /// Whether the answer that a key is not there can depend on a change: its removal.
+    const ABSENCE_DEPENDS: bool = false;
+
+    /// Returns the number of locks.
+    fn locks(&self) -> usize;
+
+    /// Returns a lock, and the index of the first value that it guards.
+    fn lock(&self, number: usize) -> (&Self::Lock, usize);
+
+    /// Returns the number of the lock of a key.
+    fn lock_of(&self, hash: KeyHash) -> usize;
+
+    /// Prefetches a lock that is about to be taken.
+    fn fetch_lock(&self, number: usize);
+
+    /// Prefetches the cache lines of a key.
+    fn fetch(&self, hash: KeyHash, to: Cache);
+
+    /// Returns the number of cache lines that [`Self::fetch`] prefetches.
+    fn lines(&self, hash: KeyHash) -> usize;
+
+    /// Returns whether no bit is set where a key lies, as far as that can be said without touching
+    /// the bits. Locks.
+    fn is_untouched(&self, hash: KeyHash) -> bool;
+
+    /// Begins a query. To be called before a lock is taken.
+    fn begin_query(&self, max_age: Option<Duration>) -> Self::Call;
+
+    /// Begins a write. To be called before a lock is taken.
+    fn begin_write(&self, action: Action, max_age: Option<Duration>) -> Self::Call;
+
+    /// Calls `found` for each key with its index, the version of the latest change where it lies,
+    /// and whether it is there.
+    fn probe(
+        &self,
+        lock: &Self::Lock,
+        first: usize,
+        keys: Group<'_, '_, Self>,
+        call: &Self::Call,
+        found: impl FnMut(usize, u64, bool),
+    );
+
+    /// Applies the action of a call to its keys, and reports each effect to `tally`.
+    fn apply(
+        &self,
+        lock: &Self::Lock,
+        first: usize,
+        keys: Group<'_, '_, Self>,
+        call: &mut Self::Call,
+        tally: &mut Tally<'_, '_, Self>,
+    );
+
+    /// Runs `write`, which applies an action to keys, when there is room for them.
     ///
     /// # Errors
     ///
-    /// The error of the kernel if not enough address space is left.
-    pub fn new(shape: &Shape) -> io::Result<Self> {
-        let Mapping {
-            shards,
-            prefetcher,
-            page_size,
-        } = mapping::reserve(shape)?;
-        Ok(Self {
-            shards: Stripes::new(shards.into_iter().map(Shard::new)),
-            prefetcher,
-            page_size,
-        })
+    /// [`EngineError::FilterFull`], or [`EngineError::FilterBusy`] for a call that must not wait;
+    /// `write` has not run then.
+    #[inline(always)]
+    fn admit<R>(
+        &self,
+        _filter: &GuardedFilter,
+        _keys: &[HashedKey],
+        _terms: Terms,
+        call: &mut Self::Call,
+        write: impl FnOnce(&mut Self::Call) -> R,
+    ) -> Result<R, EngineError> {
+        Ok(write(call))
     }
 
-    /// Prefetches the cache lines of a key that has all of its bits in one shard.
-    #[inline]
-    pub fn fetch(&self, shape: &Shape, hash: KeyHash, to: Cache) {
-        let shard = shape.shard(hash);
-        shape.visit_lines(hash, |word| self.prefetcher.fetch(shard, word, to));
+    /// Returns the kind of the record for the keys with a tag.
+    fn record_kind(&self, action: Action, tag: Self::Tag) -> RecordKind;
+
+    /// Returns whether keys with a tag were added first by the call, so that its request has to
+    /// remember them.
+    fn is_first(_tag: Self::Tag) -> bool {
+        true
     }
 
-    /// Prefetches the cache line of a word.
-    #[inline]
-    pub fn fetch_word(&self, shard: usize, word: usize, to: Cache) {
-        self.prefetcher.fetch(shard, word, to);
-    }
+    /// Prepares for the replay of a record. Returns `None` if its keys are of no effect any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] if there is no memory for them.
+    fn begin_replay(&self, head: &RecordHead) -> Result<Option<Self::Replay>, Full>;
+
+    /// Replays keys of a record. All were changed by calls up to `version`.
+    fn replay(
+        &self,
+        lock: &Self::Lock,
+        first: usize,
+        keys: Group<'_, '_, Self>,
+        version: u64,
+        replay: &Self::Replay,
+    );
 }

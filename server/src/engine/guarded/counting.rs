@@ -15,25 +15,31 @@
 //! holds. Each version has one record, whose keys lie behind one lock. Without a log a call has one
 //! version, as in other filters.
 
-mod tally;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use self::tally::Tally;
 use super::{
-    Answer, GuardedFilter, WriteContext, body::Sharded, hashed_key::HashedKey, shard::Shard,
+    GuardedFilter,
+    body::Body,
+    pipeline::Group,
+    shard::Shard,
+    sharded::{Sharded, in_one_shard},
+    stripes::Stripe,
+    tally::Tally,
 };
 use crate::{
-    engine::call::Action,
+    engine::{call::Action, error::Full, mapping::Cache},
     filter::{
-        counting::{self, Step, Stepper},
+        counting::{CountEffect, Step, Stepper},
         hash::KeyHash,
     },
     planted::Bug,
-    store::{Counted, Direction, RecordKind},
+    store::{Counted, Direction, RecordHead, RecordKind},
 };
 
-/// The additional state of a filter that counts.
+/// The counters of a filter.
 #[derive(Debug)]
 pub(super) struct Counting {
     pub sharded: Sharded,
@@ -41,37 +47,6 @@ pub(super) struct Counting {
     pub since: u64,
     /// The number of counters that have reached their greatest value.
     saturated: AtomicU64,
-}
-
-/// The replay of one record: counts its keys, with its version.
-struct Replay<'a> {
-    counting: &'a Counting,
-    direction: Direction,
-    version: u64,
-}
-
-impl Stepper<Shard> for Replay<'_> {
-    #[inline(always)]
-    fn step(&self, _: KeyHash) -> Step {
-        match self.direction {
-            Direction::Up => Step::Add,
-            Direction::Down => Step::Remove,
-        }
-    }
-
-    #[inline(always)]
-    fn done(
-        &mut self,
-        _: usize,
-        _: KeyHash,
-        shard: &mut Shard,
-        change: Option<counting::CountEffect>,
-    ) {
-        if let Some(change) = change {
-            self.counting
-                .note(shard, self.direction, change, self.version);
-        }
-    }
 }
 
 impl Counting {
@@ -101,13 +76,7 @@ impl Counting {
 
     /// Records in the state of a shard the change by a call with `version`.
     #[inline(always)]
-    fn note(
-        &self,
-        shard: &mut Shard,
-        direction: Direction,
-        change: counting::CountEffect,
-        version: u64,
-    ) {
+    fn note(&self, shard: &mut Shard, direction: Direction, change: CountEffect, version: u64) {
         let (bits, keys) = (u64::from(change.bits), u64::from(change.bits > 0));
         let state = &mut shard.state;
         match direction {
@@ -126,68 +95,160 @@ impl Counting {
     }
 }
 
-impl GuardedFilter {
-    /// Applies an action to keys, one after the other. Returns for each key whether it was there.
-    /// For [`Action::Remove`], returns whether the key was removed. For [`Action::Add`], the values
-    /// mean nothing.
-    pub(super) fn count_places(
+impl Body for Counting {
+    type Call = ();
+    type Tag = ();
+    type Replay = Step;
+
+    const HAS_VERSION_PER_LOCK: bool = true;
+    const ABSENCE_DEPENDS: bool = true;
+
+    in_one_shard!();
+
+    fn begin_query(&self, _: Option<Duration>) {}
+
+    fn begin_write(&self, _: Action, _: Option<Duration>) {}
+
+    #[inline]
+    fn probe(
         &self,
-        counting: &Counting,
-        places: Vec<HashedKey>,
-        action: Action,
-        change: WriteContext<'_>,
-    ) -> Answer<Vec<bool>> {
-        let WriteContext {
-            reservation,
-            session,
-            ..
-        } = change;
-        let mut tally = Tally::new(self, counting, action, session, places.len());
-        self.visit_places(&counting.sharded, places, |stripe, first_shard, keys| {
-            tally.begin_lock();
-            let shards = &mut stripe.write();
-            self.shape.take_each(shards, first_shard, keys, &mut tally);
-        });
-        self.remember(tally.session.as_ref(), tally.counted.iter().copied());
-        if let (Some(log), Some(mut reservation)) = (&self.log, reservation) {
-            for (version, hashes) in tally.records() {
-                let mut head = self.record_head(tally.session.as_ref(), version);
-                head.kind = RecordKind::Counted(counting.counted(action.direction()));
-                log.append(
-                    &mut reservation,
-                    &head,
-                    hashes.len(),
-                    hashes.iter().copied(),
-                );
-            }
-        }
-        tally.answer()
+        stripe: &Stripe<Shard>,
+        first: usize,
+        keys: Group<'_, '_, Self>,
+        (): &(),
+        mut found: impl FnMut(usize, u64, bool),
+    ) {
+        self.sharded.shape.contains_each(
+            &stripe.read(),
+            first,
+            keys,
+            #[inline(always)]
+            |key, shard: &Shard, there| found(key, shard.state.version, there),
+        );
     }
 
-    /// Replays the keys of a record that an earlier process has logged, unless they are counted
-    /// already. They lie behind one lock.
-    pub fn replay_counted(&self, version: u64, direction: Direction, hashes: &[KeyHash]) {
-        let Some(counting) = self.body.counting() else {
-            return;
+    #[inline]
+    fn apply(
+        &self,
+        stripe: &Stripe<Shard>,
+        first: usize,
+        keys: Group<'_, '_, Self>,
+        (): &mut (),
+        tally: &mut Tally<'_, '_, Self>,
+    ) {
+        let mut counter = Counter {
+            counting: self,
+            tally,
         };
-        let is_missing = |hash: &&KeyHash| {
-            let shard = counting.sharded.shards.read(self.shape.shard(**hash));
-            shard.state.version < version || Bug::CountedAgain.is_planted()
+        self.sharded
+            .shape
+            .take_each(&mut stripe.write(), first, keys, &mut counter);
+    }
+
+    fn record_kind(&self, action: Action, (): ()) -> RecordKind {
+        RecordKind::Counted(self.counted(action.direction()))
+    }
+
+    fn begin_replay(&self, head: &RecordHead) -> Result<Option<Step>, Full> {
+        Ok(Some(match head.kind {
+            RecordKind::Counted(Counted { direction, .. }) => match direction {
+                Direction::Up => Step::Add,
+                Direction::Down => Step::Remove,
+            },
+            // Records that were salvaged are not counted.
+            RecordKind::Added | RecordKind::AddedAt { .. } | RecordKind::AddedTo { .. } => {
+                Step::AddNew
+            }
+        }))
+    }
+
+    /// Counts the keys of a record, unless they are counted already.
+    fn replay(
+        &self,
+        stripe: &Stripe<Shard>,
+        first: usize,
+        keys: Group<'_, '_, Self>,
+        version: u64,
+        &step: &Step,
+    ) {
+        let Sharded { shape, .. } = &self.sharded;
+        let mut stripe = stripe.write();
+        // Looked at before the first key of the record gives the shard its version.
+        let is_missing = |hash| {
+            let shard = stripe.get(shape.shard(hash) - first);
+            shard.is_some_and(|shard| shard.state.version < version)
         };
-        let missing = hashes.iter().filter(is_missing);
-        let places = self.placed(missing);
+        let is_missing =
+            |hash| step == Step::AddNew || is_missing(hash) || Bug::CountedAgain.is_planted();
+        let missing: Vec<bool> = keys.hashes().map(is_missing).collect();
+        let missing = keys.zip(missing).filter(|(_, is_missing)| *is_missing);
+        let keys = missing.map(|(key, _)| key);
         let mut replay = Replay {
-            counting,
-            direction,
+            counting: self,
+            step,
             version,
         };
-        self.visit_places(&counting.sharded, places, |stripe, first_shard, keys| {
-            let shards = &mut stripe.write();
-            self.shape.take_each(shards, first_shard, keys, &mut replay);
-        });
-        self.pass_version(version);
+        shape.take_each(&mut stripe, first, keys, &mut replay);
+    }
+}
+
+/// The steps of a call.
+struct Counter<'a, 'b, 'c, 'd> {
+    counting: &'a Counting,
+    tally: &'b mut Tally<'c, 'd, Counting>,
+}
+
+impl Stepper<Shard> for Counter<'_, '_, '_, '_> {
+    #[inline(always)]
+    fn step(&self, hash: KeyHash) -> Step {
+        match self.tally.action() {
+            Action::QueryAndAdd => Step::AddNew,
+            // The key is there then, unless it was removed meanwhile.
+            Action::Add if self.tally.is_done(hash) => Step::AddNew,
+            Action::Add => Step::Add,
+            Action::Remove if self.tally.is_done(hash) => Step::Leave,
+            Action::Remove => Step::Remove,
+        }
     }
 
+    #[inline(always)]
+    fn done(&mut self, key: usize, hash: KeyHash, shard: &mut Shard, change: Option<CountEffect>) {
+        self.tally.depends_on(shard.state.version);
+        if let Some(change) = change {
+            let version = self.tally.version();
+            self.tally.changed((key, hash), ());
+            let direction = self.tally.action().direction();
+            self.counting.note(shard, direction, change, version);
+        }
+    }
+}
+
+/// The steps of the replay of one record: counts its keys, with its version.
+struct Replay<'a> {
+    counting: &'a Counting,
+    step: Step,
+    version: u64,
+}
+
+impl Stepper<Shard> for Replay<'_> {
+    #[inline(always)]
+    fn step(&self, _: KeyHash) -> Step {
+        self.step
+    }
+
+    #[inline(always)]
+    fn done(&mut self, _: usize, _: KeyHash, shard: &mut Shard, change: Option<CountEffect>) {
+        if let Some(change) = change {
+            let direction = match self.step {
+                Step::Remove => Direction::Down,
+                Step::Leave | Step::AddNew | Step::Add => Direction::Up,
+            };
+            self.counting.note(shard, direction, change, self.version);
+        }
+    }
+}
+
+impl GuardedFilter {
     /// Makes sure that the filter does not give out again a version that an earlier process has
     /// given out.
     pub fn pass_version(&self, version: u64) {

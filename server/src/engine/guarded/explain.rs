@@ -1,7 +1,10 @@
 //! The explanation of a query: the hash of a key, the place of its bits, and whether each bit is
 //! set.
 
-use super::{GuardedFilter, aging::Aging, body::Body, counting::Counting, layered::Layered};
+use super::{
+    GuardedFilter, aging::Aging, any_body::AnyBody, counting::Counting, layered::Layered,
+    plain::Plain,
+};
 use crate::filter::{cells::Values, hash::KeyHash};
 
 /// The hash and the bits of one key, and whether the filter has seen it.
@@ -45,15 +48,15 @@ impl GuardedFilter {
         };
         let hash = self.hasher.hash(&canonical_key);
         let sharded = match &self.body {
-            Body::Layered(layered) => {
+            AnyBody::Layered(layered) => {
                 return self.explain_in_layers(layered, canonical_key, hash);
             }
-            Body::Foreign(foreign) => {
+            AnyBody::Foreign(foreign) => {
                 return self.explain_in_foreign(foreign, canonical_key, hash);
             }
-            Body::Plain(sharded)
-            | Body::Counting(Counting { sharded, .. })
-            | Body::Aging(Aging { sharded, .. }) => sharded,
+            AnyBody::Plain(Plain { sharded, .. })
+            | AnyBody::Counting(Counting { sharded, .. })
+            | AnyBody::Aging(Aging { sharded, .. }) => sharded,
         };
         self.look_at_clock();
         let shard = self.shape.shard(hash);

@@ -18,31 +18,25 @@
 //! snapshot has the shard in which it was counted before. So after a crash `keys_added` can be too
 //! great, by at most the keys that were added while the snapshot was written.
 
-use std::iter;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::{
-    Answer, Explanation, GuardedFilter, WriteContext,
-    body::Sharded,
-    hashed_key::{HashedKey, set},
-    one_or_many::OneOrMany,
-    shard::Shard,
-    stripes::Stripes,
+    Explanation, GuardedFilter, body::Body, one_or_many::OneOrMany, pipeline::Group, shard::Shard,
+    sharded::Sharded, stripes::Stripes, tally::Tally,
 };
 use crate::{
-    engine::mapping::Cache,
+    engine::{call::Action, error::Full, mapping::Cache},
     filter::{
         exchange::{ForeignBits, Part},
         hash::KeyHash,
     },
+    store::{RecordHead, RecordKind},
     sync::{RwLockReadGuard, RwLockWriteGuard},
 };
 
-/// The number of keys of a batch whose memory is prefetched ahead.
-const AHEAD: usize = 4;
-
-/// The additional state of another program's filter.
+/// The bits of another program's filter.
 #[derive(Debug)]
 pub(super) struct Foreign {
     pub sharded: Sharded,
@@ -159,13 +153,6 @@ impl Foreign {
         Found { is_new, version }
     }
 
-    /// Prefetches the memory of a key.
-    pub fn fetch(&self, hash: KeyHash, to: Cache) {
-        for position in self.positions(self.parts.last(), hash) {
-            self.sharded.fetch_word(position.shard, position.word, to);
-        }
-    }
-
     /// Returns the number of bits that are set in each part, if `bits_set` are set in all parts
     /// together.
     pub fn bits_of_parts(&self, bits_set: u64) -> Vec<u64> {
@@ -249,85 +236,94 @@ impl<'a> Locked<'a> {
     }
 }
 
+impl Body for Foreign {
+    /// Each key takes the locks of all its shards.
+    type Lock = ();
+    type Call = ();
+    type Tag = ();
+    type Replay = ();
+
+    fn locks(&self) -> usize {
+        1
+    }
+
+    fn lock(&self, _: usize) -> (&(), usize) {
+        (&(), 0)
+    }
+
+    #[inline]
+    fn lock_of(&self, _: KeyHash) -> usize {
+        0
+    }
+
+    fn fetch_lock(&self, _: usize) {}
+
+    #[inline]
+    fn fetch(&self, hash: KeyHash, to: Cache) {
+        for position in self.positions(self.parts.last(), hash) {
+            self.sharded.fetch_word(position.shard, position.word, to);
+        }
+    }
+
+    fn lines(&self, hash: KeyHash) -> usize {
+        self.positions(self.parts.last(), hash).count()
+    }
+
+    fn is_untouched(&self, _: KeyHash) -> bool {
+        false
+    }
+
+    fn begin_query(&self, _: Option<Duration>) {}
+
+    fn begin_write(&self, _: Action, _: Option<Duration>) {}
+
+    fn probe(
+        &self,
+        (): &(),
+        _: usize,
+        keys: Group<'_, '_, Self>,
+        (): &(),
+        mut found: impl FnMut(usize, u64, bool),
+    ) {
+        for (key, hash) in keys {
+            let version = self.find(hash);
+            found(key, version.unwrap_or(0), version.is_some());
+        }
+    }
+
+    fn apply(
+        &self,
+        (): &(),
+        _: usize,
+        keys: Group<'_, '_, Self>,
+        (): &mut (),
+        tally: &mut Tally<'_, '_, Self>,
+    ) {
+        for key @ (_, hash) in keys {
+            let found = self.add(hash, || tally.version());
+            match found.is_new {
+                true => tally.changed(key, ()),
+                false => tally.depends_on(found.version),
+            }
+        }
+    }
+
+    fn record_kind(&self, _: Action, (): ()) -> RecordKind {
+        RecordKind::Added
+    }
+
+    fn begin_replay(&self, _: &RecordHead) -> Result<Option<()>, Full> {
+        Ok(Some(()))
+    }
+
+    fn replay(&self, (): &(), _: usize, keys: Group<'_, '_, Self>, version: u64, (): &()) {
+        for (_, hash) in keys {
+            self.add(hash, || version);
+        }
+    }
+}
+
 impl GuardedFilter {
-    /// Adds a key, and returns whether it had been seen before.
-    pub(super) fn insert_in_foreign(
-        &self,
-        foreign: &Foreign,
-        hash: KeyHash,
-        change: WriteContext<'_>,
-    ) -> Answer<bool> {
-        let WriteContext {
-            reservation,
-            mut session,
-            ..
-        } = change;
-        let Found { is_new, version } = foreign.add(hash, || self.next_version());
-        let value = match is_new {
-            true => {
-                self.log_change(reservation, session.as_ref(), version, 1, iter::once(hash));
-                false
-            }
-            false => !session
-                .as_mut()
-                .is_some_and(|session| session.has_first_added(hash)),
-        };
-        Answer {
-            value,
-            depends_on: version,
-        }
-    }
-
-    /// Adds the keys, and returns for each whether it had been seen before.
-    pub(super) fn insert_all_in_foreign(
-        &self,
-        foreign: &Foreign,
-        places: &[HashedKey],
-        change: WriteContext<'_>,
-    ) -> Answer<Vec<bool>> {
-        let mut seen = vec![true; places.len()];
-        let (mut own_version, mut new, mut depends_on) = (None, 0, 0);
-        visit_fetched(foreign, places, |place| {
-            let version = || *own_version.get_or_insert_with(|| self.next_version());
-            let found = foreign.add(place.hash, version);
-            depends_on = found.version.max(depends_on);
-            if found.is_new {
-                new += 1;
-                set(&mut seen, place.key as usize, false);
-            }
-        });
-        let own = own_version.map(|version| (version, new));
-        self.log_new(places, &mut seen, own, change);
-        Answer {
-            value: seen,
-            depends_on,
-        }
-    }
-
-    /// Returns for each key, at its index, whether it is there, and the version that this depends
-    /// on.
-    pub(super) fn are_in_foreign(
-        &self,
-        foreign: &Foreign,
-        places: &[HashedKey],
-    ) -> Answer<Vec<bool>> {
-        let (mut value, mut depends_on) = (vec![false; places.len()], 0);
-        visit_fetched(foreign, places, |place| {
-            if let Some(version) = foreign.find(place.hash) {
-                depends_on = version.max(depends_on);
-                set(&mut value, place.key as usize, true);
-            }
-        });
-        Answer { value, depends_on }
-    }
-
-    /// Replays keys that an earlier process has hashed. All were added by calls up to `version`.
-    pub(super) fn replay_in_foreign(&self, foreign: &Foreign, version: u64, hashes: &[KeyHash]) {
-        for &hash in hashes {
-            foreign.add(hash, || version);
-        }
-    }
-
     /// Explains the part that holds the key, or the part that would take it.
     pub(super) fn explain_in_foreign(
         &self,
@@ -362,20 +358,5 @@ impl GuardedFilter {
             lines: Vec::new(),
             bits,
         }
-    }
-}
-
-/// Visits keys in their order, and prefetches the memory of the keys to come.
-fn visit_fetched(foreign: &Foreign, places: &[HashedKey], mut visit: impl FnMut(&HashedKey)) {
-    let mut coming = places.iter();
-    coming
-        .by_ref()
-        .take(AHEAD)
-        .for_each(|place| foreign.fetch(place.hash, Cache::Second));
-    for place in places {
-        if let Some(next) = coming.next() {
-            foreign.fetch(next.hash, Cache::Second);
-        }
-        visit(place);
     }
 }

@@ -16,10 +16,8 @@
 //! by side again, if all of their keys are there already: such keys need no room.
 
 mod bit_budget;
-pub(super) mod new_keys;
-mod replay;
 
-use std::{collections::BTreeMap, io, iter, slice, sync::Arc};
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
@@ -29,21 +27,30 @@ pub mod modelled {
     pub use super::bit_budget::BitBudget;
 }
 
-use self::{
-    bit_budget::{Alone, BitBudget},
-    new_keys::NewKeys,
-};
+use self::bit_budget::{Alone, BitBudget};
 use super::{
-    Answer, GuardedFilter, WriteContext,
-    hashed_key::{HashedKey, answer_again, set},
+    GuardedFilter,
+    body::{Body, Terms, WhenFull},
+    hashed_key::HashedKey,
     partitions::{Partition, Partitions},
+    pipeline::Group,
+    stripes::Stripe,
+    tally::Tally,
 };
 use crate::{
-    engine::{EngineError, budget::MemoryBudget, error::Full},
+    engine::{
+        EngineError,
+        budget::MemoryBudget,
+        call::Action,
+        error::Full,
+        mapping::{Cache, fetch_to_write},
+    },
     filter::{
         hash::KeyHash,
-        scaling::{Added, Layers, OnFull},
+        scaling::{Added, Layers, MAX_LAYERS, OnFull},
     },
+    planted::Bug,
+    store::{RecordHead, RecordKind},
 };
 
 /// A layer is added when a partition has at most one part in `LOW_PART` of the newest layer left.
@@ -67,22 +74,6 @@ pub(super) struct Layered {
 struct Told {
     /// Whether it was logged that keys are refused, since the last layer was added.
     is_full: bool,
-}
-
-/// The behaviour for a call whose keys have no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WhenFull {
-    /// The call fails, and none of its keys is added.
-    Refuse,
-    /// The keys are added, and the false-positive rate rises.
-    Add,
-}
-
-/// The result of adding keys.
-struct Outcome {
-    answer: Answer<Vec<bool>>,
-    /// The greatest number of bits that were set in one stripe.
-    most_bits: u64,
 }
 
 impl Layered {
@@ -109,13 +100,6 @@ impl Layered {
         };
         layered.note_left(&layered.bit_budget.alone());
         Ok(layered)
-    }
-
-    /// Returns the stripe of a key.
-    #[inline]
-    pub fn stripe_of(&self, hash: KeyHash) -> usize {
-        let partition = self.layers().partition(hash);
-        self.partitions.stripes().stripe_of(partition)
     }
 
     /// Returns whether the filter can refuse new keys.
@@ -208,6 +192,232 @@ impl Layered {
     }
 }
 
+/// The bits that a write has set.
+#[derive(Debug, Default)]
+pub(super) struct BitsSet {
+    /// The first partition behind the latest lock, and the bits that were set behind it.
+    latest: Option<(usize, u64)>,
+    /// The greatest number of bits that were set behind one lock.
+    most: u64,
+}
+
+impl Body for Layered {
+    type Lock = Stripe<Partition>;
+    type Call = BitsSet;
+    /// The layer that a key was added to.
+    ///
+    /// The answer that a key is seen can depend on bits that other keys have set by chance. So
+    /// replay must put those other keys back into the same layers. Without the layers in the log,
+    /// the layer of a replayed key would depend on which keys were there before it.
+    type Tag = u8;
+    /// The layer that keys were added to.
+    type Replay = usize;
+
+    fn locks(&self) -> usize {
+        self.partitions.stripes().locks().len()
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the pipeline asks for locks of keys"
+    )]
+    #[inline]
+    fn lock(&self, number: usize) -> (&Stripe<Partition>, usize) {
+        let stripes = self.partitions.stripes();
+        (&stripes.locks()[number], stripes.first_of(number))
+    }
+
+    #[inline]
+    fn lock_of(&self, hash: KeyHash) -> usize {
+        let partition = self.layers().partition(hash);
+        self.partitions.stripes().stripe_of(partition)
+    }
+
+    #[inline]
+    fn fetch_lock(&self, number: usize) {
+        fetch_to_write(&**self.lock(number).0);
+    }
+
+    #[inline]
+    fn fetch(&self, hash: KeyHash, to: Cache) {
+        self.partitions.fetch(hash, to);
+    }
+
+    fn lines(&self, _: KeyHash) -> usize {
+        self.partitions.mapped()
+    }
+
+    fn is_untouched(&self, _: KeyHash) -> bool {
+        false
+    }
+
+    fn begin_query(&self, _: Option<Duration>) -> BitsSet {
+        BitsSet::default()
+    }
+
+    fn begin_write(&self, _: Action, _: Option<Duration>) -> BitsSet {
+        BitsSet::default()
+    }
+
+    #[inline]
+    fn probe(
+        &self,
+        stripe: &Stripe<Partition>,
+        first: usize,
+        keys: Group<'_, '_, Self>,
+        _: &BitsSet,
+        mut found: impl FnMut(usize, u64, bool),
+    ) {
+        self.layers().find_each(
+            &stripe.read(),
+            first,
+            keys,
+            #[inline(always)]
+            |key, partition: &Partition, place: Option<usize>| {
+                let version = place.map(|place| partition.state(place).version);
+                found(key, version.unwrap_or(0), place.is_some());
+            },
+        );
+    }
+
+    #[inline]
+    fn apply(
+        &self,
+        stripe: &Stripe<Partition>,
+        first: usize,
+        keys: Group<'_, '_, Self>,
+        set: &mut BitsSet,
+        tally: &mut Tally<'_, '_, Self>,
+    ) {
+        // The lock can have been taken before, for other keys of the call.
+        let mut bits = match set.latest {
+            Some((latest, bits)) if latest == first => bits,
+            _ => 0,
+        };
+        self.layers().insert_each(
+            &mut stripe.write(),
+            first,
+            keys,
+            #[inline(always)]
+            |key, partition: &mut Partition, added: Added| {
+                if added.bits == 0 {
+                    return tally.depends_on(partition.state(added.shard).version);
+                }
+                partition.note(self.layers(), added, tally.version());
+                // There are at most `MAX_LAYERS` layers.
+                tally.changed(key, added.layer as u8);
+                bits += u64::from(added.bits);
+            },
+        );
+        set.latest = Some((first, bits));
+        set.most = bits.max(set.most);
+    }
+
+    /// See the description of the module.
+    fn admit<R>(
+        &self,
+        filter: &GuardedFilter,
+        keys: &[HashedKey],
+        terms: Terms,
+        set: &mut BitsSet,
+        write: impl FnOnce(&mut BitsSet) -> R,
+    ) -> Result<R, EngineError> {
+        if !self.refuses() {
+            return Ok(write(set));
+        }
+        let most = (keys.len() as u64).saturating_mul(self.key_bits);
+        let claim = match terms.must_not_wait {
+            true => self.bit_budget.try_claim(most),
+            false => Ok(self.bit_budget.claim(most)),
+        };
+        let busy = |_| EngineError::FilterBusy;
+        if let Some(claim) = claim.map_err(busy)? {
+            let result = write(set);
+            claim.end(set.most);
+            return Ok(result);
+        }
+        if self.new_keys(filter, keys).is_empty() {
+            // Keys that are there stay there, so the call needs no room.
+            return Ok(write(set));
+        }
+        let alone = match terms.must_not_wait {
+            true => self.bit_budget.try_alone().map_err(busy)?,
+            false => self.bit_budget.alone(),
+        };
+        let needed = self.new_keys(filter, keys);
+        let mapped = self.partitions.mapped();
+        let made = self.make_room(&needed);
+        filter.tell_of_growth(self, mapped, made.err());
+        if let (Err(why), WhenFull::Refuse) = (made, terms.when_full) {
+            let name = filter.name();
+            return Err(EngineError::FilterFull { name, why });
+        }
+        let result = write(set);
+        self.note_left(&alone);
+        Ok(result)
+    }
+
+    fn record_kind(&self, _: Action, layer: u8) -> RecordKind {
+        RecordKind::AddedTo {
+            layer: layer.into(),
+        }
+    }
+
+    fn begin_replay(&self, head: &RecordHead) -> Result<Option<usize>, Full> {
+        let layers = self.layers().layers().len();
+        let layer = match head.kind {
+            // A layer that the filter cannot have is in no log of a server. Its keys are found in
+            // any.
+            RecordKind::AddedTo { layer } => usize::try_from(layer)
+                .ok()
+                .filter(|&layer| layer < layers)
+                .unwrap_or(0),
+            _ => 0,
+        };
+        let layer = match Bug::LayersNotReplayed.is_planted() {
+            true => (layer + 1).min(layers - 1),
+            false => layer,
+        };
+        self.map(layer + 1)?;
+        Ok(Some(layer))
+    }
+
+    fn replay(
+        &self,
+        stripe: &Stripe<Partition>,
+        first: usize,
+        keys: Group<'_, '_, Self>,
+        version: u64,
+        &layer: &usize,
+    ) {
+        let (layers, mut stripe) = (self.layers(), stripe.write());
+        for (_, hash) in keys {
+            let number = layers.partition(hash) - first;
+            if let Some(partition) = stripe.get_mut(number) {
+                partition.insert_again(layers, layer, hash, version);
+            }
+        }
+    }
+}
+
+const _: () = assert!(MAX_LAYERS <= u8::MAX as usize);
+
+impl Layered {
+    /// Returns the number of new keys for each partition that has any.
+    fn new_keys(&self, filter: &GuardedFilter, keys: &[HashedKey]) -> BTreeMap<usize, u64> {
+        let mut seen = vec![false; keys.len()];
+        filter.look_up(self, keys, None, &mut seen);
+        let mut needed = BTreeMap::new();
+        for key in keys {
+            if seen.get(key.index as usize) != Some(&true) {
+                let partition = self.layers().partition(key.hash);
+                *needed.entry(partition).or_default() += 1;
+            }
+        }
+        needed
+    }
+}
+
 impl GuardedFilter {
     /// Returns whether a write can have to wait for the exclusive lock that recounts the room.
     pub fn may_be_full(&self) -> bool {
@@ -218,54 +428,6 @@ impl GuardedFilter {
     #[cfg(test)]
     pub fn claim_room(&self, bits: u64) -> Option<impl Sized> {
         self.body.layered()?.bit_budget.claim(bits)
-    }
-
-    /// Adds the keys, and returns for each whether it had been seen before.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::FilterFull`], or [`EngineError::FilterBusy`] for a call that must not wait;
-    /// no key has been added then.
-    pub(super) fn add_to_layers(
-        &self,
-        layered: &Layered,
-        places: Vec<HashedKey>,
-        change: WriteContext<'_>,
-        when_full: WhenFull,
-    ) -> Result<Answer<Vec<bool>>, EngineError> {
-        if !layered.refuses() {
-            return Ok(self.insert_in_layers(layered, places, change).answer);
-        }
-        let most = (places.len() as u64).saturating_mul(layered.key_bits);
-        let claim = match change.must_not_wait {
-            true => layered.bit_budget.try_claim(most),
-            false => Ok(layered.bit_budget.claim(most)),
-        };
-        let busy = |_| EngineError::FilterBusy;
-        if let Some(claim) = claim.map_err(busy)? {
-            let Outcome { answer, most_bits } = self.insert_in_layers(layered, places, change);
-            claim.end(most_bits);
-            return Ok(answer);
-        }
-        if self.new_keys(layered, &places).is_empty() {
-            // Keys that are there stay there, so the call needs no room.
-            return Ok(self.insert_in_layers(layered, places, change).answer);
-        }
-        let alone = match change.must_not_wait {
-            true => layered.bit_budget.try_alone().map_err(busy)?,
-            false => layered.bit_budget.alone(),
-        };
-        let needed = self.new_keys(layered, &places);
-        let mapped = layered.partitions.mapped();
-        let made = layered.make_room(&needed);
-        self.tell_of_growth(layered, mapped, made.err());
-        if let (Err(why), WhenFull::Refuse) = (made, when_full) {
-            let name = self.name();
-            return Err(EngineError::FilterFull { name, why });
-        }
-        let Outcome { answer, .. } = self.insert_in_layers(layered, places, change);
-        layered.note_left(&alone);
-        Ok(answer)
     }
 
     /// Logs new layers, and that keys are refused.
@@ -282,119 +444,6 @@ impl GuardedFilter {
         if let Some(why) = refused.filter(|_| !told.is_full) {
             told.is_full = true;
             tracing::warn!(filter = %self.name(), %why, "the filter is full, and refuses new keys");
-        }
-    }
-
-    /// Returns the number of new keys for each partition that has any.
-    fn new_keys(&self, layered: &Layered, places: &[HashedKey]) -> BTreeMap<usize, u64> {
-        let mut needed = BTreeMap::new();
-        let seen = self.are_in_layers(layered, places.to_vec(), |_| {});
-        for place in places {
-            if seen.get(place.key as usize) != Some(&true) {
-                let partition = layered.layers().partition(place.hash);
-                *needed.entry(partition).or_default() += 1;
-            }
-        }
-        needed
-    }
-
-    /// Returns for each key, at its index, whether it is there. Calls `found` with the version of
-    /// each key that is there.
-    pub(super) fn are_in_layers(
-        &self,
-        layered: &Layered,
-        places: Vec<HashedKey>,
-        mut found: impl FnMut(u64),
-    ) -> Vec<bool> {
-        let (stripes, mut seen) = (layered.partitions.stripes(), vec![false; places.len()]);
-        self.visit_stripes(stripes, places, |stripe, first, keys| {
-            layered.layers().find_each(
-                &stripe.read(),
-                first,
-                keys,
-                #[inline(always)]
-                |key, partition: &Partition, place: Option<usize>| {
-                    if let Some(place) = place {
-                        found(partition.state(place).version);
-                        set(&mut seen, key, true);
-                    }
-                },
-            );
-        });
-        seen
-    }
-
-    /// Returns the version that the presence of a key depends on; `None` if the key is not there.
-    pub(super) fn is_in_layers(&self, layered: &Layered, hash: KeyHash) -> Option<u64> {
-        let mut version = None;
-        let number = layered.layers().partition(hash);
-        let partition = layered.partitions.stripes().read(number);
-        let tell = |_, partition: &Partition, place: Option<usize>| {
-            version = place.map(|place| partition.state(place).version);
-        };
-        let key = iter::once((0, hash));
-        let partitions = slice::from_ref(&*partition);
-        layered.layers().find_each(partitions, number, key, tell);
-        version
-    }
-
-    /// Adds the keys, for which there is room.
-    fn insert_in_layers(
-        &self,
-        layered: &Layered,
-        places: Vec<HashedKey>,
-        change: WriteContext<'_>,
-    ) -> Outcome {
-        let mut new = NewKeys::among(places.len());
-        let (mut own_version, mut depends_on, mut most_bits) = (None, 0, 0);
-        let mut of_stripe = (usize::MAX, 0);
-        let stripes = layered.partitions.stripes();
-        let places = self.visit_stripes(stripes, places, |stripe, first, keys| {
-            // The stripe can have been locked before, for other keys of the call.
-            let (before, mut bits) = of_stripe;
-            if before != first {
-                bits = 0;
-            }
-            layered.layers().insert_each(
-                &mut stripe.write(),
-                first,
-                keys,
-                #[inline(always)]
-                |key, partition: &mut Partition, added: Added| {
-                    if added.bits == 0 {
-                        depends_on = partition.state(added.shard).version.max(depends_on);
-                        return;
-                    }
-                    let version = *own_version.get_or_insert_with(|| self.next_version());
-                    partition.note(layered.layers(), added, version);
-                    new.note(key, added.layer);
-                    bits += u64::from(added.bits);
-                },
-            );
-            of_stripe = (first, bits);
-            most_bits = bits.max(most_bits);
-        });
-        let WriteContext {
-            reservation,
-            mut session,
-            ..
-        } = change;
-        if let Some(version) = own_version {
-            self.remember(session.as_ref(), new.hashes(&places));
-            if let (Some(log), Some(mut reservation)) = (&self.log, reservation) {
-                let head = self.record_head(session.as_ref(), version);
-                log.append_parts(&mut reservation, new.records(head, &places));
-            }
-        }
-        let mut seen = new.seen;
-        answer_again(session.as_mut(), &places, &mut seen);
-        let depends_on = own_version.unwrap_or(0).max(depends_on);
-        Outcome {
-            answer: Answer {
-                value: seen,
-                depends_on,
-            },
-            most_bits,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::{FilterStatus, GuardedFilter, body::Body, shard::Shard};
+use super::{FilterStatus, GuardedFilter};
 use crate::filter::canary::{Canary, Measurement};
 
 /// The time for which a measurement is reused, whatever has changed.
@@ -102,40 +102,11 @@ impl GuardedFilter {
         for first in (0..canaries).step_by(AT_ONCE as usize) {
             let numbers = first..canaries.min(first + AT_ONCE);
             let keys: Vec<Canary> = numbers.map(Canary::new).collect();
-            let mut places = Vec::with_capacity(keys.len());
+            let mut hashes = Vec::with_capacity(keys.len());
+            let keys = keys.iter().map(AsRef::as_ref);
             self.canary_hasher
-                .hash_each(keys.iter().map(AsRef::as_ref), |key, hash| {
-                    places.push(self.place(key, hash));
-                });
-            let (sharded, aging) = match &self.body {
-                Body::Layered(layered) => {
-                    let there = self.are_in_layers(layered, places, |_| {});
-                    seen += there.iter().filter(|&&there| there).count() as u64;
-                    continue;
-                }
-                Body::Foreign(foreign) => {
-                    let there = self.are_in_foreign(foreign, &places).value;
-                    seen += there.iter().filter(|&&there| there).count() as u64;
-                    continue;
-                }
-                Body::Plain(plain) => (plain, None),
-                Body::Counting(counting) => (&counting.sharded, None),
-                Body::Aging(aging) => (&aging.sharded, Some(aging)),
-            };
-            self.visit_places(sharded, places, |stripe, first_shard, keys| {
-                let shards = stripe.read();
-                // Memory that no key has fallen into is left untouched.
-                let is_used = |&(_, hash): &(usize, _)| {
-                    let shard = shards.get(self.shape.shard(hash) - first_shard);
-                    shard.is_some_and(|shard| shard.state.bits_set > 0)
-                };
-                let keys = keys.filter(is_used);
-                let tell = |_, _: &Shard, there| seen += u64::from(there);
-                match aging {
-                    None => self.shape.contains_each(&shards, first_shard, keys, tell),
-                    Some(aging) => self.are_there(aging, &shards, first_shard, keys, None, tell),
-                }
-            });
+                .hash_each(keys, |_, hash| hashes.push(hash));
+            seen += self.count_seen(hashes) as u64;
         }
         Measurement { canaries, seen }
     }

@@ -13,8 +13,6 @@ use std::{sync::Arc, time::SystemTime};
 
 use super::{
     GuardedFilter, WriteContext,
-    hashed_key::HashedKey,
-    layered::WhenFull,
     snapshot_lock::{Presence, SnapshotLock},
 };
 use crate::{
@@ -22,7 +20,10 @@ use crate::{
         EngineError, Keys, barrier::WriteBarrier, budget::MemoryBudget, call::Action,
         journal::FilterLog, versions::Versions,
     },
-    filter::spec::{FilterSpec, Kind},
+    filter::{
+        hash::KeyHash,
+        spec::{FilterSpec, Kind},
+    },
     store::{DataDirectory, FilterId, FilterName, Renamed, RequestId, StoreError},
 };
 
@@ -89,29 +90,23 @@ impl GuardedFilter {
 
     /// Applies to a key what a call has done with it in the other filter. Returns the version that
     /// this depends on.
-    pub fn mirror_key(&self, key: &[u8], action: Action, change: WriteContext<'_>) -> u64 {
-        self.mirror_places(vec![self.place(0, self.hash(key))], action, change)
+    pub fn mirror_key(&self, key: &[u8], action: Action, context: WriteContext<'_>) -> u64 {
+        self.write_again(&[self.hash(key)], self.mirrored(action), context)
     }
 
     /// [`Self::mirror_key`] for many keys.
-    pub fn mirror_batch(&self, keys: &impl Keys, action: Action, change: WriteContext<'_>) -> u64 {
-        self.mirror_places(self.places(keys), action, change)
+    pub fn mirror_batch(&self, keys: &impl Keys, action: Action, context: WriteContext<'_>) -> u64 {
+        let hashes: Vec<KeyHash> = keys.iter().map(|key| self.hash(key)).collect();
+        self.write_again(&hashes, self.mirrored(action), context)
     }
 
-    fn mirror_places(
-        &self,
-        places: Vec<HashedKey>,
-        action: Action,
-        change: WriteContext<'_>,
-    ) -> u64 {
-        // The age of a key that is there counts from now, too.
-        let action = match self.body.aging() {
-            Some(_) => Action::Add,
-            None => action,
-        };
-        // No key is refused.
-        let applied = self.apply(places, action, change, WhenFull::Add);
-        applied.map_or(0, |answer| answer.depends_on)
+    /// Returns the action on keys for which the other filter has answered. It adds keys that the
+    /// other filter has seen, too: they may be missing here, and their age counts from now.
+    fn mirrored(&self, action: Action) -> Action {
+        match self.counts() {
+            true => action,
+            false => Action::Add,
+        }
     }
 
     /// Returns the log and the version that an answer has to wait for; `None` if it need not wait.

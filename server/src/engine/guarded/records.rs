@@ -1,10 +1,10 @@
 //! The log records of a call, and the keys that are remembered for its request.
 
-use super::{GuardedFilter, batch::MAX_KEYS_A_LOCK, body::Body, stripes::most_stripes};
+use super::{GuardedFilter, any_body::AnyBody, pipeline::MAX_KEYS_A_LOCK, stripes::most_stripes};
 use crate::{
     engine::{
         call::Action,
-        journal::{FilterLog, Journal, WalReservation},
+        journal::{FilterLog, Journal},
         requests::RetrySession,
     },
     filter::{hash::KeyHash, scaling::MAX_LAYERS},
@@ -17,7 +17,7 @@ impl GuardedFilter {
     /// key is added.
     pub fn set_log(&mut self, journal: &Journal) {
         self.log = Some(journal.filter(self.id, &self.versions));
-        if let Body::Counting(counting) = &mut self.body {
+        if let AnyBody::Counting(counting) = &mut self.body {
             counting.since = self.versions.latest();
         }
     }
@@ -51,36 +51,6 @@ impl GuardedFilter {
         }
     }
 
-    /// Appends `count` hashes to the log, and remembers them for the request.
-    #[inline]
-    pub(super) fn log_change(
-        &self,
-        reservation: Option<WalReservation<'_>>,
-        session: Option<&RetrySession<'_>>,
-        version: u64,
-        count: usize,
-        hashes: impl Iterator<Item = KeyHash> + Clone,
-    ) {
-        self.remember(session, hashes.clone());
-        if let (Some(log), Some(mut reservation)) = (&self.log, reservation) {
-            let head = self.record_head(session, version);
-            log.append(&mut reservation, &head, count, hashes);
-        }
-    }
-
-    /// Remembers hashes for the request, if there is one.
-    #[inline]
-    pub(super) fn remember(
-        &self,
-        session: Option<&RetrySession<'_>>,
-        hashes: impl Iterator<Item = KeyHash>,
-    ) {
-        if let Some(session) = session {
-            let segment = self.log.as_ref().map_or(0, FilterLog::segment);
-            session.note_first_added(hashes.collect(), segment);
-        }
-    }
-
     /// Returns the greatest number of records that a call with `keys` keys appends to the log,
     /// apart from full records.
     ///
@@ -89,10 +59,10 @@ impl GuardedFilter {
     /// keys. A filter in layers appends one for each layer.
     pub fn records_of_a_call(&self, keys: usize) -> usize {
         match &self.body {
-            Body::Plain(_) | Body::Foreign(_) => 1,
-            Body::Aging(_) => 2,
-            Body::Layered(layered) => keys.min(layered.partitions.layers().layers().len()),
-            Body::Counting(counting) => {
+            AnyBody::Plain(_) | AnyBody::Foreign(_) => 1,
+            AnyBody::Aging(_) => 2,
+            AnyBody::Layered(layered) => keys.min(layered.partitions.layers().layers().len()),
+            AnyBody::Counting(counting) => {
                 let record = self.log.as_ref().map(FilterLog::hashes_of_a_record);
                 let full = record.map_or(0, |hashes| keys / hashes);
                 keys.min(counting.sharded.shards.locks().len() + full_locks(keys) + full)

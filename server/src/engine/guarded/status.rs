@@ -3,8 +3,8 @@
 use std::time::{Instant, SystemTime};
 
 use super::{
-    Growth, GuardedFilter, LastStore, aging::Aging, body::Body, counting::Counting,
-    foreign::Foreign, shard::Shard,
+    Growth, GuardedFilter, LastStore, aging::Aging, any_body::AnyBody, counting::Counting,
+    foreign::Foreign, plain::Plain, shard::Shard,
 };
 use crate::{
     engine::counters::Usage,
@@ -188,11 +188,11 @@ impl GuardedFilter {
             bits_set += shard.state.bits_set;
         };
         let layered = match &self.body {
-            Body::Layered(layered) => layered,
-            Body::Plain(sharded)
-            | Body::Counting(Counting { sharded, .. })
-            | Body::Aging(Aging { sharded, .. })
-            | Body::Foreign(Foreign { sharded, .. }) => {
+            AnyBody::Layered(layered) => layered,
+            AnyBody::Plain(Plain { sharded, .. })
+            | AnyBody::Counting(Counting { sharded, .. })
+            | AnyBody::Aging(Aging { sharded, .. })
+            | AnyBody::Foreign(Foreign { sharded, .. }) => {
                 sharded.shards.for_each(&mut count);
                 return Content {
                     keys_added,

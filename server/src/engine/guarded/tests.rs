@@ -9,9 +9,9 @@ use std::{
 };
 
 mod merge_plan;
-mod new_keys;
 mod shards;
 mod status;
+mod tally;
 mod versions;
 
 use super::*;
@@ -19,7 +19,7 @@ use crate::{
     engine::{barrier::WriteBarrier, call::Action, counters::Usage},
     filter::spec::{Layout, SpecRequest},
     store::{
-        DataDirectory, Direction, Disk,
+        Counted, DataDirectory, Direction, Disk, RecordHead, RecordKind,
         simulated::{Fault, SimulatedDisk},
     },
 };
@@ -550,10 +550,21 @@ fn a_shard_that_is_empty_again_is_stored_as_such() {
     .unwrap();
     assert!(!restored.query(b"a", None).value);
     let hash = restored.hash(b"a");
+    let replay = |version| {
+        let direction = Direction::Up;
+        let head = RecordHead {
+            kind: RecordKind::Counted(Counted {
+                direction,
+                since: 0,
+            }),
+            ..RecordHead::added(restored.id(), version)
+        };
+        restored.replay(&head, &[hash]).unwrap();
+    };
     for version in 1..=2 {
-        restored.replay_counted(version, Direction::Up, &[hash]);
+        replay(version);
         assert!(!restored.query(b"a", None).value, "version {version}");
     }
-    restored.replay_counted(3, Direction::Up, &[hash]);
+    replay(3);
     assert!(restored.query(b"a", None).value);
 }

@@ -43,7 +43,7 @@ use std::{iter, thread};
 use self::merge_plan::{Expectation, MergePlan, Unfit};
 use super::{
     GuardedFilter,
-    body::Body,
+    any_body::AnyBody,
     layered::Layered,
     snapshot_lock::{Presence, SnapshotLock},
 };
@@ -143,9 +143,9 @@ impl<'a> Addition<'a> {
         let (target, others) = (self.target, &mut *self.words);
         let mut state = before;
         match &target.body {
-            Body::Aging(aging) => state = aging.unite((before, words), (other, others)),
-            Body::Counting(_) => state.bits_set += counting::unite(words, others),
-            Body::Plain(_) | Body::Layered(_) | Body::Foreign(_) => {
+            AnyBody::Aging(aging) => state = aging.unite((before, words), (other, others)),
+            AnyBody::Counting(_) => state.bits_set += counting::unite(words, others),
+            AnyBody::Plain(_) | AnyBody::Layered(_) | AnyBody::Foreign(_) => {
                 state.bits_set += unite(words, others);
             }
         }

@@ -23,7 +23,7 @@ fn note_first_added(requests: &Requests, id: u64, numbers: impl IntoIterator<Ite
     requests.remember(remembered, 0);
 }
 
-fn begin(requests: &Requests, id: u64) -> Result<RetrySession<'_>, EngineError> {
+fn begin(requests: &Requests, id: u64) -> Result<Box<RetrySession<'_>>, EngineError> {
     let session = requests.begin(FilterId(1), request(id));
     session.now_or_never().unwrap()
 }

@@ -63,6 +63,16 @@ pub enum RecordKind {
     Counted(Counted),
 }
 
+impl RecordKind {
+    /// Returns whether the keys were added, and not removed.
+    pub fn adds(self) -> bool {
+        match self {
+            Self::Added | Self::AddedAt { .. } | Self::AddedTo { .. } => true,
+            Self::Counted(counted) => counted.direction == Direction::Up,
+        }
+    }
+}
+
 /// The way keys were counted. Such a record must be applied once, and in the order of the versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {

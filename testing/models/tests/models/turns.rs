@@ -35,7 +35,7 @@ impl Service {
     }
 
     /// Begins the turn of a request like `engine/admission.rs`: at once if it can.
-    fn turn(&self, request: RequestId) -> RetrySession<'_> {
+    fn turn(&self, request: RequestId) -> Box<RetrySession<'_>> {
         let at_once = self.requests.try_begin(FilterId(1), request);
         match at_once.unwrap() {
             Some(turn) => turn,
