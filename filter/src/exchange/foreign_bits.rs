@@ -177,6 +177,11 @@ impl ForeignBits {
         &self.old
     }
 
+    /// Returns whether the parts are the layers of a chain of RedisBloom's.
+    pub fn is_chain(&self) -> bool {
+        matches!(self.last.rule, Rule::RedisBloom(_))
+    }
+
     /// Returns all parts, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Part> {
         self.old.iter().chain(slice::from_ref(&self.last))

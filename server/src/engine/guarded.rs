@@ -37,7 +37,6 @@ mod layered;
 mod measurement;
 mod mirror;
 mod names;
-mod numbered;
 mod one_or_many;
 mod partitions;
 mod pipeline;
@@ -52,6 +51,7 @@ mod status;
 mod stripes;
 mod tally;
 mod union;
+mod whole;
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -77,9 +77,8 @@ pub mod modelled {
 }
 
 use self::{
-    aging::Aging, any_body::AnyBody, counting::Counting, fill::FillWatch, foreign::Foreign,
-    growth::History, hold::Hold, layered::Layered, measurement::LastMeasurement, names::Names,
-    plain::Plain, sharded::Sharded, snapshot_lock::SnapshotLocks,
+    any_body::AnyBody, fill::FillWatch, growth::History, hold::Hold, measurement::LastMeasurement,
+    names::Names, snapshot_lock::SnapshotLocks,
 };
 use super::{
     Clock, EngineError,
@@ -198,23 +197,7 @@ impl GuardedFilter {
             needed_bytes: memory.bytes(),
             source,
         };
-        let sharded = || Sharded::new(shape).map_err(out_of_memory);
-        let body = match (spec.kind, &spec.layers) {
-            (Kind::Scaling(on_full), Some(layers)) => {
-                let layered = Layered::new(layers, on_full, memory.budget());
-                AnyBody::Layered(layered.map_err(out_of_memory)?)
-            }
-            (Kind::Counting, _) => AnyBody::Counting(Counting::new(sharded()?)),
-            (Kind::Aging(aging), _) => AnyBody::Aging(Aging::new(aging, clock, sharded()?)),
-            (Kind::Plain | Kind::Scaling(_), _) => match spec.foreign_bits() {
-                Some(parts) => {
-                    AnyBody::Foreign(Foreign::new(parts, shape.shard_words(), sharded()?))
-                }
-                None => AnyBody::Plain(Plain {
-                    sharded: sharded()?,
-                }),
-            },
-        };
+        let body = AnyBody::new(&spec, memory.budget(), clock).map_err(out_of_memory)?;
         Ok(Self {
             id,
             names: Mutex::new(Names::new(name)),
@@ -268,7 +251,24 @@ impl GuardedFilter {
 
     /// Returns whether keys are counted, so that they can be removed.
     pub fn counts(&self) -> bool {
-        matches!(self.body, AnyBody::Counting(_))
+        self.spec.kind == Kind::Counting
+    }
+
+    /// Checks the age that a call asks for.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::NotAging`] or [`EngineError::MaxAge`].
+    pub fn check_age(&self, max_age: Option<Duration>) -> Result<(), EngineError> {
+        let Some(asked) = max_age else { return Ok(()) };
+        let Some(most) = self.body.whole().max_age() else {
+            let name = self.name();
+            return Err(EngineError::NotAging { name });
+        };
+        match asked.is_zero() || asked > most {
+            true => Err(EngineError::MaxAge { asked, most }),
+            false => Ok(()),
+        }
     }
 
     /// Makes this thread lease versions for later calls of its own, as it does under contention.

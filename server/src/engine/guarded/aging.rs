@@ -15,7 +15,7 @@
 //! that it finds. This is the time when the last snapshot was begun, in the filter's own time, or
 //! the beginning of the latest epoch. Keys then live longer by the time between that and the end of
 //! the previous server process. Even a filter whose keys need not be stored must not lose more of
-//! its time than a part of a slice: see [`Aging::has_gone_on_since`].
+//! its time than a part of a slice: see [`Whole::has_gone_on_since`].
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -23,22 +23,22 @@ use std::{
 };
 
 use super::{
-    GuardedFilter,
-    any_body::AnyBody,
     body::Body,
     pipeline::Group,
     shard::Shard,
-    sharded::{Sharded, in_one_shard},
+    sharded::{Sharded, in_one_shard, whole_in_shards},
+    status::Content,
     stripes::Stripe,
     tally::Tally,
+    whole::{ClockState, KeyBits, Whole},
 };
 use crate::{
-    engine::{Clock, EngineError, call::Action, error::Full, mapping::Cache},
+    engine::{Clock, call::Action, error::Full, mapping::Cache},
     filter::{
         aging::{self, StampEffect, Window},
         cells::Values,
         hash::KeyHash,
-        spec,
+        spec::{self, FilterSpec},
     },
     store::{RecordHead, RecordKind, ShardState},
 };
@@ -79,26 +79,14 @@ impl Aging {
 
     /// Returns the filter's time: that of the clock, unless it is before the beginning of the
     /// epoch.
-    fn time(&self) -> Duration {
+    fn now(&self) -> Duration {
         self.look();
         let begun = self.spec.begin(self.epoch());
         begun.max(self.clock.now() + self.ahead)
     }
 
-    /// Records the filter's time at which a snapshot was begun.
-    pub fn note_stored(&mut self, time: SystemTime) {
-        self.stored = since_1970(time);
-    }
-
-    /// Returns whether so much time has passed since a snapshot was begun that another must record
-    /// it.
-    fn has_gone_on_since(&self, stored: SystemTime) -> bool {
-        const SNAPSHOTS_A_SLICE: u32 = 8;
-        self.time().saturating_sub(since_1970(stored)) >= self.spec.slice() / SNAPSHOTS_A_SLICE
-    }
-
     /// Advances the epoch to `epoch`, if that is later.
-    pub fn pass(&self, epoch: u64) {
+    fn pass(&self, epoch: u64) {
         // Checked first, because otherwise all cores would write it.
         if self.epoch() < epoch {
             self.epoch.fetch_max(epoch, Ordering::AcqRel);
@@ -107,18 +95,6 @@ impl Aging {
 
     fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
-    }
-
-    /// Takes over the time of another filter, from which this one has its stamps.
-    pub fn follow(&mut self, other: &Self) {
-        self.ahead = other.ahead;
-        self.pass(other.epoch());
-    }
-
-    /// Continues from the latest time that was found, if the clock is before it.
-    pub fn go_on(&mut self) {
-        let found = self.spec.begin(*self.epoch.get_mut()).max(self.stored);
-        self.ahead = found.saturating_sub(self.clock.now());
     }
 
     /// Returns the number of slices for which a key is there that was added within `max_age`. If
@@ -160,30 +136,8 @@ impl Aging {
     }
 
     /// Clears stamps that are too old now from the words of a shard, or from a copy of them.
-    pub fn cleared(&self, state: ShardState, words: &mut [u64]) -> ShardState {
+    fn cleared(&self, state: ShardState, words: &mut [u64]) -> ShardState {
         Self::cleared_in(self.window(&state), state, words)
-    }
-
-    /// Adds the stored words of the same shard of another filter to the words of a shard. Of two
-    /// stamps the younger stays. Clears stamps that are too old from both.
-    pub fn unite(
-        &self,
-        (state, words): (ShardState, &mut [u64]),
-        (other, others): (ShardState, &mut [u64]),
-    ) -> ShardState {
-        // The other shard was cleared when it was copied for the disk: no stamp in it is younger.
-        self.pass(other.cleared);
-        let now = self.epoch();
-        let window = |state: &ShardState| Window {
-            now,
-            ..self.window(state)
-        };
-        let state = Self::cleared_in(window(&state), state, words);
-        Self::cleared_in(window(&other), other, others);
-        ShardState {
-            bits_set: state.bits_set + aging::unite(words, others, now),
-            ..state
-        }
     }
 
     fn cleared_in(mut window: Window, state: ShardState, words: &mut [u64]) -> ShardState {
@@ -341,96 +295,111 @@ impl Body for Aging {
     }
 }
 
-impl GuardedFilter {
-    /// Checks the age that a call asks for.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::NotAging`] or [`EngineError::MaxAge`].
-    pub fn check_age(&self, max_age: Option<Duration>) -> Result<(), EngineError> {
-        let Some(asked) = max_age else { return Ok(()) };
-        let Some(aging) = self.body.aging() else {
-            let name = self.name();
-            return Err(EngineError::NotAging { name });
+impl Whole for Aging {
+    whole_in_shards!();
+
+    fn note_filled(&self, shard: &Shard) {
+        self.pass(shard.state.cleared);
+    }
+
+    fn content(&self, spec: &FilterSpec) -> Content<'_> {
+        self.sharded.content(spec)
+    }
+
+    fn explain(&self, hash: KeyHash) -> KeyBits {
+        self.look();
+        self.sharded
+            .explain(hash, |shard| self.there(shard, self.spec.slices))
+    }
+
+    /// One for new keys, and one for renewed keys.
+    fn records_of_a_call(&self, _: usize, _: usize) -> usize {
+        2
+    }
+
+    /// Clears stamps that are too old.
+    fn for_disk(&self, state: ShardState, words: &mut [u64]) -> ShardState {
+        self.cleared(state, words)
+    }
+
+    /// Of two stamps the younger stays. Clears stamps that are too old from both.
+    fn unite(
+        &self,
+        _: u64,
+        (own, words): (ShardState, &mut [u64]),
+        (other, others): (ShardState, &mut [u64]),
+    ) -> ShardState {
+        // The other shard was cleared when it was copied for the disk: no stamp in it is younger.
+        self.pass(other.cleared);
+        let now = self.epoch();
+        let window = |state: &ShardState| Window {
+            now,
+            ..self.window(state)
         };
-        let most = aging.spec.max_age;
-        if asked.is_zero() || asked > most {
-            return Err(EngineError::MaxAge { asked, most });
-        }
-        Ok(())
-    }
-
-    /// Returns the stamps that count in a locked shard; all values if the keys do not age.
-    pub(super) fn stamps(&self, shard: &Shard) -> Values {
-        match self.body.aging() {
-            None => Values::SET,
-            Some(aging) => aging.there(shard, aging.spec.slices),
+        let state = Self::cleared_in(window(&own), own, words);
+        Self::cleared_in(window(&other), other, others);
+        ShardState {
+            bits_set: state.bits_set + aging::unite(words, others, now),
+            // Keys that are too old by now have no bits, from which their number could be computed.
+            keys_added: own.keys_added.max(other.keys_added),
+            ..state
         }
     }
 
-    /// Returns the time. A filter whose keys age has its own time, which does not go back.
-    pub(super) fn time(&self) -> SystemTime {
-        let since_1970 = self.body.aging().map(Aging::time);
-        // A clock that a test drives can return any time.
-        let of_aging = since_1970.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time));
-        of_aging.unwrap_or_else(SystemTime::now)
+    fn max_age(&self) -> Option<Duration> {
+        Some(self.spec.max_age)
     }
 
-    /// Returns whether the keys have aged so much since a snapshot was begun that another is due,
-    /// although they have not changed.
-    pub(super) fn has_aged_since(&self, stored: SystemTime) -> bool {
-        let aging = self.body.aging();
-        aging.is_some_and(|aging| aging.has_gone_on_since(stored))
+    /// Returns the time of the clock, unless it is before the beginning of the epoch.
+    fn time(&self) -> Option<Duration> {
+        Some(self.now())
     }
 
-    /// Reads the clock, before a call takes a lock.
-    pub(super) fn look_at_clock(&self) {
-        if let Some(aging) = self.body.aging() {
-            aging.look();
+    fn clock_state(&self) -> ClockState {
+        ClockState {
+            ahead: self.ahead,
+            epoch: self.epoch(),
         }
     }
 
-    /// Takes over the time of another filter, from which this one has its stamps.
-    pub(super) fn follow(&mut self, other: &Self) {
-        if let (Some(own), Some(other)) = (self.body.aging_mut(), other.body.aging()) {
-            own.follow(other);
-        }
+    fn follow(&mut self, other: ClockState) {
+        self.ahead = other.ahead;
+        self.pass(other.epoch);
     }
 
-    /// Continues from where the snapshots and the log left the filter.
-    pub fn go_on(&mut self) {
-        match &mut self.body {
-            AnyBody::Aging(aging) => aging.go_on(),
-            AnyBody::Layered(layered) => layered.recount(),
-            AnyBody::Plain(_) | AnyBody::Counting(_) | AnyBody::Foreign(_) => {}
-        }
+    fn note_stored(&mut self, time: SystemTime) {
+        self.stored = since_1970(time);
     }
 
-    /// Clears stamps that are too old from memory, one shard at a time. Calls also clear shards
-    /// where they must. If this runs in time, no call has to.
-    pub fn clear_old(&self) {
-        let Some(aging) = self.body.aging() else {
-            return;
-        };
-        aging.look();
-        let epoch = aging.epoch();
-        if aging.cleared.load(Ordering::Acquire) >= epoch {
+    /// Continues from the latest time that was found, if the clock is before it.
+    fn go_on(&mut self) {
+        let found = self.spec.begin(*self.epoch.get_mut()).max(self.stored);
+        self.ahead = found.saturating_sub(self.clock.now());
+    }
+
+    fn has_gone_on_since(&self, stored: SystemTime) -> bool {
+        const SNAPSHOTS_A_SLICE: u32 = 8;
+        self.now().saturating_sub(since_1970(stored)) >= self.spec.slice() / SNAPSHOTS_A_SLICE
+    }
+
+    fn clear_old(&self) {
+        if !self.has_old() {
             return;
         }
-        for index in 0..self.shape.shard_count() {
-            if aging.sharded.shards.read(index).state.cleared < epoch {
-                aging.clear(&mut aging.sharded.shards.write(index));
+        let epoch = self.epoch();
+        let shards = &self.sharded.shards;
+        for number in self.numbers() {
+            if shards.read(number).state.cleared < epoch {
+                self.clear(&mut shards.write(number));
             }
         }
-        aging.cleared.fetch_max(epoch, Ordering::AcqRel);
+        self.cleared.fetch_max(epoch, Ordering::AcqRel);
     }
 
     /// Returns whether a slice has begun since all shards were cleared.
-    pub fn has_old(&self) -> bool {
-        self.body.aging().is_some_and(|aging| {
-            aging.look();
-            aging.cleared.load(Ordering::Acquire) < aging.epoch()
-        })
+    fn has_old(&self) -> bool {
+        self.look();
+        self.cleared.load(Ordering::Acquire) < self.epoch()
     }
 }
 

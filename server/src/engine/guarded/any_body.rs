@@ -1,8 +1,14 @@
 //! The body of any kind.
 
+use std::{io, sync::Arc};
+
 use super::{
     aging::Aging, counting::Counting, foreign::Foreign, layered::Layered, plain::Plain,
-    sharded::Sharded,
+    sharded::Sharded, whole::Whole,
+};
+use crate::{
+    engine::{Clock, budget::MemoryBudget},
+    filter::spec::{FilterSpec, Kind},
 };
 
 /// The body of any kind.
@@ -34,8 +40,55 @@ macro_rules! with_body {
 pub(super) use with_body;
 
 impl AnyBody {
-    /// Returns the shards; `None` of a filter in layers, which has partitions.
-    #[inline]
+    /// Returns the bits of a filter without keys. Reserves memory for them, which the budget has
+    /// counted already.
+    ///
+    /// # Errors
+    ///
+    /// The error of the kernel if not enough address space is left.
+    pub fn new(spec: &FilterSpec, budget: &Arc<MemoryBudget>, clock: &Clock) -> io::Result<Self> {
+        let sharded = || Sharded::new(spec.shape());
+        Ok(match (spec.kind, &spec.layers, spec.foreign_bits()) {
+            (Kind::Counting, ..) => Self::Counting(Counting::new(sharded()?)),
+            (Kind::Aging(aging), ..) => Self::Aging(Aging::new(aging, clock, sharded()?)),
+            (Kind::Scaling(on_full), Some(layers), _) => {
+                Self::Layered(Layered::new(layers, on_full, budget)?)
+            }
+            (Kind::Plain | Kind::Scaling(_), _, Some(parts)) => {
+                Self::Foreign(Foreign::new(parts, sharded()?))
+            }
+            (Kind::Plain | Kind::Scaling(_), _, None) => Self::Plain(Plain {
+                sharded: sharded()?,
+            }),
+        })
+    }
+
+    /// Returns the bits as a whole.
+    pub fn whole(&self) -> &dyn Whole {
+        match self {
+            Self::Plain(body) => body,
+            Self::Counting(body) => body,
+            Self::Aging(body) => body,
+            Self::Layered(body) => body,
+            Self::Foreign(body) => body,
+        }
+    }
+
+    /// Returns the bits as a whole, to be changed while no other thread uses them.
+    pub fn whole_mut(&mut self) -> &mut dyn Whole {
+        match self {
+            Self::Plain(body) => body,
+            Self::Counting(body) => body,
+            Self::Aging(body) => body,
+            Self::Layered(body) => body,
+            Self::Foreign(body) => body,
+        }
+    }
+}
+
+#[cfg(test)]
+impl AnyBody {
+    /// Returns the shards of a filter that is not in layers.
     pub fn sharded(&self) -> Option<&Sharded> {
         match self {
             Self::Plain(plain) => Some(&plain.sharded),
@@ -46,47 +99,10 @@ impl AnyBody {
         }
     }
 
-    pub fn sharded_mut(&mut self) -> Option<&mut Sharded> {
-        match self {
-            Self::Plain(plain) => Some(&mut plain.sharded),
-            Self::Counting(counting) => Some(&mut counting.sharded),
-            Self::Aging(aging) => Some(&mut aging.sharded),
-            Self::Foreign(foreign) => Some(&mut foreign.sharded),
-            Self::Layered(_) => None,
-        }
-    }
-
-    pub fn counting(&self) -> Option<&Counting> {
-        match self {
-            Self::Counting(counting) => Some(counting),
-            _ => None,
-        }
-    }
-
-    pub fn aging(&self) -> Option<&Aging> {
-        match self {
-            Self::Aging(aging) => Some(aging),
-            _ => None,
-        }
-    }
-
-    pub fn aging_mut(&mut self) -> Option<&mut Aging> {
-        match self {
-            Self::Aging(aging) => Some(aging),
-            _ => None,
-        }
-    }
-
+    /// Returns the partitions of a filter in layers.
     pub fn layered(&self) -> Option<&Layered> {
         match self {
             Self::Layered(layered) => Some(layered),
-            _ => None,
-        }
-    }
-
-    pub fn foreign(&self) -> Option<&Foreign> {
-        match self {
-            Self::Foreign(foreign) => Some(foreign),
             _ => None,
         }
     }

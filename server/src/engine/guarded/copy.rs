@@ -43,9 +43,10 @@ impl GuardedFilter {
         // The kernel allocates a page of the new memory at the first write to it. The words are
         // copied twice, so that this does not happen under the lock.
         let (shard_map, mut words) = (self.shard_map(), Vec::new());
-        let numbers = self.shard_numbers();
-        if let (Some(from), Some(to)) = (self.body.layered(), copy.body.layered()) {
-            to.map(from.partitions.mapped()).map_err(|why| match why {
+        let numbers = self.body.whole().numbers();
+        if let Some(last) = numbers.clone().last() {
+            let reserved = copy.body.whole().reserve(last);
+            reserved.map_err(|why| match why {
                 Full::OverBudget(over) => EngineError::OverBudget(over),
                 why => EngineError::FilterFull {
                     name: self.name(),
@@ -57,7 +58,7 @@ impl GuardedFilter {
             barrier.pass()?;
             words.resize(shard_map.shape(index).shard_words(), 0);
             let state = {
-                let Some(shard) = self.read_shard(index) else {
+                let Some(shard) = self.body.whole().read(index) else {
                     continue;
                 };
                 if shard.state.bits_set > 0 {
@@ -66,23 +67,23 @@ impl GuardedFilter {
                 shard.state
             };
             latest = latest.max(state.version);
-            let Some(shard) = copy.shard_mut(index) else {
+            let Some(shard) = copy.body.whole_mut().get_mut(index) else {
                 continue;
             };
             shard.state = state;
             if state.bits_set > 0 {
                 shard.words.copy_from_slice(&words);
-                if let Some(counting) = copy.body.counting() {
-                    counting.add_saturated(copy.shape.saturated(&words));
-                }
+            }
+            if let Some(shard) = copy.body.whole().read(index) {
+                copy.body.whole().note_filled(&shard);
             }
             thread::yield_now();
         }
-        if let Some(layered) = copy.body.layered() {
-            layered.recount();
-        }
+        let clock_state = self.body.whole().clock_state();
+        let body = copy.body.whole_mut();
+        body.recount();
         // After the last stamp has been copied.
-        copy.follow(self);
+        body.follow(clock_state);
         if let Some(log) = &self.log {
             let logged = log.flush(latest);
             logged.map_err(|error| EngineError::StorageFailed(error.into()))?;

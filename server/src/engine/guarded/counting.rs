@@ -24,19 +24,24 @@ use super::{
     GuardedFilter,
     body::Body,
     pipeline::Group,
+    records::full_locks,
     shard::Shard,
-    sharded::{Sharded, in_one_shard},
+    sharded::{Sharded, in_one_shard, whole_in_shards},
+    status::Content,
     stripes::Stripe,
     tally::Tally,
+    whole::{KeyBits, Whole, united},
 };
 use crate::{
     engine::{call::Action, error::Full, mapping::Cache},
     filter::{
-        counting::{CountEffect, Step, Stepper},
+        cells::Values,
+        counting::{self, CountEffect, Step, Stepper},
         hash::KeyHash,
+        spec::FilterSpec,
     },
     planted::Bug,
-    store::{Counted, Direction, RecordHead, RecordKind},
+    store::{Counted, Direction, RecordHead, RecordKind, ShardState},
 };
 
 /// The counters of a filter.
@@ -44,7 +49,7 @@ use crate::{
 pub(super) struct Counting {
     pub sharded: Sharded,
     /// See [`Counted::since`].
-    pub since: u64,
+    since: u64,
     /// The number of counters that have reached their greatest value.
     saturated: AtomicU64,
 }
@@ -58,18 +63,8 @@ impl Counting {
         }
     }
 
-    pub fn saturated(&self) -> u64 {
-        self.saturated.load(Ordering::Relaxed)
-    }
-
-    pub fn add_saturated(&self, counters: u64) {
-        if counters > 0 {
-            self.saturated.fetch_add(counters, Ordering::Relaxed);
-        }
-    }
-
     /// Returns the part of a record's head for counted keys.
-    pub fn counted(&self, direction: Direction) -> Counted {
+    fn counted(&self, direction: Direction) -> Counted {
         let since = self.since;
         Counted { direction, since }
     }
@@ -189,6 +184,56 @@ impl Body for Counting {
             version,
         };
         shape.take_each(&mut stripe, first, keys, &mut replay);
+    }
+}
+
+impl Whole for Counting {
+    whole_in_shards!();
+
+    fn note_filled(&self, shard: &Shard) {
+        self.add_saturated(self.sharded.shape.saturated(&shard.words));
+    }
+
+    fn content(&self, spec: &FilterSpec) -> Content<'_> {
+        self.sharded.content(spec)
+    }
+
+    fn explain(&self, hash: KeyHash) -> KeyBits {
+        self.sharded.explain(hash, |_| Values::SET)
+    }
+
+    fn saturated(&self) -> u64 {
+        self.saturated.load(Ordering::Relaxed)
+    }
+
+    fn add_saturated(&self, counters: u64) {
+        if counters > 0 {
+            self.saturated.fetch_add(counters, Ordering::Relaxed);
+        }
+    }
+
+    /// One for each lock that the call takes, and more if its keys exceed one record.
+    fn records_of_a_call(&self, keys: usize, record_keys: usize) -> usize {
+        let locks = self.sharded.shards.locks().len();
+        keys.min(locks + full_locks(keys) + keys / record_keys)
+    }
+
+    fn begin_log(&mut self, latest: u64) {
+        self.since = latest;
+    }
+
+    fn unite(
+        &self,
+        bits: u64,
+        (own, words): (ShardState, &mut [u64]),
+        (other, others): (ShardState, &mut [u64]),
+    ) -> ShardState {
+        let bits_set = own.bits_set + counting::unite(words, others);
+        united(bits, own, other, bits_set)
+    }
+
+    fn merge_kind(&self) -> RecordKind {
+        RecordKind::Counted(self.counted(Direction::Up))
     }
 }
 

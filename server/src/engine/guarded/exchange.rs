@@ -1,6 +1,6 @@
 //! Import and export of the bits of another program's filter, as one array of words as in its file.
 
-use super::{GuardedFilter, foreign::Foreign, shard::Shard};
+use super::{GuardedFilter, shard::Shard};
 use crate::engine::{journal::Journal, versions::Versions};
 
 /// The version of all imported bits.
@@ -16,7 +16,7 @@ impl GuardedFilter {
             if word == 0 {
                 continue;
             }
-            let Some(shard) = self.shard_mut(index / shard_words) else {
+            let Some(shard) = self.body.whole_mut().get_mut(index / shard_words) else {
                 return;
             };
             if let Some(place) = shard.words.get_mut(index % shard_words) {
@@ -31,12 +31,18 @@ impl GuardedFilter {
     /// number that it estimates from its bits.
     pub fn finish_import(&mut self, keys: Option<u64>, journal: Option<&Journal>) {
         let shards = self.shape.shard_count();
-        let bits_set = self.content().bits_set;
-        let keys = keys.unwrap_or_else(|| self.estimate(bits_set));
+        let content = self.content();
+        let bits_set = content.bits_set;
+        let estimate = || match content.estimated_keys() {
+            Some(keys) => keys.round() as u64,
+            // If all bits are set, there is no estimate. There were at least this many keys.
+            None => bits_set / u64::from(self.spec.hash_count).max(1),
+        };
+        let keys = keys.unwrap_or_else(estimate);
         // The keys are divided among the shards by their bits. Each key has set at least one bit.
         let (mut bits_before, mut keys_before) = (0_u64, 0);
         for shard in 0..shards {
-            let Some(Shard { state, .. }) = self.shard_mut(shard) else {
+            let Some(Shard { state, .. }) = self.body.whole_mut().get_mut(shard) else {
                 return;
             };
             if state.bits_set == 0 {
@@ -54,19 +60,6 @@ impl GuardedFilter {
         }
     }
 
-    /// Returns the expected number of keys that have set `bits_set` bits.
-    fn estimate(&self, bits_set: u64) -> u64 {
-        let estimate = |foreign: &Foreign| {
-            let bits = foreign.bits_of_parts(bits_set);
-            foreign.parts().keys_at_fill(&bits)
-        };
-        match self.body.foreign().and_then(estimate) {
-            Some(keys) => keys.round() as u64,
-            // If all bits are set, there is no estimate. There were at least this many keys.
-            None => bits_set / u64::from(self.spec.hash_count).max(1),
-        }
-    }
-
     /// Copies words of the array into `words`, from the index `first` on. Locks one shard at a time
     /// (with its neighbours behind the same lock), and only against writers.
     pub fn export_words(&self, first: u64, words: &mut [u64]) {
@@ -76,7 +69,7 @@ impl GuardedFilter {
             let (number, from) = (next / shard_words, next % shard_words);
             let length = rest.len().min(shard_words - from);
             let (here, behind) = rest.split_at_mut(length);
-            let Some(shard) = self.read_shard(number) else {
+            let Some(shard) = self.body.whole().read(number) else {
                 return;
             };
             if let Some(words) = shard.words.get(from..from + length) {

@@ -1,11 +1,8 @@
 //! The explanation of a query: the hash of a key, the place of its bits, and whether each bit is
 //! set.
 
-use super::{
-    GuardedFilter, aging::Aging, any_body::AnyBody, counting::Counting, layered::Layered,
-    plain::Plain,
-};
-use crate::filter::{cells::Values, hash::KeyHash};
+use super::{GuardedFilter, whole::KeyBits};
+use crate::filter::hash::KeyHash;
 
 /// The hash and the bits of one key, and whether the filter has seen it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,59 +44,21 @@ impl GuardedFilter {
             Some(profile) => profile.canonical(key).into_owned(),
         };
         let hash = self.hasher.hash(&canonical_key);
-        let sharded = match &self.body {
-            AnyBody::Layered(layered) => {
-                return self.explain_in_layers(layered, canonical_key, hash);
-            }
-            AnyBody::Foreign(foreign) => {
-                return self.explain_in_foreign(foreign, canonical_key, hash);
-            }
-            AnyBody::Plain(Plain { sharded, .. })
-            | AnyBody::Counting(Counting { sharded, .. })
-            | AnyBody::Aging(Aging { sharded, .. }) => sharded,
-        };
-        self.look_at_clock();
-        let shard = self.shape.shard(hash);
-        let bits = self.shape.bits(hash);
-        let lines = self.shape.lines_of_cells(hash);
-        let locked = sharded.shards.read(shard);
-        let stamps = self.stamps(&locked);
-        let is_set = |bit| self.shape.is_set(&locked.words, bit, stamps);
-        Explanation {
-            canonical_key,
-            hash,
-            layer: None,
-            shard: Some(shard),
-            block: self.shape.block_of(hash),
+        let KeyBits {
+            layer,
+            shard,
+            block,
             lines,
-            bits: bits.into_iter().map(|bit| (bit, is_set(bit))).collect(),
-        }
-    }
-
-    /// Explains the layer that holds the key, or the layer that would take it.
-    fn explain_in_layers(
-        &self,
-        layered: &Layered,
-        canonical_key: Vec<u8>,
-        hash: KeyHash,
-    ) -> Explanation {
-        let layers = layered.partitions.layers();
-        let number = layered.partitions.find(hash);
-        let shape = *layers.layer_of(number).shape();
-        let bits = shape.bits(hash).into_iter();
-        let shard = self.read_shard(number);
-        let is_set = |bit| {
-            let shard = shard.as_ref();
-            shard.is_some_and(|shard| shape.is_set(&shard.words, bit, Values::SET))
-        };
+            bits,
+        } = self.body.whole().explain(hash);
         Explanation {
             canonical_key,
             hash,
-            layer: layers.locate(number).map(|(layer, ..)| layer),
-            shard: Some(number),
-            block: shape.block_of(hash),
-            lines: Vec::new(),
-            bits: bits.map(|bit| (bit, is_set(bit))).collect(),
+            layer,
+            shard,
+            block,
+            lines,
+            bits,
         }
     }
 }

@@ -16,12 +16,9 @@ use super::{
     GuardedFilter,
     status::{Content, most_keys},
 };
-use crate::{
-    filter::{
-        scaling::{MAX_LAYERS, OnFull},
-        spec::{FilterSpec, Kind},
-    },
-    store::ShardState,
+use crate::filter::{
+    scaling::OnFull,
+    spec::{FilterSpec, Kind},
 };
 
 /// The percentage of the capacity from which on callers are warned.
@@ -115,7 +112,7 @@ impl GuardedFilter {
         let Some(mut found) = self.fill.found.try_lock() else {
             return;
         };
-        let until_dense = self.look_at_pages(content.bits_set);
+        let until_dense = self.body.whole().look_at_pages(content.bits_set);
         let capacity = match self.spec.kind {
             Kind::Scaling(OnFull::Scale(_)) => most_keys(&self.spec),
             _ => self.spec.capacity,
@@ -179,43 +176,9 @@ impl GuardedFilter {
         );
     }
 
-    /// Moves memory that has become dense to huge pages. Returns the number of keys that make the
-    /// rest dense; `None` if there is no rest.
-    fn look_at_pages(&self, bits_set: u64) -> Option<u64> {
-        if let Some(layered) = self.body.layered() {
-            return layered.partitions.look_at_pages();
-        }
-        let page_size = &self.body.sharded()?.page_size;
-        page_size.look(bits_set);
-        page_size.dense_keys()
-    }
-}
-
-impl GuardedFilter {
-    /// Moves memory that will be dense to huge pages, before shards with the given states are
-    /// restored.
-    pub(super) fn prepare_pages(&self, states: impl Iterator<Item = (usize, ShardState)>) {
-        let mut bits = vec![0; MAX_LAYERS];
-        for (shard, state) in states {
-            let layer = match self.body.layered() {
-                Some(layered) => layered
-                    .partitions
-                    .layers()
-                    .locate(shard)
-                    .map(|(layer, ..)| layer),
-                None => Some(0),
-            };
-            if let Some(bits) = layer.and_then(|layer| bits.get_mut(layer)) {
-                *bits += state.bits_set;
-            }
-        }
-        for (layer, bits) in bits.into_iter().enumerate() {
-            match (self.body.layered(), self.body.sharded()) {
-                (Some(layered), _) => layered.partitions.expect(layer, bits),
-                (None, Some(sharded)) if layer == 0 => sharded.page_size.expect(bits),
-                (None, _) => {}
-            }
-        }
+    /// Returns whether the filter can refuse new keys.
+    pub fn may_be_full(&self) -> bool {
+        refuses(&self.spec)
     }
 }
 

@@ -23,16 +23,25 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{
-    Explanation, GuardedFilter, body::Body, one_or_many::OneOrMany, pipeline::Group, shard::Shard,
-    sharded::Sharded, stripes::Stripes, tally::Tally,
+    body::Body,
+    one_or_many::OneOrMany,
+    pipeline::Group,
+    shard::Shard,
+    sharded::{Sharded, whole_in_shards},
+    status::{Content, LayoutContent},
+    stripes::Stripes,
+    tally::Tally,
+    whole::{KeyBits, Whole, united},
 };
 use crate::{
     engine::{call::Action, error::Full, mapping::Cache},
     filter::{
         exchange::{ForeignBits, Part},
         hash::KeyHash,
+        spec::FilterSpec,
+        union::unite,
     },
-    store::{RecordHead, RecordKind},
+    store::{RecordHead, RecordKind, ShardState},
     sync::{RwLockReadGuard, RwLockWriteGuard},
 };
 
@@ -56,18 +65,15 @@ struct Found {
 }
 
 impl Foreign {
-    /// Creates a filter without keys. Each shard has `shard_words` words.
-    pub fn new(parts: ForeignBits, shard_words: usize, sharded: Sharded) -> Self {
+    /// Creates a filter without keys.
+    pub fn new(parts: ForeignBits, sharded: Sharded) -> Self {
+        let shard_words = sharded.shape.shard_words();
         Self {
             sharded,
             parts,
             shard_words,
             old_bits: Mutex::default(),
         }
-    }
-
-    pub fn parts(&self) -> &ForeignBits {
-        &self.parts
     }
 
     /// Returns the positions of the bits of a key in a part.
@@ -82,7 +88,7 @@ impl Foreign {
     }
 
     /// Returns the version that the presence of a key depends on; `None` if the key is not there.
-    pub fn find(&self, hash: KeyHash) -> Option<u64> {
+    fn find(&self, hash: KeyHash) -> Option<u64> {
         let mut parts = self.parts.iter();
         parts.find_map(|part| self.find_in(part, hash))
     }
@@ -155,7 +161,7 @@ impl Foreign {
 
     /// Returns the number of bits that are set in each part, if `bits_set` are set in all parts
     /// together.
-    pub fn bits_of_parts(&self, bits_set: u64) -> Vec<u64> {
+    fn bits_of_parts(&self, bits_set: u64) -> Vec<u64> {
         let count = || {
             let old = self.parts.old().iter();
             old.map(|part| self.count_bits(part)).collect()
@@ -181,12 +187,6 @@ impl Foreign {
             next = upto;
         }
         bits
-    }
-
-    /// Drops the bit counts of old parts, because bits can have been set there in another way than
-    /// by keys.
-    pub fn recount(&self) {
-        *self.old_bits.lock() = None;
     }
 }
 
@@ -323,40 +323,59 @@ impl Body for Foreign {
     }
 }
 
-impl GuardedFilter {
+impl Whole for Foreign {
+    whole_in_shards!();
+
+    /// Drops the bit counts of old parts, because bits can have been set there.
+    fn recount(&self) {
+        *self.old_bits.lock() = None;
+    }
+
+    fn content(&self, spec: &FilterSpec) -> Content<'_> {
+        let content = self.sharded.content(spec);
+        let layout = LayoutContent::Foreign {
+            parts: &self.parts,
+            bits: self.bits_of_parts(content.bits_set),
+        };
+        Content { layout, ..content }
+    }
+
     /// Explains the part that holds the key, or the part that would take it.
-    pub(super) fn explain_in_foreign(
-        &self,
-        foreign: &Foreign,
-        canonical_key: Vec<u8>,
-        hash: KeyHash,
-    ) -> Explanation {
-        let mut parts = foreign.parts.iter();
-        let part = parts.find(|part| foreign.find_in(part, hash).is_some());
-        let part = part.unwrap_or(foreign.parts.last());
-        let mut bits: Vec<(u64, bool)> = foreign
+    fn explain(&self, hash: KeyHash) -> KeyBits {
+        let mut parts = self.parts.iter();
+        let part = parts.find(|part| self.find_in(part, hash).is_some());
+        let part = part.unwrap_or(self.parts.last());
+        let mut bits: Vec<(u64, bool)> = self
             .positions(part, hash)
             .map(|position| {
-                let word = (position.shard * foreign.shard_words + position.word) as u64;
+                let word = (position.shard * self.shard_words + position.word) as u64;
                 let bit = word * 64 + u64::from(position.mask.trailing_zeros());
-                (
-                    bit,
-                    position.is_set(&foreign.sharded.shards.read(position.shard)),
-                )
+                let shard = self.sharded.shards.read(position.shard);
+                (bit, position.is_set(&shard))
             })
             .collect();
         bits.sort_unstable();
         bits.dedup_by_key(|(bit, _)| *bit);
         let before = |other: &&Part| other.words().start < part.words().start;
-        let layer = || foreign.parts.iter().filter(before).count();
-        Explanation {
-            canonical_key,
-            hash,
-            layer: self.spec.chain.as_ref().map(|_| layer()),
+        KeyBits {
+            layer: self
+                .parts
+                .is_chain()
+                .then(|| self.parts.iter().filter(before).count()),
             shard: None,
             block: None,
             lines: Vec::new(),
             bits,
         }
+    }
+
+    fn unite(
+        &self,
+        bits: u64,
+        (own, words): (ShardState, &mut [u64]),
+        (other, others): (ShardState, &mut [u64]),
+    ) -> ShardState {
+        let bits_set = own.bits_set + unite(words, others);
+        united(bits, own, other, bits_set)
     }
 }

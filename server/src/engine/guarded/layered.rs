@@ -17,7 +17,7 @@
 
 mod bit_budget;
 
-use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, ops::Range, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
@@ -34,8 +34,12 @@ use super::{
     hashed_key::HashedKey,
     partitions::{Partition, Partitions},
     pipeline::Group,
+    shard::Shard,
+    status::{Content, LayoutContent},
     stripes::Stripe,
     tally::Tally,
+    union::merge_plan::{Expectation, MergePlan, Unfit},
+    whole::{KeyBits, Whole, united},
 };
 use crate::{
     engine::{
@@ -46,11 +50,15 @@ use crate::{
         mapping::{Cache, fetch_to_write},
     },
     filter::{
+        cells::Values,
         hash::KeyHash,
         scaling::{Added, Layers, MAX_LAYERS, OnFull},
+        spec::FilterSpec,
+        union::unite,
     },
     planted::Bug,
-    store::{RecordHead, RecordKind},
+    store::{FilterReader, RecordHead, RecordKind, ShardState},
+    sync::{MappedRwLockReadGuard, MappedRwLockWriteGuard},
 };
 
 /// A layer is added when a partition has at most one part in `LOW_PART` of the newest layer left.
@@ -110,7 +118,7 @@ impl Layered {
         }
     }
 
-    fn layers(&self) -> &Layers {
+    fn plan(&self) -> &Layers {
         self.partitions.layers()
     }
 
@@ -145,7 +153,7 @@ impl Layered {
     fn make_room(&self, needed: &BTreeMap<usize, u64>) -> Result<(), Full> {
         loop {
             let newest = self.partitions.mapped().saturating_sub(1);
-            let newest = self.layers().layers().get(newest);
+            let newest = self.plan().layers().get(newest);
             let low = newest.map_or(0, |newest| newest.spec().full_bits / LOW_PART);
             let (mut is_low, mut lacks) = (false, false);
             for (partition, left) in self.partitions.left() {
@@ -183,12 +191,6 @@ impl Layered {
         let result = act();
         self.note_left(&alone);
         result
-    }
-
-    /// Recounts the bits of the shards, after they were filled in another way than by keys.
-    pub fn recount(&self) {
-        self.partitions.recount();
-        self.note_left(&self.bit_budget.alone());
     }
 }
 
@@ -229,7 +231,7 @@ impl Body for Layered {
 
     #[inline]
     fn lock_of(&self, hash: KeyHash) -> usize {
-        let partition = self.layers().partition(hash);
+        let partition = self.plan().partition(hash);
         self.partitions.stripes().stripe_of(partition)
     }
 
@@ -268,7 +270,7 @@ impl Body for Layered {
         _: &BitsSet,
         mut found: impl FnMut(usize, u64, bool),
     ) {
-        self.layers().find_each(
+        self.plan().find_each(
             &stripe.read(),
             first,
             keys,
@@ -294,7 +296,7 @@ impl Body for Layered {
             Some((latest, bits)) if latest == first => bits,
             _ => 0,
         };
-        self.layers().insert_each(
+        self.plan().insert_each(
             &mut stripe.write(),
             first,
             keys,
@@ -303,7 +305,7 @@ impl Body for Layered {
                 if added.bits == 0 {
                     return tally.depends_on(partition.state(added.shard).version);
                 }
-                partition.note(self.layers(), added, tally.version());
+                partition.note(self.plan(), added, tally.version());
                 // There are at most `MAX_LAYERS` layers.
                 tally.changed(key, added.layer as u8);
                 bits += u64::from(added.bits);
@@ -364,7 +366,7 @@ impl Body for Layered {
     }
 
     fn begin_replay(&self, head: &RecordHead) -> Result<Option<usize>, Full> {
-        let layers = self.layers().layers().len();
+        let layers = self.plan().layers().len();
         let layer = match head.kind {
             // A layer that the filter cannot have is in no log of a server. Its keys are found in
             // any.
@@ -390,13 +392,131 @@ impl Body for Layered {
         version: u64,
         &layer: &usize,
     ) {
-        let (layers, mut stripe) = (self.layers(), stripe.write());
+        let (layers, mut stripe) = (self.plan(), stripe.write());
         for (_, hash) in keys {
             let number = layers.partition(hash) - first;
             if let Some(partition) = stripe.get_mut(number) {
                 partition.insert_again(layers, layer, hash, version);
             }
         }
+    }
+}
+
+impl Whole for Layered {
+    fn numbers(&self) -> Range<usize> {
+        self.partitions.numbers()
+    }
+
+    fn read(&self, number: usize) -> Option<MappedRwLockReadGuard<'_, Shard>> {
+        self.partitions.read(number)
+    }
+
+    fn write(&self, number: usize) -> Option<MappedRwLockWriteGuard<'_, Shard>> {
+        self.partitions.write(number)
+    }
+
+    fn get_mut(&mut self, number: usize) -> Option<&mut Shard> {
+        self.partitions.get_mut(number)
+    }
+
+    fn recount(&self) {
+        self.partitions.recount();
+        self.note_left(&self.bit_budget.alone());
+    }
+
+    fn reserve(&self, last: usize) -> Result<(), Full> {
+        let found = self.plan().locate(last);
+        self.map(found.map_or(0, |(layer, ..)| layer + 1))
+    }
+
+    fn grown_bytes(&self) -> u64 {
+        self.partitions.grown_bytes()
+    }
+
+    fn look_at_pages(&self, _: u64) -> Option<u64> {
+        self.partitions.look_at_pages()
+    }
+
+    fn prepare_pages(&self, states: &mut dyn Iterator<Item = (usize, ShardState)>) {
+        let mut bits = BTreeMap::<usize, u64>::new();
+        for (shard, state) in states {
+            if let Some((layer, ..)) = self.plan().locate(shard) {
+                *bits.entry(layer).or_default() += state.bits_set;
+            }
+        }
+        for (layer, bits) in bits {
+            self.partitions.expect(layer, bits);
+        }
+    }
+
+    fn content(&self, _: &FilterSpec) -> Content<'_> {
+        let (mut keys_added, mut bits_set) = (0, 0);
+        self.partitions.stripes().for_each(|partition| {
+            for shard in partition.as_ref() {
+                keys_added += shard.state.keys_added;
+                bits_set += shard.state.bits_set;
+            }
+        });
+        let fills = self.partitions.fills();
+        let layers = self.plan();
+        let bits = fills.iter().zip(layers.layers());
+        let bits = bits.map(|(fill, layer)| fill.partitions * layer.partition_bytes() * 8);
+        Content {
+            keys_added,
+            bits_set,
+            fill_ratio: bits_set as f64 / bits.sum::<u64>() as f64,
+            layout: LayoutContent::Layers { layers, fills },
+        }
+    }
+
+    /// Explains the layer that holds the key, or the layer that would take it.
+    fn explain(&self, hash: KeyHash) -> KeyBits {
+        let number = self.partitions.find(hash);
+        let shape = *self.plan().layer_of(number).shape();
+        let shard = self.read(number);
+        let is_set = |bit| {
+            let shard = shard.as_ref();
+            shard.is_some_and(|shard| shape.is_set(&shard.words, bit, Values::SET))
+        };
+        let bits = shape.bits(hash).into_iter();
+        KeyBits {
+            layer: self.plan().locate(number).map(|(layer, ..)| layer),
+            shard: Some(number),
+            block: shape.block_of(hash),
+            lines: Vec::new(),
+            bits: bits.map(|bit| (bit, is_set(bit))).collect(),
+        }
+    }
+
+    fn layers(&self) -> Option<usize> {
+        Some(self.partitions.mapped())
+    }
+
+    /// One for each layer.
+    fn records_of_a_call(&self, keys: usize, _: usize) -> usize {
+        keys.min(self.plan().layers().len())
+    }
+
+    fn unite(
+        &self,
+        bits: u64,
+        (own, words): (ShardState, &mut [u64]),
+        (other, others): (ShardState, &mut [u64]),
+    ) -> ShardState {
+        let bits_set = own.bits_set + unite(words, others);
+        united(bits, own, other, bits_set)
+    }
+
+    fn expect_merge(
+        &self,
+        filter: &GuardedFilter,
+        source: &FilterReader,
+    ) -> Result<Option<Expectation<'_>>, Unfit> {
+        let merge_plan = MergePlan::find(self, source)?;
+        let mapped = self.partitions.mapped();
+        let expected = merge_plan.expect(self);
+        filter.tell_of_growth(self, mapped, None);
+        expected.map(Some)
     }
 }
 
@@ -410,7 +530,7 @@ impl Layered {
         let mut needed = BTreeMap::new();
         for key in keys {
             if seen.get(key.index as usize) != Some(&true) {
-                let partition = self.layers().partition(key.hash);
+                let partition = self.plan().partition(key.hash);
                 *needed.entry(partition).or_default() += 1;
             }
         }
@@ -419,11 +539,6 @@ impl Layered {
 }
 
 impl GuardedFilter {
-    /// Returns whether a write can have to wait for the exclusive lock that recounts the room.
-    pub fn may_be_full(&self) -> bool {
-        self.body.layered().is_some_and(Layered::refuses)
-    }
-
     /// Claims room, as a write does.
     #[cfg(test)]
     pub fn claim_room(&self, bits: u64) -> Option<impl Sized> {

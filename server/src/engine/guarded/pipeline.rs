@@ -12,7 +12,7 @@ use std::{slice, time::Duration};
 
 use super::{
     Answer, GuardedFilter, WriteContext,
-    any_body::{AnyBody, with_body},
+    any_body::with_body,
     body::{Body, Terms, WhenFull},
     hashed_key::HashedKey,
     tally::{Tally, set},
@@ -256,11 +256,9 @@ impl GuardedFilter {
     /// Fails if the filter does not support an action.
     #[inline]
     fn check_action(&self, action: Action) -> Result<(), EngineError> {
-        match (action, &self.body) {
-            (Action::QueryAndAdd | Action::Add, _) | (Action::Remove, AnyBody::Counting(_)) => {
-                Ok(())
-            }
-            (Action::Remove, _) => Err(EngineError::NotCounting { name: self.name() }),
+        match action == Action::Remove && !self.counts() {
+            true => Err(EngineError::NotCounting { name: self.name() }),
+            false => Ok(()),
         }
     }
 

@@ -6,15 +6,17 @@ use super::{
     body::Body,
     pipeline::Group,
     shard::Shard,
-    sharded::{Sharded, in_one_shard},
+    sharded::{Sharded, in_one_shard, whole_in_shards},
+    status::Content,
     stripes::Stripe,
     tally::Tally,
+    whole::{KeyBits, Whole, united},
 };
 use crate::{
     engine::{call::Action, error::Full, mapping::Cache},
-    filter::hash::KeyHash,
+    filter::{cells::Values, hash::KeyHash, spec::FilterSpec, union::unite},
     planted::Bug,
-    store::{RecordHead, RecordKind},
+    store::{RecordHead, RecordKind, ShardState},
 };
 
 /// The bits of a filter that only adds keys.
@@ -97,6 +99,28 @@ impl Body for Plain {
         self.sharded
             .shape
             .insert_each(&mut stripe.write(), first, keys, tell);
+    }
+}
+
+impl Whole for Plain {
+    whole_in_shards!();
+
+    fn content(&self, spec: &FilterSpec) -> Content<'_> {
+        self.sharded.content(spec)
+    }
+
+    fn explain(&self, hash: KeyHash) -> KeyBits {
+        self.sharded.explain(hash, |_| Values::SET)
+    }
+
+    fn unite(
+        &self,
+        bits: u64,
+        (own, words): (ShardState, &mut [u64]),
+        (other, others): (ShardState, &mut [u64]),
+    ) -> ShardState {
+        let bits_set = own.bits_set + unite(words, others);
+        united(bits, own, other, bits_set)
     }
 }
 

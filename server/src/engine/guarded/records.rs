@@ -1,6 +1,6 @@
 //! The log records of a call, and the keys that are remembered for its request.
 
-use super::{GuardedFilter, any_body::AnyBody, pipeline::MAX_KEYS_A_LOCK, stripes::most_stripes};
+use super::{GuardedFilter, pipeline::MAX_KEYS_A_LOCK, stripes::most_stripes};
 use crate::{
     engine::{
         call::Action,
@@ -17,9 +17,7 @@ impl GuardedFilter {
     /// key is added.
     pub fn set_log(&mut self, journal: &Journal) {
         self.log = Some(journal.filter(self.id, &self.versions));
-        if let AnyBody::Counting(counting) = &mut self.body {
-            counting.since = self.versions.latest();
-        }
+        self.body.whole_mut().begin_log(self.versions.latest());
     }
 
     /// Returns the log, if an answer that depends on a version has to wait for it.
@@ -53,21 +51,10 @@ impl GuardedFilter {
 
     /// Returns the greatest number of records that a call with `keys` keys appends to the log,
     /// apart from full records.
-    ///
-    /// A filter that counts appends one record for each lock that the call takes, and more if the
-    /// keys exceed one record. A filter whose keys age appends one for new keys and one for renewed
-    /// keys. A filter in layers appends one for each layer.
     pub fn records_of_a_call(&self, keys: usize) -> usize {
-        match &self.body {
-            AnyBody::Plain(_) | AnyBody::Foreign(_) => 1,
-            AnyBody::Aging(_) => 2,
-            AnyBody::Layered(layered) => keys.min(layered.partitions.layers().layers().len()),
-            AnyBody::Counting(counting) => {
-                let record = self.log.as_ref().map(FilterLog::hashes_of_a_record);
-                let full = record.map_or(0, |hashes| keys / hashes);
-                keys.min(counting.sharded.shards.locks().len() + full_locks(keys) + full)
-            }
-        }
+        let record_keys = self.log.as_ref().map(FilterLog::hashes_of_a_record);
+        let record_keys = record_keys.unwrap_or(usize::MAX);
+        self.body.whole().records_of_a_call(keys, record_keys)
     }
 
     /// Returns the greatest number of records that a call with `keys` keys appends to the log in
@@ -104,7 +91,7 @@ impl GuardedFilter {
 }
 
 /// The number of full lock periods ([`MAX_KEYS_A_LOCK`]) among `keys` keys.
-fn full_locks(keys: usize) -> usize {
+pub(super) fn full_locks(keys: usize) -> usize {
     keys / MAX_KEYS_A_LOCK
 }
 

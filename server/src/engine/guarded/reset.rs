@@ -29,7 +29,8 @@ impl GuardedFilter {
         let clock = &self.clock;
         let emptied = Self::in_memory(id, name, spec, self.secret, self.create_time, memory, clock);
         let mut empty = emptied?;
-        empty.follow(self);
+        let clock_state = self.body.whole().clock_state();
+        empty.body.whole_mut().follow(clock_state);
         // A later version, because the content of the name has changed for callers that watch it.
         empty.versions = Versions::behind(self.versions.latest() + 1);
         if let Some(journal) = journal {

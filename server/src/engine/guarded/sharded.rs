@@ -4,11 +4,14 @@ use std::io;
 
 use super::{
     shard::Shard,
+    status::{Content, LayoutContent},
     stripes::{Stripe, Stripes},
+    whole::KeyBits,
 };
 use crate::{
     engine::mapping::{self, Cache, Mapping, PageSize, Prefetcher, fetch_to_write},
-    filter::{hash::KeyHash, shape::Shape},
+    filter::{cells::Values, hash::KeyHash, shape::Shape, spec::FilterSpec},
+    store::ShardState,
 };
 
 /// The shards of a filter that is not in layers, and their memory.
@@ -17,7 +20,7 @@ pub(super) struct Sharded {
     pub shape: Shape,
     pub shards: Stripes<Shard>,
     prefetcher: Prefetcher,
-    pub page_size: PageSize,
+    page_size: PageSize,
 }
 
 impl Sharded {
@@ -88,6 +91,100 @@ impl Sharded {
         self.prefetcher.fetch(shard, word, to);
     }
 }
+
+impl Sharded {
+    /// Returns the content of all shards. Takes each lock for a moment.
+    pub fn content(&self, spec: &FilterSpec) -> Content<'_> {
+        let (keys_added, bits_set) = self.sums();
+        Content {
+            keys_added,
+            bits_set,
+            fill_ratio: bits_set as f64 / spec.bit_count as f64,
+            layout: LayoutContent::Shards(&self.shape),
+        }
+    }
+
+    /// Returns the numbers of keys that were added and of bits that are set.
+    pub fn sums(&self) -> (u64, u64) {
+        let (mut keys_added, mut bits_set) = (0, 0);
+        self.shards.for_each(|shard| {
+            keys_added += shard.state.keys_added;
+            bits_set += shard.state.bits_set;
+        });
+        (keys_added, bits_set)
+    }
+
+    /// Returns the bits of a key. `stamps` returns the values in a shard that count as set.
+    pub fn explain(&self, hash: KeyHash, stamps: impl FnOnce(&Shard) -> Values) -> KeyBits {
+        let number = self.shape.shard(hash);
+        let shard = self.shards.read(number);
+        let stamps = stamps(&shard);
+        let bits = self.shape.bits(hash).into_iter();
+        let is_set = |bit| self.shape.is_set(&shard.words, bit, stamps);
+        KeyBits {
+            layer: None,
+            shard: Some(number),
+            block: self.shape.block_of(hash),
+            lines: self.shape.lines_of_cells(hash),
+            bits: bits.map(|bit| (bit, is_set(bit))).collect(),
+        }
+    }
+
+    /// Moves memory that has become dense to huge pages. Returns the number of keys that make the
+    /// rest dense; `None` if there is no rest.
+    pub fn look_at_pages(&self, bits_set: u64) -> Option<u64> {
+        self.page_size.look(bits_set);
+        self.page_size.dense_keys()
+    }
+
+    /// Moves memory that will be dense to huge pages, before shards with these states are restored.
+    pub fn prepare_pages(&self, states: &mut dyn Iterator<Item = (usize, ShardState)>) {
+        self.page_size
+            .expect(states.map(|(_, state)| state.bits_set).sum());
+    }
+}
+
+/// Implements the methods of [`Whole`](super::whole::Whole) that concern the shards, by the field
+/// `sharded`.
+macro_rules! whole_in_shards {
+    () => {
+        fn numbers(&self) -> std::ops::Range<usize> {
+            0..self.sharded.shape.shard_count()
+        }
+
+        fn read(
+            &self,
+            number: usize,
+        ) -> Option<$crate::sync::MappedRwLockReadGuard<'_, $crate::engine::guarded::shard::Shard>>
+        {
+            Some(self.sharded.shards.read(number))
+        }
+
+        fn write(
+            &self,
+            number: usize,
+        ) -> Option<$crate::sync::MappedRwLockWriteGuard<'_, $crate::engine::guarded::shard::Shard>>
+        {
+            Some(self.sharded.shards.write(number))
+        }
+
+        fn get_mut(&mut self, number: usize) -> Option<&mut $crate::engine::guarded::shard::Shard> {
+            Some(self.sharded.shards.get_mut(number))
+        }
+
+        fn look_at_pages(&self, bits_set: u64) -> Option<u64> {
+            self.sharded.look_at_pages(bits_set)
+        }
+
+        fn prepare_pages(
+            &self,
+            states: &mut dyn Iterator<Item = (usize, $crate::store::ShardState)>,
+        ) {
+            self.sharded.prepare_pages(states);
+        }
+    };
+}
+pub(super) use whole_in_shards;
 
 /// Implements the methods of [`Body`](super::body::Body) that say where a key lies, by the field
 /// `sharded`.

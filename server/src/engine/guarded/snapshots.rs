@@ -6,7 +6,6 @@
 //! acknowledged to them.
 
 use std::{
-    path::PathBuf,
     sync::Arc,
     time::{Instant, SystemTime},
 };
@@ -75,41 +74,41 @@ impl GuardedFilter {
             other => other,
         })?;
         filter.set_name_before(name_before);
-        if let Some(aging) = filter.body.aging_mut() {
-            aging.note_stored(store_time);
+        let body = filter.body.whole_mut();
+        body.note_stored(store_time);
+        if let Some(last) = stored.shards().max() {
+            body.reserve(last).map_err(|why| match why {
+                Full::OverBudget(over) => EngineError::RestoreOverBudget { path, over },
+                why => EngineError::NoRoomToRestore {
+                    name: stored.header().name.clone(),
+                    why,
+                },
+            })?;
         }
-        filter.map_for(stored.shards().max(), path)?;
-        filter.prepare_pages(stored.states());
+        body.prepare_pages(&mut stored.states());
         for index in stored.shards() {
             // Only shards of the spec, which have memory now.
-            let shape = filter.shape;
-            let Some(shard) = filter.shard_mut(index) else {
+            let Some(shard) = body.get_mut(index) else {
                 continue;
             };
             shard.state = stored.read_shard(index, &mut shard.words, &mut Err)?;
-            let (cleared, bytes) = (shard.state.cleared, size_of_val(&*shard.words));
-            let saturated = shape.saturated(&shard.words);
-            if let Some(counting) = filter.body.counting() {
-                counting.add_saturated(saturated);
+            advance(size_of_val(&*shard.words) as u64)?;
+            if let Some(shard) = body.read(index) {
+                body.note_filled(&shard);
             }
-            if let Some(aging) = filter.body.aging() {
-                aging.pass(cleared);
-            }
-            advance(bytes as u64)?;
         }
         for (index, state) in stored.emptied() {
-            if let Some(shard) = filter.shard_mut(index) {
+            if let Some(shard) = body.get_mut(index) {
                 shard.state = state;
             }
         }
-        if let Some(layered) = filter.body.layered() {
-            layered.recount();
-        }
+        body.recount();
         let files = stored.files();
         // Shards that were copied late hold changes of calls that came after the version.
-        let shards = filter.shard_numbers();
-        let shards = shards.filter_map(|shard| Some(filter.read_shard(shard)?.state.version));
-        let latest = shards.max();
+        let shards = body.numbers();
+        let latest = shards
+            .filter_map(|shard| Some(body.read(shard)?.state.version))
+            .max();
         let latest = version.max(latest.unwrap_or_default());
         filter.versions = Versions::behind(latest);
         *filter.last_store.get_mut() = Some(LastStore {
@@ -118,22 +117,6 @@ impl GuardedFilter {
         });
         filter.locks = Arc::new(Mutex::new(Presence::Present { files, last: None }));
         Ok(filter)
-    }
-
-    /// Reserves memory for all stored layers, up to the layer of the shard `last`.
-    fn map_for(&self, last: Option<usize>, path: PathBuf) -> Result<(), EngineError> {
-        let (Some(layered), Some(last)) = (self.body.layered(), last) else {
-            return Ok(());
-        };
-        let found = layered.partitions.layers().locate(last);
-        let mapped = layered.map(found.map_or(0, |(layer, ..)| layer + 1));
-        mapped.map_err(|why| match why {
-            Full::OverBudget(over) => EngineError::RestoreOverBudget { path, over },
-            why => {
-                let name = self.name();
-                EngineError::NoRoomToRestore { name, why }
-            }
-        })
     }
 
     /// Returns whether something has changed since the last snapshot, or the place of the filter is
@@ -147,7 +130,8 @@ impl GuardedFilter {
     /// keys have aged since the last one.
     pub fn is_due(&self) -> bool {
         let stored = *self.last_store.lock();
-        self.has_changed() || stored.is_some_and(|stored| self.has_aged_since(stored.time))
+        self.has_changed()
+            || stored.is_some_and(|stored| self.body.whole().has_gone_on_since(stored.time))
     }
 
     /// Returns whether a snapshot would write at most `bytes` bytes.
@@ -155,8 +139,8 @@ impl GuardedFilter {
         let stored = self.stored_version();
         let shard_map = self.shard_map();
         let mut left = bytes;
-        self.shard_numbers().all(|shard| {
-            let state = self.read_shard(shard).map(|shard| shard.state);
+        self.body.whole().numbers().all(|shard| {
+            let state = self.body.whole().read(shard).map(|shard| shard.state);
             if state.is_some_and(|state| state.version > stored) {
                 let shard_bytes = shard_map.shape(shard).shard_bytes();
                 let (rest, is_over) = left.overflowing_sub(shard_bytes);
@@ -252,7 +236,7 @@ impl GuardedFilter {
         let holds_all = |stored: LastStore| {
             stored.version == version
                 && !self.is_place_in_doubt()
-                && !self.has_aged_since(stored.time)
+                && !self.body.whole().has_gone_on_since(stored.time)
         };
         let written_bytes = match stored {
             Some(stored) if holds_all(stored) => 0,
@@ -318,8 +302,8 @@ impl GuardedFilter {
         let shard_map = self.shard_map();
         let shard_bytes = |shard| shard_map.shape(shard).shard_bytes();
         let (mut changed, mut with_keys, mut bytes) = (Vec::new(), 0, 0);
-        for shard in self.shard_numbers() {
-            let Some(state) = self.read_shard(shard).map(|shard| shard.state) else {
+        for shard in self.body.whole().numbers() {
+            let Some(state) = self.body.whole().read(shard).map(|shard| shard.state) else {
                 continue;
             };
             let gets_more = addition
@@ -344,16 +328,14 @@ impl GuardedFilter {
         let written = directory.write_snapshot(&header, &shards, |shard, words| {
             let mut state = {
                 // The shard existed when the shards were listed, or it is in a file.
-                let Some(shard) = self.read_shard(shard) else {
+                let Some(shard) = self.body.whole().read(shard) else {
                     return Ok(ShardState::default());
                 };
                 words.copy_from_slice(&shard.words);
                 latest = shard.state.version.max(latest);
                 shard.state
             };
-            if let Some(aging) = self.body.aging() {
-                state = aging.cleared(state, words);
-            }
+            state = self.body.whole().for_disk(state, words);
             match &mut addition {
                 Some(addition) => addition.add_to_copy(shard, (state, words)),
                 None => Ok(state),

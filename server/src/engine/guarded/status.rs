@@ -2,10 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use super::{
-    Growth, GuardedFilter, LastStore, aging::Aging, any_body::AnyBody, counting::Counting,
-    foreign::Foreign, plain::Plain, shard::Shard,
-};
+use super::{Growth, GuardedFilter, LastStore};
 use crate::{
     engine::counters::Usage,
     filter::{
@@ -126,7 +123,7 @@ impl GuardedFilter {
             full_time: growth
                 .time_for(missing)
                 // Where keys age, new keys take the place of others.
-                .filter(|_| missing > 0 && self.body.aging().is_none())
+                .filter(|_| missing > 0 && self.body.whole().max_age().is_none())
                 .and_then(|left| time.checked_add(left)),
         };
         let growth = self.history.lock().growth(now, keys_added);
@@ -136,7 +133,7 @@ impl GuardedFilter {
             spec: self.spec.clone(),
             memory_bytes: self.memory_bytes(),
             keys_added,
-            saturated_counters: self.body.counting().map_or(0, Counting::saturated),
+            saturated_counters: self.body.whole().saturated(),
             fill_ratio: content.fill_ratio,
             predicted_false_positive_rate: content.false_positive_rate(),
             measured: None,
@@ -163,65 +160,25 @@ impl GuardedFilter {
 
     /// Returns the memory that the budget counts.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let grown = self.body.layered();
-        self.memory.bytes() + grown.map_or(0, |layered| layered.partitions.grown_bytes())
+        self.memory.bytes() + self.body.whole().grown_bytes()
     }
 
     /// Returns the status of the layers, if the filter is in layers.
     fn layers_status(&self) -> Option<LayersStatus> {
-        let partitions = &self.body.layered()?.partitions;
-        let max_memory_bytes = partitions.layers().max_memory_bytes();
+        let layers = self.spec.layers.as_ref()?;
+        let max_memory_bytes = layers.max_memory_bytes();
         let missing_bytes = max_memory_bytes.saturating_sub(self.memory_bytes());
         Some(LayersStatus {
-            layers: partitions.mapped(),
-            max_capacity: partitions.layers().capacity(),
+            layers: self.body.whole().layers()?,
+            max_capacity: layers.capacity(),
             max_memory_bytes,
             fits_budget: missing_bytes <= self.memory.budget().left_bytes(),
         })
     }
 
-    /// Returns the content of all shards.
+    /// Returns the content of all shards. Takes each lock for a moment.
     pub(super) fn content(&self) -> Content<'_> {
-        let (mut keys_added, mut bits_set) = (0, 0);
-        let mut count = |shard: &Shard| {
-            keys_added += shard.state.keys_added;
-            bits_set += shard.state.bits_set;
-        };
-        let layered = match &self.body {
-            AnyBody::Layered(layered) => layered,
-            AnyBody::Plain(Plain { sharded, .. })
-            | AnyBody::Counting(Counting { sharded, .. })
-            | AnyBody::Aging(Aging { sharded, .. })
-            | AnyBody::Foreign(Foreign { sharded, .. }) => {
-                sharded.shards.for_each(&mut count);
-                return Content {
-                    keys_added,
-                    bits_set,
-                    fill_ratio: bits_set as f64 / self.spec.bit_count as f64,
-                    layout: match self.body.foreign() {
-                        Some(foreign) => LayoutContent::Foreign {
-                            parts: foreign.parts(),
-                            bits: foreign.bits_of_parts(bits_set),
-                        },
-                        None => LayoutContent::Shards(&self.shape),
-                    },
-                };
-            }
-        };
-        let partitions = &layered.partitions;
-        partitions
-            .stripes()
-            .for_each(|partition| partition.as_ref().iter().for_each(&mut count));
-        let fills = partitions.fills();
-        let layers = partitions.layers();
-        let bits = fills.iter().zip(layers.layers());
-        let bits = bits.map(|(fill, layer)| fill.partitions * layer.partition_bytes() * 8);
-        Content {
-            keys_added,
-            bits_set,
-            fill_ratio: bits_set as f64 / bits.sum::<u64>() as f64,
-            layout: LayoutContent::Layers { layers, fills },
-        }
+        self.body.whole().content(&self.spec)
     }
 }
 
@@ -230,11 +187,11 @@ pub(super) struct Content<'a> {
     pub keys_added: u64,
     pub bits_set: u64,
     pub fill_ratio: f64,
-    layout: LayoutContent<'a>,
+    pub layout: LayoutContent<'a>,
 }
 
 /// The basis of the expected rate, for each layout.
-enum LayoutContent<'a> {
+pub(super) enum LayoutContent<'a> {
     Shards(&'a Shape),
     Foreign {
         parts: &'a ForeignBits,

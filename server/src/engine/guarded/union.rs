@@ -40,11 +40,9 @@ pub(super) mod merge_plan;
 
 use std::{iter, thread};
 
-use self::merge_plan::{Expectation, MergePlan, Unfit};
+use self::merge_plan::Unfit;
 use super::{
     GuardedFilter,
-    any_body::AnyBody,
-    layered::Layered,
     snapshot_lock::{Presence, SnapshotLock},
 };
 use crate::{
@@ -53,14 +51,7 @@ use crate::{
         barrier::WriteBarrier,
         journal::{FilterLog, WalReservation},
     },
-    filter::{
-        counting,
-        union::{Fill, keys_of_union, unite},
-    },
-    store::{
-        DataDirectory, Direction, FilterName, FilterReader, RecordHead, RecordKind, ShardState,
-        StoreError,
-    },
+    store::{DataDirectory, FilterName, FilterReader, RecordHead, ShardState, StoreError},
 };
 
 /// The reason why two filters in layers cannot be merged.
@@ -112,14 +103,13 @@ impl<'a> Addition<'a> {
         let target = self.target;
         for number in self.stored.shards() {
             let other = self.read(number)?;
-            let Some(mut shard) = target.write_shard(number) else {
+            let Some(mut shard) = target.body.whole().write(number) else {
                 continue;
             };
             let saturated = target.shape.saturated(&shard.words);
             shard.state = self.unite(number, (shard.state, &mut shard.words), other);
-            if let Some(counting) = target.body.counting() {
-                counting.add_saturated(target.shape.saturated(&shard.words) - saturated);
-            }
+            let saturated = target.shape.saturated(&shard.words) - saturated;
+            target.body.whole().add_saturated(saturated);
             drop(shard);
             thread::yield_now();
         }
@@ -137,33 +127,14 @@ impl<'a> Addition<'a> {
     fn unite(
         &mut self,
         shard: usize,
-        (before, words): (ShardState, &mut [u64]),
+        own: (ShardState, &mut [u64]),
         other: ShardState,
     ) -> ShardState {
-        let (target, others) = (self.target, &mut *self.words);
-        let mut state = before;
-        match &target.body {
-            AnyBody::Aging(aging) => state = aging.unite((before, words), (other, others)),
-            AnyBody::Counting(_) => state.bits_set += counting::unite(words, others),
-            AnyBody::Plain(_) | AnyBody::Layered(_) | AnyBody::Foreign(_) => {
-                state.bits_set += unite(words, others);
-            }
-        }
-        let bits = target.shard_map().shape(shard).shard_bits();
-        state.keys_added = match target.body.aging() {
-            None => keys_of_union(bits, fill(before), fill(other), state.bits_set),
-            // Keys that are too old by now have no bits, from which their number could be computed.
-            Some(_) => before.keys_added.max(other.keys_added),
-        };
+        let bits = self.target.shard_map().shape(shard).shard_bits();
+        let others = (other, &mut *self.words);
+        let mut state = self.target.body.whole().unite(bits, own, others);
         state.version = state.version.max(self.version);
         state
-    }
-}
-
-fn fill(state: ShardState) -> Fill {
-    Fill {
-        bits_set: state.bits_set,
-        keys: state.keys_added,
     }
 }
 
@@ -195,7 +166,7 @@ impl GuardedFilter {
             // Keys of other programs' filters are hashed without a secret.
             (
                 "secret",
-                self.body.foreign().is_none() && self.secret != source.secret,
+                own.foreign_bits().is_none() && self.secret != source.secret,
             ),
         ];
         let names = differences.iter().filter(|(_, differs)| *differs);
@@ -241,21 +212,16 @@ impl GuardedFilter {
         let Presence::Present { files, .. } = &mut *lock.presence else {
             return Ok(false);
         };
-        let _expected = match self.body.layered() {
-            Some(layered) => Some(self.expect(layered, source)?),
-            None => None,
-        };
+        let expected = self.body.whole().expect_merge(self, source);
+        let _expected = expected.map_err(|why| self.unfit(source, why))?;
         let stored = *self.last_store.lock();
         // In the same order as `begin_snapshot`: the segment first, then the version.
         let segment = self.log.as_ref().map_or(0, FilterLog::segment);
         let version = self.versions.next_sealed();
         // The record is appended before any wait: no later version is durable without it.
         if let (Some(log), Some(mut reservation)) = (&self.log, reservation) {
-            let counted = self.body.counting();
             let head = RecordHead {
-                kind: counted.map_or(RecordKind::Added, |counting| {
-                    RecordKind::Counted(counting.counted(Direction::Up))
-                }),
+                kind: self.body.whole().merge_kind(),
                 ..self.record_head(None, version)
             };
             log.append(&mut reservation, &head, 0, iter::empty());
@@ -265,31 +231,22 @@ impl GuardedFilter {
         let mut addition = Addition::new(self, source, version);
         self.write_snapshot(directory, files, begin, stored, Some(&mut addition))?;
         let taken = addition.add_to_memory();
-        if let Some(foreign) = self.body.foreign() {
-            foreign.recount();
-        }
+        self.body.whole().recount();
         taken.map_err(|error| StoreError::InDoubt(error.into()))?;
         Ok(true)
     }
 
-    /// Prepares the layers for the bits of the stored copy of another filter.
-    fn expect<'a>(
-        &self,
-        layered: &'a Layered,
-        source: &FilterReader,
-    ) -> Result<Expectation<'a>, EngineError> {
-        let merge_plan = MergePlan::find(layered, source)?;
+    /// Returns the error of a merge whose bits do not fit.
+    fn unfit(&self, source: &FilterReader, why: Unfit) -> EngineError {
         let name = &source.header().name;
-        let mapped = layered.partitions.mapped();
-        let expected = merge_plan.expect(layered);
-        self.tell_of_growth(layered, mapped, None);
-        expected.map_err(|why| match why {
+        match why {
             Unfit::Full(why) => EngineError::NoRoomToMerge {
                 source_name: name.clone(),
                 target: self.name(),
                 why,
             },
             Unfit::Overfull => self.not_mergeable(name, OVERFULL.to_owned()),
-        })
+            Unfit::Unread(error) => error.into(),
+        }
     }
 }

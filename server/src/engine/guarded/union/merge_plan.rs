@@ -25,6 +25,14 @@ pub enum Unfit {
     Full(Full),
     /// A layer would have more bits than it is made for.
     Overfull,
+    /// The stored copy of the other filter could not be read.
+    Unread(StoreError),
+}
+
+impl From<StoreError> for Unfit {
+    fn from(error: StoreError) -> Self {
+        Self::Unread(error)
+    }
 }
 
 /// The number of bits that a merge will newly set in each layer.
