@@ -126,11 +126,11 @@ mod tests {
             SnapshotNotSynced => &[POWER_CUT],
             RemovedTooEarly => &[BEFORE_OR_AFTER],
             DirtyMarkClearedTooEarly => {
-                &["engine::guarded::tests::a_store_that_fails_is_made_again_in_full"]
+                &["engine::filter::tests::a_store_that_fails_is_made_again_in_full"]
             }
             SnapshotAheadOfTheLog => &["engine::tests::requests::no_snapshot_is_ahead_of_the_log"],
             SnapshotAmidCalls => &[
-                "engine::guarded::tests::a_store_waits_for_the_calls_that_are_under_way_and_they_do_not_for_it",
+                "engine::filter::tests::a_store_waits_for_the_calls_that_are_under_way_and_they_do_not_for_it",
             ],
             PageNotVerified => &["store::snapshot::tests::damage_anywhere_is_noticed"],
             PageNotSalted => &["store::snapshot::tests::what_is_in_the_place_of_another_is_found"],
@@ -163,8 +163,8 @@ mod tests {
             ],
             ReplayLeavesOut => &[POWER_CUT, POWER_CUT_AFTER_KILL],
             BitByBit => &[
-                "engine::guarded::tests::one_winner_of_two_in_step",
-                "engine::guarded::tests::one_winner_of_two_batches_in_step",
+                "engine::filter::tests::one_winner_of_two_in_step",
+                "engine::filter::tests::one_winner_of_two_batches_in_step",
             ],
             RequestNotLogged => &[
                 "engine::tests::requests::a_request_whose_answer_a_power_cut_took_is_answered_after_it",

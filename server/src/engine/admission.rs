@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
-    Action, Call, EngineError, GuardedFilter, Inner, WriteContext,
+    Action, Call, EngineError, Filter, Inner, WriteContext,
     journal::{Journal, WalReservation},
     registry::Entry,
     requests::RetrySession,
@@ -56,7 +56,7 @@ struct Needs {
     mirrors: Option<Need>,
     order: Option<Arc<Mutex<()>>>,
     /// A filter that is on hold.
-    held: Option<Arc<GuardedFilter>>,
+    held: Option<Arc<Filter>>,
 }
 
 impl Needs {
@@ -119,7 +119,7 @@ impl Inner {
     /// if the write has to wait for something.
     pub(super) fn try_admit(
         &self,
-        filter: &GuardedFilter,
+        filter: &Filter,
         call: Call<'_>,
         action: Action,
         keys: usize,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::sleep;
 
-use super::{Engine, background, guarded::GuardedFilter};
+use super::{Engine, background, filter::Filter};
 
 /// The interval between two checks whether a slice has begun. No slice is shorter.
 const LOOK: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ impl Engine {
     }
 }
 
-async fn clear(filter: Arc<GuardedFilter>) {
+async fn clear(filter: Arc<Filter>) {
     let name = filter.name().clone();
     let cleared = background::run("clear", move || {
         filter.clear_old();

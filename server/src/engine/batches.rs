@@ -1,7 +1,7 @@
 //! Calls for many keys.
 
 use super::{
-    Action, Call, Engine, EngineError, GuardedFilter, Inner, Keys, Pending, WriteContext,
+    Action, Call, Engine, EngineError, Filter, Inner, Keys, Pending, WriteContext,
     admission::Admission, workers::Threads,
 };
 
@@ -110,7 +110,7 @@ impl Engine {
         let inner = &self.inner;
         let weight = inner.limits.check_batch(&keys)?;
         inner.limits.check_request_id(call.request_id)?;
-        let has_profile = || inner.find(call.filter, GuardedFilter::has_profile);
+        let has_profile = || inner.find(call.filter, Filter::has_profile);
         if weight.is_light() && (weight.is_light_with_profile() || !has_profile()?) {
             match inner.batch(call, action, &keys, Threads::Core).await {
                 Err(EngineError::FilterBusy) => {}
@@ -163,12 +163,10 @@ impl Inner {
             return self.ask(call, |filter| filter.query_batch(keys, call.max_age));
         };
         let count = keys.iter().len();
-        let change = |filter: &GuardedFilter, change: WriteContext<'_>| {
-            filter.write_batch(keys, action, change)
-        };
-        let follow = |mirror: &GuardedFilter, change: WriteContext<'_>| {
-            mirror.mirror_batch(keys, action, change)
-        };
+        let change =
+            |filter: &Filter, change: WriteContext<'_>| filter.write_batch(keys, action, change);
+        let follow =
+            |mirror: &Filter, change: WriteContext<'_>| mirror.mirror_batch(keys, action, change);
         if let Some(answer) = self.try_write(call, action, count, threads, change)? {
             return Ok(answer);
         }

@@ -11,9 +11,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::{
     Engine, EngineError, FilterStatus, Inner, background,
     copying::Promise,
+    filter::Filter,
     filter_name,
     filters::{given_name, random_secret},
-    guarded::GuardedFilter,
 };
 use crate::{
     filter::{
@@ -56,7 +56,7 @@ pub struct Import {
 /// filter is deleted or reset meanwhile, the export ends.
 #[derive(Debug)]
 pub struct Export {
-    filter: Weak<GuardedFilter>,
+    filter: Weak<Filter>,
     name: FilterName,
     shape: guava::Shape,
     /// The header, until it has been returned.
@@ -146,7 +146,7 @@ impl Inner {
         name: FilterName,
         import: &Import,
         mut file: impl Read,
-    ) -> Result<GuardedFilter, EngineError> {
+    ) -> Result<Filter, EngineError> {
         let (size, capacity) = (import.file_bytes, import.capacity);
         let filter = match import.format {
             FileFormat::Guava => {
@@ -188,10 +188,10 @@ impl Inner {
     }
 
     /// Returns an empty filter for the content of a file.
-    fn for_import(&self, name: FilterName, spec: FilterSpec) -> Result<GuardedFilter, EngineError> {
+    fn for_import(&self, name: FilterName, spec: FilterSpec) -> Result<Filter, EngineError> {
         let (secret, now) = (random_secret()?, SystemTime::now());
         let id = FilterId(self.directory.new_number());
-        GuardedFilter::new(id, name, spec, secret, now, &self.budget, &self.clock)
+        Filter::new(id, name, spec, secret, now, &self.budget, &self.clock)
     }
 }
 

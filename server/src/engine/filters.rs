@@ -8,8 +8,9 @@ use std::{
 use tokio::sync::OwnedMutexGuard;
 
 use super::{
-    Engine, EngineError, Explanation, FilterName, FilterStatus, Inner, SpecRequest, filter_name,
-    guarded::{GuardedFilter, SnapshotLock},
+    Engine, EngineError, Explanation, FilterName, FilterStatus, Inner, SpecRequest,
+    filter::{Filter, SnapshotLock},
+    filter_name,
 };
 use crate::{
     filter::hash::Secret,
@@ -138,7 +139,7 @@ impl Engine {
     ) -> Result<Explanation, EngineError> {
         let key = key.as_ref();
         self.inner.limits.check_key(key)?;
-        let explain = |filter: &GuardedFilter| filter.explain(key);
+        let explain = |filter: &Filter| filter.explain(key);
         self.inner.find(filter, explain)
     }
 
@@ -222,8 +223,7 @@ impl Engine {
             .blocking(move |inner| {
                 let (secret, now) = (random_secret()?, SystemTime::now());
                 let id = FilterId(inner.directory.new_number());
-                let made =
-                    GuardedFilter::new(id, name, spec, secret, now, &inner.budget, &inner.clock);
+                let made = Filter::new(id, name, spec, secret, now, &inner.budget, &inner.clock);
                 let mut filter = made?;
                 if let Some(journal) = inner.journal.get() {
                     filter.set_log(journal);
@@ -259,7 +259,7 @@ impl Engine {
     }
 
     /// Returns a filter that already has the spec of a request.
-    async fn made(&self, filter: Arc<GuardedFilter>) -> Result<Creation, EngineError> {
+    async fn made(&self, filter: Arc<Filter>) -> Result<Creation, EngineError> {
         let status = self.queued(move |inner| Ok(inner.status(&filter)));
         Ok(Creation {
             filter: status.await?,
@@ -276,7 +276,7 @@ impl Engine {
     pub(super) async fn filter_with_lock(
         &self,
         name: &FilterName,
-    ) -> Result<(Arc<GuardedFilter>, SnapshotLock), EngineError> {
+    ) -> Result<(Arc<Filter>, SnapshotLock), EngineError> {
         loop {
             let filter = self.filter_named(name.clone())?;
             let lock = filter.snapshot_lock().await;

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-use super::{
-    Engine, EngineError, FilterStatus, background, filters::given_name, guarded::GuardedFilter,
-};
+use super::{Engine, EngineError, FilterStatus, background, filter::Filter, filters::given_name};
 use crate::store::{FilterReader, StoreError};
 
 impl Engine {
@@ -64,8 +62,8 @@ impl Engine {
     /// filter is deleted or replaced.
     async fn stored(
         &self,
-        filter: Arc<GuardedFilter>,
-    ) -> Result<(FilterReader, Arc<GuardedFilter>), EngineError> {
+        filter: Arc<Filter>,
+    ) -> Result<(FilterReader, Arc<Filter>), EngineError> {
         let lock = filter.snapshot_lock().await;
         let inner = self.inner.clone();
         let store = move || {

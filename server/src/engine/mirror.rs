@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use super::guarded::GuardedFilter;
+use super::filter::Filter;
 
 /// A filter that will take the place of another one.
 #[derive(Debug)]
 pub struct Mirror {
-    filter: Arc<GuardedFilter>,
+    filter: Arc<Filter>,
     /// The order lock of a counting filter. The result of removals depends on the order of the
     /// calls, which must be the same in both filters. So the calls run one at a time.
     order: Option<Arc<Mutex<()>>>,
@@ -17,13 +17,13 @@ pub struct Mirror {
 
 impl Mirror {
     /// Creates the mirror of a filter.
-    pub fn new(filter: Arc<GuardedFilter>, of: &GuardedFilter) -> Arc<Self> {
+    pub fn new(filter: Arc<Filter>, of: &Filter) -> Arc<Self> {
         let order = of.counts().then(Arc::default);
         Arc::new(Self { filter, order })
     }
 
     /// Returns the filter.
-    pub fn filter(&self) -> &Arc<GuardedFilter> {
+    pub fn filter(&self) -> &Arc<Filter> {
         &self.filter
     }
 

@@ -17,8 +17,8 @@ mod copying;
 mod counters;
 mod error;
 mod exchange;
+mod filter;
 mod filters;
-mod guarded;
 mod journal;
 mod limits;
 mod mapping;
@@ -55,11 +55,11 @@ pub use clock::{Clock, ManualClock};
 pub use counters::Usage;
 pub use error::{EngineError, Full};
 pub use exchange::{Export, FileFormat, Import};
-pub use filters::{Creation, Page};
-pub use guarded::{
+pub use filter::{
     CapacityWarning, Explanation, FilterStatus, Growth, LastStore, LayersStatus, Outlook,
     StoreReport,
 };
+pub use filters::{Creation, Page};
 pub use journal::Durability;
 pub use limits::Limits;
 pub use pending::Pending;
@@ -83,7 +83,7 @@ pub use crate::{
 pub mod modelled {
     pub use super::{
         barrier::WriteBarrier,
-        guarded::modelled::*,
+        filter::modelled::*,
         journal::modelled::*,
         mapping::reserve,
         requests::{Requests, RetrySession},
@@ -99,7 +99,7 @@ use self::{
     budget::MemoryBudget,
     call::Action,
     copying::{Creating, Promised},
-    guarded::{Answer, GuardedFilter, WriteContext},
+    filter::{Answer, Filter, WriteContext},
     journal::Journal,
     rebuilding::change_both,
     registry::{Entry, Registry},
@@ -170,11 +170,7 @@ impl Settings {
     /// call must find room for all keys that it can add, or it would wait for ever.
     pub fn segment_bytes_for(max_batch_keys: usize) -> u64 {
         let least = *Self::SEGMENT_SIZES.start();
-        Journal::segment_bytes_for(
-            least,
-            max_batch_keys,
-            GuardedFilter::most_records(max_batch_keys),
-        )
+        Journal::segment_bytes_for(least, max_batch_keys, Filter::most_records(max_batch_keys))
     }
 }
 
@@ -294,11 +290,11 @@ impl Engine {
     /// Returns the capacity warning of a filter, if it is nearly at its capacity or beyond it.
     /// Callers that add keys get it.
     pub fn capacity_warning(&self, filter: &str) -> Option<Arc<CapacityWarning>> {
-        let found = self.inner.find(filter, GuardedFilter::capacity_warning);
+        let found = self.inner.find(filter, Filter::capacity_warning);
         found.unwrap_or_default()
     }
 
-    fn filter_named(&self, name: FilterName) -> Result<Arc<GuardedFilter>, EngineError> {
+    fn filter_named(&self, name: FilterName) -> Result<Arc<Filter>, EngineError> {
         self.inner.check_recovered()?;
         self.inner
             .registry
@@ -330,11 +326,7 @@ impl Engine {
 
 impl Inner {
     /// Calls `look` with the filter that a request names.
-    fn find<T>(
-        &self,
-        name: &str,
-        look: impl FnOnce(&GuardedFilter) -> T,
-    ) -> Result<T, EngineError> {
+    fn find<T>(&self, name: &str, look: impl FnOnce(&Filter) -> T) -> Result<T, EngineError> {
         self.find_entry(name, |entry| look(&entry.filter))
     }
 
@@ -353,7 +345,7 @@ impl Inner {
     fn ask<T>(
         &self,
         call: Call<'_>,
-        ask: impl FnOnce(&GuardedFilter) -> Answer<T>,
+        ask: impl FnOnce(&Filter) -> Answer<T>,
     ) -> Result<Pending<T>, EngineError> {
         self.find(call.filter, |filter| {
             filter.check_age(call.max_age)?;
@@ -366,8 +358,8 @@ impl Inner {
         &self,
         call: Call<'a>,
         admission: Admission<'a>,
-        change: impl FnOnce(&GuardedFilter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
-        follow: impl FnOnce(&GuardedFilter, WriteContext<'_>) -> u64,
+        change: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
+        follow: impl FnOnce(&Filter, WriteContext<'_>) -> u64,
     ) -> Result<Pending<T>, EngineError> {
         let _permit = self.barrier.pass()?;
         // The call may have waited for a worker or for room in the log. A caller that gets
@@ -393,7 +385,7 @@ impl Inner {
         action: Action,
         keys: usize,
         threads: Threads,
-        change: impl FnOnce(&GuardedFilter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
+        change: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
     ) -> Result<Option<Pending<T>>, EngineError> {
         let _permit = self.barrier.pass()?;
         call.check_deadline()?;
@@ -439,10 +431,10 @@ impl Inner {
 
 /// Applies a write to a filter without a mirror.
 fn write_to<T>(
-    filter: &GuardedFilter,
+    filter: &Filter,
     call: Call<'_>,
     admission: Admission<'_>,
-    change: impl FnOnce(&GuardedFilter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
+    change: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
 ) -> Result<Pending<T>, EngineError> {
     filter.check_age(call.max_age)?;
     filter.check_takes_keys()?;
@@ -451,7 +443,7 @@ fn write_to<T>(
 }
 
 /// Returns an answer together with the log and version that it waits for.
-fn pending<T>(filter: &GuardedFilter, answer: Answer<T>) -> Pending<T> {
+fn pending<T>(filter: &Filter, answer: Answer<T>) -> Pending<T> {
     let Answer { value, depends_on } = answer;
     Pending {
         value,

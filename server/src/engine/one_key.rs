@@ -1,8 +1,8 @@
 //! Calls for one key.
 
 use super::{
-    Action, Call, Engine, EngineError, GuardedFilter, Op, Pending, WriteContext,
-    admission::Admission, workers::Threads,
+    Action, Call, Engine, EngineError, Filter, Op, Pending, WriteContext, admission::Admission,
+    workers::Threads,
 };
 
 impl Engine {
@@ -138,8 +138,7 @@ impl Engine {
         let inner = &self.inner;
         inner.limits.check_key(key)?;
         inner.limits.check_request_id(call.request_id)?;
-        let change =
-            |filter: &GuardedFilter, change: WriteContext<'_>| filter.write(key, action, change);
+        let change = |filter: &Filter, change: WriteContext<'_>| filter.write(key, action, change);
         match inner.try_write(call, action, 1, Threads::Core, change) {
             Err(EngineError::FilterBusy) => Ok(None),
             answer => answer,

@@ -19,8 +19,8 @@ use super::{
     Answer, Call, Engine, EngineError, FilterStatus, Inner, Pending, WriteContext,
     admission::{Admission, Share},
     background,
+    filter::{Filter, SnapshotLock},
     filters::given_name,
-    guarded::{GuardedFilter, SnapshotLock},
     journal::{Durability, FilterLog, Journal},
     mirror::Mirror,
     pending,
@@ -154,16 +154,12 @@ impl Engine {
 
 impl Inner {
     /// Returns the status of a filter, with the filter that it rebuilds or is rebuilt as.
-    pub(super) fn status(&self, filter: &GuardedFilter) -> FilterStatus {
+    pub(super) fn status(&self, filter: &Filter) -> FilterStatus {
         self.with_rebuild(filter, filter.status())
     }
 
     /// Adds to a status the filter that it rebuilds or is rebuilt as.
-    pub(super) fn with_rebuild(
-        &self,
-        filter: &GuardedFilter,
-        status: FilterStatus,
-    ) -> FilterStatus {
+    pub(super) fn with_rebuild(&self, filter: &Filter, status: FilterStatus) -> FilterStatus {
         let view = self.registry.now();
         let mirror = view
             .get(status.name.as_str())
@@ -178,8 +174,8 @@ impl Inner {
     /// Gives the place of `filter` to its mirror `new`; `false` if either has been deleted. Blocks.
     fn have_take_place(
         &self,
-        filter: &GuardedFilter,
-        new: &Arc<GuardedFilter>,
+        filter: &Filter,
+        new: &Arc<Filter>,
         [mut lock, mut its_lock]: [SnapshotLock; 2],
         runtime: &Handle,
     ) -> Result<bool, EngineError> {
@@ -245,14 +241,14 @@ impl Inner {
 
     /// Makes the filter that is rebuilt as `as_filter`, if any, refuse keys until it is stored.
     /// After a crash `as_filter` can be back, and would not contain these keys.
-    pub(super) fn doubt_rebuild(&self, as_filter: &GuardedFilter) {
+    pub(super) fn doubt_rebuild(&self, as_filter: &Filter) {
         if let Some(rebuilt) = self.registry.now().rebuilt_as(as_filter) {
             rebuilt.doubt_place();
         }
     }
 
     /// Fails if a filter has a mirror, or is one.
-    pub(super) fn check_not_rebuilding(&self, filter: &GuardedFilter) -> Result<(), EngineError> {
+    pub(super) fn check_not_rebuilding(&self, filter: &Filter) -> Result<(), EngineError> {
         match self.registry.now().rebuilt_as(filter) {
             Some(rebuilt) => Err(EngineError::Rebuilding {
                 name: filter.name(),
@@ -263,7 +259,7 @@ impl Inner {
     }
 
     /// Fails if a filter has a mirror.
-    pub(super) fn check_not_rebuilt(&self, filter: &GuardedFilter) -> Result<(), EngineError> {
+    pub(super) fn check_not_rebuilt(&self, filter: &Filter) -> Result<(), EngineError> {
         let name = filter.name();
         match self.mirror_of(&name) {
             Some(mirror) => Err(EngineError::Rebuilding {
@@ -276,7 +272,7 @@ impl Inner {
 
     /// Returns whether a filter has taken the place of another, and had the name `as_name` before,
     /// which no filter has now. If a restart has forgotten the former name, any name fits.
-    fn has_been_rebuilt(&self, filter: &GuardedFilter, as_name: &FilterName) -> bool {
+    fn has_been_rebuilt(&self, filter: &Filter, as_name: &FilterName) -> bool {
         let name = filter.name();
         let is_done = self.directory.rebuilds(&name).is_some() && self.mirror_of(&name).is_none();
         let had_name = filter.had_name(as_name) || filter.had_no_name();
@@ -293,8 +289,8 @@ impl Inner {
     /// all of them. Blocks.
     fn hand_over_requests(
         &self,
-        from: &GuardedFilter,
-        to: &GuardedFilter,
+        from: &Filter,
+        to: &Filter,
         write: impl Fn(&Journal, &Remembered) -> Result<bool, EngineError>,
     ) -> Result<bool, EngineError> {
         let _shortening = self.shortening.lock();
@@ -319,12 +315,12 @@ impl Inner {
 /// Changes a filter and its mirror.
 #[cold]
 pub(super) fn change_both<T>(
-    filter: &GuardedFilter,
+    filter: &Filter,
     mirror: &Mirror,
     call: Call<'_>,
     mut admission: Admission<'_>,
-    change: impl FnOnce(&GuardedFilter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
-    follow: impl FnOnce(&GuardedFilter, WriteContext<'_>) -> u64,
+    change: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
+    follow: impl FnOnce(&Filter, WriteContext<'_>) -> u64,
 ) -> Result<Pending<T>, EngineError> {
     let new = mirror.filter();
     filter.check_age(call.max_age)?;

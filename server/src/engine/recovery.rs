@@ -12,7 +12,7 @@ use std::{
 use self::order::Order;
 use super::{
     Durability, EngineError, FilterName, Inner, Torn,
-    guarded::GuardedFilter,
+    filter::Filter,
     journal::Journal,
     requests::{Remembered, Requests},
     workers::Workers,
@@ -81,7 +81,7 @@ impl Inner {
                     progress.advance(bytes, tell);
                     self.barrier.pass().map(|_| ())
                 };
-                let filter = GuardedFilter::restore(stored, &self.budget, &self.clock, advance)?;
+                let filter = Filter::restore(stored, &self.budget, &self.clock, advance)?;
                 filters.insert(filter.id(), filter);
             }
         }
@@ -102,7 +102,7 @@ impl Inner {
             };
             replay(&log, &filters, &self.requests, advance)?
         };
-        filters.values_mut().for_each(GuardedFilter::go_on);
+        filters.values_mut().for_each(Filter::go_on);
         if self.durability != Durability::Snapshot {
             let log = self.directory.open_log(&mut found, self.segment_bytes)?;
             // Filters for which the log held nothing new need it no longer. Of a filter whose files
@@ -141,7 +141,7 @@ impl Inner {
             self.directory.begin_log(0, |_, _| false, 0)?;
         }
         let recovered = Recovered {
-            filters: filters.values().map(GuardedFilter::name).collect(),
+            filters: filters.values().map(Filter::name).collect(),
             replayed_keys,
             torn: found.torn,
         };
@@ -166,7 +166,7 @@ struct Replayed {
 /// Adds to the filters the keys in the log that their snapshots do not contain.
 fn replay(
     log: &LogReader<'_>,
-    filters: &BTreeMap<FilterId, GuardedFilter>,
+    filters: &BTreeMap<FilterId, Filter>,
     requests: &Requests,
     mut advance: impl FnMut(u64) -> Result<(), EngineError>,
 ) -> Result<Replayed, EngineError> {
@@ -255,7 +255,7 @@ impl Waiting {
         Self { head, hashes }
     }
 
-    fn add_to(&mut self, filter: &GuardedFilter) -> Result<(), EngineError> {
+    fn add_to(&mut self, filter: &Filter) -> Result<(), EngineError> {
         filter.replay(&self.head, &self.hashes)?;
         self.hashes.clear();
         Ok(())
@@ -263,7 +263,7 @@ impl Waiting {
 }
 
 /// Applies a counted record in its turn.
-fn count(filter: &GuardedFilter, requests: &Requests, record: &Record) -> Result<(), EngineError> {
+fn count(filter: &Filter, requests: &Requests, record: &Record) -> Result<(), EngineError> {
     remember(requests, record);
     filter.replay(&record.head, &record.hashes)
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::{guarded::GuardedFilter, mirror::Mirror};
+use super::{filter::Filter, mirror::Mirror};
 use crate::store::FilterName;
 
 type Filters = BTreeMap<FilterName, Entry>;
@@ -20,7 +20,7 @@ pub struct Registry {
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// The filter.
-    pub filter: Arc<GuardedFilter>,
+    pub filter: Arc<Filter>,
     /// The mirror that will take its place, during a rebuild.
     pub mirror: Option<Arc<Mirror>>,
 }
@@ -35,7 +35,7 @@ impl View {
     }
 
     /// Returns the filter that is being rebuilt as `mirror`.
-    pub fn rebuilt_as(&self, mirror: &GuardedFilter) -> Option<&Arc<GuardedFilter>> {
+    pub fn rebuilt_as(&self, mirror: &Filter) -> Option<&Arc<Filter>> {
         let mut entries = self.0.values();
         let entry = entries.find(|entry| entry.is_rebuilt_as(mirror))?;
         Some(&entry.filter)
@@ -44,13 +44,13 @@ impl View {
 
 impl Entry {
     /// Returns the filter or the mirror that is on hold, if either is.
-    pub fn held(&self) -> Option<&Arc<GuardedFilter>> {
+    pub fn held(&self) -> Option<&Arc<Filter>> {
         let mirror = self.mirror.as_ref().map(|mirror| mirror.filter());
         let mut filters = [Some(&self.filter), mirror].into_iter().flatten();
         filters.find(|filter| filter.is_held())
     }
 
-    fn is_rebuilt_as(&self, filter: &GuardedFilter) -> bool {
+    fn is_rebuilt_as(&self, filter: &Filter) -> bool {
         let mirror = self.mirror.as_ref();
         mirror.is_some_and(|mirror| mirror.filter().id() == filter.id())
     }
@@ -63,7 +63,7 @@ impl Registry {
     }
 
     /// Returns the filter of a name.
-    pub fn get(&self, name: &FilterName) -> Option<Arc<GuardedFilter>> {
+    pub fn get(&self, name: &FilterName) -> Option<Arc<Filter>> {
         let entry = |entry: &Entry| entry.filter.clone();
         self.now().get(name.as_str()).map(entry)
     }
@@ -74,7 +74,7 @@ impl Registry {
     }
 
     /// Returns up to `count` filters in the order of their names, only those after `after`.
-    pub fn list(&self, after: Option<&FilterName>, count: usize) -> Vec<Arc<GuardedFilter>> {
+    pub fn list(&self, after: Option<&FilterName>, count: usize) -> Vec<Arc<Filter>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let filters = self.filters.load();
         filters
@@ -85,7 +85,7 @@ impl Registry {
     }
 
     /// Makes a filter reachable, in the place of a filter of the same name.
-    pub fn insert(&self, filter: Arc<GuardedFilter>) {
+    pub fn insert(&self, filter: Arc<Filter>) {
         self.change(|filters| {
             let (filter, mirror) = (filter.clone(), None);
             filters.insert(filter.name(), Entry { filter, mirror });
@@ -109,7 +109,7 @@ impl Registry {
 
     /// Makes a filter reachable under its new name, and no longer under `from`. A filter that had
     /// the new name becomes unreachable.
-    pub fn rename(&self, from: &FilterName, filter: &Arc<GuardedFilter>) {
+    pub fn rename(&self, from: &FilterName, filter: &Arc<Filter>) {
         self.change(|filters| {
             let mirror = filters.remove(from).and_then(|entry| entry.mirror);
             let filter = filter.clone();

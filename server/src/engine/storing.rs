@@ -10,8 +10,9 @@ use tokio::{
 };
 
 use super::{
-    Engine, EngineError, Inner, background, filter_name,
-    guarded::{GuardedFilter, StoreReport},
+    Engine, EngineError, Inner, background,
+    filter::{Filter, StoreReport},
+    filter_name,
     journal::Journal,
 };
 use crate::{
@@ -95,7 +96,7 @@ impl Engine {
     /// concurrently, because they mostly wait for fsync; large ones one after the other.
     async fn store_each(
         &self,
-        filters: Vec<Arc<GuardedFilter>>,
+        filters: Vec<Arc<Filter>>,
     ) -> Vec<(FilterName, Result<Option<StoreReport>, EngineError>)> {
         let large = &Mutex::new(());
         let stores = filters.into_iter().map(|filter| async move {
@@ -126,7 +127,7 @@ impl Engine {
             // all its later changes are in this segment or a later one.
             let segment = journal.segment();
             inner.repeat_requests(journal, segment)?;
-            let is_stored = |filter: &Arc<GuardedFilter>| !filter.has_changed();
+            let is_stored = |filter: &Arc<Filter>| !filter.has_changed();
             let filters = inner.registry.list(None, usize::MAX);
             let stored = filters.iter().filter(|&filter| is_stored(filter));
             let stored: BTreeSet<FilterId> = stored.map(|filter| filter.id()).collect();
@@ -184,10 +185,7 @@ impl Engine {
     }
 
     /// Stores one filter; `None` if it has been deleted meanwhile.
-    async fn store_filter(
-        &self,
-        filter: Arc<GuardedFilter>,
-    ) -> Result<Option<StoreReport>, EngineError> {
+    async fn store_filter(&self, filter: Arc<Filter>) -> Result<Option<StoreReport>, EngineError> {
         let lock = filter.snapshot_lock().await;
         let inner = self.inner.clone();
         let store = move || Ok(filter.store(&inner.directory, &inner.barrier, lock)?);

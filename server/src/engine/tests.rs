@@ -41,7 +41,7 @@ async fn recovered(path: &std::path::Path) -> Engine {
 
 /// Returns the filter of a name. Unlike [`Engine::get_filter`], it does not measure the rate, which
 /// takes longer than most tests.
-fn find(engine: &Engine, name: &str) -> Option<Arc<GuardedFilter>> {
+fn find(engine: &Engine, name: &str) -> Option<Arc<Filter>> {
     engine.inner.registry.get(&name.parse().unwrap())
 }
 

@@ -5,7 +5,7 @@ use std::{pin::Pin, thread, time::Duration};
 use futures_util::{FutureExt, future::BoxFuture};
 
 use super::*;
-use crate::engine::{Action, guarded::GuardedFilter};
+use crate::engine::{Action, filter::Filter};
 
 /// Returns an engine with filters of these names.
 async fn with_filters(path: &std::path::Path, filters: &[(&str, SpecRequest)]) -> Engine {
@@ -37,7 +37,7 @@ fn call<'a>(filter: &'a str, request_id: &'a str) -> Call<'a> {
     }
 }
 
-fn found(engine: &Engine, name: &str) -> Arc<GuardedFilter> {
+fn found(engine: &Engine, name: &str) -> Arc<Filter> {
     find(engine, name).unwrap()
 }
 
