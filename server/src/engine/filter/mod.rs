@@ -37,7 +37,6 @@ mod shard;
 mod snapshot_lock;
 mod snapshots;
 mod stripes;
-mod tally;
 mod union;
 
 use std::{

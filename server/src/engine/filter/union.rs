@@ -40,7 +40,7 @@ use std::{iter, thread};
 
 use super::{
     Filter,
-    body::Unfit,
+    body::{Unfit, Whole},
     snapshot_lock::{Presence, SnapshotLock},
 };
 use crate::{
@@ -136,6 +136,15 @@ impl<'a> Addition<'a> {
     }
 }
 
+/// The guard of bits that a merge is about to set. When it is dropped, only bits that are set count.
+struct Expected<'a>(&'a dyn Whole);
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        self.0.recount();
+    }
+}
+
 impl Filter {
     /// Fails if another filter cannot be merged into this one.
     ///
@@ -210,8 +219,10 @@ impl Filter {
         let Presence::Present { files, .. } = &mut *lock.presence else {
             return Ok(false);
         };
-        let expected = self.body.whole().expect_merge(self, source);
-        let _expected = expected.map_err(|why| self.unfit(source, why))?;
+        let body = self.body.whole();
+        let expected = body.expect_merge(self, source);
+        expected.map_err(|why| self.unfit(source, why))?;
+        let _expected = Expected(body);
         let stored = *self.last_store.lock();
         // In the same order as `begin_snapshot`: the segment first, then the version.
         let segment = self.log.as_ref().map_or(0, FilterLog::segment);
@@ -219,7 +230,7 @@ impl Filter {
         // The record is appended before any wait: no later version is durable without it.
         if let (Some(log), Some(mut reservation)) = (&self.log, reservation) {
             let head = RecordHead {
-                kind: self.body.whole().merge_kind(),
+                kind: body.merge_kind(),
                 ..self.record_head(None, version)
             };
             log.append(&mut reservation, &head, 0, iter::empty());
@@ -229,7 +240,6 @@ impl Filter {
         let mut addition = Addition::new(self, source, version);
         self.write_snapshot(directory, files, begin, stored, Some(&mut addition))?;
         let taken = addition.add_to_memory();
-        self.body.whole().recount();
         taken.map_err(|error| StoreError::InDoubt(error.into()))?;
         Ok(true)
     }

@@ -25,7 +25,9 @@ use std::{
 use super::{
     Body,
     content::Content,
+    group::Group,
     sharded::{Sharded, in_one_shard, whole_in_shards},
+    tally::Tally,
     whole::{ClockState, KeyBits, Whole},
 };
 use crate::{
@@ -33,7 +35,7 @@ use crate::{
         Clock,
         call::Action,
         error::Full,
-        filter::{pipeline::Group, shard::Shard, stripes::Stripe, tally::Tally},
+        filter::{shard::Shard, stripes::Stripe},
         mapping::Cache,
     },
     filter::{
@@ -167,7 +169,7 @@ pub struct Call {
     renews: bool,
 }
 
-/// What a call has done with a key.
+/// The effect of a call on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stamped {
     /// The key was not there.

@@ -23,17 +23,16 @@ use std::{
 use super::{
     Body,
     content::Content,
+    group::Group,
     sharded::{Sharded, in_one_shard, whole_in_shards},
+    tally::Tally,
     whole::{KeyBits, Whole, united},
 };
 use crate::{
     engine::{
         call::Action,
         error::Full,
-        filter::{
-            Filter, pipeline::Group, records::full_locks, shard::Shard, stripes::Stripe,
-            tally::Tally,
-        },
+        filter::{Filter, records::full_locks, shard::Shard, stripes::Stripe},
         mapping::Cache,
     },
     filter::{

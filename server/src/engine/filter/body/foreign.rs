@@ -25,16 +25,16 @@ use parking_lot::Mutex;
 use super::{
     Body,
     content::{Content, LayoutContent},
+    group::Group,
     sharded::{Sharded, whole_in_shards},
+    tally::Tally,
     whole::{KeyBits, Whole, united},
 };
 use crate::{
     engine::{
         call::Action,
         error::Full,
-        filter::{
-            one_or_many::OneOrMany, pipeline::Group, shard::Shard, stripes::Stripes, tally::Tally,
-        },
+        filter::{one_or_many::OneOrMany, shard::Shard, stripes::Stripes},
         mapping::Cache,
     },
     filter::{

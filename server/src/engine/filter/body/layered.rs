@@ -29,7 +29,7 @@ pub mod modelled {
     pub use super::bit_budget::BitBudget;
 }
 
-pub use self::merge_plan::{Expectation, MergePlan, Unfit};
+pub use self::merge_plan::MergePlan;
 use self::{
     bit_budget::{Alone, BitBudget},
     partitions::{Partition, Partitions},
@@ -37,7 +37,9 @@ use self::{
 use super::{
     Body, Terms, WhenFull,
     content::{Content, LayoutContent},
-    whole::{KeyBits, Whole, united},
+    group::Group,
+    tally::Tally,
+    whole::{KeyBits, Unfit, Whole, united},
 };
 use crate::{
     engine::{
@@ -45,10 +47,7 @@ use crate::{
         budget::MemoryBudget,
         call::Action,
         error::Full,
-        filter::{
-            Filter, hashed_key::HashedKey, pipeline::Group, shard::Shard, stripes::Stripe,
-            tally::Tally,
-        },
+        filter::{Filter, hashed_key::HashedKey, shard::Shard, stripes::Stripe},
         mapping::{Cache, fetch_to_write},
     },
     filter::{
@@ -422,8 +421,7 @@ impl Whole for Layered {
     }
 
     fn recount(&self) {
-        self.partitions.recount();
-        self.note_left(&self.bit_budget.alone());
+        self.alone(|| self.partitions.recount());
     }
 
     fn reserve(&self, last: usize) -> Result<(), Full> {
@@ -509,16 +507,12 @@ impl Whole for Layered {
         united(bits, own, other, bits_set)
     }
 
-    fn expect_merge(
-        &self,
-        filter: &Filter,
-        source: &FilterReader,
-    ) -> Result<Option<Expectation<'_>>, Unfit> {
+    fn expect_merge(&self, filter: &Filter, source: &FilterReader) -> Result<(), Unfit> {
         let merge_plan = MergePlan::find(self, source)?;
         let mapped = self.partitions.mapped();
         let expected = merge_plan.expect(self);
         filter.tell_of_growth(self, mapped, None);
-        expected.map(Some)
+        expected
     }
 }
 

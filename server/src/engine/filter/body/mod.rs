@@ -5,9 +5,11 @@ mod any_body;
 mod content;
 mod counting;
 mod foreign;
+mod group;
 mod layered;
 mod plain;
 mod sharded;
+mod tally;
 mod whole;
 
 use std::time::Duration;
@@ -17,7 +19,7 @@ use crate::{
         EngineError,
         call::Action,
         error::Full,
-        filter::{Filter, hashed_key::HashedKey, pipeline::Group, tally::Tally},
+        filter::{Filter, hashed_key::HashedKey},
         mapping::Cache,
     },
     filter::hash::KeyHash,
@@ -25,9 +27,15 @@ use crate::{
 };
 
 pub(super) use self::any_body::with_body;
+pub use self::{
+    any_body::AnyBody,
+    content::Content,
+    group::{Fetches, Group},
+    tally::{Tally, set},
+    whole::{KeyBits, Unfit, Whole},
+};
 #[cfg(test)]
-pub use self::layered::MergePlan;
-pub use self::{any_body::AnyBody, content::Content, layered::Unfit, whole::KeyBits};
+pub use self::{layered::MergePlan, tally::by_tag};
 
 /// The types that `testing/models/` tries with loom.
 #[cfg(loom)]
@@ -35,7 +43,7 @@ pub mod modelled {
     pub use super::layered::modelled::BitBudget;
 }
 
-/// What a write does when it cannot go on at once.
+/// The terms of a write that cannot go on at once.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// Whether it runs on a thread that serves connections, which must not block.
@@ -62,7 +70,7 @@ pub trait Body: Sized {
     type Lock;
     /// The parameters of one call, and what the kind adds up during the call.
     type Call;
-    /// What the log records of a changed key besides its hash. Each value has a record of its own.
+    /// The part of a record that is not the hashes. Each value has a record of its own.
     type Tag: Copy + Ord;
     /// The parameters of the replay of one record.
     type Replay;

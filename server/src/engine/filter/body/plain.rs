@@ -5,14 +5,16 @@ use std::{collections::BTreeMap, thread, time::Duration};
 use super::{
     Body,
     content::Content,
+    group::Group,
     sharded::{Sharded, in_one_shard, whole_in_shards},
+    tally::Tally,
     whole::{KeyBits, Whole, united},
 };
 use crate::{
     engine::{
         call::Action,
         error::Full,
-        filter::{pipeline::Group, shard::Shard, stripes::Stripe, tally::Tally},
+        filter::{shard::Shard, stripes::Stripe},
         mapping::Cache,
     },
     filter::{cells::Values, hash::KeyHash, spec::FilterSpec, union::unite},

@@ -5,10 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{
-    content::Content,
-    layered::{Expectation, Unfit},
-};
+use super::content::Content;
 use crate::{
     engine::{
         error::Full,
@@ -20,7 +17,7 @@ use crate::{
         spec::FilterSpec,
         union::{Fill, keys_of_union},
     },
-    store::{FilterReader, RecordKind, ShardState},
+    store::{FilterReader, RecordKind, ShardState, StoreError},
     sync::{MappedRwLockReadGuard, MappedRwLockWriteGuard},
 };
 
@@ -43,7 +40,7 @@ pub trait Whole {
     /// Notes a shard that was filled in another way than by keys.
     fn note_filled(&self, _: &Shard) {}
 
-    /// Counts again what the shards hold, after they were filled in another way than by keys.
+    /// Counts the bits of the shards again, after they were filled in another way than by keys.
     fn recount(&self) {}
 
     /// Reserves memory for all shards up to a number.
@@ -110,16 +107,13 @@ pub trait Whole {
     ) -> ShardState;
 
     /// Prepares for the bits of the stored copy of another filter, which a merge is about to add.
+    /// They count as if they were set, until the bits are [counted again](Self::recount).
     ///
     /// # Errors
     ///
     /// [`Unfit`].
-    fn expect_merge(
-        &self,
-        _filter: &Filter,
-        _source: &FilterReader,
-    ) -> Result<Option<Expectation<'_>>, Unfit> {
-        Ok(None)
+    fn expect_merge(&self, _filter: &Filter, _source: &FilterReader) -> Result<(), Unfit> {
+        Ok(())
     }
 
     /// Returns the kind of the record of a merge.
@@ -167,6 +161,23 @@ pub trait Whole {
     /// Returns whether some stamps may be too old.
     fn has_old(&self) -> bool {
         false
+    }
+}
+
+/// The reason why the bits of a merge do not fit.
+#[derive(Debug)]
+pub enum Unfit {
+    /// The filter has no memory for a layer that the other filter has.
+    Full(Full),
+    /// A layer would have more bits than it is made for.
+    Overfull,
+    /// The stored copy of the other filter could not be read.
+    Unread(StoreError),
+}
+
+impl From<StoreError> for Unfit {
+    fn from(error: StoreError) -> Self {
+        Self::Unread(error)
     }
 }
 

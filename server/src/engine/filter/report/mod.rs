@@ -1,5 +1,4 @@
-//! What a filter says of itself: its status, its growth, its fill, its measured rate, and the
-//! explanation of a query.
+//! The status of a filter, its growth, its fill, its measured rate, and the explanation of a query.
 
 mod explain;
 mod fill;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    engine::filter::tally::by_tag,
+    engine::filter::body::by_tag,
     filter::scaling::{OnFull, Scaling},
     store::{RecordHead, RecordKind},
 };

@@ -14,27 +14,10 @@ use std::collections::BTreeMap;
 
 use super::Layered;
 use crate::{
-    engine::error::Full,
+    engine::filter::body::Unfit,
     filter::union,
     store::{FilterReader, StoreError},
 };
-
-/// The reason why the bits of a merge do not fit.
-#[derive(Debug)]
-pub enum Unfit {
-    /// The filter has no memory for a layer that the other filter has.
-    Full(Full),
-    /// A layer would have more bits than it is made for.
-    Overfull,
-    /// The stored copy of the other filter could not be read.
-    Unread(StoreError),
-}
-
-impl From<StoreError> for Unfit {
-    fn from(error: StoreError) -> Self {
-        Self::Unread(error)
-    }
-}
 
 /// The number of bits that a merge will newly set in each layer.
 #[derive(Debug)]
@@ -67,13 +50,13 @@ impl MergePlan {
         Ok(Self { bits })
     }
 
-    /// Counts the bits as if they were set, until the [`Expectation`] is dropped. If the bits do
-    /// not fit, nothing changes, except that further layers can have memory.
+    /// Counts the bits as if they were set, until the bits are [counted again](super::super::Whole::recount). If
+    /// they do not fit, nothing changes, except that further layers can have memory.
     ///
     /// # Errors
     ///
     /// [`Unfit`].
-    pub fn expect<'a>(&self, layered: &'a Layered) -> Result<Expectation<'a>, Unfit> {
+    pub fn expect(&self, layered: &Layered) -> Result<(), Unfit> {
         let partitions = &layered.partitions;
         layered.alone(|| {
             if layered.refuses() && !self.fits(layered) {
@@ -89,7 +72,7 @@ impl MergePlan {
                 let mut partition = partitions.write_partition(number);
                 partition.expect(partitions.layers(), layer, new);
             }
-            Ok(Expectation { layered })
+            Ok(())
         })
     }
 
@@ -103,19 +86,5 @@ impl MergePlan {
             let full = full.map_or(0, |layer| layer.spec().full_bits);
             new == 0 || own + new < full + layered.key_bits
         })
-    }
-}
-
-/// The guard of bits that a merge is about to set. Until it is dropped, they count as if they were
-/// set.
-#[derive(Debug)]
-pub struct Expectation<'a> {
-    layered: &'a Layered,
-}
-
-impl Drop for Expectation<'_> {
-    fn drop(&mut self) {
-        let partitions = &self.layered.partitions;
-        self.layered.alone(|| partitions.recount());
     }
 }

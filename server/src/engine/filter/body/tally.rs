@@ -2,9 +2,13 @@
 
 use smallvec::SmallVec;
 
-use super::{Filter, WriteContext, body::Body, hashed_key::HashedKey};
+use super::Body;
 use crate::{
-    engine::{call::Action, journal::FilterLog},
+    engine::{
+        call::Action,
+        filter::{Filter, WriteContext, hashed_key::HashedKey},
+        journal::FilterLog,
+    },
     filter::hash::KeyHash,
     planted::Bug,
     store::RecordHead,
@@ -12,7 +16,7 @@ use crate::{
 
 /// The effects of one write so far: what it answers for each key, which keys it has changed, and
 /// its versions.
-pub(super) struct Tally<'a, 'r, B: Body> {
+pub struct Tally<'a, 'r, B: Body> {
     filter: &'a Filter,
     action: Action,
     context: &'a mut WriteContext<'r>,
@@ -208,7 +212,7 @@ impl<'a, 'r, B: Body> Tally<'a, 'r, B> {
 }
 
 /// Returns the records for changed keys: one for each tag, with the head for the tag.
-pub(super) fn by_tag<T: Copy + Ord>(
+pub fn by_tag<T: Copy + Ord>(
     changed: &mut [(T, KeyHash)],
     head: impl Fn(T) -> RecordHead,
 ) -> impl Iterator<Item = (RecordHead, usize, impl Iterator<Item = KeyHash>)> {
