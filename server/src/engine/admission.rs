@@ -12,8 +12,8 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
     Action, Call, EngineError, Filter, Inner, WriteContext,
+    catalog::Entry,
     journal::{Journal, WalReservation},
-    registry::Entry,
     requests::RetrySession,
     workers::Threads,
 };

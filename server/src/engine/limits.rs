@@ -19,6 +19,15 @@ impl Limits {
     /// The default limit on the number of filters.
     pub const MAX_FILTERS: usize = 10_000;
 
+    /// The most imports at one time. Each takes a thread and the memory of its filter before it is
+    /// known whether the whole file will come.
+    pub const MAX_IMPORTS: usize = 8;
+
+    /// The page size if the call gives none.
+    pub const DEFAULT_PAGE_SIZE: usize = 100;
+    /// The greatest page size.
+    pub const MAX_PAGE_SIZE: usize = 1000;
+
     /// The most bytes of a request id. A UUID has 36 bytes as text, and so have most other ids.
     pub const MAX_REQUEST_ID_BYTES: usize = 128;
 

@@ -12,27 +12,19 @@ mod barrier;
 mod batches;
 mod budget;
 mod call;
+mod catalog;
 mod clock;
-mod copying;
 mod counters;
 mod error;
-mod exchange;
 mod filter;
-mod filters;
 mod journal;
 mod limits;
 mod mapping;
-mod merging;
-mod mirror;
 mod one_key;
 mod pending;
 mod per_thread;
-mod rebuilding;
 mod recovery;
-mod registry;
-mod renaming;
 mod requests;
-mod resetting;
 mod sampling;
 mod storing;
 mod versions;
@@ -51,15 +43,14 @@ use tokio::sync::{Mutex, Semaphore, watch};
 
 pub use budget::OverBudget;
 pub use call::{Call, Keys, Op};
+pub use catalog::{Creation, Export, FileFormat, Import, Page};
 pub use clock::{Clock, ManualClock};
 pub use counters::Usage;
 pub use error::{EngineError, Full};
-pub use exchange::{Export, FileFormat, Import};
 pub use filter::{
     CapacityWarning, Explanation, FilterStatus, Growth, LastStore, LayersStatus, Outlook,
     StoreReport,
 };
-pub use filters::{Creation, Page};
 pub use journal::Durability;
 pub use limits::Limits;
 pub use pending::Pending;
@@ -98,11 +89,9 @@ use self::{
     barrier::WriteBarrier,
     budget::MemoryBudget,
     call::Action,
-    copying::{Creating, Promised},
+    catalog::{Creating, Entry, Promised, Registry, change_both},
     filter::{Answer, Filter, WriteContext},
     journal::Journal,
-    rebuilding::change_both,
-    registry::{Entry, Registry},
     requests::Requests,
     workers::{Threads, Workers},
 };
@@ -133,7 +122,7 @@ struct Inner {
     workers: OnceLock<Workers>,
     /// The queue for the work of operators' calls that needs no disk.
     queue: Queue,
-    /// See [`filters::Naming`].
+    /// See [`catalog::Naming`].
     naming: Arc<Mutex<()>>,
     /// Serialises the removal of old segments of the log.
     shortening: parking_lot::Mutex<()>,
@@ -202,7 +191,7 @@ impl Engine {
                 shortening: parking_lot::Mutex::default(),
                 promised: Promised::default(),
                 creating: Creating::default(),
-                imports: Semaphore::new(exchange::MAX_IMPORTS).into(),
+                imports: Semaphore::new(Limits::MAX_IMPORTS).into(),
             }),
         }
     }

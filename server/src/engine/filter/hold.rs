@@ -9,7 +9,7 @@ use super::Filter;
 
 /// The hold flag of a filter.
 #[derive(Debug, Default)]
-pub(super) struct Hold {
+pub struct Hold {
     is_held: AtomicBool,
     released: Notify,
 }

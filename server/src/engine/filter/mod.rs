@@ -21,23 +21,20 @@
 //!   call gets a version up to V. A change that it does not contain leaves its shard with a greater
 //!   version. So the list of shards with a version above V is all that changed since V.
 
+mod addition;
 mod body;
-mod copy;
-mod exchange;
 mod hashed_key;
 mod hold;
-mod mirror;
 mod names;
 mod one_or_many;
 mod pipeline;
+mod place;
 mod records;
 mod report;
-mod reset;
 mod shard;
 mod snapshot_lock;
 mod snapshots;
 mod stripes;
-mod union;
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -48,8 +45,12 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub use self::{
+    addition::Addition,
+    body::{Unfit, Whole},
+    names::Names,
     report::{CapacityWarning, Explanation, FilterStatus, Growth, LayersStatus, Outlook},
-    snapshot_lock::{SnapshotLock, StoreReport},
+    shard::Shard,
+    snapshot_lock::{Presence, SnapshotLock, StoreReport},
     snapshots::LastStore,
 };
 
@@ -62,7 +63,6 @@ pub mod modelled {
 use self::{
     body::AnyBody,
     hold::Hold,
-    names::Names,
     report::{FillWatch, History, LastMeasurement},
     snapshot_lock::SnapshotLocks,
 };
@@ -87,34 +87,34 @@ use crate::{
 /// A filter with its locks, and the state of its last snapshot.
 #[derive(Debug)]
 pub struct Filter {
-    id: FilterId,
-    names: Mutex<Names>,
-    spec: FilterSpec,
-    shape: Shape,
-    secret: Secret,
-    hasher: KeyHasher,
-    canary_hasher: KeyHasher,
-    request_hasher: KeyHasher,
-    create_time: SystemTime,
-    body: AnyBody,
-    clock: Clock,
-    versions: Arc<Versions>,
-    counters: Counters,
-    fill: FillWatch,
-    history: Mutex<History>,
-    last_measurement: LastMeasurement,
+    pub(super) id: FilterId,
+    pub(super) names: Mutex<Names>,
+    pub(super) spec: FilterSpec,
+    pub(super) shape: Shape,
+    pub(super) secret: Secret,
+    pub(super) hasher: KeyHasher,
+    pub(super) canary_hasher: KeyHasher,
+    pub(super) request_hasher: KeyHasher,
+    pub(super) create_time: SystemTime,
+    pub(super) body: AnyBody,
+    pub(super) clock: Clock,
+    pub(super) versions: Arc<Versions>,
+    pub(super) counters: Counters,
+    pub(super) fill: FillWatch,
+    pub(super) history: Mutex<History>,
+    pub(super) last_measurement: LastMeasurement,
     /// The memory reservation. Shared with the filter that this one replaced, until that is
     /// dropped.
-    memory: Arc<Reservation>,
+    pub(super) memory: Arc<Reservation>,
     /// Whether another filter can be in its place after a crash.
-    place_in_doubt: AtomicBool,
+    pub(super) place_in_doubt: AtomicBool,
     /// The filter that this one was created to replace.
-    rebuilds: Option<FilterId>,
-    last_store: Mutex<Option<LastStore>>,
-    locks: SnapshotLocks,
-    hold: Hold,
+    pub(super) rebuilds: Option<FilterId>,
+    pub(super) last_store: Mutex<Option<LastStore>>,
+    pub(super) locks: SnapshotLocks,
+    pub(super) hold: Hold,
     /// `None` if there is no log.
-    log: Option<FilterLog>,
+    pub(super) log: Option<FilterLog>,
 }
 
 /// Per-call context of a write.
@@ -169,7 +169,7 @@ impl Filter {
     }
 
     /// Returns a new, empty filter in memory that has been reserved for it.
-    fn in_memory(
+    pub(super) fn in_memory(
         id: FilterId,
         name: FilterName,
         spec: FilterSpec,
@@ -228,7 +228,7 @@ impl Filter {
 
     /// Returns the hash of a key, in its canonical form if the filter has a profile.
     #[inline]
-    fn hash(&self, key: &[u8]) -> KeyHash {
+    pub(super) fn hash(&self, key: &[u8]) -> KeyHash {
         match &self.spec.key_profile {
             None => self.hasher.hash(key),
             Some(profile) => self.hasher.hash(&profile.canonical(key)),

@@ -39,7 +39,7 @@ const LARGE_BYTES: u64 = 512 << 20;
 
 /// The greatest number of keys that a batch processes before it releases a lock. Other calls wait
 /// for the lock for some tenths of a millisecond at most.
-pub(super) const MAX_KEYS_A_LOCK: usize = 2048;
+pub const MAX_KEYS_A_LOCK: usize = 2048;
 
 /// The least number of keys for each lock that makes sorting them worthwhile.
 const MIN_KEYS_A_LOCK: usize = 2;
@@ -134,7 +134,7 @@ impl Filter {
 
     /// Applies to keys what a call has done with them in the other filter, which this one is to
     /// replace. Returns the version that this depends on.
-    pub(super) fn write_again(
+    pub fn write_again(
         &self,
         hashes: &[KeyHash],
         action: Action,
@@ -150,7 +150,7 @@ impl Filter {
     }
 
     /// Returns how many of some hashes are seen. Leaves memory untouched that has no bits.
-    pub(super) fn count_seen(&self, mut hashes: Vec<KeyHash>) -> usize {
+    pub fn count_seen(&self, mut hashes: Vec<KeyHash>) -> usize {
         let mut seen = vec![false; hashes.len()];
         with_body!(self, body => {
             hashes.retain(|&hash| !body.is_untouched(hash));
@@ -191,7 +191,7 @@ impl Filter {
     }
 
     /// Looks keys up, and answers in `seen`. Returns the version that the answers depend on.
-    pub(super) fn look_up<B: Body>(
+    pub fn look_up<B: Body>(
         &self,
         body: &B,
         keys: &[HashedKey],

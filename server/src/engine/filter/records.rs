@@ -39,7 +39,7 @@ impl Filter {
         Some(RequestId(self.request_id(id, action).to_le_bytes()))
     }
 
-    pub(super) fn request_id(&self, id: &str, action: Action) -> u128 {
+    pub fn request_id(&self, id: &str, action: Action) -> u128 {
         // Hashed under a secret, even if the keys are not: nobody can choose ids that collide.
         let KeyHash { low, high } = self.request_hasher.hash(id.as_bytes());
         let id = u128::from(low) | (u128::from(high) << 64);
@@ -65,11 +65,7 @@ impl Filter {
 
     /// Returns the head of the record for a version: everything but the hashes.
     #[inline]
-    pub(super) fn record_head(
-        &self,
-        session: Option<&RetrySession<'_>>,
-        version: u64,
-    ) -> RecordHead {
+    pub fn record_head(&self, session: Option<&RetrySession<'_>>, version: u64) -> RecordHead {
         let request = session.map(RetrySession::id);
         RecordHead {
             request: request.filter(|_| !Bug::RequestNotLogged.is_planted()),
@@ -91,7 +87,7 @@ impl Filter {
 }
 
 /// The number of full lock periods ([`MAX_KEYS_A_LOCK`]) among `keys` keys.
-pub(super) fn full_locks(keys: usize) -> usize {
+pub fn full_locks(keys: usize) -> usize {
     keys / MAX_KEYS_A_LOCK
 }
 

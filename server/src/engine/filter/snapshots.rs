@@ -13,9 +13,8 @@ use std::{
 use tokio::sync::Mutex;
 
 use super::{
-    Filter,
+    Addition, Filter,
     snapshot_lock::{Presence, SnapshotLock, StoreReport},
-    union::Addition,
 };
 use crate::{
     engine::{
@@ -254,7 +253,7 @@ impl Filter {
 
     /// Returns the version that a snapshot begun now holds, and the first log segment that can
     /// contain later changes. Blocks until the writes in progress have ended.
-    pub(super) fn begin_snapshot(&self, barrier: &WriteBarrier) -> (u64, u64) {
+    pub fn begin_snapshot(&self, barrier: &WriteBarrier) -> (u64, u64) {
         // The segment is read before the version: a change with a later version is appended later,
         // so it is in this segment or a later one. A change in an earlier segment has set its bits,
         // so the snapshot contains it.
@@ -267,12 +266,7 @@ impl Filter {
     }
 
     /// Returns the header of the snapshot whose file has the given number.
-    pub(super) fn header(
-        &self,
-        number: u64,
-        name: FilterName,
-        stored: LastStore,
-    ) -> SnapshotHeader {
+    pub fn header(&self, number: u64, name: FilterName, stored: LastStore) -> SnapshotHeader {
         SnapshotHeader {
             filter: self.id,
             number,
@@ -289,7 +283,7 @@ impl Filter {
     /// Returns the length of the file. The snapshot holds all changes up to `version`; later
     /// changes are in the log, from the segment `log_from` on. An `addition` goes into the shards
     /// in the file, but not into memory.
-    pub(super) fn write_snapshot(
+    pub fn write_snapshot(
         &self,
         directory: &DataDirectory,
         files: &mut SnapshotFiles,

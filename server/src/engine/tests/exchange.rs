@@ -504,7 +504,7 @@ async fn what_is_no_file_leaves_nothing() {
     assert_eq!(engine.inner.budget.used_bytes(), 0);
     assert_eq!(
         engine.inner.imports.available_permits(),
-        super::super::exchange::MAX_IMPORTS
+        crate::engine::Limits::MAX_IMPORTS
     );
     // The failed imports have left the name free. A successful import takes it.
     imported(&engine, "java", whole).await;

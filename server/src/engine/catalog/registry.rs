@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::{filter::Filter, mirror::Mirror};
-use crate::store::FilterName;
+use super::mirror::Mirror;
+use crate::{engine::filter::Filter, store::FilterName};
 
 type Filters = BTreeMap<FilterName, Entry>;
 

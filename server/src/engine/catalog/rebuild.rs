@@ -15,18 +15,17 @@ use std::{
 
 use tokio::runtime::Handle;
 
-use super::{
-    Answer, Call, Engine, EngineError, FilterStatus, Inner, Pending, WriteContext,
-    admission::{Admission, Share},
-    background,
-    filter::{Filter, SnapshotLock},
-    filters::given_name,
-    journal::{Durability, FilterLog, Journal},
-    mirror::Mirror,
-    pending,
-    requests::Remembered,
-};
+use super::{mirror::Mirror, names::given_name};
 use crate::{
+    engine::{
+        Answer, Call, Engine, EngineError, FilterStatus, Inner, Pending, WriteContext,
+        admission::{Admission, Share},
+        background,
+        filter::{Filter, SnapshotLock},
+        journal::{Durability, FilterLog, Journal},
+        pending,
+        requests::Remembered,
+    },
     filter::spec::SpecRequest,
     store::{FilterId, FilterName},
 };
@@ -154,12 +153,16 @@ impl Engine {
 
 impl Inner {
     /// Returns the status of a filter, with the filter that it rebuilds or is rebuilt as.
-    pub(super) fn status(&self, filter: &Filter) -> FilterStatus {
+    pub(in crate::engine) fn status(&self, filter: &Filter) -> FilterStatus {
         self.with_rebuild(filter, filter.status())
     }
 
     /// Adds to a status the filter that it rebuilds or is rebuilt as.
-    pub(super) fn with_rebuild(&self, filter: &Filter, status: FilterStatus) -> FilterStatus {
+    pub(in crate::engine) fn with_rebuild(
+        &self,
+        filter: &Filter,
+        status: FilterStatus,
+    ) -> FilterStatus {
         let view = self.registry.now();
         let mirror = view
             .get(status.name.as_str())
@@ -223,7 +226,7 @@ impl Inner {
     /// # Errors
     ///
     /// [`EngineError`].
-    pub(super) fn go_on_with_rebuilds(&self) -> Result<(), EngineError> {
+    pub(in crate::engine) fn go_on_with_rebuilds(&self) -> Result<(), EngineError> {
         if self.durability == Durability::Snapshot {
             return Ok(self.directory.end_rebuilds()?);
         }
@@ -241,14 +244,17 @@ impl Inner {
 
     /// Makes the filter that is rebuilt as `as_filter`, if any, refuse keys until it is stored.
     /// After a crash `as_filter` can be back, and would not contain these keys.
-    pub(super) fn doubt_rebuild(&self, as_filter: &Filter) {
+    pub(in crate::engine) fn doubt_rebuild(&self, as_filter: &Filter) {
         if let Some(rebuilt) = self.registry.now().rebuilt_as(as_filter) {
             rebuilt.doubt_place();
         }
     }
 
     /// Fails if a filter has a mirror, or is one.
-    pub(super) fn check_not_rebuilding(&self, filter: &Filter) -> Result<(), EngineError> {
+    pub(in crate::engine) fn check_not_rebuilding(
+        &self,
+        filter: &Filter,
+    ) -> Result<(), EngineError> {
         match self.registry.now().rebuilt_as(filter) {
             Some(rebuilt) => Err(EngineError::Rebuilding {
                 name: filter.name(),
@@ -259,7 +265,7 @@ impl Inner {
     }
 
     /// Fails if a filter has a mirror.
-    pub(super) fn check_not_rebuilt(&self, filter: &Filter) -> Result<(), EngineError> {
+    pub(in crate::engine) fn check_not_rebuilt(&self, filter: &Filter) -> Result<(), EngineError> {
         let name = filter.name();
         match self.mirror_of(&name) {
             Some(mirror) => Err(EngineError::Rebuilding {
@@ -314,7 +320,7 @@ impl Inner {
 
 /// Changes a filter and its mirror.
 #[cold]
-pub(super) fn change_both<T>(
+pub fn change_both<T>(
     filter: &Filter,
     mirror: &Mirror,
     call: Call<'_>,

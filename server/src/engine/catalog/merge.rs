@@ -1,5 +1,5 @@
-//! Merge: a filter takes the keys of another, as the union of their bits or the sums of their
-//! counters.
+//! Merges filters: `MergeFilters`. A filter takes the keys of another, as the union of their bits or
+//! the sums of their counters.
 //!
 //! # On stable storage first
 //!
@@ -36,105 +36,106 @@
 //! once, on top of the sums. On the disk, a counter can be saturated when the counter in memory is
 //! not, or can have been saturated for longer. The counter on the disk is never less.
 
-use std::{iter, thread};
+use std::{iter, sync::Arc};
 
-use super::{
-    Filter,
-    body::{Unfit, Whole},
-    snapshot_lock::{Presence, SnapshotLock},
-};
+use tokio::runtime::Handle;
+
+use super::names::given_name;
 use crate::{
     engine::{
-        EngineError,
+        Engine, EngineError, FilterStatus, background,
         barrier::WriteBarrier,
+        filter::{Addition, Filter, Presence, SnapshotLock, Unfit, Whole},
         journal::{FilterLog, WalReservation},
     },
-    store::{DataDirectory, FilterName, FilterReader, RecordHead, ShardState, StoreError},
+    store::{DataDirectory, FilterName, FilterReader, RecordHead, StoreError},
 };
+
+impl Engine {
+    /// Adds to the target all keys that the source had when the call began, and returns the status
+    /// of the target. The source is stored, and not changed. Both filters take calls meanwhile.
+    ///
+    /// Both filters must have the same spec and the same secret, so one must be a copy of the
+    /// other, or both copies of the same filter. In counting filters the counts of both add up. So
+    /// a repeated call adds the counts once more; in other filters a call is safe to repeat. Empty
+    /// names are not `default` here.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::NotMergeable`], [`EngineError::NoRoomToMerge`] or another [`EngineError`]: no
+    /// keys were added. [`EngineError::NotDurable`]: none, a part or all of the keys were added,
+    /// and a crash can change which. A repeated call adds all of them.
+    pub async fn merge_filters(
+        &self,
+        source: &str,
+        target: &str,
+    ) -> Result<FilterStatus, EngineError> {
+        self.inner.check_recovered()?;
+        let source = given_name("source", source)?;
+        let target = given_name("target", target)?;
+        if source == target {
+            return Err(EngineError::MergedWithItself { name: source });
+        }
+        let source = self.filter_named(source)?;
+        // Checked before anything is written, and again later: another filter can have the name by
+        // then.
+        let filter = self.filter_named(target.clone())?;
+        filter.check_mergeable(&source)?;
+        self.inner.check_not_rebuilt(&filter)?;
+        let (stored, source) = self.stored(source).await?;
+        let (filter, lock) = self.filter_with_lock(&target).await?;
+        filter.check_mergeable(&source)?;
+        // Merged keys would not be added to the mirror that will take its place.
+        self.inner.check_not_rebuilt(&filter)?;
+        let (inner, runtime) = (self.inner.clone(), Handle::current());
+        let merge = move || {
+            let (directory, barrier) = (&inner.directory, &inner.barrier);
+            let reservation = inner.journal.get().map(|journal| journal.reserve(0, 1));
+            let reservation = reservation
+                .map(|reservation| runtime.block_on(reservation))
+                .transpose()?;
+            match filter.merge(&stored, directory, barrier, reservation, lock)? {
+                true => Ok(inner.status(&filter)),
+                false => Err(EngineError::UnknownFilter { name: target }),
+            }
+        };
+        background::run("merge", merge).await
+    }
+
+    /// Stores a filter, and returns a reader of its stored files. The reader stays valid if the
+    /// filter is deleted or replaced.
+    async fn stored(
+        &self,
+        filter: Arc<Filter>,
+    ) -> Result<(FilterReader, Arc<Filter>), EngineError> {
+        let lock = filter.snapshot_lock().await;
+        let inner = self.inner.clone();
+        let store = move || {
+            let stored = filter.stored(&inner.directory, &inner.barrier, lock);
+            match stored.map_err(not_begun)? {
+                Some(stored) => Ok((stored, filter)),
+                None => Err(EngineError::UnknownFilter {
+                    name: filter.name(),
+                }),
+            }
+        };
+        background::run("merge", store).await
+    }
+}
+
+/// Returns the error for a source that cannot be stored. Even if the snapshot is in doubt, the
+/// merge has not begun.
+fn not_begun(error: StoreError) -> EngineError {
+    match error {
+        StoreError::InDoubt(error) => EngineError::from(*error),
+        error => error.into(),
+    }
+}
 
 /// The reason why two filters in layers cannot be merged.
 const OVERFULL: &str = "together they have more keys than the layers are made for that they have \
                         come to, and would be wrong more often than was asked for; fill a filter \
                         for more keys from a list";
-
-/// The bits that a merge adds to the shards of a filter, from the stored copy of another.
-#[derive(Debug)]
-pub(super) struct Addition<'a> {
-    target: &'a Filter,
-    stored: &'a FilterReader,
-    /// The version of the merge.
-    version: u64,
-    words: Vec<u64>,
-}
-
-impl<'a> Addition<'a> {
-    fn new(target: &'a Filter, stored: &'a FilterReader, version: u64) -> Self {
-        Self {
-            target,
-            stored,
-            version,
-            words: Vec::new(),
-        }
-    }
-
-    /// Returns whether the stored copy has a shard.
-    pub fn has(&self, shard: usize) -> bool {
-        self.stored.holds(shard)
-    }
-
-    /// Adds the stored bits of a shard to a copy of the same shard of the target.
-    pub fn add_to_copy(
-        &mut self,
-        shard: usize,
-        (state, words): (ShardState, &mut [u64]),
-    ) -> Result<ShardState, StoreError> {
-        if !self.has(shard) {
-            return Ok(state);
-        }
-        let other = self.read(shard)?;
-        Ok(self.unite(shard, (state, words), other))
-    }
-
-    /// Adds the stored bits to all shards in memory. Locks one shard at a time (with its neighbours
-    /// behind the same lock), and none while it reads.
-    fn add_to_memory(&mut self) -> Result<(), StoreError> {
-        let target = self.target;
-        for number in self.stored.shards() {
-            let other = self.read(number)?;
-            let Some(mut shard) = target.body.whole().write(number) else {
-                continue;
-            };
-            let saturated = target.shape.saturated(&shard.words);
-            shard.state = self.unite(number, (shard.state, &mut shard.words), other);
-            let saturated = target.shape.saturated(&shard.words) - saturated;
-            target.body.whole().add_saturated(saturated);
-            drop(shard);
-            thread::yield_now();
-        }
-        Ok(())
-    }
-
-    /// Reads the stored bits of a shard.
-    fn read(&mut self, shard: usize) -> Result<ShardState, StoreError> {
-        let words = self.target.shard_map().shape(shard).shard_words();
-        self.words.resize(words, 0);
-        self.stored.read_shard(shard, &mut self.words, &mut Err)
-    }
-
-    /// Adds the words that have been read to the words of the same shard of the target.
-    fn unite(
-        &mut self,
-        shard: usize,
-        own: (ShardState, &mut [u64]),
-        other: ShardState,
-    ) -> ShardState {
-        let bits = self.target.shard_map().shape(shard).shard_bits();
-        let others = (other, &mut *self.words);
-        let mut state = self.target.body.whole().unite(bits, own, others);
-        state.version = state.version.max(self.version);
-        state
-    }
-}
 
 /// The guard of bits that a merge is about to set. When it is dropped, only bits that are set count.
 struct Expected<'a>(&'a dyn Whole);

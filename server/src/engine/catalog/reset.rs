@@ -1,20 +1,59 @@
-//! Reset: a filter forgets all keys at once. An empty filter with another id takes its place.
+//! Resets filters: `ResetFilter`. A filter forgets all keys at once: an empty filter with another id
+//! takes its place.
 //!
 //! The reset takes effect when the manifest names the snapshot of the empty filter, which has no
 //! shards, under the filter's name. The log and the remembered requests know the old filter by its
 //! id. So records that calls in flight still append for it, and keys that its requests have added,
 //! belong to no filter afterwards.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
-use super::{
-    Filter,
-    snapshot_lock::{Presence, SnapshotLock},
-};
+use super::names::given_name;
 use crate::{
-    engine::{EngineError, barrier::WriteBarrier, journal::Journal, versions::Versions},
+    engine::{
+        Engine, EngineError, FilterStatus,
+        barrier::WriteBarrier,
+        filter::{Filter, Presence, SnapshotLock},
+        journal::Journal,
+        versions::Versions,
+    },
     store::{DataDirectory, FilterId, StoreError},
 };
+
+impl Engine {
+    /// Removes all keys of a filter in one step, and returns its status after that. The filter
+    /// keeps its spec and its secret. The requests that added its keys are forgotten too. Each call
+    /// takes effect before the step or after it. An empty name is not `default` here.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError`]: no key was removed. [`EngineError::NotDurable`]: the keys can be gone after
+    /// a crash, and until this is certain the filter takes no more keys.
+    pub async fn reset_filter(&self, name: &str) -> Result<FilterStatus, EngineError> {
+        self.inner.check_recovered()?;
+        let name = given_name("name", name)?;
+        let (filter, lock) = self.filter_with_lock(&name).await?;
+        self.inner.check_not_rebuilding(&filter)?;
+        let emptied = {
+            let filter = filter.clone();
+            self.blocking(move |inner| {
+                let id = FilterId(inner.directory.new_number());
+                filter.emptied(id, inner.journal.get())
+            })
+        };
+        let empty = Arc::new(emptied.await?);
+        let its_lock = empty.snapshot_lock().await;
+        self.blocking(move |inner| {
+            let (directory, barrier) = (&inner.directory, &inner.barrier);
+            let put = || inner.registry.insert(empty.clone());
+            match filter.give_place_to(&empty, its_lock, directory, barrier, lock, put)? {
+                true => Ok(empty.status()),
+                false => Err(EngineError::UnknownFilter { name }),
+            }
+        })
+        .await
+    }
+}
 
 impl Filter {
     /// Returns an empty filter to take the place of this one, equal to it in everything but the
@@ -68,36 +107,5 @@ impl Filter {
         put();
         *lock.presence = Presence::Deleted;
         Ok(true)
-    }
-
-    /// Records that after a crash another filter can have the place of this one, or that this is
-    /// about to be possible.
-    pub fn doubt_place(&self) {
-        self.place_in_doubt.store(true, Ordering::Release);
-    }
-
-    /// Returns whether after a crash another filter can have the place of this one.
-    pub(super) fn is_place_in_doubt(&self) -> bool {
-        self.place_in_doubt.load(Ordering::Acquire)
-    }
-
-    /// Records that this filter certainly has its place.
-    pub(super) fn confirm_place(&self) {
-        self.place_in_doubt.store(false, Ordering::Release);
-    }
-
-    /// Fails if the place of the filter is in doubt, so that it takes no keys. If another filter
-    /// has the place after a crash, keys of this one would be lost.
-    #[inline]
-    pub fn check_takes_keys(&self) -> Result<(), EngineError> {
-        if !self.is_place_in_doubt() {
-            return Ok(());
-        }
-        let reason = format!(
-            "whether the filter {} has been reset, or another has taken its place, is not known: \
-             it takes no keys until it is stored, or that is done for certain",
-            self.name()
-        );
-        Err(EngineError::StorageFailed(reason.into()))
     }
 }

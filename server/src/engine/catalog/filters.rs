@@ -5,27 +5,15 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use tokio::sync::OwnedMutexGuard;
-
-use super::{
-    Engine, EngineError, Explanation, FilterName, FilterStatus, Inner, SpecRequest,
-    filter::{Filter, SnapshotLock},
-    filter_name,
-};
+use super::names::given_name;
 use crate::{
+    engine::{
+        Engine, EngineError, Explanation, FilterName, FilterStatus, Inner, Limits, SpecRequest,
+        filter::Filter, filter_name,
+    },
     filter::hash::Secret,
     store::{FilterId, StoreError},
 };
-
-/// The page size if the call gives none.
-pub const DEFAULT_PAGE_SIZE: usize = 100;
-/// The greatest page size.
-pub const MAX_PAGE_SIZE: usize = 1000;
-
-/// The lock for the creation and deletion of filters: while it is held, a free name stays free and
-/// a taken name stays taken. Calls with keys never wait for it. The wait is asynchronous, so it
-/// blocks no thread.
-pub(super) type Naming = OwnedMutexGuard<()>;
 
 /// The result of `CreateFilter`.
 #[derive(Debug)]
@@ -87,8 +75,8 @@ impl Engine {
     pub async fn list_filters(&self, page_size: i32, token: &str) -> Result<Page, EngineError> {
         self.inner.check_recovered()?;
         let size = match usize::try_from(page_size) {
-            Ok(0) => DEFAULT_PAGE_SIZE,
-            Ok(size) => size.min(MAX_PAGE_SIZE),
+            Ok(0) => Limits::DEFAULT_PAGE_SIZE,
+            Ok(size) => size.min(Limits::MAX_PAGE_SIZE),
             Err(_) => return Err(EngineError::PageSize { value: page_size }),
         };
         let after = match token {
@@ -185,7 +173,7 @@ impl Engine {
         .await
     }
 
-    pub(super) async fn create(
+    pub(in crate::engine) async fn create(
         &self,
         name: FilterName,
         request: SpecRequest,
@@ -266,36 +254,9 @@ impl Engine {
             is_new: false,
         })
     }
-
-    pub(super) async fn naming(&self) -> Naming {
-        self.inner.naming.clone().lock_owned().await
-    }
-
-    /// Returns the filter of a name when no other task writes its snapshots, and the lock. While
-    /// the lock is held, nobody deletes or renames the filter.
-    pub(super) async fn filter_with_lock(
-        &self,
-        name: &FilterName,
-    ) -> Result<(Arc<Filter>, SnapshotLock), EngineError> {
-        loop {
-            let filter = self.filter_named(name.clone())?;
-            let lock = filter.snapshot_lock().await;
-            // Another filter can have the name by now.
-            let now = self.inner.registry.get(name);
-            if now.is_some_and(|now| Arc::ptr_eq(&now, &filter)) {
-                return Ok((filter, lock));
-            }
-        }
-    }
 }
 
-/// Parses the name in a request where an empty name is not the default filter.
-pub(super) fn given_name(field: &'static str, name: &str) -> Result<FilterName, EngineError> {
-    let name = name.parse();
-    name.map_err(|source| EngineError::Name { field, source })
-}
-
-pub(super) fn random_secret() -> Result<Secret, EngineError> {
+pub fn random_secret() -> Result<Secret, EngineError> {
     let mut bytes = [0; Secret::BYTES];
     getrandom::fill(&mut bytes)
         .map_err(|error| EngineError::internal("the system gave no random bytes", error))?;

@@ -1,4 +1,5 @@
-//! A filter that is to take the place of another, and gets the keys of the other until then.
+//! The mirror of a filter: the new filter of a rebuild, which is to take the place of the other and
+//! gets every write as well until then.
 //!
 //! The other filter answers the calls. Keys that calls add to it are added here too. In a filter
 //! that counts, keys that calls remove from it are also removed here. So every change that is
@@ -11,14 +12,17 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use super::{
-    Filter, WriteContext,
-    snapshot_lock::{Presence, SnapshotLock},
-};
+use tokio::sync::Mutex;
+
 use crate::{
     engine::{
-        EngineError, Keys, barrier::WriteBarrier, budget::MemoryBudget, call::Action,
-        journal::FilterLog, versions::Versions,
+        EngineError, Keys,
+        barrier::WriteBarrier,
+        budget::MemoryBudget,
+        call::Action,
+        filter::{Filter, Presence, SnapshotLock, WriteContext},
+        journal::FilterLog,
+        versions::Versions,
     },
     filter::{
         hash::KeyHash,
@@ -26,6 +30,33 @@ use crate::{
     },
     store::{DataDirectory, FilterId, FilterName, Renamed, RequestId, StoreError},
 };
+
+/// A filter that will take the place of another one.
+#[derive(Debug)]
+pub struct Mirror {
+    filter: Arc<Filter>,
+    /// The order lock of a counting filter. The result of removals depends on the order of the
+    /// calls, which must be the same in both filters. So the calls run one at a time.
+    order: Option<Arc<Mutex<()>>>,
+}
+
+impl Mirror {
+    /// Creates the mirror of a filter.
+    pub fn new(filter: Arc<Filter>, of: &Filter) -> Arc<Self> {
+        let order = of.counts().then(Arc::default);
+        Arc::new(Self { filter, order })
+    }
+
+    /// Returns the filter.
+    pub fn filter(&self) -> &Arc<Filter> {
+        &self.filter
+    }
+
+    /// Returns the lock that each write must acquire, if writes run one at a time.
+    pub fn order(&self) -> Option<Arc<Mutex<()>>> {
+        self.order.clone()
+    }
+}
 
 impl Filter {
     /// Returns a new filter of a spec, which is to take the place of this one.

@@ -1,15 +1,59 @@
-//! Copies of filters: a new filter begins with the content of another.
+//! Copies filters: `CopyFilter`.
 
 use std::{sync::Arc, thread, time::SystemTime};
 
-use super::Filter;
+use super::names::given_name;
 use crate::{
     engine::{
-        EngineError, Full, barrier::WriteBarrier, budget::MemoryBudget, journal::Journal,
-        versions::Versions,
+        Engine, EngineError, FilterStatus, Full, background, barrier::WriteBarrier,
+        budget::MemoryBudget, filter::Filter, filter_name, journal::Journal, versions::Versions,
     },
     store::{FilterId, FilterName},
 };
+
+impl Engine {
+    /// Creates a copy of a filter, and returns its status. The copy has the same spec, secret and
+    /// content. It contains every key that was acknowledged before the call began; the source takes
+    /// calls meanwhile. The copy does not remember the requests that the source remembers.
+    ///
+    /// An empty `name` means `default`; an empty `new_name` is refused.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::UnknownFilter`], [`EngineError::NameTaken`], [`EngineError::OverBudget`] or
+    /// another [`EngineError`]: there is no copy. [`EngineError::NotDurable`]: the copy can exist
+    /// after a crash.
+    pub async fn copy_filter(
+        &self,
+        name: &str,
+        new_name: &str,
+    ) -> Result<FilterStatus, EngineError> {
+        self.inner.check_recovered()?;
+        let name = filter_name("name", name)?;
+        let new_name = given_name("new_name", new_name)?;
+        let source = self.filter_named(name)?;
+        let promise = {
+            let naming = self.naming().await;
+            self.promise(&naming, new_name.clone())?
+        };
+        let inner = self.inner.clone();
+        let copy = move || {
+            let id = FilterId(inner.directory.new_number());
+            let (barrier, journal) = (&inner.barrier, inner.journal.get());
+            let copied = source.copy(id, new_name, &inner.budget, barrier, journal)?;
+            Ok(Arc::new(copied))
+        };
+        let copy = background::run("copy", copy).await?;
+        let lock = copy.snapshot_lock().await;
+        let store = move || {
+            let inner = &promise.inner;
+            copy.store(&inner.directory, &inner.barrier, lock)?;
+            inner.registry.insert(copy.clone());
+            Ok(copy.status())
+        };
+        background::run("copy", store).await
+    }
+}
 
 impl Filter {
     /// Returns a filter with the same spec, secret and content, in memory of its own. The budget
