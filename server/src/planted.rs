@@ -174,7 +174,7 @@ mod tests {
             ],
             CountedAgain => &[COUNTS],
             GapPassedOver => {
-                &["engine::recovery::order::tests::the_next_server_goes_on_behind_the_gap"]
+                &["engine::persist::recovery::order::tests::the_next_server_goes_on_behind_the_gap"]
             }
             LayersNotReplayed => {
                 &["engine::tests::scaling::log::what_was_seen_by_chance_is_seen_after_a_crash"]

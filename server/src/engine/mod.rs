@@ -5,30 +5,16 @@
 //! and keys as the client sent them, and checks them before it changes anything. Work that blocks
 //! runs on threads of its own.
 
-mod admission;
-mod aging;
-mod background;
-mod barrier;
-mod batches;
 mod budget;
 mod call;
 mod catalog;
 mod clock;
-mod counters;
+mod commit;
 mod error;
 mod filter;
-mod journal;
-mod limits;
-mod mapping;
-mod one_key;
-mod pending;
 mod per_thread;
-mod recovery;
-mod requests;
-mod sampling;
-mod storing;
-mod versions;
-mod workers;
+mod persist;
+mod upkeep;
 
 use std::{
     ops::RangeInclusive,
@@ -42,21 +28,21 @@ use std::{
 use tokio::sync::{Mutex, Semaphore, watch};
 
 pub use budget::OverBudget;
+pub use call::limits::Limits;
+pub use call::pending::Pending;
+pub use call::requests::RequestLimits;
 pub use call::{Call, Keys, Op};
 pub use catalog::{Creation, Export, FileFormat, Import, Page};
 pub use clock::{Clock, ManualClock};
-pub use counters::Usage;
+pub use commit::Durability;
 pub use error::{EngineError, Full};
+pub use filter::counters::Usage;
 pub use filter::{
     CapacityWarning, Explanation, FilterStatus, Growth, LastStore, LayersStatus, Outlook,
     StoreReport,
 };
-pub use journal::Durability;
-pub use limits::Limits;
-pub use pending::Pending;
-pub use recovery::{Progress, Recovered};
-pub use requests::RequestLimits;
-pub use storing::StoreOutcome;
+pub use persist::recovery::{Progress, Recovered};
+pub use persist::storing::StoreOutcome;
 
 pub use crate::{
     filter::{
@@ -73,27 +59,27 @@ pub use crate::{
 #[cfg(loom)]
 pub mod modelled {
     pub use super::{
-        barrier::WriteBarrier,
+        call::barrier::WriteBarrier,
+        call::requests::{Requests, RetrySession},
+        commit::modelled::*,
+        commit::versions::Versions,
+        filter::mapping::reserve,
         filter::modelled::*,
-        journal::modelled::*,
-        mapping::reserve,
-        requests::{Requests, RetrySession},
-        versions::Versions,
     };
     pub use crate::sync::{Mutex, set_stripe};
 }
 
 use self::{
-    admission::Admission,
-    background::Queue,
-    barrier::WriteBarrier,
     budget::MemoryBudget,
     call::Action,
+    call::admission::Admission,
+    call::barrier::WriteBarrier,
+    call::requests::Requests,
+    call::workers::{Threads, Workers},
     catalog::{Creating, Entry, Promised, Registry, change_both},
+    commit::Journal,
     filter::{Answer, Filter, WriteContext},
-    journal::Journal,
-    requests::Requests,
-    workers::{Threads, Workers},
+    upkeep::background::Queue,
 };
 use crate::store::DataDirectory;
 

@@ -5,8 +5,13 @@ use std::{sync::Arc, thread, time::SystemTime};
 use super::names::given_name;
 use crate::{
     engine::{
-        Engine, EngineError, FilterStatus, Full, background, barrier::WriteBarrier,
-        budget::MemoryBudget, filter::Filter, filter_name, journal::Journal, versions::Versions,
+        Engine, EngineError, FilterStatus, Full,
+        budget::MemoryBudget,
+        call::barrier::WriteBarrier,
+        commit::{Journal, versions::Versions},
+        filter::Filter,
+        filter_name,
+        upkeep::background,
     },
     store::{FilterId, FilterName},
 };

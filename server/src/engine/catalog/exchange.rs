@@ -14,11 +14,11 @@ use super::{
 };
 use crate::{
     engine::{
-        Engine, EngineError, FilterStatus, Inner, background,
+        Engine, EngineError, FilterStatus, Inner,
+        commit::{Journal, versions::Versions},
         filter::{Filter, Shard},
         filter_name,
-        journal::Journal,
-        versions::Versions,
+        upkeep::background,
     },
     filter::{
         exchange::{ExchangeError, guava, redisbloom},

@@ -43,10 +43,11 @@ use tokio::runtime::Handle;
 use super::names::given_name;
 use crate::{
     engine::{
-        Engine, EngineError, FilterStatus, background,
-        barrier::WriteBarrier,
+        Engine, EngineError, FilterStatus,
+        call::barrier::WriteBarrier,
+        commit::{FilterLog, WalReservation},
         filter::{Addition, Filter, Presence, SnapshotLock, Unfit, Whole},
-        journal::{FilterLog, WalReservation},
+        upkeep::background,
     },
     store::{DataDirectory, FilterName, FilterReader, RecordHead, StoreError},
 };

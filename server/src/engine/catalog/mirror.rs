@@ -17,12 +17,10 @@ use tokio::sync::Mutex;
 use crate::{
     engine::{
         EngineError, Keys,
-        barrier::WriteBarrier,
         budget::MemoryBudget,
-        call::Action,
+        call::{Action, barrier::WriteBarrier},
+        commit::{FilterLog, versions::Versions},
         filter::{Filter, Presence, SnapshotLock, WriteContext},
-        journal::FilterLog,
-        versions::Versions,
     },
     filter::{
         hash::KeyHash,

@@ -19,12 +19,14 @@ use super::{mirror::Mirror, names::given_name};
 use crate::{
     engine::{
         Answer, Call, Engine, EngineError, FilterStatus, Inner, Pending, WriteContext,
-        admission::{Admission, Share},
-        background,
+        call::{
+            admission::{Admission, Share},
+            requests::Remembered,
+        },
+        commit::{Durability, FilterLog, Journal},
         filter::{Filter, SnapshotLock},
-        journal::{Durability, FilterLog, Journal},
         pending,
-        requests::Remembered,
+        upkeep::background,
     },
     filter::spec::SpecRequest,
     store::{FilterId, FilterName},

@@ -8,7 +8,7 @@ use super::names::given_name;
 use crate::{
     engine::{
         Engine, EngineError, FilterStatus,
-        barrier::WriteBarrier,
+        call::barrier::WriteBarrier,
         filter::{Filter, Names, Presence, SnapshotLock},
     },
     store::{DataDirectory, FilterName, Renamed, ShardState, StoreError},

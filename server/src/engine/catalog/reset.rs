@@ -12,10 +12,9 @@ use super::names::given_name;
 use crate::{
     engine::{
         Engine, EngineError, FilterStatus,
-        barrier::WriteBarrier,
+        call::barrier::WriteBarrier,
+        commit::{Journal, versions::Versions},
         filter::{Filter, Presence, SnapshotLock},
-        journal::Journal,
-        versions::Versions,
     },
     store::{DataDirectory, FilterId, StoreError},
 };

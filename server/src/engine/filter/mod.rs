@@ -9,7 +9,7 @@
 //!
 //! # Versions
 //!
-//! Each call that changes anything gets a version of its own (`engine/versions.rs`) when it finds
+//! Each call that changes anything gets a version of its own (`engine/commit/versions.rs`) when it finds
 //! the first bit to set. Exception: in a counting filter with a log, a call gets the next version
 //! under each lock (`body/counting.rs`). A shard keeps the greatest version of the calls that
 //! changed it. The version is set under the shard's lock together with the bits. From this follows:
@@ -17,14 +17,16 @@
 //! * An answer that finds a key in a shard depends on no later version than the shard's. So the
 //!   answer stands once all calls up to that version are on stable storage.
 //! * A snapshot reads the latest version V, waits until the writes in progress have ended
-//!   (`engine/barrier.rs`), and then copies the shards. It contains every change up to V: no later
+//!   (`engine/call/barrier.rs`), and then copies the shards. It contains every change up to V: no later
 //!   call gets a version up to V. A change that it does not contain leaves its shard with a greater
 //!   version. So the list of shards with a version above V is all that changed since V.
 
 mod addition;
 mod body;
+pub mod counters;
 mod hashed_key;
 mod hold;
+pub mod mapping;
 mod names;
 mod one_or_many;
 mod pipeline;
@@ -53,15 +55,9 @@ pub use self::{
     snapshot_lock::{Presence, SnapshotLock, StoreReport},
     snapshots::LastStore,
 };
-
-/// The types that `testing/models/` tries with loom.
-#[cfg(loom)]
-pub mod modelled {
-    pub use super::{body::modelled::BitBudget, shard::Shard, stripes::Stripes};
-}
-
 use self::{
     body::AnyBody,
+    counters::Counters,
     hold::Hold,
     report::{FillWatch, History, LastMeasurement},
     snapshot_lock::SnapshotLocks,
@@ -69,11 +65,8 @@ use self::{
 use super::{
     Clock, EngineError,
     budget::{MemoryBudget, Reservation},
-    counters::Counters,
-    journal::{FilterLog, WalReservation},
-    mapping,
-    requests::RetrySession,
-    versions::Versions,
+    call::requests::RetrySession,
+    commit::{FilterLog, WalReservation, versions::Versions},
 };
 use crate::{
     filter::{
@@ -83,6 +76,12 @@ use crate::{
     },
     store::{FilterId, FilterName},
 };
+
+/// The types that `testing/models/` tries with loom.
+#[cfg(loom)]
+pub mod modelled {
+    pub use super::{body::modelled::BitBudget, shard::Shard, stripes::Stripes};
+}
 
 /// A filter with its locks, and the state of its last snapshot.
 #[derive(Debug)]
@@ -260,7 +259,7 @@ impl Filter {
     /// Makes this thread lease versions for later calls of its own, as it does under contention.
     #[cfg(test)]
     pub fn lease_versions(&self) {
-        super::versions::tests::lease(&self.versions);
+        super::commit::versions::tests::lease(&self.versions);
     }
 }
 

@@ -14,12 +14,12 @@ use super::{
     Answer, Filter, WriteContext,
     body::{Body, Fetches, Group, Tally, Terms, WhenFull, set, with_body},
     hashed_key::HashedKey,
+    mapping::Cache,
 };
 use crate::{
     engine::{
         EngineError, Keys,
         call::{Action, check_deadline},
-        mapping::Cache,
     },
     filter::hash::KeyHash,
     planted::Bug,

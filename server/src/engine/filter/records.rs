@@ -3,9 +3,8 @@
 use super::{Filter, pipeline::MAX_KEYS_A_LOCK, stripes::most_stripes};
 use crate::{
     engine::{
-        call::Action,
-        journal::{FilterLog, Journal},
-        requests::RetrySession,
+        call::{Action, requests::RetrySession},
+        commit::{FilterLog, Journal},
     },
     filter::{hash::KeyHash, scaling::MAX_LAYERS},
     planted::Bug,

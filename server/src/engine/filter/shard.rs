@@ -1,7 +1,7 @@
 //! One shard of a filter: its bits and its state.
 
-use super::one_or_many::OneOrMany;
-use crate::{engine::mapping::ShardWords, store::ShardState, sync::RwLock};
+use super::{mapping::ShardWords, one_or_many::OneOrMany};
+use crate::{store::ShardState, sync::RwLock};
 
 // A stripe of one shard and its lock fit into one cache line.
 const _: () = assert!(size_of::<RwLock<OneOrMany<Shard>>>() <= 64);

@@ -18,8 +18,10 @@ use super::{
 };
 use crate::{
     engine::{
-        Clock, EngineError, Full, barrier::WriteBarrier, budget::MemoryBudget, journal::FilterLog,
-        versions::Versions,
+        Clock, EngineError, Full,
+        budget::MemoryBudget,
+        call::barrier::WriteBarrier,
+        commit::{FilterLog, versions::Versions},
     },
     planted::Bug,
     store::{

@@ -14,9 +14,9 @@ mod status;
 mod tally;
 mod versions;
 
-use super::*;
+use super::{counters::Usage, *};
 use crate::{
-    engine::{barrier::WriteBarrier, call::Action, counters::Usage},
+    engine::call::{Action, barrier::WriteBarrier},
     filter::spec::{Layout, SpecRequest},
     store::{
         Counted, DataDirectory, Direction, Disk, RecordHead, RecordKind,

@@ -1,5 +1,5 @@
 //! A filter with its log. It does with the shards, queues, trackers and barrier of the server the
-//! work of `engine/filter/mod.rs`, `engine/journal.rs` and the log thread.
+//! work of `engine/filter/mod.rs`, `engine/commit/mod.rs` and the log thread.
 
 use std::sync::{Arc, Mutex};
 

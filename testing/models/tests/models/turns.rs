@@ -34,7 +34,7 @@ impl Service {
         })
     }
 
-    /// Begins the turn of a request like `engine/admission.rs`: at once if it can.
+    /// Begins the turn of a request like `engine/call/admission.rs`: at once if it can.
     fn turn(&self, request: RequestId) -> Box<RetrySession<'_>> {
         let at_once = self.requests.try_begin(FilterId(1), request);
         match at_once.unwrap() {

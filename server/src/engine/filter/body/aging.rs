@@ -35,8 +35,7 @@ use crate::{
         Clock,
         call::Action,
         error::Full,
-        filter::{shard::Shard, stripes::Stripe},
-        mapping::Cache,
+        filter::{mapping::Cache, shard::Shard, stripes::Stripe},
     },
     filter::{
         aging::{self, StampEffect, Window},

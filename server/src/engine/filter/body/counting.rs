@@ -32,8 +32,7 @@ use crate::{
     engine::{
         call::Action,
         error::Full,
-        filter::{Filter, records::full_locks, shard::Shard, stripes::Stripe},
-        mapping::Cache,
+        filter::{Filter, mapping::Cache, records::full_locks, shard::Shard, stripes::Stripe},
     },
     filter::{
         cells::Values,

@@ -34,8 +34,7 @@ use crate::{
     engine::{
         call::Action,
         error::Full,
-        filter::{one_or_many::OneOrMany, shard::Shard, stripes::Stripes},
-        mapping::Cache,
+        filter::{mapping::Cache, one_or_many::OneOrMany, shard::Shard, stripes::Stripes},
     },
     filter::{
         exchange::{ForeignBits, Part},

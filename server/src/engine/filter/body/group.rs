@@ -4,7 +4,7 @@ use std::slice;
 
 use super::Body;
 use crate::{
-    engine::{filter::hashed_key::HashedKey, mapping::Cache},
+    engine::filter::{hashed_key::HashedKey, mapping::Cache},
     filter::hash::KeyHash,
 };
 

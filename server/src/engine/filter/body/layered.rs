@@ -47,8 +47,13 @@ use crate::{
         budget::MemoryBudget,
         call::Action,
         error::Full,
-        filter::{Filter, hashed_key::HashedKey, shard::Shard, stripes::Stripe},
-        mapping::{Cache, fetch_to_write},
+        filter::{
+            Filter,
+            hashed_key::HashedKey,
+            mapping::{Cache, fetch_to_write},
+            shard::Shard,
+            stripes::Stripe,
+        },
     },
     filter::{
         cells::Values,

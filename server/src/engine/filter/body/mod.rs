@@ -14,18 +14,6 @@ mod whole;
 
 use std::time::Duration;
 
-use crate::{
-    engine::{
-        EngineError,
-        call::Action,
-        error::Full,
-        filter::{Filter, hashed_key::HashedKey},
-        mapping::Cache,
-    },
-    filter::hash::KeyHash,
-    store::{RecordHead, RecordKind},
-};
-
 pub(super) use self::any_body::with_body;
 pub use self::{
     any_body::AnyBody,
@@ -36,6 +24,12 @@ pub use self::{
 };
 #[cfg(test)]
 pub use self::{layered::MergePlan, tally::by_tag};
+use super::{Filter, hashed_key::HashedKey, mapping::Cache};
+use crate::{
+    engine::{EngineError, call::Action, error::Full},
+    filter::hash::KeyHash,
+    store::{RecordHead, RecordKind},
+};
 
 /// The types that `testing/models/` tries with loom.
 #[cfg(loom)]

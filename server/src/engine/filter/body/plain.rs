@@ -14,8 +14,7 @@ use crate::{
     engine::{
         call::Action,
         error::Full,
-        filter::{shard::Shard, stripes::Stripe},
-        mapping::Cache,
+        filter::{mapping::Cache, shard::Shard, stripes::Stripe},
     },
     filter::{cells::Values, hash::KeyHash, spec::FilterSpec, union::unite},
     planted::Bug,

@@ -7,12 +7,10 @@ use super::{
     whole::KeyBits,
 };
 use crate::{
-    engine::{
-        filter::{
-            shard::Shard,
-            stripes::{Stripe, Stripes},
-        },
+    engine::filter::{
         mapping::{self, Cache, Mapping, PageSize, Prefetcher, fetch_to_write},
+        shard::Shard,
+        stripes::{Stripe, Stripes},
     },
     filter::{cells::Values, hash::KeyHash, shape::Shape, spec::FilterSpec},
     store::ShardState,

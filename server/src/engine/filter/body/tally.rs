@@ -6,8 +6,8 @@ use super::Body;
 use crate::{
     engine::{
         call::Action,
+        commit::FilterLog,
         filter::{Filter, WriteContext, hashed_key::HashedKey},
-        journal::FilterLog,
     },
     filter::hash::KeyHash,
     planted::Bug,

@@ -4,10 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use super::Growth;
 use crate::{
-    engine::{
-        counters::Usage,
-        filter::{Filter, LastStore, body::Content},
-    },
+    engine::filter::{Filter, LastStore, body::Content, counters::Usage},
     filter::{
         canary::Measurement,
         spec::{FilterSpec, Kind},

@@ -1,7 +1,7 @@
 //! The versions that calls get, and the changes that are stored at a version.
 
 use super::*;
-use crate::engine::journal;
+use crate::engine::commit;
 
 /// The version advances once for a call or batch, and only if the call has changed anything.
 #[test]
@@ -84,7 +84,7 @@ fn a_filter_that_counts_gives_versions_to_each_lock() {
         kind: Kind::Counting,
         ..SpecRequest::new(2_000_000, 1e-9)
     };
-    let journal = journal::tests::start_with(&SimulatedDisk::default(), 1 << 20);
+    let journal = commit::tests::start_with(&SimulatedDisk::default(), 1 << 20);
     let mut filter = filter_of(&counting);
     filter.set_log(&journal);
     let change = |filter: &Filter, keys: usize| WriteContext {

@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::{
-    engine::requests::Remembered,
+    engine::call::requests::Remembered,
     store::{FilterId, RequestId},
 };
 

@@ -18,8 +18,12 @@ use crate::{
     engine::{
         budget::{MemoryBudget, Reservation},
         error::Full,
-        filter::{one_or_many::OneOrMany, shard::Shard, stripes::Stripes},
-        mapping::{self, Cache, Mapping, PageSize, Prefetcher},
+        filter::{
+            mapping::{self, Cache, Mapping, PageSize, Prefetcher},
+            one_or_many::OneOrMany,
+            shard::Shard,
+            stripes::Stripes,
+        },
     },
     filter::{
         hash::KeyHash,

@@ -21,7 +21,6 @@ use std::{
 use memmap2::{MmapOptions, MmapRaw};
 
 pub use self::page_size::PageSize;
-
 use crate::filter::shape::Shape;
 
 /// The alignment of shards: a cache line. Shards can be small and many: in pages of their own they

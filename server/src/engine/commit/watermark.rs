@@ -34,19 +34,19 @@ use crate::{
 pub struct Watermark {
     version: AtomicU64,
     /// The waiters, each in the queue of its thread.
-    pub(super) queues: PerThread<Mutex<Queue>>,
+    pub(in crate::engine) queues: PerThread<Mutex<Queue>>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(in crate::engine) struct Queue {
     /// The wakers, by version and then by the number of the waiter.
-    pub(super) wakers: BTreeMap<(u64, u64), Waker>,
+    pub(in crate::engine) wakers: BTreeMap<(u64, u64), Waker>,
     next: u64,
 }
 
 /// A call that may wait for a version. It stops waiting when dropped.
 #[derive(Debug)]
-pub(super) struct Waiter<'a> {
+pub(in crate::engine) struct Waiter<'a> {
     watermark: &'a Watermark,
     version: u64,
     queue: &'a Mutex<Queue>,
@@ -116,7 +116,7 @@ impl Watermark {
     }
 
     /// Returns a waiter that does not wait yet.
-    pub(super) fn waiter(&self, version: u64) -> Waiter<'_> {
+    pub(in crate::engine) fn waiter(&self, version: u64) -> Waiter<'_> {
         Waiter {
             watermark: self,
             version,
@@ -137,7 +137,7 @@ impl Queue {
 impl Waiter<'_> {
     /// Adds the waiter to its queue. The caller must check the watermark again after this: a move
     /// before this call does not wake the waiter.
-    pub(super) fn wait(&mut self, waker: &Waker) {
+    pub(in crate::engine) fn wait(&mut self, waker: &Waker) {
         let mut queue = self.queue.lock();
         let number = *self.number.get_or_insert_with(|| {
             queue.next += 1;

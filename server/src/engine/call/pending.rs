@@ -1,15 +1,15 @@
 //! Answers that wait for the log before they are sent.
 
-use super::{EngineError, journal::FilterLog};
+use crate::engine::{EngineError, commit::FilterLog};
 
 /// An answer that may have to wait for the log, and must not be sent before.
 #[derive(Debug)]
 pub struct Pending<T> {
-    pub(super) value: T,
-    pub(super) log: Option<FilterLog>,
-    pub(super) depends_on: u64,
+    pub(in crate::engine) value: T,
+    pub(in crate::engine) log: Option<FilterLog>,
+    pub(in crate::engine) depends_on: u64,
     /// The log and version that the answer waits for in the mirror of the filter.
-    pub(super) mirror: Option<Box<(FilterLog, u64)>>,
+    pub(in crate::engine) mirror: Option<Box<(FilterLog, u64)>>,
 }
 
 impl<T> Pending<T> {
@@ -25,7 +25,7 @@ impl<T> Pending<T> {
     }
 
     /// Applies a function to the answer. The result waits for the same versions.
-    pub(super) fn map<U>(self, make: impl FnOnce(T) -> U) -> Pending<U> {
+    pub(in crate::engine) fn map<U>(self, make: impl FnOnce(T) -> U) -> Pending<U> {
         Pending {
             value: make(self.value),
             log: self.log,

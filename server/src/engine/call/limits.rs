@@ -2,7 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::{EngineError, Keys, workers::Weight};
+use super::workers::Weight;
+use crate::engine::{EngineError, Keys};
 
 /// The limits on keys and filters. A call beyond them is refused before it changes anything.
 #[derive(Debug, Clone, Copy)]

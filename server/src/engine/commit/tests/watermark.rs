@@ -8,7 +8,7 @@ use std::{
     task::Wake,
 };
 
-use crate::engine::journal::watermark::Watermark;
+use crate::engine::commit::watermark::Watermark;
 
 #[derive(Default)]
 struct Woken(AtomicUsize);

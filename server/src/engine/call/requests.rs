@@ -35,8 +35,8 @@ use std::{
 use crossbeam_utils::CachePadded;
 
 use self::first_added::FirstAdded;
-use super::EngineError;
 use crate::{
+    engine::EngineError,
     filter::hash::KeyHash,
     store::{FilterId, RequestId},
     sync::{

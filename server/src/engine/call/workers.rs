@@ -9,8 +9,10 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{EngineError, background::give_way};
-use crate::sync::cores;
+use crate::{
+    engine::{EngineError, upkeep::background::give_way},
+    sync::cores,
+};
 #[cfg(test)]
 use std::sync::{Barrier, mpsc};
 

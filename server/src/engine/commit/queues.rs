@@ -2,7 +2,7 @@
 //!
 //! Each thread, or each few threads, has a queue, so that calls on different cores do not contend.
 //! The order in which their records reach the log does not matter, because additions commute.
-//! Recovery sorts the records that do not commute (`engine/recovery/order.rs`).
+//! Recovery sorts the records that do not commute (`engine/persist/recovery/order.rs`).
 //!
 //! # Reservation before bits
 //!

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::Engine;
+use crate::engine::Engine;
 
 /// The interval between two samples. More frequent samples are of no use to the history of a
 /// filter.

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::per_thread::PerThread;
+use crate::engine::per_thread::PerThread;
 
 /// The number of lookups in a filter since the server started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -10,18 +10,19 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::{
-    Action, Call, EngineError, Filter, Inner, WriteContext,
-    catalog::Entry,
-    journal::{Journal, WalReservation},
-    requests::RetrySession,
-    workers::Threads,
+use super::{requests::RetrySession, workers::Threads};
+use crate::{
+    engine::{
+        Action, Call, EngineError, Filter, Inner, WriteContext,
+        catalog::Entry,
+        commit::{Journal, WalReservation},
+    },
+    store::{FilterId, RequestId},
 };
-use crate::store::{FilterId, RequestId};
 
 /// Everything that one write has acquired.
 #[derive(Debug)]
-pub(super) struct Admission<'a> {
+pub(in crate::engine) struct Admission<'a> {
     /// The filter, and the mirror that will take its place.
     filters: (FilterId, Option<FilterId>),
     /// The resources for the filter.
@@ -35,7 +36,7 @@ pub(super) struct Admission<'a> {
 
 /// The session and the log reservation of a write for one filter.
 #[derive(Debug, Default)]
-pub(super) struct Share<'a> {
+pub(in crate::engine) struct Share<'a> {
     /// The reservation, if there is a log.
     pub reservation: Option<WalReservation<'a>>,
     /// The session, if the call has a request id.
@@ -117,7 +118,7 @@ impl<'a> Admission<'a> {
 impl Inner {
     /// Acquires everything for a write of `keys` keys to a filter without a mirror. Returns `None`
     /// if the write has to wait for something.
-    pub(super) fn try_admit(
+    pub(in crate::engine) fn try_admit(
         &self,
         filter: &Filter,
         call: Call<'_>,
@@ -155,7 +156,7 @@ impl Inner {
     }
 
     /// Acquires everything for a write of `keys` keys, then calls `write`.
-    pub(super) async fn admitted<T>(
+    pub(in crate::engine) async fn admitted<T>(
         &self,
         call: Call<'_>,
         action: Action,

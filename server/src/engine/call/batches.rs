@@ -1,8 +1,8 @@
 //! Calls for many keys.
 
-use super::{
+use super::{admission::Admission, workers::Threads};
+use crate::engine::{
     Action, Call, Engine, EngineError, Filter, Inner, Keys, Pending, WriteContext,
-    admission::Admission, workers::Threads,
 };
 
 impl Engine {
@@ -121,7 +121,7 @@ impl Engine {
     }
 
     /// Runs a batch on a worker. If the caller drops the call first, the batch does not run.
-    pub(super) async fn on_worker<K: Keys>(
+    pub(in crate::engine) async fn on_worker<K: Keys>(
         &self,
         call: Call<'_>,
         action: Option<Action>,

@@ -10,14 +10,16 @@ use std::{
 };
 
 use self::order::Order;
-use super::{
-    Durability, EngineError, FilterName, Inner, Torn,
-    filter::Filter,
-    journal::Journal,
-    requests::{Remembered, Requests},
-    workers::Workers,
-};
 use crate::{
+    engine::{
+        Durability, EngineError, FilterName, Inner, Torn,
+        call::{
+            requests::{Remembered, Requests},
+            workers::Workers,
+        },
+        commit::Journal,
+        filter::Filter,
+    },
     filter::hash::KeyHash,
     store::{FilterId, FoundLog, LogReader, Record, RecordHead, RecordKind},
 };
@@ -60,7 +62,7 @@ pub struct Recovered {
 
 impl Inner {
     /// Restores all filters, and then opens a log after the end of the existing one.
-    pub(super) fn recover(
+    pub(in crate::engine) fn recover(
         &self,
         tell: &mut impl FnMut(&Progress),
     ) -> Result<Recovered, EngineError> {

@@ -20,7 +20,7 @@ use std::{
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use super::collapse;
-use crate::{engine::background, filter::shape::Shape};
+use crate::{engine::upkeep::background, filter::shape::Shape};
 
 const SMALL_PAGE: usize = 4 << 10;
 const HUGE_PAGE: usize = 2 << 20;
@@ -52,7 +52,7 @@ pub struct PageSize {
 
 impl PageSize {
     /// Has a new mapping begin on small pages.
-    pub(super) fn small(mapping: Arc<MmapRaw>, shape: &Shape) -> Self {
+    pub(in crate::engine) fn small(mapping: Arc<MmapRaw>, shape: &Shape) -> Self {
         let pages = mapping.len() / SMALL_PAGE;
         let dense_keys = (pages / DENSE_PART / shape.lines_of_a_key()) as u64;
         let page_size = Self {

@@ -5,8 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use super::{queues::End, watermark::Watermark};
-use crate::{engine::versions::Versions, store::FilterId};
+use super::{queues::End, versions::Versions, watermark::Watermark};
+use crate::store::FilterId;
 
 /// The watermark of all filters.
 #[derive(Debug, Default)]

@@ -1,5 +1,14 @@
 //! The parameters of a call, and its keys.
 
+pub mod admission;
+pub mod barrier;
+pub mod batches;
+pub mod limits;
+pub mod one_key;
+pub mod pending;
+pub mod requests;
+pub mod workers;
+
 use std::{ops::RangeInclusive, time::Duration};
 
 use tokio::time::Instant;

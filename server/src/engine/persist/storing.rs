@@ -9,13 +9,14 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::{
-    Engine, EngineError, Inner, background,
-    filter::{Filter, StoreReport},
-    filter_name,
-    journal::Journal,
-};
 use crate::{
+    engine::{
+        Engine, EngineError, Inner,
+        commit::Journal,
+        filter::{Filter, StoreReport},
+        filter_name,
+        upkeep::background,
+    },
     planted::Bug,
     store::{FilterId, FilterName},
 };

@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::sleep;
 
-use super::{Engine, background, filter::Filter};
+use super::background;
+use crate::engine::{Engine, filter::Filter};
 
 /// The interval between two checks whether a slice has begun. No slice is shorter.
 const LOOK: Duration = Duration::from_secs(1);

@@ -7,6 +7,7 @@ mod parker;
 mod queues;
 mod segment_worker;
 mod trackers;
+pub mod versions;
 mod watermark;
 mod writer;
 
@@ -25,22 +26,21 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use self::queues::WalReservation;
+use self::{
+    disk_watch::DiskWatch, failure::Failure, parker::Parker, queues::WalQueues, trackers::Trackers,
+    versions::Versions, watermark::Watermark, writer::Writer,
+};
+use super::{EngineError, call::requests::Remembered};
+use crate::{
+    filter::hash::KeyHash,
+    store::{Batch, FilterId, LogWriter, RecordHead, Segment, StoreError},
+};
 
 /// The types that `testing/models/` tries with loom.
 #[cfg(loom)]
 pub mod modelled {
     pub use super::{parker::Parker, queues::WalQueues, trackers::Trackers, watermark::Watermark};
 }
-
-use self::{
-    disk_watch::DiskWatch, failure::Failure, parker::Parker, queues::WalQueues, trackers::Trackers,
-    watermark::Watermark, writer::Writer,
-};
-use super::{EngineError, requests::Remembered, versions::Versions};
-use crate::{
-    filter::hash::KeyHash,
-    store::{Batch, FilterId, LogWriter, RecordHead, Segment, StoreError},
-};
 
 /// The durability of a change before its answer is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

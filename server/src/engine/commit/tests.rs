@@ -6,13 +6,10 @@ use std::{io, iter, time::Instant};
 
 use futures_util::FutureExt;
 
-use super::*;
-use crate::{
-    engine::versions::tests::lease,
-    store::{
-        Disk, LogEnd, LogReader, RequestId, Segment,
-        simulated::{Fault, SimulatedDisk},
-    },
+use super::{versions::tests::lease, *};
+use crate::store::{
+    Disk, LogEnd, LogReader, RequestId, Segment,
+    simulated::{Fault, SimulatedDisk},
 };
 
 const SEGMENT_BYTES: u64 = 4 << 10;

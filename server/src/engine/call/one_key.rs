@@ -1,9 +1,7 @@
 //! Calls for one key.
 
-use super::{
-    Action, Call, Engine, EngineError, Filter, Op, Pending, WriteContext, admission::Admission,
-    workers::Threads,
-};
+use super::{admission::Admission, workers::Threads};
+use crate::engine::{Action, Call, Engine, EngineError, Filter, Op, Pending, WriteContext};
 
 impl Engine {
     /// Returns whether a key has been seen.

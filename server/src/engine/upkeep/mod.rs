@@ -1,0 +1,5 @@
+//! Work beside the calls: long operations, keys that are too old, the growth of filters.
+
+pub mod background;
+pub mod clearing;
+pub mod sampling;
