@@ -101,7 +101,7 @@ fn push_path<'s>(page: &mut String, segments: impl Iterator<Item = &'s str>) {
             }
             Some(Dots::Same) => {}
             Some(Dots::Parent) => {
-                let path = page.get(start..).unwrap_or_default();
+                let path = page.get(start..).expect("the path begins in the page");
                 page.truncate(start + path.rfind('/').unwrap_or(0));
             }
         }

@@ -167,7 +167,7 @@ impl HeaderTable {
         let skipped = skipped.min((*left - 1) as usize);
         *left -= skipped as u64;
         self.payload.bytes -= skipped;
-        bytes.get(skipped..).unwrap_or_default()
+        bytes.get(skipped..).expect("at most all bytes are skipped")
     }
 
     /// Takes a byte of a header block.

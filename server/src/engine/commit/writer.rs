@@ -152,7 +152,7 @@ impl Writer {
     fn take(&mut self) {
         let before = self.ends.len();
         self.shared.queues.take(&mut self.filled, &mut self.ends);
-        let taken = self.ends.get(before..).unwrap_or_default();
+        let taken = self.ends.get(before..).expect("`take` only appends");
         // This is done now and not after the write. A version that is used until then is written
         // with the next turn, and calls that wait for this turn would wait for the next one too.
         if !taken.is_empty() {

@@ -152,7 +152,9 @@ impl dyn DiskFile + '_ {
             if read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            to = to.get_mut(read..).unwrap_or_default();
+            to = to
+                .get_mut(read..)
+                .expect("a read returns at most what it was asked for");
             at += read as u64;
         }
         Ok(())
@@ -169,7 +171,9 @@ impl dyn DiskFile + '_ {
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
-            from = from.get(written..).unwrap_or_default();
+            from = from
+                .get(written..)
+                .expect("a write takes at most what it was given");
             if Bug::ShortWriteTaken.is_planted() {
                 return Ok(());
             }

@@ -64,7 +64,10 @@ impl Batch {
 
     /// Returns the records.
     pub fn records(&self) -> impl Iterator<Item = Record> {
-        let mut left = self.bytes.get(BatchHeader::BYTES..).unwrap_or_default();
+        let mut left = self
+            .bytes
+            .get(BatchHeader::BYTES..)
+            .expect("a batch begins with its header");
         std::iter::from_fn(move || record::decode(&mut left))
     }
 

@@ -63,7 +63,7 @@ impl FoundLog {
             let mut at = self.synced;
             while at < self.end.at {
                 let bytes = (self.end.at - at).min(piece.len() as u64) as usize;
-                let piece = piece.get_mut(..bytes).unwrap_or_default();
+                let piece = piece.get_mut(..bytes).expect("at most the whole piece");
                 file.read_exact_at(piece, at)?;
                 file.write_all_at(piece, at)?;
                 at += bytes as u64;
@@ -158,7 +158,7 @@ impl Torn {
             let mut copied = 0;
             while copied < self.bytes {
                 let bytes = (self.bytes - copied).min(piece.len() as u64) as usize;
-                let piece = piece.get_mut(..bytes).unwrap_or_default();
+                let piece = piece.get_mut(..bytes).expect("at most the whole piece");
                 from.read_exact_at(piece, self.at + copied)?;
                 to.write_all_at(piece, copied)?;
                 copied += bytes as u64;

@@ -48,7 +48,12 @@ impl Piece {
         let page = other.end - begun;
         self.at = other.at + page as u64;
         (self.begin, self.end) = (0, 0);
-        self.push(other.bytes().get(page..other.end).unwrap_or_default());
+        self.push(
+            other
+                .bytes()
+                .get(page..other.end)
+                .expect("the last page begins before the end"),
+        );
         self.begin = self.end;
     }
 
@@ -81,7 +86,9 @@ impl Piece {
     /// Returns the pages.
     pub fn pages(&self) -> &[u8] {
         let end = self.end.next_multiple_of(PAGE_BYTES);
-        self.bytes().get(..end).unwrap_or_default()
+        self.bytes()
+            .get(..end)
+            .expect("the memory ends with a whole page")
     }
 
     /// Returns the first page, and the other pages.
@@ -97,7 +104,10 @@ impl Piece {
 
     /// Returns the records of each batch.
     pub fn batches(&self) -> impl Iterator<Item = &[u8]> {
-        let mut left = self.bytes().get(self.begin..self.end).unwrap_or_default();
+        let mut left = self
+            .bytes()
+            .get(self.begin..self.end)
+            .expect("the batches lie in the piece");
         std::iter::from_fn(move || {
             let header = BatchHeader::read(left.first_chunk()?)?;
             let (batch, rest) = left.split_at_checked(BatchHeader::BYTES + header.body_bytes)?;

@@ -174,7 +174,7 @@ pub fn encode(
     // Resizes once: a capacity check with each hash takes as long as the copy.
     let at = to.len();
     to.resize(at + 16 * count, 0);
-    let places = to.get_mut(at..).unwrap_or_default().as_chunks_mut().0;
+    let places = to.get_mut(at..).expect("resized above").as_chunks_mut().0;
     for (place, KeyHash { low, high }) in places.iter_mut().zip(hashes) {
         *place = (u128::from(low) | (u128::from(high) << 64)).to_le_bytes();
     }

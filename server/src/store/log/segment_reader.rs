@@ -320,7 +320,7 @@ impl<'a> SegmentReader<'a> {
         let mut patience = 2 * self.bytes + MAX_BODY_BYTES as u64;
         while at < self.bytes {
             let bytes = (self.bytes - at).min(piece.len() as u64) as usize;
-            let piece = piece.get_mut(..bytes).unwrap_or_default();
+            let piece = piece.get_mut(..bytes).expect("at most the whole piece");
             let read = self.file.read_exact_at(piece, at);
             read.map_err(|error| StoreError::io("read", &self.path, error))?;
             if let Some(place) = piece.iter().rposition(|&byte| byte != 0) {

@@ -392,7 +392,7 @@ impl SnapshotReader {
     /// Reads a page. Its stored blocks begin at offset `at` of the file.
     fn read_page(&self, blocks: Blocks, page: &mut [u8], mut at: u64) -> io::Result<()> {
         for (part, is_stored) in blocks.parts(page.len()) {
-            let part = page.get_mut(part).unwrap_or_default();
+            let part = page.get_mut(part).expect("a part of the page");
             if is_stored {
                 self.file.read_exact_at(part, at)?;
                 at += part.len() as u64;

@@ -170,7 +170,9 @@ fn write_shard(
         for (index, page) in piece.chunks(pages.bytes).enumerate() {
             let blocks = Blocks::of(page);
             if blocks != Blocks::All && matches!(stored, Cow::Borrowed(_)) {
-                let before = piece.get(..index * pages.bytes).unwrap_or_default();
+                let before = piece
+                    .get(..index * pages.bytes)
+                    .expect("the pages before this one");
                 stored = Cow::Owned(before.to_vec());
             }
             if let Cow::Owned(stored) = &mut stored {

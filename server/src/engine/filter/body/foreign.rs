@@ -183,7 +183,7 @@ impl Foreign {
             let upto = end.min(first + self.shard_words);
             let locked = self.sharded.shards.read(shard);
             let words = locked.words.get(next - first..upto - first);
-            let words = words.unwrap_or_default().iter();
+            let words = words.expect("the part lies in the shard").iter();
             bits += words.map(|word| u64::from(word.count_ones())).sum::<u64>();
             next = upto;
         }
