@@ -86,26 +86,34 @@ use crate::store::DataDirectory;
 /// All filters of one server. Cheap to clone; clones are the same engine.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    inner: Arc<Inner>,
+    data: Arc<DataPath>,
+    catalog: Arc<Catalog>,
 }
 
+/// Everything that a call with keys needs.
 #[derive(Debug)]
-struct Inner {
+struct DataPath {
     registry: Registry,
-    directory: DataDirectory,
-    budget: Arc<MemoryBudget>,
-    clock: Clock,
     limits: Limits,
     recovered: AtomicBool,
     barrier: WriteBarrier,
     durability: Durability,
-    segment_bytes: u64,
     /// The log, once there is one.
     journal: OnceLock<Journal>,
     is_read_only: watch::Sender<bool>,
     requests: Requests,
     /// Set by recovery.
     workers: OnceLock<Workers>,
+}
+
+/// Everything that operations on whole filters need besides.
+#[derive(Debug)]
+struct Catalog {
+    data: Arc<DataPath>,
+    directory: DataDirectory,
+    budget: Arc<MemoryBudget>,
+    clock: Clock,
+    segment_bytes: u64,
     /// The queue for the work of operators' calls that needs no disk.
     queue: Queue,
     /// See [`catalog::Naming`].
@@ -157,29 +165,31 @@ impl Engine {
 
     /// [`Self::new`], with another clock than the system clock.
     pub fn with_clock(directory: DataDirectory, settings: Settings, clock: Clock) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                registry: Registry::default(),
-                directory,
-                budget: MemoryBudget::new(settings.max_memory_bytes),
-                clock,
-                limits: settings.limits,
-                recovered: AtomicBool::new(false),
-                barrier: WriteBarrier::default(),
-                durability: settings.durability,
-                segment_bytes: settings.segment_bytes,
-                journal: OnceLock::new(),
-                is_read_only: watch::Sender::new(false),
-                requests: Requests::new(settings.requests, settings.limits.max_batch_keys),
-                workers: OnceLock::new(),
-                queue: Queue::new(),
-                naming: Arc::default(),
-                shortening: parking_lot::Mutex::default(),
-                promised: Promised::default(),
-                creating: Creating::default(),
-                imports: Semaphore::new(Limits::MAX_IMPORTS).into(),
-            }),
-        }
+        let data = Arc::new(DataPath {
+            registry: Registry::default(),
+            limits: settings.limits,
+            recovered: AtomicBool::new(false),
+            barrier: WriteBarrier::default(),
+            durability: settings.durability,
+            journal: OnceLock::new(),
+            is_read_only: watch::Sender::new(false),
+            requests: Requests::new(settings.requests, settings.limits.max_batch_keys),
+            workers: OnceLock::new(),
+        });
+        let catalog = Arc::new(Catalog {
+            data: data.clone(),
+            directory,
+            budget: MemoryBudget::new(settings.max_memory_bytes),
+            clock,
+            segment_bytes: settings.segment_bytes,
+            queue: Queue::new(),
+            naming: Arc::default(),
+            shortening: parking_lot::Mutex::default(),
+            promised: Promised::default(),
+            creating: Creating::default(),
+            imports: Semaphore::new(Limits::MAX_IMPORTS).into(),
+        });
+        Self { data, catalog }
     }
 
     /// Restores every filter from its snapshots and the log, and then accepts calls. If there is no
@@ -205,33 +215,33 @@ impl Engine {
         default: Option<SpecRequest>,
         mut tell: impl FnMut(&Progress) + Send + 'static,
     ) -> Result<Recovered, EngineError> {
-        let recover = move |inner: &Inner| inner.recover(&mut tell);
+        let recover = move |catalog: &Catalog| catalog.recover(&mut tell);
         let recovered = self.blocking(recover).await?;
         if let Some(request) = default {
             let name = filter_name("name", FilterName::DEFAULT)?;
-            if self.inner.registry.get(&name).is_none() {
+            if self.data.registry.get(&name).is_none() {
                 self.create(name, request).await?;
             }
         }
-        self.inner.recovered.store(true, Ordering::Release);
+        self.data.recovered.store(true, Ordering::Release);
         Ok(recovered)
     }
 
     /// Returns the durability of a change before its answer is sent.
     pub fn durability(&self) -> Durability {
-        self.inner.durability
+        self.data.durability
     }
 
     /// Returns a channel with a flag: whether keys are refused at present because they cannot be
     /// logged. The disk is then full, or fails. Queries are answered meanwhile.
     pub fn is_read_only(&self) -> watch::Receiver<bool> {
-        self.inner.is_read_only.subscribe()
+        self.data.is_read_only.subscribe()
     }
 
     /// Returns how long the oldest disk call of the log has been in progress. Writes wait for it,
     /// and so do queries that find keys which are not in the log yet.
     pub fn disk_silence(&self) -> Duration {
-        let journal = self.inner.journal.get();
+        let journal = self.data.journal.get();
         journal.map_or(Duration::ZERO, Journal::disk_silence)
     }
 
@@ -242,36 +252,36 @@ impl Engine {
     ///
     /// The file concerned, and what to do.
     pub fn check_directory(&self) -> std::io::Result<()> {
-        self.inner.directory.check()
+        self.catalog.directory.check()
     }
 
     /// Returns the limits on the requests that are remembered.
     pub fn request_limits(&self) -> RequestLimits {
-        self.inner.requests.limits()
+        self.data.requests.limits()
     }
 
     /// Returns the warnings about the files that an operator should know of.
     pub fn startup_warnings(&self) -> &StartupWarnings {
-        self.inner.directory.startup_warnings()
+        self.catalog.directory.startup_warnings()
     }
 
     /// Refuses new writes from now on, and waits until the writes in progress have ended. A
     /// snapshot after that contains every acknowledged key. The wait is at most one batch of each
     /// thread. A recovery in progress ends early.
     pub fn close(&self) {
-        self.inner.barrier.close();
+        self.data.barrier.close();
     }
 
     /// Returns the capacity warning of a filter, if it is nearly at its capacity or beyond it.
     /// Callers that add keys get it.
     pub fn capacity_warning(&self, filter: &str) -> Option<Arc<CapacityWarning>> {
-        let found = self.inner.find(filter, Filter::capacity_warning);
+        let found = self.data.find(filter, Filter::capacity_warning);
         found.unwrap_or_default()
     }
 
     fn filter_named(&self, name: FilterName) -> Result<Arc<Filter>, EngineError> {
-        self.inner.check_recovered()?;
-        self.inner
+        self.data.check_recovered()?;
+        self.data
             .registry
             .get(&name)
             .ok_or(EngineError::UnknownFilter { name })
@@ -281,10 +291,10 @@ impl Engine {
     /// end even if the caller goes away.
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Inner) -> Result<T, EngineError> + Send + 'static,
+        work: impl FnOnce(&Catalog) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, EngineError> {
-        let inner = self.inner.clone();
-        tokio::task::spawn_blocking(move || work(&inner))
+        let catalog = self.catalog.clone();
+        tokio::task::spawn_blocking(move || work(&catalog))
             .await
             .map_err(|error| EngineError::internal("a task of the engine ended early", error))?
     }
@@ -292,14 +302,14 @@ impl Engine {
     /// Runs work for an operator in the queue, so that it takes little CPU time from calls.
     async fn queued<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Inner) -> Result<T, EngineError> + Send + 'static,
+        work: impl FnOnce(&Catalog) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, EngineError> {
-        let inner = self.inner.clone();
-        self.inner.queue.run(move || work(&inner)).await
+        let catalog = self.catalog.clone();
+        self.catalog.queue.run(move || work(&catalog)).await
     }
 }
 
-impl Inner {
+impl DataPath {
     /// Calls `look` with the filter that a request names.
     fn find<T>(&self, name: &str, look: impl FnOnce(&Filter) -> T) -> Result<T, EngineError> {
         self.find_entry(name, |entry| look(&entry.filter))

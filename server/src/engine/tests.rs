@@ -42,7 +42,7 @@ async fn recovered(path: &std::path::Path) -> Engine {
 /// Returns the filter of a name. Unlike [`Engine::get_filter`], it does not measure the rate, which
 /// takes longer than most tests.
 fn find(engine: &Engine, name: &str) -> Option<Arc<Filter>> {
-    engine.inner.registry.get(&name.parse().unwrap())
+    engine.data.registry.get(&name.parse().unwrap())
 }
 
 fn small() -> SpecRequest {
@@ -117,7 +117,7 @@ async fn light_batches_are_answered_at_once_and_heavy_ones_by_a_worker() {
 
     let answered = batch(2).now_or_never();
     assert_eq!(answered.unwrap().unwrap(), [false, true]);
-    let all_busy = engine.inner.workers().unwrap().take_all().await;
+    let all_busy = engine.data.workers().unwrap().take_all().await;
     assert!(batch(100_000).now_or_never().is_none());
     drop(all_busy);
     let answered = batch(100_000).await.unwrap();
@@ -361,7 +361,7 @@ async fn a_snapshot_past_the_budget_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let engine = recovered(dir.path()).await;
     engine.create_filter("large", small()).await.unwrap();
-    let limits = engine.inner.limits;
+    let limits = engine.data.limits;
     drop(engine);
     let directory = DataDirectory::open(dir.path()).unwrap();
     let engine = Engine::new(

@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use super::{requests::RetrySession, workers::Threads};
 use crate::{
     engine::{
-        Action, Call, EngineError, Filter, Inner, WriteContext,
+        Action, Call, DataPath, EngineError, Filter, WriteContext,
         catalog::Entry,
         commit::{Journal, WalReservation},
     },
@@ -115,7 +115,7 @@ impl<'a> Admission<'a> {
     }
 }
 
-impl Inner {
+impl DataPath {
     /// Acquires everything for a write of `keys` keys to a filter without a mirror. Returns `None`
     /// if the write has to wait for something.
     pub(in crate::engine) fn try_admit(

@@ -2,7 +2,7 @@
 
 use super::{admission::Admission, workers::Threads};
 use crate::engine::{
-    Action, Call, Engine, EngineError, Filter, Inner, Keys, Pending, WriteContext,
+    Action, Call, DataPath, Engine, EngineError, Filter, Keys, Pending, WriteContext,
 };
 
 impl Engine {
@@ -22,7 +22,7 @@ impl Engine {
         if let Err(error) = answer.wait().await {
             let keys = keys.iter().zip(&answer.value);
             let seen = keys.filter(|(_, seen)| **seen).map(|(key, _)| key);
-            if !self.inner.is_certain(call.filter, answer.depends_on, seen) {
+            if !self.data.is_certain(call.filter, answer.depends_on, seen) {
                 return Err(error);
             }
         }
@@ -107,12 +107,12 @@ impl Engine {
         action: Option<Action>,
         keys: K,
     ) -> Result<(Pending<Vec<bool>>, K), EngineError> {
-        let inner = &self.inner;
-        let weight = inner.limits.check_batch(&keys)?;
-        inner.limits.check_request_id(call.request_id)?;
-        let has_profile = || inner.find(call.filter, Filter::has_profile);
+        let data = &self.data;
+        let weight = data.limits.check_batch(&keys)?;
+        data.limits.check_request_id(call.request_id)?;
+        let has_profile = || data.find(call.filter, Filter::has_profile);
         if weight.is_light() && (weight.is_light_with_profile() || !has_profile()?) {
-            match inner.batch(call, action, &keys, Threads::Core).await {
+            match data.batch(call, action, &keys, Threads::Core).await {
                 Err(EngineError::FilterBusy) => {}
                 answer => return Ok((answer?, keys)),
             }
@@ -128,8 +128,8 @@ impl Engine {
         keys: K,
     ) -> Result<(Pending<Vec<bool>>, K), EngineError> {
         // Fails for an unknown filter before the batch waits for a worker.
-        self.inner.find(call.filter, |_| ())?;
-        let inner = self.inner.clone();
+        self.data.find(call.filter, |_| ())?;
+        let data = self.data.clone();
         let [filter, request_id] = [call.filter, call.request_id].map(str::to_owned);
         let Call {
             max_age, deadline, ..
@@ -144,14 +144,14 @@ impl Engine {
             // Writes check the deadline again before they change anything. Queries check it only
             // here.
             call.check_deadline()?;
-            let answer = inner.batch(call, action, &keys, Threads::Workers).await?;
+            let answer = data.batch(call, action, &keys, Threads::Workers).await?;
             Ok((answer, keys))
         };
-        self.inner.workers()?.run(keys, work).await
+        self.data.workers()?.run(keys, work).await
     }
 }
 
-impl Inner {
+impl DataPath {
     async fn batch<K: Keys>(
         &self,
         call: Call<'_>,

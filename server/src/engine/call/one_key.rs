@@ -112,7 +112,7 @@ impl Engine {
         key: &[u8],
         answer: Pending<bool>,
     ) -> Result<bool, EngineError> {
-        let is_certain = || self.inner.is_certain(call.filter, answer.depends_on, [key]);
+        let is_certain = || self.data.is_certain(call.filter, answer.depends_on, [key]);
         match answer.wait().await {
             Err(_) if op == Op::Query && is_certain() => {}
             waited => waited?,
@@ -121,8 +121,8 @@ impl Engine {
     }
 
     fn ask_key(&self, call: Call<'_>, key: &[u8]) -> Result<Pending<bool>, EngineError> {
-        self.inner.limits.check_key(key)?;
-        self.inner
+        self.data.limits.check_key(key)?;
+        self.data
             .ask(call, |filter| filter.query(key, call.max_age))
     }
 
@@ -133,11 +133,11 @@ impl Engine {
         action: Action,
         key: &[u8],
     ) -> Result<Option<Pending<bool>>, EngineError> {
-        let inner = &self.inner;
-        inner.limits.check_key(key)?;
-        inner.limits.check_request_id(call.request_id)?;
+        let data = &self.data;
+        data.limits.check_key(key)?;
+        data.limits.check_request_id(call.request_id)?;
         let change = |filter: &Filter, change: WriteContext<'_>| filter.write(key, action, change);
-        match inner.try_write(call, action, 1, Threads::Core, change) {
+        match data.try_write(call, action, 1, Threads::Core, change) {
             Err(EngineError::FilterBusy) => Ok(None),
             answer => answer,
         }
@@ -152,14 +152,14 @@ impl Engine {
         key: &[u8],
     ) -> Result<Pending<bool>, EngineError> {
         let write = |admission: Admission<'_>| {
-            self.inner.write(
+            self.data.write(
                 call,
                 admission,
                 |filter, change| filter.write(key, action, change),
                 |mirror, change| mirror.mirror_key(key, action, change),
             )
         };
-        let admitted = self.inner.admitted(call, action, 1, Threads::Core, write);
+        let admitted = self.data.admitted(call, action, 1, Threads::Core, write);
         match admitted.await {
             // The call runs again on a worker, as a batch of one key.
             Err(EngineError::FilterBusy) => {

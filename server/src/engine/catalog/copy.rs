@@ -33,7 +33,7 @@ impl Engine {
         name: &str,
         new_name: &str,
     ) -> Result<FilterStatus, EngineError> {
-        self.inner.check_recovered()?;
+        self.data.check_recovered()?;
         let name = filter_name("name", name)?;
         let new_name = given_name("new_name", new_name)?;
         let source = self.filter_named(name)?;
@@ -41,19 +41,19 @@ impl Engine {
             let naming = self.naming().await;
             self.promise(&naming, new_name.clone())?
         };
-        let inner = self.inner.clone();
+        let catalog = self.catalog.clone();
         let copy = move || {
-            let id = FilterId(inner.directory.new_number());
-            let (barrier, journal) = (&inner.barrier, inner.journal.get());
-            let copied = source.copy(id, new_name, &inner.budget, barrier, journal)?;
+            let id = FilterId(catalog.directory.new_number());
+            let (barrier, journal) = (&catalog.data.barrier, catalog.data.journal.get());
+            let copied = source.copy(id, new_name, &catalog.budget, barrier, journal)?;
             Ok(Arc::new(copied))
         };
         let copy = background::run("copy", copy).await?;
         let lock = copy.snapshot_lock().await;
         let store = move || {
-            let inner = &promise.inner;
-            copy.store(&inner.directory, &inner.barrier, lock)?;
-            inner.registry.insert(copy.clone());
+            let catalog = &promise.catalog;
+            copy.store(&catalog.directory, &catalog.data.barrier, lock)?;
+            catalog.data.registry.insert(copy.clone());
             Ok(copy.status())
         };
         background::run("copy", store).await

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     engine::{
-        Engine, EngineError, FilterStatus, Inner,
+        Catalog, Engine, EngineError, FilterStatus,
         commit::{Journal, versions::Versions},
         filter::{Filter, Shard},
         filter_name,
@@ -80,27 +80,27 @@ impl Engine {
         import: Import,
         file: impl Read + Send + 'static,
     ) -> Result<FilterStatus, EngineError> {
-        self.inner.check_recovered()?;
+        self.data.check_recovered()?;
         let name = given_name("name", &import.name)?;
-        let permit = self.inner.imports.clone().try_acquire_owned();
+        let permit = self.catalog.imports.clone().try_acquire_owned();
         let permit = permit.map_err(|_| EngineError::TooManyImports)?;
         let promise = {
             let naming = self.naming().await;
             self.promise(&naming, name.clone())?
         };
-        let inner = self.inner.clone();
+        let catalog = self.catalog.clone();
         let read = move || {
-            let filter = inner.read_import(name, &import, file)?;
+            let filter = catalog.read_import(name, &import, file)?;
             Ok((Arc::new(filter), promise, permit))
         };
         let (filter, promise, permit): (_, Promise, OwnedSemaphorePermit) =
             background::run("import", read).await?;
         let lock = filter.snapshot_lock().await;
-        let inner = self.inner.clone();
+        let catalog = self.catalog.clone();
         let store = move || {
-            filter.store(&inner.directory, &inner.barrier, lock)?;
+            filter.store(&catalog.directory, &catalog.data.barrier, lock)?;
             filter.sample(Instant::now());
-            inner.registry.insert(filter.clone());
+            catalog.data.registry.insert(filter.clone());
             drop((promise, permit));
             Ok(filter.status())
         };
@@ -140,7 +140,7 @@ impl Engine {
     }
 }
 
-impl Inner {
+impl Catalog {
     fn read_import(
         &self,
         name: FilterName,
@@ -154,11 +154,11 @@ impl Inner {
                 let spec = FilterSpec::of_guava(reader.shape(), capacity);
                 let mut filter = self.for_import(name, spec)?;
                 reader.read_words(|first, words| {
-                    self.barrier.pass()?;
+                    self.data.barrier.pass()?;
                     filter.import_words(first, words);
                     Ok::<_, EngineError>(())
                 })?;
-                filter.finish_import(None, self.journal.get());
+                filter.finish_import(None, self.data.journal.get());
                 filter
             }
             FileFormat::RedisBloom => {
@@ -167,7 +167,7 @@ impl Inner {
                 let mut filter = self.for_import(name, FilterSpec::of_chain(&chain, capacity))?;
                 let (mut layer, mut first_word) = (0, 0);
                 reader.read_words(|number, first, words| {
-                    self.barrier.pass()?;
+                    self.data.barrier.pass()?;
                     while layer < number {
                         let before = chain.layers().get(layer);
                         first_word += before.map_or(0, redisbloom::ChainLayer::word_count);
@@ -176,7 +176,7 @@ impl Inner {
                     filter.import_words(first_word + first, words);
                     Ok::<_, EngineError>(())
                 })?;
-                filter.finish_import(Some(keys), self.journal.get());
+                filter.finish_import(Some(keys), self.data.journal.get());
                 filter
             }
         };

@@ -8,7 +8,7 @@ use std::{
 use super::names::given_name;
 use crate::{
     engine::{
-        Engine, EngineError, Explanation, FilterName, FilterStatus, Inner, Limits, SpecRequest,
+        Catalog, Engine, EngineError, Explanation, FilterName, FilterStatus, Limits, SpecRequest,
         filter::Filter, filter_name,
     },
     filter::hash::Secret,
@@ -45,7 +45,7 @@ impl Engine {
         name: &str,
         request: SpecRequest,
     ) -> Result<Creation, EngineError> {
-        self.inner.check_recovered()?;
+        self.data.check_recovered()?;
         self.create(filter_name("name", name)?, request).await
     }
 
@@ -58,9 +58,9 @@ impl Engine {
     pub async fn get_filter(&self, name: &str) -> Result<FilterStatus, EngineError> {
         let filter = self.filter_named(filter_name("name", name)?)?;
         let measuring = filter.measuring_turn().await;
-        self.queued(move |inner| {
+        self.queued(move |catalog| {
             let status = filter.measured_status(measuring);
-            Ok(inner.with_rebuild(&filter, status))
+            Ok(catalog.with_rebuild(&filter, status))
         })
         .await
     }
@@ -73,7 +73,7 @@ impl Engine {
     /// [`EngineError::Recovering`], [`EngineError::PageSize`], or [`EngineError::Name`] if the
     /// token is not the name of a filter.
     pub async fn list_filters(&self, page_size: i32, token: &str) -> Result<Page, EngineError> {
-        self.inner.check_recovered()?;
+        self.data.check_recovered()?;
         let size = match usize::try_from(page_size) {
             Ok(0) => Limits::DEFAULT_PAGE_SIZE,
             Ok(size) => size.min(Limits::MAX_PAGE_SIZE),
@@ -83,9 +83,9 @@ impl Engine {
             "" => None,
             token => Some(filter_name("page_token", token)?),
         };
-        self.queued(move |inner| {
+        self.queued(move |catalog| {
             // One more than asked for shows whether there is a next page.
-            let mut filters = inner.registry.list(after.as_ref(), size + 1);
+            let mut filters = catalog.data.registry.list(after.as_ref(), size + 1);
             let more = filters.len() > size;
             filters.truncate(size);
             let next = filters
@@ -93,7 +93,10 @@ impl Engine {
                 .filter(|_| more)
                 .map(|last| last.name().to_string());
             Ok(Page {
-                filters: filters.iter().map(|filter| inner.status(filter)).collect(),
+                filters: filters
+                    .iter()
+                    .map(|filter| catalog.status(filter))
+                    .collect(),
                 next,
             })
         })
@@ -106,10 +109,13 @@ impl Engine {
     ///
     /// [`EngineError::Recovering`].
     pub async fn all_filters(&self) -> Result<Vec<FilterStatus>, EngineError> {
-        self.inner.check_recovered()?;
-        self.blocking(move |inner| {
-            let filters = inner.registry.list(None, usize::MAX);
-            Ok(filters.iter().map(|filter| inner.status(filter)).collect())
+        self.data.check_recovered()?;
+        self.blocking(move |catalog| {
+            let filters = catalog.data.registry.list(None, usize::MAX);
+            Ok(filters
+                .iter()
+                .map(|filter| catalog.status(filter))
+                .collect())
         })
         .await
     }
@@ -126,9 +132,9 @@ impl Engine {
         key: impl AsRef<[u8]>,
     ) -> Result<Explanation, EngineError> {
         let key = key.as_ref();
-        self.inner.limits.check_key(key)?;
+        self.data.limits.check_key(key)?;
         let explain = |filter: &Filter| filter.explain(key);
-        self.inner.find(filter, explain)
+        self.data.find(filter, explain)
     }
 
     /// Deletes a filter and its snapshot. An empty name is not `default` here.
@@ -139,33 +145,33 @@ impl Engine {
     /// deleted, and can be back after a crash. A repeated call then fails with
     /// [`EngineError::UnknownFilter`] as soon as the deletion is certain.
     pub async fn delete_filter(&self, name: &str) -> Result<(), EngineError> {
-        self.inner.check_recovered()?;
+        self.data.check_recovered()?;
         let name = given_name("name", name)?;
         // Takes the snapshot lock of the filter before the lock `Naming`: a snapshot in progress
         // can take minutes.
         let (filter, lock) = match self.filter_with_lock(&name).await {
             Err(unknown @ EngineError::UnknownFilter { .. }) => {
-                let sync = |inner: &Inner| Ok(inner.directory.sync_removals()?);
+                let sync = |catalog: &Catalog| Ok(catalog.directory.sync_removals()?);
                 self.blocking(sync).await?;
                 return Err(unknown);
             }
             found => found?,
         };
         let naming = self.naming().await;
-        self.blocking(move |inner| {
-            let deleted = filter.delete(&inner.directory, lock);
+        self.blocking(move |catalog| {
+            let deleted = filter.delete(&catalog.directory, lock);
             if let Err(StoreError::InDoubt(_)) = &deleted {
-                inner.doubt_rebuild(&filter);
+                catalog.doubt_rebuild(&filter);
             }
             if let Ok(true) | Err(StoreError::InDoubt(_)) = deleted {
-                inner.registry.remove(&name);
+                catalog.data.registry.remove(&name);
             }
             drop(naming);
             match deleted? {
                 true => Ok(()),
                 // Another call deleted it first, and another filter can have the name by now.
                 false => {
-                    inner.directory.sync_removals()?;
+                    catalog.directory.sync_removals()?;
                     Err(EngineError::UnknownFilter { name })
                 }
             }
@@ -178,7 +184,7 @@ impl Engine {
         name: FilterName,
         request: SpecRequest,
     ) -> Result<Creation, EngineError> {
-        if let Some(filter) = self.inner.registry.get(&name)
+        if let Some(filter) = self.data.registry.get(&name)
             && filter.spec().answers(&request)
         {
             return self.made(filter).await;
@@ -187,9 +193,9 @@ impl Engine {
         let spec = self.queued(move |_| Ok(asked.resolve())).await?;
         // A concurrent call for the same filter waits here, and then returns the filter of the
         // first call.
-        let of_this_name = self.inner.creating.lock(&name).await;
+        let of_this_name = self.catalog.creating.lock(&name).await;
         let naming = self.naming().await;
-        if let Some(filter) = self.inner.registry.get(&name) {
+        if let Some(filter) = self.data.registry.get(&name) {
             drop(naming);
             if filter.spec().answers(&request) {
                 return self.made(filter).await;
@@ -208,25 +214,26 @@ impl Engine {
         let missed_rate = spec.missed_rate();
         let asked_rate = spec.false_positive_rate;
         let filter = self
-            .blocking(move |inner| {
+            .blocking(move |catalog| {
                 let (secret, now) = (random_secret()?, SystemTime::now());
-                let id = FilterId(inner.directory.new_number());
-                let made = Filter::new(id, name, spec, secret, now, &inner.budget, &inner.clock);
+                let id = FilterId(catalog.directory.new_number());
+                let made =
+                    Filter::new(id, name, spec, secret, now, &catalog.budget, &catalog.clock);
                 let mut filter = made?;
-                if let Some(journal) = inner.journal.get() {
+                if let Some(journal) = catalog.data.journal.get() {
                     filter.set_log(journal);
                 }
                 Ok(Arc::new(filter))
             })
             .await?;
         let lock = filter.snapshot_lock().await;
-        self.blocking(move |inner| {
+        self.blocking(move |catalog| {
             // An acknowledged key must survive a crash, and so must its filter. An empty snapshot
             // is short.
-            filter.store(&inner.directory, &inner.barrier, lock)?;
+            filter.store(&catalog.directory, &catalog.data.barrier, lock)?;
             filter.sample(Instant::now());
             let status = filter.status();
-            inner.registry.insert(filter);
+            catalog.data.registry.insert(filter);
             drop((promise, of_this_name));
             if let Some(rate) = missed_rate {
                 tracing::warn!(
@@ -248,7 +255,7 @@ impl Engine {
 
     /// Returns a filter that already has the spec of a request.
     async fn made(&self, filter: Arc<Filter>) -> Result<Creation, EngineError> {
-        let status = self.queued(move |inner| Ok(inner.status(&filter)));
+        let status = self.queued(move |catalog| Ok(catalog.status(&filter)));
         Ok(Creation {
             filter: status.await?,
             is_new: false,

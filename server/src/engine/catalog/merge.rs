@@ -71,7 +71,7 @@ impl Engine {
         source: &str,
         target: &str,
     ) -> Result<FilterStatus, EngineError> {
-        self.inner.check_recovered()?;
+        self.data.check_recovered()?;
         let source = given_name("source", source)?;
         let target = given_name("target", target)?;
         if source == target {
@@ -82,21 +82,25 @@ impl Engine {
         // then.
         let filter = self.filter_named(target.clone())?;
         filter.check_mergeable(&source)?;
-        self.inner.check_not_rebuilt(&filter)?;
+        self.catalog.check_not_rebuilt(&filter)?;
         let (stored, source) = self.stored(source).await?;
         let (filter, lock) = self.filter_with_lock(&target).await?;
         filter.check_mergeable(&source)?;
         // Merged keys would not be added to the mirror that will take its place.
-        self.inner.check_not_rebuilt(&filter)?;
-        let (inner, runtime) = (self.inner.clone(), Handle::current());
+        self.catalog.check_not_rebuilt(&filter)?;
+        let (catalog, runtime) = (self.catalog.clone(), Handle::current());
         let merge = move || {
-            let (directory, barrier) = (&inner.directory, &inner.barrier);
-            let reservation = inner.journal.get().map(|journal| journal.reserve(0, 1));
+            let (directory, barrier) = (&catalog.directory, &catalog.data.barrier);
+            let reservation = catalog
+                .data
+                .journal
+                .get()
+                .map(|journal| journal.reserve(0, 1));
             let reservation = reservation
                 .map(|reservation| runtime.block_on(reservation))
                 .transpose()?;
             match filter.merge(&stored, directory, barrier, reservation, lock)? {
-                true => Ok(inner.status(&filter)),
+                true => Ok(catalog.status(&filter)),
                 false => Err(EngineError::UnknownFilter { name: target }),
             }
         };
@@ -110,9 +114,9 @@ impl Engine {
         filter: Arc<Filter>,
     ) -> Result<(FilterReader, Arc<Filter>), EngineError> {
         let lock = filter.snapshot_lock().await;
-        let inner = self.inner.clone();
+        let catalog = self.catalog.clone();
         let store = move || {
-            let stored = filter.stored(&inner.directory, &inner.barrier, lock);
+            let stored = filter.stored(&catalog.directory, &catalog.data.barrier, lock);
             match stored.map_err(not_begun)? {
                 Some(stored) => Ok((stored, filter)),
                 None => Err(EngineError::UnknownFilter {

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     engine::{
-        Engine, EngineError, Inner,
+        Catalog, Engine, EngineError,
         filter::{Filter, SnapshotLock},
     },
     store::FilterName,
@@ -17,13 +17,13 @@ use crate::{
 /// this is dropped.
 #[derive(Debug)]
 pub struct Promise {
-    pub(super) inner: Arc<Inner>,
+    pub(super) catalog: Arc<Catalog>,
     name: FilterName,
 }
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        self.inner.promised.lock().remove(&self.name);
+        self.catalog.promised.lock().remove(&self.name);
     }
 }
 
@@ -54,7 +54,7 @@ pub type Naming = OwnedMutexGuard<()>;
 impl Engine {
     /// Acquires the lock for the creation and deletion of filters.
     pub(in crate::engine) async fn naming(&self) -> Naming {
-        self.inner.naming.clone().lock_owned().await
+        self.catalog.naming.clone().lock_owned().await
     }
 
     /// Returns the filter of a name when no other task writes its snapshots, and the lock. While
@@ -67,7 +67,7 @@ impl Engine {
             let filter = self.filter_named(name.clone())?;
             let lock = filter.snapshot_lock().await;
             // Another filter can have the name by now.
-            let now = self.inner.registry.get(name);
+            let now = self.data.registry.get(name);
             if now.is_some_and(|now| Arc::ptr_eq(&now, &filter)) {
                 return Ok((filter, lock));
             }
@@ -80,23 +80,23 @@ impl Engine {
         _naming: &Naming,
         name: FilterName,
     ) -> Result<Promise, EngineError> {
-        self.inner.check_new(&name)?;
-        self.inner.promised.lock().insert(name.clone());
-        let inner = self.inner.clone();
-        Ok(Promise { inner, name })
+        self.catalog.check_new(&name)?;
+        self.catalog.promised.lock().insert(name.clone());
+        let catalog = self.catalog.clone();
+        Ok(Promise { catalog, name })
     }
 }
 
-impl Inner {
+impl Catalog {
     /// Fails if no filter of this name can be added. The caller holds the lock [`Naming`].
     pub(in crate::engine) fn check_new(&self, name: &FilterName) -> Result<(), EngineError> {
         self.check_free(name)?;
         // Recovery can add the default filter beyond the limit.
-        if self.check_recovered().is_err() {
+        if self.data.check_recovered().is_err() {
             return Ok(());
         }
-        let filters = self.registry.count() + self.promised.lock().len();
-        let limit = self.limits.max_filters;
+        let filters = self.data.registry.count() + self.promised.lock().len();
+        let limit = self.data.limits.max_filters;
         match filters < limit {
             true => Ok(()),
             false => Err(EngineError::TooManyFilters { limit }),
@@ -107,7 +107,7 @@ impl Inner {
     /// [`Naming`].
     pub(in crate::engine) fn check_free(&self, name: &FilterName) -> Result<(), EngineError> {
         let is_promised = self.promised.lock().contains(name);
-        if is_promised || self.registry.get(name).is_some() {
+        if is_promised || self.data.registry.get(name).is_some() {
             return Err(EngineError::NameTaken { name: name.clone() });
         }
         Ok(())

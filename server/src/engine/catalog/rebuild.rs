@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use super::{mirror::Mirror, names::given_name};
 use crate::{
     engine::{
-        Answer, Call, Engine, EngineError, FilterStatus, Inner, Pending, WriteContext,
+        Answer, Call, Catalog, Engine, EngineError, FilterStatus, Pending, WriteContext,
         call::{
             admission::{Admission, Share},
             requests::Remembered,
@@ -50,7 +50,7 @@ impl Engine {
         new_name: &str,
         request: Option<SpecRequest>,
     ) -> Result<FilterStatus, EngineError> {
-        self.inner.check_recovered()?;
+        self.data.check_recovered()?;
         let name = given_name("name", name)?;
         let new_name = given_name("new_name", new_name)?;
         let spec = match request.clone() {
@@ -59,17 +59,17 @@ impl Engine {
         };
         // While the lock is held, no call resets the filter or merges another one into it.
         let (filter, lock) = self.filter_with_lock(&name).await?;
-        let mirror = self.inner.mirror_of(&name);
+        let mirror = self.catalog.mirror_of(&name);
         if let Some(mirror) = mirror.filter(|mirror| mirror.filter().name() == new_name) {
             let asked = |request: &SpecRequest| mirror.filter().spec().answers(request);
             if request.as_ref().is_none_or(asked) {
                 return self
-                    .blocking(move |inner| Ok(inner.status(mirror.filter())))
+                    .blocking(move |catalog| Ok(catalog.status(mirror.filter())))
                     .await;
             }
         }
         let spec = spec.unwrap_or_else(|| Ok(filter.spec().clone()))?;
-        self.inner.check_not_rebuilding(&filter)?;
+        self.catalog.check_not_rebuilding(&filter)?;
         filter.check_rebuild(&spec).map_err(|reason| {
             let name = name.clone();
             EngineError::NotRebuildable { name, reason }
@@ -79,26 +79,26 @@ impl Engine {
             self.promise(&naming, new_name.clone())?
         };
         let of = filter.clone();
-        let make = move |inner: &Inner| {
-            let id = FilterId(inner.directory.new_number());
-            let (budget, now) = (&inner.budget, SystemTime::now());
+        let make = move |catalog: &Catalog| {
+            let id = FilterId(catalog.directory.new_number());
+            let (budget, now) = (&catalog.budget, SystemTime::now());
             let mut new = of.mirror(id, new_name, spec, now, budget)?;
-            if let Some(journal) = inner.journal.get() {
+            if let Some(journal) = catalog.data.journal.get() {
                 new.set_log(journal);
             }
             Ok(Arc::new(new))
         };
         let new = self.blocking(make).await?;
         let its_lock = new.snapshot_lock().await;
-        self.blocking(move |inner| {
-            new.store(&inner.directory, &inner.barrier, its_lock)?;
+        self.blocking(move |catalog| {
+            new.store(&catalog.directory, &catalog.data.barrier, its_lock)?;
             new.sample(Instant::now());
             let mirror = Mirror::new(new.clone(), &filter);
-            inner.registry.set_mirror(&name, &mirror);
+            catalog.data.registry.set_mirror(&name, &mirror);
             // Writes that began before go to the filter only: waits until they have ended.
-            inner.barrier.wait_for_writes();
+            catalog.data.barrier.wait_for_writes();
             drop((promise, lock));
-            Ok(inner.status(&new))
+            Ok(catalog.status(&new))
         })
         .await
     }
@@ -120,14 +120,16 @@ impl Engine {
         name: &str,
         new_name: &str,
     ) -> Result<FilterStatus, EngineError> {
-        self.inner.check_recovered()?;
+        self.data.check_recovered()?;
         let name = given_name("name", name)?;
         let new_name = given_name("new_name", new_name)?;
         let (filter, lock) = self.filter_with_lock(&name).await?;
-        let mirror = self.inner.mirror_of(&name);
+        let mirror = self.catalog.mirror_of(&name);
         let Some(mirror) = mirror.filter(|mirror| mirror.filter().name() == new_name) else {
-            if self.inner.has_been_rebuilt(&filter, &new_name) {
-                return self.blocking(move |inner| Ok(inner.status(&filter))).await;
+            if self.catalog.has_been_rebuilt(&filter, &new_name) {
+                return self
+                    .blocking(move |catalog| Ok(catalog.status(&filter)))
+                    .await;
             }
             return Err(EngineError::NotRebuilding { name, new_name });
         };
@@ -135,17 +137,17 @@ impl Engine {
         let naming = self.naming().await;
         // While this call waited for the lock of the mirror's snapshots, the mirror may have been
         // renamed or deleted.
-        let now = self.inner.registry.get(&new_name);
+        let now = self.data.registry.get(&new_name);
         if now.is_none_or(|now| !Arc::ptr_eq(&now, mirror.filter())) {
             return Err(EngineError::NotRebuilding { name, new_name });
         }
-        let (inner, runtime) = (self.inner.clone(), Handle::current());
+        let (catalog, runtime) = (self.catalog.clone(), Handle::current());
         let finish = move || {
             let locks = [lock, its_lock];
-            let taken = inner.have_take_place(&filter, mirror.filter(), locks, &runtime);
+            let taken = catalog.have_take_place(&filter, mirror.filter(), locks, &runtime);
             drop(naming);
             match taken? {
-                true => Ok(inner.status(mirror.filter())),
+                true => Ok(catalog.status(mirror.filter())),
                 false => Err(EngineError::NotRebuilding { name, new_name }),
             }
         };
@@ -153,7 +155,7 @@ impl Engine {
     }
 }
 
-impl Inner {
+impl Catalog {
     /// Returns the status of a filter, with the filter that it rebuilds or is rebuilt as.
     pub(in crate::engine) fn status(&self, filter: &Filter) -> FilterStatus {
         self.with_rebuild(filter, filter.status())
@@ -165,7 +167,7 @@ impl Inner {
         filter: &Filter,
         status: FilterStatus,
     ) -> FilterStatus {
-        let view = self.registry.now();
+        let view = self.data.registry.now();
         let mirror = view
             .get(status.name.as_str())
             .and_then(|entry| entry.mirror.as_ref());
@@ -184,7 +186,7 @@ impl Inner {
         [mut lock, mut its_lock]: [SnapshotLock; 2],
         runtime: &Handle,
     ) -> Result<bool, EngineError> {
-        if !new.prepare_to_take_place(&self.directory, &self.barrier, &mut its_lock)? {
+        if !new.prepare_to_take_place(&self.directory, &self.data.barrier, &mut its_lock)? {
             return Ok(false);
         }
         let new_name = new.name();
@@ -202,13 +204,13 @@ impl Inner {
                 let locks = (&mut lock, &mut its_lock);
                 let taken = new.take_place_of(filter, locks.0, &self.directory, locks.1)?;
                 if taken.is_some() {
-                    self.registry.rename(&new_name, new);
+                    self.data.registry.rename(&new_name, new);
                 }
                 Ok::<_, EngineError>(Some(taken))
             };
             let taken = {
                 let _held = [filter.hold(), new.hold()];
-                self.barrier.wait_for_writes();
+                self.data.barrier.wait_for_writes();
                 step()?
             };
             match taken {
@@ -229,16 +231,16 @@ impl Inner {
     ///
     /// [`EngineError`].
     pub(in crate::engine) fn go_on_with_rebuilds(&self) -> Result<(), EngineError> {
-        if self.durability == Durability::Snapshot {
+        if self.data.durability == Durability::Snapshot {
             return Ok(self.directory.end_rebuilds()?);
         }
-        let filters = self.registry.list(None, usize::MAX);
+        let filters = self.data.registry.list(None, usize::MAX);
         for mirror in &filters {
             let rebuilds = self.directory.rebuilds(&mirror.name());
             let rebuilt = filters.iter().find(|filter| Some(filter.id()) == rebuilds);
             if let Some(rebuilt) = rebuilt {
                 let mirror = Mirror::new(mirror.clone(), rebuilt);
-                self.registry.set_mirror(&rebuilt.name(), &mirror);
+                self.data.registry.set_mirror(&rebuilt.name(), &mirror);
             }
         }
         Ok(())
@@ -247,7 +249,7 @@ impl Inner {
     /// Makes the filter that is rebuilt as `as_filter`, if any, refuse keys until it is stored.
     /// After a crash `as_filter` can be back, and would not contain these keys.
     pub(in crate::engine) fn doubt_rebuild(&self, as_filter: &Filter) {
-        if let Some(rebuilt) = self.registry.now().rebuilt_as(as_filter) {
+        if let Some(rebuilt) = self.data.registry.now().rebuilt_as(as_filter) {
             rebuilt.doubt_place();
         }
     }
@@ -257,7 +259,7 @@ impl Inner {
         &self,
         filter: &Filter,
     ) -> Result<(), EngineError> {
-        match self.registry.now().rebuilt_as(filter) {
+        match self.data.registry.now().rebuilt_as(filter) {
             Some(rebuilt) => Err(EngineError::Rebuilding {
                 name: filter.name(),
                 other: rebuilt.name(),
@@ -284,11 +286,11 @@ impl Inner {
         let name = filter.name();
         let is_done = self.directory.rebuilds(&name).is_some() && self.mirror_of(&name).is_none();
         let had_name = filter.had_name(as_name) || filter.had_no_name();
-        is_done && had_name && self.registry.get(as_name).is_none()
+        is_done && had_name && self.data.registry.get(as_name).is_none()
     }
 
     fn mirror_of(&self, name: &FilterName) -> Option<Arc<Mirror>> {
-        self.registry.now().get(name.as_str())?.mirror.clone()
+        self.data.registry.now().get(name.as_str())?.mirror.clone()
     }
 
     /// Copies the remembered requests of a filter to its mirror: the keys that a request added
@@ -302,9 +304,9 @@ impl Inner {
         write: impl Fn(&Journal, &Remembered) -> Result<bool, EngineError>,
     ) -> Result<bool, EngineError> {
         let _shortening = self.shortening.lock();
-        let missing = self.requests.missing(from.id(), to.id());
-        let segment = self.journal.get().map_or(0, Journal::segment);
-        if let Some(journal) = self.journal.get() {
+        let missing = self.data.requests.missing(from.id(), to.id());
+        let segment = self.data.journal.get().map_or(0, Journal::segment);
+        if let Some(journal) = self.data.journal.get() {
             for first_added in &missing {
                 if !write(journal, first_added)? {
                     return Ok(false);
@@ -314,7 +316,7 @@ impl Inner {
             flushed.map_err(|error| EngineError::StorageFailed(error.into()))?;
         }
         for first_added in missing {
-            self.requests.remember(first_added, segment);
+            self.data.requests.remember(first_added, segment);
         }
         Ok(true)
     }

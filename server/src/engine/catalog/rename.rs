@@ -31,28 +31,38 @@ impl Engine {
         name: &str,
         new_name: &str,
     ) -> Result<FilterStatus, EngineError> {
-        self.inner.check_recovered()?;
+        self.data.check_recovered()?;
         let name = given_name("name", name)?;
         let new_name = given_name("new_name", new_name)?;
         let found = self.filter_with_lock(&name).await;
         if let Err(EngineError::UnknownFilter { .. }) = &found
-            && let Some(filter) = self.inner.registry.get(&new_name)
+            && let Some(filter) = self.data.registry.get(&new_name)
             && filter.had_name(&name)
         {
-            return self.blocking(move |inner| Ok(inner.status(&filter))).await;
+            return self
+                .blocking(move |catalog| Ok(catalog.status(&filter)))
+                .await;
         }
         let (filter, lock) = found?;
         if name == new_name {
-            return self.blocking(move |inner| Ok(inner.status(&filter))).await;
+            return self
+                .blocking(move |catalog| Ok(catalog.status(&filter)))
+                .await;
         }
         let naming = self.naming().await;
-        self.inner.check_free(&new_name)?;
-        self.blocking(move |inner| {
-            let put = || inner.registry.rename(&name, &filter);
-            let renamed = filter.rename(&new_name, &inner.directory, &inner.barrier, lock, put);
+        self.catalog.check_free(&new_name)?;
+        self.blocking(move |catalog| {
+            let put = || catalog.data.registry.rename(&name, &filter);
+            let renamed = filter.rename(
+                &new_name,
+                &catalog.directory,
+                &catalog.data.barrier,
+                lock,
+                put,
+            );
             drop(naming);
             match renamed? {
-                true => Ok(inner.status(&filter)),
+                true => Ok(catalog.status(&filter)),
                 false => Err(EngineError::UnknownFilter { name }),
             }
         })

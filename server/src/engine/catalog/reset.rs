@@ -29,22 +29,22 @@ impl Engine {
     /// [`EngineError`]: no key was removed. [`EngineError::NotDurable`]: the keys can be gone after
     /// a crash, and until this is certain the filter takes no more keys.
     pub async fn reset_filter(&self, name: &str) -> Result<FilterStatus, EngineError> {
-        self.inner.check_recovered()?;
+        self.data.check_recovered()?;
         let name = given_name("name", name)?;
         let (filter, lock) = self.filter_with_lock(&name).await?;
-        self.inner.check_not_rebuilding(&filter)?;
+        self.catalog.check_not_rebuilding(&filter)?;
         let emptied = {
             let filter = filter.clone();
-            self.blocking(move |inner| {
-                let id = FilterId(inner.directory.new_number());
-                filter.emptied(id, inner.journal.get())
+            self.blocking(move |catalog| {
+                let id = FilterId(catalog.directory.new_number());
+                filter.emptied(id, catalog.data.journal.get())
             })
         };
         let empty = Arc::new(emptied.await?);
         let its_lock = empty.snapshot_lock().await;
-        self.blocking(move |inner| {
-            let (directory, barrier) = (&inner.directory, &inner.barrier);
-            let put = || inner.registry.insert(empty.clone());
+        self.blocking(move |catalog| {
+            let (directory, barrier) = (&catalog.directory, &catalog.data.barrier);
+            let put = || catalog.data.registry.insert(empty.clone());
             match filter.give_place_to(&empty, its_lock, directory, barrier, lock, put)? {
                 true => Ok(empty.status()),
                 false => Err(EngineError::UnknownFilter { name }),

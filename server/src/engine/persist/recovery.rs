@@ -12,7 +12,7 @@ use std::{
 use self::order::Order;
 use crate::{
     engine::{
-        Durability, EngineError, FilterName, Inner, Torn,
+        Catalog, Durability, EngineError, FilterName, Torn,
         call::{
             requests::{Remembered, Requests},
             workers::Workers,
@@ -60,7 +60,7 @@ pub struct Recovered {
     pub torn: Option<Torn>,
 }
 
-impl Inner {
+impl Catalog {
     /// Restores all filters, and then opens a log after the end of the existing one.
     pub(in crate::engine) fn recover(
         &self,
@@ -70,7 +70,7 @@ impl Inner {
         let workers =
             workers.map_err(|error| EngineError::internal("the kernel gives no thread", error))?;
         // A second start of one engine uses the workers of the first.
-        self.workers.get_or_init(|| workers);
+        self.data.workers.get_or_init(|| workers);
         let mut filters = BTreeMap::new();
         for name in self.directory.filters() {
             if let Some(stored) = self.directory.read_filter(&name)? {
@@ -81,7 +81,7 @@ impl Inner {
                 };
                 let advance = |bytes| {
                     progress.advance(bytes, tell);
-                    self.barrier.pass().map(|_| ())
+                    self.data.barrier.pass().map(|_| ())
                 };
                 let filter = Filter::restore(stored, &self.budget, &self.clock, advance)?;
                 filters.insert(filter.id(), filter);
@@ -100,12 +100,12 @@ impl Inner {
             };
             let advance = |bytes| {
                 progress.advance(bytes, tell);
-                self.barrier.pass().map(|_| ())
+                self.data.barrier.pass().map(|_| ())
             };
-            replay(&log, &filters, &self.requests, advance)?
+            replay(&log, &filters, &self.data.requests, advance)?
         };
         filters.values_mut().for_each(Filter::go_on);
-        if self.durability != Durability::Snapshot {
+        if self.data.durability != Durability::Snapshot {
             let log = self.directory.open_log(&mut found, self.segment_bytes)?;
             // Filters for which the log held nothing new need it no longer. Of a filter whose files
             // are missing nothing is known, so it keeps its log.
@@ -114,7 +114,7 @@ impl Inner {
                 |name: &FilterName, id| !with_log.contains(&id) && !gone.contains(name);
             // The requests that were read stay in their segments until the log is shortened.
             let requests_from = match self.directory.requests_from() {
-                _ if !self.requests.is_on() => 0,
+                _ if !self.data.requests.is_on() => 0,
                 0 => log.sequence(),
                 first => first,
             };
@@ -124,20 +124,20 @@ impl Inner {
             match begun {
                 // As when the log has no room for a segment: queries can be answered.
                 Err(error)
-                    if error.is_full() && self.directory.is_logged(self.requests.is_on()) => {}
+                    if error.is_full() && self.directory.is_logged(self.data.requests.is_on()) => {}
                 begun => begun?,
             }
             let journal = Journal::start(
                 log,
-                self.durability,
+                self.data.durability,
                 self.segment_bytes,
-                self.is_read_only.clone(),
+                self.data.is_read_only.clone(),
             )?;
             filters
                 .values_mut()
                 .for_each(|filter| filter.set_log(&journal));
             // No other recovery sets it.
-            let _ = self.journal.set(journal);
+            let _ = self.data.journal.set(journal);
         } else {
             // From now on requests are remembered only in memory.
             self.directory.begin_log(0, |_, _| false, 0)?;
@@ -149,7 +149,7 @@ impl Inner {
         };
         for filter in filters.into_values() {
             filter.sample(Instant::now());
-            self.registry.insert(Arc::new(filter));
+            self.data.registry.insert(Arc::new(filter));
         }
         self.go_on_with_rebuilds()?;
         Ok(recovered)

@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{
     engine::{
-        Engine, EngineError, Inner,
+        Catalog, Engine, EngineError,
         commit::Journal,
         filter::{Filter, StoreReport},
         filter_name,
@@ -51,7 +51,7 @@ impl Engine {
     /// [`EngineError`]: the first error, if several filters could not be stored. All other filters
     /// have been stored.
     pub async fn store(&self, filter: &str) -> Result<Vec<StoreReport>, EngineError> {
-        self.inner.check_recovered()?;
+        self.data.check_recovered()?;
         if !filter.is_empty() {
             let name = filter_name("filter", filter)?;
             // While this call waited for the filter, it may have been deleted or replaced.
@@ -65,7 +65,7 @@ impl Engine {
             return Ok(vec![report]);
         }
         let (mut reports, mut failed) = (Vec::new(), None);
-        let filters = self.inner.registry.list(None, usize::MAX);
+        let filters = self.data.registry.list(None, usize::MAX);
         for (_, stored) in self.store_each(filters).await {
             match stored {
                 Ok(report) => reports.extend(report),
@@ -81,7 +81,7 @@ impl Engine {
     /// Stores every filter that has changed since it was last stored, or whose keys have aged. If
     /// one filter fails, the others are still stored.
     pub async fn store_changed(&self) -> Vec<StoreOutcome> {
-        let mut filters = self.inner.registry.list(None, usize::MAX);
+        let mut filters = self.data.registry.list(None, usize::MAX);
         filters.retain(|filter| filter.is_due());
         let stored = self.store_each(filters).await.into_iter();
         let outcomes = stored.filter_map(|(name, stored)| {
@@ -117,24 +117,28 @@ impl Engine {
     /// snapshot contains all its changes. Otherwise a filter without changes would keep the whole
     /// log of the others.
     async fn shorten_log(&self) {
-        let shortened = self.blocking(|inner| {
-            let Some(journal) = inner.journal.get() else {
+        let shortened = self.blocking(|catalog| {
+            let Some(journal) = catalog.data.journal.get() else {
                 return Ok(());
             };
             // Not while a rebuild hands requests over: it appends them to the log before it
             // remembers them, and this would miss them.
-            let _shortening = inner.shortening.lock();
+            let _shortening = catalog.shortening.lock();
             // Read before the filters are checked: if a filter has no changes since its snapshot,
             // all its later changes are in this segment or a later one.
             let segment = journal.segment();
-            inner.repeat_requests(journal, segment)?;
+            catalog.repeat_requests(journal, segment)?;
             let is_stored = |filter: &Arc<Filter>| !filter.has_changed();
-            let filters = inner.registry.list(None, usize::MAX);
+            let filters = catalog.data.registry.list(None, usize::MAX);
             let stored = filters.iter().filter(|&filter| is_stored(filter));
             let stored: BTreeSet<FilterId> = stored.map(|filter| filter.id()).collect();
             let is_stored = |_: &FilterName, id| stored.contains(&id);
-            let requests_from = if inner.requests.is_on() { segment } else { 0 };
-            Ok(inner
+            let requests_from = if catalog.data.requests.is_on() {
+                segment
+            } else {
+                0
+            };
+            Ok(catalog
                 .directory
                 .begin_log(segment, is_stored, requests_from)?)
         });
@@ -167,18 +171,19 @@ impl Engine {
         loop {
             // Not at once: the last store may have failed just now.
             sleep(LOOK_AT_LOG).await;
-            let inner = &self.inner;
-            let (Some(journal), Some(first)) = (inner.journal.get(), inner.directory.log_from())
+            let catalog = &self.catalog;
+            let (Some(journal), Some(first)) =
+                (catalog.data.journal.get(), catalog.directory.log_from())
             else {
                 continue;
             };
             let segments = journal.segment().saturating_sub(first);
-            let log_bytes = segments.saturating_mul(inner.segment_bytes);
-            let long_bytes = inner.segment_bytes * LONG_LOG;
-            let long_bytes = long_bytes.max(inner.budget.used_bytes());
+            let log_bytes = segments.saturating_mul(catalog.segment_bytes);
+            let long_bytes = catalog.segment_bytes * LONG_LOG;
+            let long_bytes = long_bytes.max(catalog.budget.used_bytes());
             // The log always keeps the remembered requests: they are appended again whenever it is
             // shortened.
-            let kept_bytes = inner.requests.limits().log_bytes();
+            let kept_bytes = catalog.data.requests.limits().log_bytes();
             if log_bytes > long_bytes.saturating_add(kept_bytes) {
                 return;
             }
@@ -188,17 +193,17 @@ impl Engine {
     /// Stores one filter; `None` if it has been deleted meanwhile.
     async fn store_filter(&self, filter: Arc<Filter>) -> Result<Option<StoreReport>, EngineError> {
         let lock = filter.snapshot_lock().await;
-        let inner = self.inner.clone();
-        let store = move || Ok(filter.store(&inner.directory, &inner.barrier, lock)?);
+        let catalog = self.catalog.clone();
+        let store = move || Ok(filter.store(&catalog.directory, &catalog.data.barrier, lock)?);
         background::run("store", store).await
     }
 }
 
-impl Inner {
+impl Catalog {
     /// Appends again to the log those remembered requests that can be in a segment before
     /// `segment`, because these segments will be removed. Blocks.
     fn repeat_requests(&self, journal: &Journal, segment: u64) -> Result<(), EngineError> {
-        let before = self.requests.before(segment);
+        let before = self.data.requests.before(segment);
         if before.is_empty() || Bug::RequestCutOff.is_planted() {
             return Ok(());
         }
@@ -207,7 +212,7 @@ impl Inner {
         }
         let flushed = journal.flush();
         flushed.map_err(|error| EngineError::StorageFailed(error.into()))?;
-        self.requests.written_again(segment);
+        self.data.requests.written_again(segment);
         Ok(())
     }
 }

@@ -101,7 +101,7 @@ async fn fail_at_any_call(sample: &Sample) {
         let case = format!("{sample}, call {call}");
         let disk = SimulatedDisk::default();
         let engine = filled(&disk, sample).await;
-        let used_bytes = engine.inner.budget.used_bytes();
+        let used_bytes = engine.catalog.budget.used_bytes();
         let before = disk.calls();
         disk.fail(before + call, 1, Fault::Error(io::ErrorKind::Other));
         let copied = engine.copy_filter("urls", "copy").await;
@@ -111,7 +111,7 @@ async fn fail_at_any_call(sample: &Sample) {
             let unknown = engine.get_filter("copy").await;
             let is_unknown = matches!(unknown, Err(EngineError::UnknownFilter { .. }));
             assert!(is_unknown, "{case}: {unknown:?}");
-            assert_eq!(engine.inner.budget.used_bytes(), used_bytes, "{case}");
+            assert_eq!(engine.catalog.budget.used_bytes(), used_bytes, "{case}");
             engine.copy_filter("urls", "copy").await.unwrap();
         }
         engine.add("copy", &key(21)).await.unwrap();
@@ -234,7 +234,7 @@ async fn a_name_is_given_once() {
     }
     engine.delete_filter("copy").await.unwrap();
     engine.create_filter("copy", small()).await.unwrap();
-    assert_eq!(engine.inner.promised.lock().len(), 0);
+    assert_eq!(engine.catalog.promised.lock().len(), 0);
     let large = SpecRequest::new(500_000_000, 0.01);
     engine.create_filter("large", large).await.unwrap();
     let refused = engine.copy_filter("large", "larger").await;
@@ -242,5 +242,5 @@ async fn a_name_is_given_once() {
         matches!(refused, Err(EngineError::OverBudget(_))),
         "{refused:?}"
     );
-    assert_eq!(engine.inner.promised.lock().len(), 0);
+    assert_eq!(engine.catalog.promised.lock().len(), 0);
 }

@@ -108,30 +108,27 @@ async fn a_batch_whose_deadline_passes_before_its_first_bit_changes_nothing() {
             deadline: Some(Instant::now()),
             ..WriteContext::default()
         };
-        let inner = &engine.inner;
+        let data = &engine.data;
         is_over(
-            inner
-                .find(name, |filter| {
-                    filter.write_batch(&keys, Action::Add, late())
-                })
-                .unwrap(),
+            data.find(name, |filter| {
+                filter.write_batch(&keys, Action::Add, late())
+            })
+            .unwrap(),
         );
         is_over(
-            inner
-                .find(name, |filter| {
-                    filter.write_batch(&keys, Action::QueryAndAdd, late())
-                })
-                .unwrap(),
+            data.find(name, |filter| {
+                filter.write_batch(&keys, Action::QueryAndAdd, late())
+            })
+            .unwrap(),
         );
         if name == "counting" {
             engine.add_batch(name, vec!["c"]).await.unwrap();
             let keys = vec!["c"];
             is_over(
-                inner
-                    .find(name, |filter| {
-                        filter.write_batch(&keys, Action::Remove, late())
-                    })
-                    .unwrap(),
+                data.find(name, |filter| {
+                    filter.write_batch(&keys, Action::Remove, late())
+                })
+                .unwrap(),
             );
             assert!(engine.query(name, "c").await.unwrap());
         }
@@ -144,7 +141,7 @@ async fn a_batch_whose_deadline_passes_before_its_first_bit_changes_nothing() {
 async fn a_call_whose_deadline_passes_in_a_queue_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let engine = start(dir.path(), Durability::Snapshot).await;
-    let all_busy = engine.inner.workers().unwrap().take_all().await;
+    let all_busy = engine.data.workers().unwrap().take_all().await;
     let call = call(Instant::now() + Duration::from_millis(200));
     let mut batch = Box::pin(engine.add_batch(call, vec!["a"; HEAVY]));
     assert!(batch.as_mut().now_or_never().is_none());
@@ -159,7 +156,7 @@ async fn a_call_whose_deadline_passes_in_a_queue_changes_nothing() {
 async fn a_cancelled_call_that_has_not_begun_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let engine = start(dir.path(), Durability::Snapshot).await;
-    let all_busy = engine.inner.workers().unwrap().take_all().await;
+    let all_busy = engine.data.workers().unwrap().take_all().await;
     let mut cancelled = Box::pin(engine.add_batch("", vec!["a"; HEAVY]));
     let mut waiting = Box::pin(engine.add_batch("", vec!["b"; HEAVY]));
     assert!(cancelled.as_mut().now_or_never().is_none());

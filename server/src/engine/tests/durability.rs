@@ -101,7 +101,7 @@ async fn a_start_tells_how_far_it_has_come() {
     let engine = on(&killed, INTERVAL).unwrap();
     let mut seen = Vec::new();
     let recovered = engine
-        .inner
+        .catalog
         .recover(&mut |progress: &Progress| seen.push(progress.clone()));
     assert_eq!(recovered.unwrap().filters.len(), 1);
     let (log, filters): (Vec<_>, Vec<_>) = seen

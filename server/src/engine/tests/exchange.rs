@@ -477,7 +477,7 @@ async fn what_is_no_file_leaves_nothing() {
         let refused = engine.import_filter(import, io::Cursor::new(file)).await;
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains(said), "{case}: {refused}");
-        assert_eq!(engine.inner.budget.used_bytes(), 0, "{case}");
+        assert_eq!(engine.catalog.budget.used_bytes(), 0, "{case}");
     }
     for cut in [0, 3, 6, 20, whole.len()] {
         let file = Broken(&whole[..cut]);
@@ -501,9 +501,9 @@ async fn what_is_no_file_leaves_nothing() {
             engine.delete_filter("redis").await.unwrap();
         }
     }
-    assert_eq!(engine.inner.budget.used_bytes(), 0);
+    assert_eq!(engine.catalog.budget.used_bytes(), 0);
     assert_eq!(
-        engine.inner.imports.available_permits(),
+        engine.catalog.imports.available_permits(),
         crate::engine::Limits::MAX_IMPORTS
     );
     // The failed imports have left the name free. A successful import takes it.
@@ -558,7 +558,7 @@ async fn an_export_keeps_nothing_of_a_filter_that_is_gone() {
     let mut export = engine.export_filter("java").await.unwrap();
     assert!(export.next_piece().unwrap().is_some());
     engine.delete_filter("java").await.unwrap();
-    assert_eq!(engine.inner.budget.used_bytes(), 0);
+    assert_eq!(engine.catalog.budget.used_bytes(), 0);
     let ended = export.next_piece().unwrap_err();
     assert!(matches!(ended, EngineError::ExportEnded { .. }), "{ended}");
 }

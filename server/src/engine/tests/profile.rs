@@ -150,7 +150,7 @@ async fn a_batch_is_heavy_sooner() {
         let batch = engine.query_batch(name, vec!["a"; keys]);
         batch.now_or_never().is_some()
     };
-    let all_busy = engine.inner.workers().unwrap().take_all().await;
+    let all_busy = engine.data.workers().unwrap().take_all().await;
     assert!(is_answered_at_once("plain", 1000));
     assert!(is_answered_at_once("urls", 100));
     assert!(!is_answered_at_once("urls", 1000));

@@ -108,7 +108,7 @@ async fn what_comes_meanwhile_comes_to_both_and_the_new_one_takes_the_place() {
     expected[4] = true;
     let filters = engine.list_filters(0, "").await.unwrap().filters;
     let memory: u64 = filters.iter().map(|filter| filter.memory_bytes).sum();
-    assert_eq!(engine.inner.budget.used_bytes(), memory);
+    assert_eq!(engine.catalog.budget.used_bytes(), memory);
     drop(engine);
     let engine = start(&killed.kill(), Durability::Always).await.unwrap();
     assert_eq!(seen(&engine, "urls", 0..1002).await, expected);

@@ -178,9 +178,9 @@ async fn a_reset_keeps_all_but_the_keys() {
             engine.add(name, &key(0)).await.unwrap();
         }
         let before = engine.get_filter(name).await.unwrap();
-        let used_bytes = engine.inner.budget.used_bytes();
+        let used_bytes = engine.catalog.budget.used_bytes();
         let after = engine.reset_filter(name).await.unwrap();
-        assert_eq!(engine.inner.budget.used_bytes(), used_bytes);
+        assert_eq!(engine.catalog.budget.used_bytes(), used_bytes);
         assert_eq!(
             (&after.spec, after.create_time),
             (&before.spec, before.create_time)
@@ -222,6 +222,6 @@ async fn whoever_has_waited_finds_the_new_one() {
     assert_eq!(found(&engine).await, Ok([0, 0]));
     // The old filter is not stored any more.
     let lock = filter.snapshot_lock().await;
-    let stored = filter.store(&engine.inner.directory, &engine.inner.barrier, lock);
+    let stored = filter.store(&engine.catalog.directory, &engine.data.barrier, lock);
     assert!(matches!(stored, Ok(None)));
 }

@@ -22,7 +22,7 @@ async fn a_rate_is_measured_where_one_filter_is_asked_for() {
 
 /// Returns the keys of a filter in its history, one hour from now.
 fn last_hour(engine: &Engine) -> Option<(u64, i64)> {
-    let filter = engine.inner.registry.get(&"a".parse().unwrap()).unwrap();
+    let filter = engine.data.registry.get(&"a".parse().unwrap()).unwrap();
     let status = filter.status_at(Instant::now() + HOUR, SystemTime::now());
     let outlook = status.last_hour?;
     Some((status.keys_added, outlook.growth.new_keys))
@@ -64,7 +64,7 @@ async fn filters_are_looked_at_once_a_minute() {
     let engine = Engine::new(DataDirectory::open(dir.path()).unwrap(), settings);
     engine.recover(None).await.unwrap();
     engine.create_filter("a", small()).await.unwrap();
-    let filter = engine.inner.registry.get(&"a".parse().unwrap()).unwrap();
+    let filter = engine.data.registry.get(&"a".parse().unwrap()).unwrap();
     // To the minute: the minute in which the filter was made was measured by another clock.
     let last_hour = || {
         let now = tokio::time::Instant::now().into_std();

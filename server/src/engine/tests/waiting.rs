@@ -58,7 +58,7 @@ async fn no_call_waits_for_a_store_that_waits_for_a_heavy_batch() {
     let engine = with_filters(dir.path(), &filters).await;
     told(engine.add("urls", "a"));
     let (storing, copying) = {
-        let _heavy = engine.inner.barrier.pass().unwrap();
+        let _heavy = engine.data.barrier.pass().unwrap();
         let begun: [BoxFuture<'static, ()>; 2] = [
             Box::pin({
                 let engine = engine.clone();
@@ -86,9 +86,9 @@ async fn no_call_waits_for_a_store_that_waits_for_a_heavy_batch() {
 async fn a_call_waits_for_another_of_its_id_without_a_thread() {
     let dir = tempfile::tempdir().unwrap();
     let engine = with_filters(dir.path(), &[("urls", small())]).await;
-    let (inner, urls) = (&engine.inner, found(&engine, "urls"));
+    let (data, urls) = (&engine.data, found(&engine, "urls"));
     let id = urls.session_id("id", Action::QueryAndAdd).unwrap();
-    let heavy = told(inner.requests.begin(urls.id(), id));
+    let heavy = told(data.requests.begin(urls.id(), id));
     let mut single = Box::pin(engine.query_and_add(call("urls", "id"), "a"));
     waits(&mut single);
     assert!(!told(engine.query_and_add(call("urls", "other"), "b")));
@@ -103,7 +103,7 @@ async fn a_call_waits_for_its_turn_in_a_rebuild_without_a_thread() {
     let filters = [("urls", counting()), ("other", counting())];
     let engine = with_filters(dir.path(), &filters).await;
     engine.start_rebuild("urls", "new", None).await.unwrap();
-    let view = engine.inner.registry.now();
+    let view = engine.data.registry.now();
     let order = view.get("urls").unwrap().mirror.as_ref().unwrap().order();
     let heavy = order.unwrap().lock_owned().await;
     let mut single = Box::pin(engine.add("urls", "a"));

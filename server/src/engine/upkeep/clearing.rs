@@ -16,7 +16,7 @@ impl Engine {
     pub async fn clear_periodically(&self) {
         loop {
             sleep(LOOK).await;
-            for filter in self.inner.registry.list(None, usize::MAX) {
+            for filter in self.data.registry.list(None, usize::MAX) {
                 if filter.has_old() {
                     clear(filter).await;
                 }

@@ -17,8 +17,8 @@ impl Engine {
         loop {
             sleep(INTERVAL).await;
             let now = Instant::now().into_std();
-            let sampled = self.blocking(move |inner| {
-                let filters = inner.registry.list(None, usize::MAX);
+            let sampled = self.blocking(move |catalog| {
+                let filters = catalog.data.registry.list(None, usize::MAX);
                 filters.iter().for_each(|filter| filter.sample(now));
                 Ok(())
             });

@@ -122,7 +122,7 @@ async fn a_bound_on_memory_holds() {
     add(&engine, "copy", 0..CAPACITY * 2).await;
     let status = engine.get_filter("copy").await.unwrap();
     assert!(status.layers.unwrap().layers > 1);
-    let used = engine.inner.budget.used_bytes();
+    let used = engine.catalog.budget.used_bytes();
     drop(engine);
     let settings = Settings {
         max_memory_bytes: used,
@@ -140,7 +140,7 @@ async fn a_bound_on_memory_holds() {
         }
     );
     assert!(is_full, "{refused}");
-    assert_eq!(engine.inner.budget.used_bytes(), used);
+    assert_eq!(engine.catalog.budget.used_bytes(), used);
     add(&engine, "urls", 0..CAPACITY / 2).await;
     assert_eq!(seen(&engine, "urls", 0..CAPACITY / 2).await, 10_000);
 }

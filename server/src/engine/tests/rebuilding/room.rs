@@ -64,15 +64,15 @@ fn nobody_waits_for_room_while_the_filters_are_held() {
     });
     let id = |name: &str| {
         engine
-            .inner
+            .data
             .registry
             .get(&name.parse().unwrap())
             .unwrap()
             .id()
     };
     let (urls, new): (FilterId, FilterId) = (id("urls"), id("new"));
-    let journal = engine.inner.journal.get().unwrap();
-    let requests = &engine.inner.requests;
+    let journal = engine.data.journal.get().unwrap();
+    let requests = &engine.data.requests;
     let win = |request: u8, keys| {
         let hash = |low| KeyHash { low, high: 0 };
         let won = Remembered {
@@ -115,7 +115,7 @@ fn nobody_waits_for_room_while_the_filters_are_held() {
     until("it has not got the room", &mut || missing() == 1);
     until("it does not wait again", &mut || journal.waiting() == 1);
     for name in ["urls", "new"] {
-        let filter = engine.inner.registry.get(&name.parse().unwrap()).unwrap();
+        let filter = engine.data.registry.get(&name.parse().unwrap()).unwrap();
         until("it is held", &mut || !filter.is_held());
     }
     drop(rest);
