@@ -31,7 +31,7 @@ pub use budget::OverBudget;
 pub use call::limits::Limits;
 pub use call::pending::Pending;
 pub use call::requests::RequestLimits;
-pub use call::{Call, Keys, Op};
+pub use call::{Action, Call, Keys, Op};
 pub use catalog::{Creation, Export, FileFormat, Import, Page};
 pub use clock::{Clock, ManualClock};
 pub use commit::Durability;
@@ -71,7 +71,6 @@ pub mod modelled {
 
 use self::{
     budget::MemoryBudget,
-    call::Action,
     call::admission::Admission,
     call::barrier::WriteBarrier,
     call::requests::Requests,

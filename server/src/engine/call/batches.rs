@@ -2,7 +2,7 @@
 
 use super::{admission::Admission, workers::Threads};
 use crate::engine::{
-    Action, Call, DataPath, Engine, EngineError, Filter, Keys, Pending, WriteContext,
+    Action, Call, DataPath, Engine, EngineError, Filter, Keys, Op, Pending, WriteContext,
 };
 
 impl Engine {
@@ -18,7 +18,7 @@ impl Engine {
     ) -> Result<Vec<bool>, EngineError> {
         let call = call.into();
         // Boxed, here and below: the future of a call that still waits for its message stays small.
-        let (answer, keys) = Box::pin(self.batch(call, None, keys)).await?;
+        let (answer, keys) = Box::pin(self.batch(call, Op::Query, keys)).await?;
         if let Err(error) = answer.wait().await {
             let keys = keys.iter().zip(&answer.value);
             let seen = keys.filter(|(_, seen)| **seen).map(|(key, _)| key);
@@ -95,16 +95,16 @@ impl Engine {
         action: Action,
         keys: K,
     ) -> Result<Pending<Vec<bool>>, EngineError> {
-        let (answer, _) = Box::pin(self.batch(call, Some(action), keys)).await?;
+        let (answer, _) = Box::pin(self.batch(call, Op::Write(action), keys)).await?;
         Ok(answer)
     }
 
-    /// Answers a batch at once or, if it is heavy, on a worker. The batch is a query if `action` is
-    /// `None`. A light batch clones no shared `Arc`, because cores would contend for its count.
+    /// Answers a batch at once or, if it is heavy, on a worker. A light batch clones no shared `Arc`,
+    /// because cores would contend for its count.
     async fn batch<K: Keys>(
         &self,
         call: Call<'_>,
-        action: Option<Action>,
+        op: Op,
         keys: K,
     ) -> Result<(Pending<Vec<bool>>, K), EngineError> {
         let data = &self.data;
@@ -112,19 +112,19 @@ impl Engine {
         data.limits.check_request_id(call.request_id)?;
         let has_profile = || data.find(call.filter, Filter::has_profile);
         if weight.is_light() && (weight.is_light_with_profile() || !has_profile()?) {
-            match data.batch(call, action, &keys, Threads::Core).await {
+            match data.batch(call, op, &keys, Threads::Core).await {
                 Err(EngineError::FilterBusy) => {}
                 answer => return Ok((answer?, keys)),
             }
         }
-        self.on_worker(call, action, keys).await
+        self.on_worker(call, op, keys).await
     }
 
     /// Runs a batch on a worker. If the caller drops the call first, the batch does not run.
     pub(in crate::engine) async fn on_worker<K: Keys>(
         &self,
         call: Call<'_>,
-        action: Option<Action>,
+        op: Op,
         keys: K,
     ) -> Result<(Pending<Vec<bool>>, K), EngineError> {
         // Fails for an unknown filter before the batch waits for a worker.
@@ -144,7 +144,7 @@ impl Engine {
             // Writes check the deadline again before they change anything. Queries check it only
             // here.
             call.check_deadline()?;
-            let answer = data.batch(call, action, &keys, Threads::Workers).await?;
+            let answer = data.batch(call, op, &keys, Threads::Workers).await?;
             Ok((answer, keys))
         };
         self.data.workers()?.run(keys, work).await
@@ -155,11 +155,11 @@ impl DataPath {
     async fn batch<K: Keys>(
         &self,
         call: Call<'_>,
-        action: Option<Action>,
+        op: Op,
         keys: &K,
         threads: Threads,
     ) -> Result<Pending<Vec<bool>>, EngineError> {
-        let Some(action) = action else {
+        let Op::Write(action) = op else {
             return self.ask(call, |filter| filter.query_batch(keys, call.max_age));
         };
         let count = keys.iter().len();

@@ -69,24 +69,8 @@ impl<'a> From<&'a str> for Call<'a> {
 pub enum Op {
     /// Asks whether they have been seen.
     Query,
-    /// Adds them.
-    Add,
-    /// Asks whether they have been seen, and adds them.
-    QueryAndAdd,
-    /// Removes them.
-    Remove,
-}
-
-impl Op {
-    /// Returns the change that the operation makes; `None` for a query.
-    pub(super) fn action(self) -> Option<Action> {
-        match self {
-            Self::Query => None,
-            Self::Add => Some(Action::Add),
-            Self::QueryAndAdd => Some(Action::QueryAndAdd),
-            Self::Remove => Some(Action::Remove),
-        }
-    }
+    /// Changes the filter.
+    Write(Action),
 }
 
 /// The change that a call makes. A counting filter counts up for each key that is added.

@@ -32,7 +32,7 @@ impl Engine {
         call: impl Into<Call<'_>>,
         key: impl AsRef<[u8]>,
     ) -> Result<(), EngineError> {
-        let added = self.answer(call.into(), Op::Add, key.as_ref());
+        let added = self.answer(call.into(), Op::Write(Action::Add), key.as_ref());
         added.await.map(|_| ())
     }
 
@@ -47,7 +47,7 @@ impl Engine {
         call: impl Into<Call<'_>>,
         key: impl AsRef<[u8]>,
     ) -> Result<bool, EngineError> {
-        self.answer(call.into(), Op::QueryAndAdd, key.as_ref())
+        self.answer(call.into(), Op::Write(Action::QueryAndAdd), key.as_ref())
             .await
     }
 
@@ -62,18 +62,19 @@ impl Engine {
         call: impl Into<Call<'_>>,
         key: impl AsRef<[u8]>,
     ) -> Result<bool, EngineError> {
-        self.answer(call.into(), Op::Remove, key.as_ref()).await
+        self.answer(call.into(), Op::Write(Action::Remove), key.as_ref())
+            .await
     }
 
-    /// Answers a call for one key. Returns false for [`Op::Add`].
+    /// Answers a call for one key. Returns false for [`Action::Add`].
     ///
     /// # Errors
     ///
     /// As the method of the operation.
     pub async fn answer(&self, call: Call<'_>, op: Op, key: &[u8]) -> Result<bool, EngineError> {
-        let answer = match op.action() {
-            None => self.ask_key(call, key)?,
-            Some(action) => match self.try_write_key(call, action, key)? {
+        let answer = match op {
+            Op::Query => self.ask_key(call, key)?,
+            Op::Write(action) => match self.try_write_key(call, action, key)? {
                 Some(answer) => answer,
                 // Boxed, so that the futures of calls that do not wait stay small.
                 None => Box::pin(self.write_key(call, action, key)).await?,
@@ -94,9 +95,9 @@ impl Engine {
         op: Op,
         key: &[u8],
     ) -> Result<Option<Pending<bool>>, EngineError> {
-        match op.action() {
-            None => self.ask_key(call, key).map(Some),
-            Some(action) => self.try_write_key(call, action, key),
+        match op {
+            Op::Query => self.ask_key(call, key).map(Some),
+            Op::Write(action) => self.try_write_key(call, action, key),
         }
     }
 
@@ -164,7 +165,7 @@ impl Engine {
             // The call runs again on a worker, as a batch of one key.
             Err(EngineError::FilterBusy) => {
                 let keys = vec![key.to_vec()];
-                let (answer, _) = self.on_worker(call, Some(action), keys).await?;
+                let (answer, _) = self.on_worker(call, Op::Write(action), keys).await?;
                 Ok(answer.map(|seen| seen.first() == Some(&true)))
             }
             answer => answer,

@@ -26,7 +26,7 @@ use tonic::{
 
 use self::{one_key::OneKeyCall, stream::Answers};
 use crate::{
-    engine::Op,
+    engine::{Action, Op},
     grpc::{
         convert,
         core::Core,
@@ -65,10 +65,10 @@ impl Method {
     pub fn of(path: &str) -> Option<Self> {
         let method = path.strip_prefix('/')?.strip_prefix(SERVICE_NAME)?;
         Some(match method {
-            "/QueryAndAdd" => Self::OneKey(Op::QueryAndAdd),
+            "/QueryAndAdd" => Self::OneKey(Op::Write(Action::QueryAndAdd)),
             "/Query" => Self::OneKey(Op::Query),
-            "/Add" => Self::OneKey(Op::Add),
-            "/Remove" => Self::OneKey(Op::Remove),
+            "/Add" => Self::OneKey(Op::Write(Action::Add)),
+            "/Remove" => Self::OneKey(Op::Write(Action::Remove)),
             "/RemoveBatch" => Self::RemoveBatch,
             "/QueryAndAddStream" => Self::QueryAndAddStream,
             "/QueryAndAddBatch" => Self::QueryAndAddBatch,

@@ -21,7 +21,7 @@ use tonic::{
     codegen::{StdError, http::Response},
 };
 
-use crate::engine::{Call, Engine, Op, Pending};
+use crate::engine::{Action, Call, Engine, Op, Pending};
 use crate::grpc::{
     convert,
     core::Core,
@@ -60,7 +60,7 @@ impl OneKey {
                     deadline,
                 }
             }
-            Op::Add => {
+            Op::Write(Action::Add) => {
                 let request: AddRequest = codec::decode(message)?;
                 Self {
                     op,
@@ -71,7 +71,7 @@ impl OneKey {
                     deadline,
                 }
             }
-            Op::QueryAndAdd => {
+            Op::Write(Action::QueryAndAdd) => {
                 let request: QueryAndAddRequest = codec::decode(message)?;
                 Self {
                     op,
@@ -82,7 +82,7 @@ impl OneKey {
                     deadline,
                 }
             }
-            Op::Remove => {
+            Op::Write(Action::Remove) => {
                 let request: RemoveRequest = codec::decode(message)?;
                 Self {
                     op,
@@ -141,7 +141,7 @@ pub enum Reply {
 impl Reply {
     fn of(op: Op, is_so: bool) -> Self {
         match (op, is_so) {
-            (Op::Add, _) => Self::Done,
+            (Op::Write(Action::Add), _) => Self::Done,
             (_, false) => Self::No,
             (_, true) => Self::Yes,
         }
@@ -309,11 +309,17 @@ mod tests {
             );
             let answer = async |op, key| taken(server.call(op, key).await.into_body()).await;
             assert_eq!(answer(Op::Query, "a").await, seen(false));
-            assert_eq!(answer(Op::QueryAndAdd, "a").await, seen(false));
-            assert_eq!(answer(Op::QueryAndAdd, "a").await, seen(true));
+            assert_eq!(
+                answer(Op::Write(Action::QueryAndAdd), "a").await,
+                seen(false)
+            );
+            assert_eq!(
+                answer(Op::Write(Action::QueryAndAdd), "a").await,
+                seen(true)
+            );
             assert_eq!(answer(Op::Query, "a").await, seen(true));
             let added = (Some(framed(&AddResponse {})), Code::Ok);
-            assert_eq!(answer(Op::Add, "b").await, added);
+            assert_eq!(answer(Op::Write(Action::Add), "b").await, added);
             assert_eq!(answer(Op::Query, "b").await, seen(true));
         }
     }
@@ -333,7 +339,7 @@ mod tests {
         // The disk is sometimes faster than the deadline.
         for key in 0..50 {
             let key = key.to_string();
-            let response = server.call(Op::QueryAndAdd, &key).await;
+            let response = server.call(Op::Write(Action::QueryAndAdd), &key).await;
             ended.extend(Status::from_header_map(response.headers()));
             assert!(server.has(&key).await);
         }

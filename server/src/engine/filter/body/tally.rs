@@ -230,6 +230,10 @@ pub fn by_tag<T: Copy + Ord>(
 /// Sets the answer for the key with an index.
 #[inline(always)]
 pub fn set(values: &mut [bool], index: usize, value: bool) {
+    debug_assert!(
+        index < values.len(),
+        "the keys of a call have indexes below their number"
+    );
     if let Some(place) = values.get_mut(index) {
         *place = value;
     }
