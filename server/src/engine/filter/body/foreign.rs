@@ -28,7 +28,7 @@ use super::{
     group::Group,
     sharded::{Sharded, whole_in_shards},
     tally::Tally,
-    whole::{KeyBits, Whole, united},
+    whole::{KeyBits, Whole},
 };
 use crate::{
     engine::{
@@ -40,9 +40,8 @@ use crate::{
         exchange::{ForeignBits, Part},
         hash::KeyHash,
         spec::FilterSpec,
-        union::unite,
     },
-    store::{RecordHead, RecordKind, ShardState},
+    store::{RecordHead, RecordKind},
     sync::{RwLockReadGuard, RwLockWriteGuard},
 };
 
@@ -368,15 +367,5 @@ impl Whole for Foreign {
             lines: Vec::new(),
             bits,
         }
-    }
-
-    fn unite(
-        &self,
-        bits: u64,
-        (own, words): (ShardState, &mut [u64]),
-        (other, others): (ShardState, &mut [u64]),
-    ) -> ShardState {
-        let bits_set = own.bits_set + unite(words, others);
-        united(bits, own, other, bits_set)
     }
 }

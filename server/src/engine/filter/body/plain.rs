@@ -8,7 +8,7 @@ use super::{
     group::Group,
     sharded::{Sharded, in_one_shard, whole_in_shards},
     tally::Tally,
-    whole::{KeyBits, Whole, united},
+    whole::{KeyBits, Whole},
 };
 use crate::{
     engine::{
@@ -16,9 +16,9 @@ use crate::{
         error::Full,
         filter::{mapping::Cache, shard::Shard, stripes::Stripe},
     },
-    filter::{cells::Values, hash::KeyHash, spec::FilterSpec, union::unite},
+    filter::{cells::Values, hash::KeyHash, spec::FilterSpec},
     planted::Bug,
-    store::{RecordHead, RecordKind, ShardState},
+    store::{RecordHead, RecordKind},
 };
 
 /// The bits of a filter that only adds keys.
@@ -113,16 +113,6 @@ impl Whole for Plain {
 
     fn explain(&self, hash: KeyHash) -> KeyBits {
         self.sharded.explain(hash, |_| Values::SET)
-    }
-
-    fn unite(
-        &self,
-        bits: u64,
-        (own, words): (ShardState, &mut [u64]),
-        (other, others): (ShardState, &mut [u64]),
-    ) -> ShardState {
-        let bits_set = own.bits_set + unite(words, others);
-        united(bits, own, other, bits_set)
     }
 }
 

@@ -15,14 +15,14 @@ use crate::{
         hash::KeyHash,
         shard_map::ShardMap,
         spec::FilterSpec,
-        union::{Fill, keys_of_union},
+        union::{Fill, keys_of_union, unite},
     },
     store::{FilterReader, RecordKind, ShardState, StoreError},
     sync::{MappedRwLockReadGuard, MappedRwLockWriteGuard},
 };
 
 /// The bits of a filter, as operations on the whole filter use them: snapshots, copies, merges, the
-/// status and the upkeep. Each method with a body is for the kinds that have nothing of the sort.
+/// status and the upkeep. Each method with a body is for the kinds that have nothing special here.
 pub trait Whole {
     /// Returns the numbers of all shards that have memory.
     fn numbers(&self) -> Range<usize>;
@@ -102,9 +102,12 @@ pub trait Whole {
     fn unite(
         &self,
         bits: u64,
-        own: (ShardState, &mut [u64]),
-        other: (ShardState, &mut [u64]),
-    ) -> ShardState;
+        (own, words): (ShardState, &mut [u64]),
+        (other, others): (ShardState, &mut [u64]),
+    ) -> ShardState {
+        let bits_set = own.bits_set + unite(words, others);
+        united(bits, own, other, bits_set)
+    }
 
     /// Prepares for the bits of the stored copy of another filter, which a merge is about to add.
     /// They count as if they were set, until the bits are [counted again](Self::recount).

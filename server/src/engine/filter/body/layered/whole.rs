@@ -10,12 +10,12 @@ use crate::{
             Filter,
             body::{
                 content::{Content, LayoutContent},
-                whole::{KeyBits, Unfit, Whole, united},
+                whole::{KeyBits, Unfit, Whole},
             },
             shard::Shard,
         },
     },
-    filter::{cells::Values, hash::KeyHash, spec::FilterSpec, union::unite},
+    filter::{cells::Values, hash::KeyHash, spec::FilterSpec},
     store::{FilterReader, ShardState},
     sync::{MappedRwLockReadGuard, MappedRwLockWriteGuard},
 };
@@ -112,16 +112,6 @@ impl Whole for Layered {
     /// One for each layer.
     fn records_of_a_call(&self, keys: usize, _: usize) -> usize {
         keys.min(self.plan().layers().len())
-    }
-
-    fn unite(
-        &self,
-        bits: u64,
-        (own, words): (ShardState, &mut [u64]),
-        (other, others): (ShardState, &mut [u64]),
-    ) -> ShardState {
-        let bits_set = own.bits_set + unite(words, others);
-        united(bits, own, other, bits_set)
     }
 
     fn expect_merge(&self, filter: &Filter, source: &FilterReader) -> Result<(), Unfit> {
