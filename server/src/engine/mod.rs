@@ -271,13 +271,6 @@ impl Engine {
         self.data.barrier.close();
     }
 
-    /// Returns the capacity warning of a filter, if it is nearly at its capacity or beyond it.
-    /// Callers that add keys get it.
-    pub fn capacity_warning(&self, filter: &str) -> Option<Arc<CapacityWarning>> {
-        let found = self.data.find(filter, Filter::capacity_warning);
-        found.unwrap_or_default()
-    }
-
     fn filter_named(&self, name: FilterName) -> Result<Arc<Filter>, EngineError> {
         self.data.check_recovered()?;
         self.data
@@ -423,7 +416,10 @@ fn write_to<T>(
     filter.check_age(call.max_age)?;
     filter.check_takes_keys()?;
     let answer = change(filter, admission.change(call))?;
-    Ok(pending(filter, answer))
+    Ok(Pending {
+        capacity_warning: filter.capacity_warning(),
+        ..pending(filter, answer)
+    })
 }
 
 /// Returns an answer together with the log and version that it waits for.
@@ -434,6 +430,7 @@ fn pending<T>(filter: &Filter, answer: Answer<T>) -> Pending<T> {
         log: filter.pending(depends_on),
         depends_on,
         mirror: None,
+        capacity_warning: None,
     }
 }
 

@@ -9,7 +9,7 @@ use tonic::Status;
 use crate::engine::{
     Aging, Call, Durability, Engine, Explanation, FilterName, FilterSpec, FilterStatus,
     HashFunction, KeyHash, KeyProfile, Kind, KindName, LayersStatus, Layout, Measurement, OnFull,
-    OnFullName, Outlook, Scaling, SpecRequest, StoreReport,
+    OnFullName, Outlook, Pending, Scaling, SpecRequest, StoreReport,
 };
 
 /// Returns the per-call context of a request: all its fields except the keys.
@@ -28,8 +28,8 @@ pub fn call<'a>(
 }
 
 /// Returns the capacity warning for the answer to a batch that adds keys to a filter.
-pub fn capacity_warning(engine: &Engine, filter: &str) -> Option<v1::CapacityWarning> {
-    let warning = engine.capacity_warning(filter)?;
+pub fn capacity_warning<T>(answer: &Pending<T>) -> Option<v1::CapacityWarning> {
+    let warning = answer.capacity_warning()?;
     Some(v1::CapacityWarning {
         keys: warning.keys,
         capacity: warning.capacity,

@@ -40,7 +40,7 @@ impl Engine {
         call: impl Into<Call<'_>>,
         keys: impl Keys,
     ) -> Result<(), EngineError> {
-        let added = self.write_batch(call.into(), Action::Add, keys).await?;
+        let added = self.begin_write_batch(call, Action::Add, keys).await?;
         added.durable().await.map(|_| ())
     }
 
@@ -55,7 +55,7 @@ impl Engine {
         call: impl Into<Call<'_>>,
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
-        let removed = self.write_batch(call.into(), Action::Remove, keys).await?;
+        let removed = self.begin_write_batch(call, Action::Remove, keys).await?;
         removed.durable().await
     }
 
@@ -70,32 +70,25 @@ impl Engine {
         call: impl Into<Call<'_>>,
         keys: impl Keys,
     ) -> Result<Vec<bool>, EngineError> {
-        let answer = self.begin_query_and_add_batch(call, keys).await?;
-        answer.durable().await
+        let seen = self.begin_write_batch(call, Action::QueryAndAdd, keys);
+        seen.await?.durable().await
     }
 
-    /// [`Self::query_and_add_batch`] for callers that go on with the next batch while the answer
-    /// to this one waits for the log.
+    /// Applies an action to the keys, for callers that go on with the next batch while the answer to
+    /// this one waits for the log. The answer is that of the method of the action; empty for
+    /// [`Action::Add`].
     ///
     /// # Errors
     ///
-    /// As [`Self::query_and_add`].
-    pub async fn begin_query_and_add_batch(
+    /// As the method of the action.
+    pub async fn begin_write_batch(
         &self,
         call: impl Into<Call<'_>>,
+        action: Action,
         keys: impl Keys,
     ) -> Result<Pending<Vec<bool>>, EngineError> {
-        self.write_batch(call.into(), Action::QueryAndAdd, keys)
-            .await
-    }
-
-    async fn write_batch<K: Keys>(
-        &self,
-        call: Call<'_>,
-        action: Action,
-        keys: K,
-    ) -> Result<Pending<Vec<bool>>, EngineError> {
-        let (answer, _) = Box::pin(self.batch(call, Op::Write(action), keys)).await?;
+        let batch = self.batch(call.into(), Op::Write(action), keys);
+        let (answer, _) = Box::pin(batch).await?;
         Ok(answer)
     }
 

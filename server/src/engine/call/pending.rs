@@ -1,6 +1,8 @@
 //! Answers that wait for the log before they are sent.
 
-use crate::engine::{EngineError, commit::FilterLog};
+use std::sync::Arc;
+
+use crate::engine::{CapacityWarning, EngineError, commit::FilterLog};
 
 /// An answer that may have to wait for the log, and must not be sent before.
 #[derive(Debug)]
@@ -10,6 +12,7 @@ pub struct Pending<T> {
     pub(in crate::engine) depends_on: u64,
     /// The log and version that the answer waits for in the mirror of the filter.
     pub(in crate::engine) mirror: Option<Box<(FilterLog, u64)>>,
+    pub(in crate::engine) capacity_warning: Option<Arc<CapacityWarning>>,
 }
 
 impl<T> Pending<T> {
@@ -24,6 +27,12 @@ impl<T> Pending<T> {
         self.is_durable().then_some(&self.value)
     }
 
+    /// Returns the capacity warning for a caller that has added keys, if the filter is nearly at its
+    /// capacity or beyond it.
+    pub fn capacity_warning(&self) -> Option<&CapacityWarning> {
+        self.capacity_warning.as_deref()
+    }
+
     /// Applies a function to the answer. The result waits for the same versions.
     pub(in crate::engine) fn map<U>(self, make: impl FnOnce(T) -> U) -> Pending<U> {
         Pending {
@@ -31,6 +40,7 @@ impl<T> Pending<T> {
             log: self.log,
             depends_on: self.depends_on,
             mirror: self.mirror,
+            capacity_warning: self.capacity_warning,
         }
     }
 

@@ -122,9 +122,9 @@ impl Filter {
             shard.state = state;
             if state.bits_set > 0 {
                 shard.words.copy_from_slice(&words);
-            }
-            if let Some(shard) = copy.body.whole().read(index) {
-                copy.body.whole().note_filled(&shard);
+                if let Some(shard) = copy.body.whole().read(index) {
+                    copy.body.whole().note_filled(&shard);
+                }
             }
             thread::yield_now();
         }

@@ -357,6 +357,7 @@ pub fn change_both<T>(
     let waits_for: Option<(FilterLog, u64)> = new.waits_for(depends_on);
     Ok(Pending {
         mirror: waits_for.map(Box::new),
+        capacity_warning: filter.capacity_warning(),
         ..pending(filter, answer)
     })
 }

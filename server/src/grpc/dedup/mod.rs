@@ -185,11 +185,11 @@ async fn add_batch(
 ) -> Result<AddBatchResponse, Status> {
     let call = convert::call(&request.filter, &request.request_id, None, deadline)?;
     let keys = keys::of_batch(request.keys)?;
-    let added = core.engine.add_batch(call, keys).await;
-    added.map_err(status)?;
-    Ok(AddBatchResponse {
-        capacity_warning: convert::capacity_warning(&core.engine, &request.filter),
-    })
+    let added = core.engine.begin_write_batch(call, Action::Add, keys).await;
+    let added = added.map_err(status)?;
+    let capacity_warning = convert::capacity_warning(&added);
+    added.durable().await.map_err(status)?;
+    Ok(AddBatchResponse { capacity_warning })
 }
 
 async fn query_and_add_batch(
@@ -204,10 +204,14 @@ async fn query_and_add_batch(
         deadline,
     )?;
     let keys = keys::of_batch(request.keys)?;
-    let seen = core.engine.query_and_add_batch(call, keys).await;
+    let seen = core
+        .engine
+        .begin_write_batch(call, Action::QueryAndAdd, keys)
+        .await;
+    let seen = seen.map_err(status)?;
     Ok(BatchResponse {
-        seen: seen.map_err(status)?,
-        capacity_warning: convert::capacity_warning(&core.engine, &request.filter),
+        capacity_warning: convert::capacity_warning(&seen),
+        seen: seen.durable().await.map_err(status)?,
     })
 }
 

@@ -30,7 +30,7 @@ use tokio::{
 };
 use tonic::{Status, codegen::StdError};
 
-use crate::engine::{Engine, Pending};
+use crate::engine::{Action, Engine, Pending};
 use crate::grpc::{
     DRAIN_SILENCE, convert,
     dedup::keys,
@@ -311,11 +311,14 @@ async fn begin(
     let call = convert::call(&batch.filter, &batch.request_id, batch.max_age, deadline)?;
     let keys = keys::of_batch(batch.keys)?;
     let count = keys.len();
-    let seen = engine.begin_query_and_add_batch(call, keys).await;
+    let seen = engine
+        .begin_write_batch(call, Action::QueryAndAdd, keys)
+        .await;
+    let seen = seen.map_err(status)?;
     Ok(Begun {
         keys: count,
-        seen: seen.map_err(status)?,
-        capacity_warning: convert::capacity_warning(engine, &batch.filter),
+        capacity_warning: convert::capacity_warning(&seen),
+        seen,
     })
 }
 
