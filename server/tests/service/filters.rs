@@ -263,7 +263,10 @@ async fn a_filter_tells_how_it_really_is() {
         keys: (0..2000).map(|number: u32| number.to_string()).collect(),
         ..Default::default()
     };
-    client.add_batch(add).await.unwrap();
+    let added = client.add_batch(add).await.unwrap().into_inner();
+    let warning = added.capacity_warning.unwrap();
+    assert_eq!(warning.capacity, 1000);
+    assert!(warning.keys > 1000, "{warning:?}");
     // A measurement is reused for this long.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     let got = admin.get_filter(get()).await.unwrap().into_inner();
