@@ -91,27 +91,27 @@ pub struct Filter {
     pub(super) spec: FilterSpec,
     pub(super) shape: Shape,
     pub(super) secret: Secret,
-    pub(super) hasher: KeyHasher,
-    pub(super) canary_hasher: KeyHasher,
-    pub(super) request_hasher: KeyHasher,
+    hasher: KeyHasher,
+    canary_hasher: KeyHasher,
+    request_hasher: KeyHasher,
     pub(super) create_time: SystemTime,
     pub(super) body: AnyBody,
     pub(super) clock: Clock,
     pub(super) versions: Arc<Versions>,
-    pub(super) counters: Counters,
-    pub(super) fill: FillWatch,
-    pub(super) history: Mutex<History>,
-    pub(super) last_measurement: LastMeasurement,
+    counters: Counters,
+    fill: FillWatch,
+    history: Mutex<History>,
+    last_measurement: LastMeasurement,
     /// The memory reservation. Shared with the filter that this one replaced, until that is
     /// dropped.
     pub(super) memory: Arc<Reservation>,
     /// Whether another filter can be in its place after a crash.
-    pub(super) place_in_doubt: AtomicBool,
+    place_in_doubt: AtomicBool,
     /// The filter that this one was created to replace.
     pub(super) rebuilds: Option<FilterId>,
     pub(super) last_store: Mutex<Option<LastStore>>,
-    pub(super) locks: SnapshotLocks,
-    pub(super) hold: Hold,
+    locks: SnapshotLocks,
+    hold: Hold,
     /// `None` if there is no log.
     pub(super) log: Option<FilterLog>,
 }
@@ -121,7 +121,7 @@ pub struct Filter {
 pub struct WriteContext<'a> {
     /// The reservation in the log, if there is a log.
     pub reservation: Option<WalReservation<'a>>,
-    /// The turn of the call's request id, if it has one.
+    /// The session of the call's request id, if it has one.
     pub session: Option<Box<RetrySession<'a>>>,
     /// The greatest age of a key that counts as seen, in a filter whose keys age.
     pub max_age: Option<Duration>,

@@ -184,10 +184,9 @@ impl From<StoreError> for Unfit {
     }
 }
 
-/// The bits of a key.
+/// The bits of a key. The fields are those of [`Explanation`](crate::engine::Explanation).
 #[derive(Debug)]
 pub struct KeyBits {
-    /// The fields are described at [`Explanation`](super::Explanation).
     pub layer: Option<usize>,
     pub shard: Option<usize>,
     pub block: Option<usize>,
