@@ -69,26 +69,26 @@ fn on_full(spec: &Spec) -> Result<OnFull, ScalingError> {
 }
 
 fn bits_per_key(plan: &FilterSpec) -> f64 {
-    plan.bit_count as f64 / plan.capacity as f64
+    plan.body.bit_count() as f64 / plan.capacity as f64
 }
 
 fn text(plan: &FilterSpec) -> String {
-    if let Some(layers) = &plan.layers {
+    if let Some(layers) = plan.body.layers() {
         return layers::text(plan, layers);
     }
     format!(
         "{}{}: n = {}, p = {}: m = {} bits ({} bytes), k = {}, {:.2} bits per key{}",
-        match plan.kind {
+        match plan.body.kind() {
             Kind::Plain | Kind::Scaling(_) => "",
             Kind::Counting => "counting, ",
             Kind::Aging(_) => "aging, ",
         },
-        plan.layout,
+        plan.body.layout(),
         plan.capacity,
         plan.false_positive_rate,
-        plan.bit_count,
+        plan.body.bit_count(),
         plan.memory_bytes(),
-        plan.hash_count,
+        plan.body.hash_count(),
         bits_per_key(plan),
         plan.missed_rate().map_or(String::new(), |rate| format!(
             ", p at capacity = {rate:.2e}"
@@ -98,17 +98,17 @@ fn text(plan: &FilterSpec) -> String {
 
 fn json(plan: &FilterSpec) -> serde_json::Value {
     let mut json = json!({
-        "kind": plan.kind.name().as_str(),
-        "layout": plan.layout.name(),
+        "kind": plan.body.kind().name().as_str(),
+        "layout": plan.body.layout().name(),
         "capacity": plan.capacity,
         "false_positive_rate": plan.false_positive_rate,
         "predicted_false_positive_rate": plan.predicted_rate(),
-        "bit_count": plan.bit_count,
-        "hash_count": plan.hash_count,
+        "bit_count": plan.body.bit_count(),
+        "hash_count": plan.body.hash_count(),
         "memory_bytes": plan.memory_bytes(),
         "bits_per_key": bits_per_key(plan),
     });
-    if let (Some(layers), Some(fields)) = (&plan.layers, json.as_object_mut()) {
+    if let (Some(layers), Some(fields)) = (plan.body.layers(), json.as_object_mut()) {
         fields.extend(layers::json(layers));
     }
     json

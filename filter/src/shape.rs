@@ -44,6 +44,33 @@ pub struct Shape {
     shard_bits: u64,
 }
 
+/// The sizes of a filter's shards, apart from what one bit takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dimensions {
+    /// The number of shards, at least 1.
+    pub shard_count: u64,
+    /// The number of bits in each shard, or counters or stamps in their place.
+    pub shard_bits: u64,
+    /// The number of bits that each key sets.
+    pub hash_count: u32,
+}
+
+impl Dimensions {
+    /// Returns the number of bits in all shards together.
+    pub fn bit_count(&self) -> u64 {
+        self.shard_count * self.shard_bits
+    }
+
+    pub(crate) fn of(self, cell_format: CellFormat) -> Shape {
+        let Self {
+            shard_count,
+            shard_bits,
+            hash_count,
+        } = self;
+        Shape::divided(cell_format, shard_count, shard_bits, hash_count)
+    }
+}
+
 impl Shape {
     /// Returns the shape of a filter with at least `bit_count` bits, which must be at least 1 and
     /// at most [`crate::limits::MAX_BIT_COUNT`].
@@ -85,9 +112,25 @@ impl Shape {
         }
     }
 
-    /// Returns whether these bits are in as few shards as possible.
-    pub fn is_in_fewest_shards(&self) -> bool {
-        self.shard_count == fewest_shards(self.cell_format, self.bit_count())
+    /// Returns the sizes of the shards.
+    pub fn dimensions(&self) -> Dimensions {
+        Dimensions {
+            shard_count: self.shard_count,
+            shard_bits: self.shard_bits,
+            hash_count: self.hash_count,
+        }
+    }
+
+    /// Returns the bits that as many shards have for at least `bit_count` bits.
+    pub(crate) fn rounded(&self, bit_count: u64) -> u64 {
+        let shard_bits = bit_count.div_ceil(self.shard_count);
+        Self::divided(
+            self.cell_format,
+            self.shard_count,
+            shard_bits,
+            self.hash_count,
+        )
+        .bit_count()
     }
 
     /// Whether the shards are neither too large nor too small.

@@ -17,8 +17,8 @@ pub enum ShardMap {
 impl ShardMap {
     /// Returns the shards of a filter with this spec.
     pub fn of(spec: &FilterSpec) -> Self {
-        match &spec.layers {
-            None => Self::Whole(spec.shape()),
+        match spec.body.layers() {
+            None => Self::Whole(spec.body.shape()),
             Some(layers) => Self::Layered(layers.clone()),
         }
     }

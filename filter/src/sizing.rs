@@ -291,7 +291,7 @@ mod tests {
             (Layout::Blocked, 0.01, 10.2),
             (Layout::Blocked, 0.001, 15.9),
         ] {
-            let bits = spec(layout, Kind::Plain, rate).bit_count as f64 / 1e8;
+            let bits = spec(layout, Kind::Plain, rate).body.bit_count() as f64 / 1e8;
             assert!(bits <= budget, "{layout} at {rate}: {bits} bits a key");
             // At least as much as information theory and the overhead of a Bloom filter require.
             assert!(

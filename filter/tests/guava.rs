@@ -177,7 +177,10 @@ fn bits_that_the_old_strategy_chooses_more_often_raise_the_rate() {
         let share = in_first_third.count() as f64 / 1_300_000.0;
         (
             share,
-            FilterSpec::of_guava(shape, None).foreign_bits().unwrap(),
+            FilterSpec::of_guava(shape, None)
+                .body
+                .foreign_bits()
+                .unwrap(),
         )
     });
     assert!((old.0 - 1.0 / 2.0).abs() < 0.003, "{}", old.0);

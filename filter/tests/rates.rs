@@ -38,7 +38,7 @@ impl Filter {
 
     fn of(request: SpecRequest) -> Self {
         let spec = request.resolve().unwrap();
-        let shape = spec.shape();
+        let shape = spec.body.shape();
         Self {
             shape,
             hasher: KeyHasher::new(spec.hash_function, &Secret::new(*b"the same secret!")),

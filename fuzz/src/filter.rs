@@ -118,7 +118,7 @@ impl Filter {
                     version: header.version,
                     keys_added: u64::from(snapshot.word > 0),
                     bits_set: shard_map.shape(shard).bits_set(words),
-                    cleared: match header.spec.kind {
+                    cleared: match header.spec.body.kind() {
                         Kind::Plain | Kind::Counting | Kind::Scaling(_) => 0,
                         Kind::Aging(_) => header.version,
                     },

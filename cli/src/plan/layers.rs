@@ -48,8 +48,8 @@ pub(super) fn text(plan: &FilterSpec, layers: &Layers) -> String {
     let mut text = format!(
         "{}, {}: n = {}, p = {}: up to {} keys in {} bytes, {} layers\n\
          {:>5} {:>18} {:>17} {:>2} {:>9}   {:>18} {:>17} {:>12} {:>9}",
-        plan.kind,
-        plan.layout,
+        plan.body.kind(),
+        plan.body.layout(),
         plan.capacity,
         plan.false_positive_rate,
         layers.capacity(),
@@ -129,7 +129,7 @@ mod tests {
             growth: 2,
             max_memory_bytes: Some(4 << 20),
         }));
-        let layers = plan.layers.as_deref().unwrap();
+        let layers = plan.body.layers().unwrap();
         let rows: Vec<_> = rows(layers).collect();
         assert!(rows.len() > 2, "{}", rows.len());
         assert_eq!((rows[0].number, rows[0].from_keys), (1, 0));
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_filter_that_does_not_grow_has_one_row() {
         let plan = plan(OnFull::Reject);
-        let layers = plan.layers.as_deref().unwrap();
+        let layers = plan.body.layers().unwrap();
         let text = text(&plan, layers);
         assert!(text.starts_with("scaling (on_full reject), blocked:"));
         assert_eq!(text.lines().count(), 3);

@@ -122,7 +122,7 @@ mod tests {
             kind: Kind::Aging(ages),
             ..SpecRequest::new(1000, 0.1)
         };
-        let shape = request.resolve().unwrap().shape();
+        let shape = request.resolve().unwrap().body.shape();
         let hasher = Subject::Aging.hasher(0.1);
         let mut filter = Aging::new(shape, 1000, &hasher);
         let stamps = |filter: &Aging| shape.bits_set(&filter.shards[0]);

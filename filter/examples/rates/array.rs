@@ -25,8 +25,8 @@ pub struct Array {
 impl Array {
     /// Returns an empty filter; `None` if the layout of the spec is one of our own.
     pub fn new(spec: &FilterSpec) -> Option<Self> {
-        let parts = spec.foreign_bits()?;
-        let layers = spec.chain.as_ref().map_or(&[][..], |chain| chain.layers());
+        let parts = spec.body.foreign_bits()?;
+        let layers = spec.body.chain().map_or(&[][..], |chain| chain.layers());
         let mut end = 0;
         let ends = layers.iter().map(ChainLayer::capacity).map(|capacity| {
             end += capacity;
@@ -34,7 +34,7 @@ impl Array {
         });
         Some(Self {
             ends: ends.take(parts.old().len()).collect(),
-            words: vec![0; (spec.bit_count / 64) as usize],
+            words: vec![0; (spec.body.bit_count() / 64) as usize],
             bits_set: vec![0; parts.iter().count()],
             keys: 0,
             parts,

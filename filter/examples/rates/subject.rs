@@ -163,7 +163,7 @@ impl Subject {
             request.resolve()
         };
         let plain =
-            |kind, layout| -> Made { Ok(Box::new(Plain::new(spec(kind, layout)?.shape()))) };
+            |kind, layout| -> Made { Ok(Box::new(Plain::new(spec(kind, layout)?.body.shape()))) };
         let growing = |on_full: OnFull| -> Made {
             Ok(Box::new(Growing::new(on_full.layers(capacity, rate)?)))
         };
@@ -191,7 +191,7 @@ impl Subject {
                     slices: SLICES,
                     refresh: false,
                 };
-                let shape = spec(Kind::Aging(ages), Layout::Blocked)?.shape();
+                let shape = spec(Kind::Aging(ages), Layout::Blocked)?.body.shape();
                 Ok(Box::new(Aging::new(shape, capacity, &self.hasher(rate))))
             }
             Self::Scaling => scaling(2),

@@ -140,7 +140,8 @@ impl Part {
 }
 
 impl ForeignBits {
-    pub(crate) fn of_guava(shape: guava::Shape) -> Self {
+    /// Returns the one part of a filter of Guava.
+    pub fn of_guava(shape: guava::Shape) -> Self {
         Self {
             old: Vec::new(),
             last: Part {
@@ -151,7 +152,8 @@ impl ForeignBits {
         }
     }
 
-    pub(crate) fn of_chain(chain: &redisbloom::Chain) -> Option<Self> {
+    /// Returns a part for each layer of a filter of RedisBloom.
+    pub fn of_chain(chain: &redisbloom::Chain) -> Self {
         let mut first_word = 0;
         let mut old: Vec<Part> = Vec::new();
         for layer in chain.layers() {
@@ -159,12 +161,12 @@ impl ForeignBits {
             old.push(Part { rule, first_word });
             first_word += layer.word_count();
         }
-        let last = old.pop()?;
-        Some(Self {
+        let last = old.pop().expect("a chain has at least one layer");
+        Self {
             old,
             last,
             spaced: Arc::default(),
-        })
+        }
     }
 
     /// Returns the part that new keys are added to.

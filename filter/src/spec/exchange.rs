@@ -2,7 +2,7 @@
 
 use std::f64::consts::LN_2;
 
-use super::{FilterSpec, Kind, Layout, SpecError, SpecRequest};
+use super::{BodySpec, FilterSpec, SpecError, SpecRequest};
 use crate::{
     exchange::{
         ForeignBits, either,
@@ -11,7 +11,6 @@ use crate::{
     },
     hash::HashFunction,
     limits::MAX_HASH_COUNT,
-    shape::{CellFormat, fewest_shards},
 };
 
 impl SpecRequest {
@@ -54,7 +53,6 @@ impl SpecRequest {
         Ok(FilterSpec {
             capacity: self.capacity,
             false_positive_rate,
-            kind: self.kind,
             key_profile: self.key_profile.clone(),
             ..FilterSpec::of_guava(shape, Some(self.capacity))
         })
@@ -77,13 +75,10 @@ impl FilterSpec {
     /// rounding of the number of hashes, the even spacing of positions (`sizing/spaced.rs`), which
     /// affects small filters and low rates, and bits that are chosen unevenly (`sizing/uneven.rs`).
     pub fn predicted_rate(&self) -> f64 {
-        let shape = self
-            .layout
-            .strategy()
-            .and_then(|strategy| Shape::new(strategy, self.hash_count, self.bit_count / 64).ok());
-        shape.map_or(self.false_positive_rate, |shape| {
-            rate_at(shape, self.capacity)
-        })
+        match self.body {
+            BodySpec::Guava(shape) => rate_at(shape, self.capacity),
+            _ => self.false_positive_rate,
+        }
     }
 
     /// Returns the [predicted rate](Self::predicted_rate), if it is above the one asked for by more
@@ -103,15 +98,9 @@ impl FilterSpec {
         Self {
             capacity,
             false_positive_rate: rate_at(shape, capacity),
-            bit_count: shape.bit_count(),
-            hash_count: shape.hash_count(),
-            layout: shape.strategy().into(),
             hash_function: HashFunction::Murmur3X64_128,
-            kind: Kind::Plain,
             key_profile: None,
-            shard_count: fewest_shards(CellFormat::Foreign, shape.bit_count()),
-            layers: None,
-            chain: None,
+            body: BodySpec::Guava(shape),
         }
     }
 
@@ -122,19 +111,12 @@ impl FilterSpec {
         let capacities = layers.iter().map(ChainLayer::capacity);
         let capacity = capacity.unwrap_or_else(|| capacities.fold(0, u64::saturating_add).max(1));
         let rates = layers.iter().map(ChainLayer::false_positive_rate);
-        let bit_count = layers.iter().map(ChainLayer::word_count).sum::<u64>() * 64;
         Self {
             capacity,
             false_positive_rate: bounded(either(rates)),
-            bit_count,
-            hash_count: layers.last().map_or(1, ChainLayer::hash_count),
-            layout: Layout::RedisBloom,
             hash_function: HashFunction::Murmur2_64A,
-            kind: Kind::Plain,
             key_profile: None,
-            shard_count: fewest_shards(CellFormat::Foreign, bit_count),
-            layers: None,
-            chain: Some(chain.emptied().into()),
+            body: BodySpec::RedisBloom(chain.emptied().into()),
         }
     }
 }

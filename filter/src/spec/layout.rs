@@ -63,16 +63,6 @@ impl Layout {
             Self::RedisBloom => matches!(function, Murmur2_64A),
         }
     }
-
-    /// Returns the strategy by which Guava makes positions from a hash, if this is a layout of
-    /// Guava.
-    pub const fn strategy(self) -> Option<Strategy> {
-        match self {
-            Self::Guava => Some(Strategy::Mitz64),
-            Self::GuavaMitz32 => Some(Strategy::Mitz32),
-            Self::Blocked | Self::Classic | Self::RedisBloom => None,
-        }
-    }
 }
 
 impl From<Strategy> for Layout {

@@ -112,11 +112,14 @@ fn a_filter_in_fewer_shards_answers_the_request_that_it_was_made_for() {
     };
     let now = request.resolve().unwrap();
     let past = FilterSpec {
-        shard_count: 3,
-        bit_count: 100_001_280,
+        body: BodySpec::Blocked(Dimensions {
+            shard_count: 3,
+            shard_bits: 100_001_280 / 3,
+            hash_count: now.body.hash_count(),
+        }),
         ..now.clone()
     };
-    assert_ne!(now.bit_count, past.bit_count);
+    assert_ne!(now.body.bit_count(), past.body.bit_count());
     assert!(now.answers(&request) && past.answers(&request));
     let other = SpecRequest {
         bit_count: Some(100_001_281),
@@ -183,7 +186,7 @@ fn bits_alone_give_a_rate() {
         ..SpecRequest::new(500_000_000, 0.5)
     };
     let spec = request.resolve().unwrap();
-    assert_eq!(spec.bit_count, 1 << 33);
+    assert_eq!(spec.body.bit_count(), 1 << 33);
     assert!((1e-4..1e-3).contains(&spec.false_positive_rate), "{spec:?}");
 }
 
@@ -206,7 +209,10 @@ fn extremes_resolve_or_refuse_and_never_panic() {
                         ..SpecRequest::new(capacity, rate)
                     };
                     if let Ok(spec) = request.resolve() {
-                        assert!(spec.bit_count > 0 && spec.hash_count > 0, "{spec:?}");
+                        assert!(
+                            spec.body.bit_count() > 0 && spec.body.hash_count() > 0,
+                            "{spec:?}"
+                        );
                     }
                 }
             }

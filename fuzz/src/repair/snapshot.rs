@@ -12,8 +12,8 @@ const EXTENSION_BYTES: usize = 24;
 const TABLE_BYTES: usize = 32;
 const FILTER: usize = 40;
 const NUMBER: usize = 48;
-const SHARD_BITS: usize = 296;
-const KIND: usize = 304;
+const BODY: usize = 272;
+const NUMBERS: usize = 280;
 
 const HEADER_BYTES: usize = 384;
 const ROW_BYTES: usize = 40;
@@ -42,10 +42,27 @@ pub fn repair(repairs: Repairs, bytes: &mut [u8]) {
     }
 }
 
-/// Returns four bytes of a header.
-fn word(bytes: &[u8], at: usize) -> [u8; 4] {
-    let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
-    word.copied().unwrap_or_default()
+/// Returns the tag of the body.
+fn body(bytes: &[u8]) -> u32 {
+    let tag = bytes.get(BODY..).and_then(<[u8]>::first_chunk);
+    u32::from_le_bytes(tag.copied().unwrap_or_default())
+}
+
+/// Returns the bits of each shard of a filter without layers. Of one of another program these are
+/// all its bits: no input is so large that they need two shards.
+fn shard_bits(bytes: &[u8], extension: &Range<usize>) -> u64 {
+    match body(bytes) {
+        8 | 9 => long(bytes, NUMBERS).unwrap_or_default().saturating_mul(64),
+        10 => {
+            let extension = bytes.get(extension.clone()).unwrap_or_default();
+            let layers = extension.get(8..).unwrap_or_default().as_chunks::<40>().0;
+            let words = layers
+                .iter()
+                .map(|layer| long(layer, 0).unwrap_or_default());
+            words.fold(0, u64::saturating_add).saturating_mul(64)
+        }
+        _ => long(bytes, NUMBERS + 8).unwrap_or_default(),
+    }
 }
 
 /// The kind of cell that a filter has for each bit.
@@ -58,9 +75,9 @@ enum Cells {
 
 impl Cells {
     fn of(bytes: &[u8]) -> Self {
-        match u32::from_le_bytes(word(bytes, KIND)) {
-            1 => Self::Counters,
-            2 => Self::Stamps,
+        match body(bytes) {
+            3 => Self::Counters,
+            4 => Self::Stamps,
             _ => Self::Bits,
         }
     }
@@ -90,7 +107,7 @@ fn extension(bytes: &[u8]) -> Range<usize> {
 /// Returns the number of shards of each layer, and the bits of each of these shards. Empty for a
 /// filter without layers.
 fn layers(bytes: &[u8], extension: &Range<usize>) -> Vec<(u64, u64)> {
-    if u32::from_le_bytes(word(bytes, KIND)) < 3 {
+    if !(5..=7).contains(&body(bytes)) {
         return Vec::new();
     }
     let extension = bytes.get(extension.clone()).unwrap_or_default();
@@ -125,8 +142,8 @@ fn table(bytes: &[u8]) -> Option<Range<usize>> {
 /// Makes the rows of the table at the end fit the shards before it, as far as these exist.
 fn rows(repairs: Repairs, bytes: &mut [u8], extension: &Range<usize>, table: &Range<usize>) {
     let (shards, rows) = bytes.split_at_mut(table.start);
-    let fields = [FILTER, NUMBER, SHARD_BITS].map(|at| long(shards, at).unwrap_or_default());
-    let [filter, number, shard_bits] = fields;
+    let [filter, number] = [FILTER, NUMBER].map(|at| long(shards, at).unwrap_or_default());
+    let shard_bits = shard_bits(shards, extension);
     let cells = Cells::of(shards);
     let layers = layers(shards, extension);
     let shard_bytes = |shard: u64| match cells {

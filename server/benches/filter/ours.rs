@@ -53,7 +53,7 @@ impl Ours {
             create_time: SystemTime::now(),
             store_time: SystemTime::now(),
         };
-        let shape = header.spec.shape();
+        let shape = header.spec.body.shape();
         let (ones, epoch) = (u64::MAX / 15, epoch(kind));
         let random = words(shape.shard_words() * 100_000);
         let mut random = random.map(|word| match kind {

@@ -142,7 +142,10 @@ fn bits_stand_in_for_a_rate() {
     let config = config(&["--bit-count", "8589934592", "--capacity", "500000000"]);
     assert_eq!(config.false_positive_rate, None);
     let spec = config.default_filter().unwrap().resolve().unwrap();
-    assert_eq!((spec.bit_count, spec.capacity), (1 << 33, 500_000_000));
+    assert_eq!(
+        (spec.body.bit_count(), spec.capacity),
+        (1 << 33, 500_000_000)
+    );
 }
 
 #[test]

@@ -426,11 +426,11 @@ fn shown(spec: &FilterSpec) -> String {
          hash_function {}, kind {}, key_profile {}",
         spec.capacity,
         spec.false_positive_rate,
-        spec.bit_count,
-        spec.hash_count,
-        spec.layout,
+        spec.body.bit_count(),
+        spec.body.hash_count(),
+        spec.body.layout(),
         spec.hash_function,
-        spec.kind,
+        spec.body.kind(),
         profile
     )
 }

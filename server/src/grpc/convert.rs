@@ -219,7 +219,7 @@ fn outlook(outlook: Outlook) -> v1::Outlook {
 }
 
 fn spec(spec: &FilterSpec) -> v1::FilterSpec {
-    let layout = match spec.layout {
+    let layout = match spec.body.layout() {
         Layout::Blocked => v1::Layout::Blocked,
         Layout::Classic => v1::Layout::Classic,
         Layout::Guava => v1::Layout::Guava,
@@ -235,11 +235,11 @@ fn spec(spec: &FilterSpec) -> v1::FilterSpec {
     v1::FilterSpec {
         capacity: spec.capacity,
         false_positive_rate: spec.false_positive_rate,
-        bit_count: spec.bit_count,
-        hash_count: spec.hash_count,
+        bit_count: spec.body.bit_count(),
+        hash_count: spec.body.hash_count(),
         layout: layout.into(),
         hash_function: hash_function.into(),
-        kind: match spec.kind {
+        kind: match spec.body.kind() {
             Kind::Plain => Some(v1::filter_spec::Kind::Plain(v1::Plain {})),
             Kind::Counting => Some(v1::filter_spec::Kind::Counting(v1::Counting {})),
             Kind::Aging(aging) => Some(v1::filter_spec::Kind::Aging(v1::Aging {

@@ -30,11 +30,11 @@ pub(super) fn log_filter(filter: &FilterStatus, what: &str) {
         filter = %filter.name,
         capacity = filter.spec.capacity,
         false_positive_rate = filter.spec.false_positive_rate,
-        bit_count = filter.spec.bit_count,
-        hash_count = filter.spec.hash_count,
-        layout = %filter.spec.layout,
+        bit_count = filter.spec.body.bit_count(),
+        hash_count = filter.spec.body.hash_count(),
+        layout = %filter.spec.body.layout(),
         hash_function = %filter.spec.hash_function,
-        kind = %filter.spec.kind,
+        kind = %filter.spec.body.kind(),
         memory_bytes = filter.memory_bytes,
         keys_added = filter.keys_added,
         predicted_false_positive_rate = filter.predicted_false_positive_rate,
@@ -42,7 +42,7 @@ pub(super) fn log_filter(filter: &FilterStatus, what: &str) {
         "{what}"
     );
     let is_bounded = matches!(
-        filter.spec.kind,
+        filter.spec.body.kind(),
         Kind::Scaling(OnFull::Scale(Scaling {
             max_memory_bytes: Some(_),
             ..

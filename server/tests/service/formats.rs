@@ -172,7 +172,10 @@ async fn check_profile(engine: &Engine) {
 /// Checks the filter that counts: each key is there once, except the removed ones.
 async fn check_counted(engine: &Engine) {
     let status = engine.get_filter(COUNTED).await.unwrap();
-    assert_eq!((status.spec.kind, status.keys_added), (Kind::Counting, 40));
+    assert_eq!(
+        (status.spec.body.kind(), status.keys_added),
+        (Kind::Counting, 40)
+    );
     // The spec can be created again even if a new filter could not have so few bits.
     let again = engine.create_filter(COUNTED, status.spec.into()).await;
     assert!(!again.unwrap().is_new);
@@ -202,7 +205,7 @@ fn ages() -> Kind {
 /// Checks the filter whose keys age: all keys are there, and no others.
 async fn check_aged(engine: &Engine) {
     let status = engine.get_filter(AGED).await.unwrap();
-    assert_eq!((status.spec.kind, status.keys_added), (ages(), 50));
+    assert_eq!((status.spec.body.kind(), status.keys_added), (ages(), 50));
     let again = engine.create_filter(AGED, status.spec.into()).await;
     assert!(!again.unwrap().is_new);
     let seen = engine.query_batch(AGED, keys(1..=50)).await.unwrap();
@@ -214,7 +217,10 @@ async fn check_aged(engine: &Engine) {
 /// Checks the filter in two shards: all keys are there, and no others.
 async fn check_sharded(engine: &Engine) {
     let status = engine.get_filter(SHARDED).await.unwrap();
-    assert_eq!((status.spec.shard_count, status.keys_added), (2, 50));
+    assert_eq!(
+        (status.spec.body.shape().shard_count(), status.keys_added),
+        (2, 50)
+    );
     let seen = engine.query_batch(SHARDED, keys(1..=50)).await.unwrap();
     assert_eq!(seen, [true; 50]);
     let unseen = engine
@@ -234,7 +240,7 @@ fn grows() -> Kind {
 /// Checks the filter that has grown: all keys are there, and no others.
 async fn check_grown(engine: &Engine) {
     let status = engine.get_filter(GROWN).await.unwrap();
-    assert_eq!((status.spec.kind, status.keys_added), (grows(), 50));
+    assert_eq!((status.spec.body.kind(), status.keys_added), (grows(), 50));
     assert!(status.layers.unwrap().layers >= 2);
     let seen = engine.query_batch(GROWN, keys(1..=50)).await.unwrap();
     assert_eq!(seen, [true; 50]);
@@ -245,14 +251,17 @@ async fn check_grown(engine: &Engine) {
 /// Checks the filters of other programs: all keys are there, and no others.
 async fn check_foreign(engine: &Engine) {
     let java = engine.get_filter(JAVA).await.unwrap();
-    assert_eq!((java.spec.layout, java.keys_added), (Layout::Guava, 50));
+    assert_eq!(
+        (java.spec.body.layout(), java.keys_added),
+        (Layout::Guava, 50)
+    );
     let seen = engine.query_batch(JAVA, keys(1..=50)).await.unwrap();
     assert_eq!(seen, [true; 50]);
     let unseen = engine.query_batch(JAVA, keys(1001..=1010)).await.unwrap();
     assert_eq!(unseen, [false; 10]);
 
     let redis = engine.get_filter(REDIS).await.unwrap();
-    let layers = redis.spec.chain.unwrap();
+    let layers = redis.spec.body.chain().unwrap();
     assert_eq!((layers.layers().len(), redis.keys_added), (3, 39));
     let seen = engine.query_batch(REDIS, keys(0..=39)).await.unwrap();
     assert_eq!(seen, [true; 40]);
@@ -268,7 +277,10 @@ async fn check_filters(format: &Path) {
         for (filter, layout) in FILTERS {
             let case = format!("{}, {filter}, start {start}", format.display());
             let status = engine.get_filter(filter).await.unwrap();
-            assert_eq!((status.spec.capacity, status.spec.layout), (100, layout));
+            assert_eq!(
+                (status.spec.capacity, status.spec.body.layout()),
+                (100, layout)
+            );
             assert_eq!(status.keys_added, 50 + start, "{case}");
             let seen = engine.query_batch(filter, keys(1..=50)).await.unwrap();
             assert_eq!(seen, [true; 50], "{case}");

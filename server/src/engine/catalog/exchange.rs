@@ -22,7 +22,7 @@ use crate::{
     },
     filter::{
         exchange::{ExchangeError, guava, redisbloom},
-        spec::FilterSpec,
+        spec::{BodySpec, FilterSpec},
     },
     store::{FilterId, FilterName},
 };
@@ -119,12 +119,8 @@ impl Engine {
         let name = filter_name("name", name)?;
         let filter = self.filter_named(name.clone())?;
         let spec = filter.spec();
-        let shape = spec.layout.strategy().map(|strategy| {
-            let words = spec.bit_count / 64;
-            guava::Shape::new(strategy, spec.hash_count, words)
-        });
-        let Some(Ok(shape)) = shape else {
-            let layout = spec.layout;
+        let BodySpec::Guava(shape) = spec.body else {
+            let layout = spec.body.layout();
             return Err(EngineError::NotExportable { name, layout });
         };
         let header = guava::FilterWriter::create(Vec::new(), &shape);
@@ -258,7 +254,7 @@ impl Filter {
         let estimate = || match content.estimated_keys() {
             Some(keys) => keys.round() as u64,
             // If all bits are set, there is no estimate. There were at least this many keys.
-            None => bits_set / u64::from(self.spec.hash_count).max(1),
+            None => bits_set / u64::from(self.spec.body.hash_count()).max(1),
         };
         let keys = keys.unwrap_or_else(estimate);
         // The keys are divided among the shards by their bits. Each key has set at least one bit.

@@ -165,21 +165,27 @@ impl Filter {
                 "false_positive_rate",
                 own.false_positive_rate != other.false_positive_rate,
             ),
-            ("bit_count", own.bit_count != other.bit_count),
-            ("hash_count", own.hash_count != other.hash_count),
-            ("layout", own.layout != other.layout),
+            ("bit_count", own.body.bit_count() != other.body.bit_count()),
+            (
+                "hash_count",
+                own.body.hash_count() != other.body.hash_count(),
+            ),
+            ("layout", own.body.layout() != other.body.layout()),
             ("hash_function", own.hash_function != other.hash_function),
-            ("kind", own.kind != other.kind),
+            ("kind", own.body.kind() != other.body.kind()),
             ("key_profile", own.key_profile != other.key_profile),
-            ("number of shards", own.shard_count != other.shard_count),
+            (
+                "number of shards",
+                own.body.shape().shard_count() != other.body.shape().shard_count(),
+            ),
             (
                 "layers",
-                own.chain != other.chain || own.layers != other.layers,
+                own.body.chain() != other.body.chain() || own.body.layers() != other.body.layers(),
             ),
             // Keys of other programs' filters are hashed without a secret.
             (
                 "secret",
-                own.foreign_bits().is_none() && self.secret != source.secret,
+                own.body.foreign_bits().is_none() && self.secret != source.secret,
             ),
         ];
         let names = differences.iter().filter(|(_, differs)| *differs);

@@ -88,7 +88,7 @@ impl Filter {
                     .to_owned(),
             );
         }
-        let counts = spec.kind == Kind::Counting;
+        let counts = spec.body.kind() == Kind::Counting;
         if self.counts() && !counts {
             return Err(
                 "spec.counting must be there, as it is of the filter: keys that are removed \

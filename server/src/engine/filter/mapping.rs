@@ -239,7 +239,7 @@ mod tests {
             false_positive_rate: None,
             ..SpecRequest::new(1000, 0.5)
         };
-        request.resolve().unwrap().shape()
+        request.resolve().unwrap().body.shape()
     }
 
     #[test]

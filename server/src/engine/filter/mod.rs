@@ -158,8 +158,8 @@ impl Filter {
         budget: &Arc<MemoryBudget>,
         clock: &Clock,
     ) -> Result<Self, EngineError> {
-        let first = spec.shape();
-        let bytes = match spec.layers {
+        let first = spec.body.shape();
+        let bytes = match spec.body.layers() {
             None => mapping::region_bytes(&first),
             Some(_) => first.bit_count() / 8,
         };
@@ -177,7 +177,7 @@ impl Filter {
         memory: Arc<Reservation>,
         clock: &Clock,
     ) -> Result<Self, EngineError> {
-        let shape = spec.shape();
+        let shape = spec.body.shape();
         let out_of_memory = |source| EngineError::OutOfMemory {
             needed_bytes: memory.bytes(),
             source,
@@ -236,7 +236,7 @@ impl Filter {
 
     /// Returns whether keys are counted, so that they can be removed.
     pub fn counts(&self) -> bool {
-        self.spec.kind == Kind::Counting
+        self.spec.body.kind() == Kind::Counting
     }
 
     /// Checks the age that a call asks for.

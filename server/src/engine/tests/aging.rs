@@ -200,8 +200,8 @@ async fn the_memory_is_cleared_of_what_is_too_old() {
             .status();
         assert_eq!(status.keys_added, (round + 1) * 100);
         // The keys of at most this number of rounds count.
-        let most = 8.0 * 100.0 * f64::from(status.spec.hash_count);
-        assert!(status.fill_ratio <= most / status.spec.bit_count as f64);
+        let most = 8.0 * 100.0 * f64::from(status.spec.body.hash_count());
+        assert!(status.fill_ratio <= most / status.spec.body.bit_count() as f64);
         manual_clock.advance(SLICE * (round % 3) as u32);
     }
     manual_clock.advance(SLICE * 5);

@@ -11,7 +11,7 @@ use super::{
     *,
 };
 use crate::{
-    filter::{exchange::guava, hash::murmur},
+    filter::{exchange::guava, hash::murmur, spec::BodySpec},
     store::simulated::{Fault, SimulatedDisk},
 };
 
@@ -45,7 +45,7 @@ fn large() -> SpecRequest {
         hash_count: Some(20),
         ..guava(1_000_000, 0.5)
     };
-    assert!(request.resolve().unwrap().bit_count > 2 * 8 * (4 << 20));
+    assert!(request.resolve().unwrap().body.bit_count() > 2 * 8 * (4 << 20));
     request
 }
 
@@ -80,8 +80,9 @@ async fn exported(engine: &Engine, name: &str) -> Vec<u8> {
 
 /// Returns the file that the pure code makes of a spec and keys.
 fn file_of(spec: &FilterSpec, keys: impl Iterator<Item = String>) -> Vec<u8> {
-    let strategy = spec.layout.strategy().unwrap();
-    let shape = guava::Shape::new(strategy, spec.hash_count, spec.bit_count / 64).unwrap();
+    let BodySpec::Guava(shape) = spec.body else {
+        panic!("{spec:?}");
+    };
     let mut words = vec![0; shape.word_count() as usize];
     for key in keys {
         shape.insert(&mut words, murmur::of_guava(key.as_bytes()));
@@ -107,7 +108,7 @@ async fn a_file_of_guava_is_served_added_to_and_comes_back_byte_for_byte() {
         let engine = start(&disk, Durability::Always).await.unwrap();
         let status = imported(&engine, "java", file).await;
         let spec = &status.spec;
-        assert_eq!((spec.layout, spec.hash_count), (layout, 7));
+        assert_eq!((spec.body.layout(), spec.body.hash_count()), (layout, 7));
         assert_eq!(spec.hash_function, HashFunction::Murmur3X64_128);
         // Guava was asked for 40 keys at 0.01, and rounds the number of bits up.
         assert!((38..=46).contains(&spec.capacity), "{}", spec.capacity);
@@ -146,8 +147,8 @@ async fn a_dump_of_redisbloom_is_served_and_its_last_layer_added_to() {
     let disk = SimulatedDisk::default();
     let engine = start(&disk, Durability::Always).await.unwrap();
     let status = imported(&engine, "redis", REDISBLOOM).await;
-    assert_eq!(status.spec.layout, Layout::RedisBloom);
-    assert_eq!(status.spec.bit_count, (2 + 4 + 9) * 64);
+    assert_eq!(status.spec.body.layout(), Layout::RedisBloom);
+    assert_eq!(status.spec.body.bit_count(), (2 + 4 + 9) * 64);
     assert_eq!(
         (status.spec.capacity, status.keys_added),
         (10 + 20 + 40, 39)

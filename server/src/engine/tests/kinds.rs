@@ -115,7 +115,7 @@ pub(super) async fn counts(engine: &Engine, filter: &str, range: Range<u64>) -> 
         both.for_each(|(times, &found)| *times += u32::from(found));
         found.contains(&true)
     };
-    if find(engine, filter).unwrap().spec().kind == Kind::Counting {
+    if find(engine, filter).unwrap().spec().body.kind() == Kind::Counting {
         while count(engine.remove_batch(filter, keys.clone()).await.unwrap()) {}
     } else {
         count(engine.query_batch(filter, keys).await.unwrap());

@@ -24,7 +24,7 @@ async fn filled(disk: &SimulatedDisk, sample: &Sample) -> Engine {
     sample.make(&engine, "urls").await.unwrap();
     engine.add_batch("urls", keys(0..10)).await.unwrap();
     let filter = find(&engine, "urls").unwrap();
-    if filter.spec().layers.is_some() {
+    if filter.spec().body.layers().is_some() {
         // The second layer has room for all keys that come to both filters.
         engine.add_batch("urls", keys(1000..1150)).await.unwrap();
         assert_eq!(filter.status().layers.unwrap().layers, 2);

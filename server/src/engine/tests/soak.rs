@@ -51,7 +51,7 @@ async fn soak(subject: &Subject, operations: u64) {
     let mut engine = start(&disk, &clock, durability).await;
     let caller = |number| {
         let chance = Rng::with_seed(seed + 1 + number);
-        Caller::new(number, subject.spec.kind, KEYS / CALLERS, chance)
+        Caller::new(number, subject.spec.body.kind(), KEYS / CALLERS, chance)
     };
     let mut callers: Vec<Caller> = (0..CALLERS).map(caller).collect();
     let (mut crashes, mut stops, mut resets) = (0, 0, 0);
@@ -108,7 +108,7 @@ async fn soak(subject: &Subject, operations: u64) {
     assert!(crashes > 0 && stops > 0 && resets > 0, "{name}");
     // Rates are measured elsewhere: here chance can raise them.
     assert!(!subject.keeps_rate || rate <= 1.5 * RATE, "{name}: {rate}");
-    let rejects = matches!(subject.spec.kind, Kind::Scaling(OnFull::Reject));
+    let rejects = matches!(subject.spec.body.kind(), Kind::Scaling(OnFull::Reject));
     assert_eq!(refused > 0, rejects, "{name}");
 }
 

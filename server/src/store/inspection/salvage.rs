@@ -131,13 +131,13 @@ fn rewrite(
         return Ok(None);
     };
     let header = reader.header().clone();
-    let counts = header.spec.kind == Kind::Counting;
+    let counts = header.spec.body.kind() == Kind::Counting;
     let is_newest = !counts || stored.files.last() == Some(&header.number);
     let header = SnapshotHeader {
         number: new_number(),
         // The newest readable snapshot can be from when the filter had another name.
         name: name.clone(),
-        version: match header.spec.kind {
+        version: match header.spec.body.kind() {
             // The lost keys may be in the log, which is read from here on.
             Kind::Plain | Kind::Aging(_) | Kind::Scaling(_) => 0,
             // The keys that are not lost must not be counted again.

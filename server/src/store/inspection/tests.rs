@@ -12,7 +12,7 @@ use crate::{
         hash::{HashFunction, KeyHash, Secret},
         profile::KeyProfile,
         shard_map::ShardMap,
-        spec::{FilterSpec, Kind, Layout, SpecRequest},
+        spec::{BodySpec, FilterSpec, Kind, Layout, SpecRequest},
     },
     store::{
         Batch, Counted, Direction, FilterId, LogWriter, Record, RecordHead, RecordKind, ShardState,
@@ -91,7 +91,7 @@ fn store(
             version: word,
             keys_added: 1,
             bits_set: shard_map.shape(shard).bits_set(words),
-            cleared: match header.spec.kind {
+            cleared: match header.spec.body.kind() {
                 Kind::Aging(_) => EPOCH,
                 _ => 0,
             },
@@ -150,7 +150,7 @@ fn example_of(urls: FilterSpec) -> SimulatedDisk {
         if name == "urls" {
             store(&directory, &header, &files, &all[shards - 1..], 3);
         }
-        filters.push((header.filter, header.spec.kind));
+        filters.push((header.filter, header.spec.body.kind()));
     }
     for version in 1..=90 {
         let mut batch = Batch::default();
@@ -294,7 +294,7 @@ fn check(damaged: &SimulatedDisk, whole: &Contents, most_lost: usize, what: &str
 /// reported.
 fn check_filter(saved: &Stored, whole: &Stored, is_salvaged: bool, what: &str) {
     assert_eq!(saved.spec, whole.spec, "{what}");
-    let version = match whole.spec.kind {
+    let version = match whole.spec.body.kind() {
         // All records of the log are to be added once more.
         Kind::Plain | Kind::Aging(_) | Kind::Scaling(_) if is_salvaged => 0,
         // No key is to be counted twice.
@@ -312,7 +312,7 @@ fn check_filter(saved: &Stored, whole: &Stored, is_salvaged: bool, what: &str) {
         assert!(found == words || is_salvaged, "{what}: shard {shard}");
         assert_eq!(found_state.cleared, state.cleared, "{what}: shard {shard}");
         // Only the version of a shard shows which changes it holds.
-        let may_be_older = whole.spec.kind != Kind::Counting;
+        let may_be_older = whole.spec.body.kind() != Kind::Counting;
         assert!(
             found_state.version == state.version || may_be_older && is_salvaged,
             "{what}: shard {shard}"

@@ -14,6 +14,7 @@
 //! The [`writer`] copies one shard at a time. The [`reader`] uses no data before it has verified
 //! its checksum, and allocates no memory because of an unverified number in a file.
 
+mod body;
 mod extension;
 mod fields;
 mod files;

@@ -7,9 +7,9 @@ use std::{
 };
 
 use super::{
-    ShardState, SnapshotFiles, SnapshotHeader, extension,
+    ShardState, SnapshotFiles, SnapshotHeader,
     fields::Hex,
-    header::Decoded,
+    header::Encoded,
     pages::{Blocks, Pages},
     table::{Row, Table},
 };
@@ -68,27 +68,29 @@ pub fn read_header(disk: &dyn Disk, file: &str) -> Result<SnapshotHeader, StoreE
     let path = disk.path().join(file);
     let opened = disk.open(file).and_then(|file| Ok((file.bytes()?, file)));
     let (bytes, file) = opened.map_err(|error| StoreError::io("read", &path, error))?;
-    Ok(decode_header(&*file, bytes, &path)?.header)
+    let (_, header) = decode_header(&*file, bytes, &path)?;
+    Ok(header)
 }
 
 /// Reads and verifies the header and the extension of a file that is `bytes` long.
-fn decode_header(file: &dyn DiskFile, bytes: u64, path: &Path) -> Result<Decoded, StoreError> {
+fn decode_header(
+    file: &dyn DiskFile,
+    bytes: u64,
+    path: &Path,
+) -> Result<(Encoded, SnapshotHeader), StoreError> {
     let failed = |error| StoreError::io("read", path, error);
     let header_bytes = SnapshotHeader::BYTES as u64;
     expect_length(path, "at least ", header_bytes, bytes, |a, b| a <= b)?;
     let mut header = [0; SnapshotHeader::BYTES];
     file.read_exact_at(&mut header, 0).map_err(failed)?;
-    let mut decoded = SnapshotHeader::decode(&header, path)?;
-    if decoded.extension_bytes > 0 {
-        let with_extension = header_bytes + decoded.extension_bytes;
-        expect_length(path, "at least ", with_extension, bytes, |a, b| a <= b)?;
-        let mut extension = vec![0; decoded.extension_bytes as usize];
-        let read = file.read_exact_at(&mut extension, header_bytes);
-        read.map_err(failed)?;
-        extension::decode(&extension, &mut decoded.header.spec, path)?;
-    }
-    decoded.check_shards(path)?;
-    Ok(decoded)
+    let encoded = SnapshotHeader::begin_decoding(&header, path)?;
+    let with_extension = header_bytes + encoded.extension_bytes();
+    expect_length(path, "at least ", with_extension, bytes, |a, b| a <= b)?;
+    let mut extension = vec![0; encoded.extension_bytes() as usize];
+    let read = file.read_exact_at(&mut extension, header_bytes);
+    read.map_err(failed)?;
+    let header = encoded.decode(&extension, path)?;
+    Ok((encoded, header))
 }
 
 impl DataDirectory {
@@ -320,16 +322,10 @@ impl SnapshotReader {
     fn open(path: PathBuf, file: Box<dyn DiskFile>) -> Result<Self, StoreError> {
         let failed = |error| StoreError::io("read", &path, error);
         let bytes = file.bytes().map_err(failed)?;
-        let decoded = decode_header(&*file, bytes, &path)?;
-        let Decoded {
-            header,
-            file_bytes,
-            table_bytes,
-            extension_bytes,
-            ..
-        } = decoded;
-        expect_length(&path, "", file_bytes, bytes, |a, b| a == b)?;
-        let header_bytes = SnapshotHeader::BYTES as u64 + extension_bytes;
+        let (encoded, header) = decode_header(&*file, bytes, &path)?;
+        expect_length(&path, "", encoded.file_bytes(), bytes, |a, b| a == b)?;
+        let header_bytes = SnapshotHeader::BYTES as u64 + encoded.extension_bytes();
+        let table_bytes = encoded.table_bytes();
 
         let shard_map = ShardMap::of(&header.spec);
         let pages = Pages::of(header.filter, header.number);
@@ -341,7 +337,7 @@ impl SnapshotReader {
         let table = Table {
             bytes: &table,
             shard_map: &shard_map,
-            ages: matches!(header.spec.kind, Kind::Aging(_)),
+            ages: matches!(header.spec.body.kind(), Kind::Aging(_)),
             pages,
             path: &path,
         };
@@ -454,7 +450,7 @@ impl SnapshotReader {
             let what = format!("set bits of shard {shard}");
             on_damage(damaged(what, expected.to_string(), bits_set.to_string()))?;
         }
-        let ages = matches!(self.header.spec.kind, Kind::Aging(_));
+        let ages = matches!(self.header.spec.body.kind(), Kind::Aging(_));
         Ok(ShardState {
             bits_set,
             // A new key has set at least one bit. In a filter whose keys age, that bit may have

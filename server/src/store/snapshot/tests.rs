@@ -16,7 +16,7 @@ use crate::{
         hash::{HashFunction, Secret},
         profile::KeyProfile,
         shape::MAX_SHARD_BYTES,
-        spec::{FilterSpec, Kind, Layout, SpecRequest},
+        spec::{BodySpec, FilterSpec, Kind, Layout, SpecRequest},
     },
     store::{
         DataDirectory, Disk, FilterId, FilterName, StoreError,
@@ -47,16 +47,23 @@ fn header(directory: &DataDirectory, layout: Layout, bit_count: u64) -> Snapshot
         filter: FilterId(directory.new_number()),
         number: 0,
         name: "urls".parse().unwrap(),
-        spec: FilterSpec {
-            shard_count,
-            bit_count: spec.bit_count.next_multiple_of(shard_count * 512),
-            ..spec
-        },
+        spec: in_shards(spec, shard_count),
         secret: Secret::new([7; 16]),
         version: 42,
         create_time: SystemTime::UNIX_EPOCH,
         store_time: SystemTime::now(),
     }
+}
+
+/// Returns the same spec with another number of shards.
+pub fn in_shards(mut spec: FilterSpec, shard_count: u64) -> FilterSpec {
+    let (BodySpec::Blocked(dimensions) | BodySpec::Classic(dimensions)) = &mut spec.body else {
+        panic!("{spec:?}");
+    };
+    let shard_bits = dimensions.bit_count().div_ceil(shard_count);
+    dimensions.shard_count = shard_count;
+    dimensions.shard_bits = shard_bits.next_multiple_of(512);
+    spec
 }
 
 /// Stores some shards of a filter, all full of one word.
@@ -90,8 +97,8 @@ fn read(directory: &DataDirectory, name: &str) -> Result<Option<Vec<u64>>, Store
     let Some(reader) = directory.read_filter(&name.parse::<FilterName>().unwrap())? else {
         return Ok(None);
     };
-    let mut found = vec![0; reader.header().spec.shape().shard_count()];
-    let mut words = vec![0; reader.header().spec.shape().shard_words()];
+    let mut found = vec![0; reader.header().spec.body.shape().shard_count()];
+    let mut words = vec![0; reader.header().spec.body.shape().shard_words()];
     for shard in reader.shards() {
         let state = reader.read_shard(shard, &mut words, &mut Err)?;
         assert!(words.iter().all(|&word| word == words[0]));
@@ -152,13 +159,18 @@ fn victim_of(
 }
 
 fn spec_of(kind: Kind, layout: Layout, key_profile: Option<KeyProfile>) -> FilterSpec {
-    let mut spec = header(&directory(&SimulatedDisk::default()), layout, 1024).spec;
-    spec.kind = kind;
-    if let Kind::Scaling(_) = kind {
-        spec = layers::spec(kind);
+    let plain = header(&directory(&SimulatedDisk::default()), layout, 1024).spec;
+    let body = match (kind, &plain.body) {
+        (Kind::Counting, BodySpec::Blocked(dimensions)) => BodySpec::Counting(*dimensions),
+        (Kind::Aging(aging), BodySpec::Blocked(dimensions)) => BodySpec::Aging(*dimensions, aging),
+        (Kind::Scaling(_), _) => layers::spec(kind).body,
+        (_, body) => body.clone(),
+    };
+    FilterSpec {
+        key_profile,
+        body,
+        ..plain
     }
-    spec.key_profile = key_profile;
-    spec
 }
 
 /// Returns one spec of each kind and each layout, with a profile or without. The shards are small.
@@ -272,54 +284,65 @@ fn well_formed_nonsense_is_refused_by_name() {
         (at::RATE, &one.to_le_bytes(), "rate: expected above 0"),
         (at::RATE, &0_u64.to_le_bytes(), "rate: expected above 0"),
         (
-            at::BIT_COUNT,
+            at::NUMBERS,
+            &0_u64.to_le_bytes(),
+            "bit_count: expected 1 to",
+        ),
+        (at::NUMBERS, &much.to_le_bytes(), "bit_count: expected 1 to"),
+        (
+            at::NUMBERS,
+            &2_u64.to_le_bytes(),
+            "shard count: expected one",
+        ),
+        (
+            at::NUMBERS + 8,
             &0_u64.to_le_bytes(),
             "bit_count: expected 1 to",
         ),
         (
-            at::BIT_COUNT,
+            at::NUMBERS + 8,
             &much.to_le_bytes(),
             "bit_count: expected 1 to",
         ),
         (
-            at::BIT_COUNT,
+            at::NUMBERS + 8,
             &1025_u64.to_le_bytes(),
-            "expected 1536, found 1025",
+            "bits per shard: expected 1536, found 1025",
         ),
         (
-            at::BIT_COUNT,
+            at::NUMBERS + 8,
             &2048_u64.to_le_bytes(),
-            "expected 2048, found 1024",
+            "length of the file: expected 704 bytes, found 576",
         ),
         (
-            at::HASH_COUNT,
+            at::NUMBERS + 16,
+            &0_u64.to_le_bytes(),
+            "hash_count: expected 1 to 64",
+        ),
+        (
+            at::NUMBERS + 16,
+            &65_u64.to_le_bytes(),
+            "hash_count: expected 1 to 64",
+        ),
+        (
+            at::NUMBERS + 24,
+            &1_u64.to_le_bytes(),
+            "numbers of the body: expected 0",
+        ),
+        (
+            at::BODY,
             &0_u32.to_le_bytes(),
-            "hash_count: expected 1 to 64",
+            "body: expected 1 to 10, found 0",
         ),
         (
-            at::HASH_COUNT,
-            &65_u32.to_le_bytes(),
-            "hash_count: expected 1 to 64",
-        ),
-        (
-            at::LAYOUT,
-            &9_u32.to_le_bytes(),
-            "layout: expected 1 to 5, found 9",
+            at::BODY,
+            &11_u32.to_le_bytes(),
+            "body: expected 1 to 10, found 11",
         ),
         (
             at::HASH_FUNCTION,
             b"md5\0",
             "hash function: expected a known one",
-        ),
-        (
-            at::SHARD_COUNT,
-            &2_u64.to_le_bytes(),
-            "shard count: expected one",
-        ),
-        (
-            at::SHARD_BITS,
-            &8_u64.to_le_bytes(),
-            "bits per shard: expected 1024",
         ),
         (at::NAME, b"../x", "filter name: expected a filter name"),
         (
@@ -459,17 +482,13 @@ fn well_formed_nonsense_in_an_extension_is_refused_by_name() {
 #[test]
 fn the_fields_of_a_header_have_their_places() {
     use at::{
-        BIT_COUNT, CAPACITY, CHECKSUM, CREATE_TIME, EXTENSION_BYTES, FILE_BYTES, FILTER,
-        HASH_COUNT, HASH_FUNCTION, KIND_AMOUNT, KIND_COUNT, KIND_FLAGS, KIND_TAG, LAYOUT, NAME,
-        NUMBER, RATE, SHARD_BITS, SHARD_COUNT, TABLE_BYTES, VERSION, ZEROS,
+        BODY, CAPACITY, CHECKSUM, CREATE_TIME, EXTENSION_BYTES, FILE_BYTES, FILTER, HASH_FUNCTION,
+        NAME, NUMBER, NUMBERS, RATE, TABLE_BYTES, VERSION, ZEROS,
     };
     assert_eq!([at::FORMAT, FILE_BYTES, EXTENSION_BYTES], [8, 16, 24]);
     assert_eq!([TABLE_BYTES, FILTER, NUMBER, VERSION], [32, 40, 48, 56]);
     assert_eq!([CREATE_TIME, NAME, CAPACITY, RATE], [64, 80, 208, 216]);
-    assert_eq!([BIT_COUNT, HASH_COUNT, LAYOUT], [224, 232, 236]);
-    assert_eq!([HASH_FUNCTION, SHARD_COUNT, SHARD_BITS], [240, 288, 296]);
-    let kind = [KIND_TAG, KIND_FLAGS, KIND_AMOUNT, KIND_COUNT];
-    assert_eq!(kind, [304, 308, 312, 320]);
+    assert_eq!([HASH_FUNCTION, BODY, NUMBERS], [224, 272, 280]);
     assert_eq!([ZEROS, CHECKSUM, SnapshotHeader::BYTES], [328, 376, 384]);
 }
 
@@ -552,7 +571,7 @@ fn what_is_in_the_place_of_another_is_found() {
     read(&directory, "urls").unwrap();
 
     // The newest file's shards are equal, and so are the pages of a shard.
-    let shard_bytes = (urls.spec.shape().shard_bits() / 8) as usize;
+    let shard_bytes = (urls.spec.body.shape().shard_bits() / 8) as usize;
     let page_bytes = 64 << 10;
     let table = |file: &[u8]| file.len() - 8 - 2 * (32 + 8 * shard_bytes.div_ceil(page_bytes));
     let row = 32 + 8 * shard_bytes.div_ceil(page_bytes);
@@ -578,7 +597,9 @@ fn what_is_in_the_place_of_another_is_found() {
 fn a_huge_claim_allocates_nothing() {
     let (disk, directory, file, _) = victim(None);
     let mut header = header(&directory, Layout::Blocked, 1024);
-    header.spec.bit_count = 1 << 50;
+    if let BodySpec::Blocked(dimensions) = &mut header.spec.body {
+        dimensions.shard_bits = 1 << 50;
+    }
     for table_bytes in [1 << 60, u64::MAX, 0] {
         disk.put(&file, &header.encode(384, table_bytes, 0));
         refusal(&directory, &file, "a huge claim");

@@ -77,7 +77,7 @@ pub struct Snapshot {
 impl Filter {
     pub fn new(fault: Option<Fault>) -> Self {
         let spec = SpecRequest::new(10, 0.01).resolve().unwrap();
-        let shape = spec.shape();
+        let shape = spec.body.shape();
         let words = || reserve(&shape).unwrap().shards.remove(0);
         let mut trackers = Trackers::default();
         let versions = Arc::new(Versions::default());

@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     engine::{Clock, budget::MemoryBudget},
-    filter::spec::{FilterSpec, Kind},
+    filter::{
+        exchange::ForeignBits,
+        spec::{BodySpec, FilterSpec},
+    },
 };
 
 /// The body of any kind.
@@ -47,19 +50,19 @@ impl AnyBody {
     ///
     /// The error of the kernel if not enough address space is left.
     pub fn new(spec: &FilterSpec, budget: &Arc<MemoryBudget>, clock: &Clock) -> io::Result<Self> {
-        let sharded = || Sharded::new(spec.shape());
-        Ok(match (spec.kind, &spec.layers, spec.foreign_bits()) {
-            (Kind::Counting, ..) => Self::Counting(Counting::new(sharded()?)),
-            (Kind::Aging(aging), ..) => Self::Aging(Aging::new(aging, clock, sharded()?)),
-            (Kind::Scaling(on_full), Some(layers), _) => {
-                Self::Layered(Layered::new(layers, on_full, budget)?)
-            }
-            (Kind::Plain | Kind::Scaling(_), _, Some(parts)) => {
-                Self::Foreign(Foreign::new(parts, sharded()?))
-            }
-            (Kind::Plain | Kind::Scaling(_), _, None) => Self::Plain(Plain {
+        let sharded = || Sharded::new(spec.body.shape());
+        let foreign = |bits| Ok::<_, io::Error>(Self::Foreign(Foreign::new(bits, sharded()?)));
+        Ok(match &spec.body {
+            BodySpec::Blocked(_) | BodySpec::Classic(_) => Self::Plain(Plain {
                 sharded: sharded()?,
             }),
+            BodySpec::Counting(_) => Self::Counting(Counting::new(sharded()?)),
+            BodySpec::Aging(_, aging) => Self::Aging(Aging::new(*aging, clock, sharded()?)),
+            BodySpec::Layered(on_full, layers) => {
+                Self::Layered(Layered::new(layers, *on_full, budget)?)
+            }
+            BodySpec::Guava(shape) => foreign(ForeignBits::of_guava(*shape))?,
+            BodySpec::RedisBloom(chain) => foreign(ForeignBits::of_chain(chain))?,
         })
     }
 

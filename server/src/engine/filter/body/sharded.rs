@@ -101,7 +101,7 @@ impl Sharded {
         Content {
             keys_added,
             bits_set,
-            fill_ratio: bits_set as f64 / spec.bit_count as f64,
+            fill_ratio: bits_set as f64 / spec.body.bit_count() as f64,
             layout: LayoutContent::Shards(&self.shape),
         }
     }

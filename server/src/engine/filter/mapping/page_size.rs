@@ -191,7 +191,7 @@ mod tests {
             false_positive_rate: None,
             ..SpecRequest::new(1000, 0.5)
         };
-        reserve(&request.resolve().unwrap().shape()).unwrap()
+        reserve(&request.resolve().unwrap().body.shape()).unwrap()
     }
 
     /// The resident memory of a mapping and what of it is on huge pages, in KiB.

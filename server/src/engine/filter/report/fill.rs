@@ -17,7 +17,7 @@ use crate::{
     engine::filter::{Filter, body::Content},
     filter::{
         scaling::OnFull,
-        spec::{FilterSpec, Kind},
+        spec::{BodySpec, FilterSpec, Kind},
     },
 };
 
@@ -113,11 +113,11 @@ impl Filter {
             return;
         };
         let until_dense = self.body.whole().look_at_pages(content.bits_set);
-        let capacity = match self.spec.kind {
+        let capacity = match self.spec.body.kind() {
             Kind::Scaling(OnFull::Scale(_)) => most_keys(&self.spec),
             _ => self.spec.capacity,
         };
-        let keys = match self.spec.kind {
+        let keys = match self.spec.body.kind() {
             // Many of the keys that were added can be too old by now.
             Kind::Aging(_) => content.estimated_keys().unwrap_or(f64::INFINITY) as u64,
             Kind::Plain | Kind::Counting | Kind::Scaling(_) => content.keys_added,
@@ -184,7 +184,10 @@ impl Filter {
 
 /// Returns whether a filter refuses new keys when it is full.
 fn refuses(spec: &FilterSpec) -> bool {
-    matches!(spec.kind, Kind::Scaling(OnFull::Scale(_) | OnFull::Reject))
+    matches!(
+        spec.body,
+        BodySpec::Layered(OnFull::Scale(_) | OnFull::Reject, _)
+    )
 }
 
 #[cfg(test)]

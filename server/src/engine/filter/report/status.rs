@@ -77,7 +77,7 @@ impl FilterStatus {
 
     /// Returns whether the filter has reached its capacity.
     pub fn is_full(&self) -> bool {
-        match self.spec.kind {
+        match self.spec.body.kind() {
             Kind::Plain | Kind::Counting | Kind::Scaling(_) => {
                 self.keys_added >= most_keys(&self.spec)
             }
@@ -161,7 +161,7 @@ impl Filter {
 
     /// Returns the status of the layers, if the filter is in layers.
     fn layers_status(&self) -> Option<LayersStatus> {
-        let layers = self.spec.layers.as_ref()?;
+        let layers = self.spec.body.layers()?;
         let max_memory_bytes = layers.max_memory_bytes();
         let missing_bytes = max_memory_bytes.saturating_sub(self.memory_bytes());
         Some(LayersStatus {
@@ -180,6 +180,6 @@ impl Filter {
 
 /// Returns the number of keys that a filter is made for, with all layers that it can have.
 pub fn most_keys(spec: &FilterSpec) -> u64 {
-    let layers = spec.layers.as_ref();
+    let layers = spec.body.layers();
     layers.map_or(spec.capacity, |layers| layers.capacity())
 }

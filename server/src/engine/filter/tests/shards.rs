@@ -25,10 +25,11 @@ fn no_filter_brings_more_records_than_is_said() {
 #[test]
 fn they_take_keys_and_are_merged_with_their_like_alone() {
     let of = |shard_count| {
-        let spec = FilterSpec {
-            shard_count,
-            ..SpecRequest::new(100_000, 1e-6).resolve().unwrap()
-        };
+        let mut spec = SpecRequest::new(100_000, 1e-6).resolve().unwrap();
+        if let BodySpec::Blocked(dimensions) = &mut spec.body {
+            dimensions.shard_bits *= dimensions.shard_count / shard_count;
+            dimensions.shard_count = shard_count;
+        }
         filter_with(spec)
     };
     let [many, few, more_of_few] = [16, 1, 1].map(of);

@@ -13,7 +13,7 @@ fn each_layer_has_a_record_and_there_is_room_for_all() {
         kind: Kind::Scaling(OnFull::Scale(Scaling::default())),
         ..SpecRequest::new(1000, 0.01)
     });
-    let layers = filter.spec.layers.as_ref().unwrap().layers().len();
+    let layers = filter.spec.body.layers().as_ref().unwrap().layers().len();
     for keys in [1, 2, layers, 5 * layers] {
         let layer_of = |index: usize| (index % layers) as u8;
         let hash = |index| filter.hash(key(index).as_bytes());

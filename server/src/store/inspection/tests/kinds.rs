@@ -6,7 +6,7 @@ use crate::store::snapshot::tests::specs;
 #[test]
 fn what_any_damage_leaves_of_any_kind_is_saved() {
     for spec in specs() {
-        let kind = spec.kind;
+        let kind = spec.body.kind();
         let disk = example_of(spec);
         let whole = read(&disk).unwrap();
         let files = disk.names().unwrap();
@@ -26,11 +26,13 @@ fn what_any_damage_leaves_of_any_kind_is_saved() {
 /// the epoch at which it was cleared.
 #[test]
 fn a_page_of_a_shard_is_lost_alone() {
-    let has_state = |spec: &FilterSpec| matches!(spec.kind, Kind::Counting | Kind::Aging(_));
-    for spec in specs().into_iter().filter(has_state) {
+    let has_state = |spec: &FilterSpec| matches!(spec.body.kind(), Kind::Counting | Kind::Aging(_));
+    for mut spec in specs().into_iter().filter(has_state) {
         // Two pages of 64 KiB.
-        let bit_count = 1 << 18;
-        let disk = example_of(FilterSpec { bit_count, ..spec });
+        if let BodySpec::Counting(dimensions) | BodySpec::Aging(dimensions, _) = &mut spec.body {
+            dimensions.shard_bits = 1 << 18;
+        }
+        let disk = example_of(spec);
         let whole = read(&disk).unwrap();
         let files = disk.names().unwrap();
         let file = files.iter().find(|name| name.starts_with("urls.")).unwrap();

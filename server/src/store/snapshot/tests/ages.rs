@@ -18,22 +18,20 @@ pub fn kind() -> Kind {
 fn ages_that_no_spec_has_are_refused_by_name() {
     let (disk, directory, file, good) = victim_of(kind(), None);
     let reader = directory.read_filter(&"urls".parse().unwrap()).unwrap();
-    assert_eq!(reader.unwrap().header().spec.kind, kind());
+    assert_eq!(reader.unwrap().header().spec.body.kind(), kind());
     let table = 384 + 4 * 128;
     let (much, short) = (u64::MAX.to_le_bytes(), 7_999_999_999_u64.to_le_bytes());
-    let of_a_spec = "numbers of the kind: expected those of a spec";
+    let of_a_spec = "ages: expected those of a spec";
+    let (max_age, slices, refresh) = (at::NUMBERS + 24, at::NUMBERS + 32, at::NUMBERS + 40);
     let cases: &[(usize, &[u8], &str)] = &[
-        (at::LAYOUT, &2_u32.to_le_bytes(), "layout: expected blocked"),
-        (
-            at::KIND_TAG,
-            &6_u32.to_le_bytes(),
-            "kind: expected 0 to 5, found 6",
-        ),
-        (at::KIND_AMOUNT, &short, of_a_spec),
-        (at::KIND_AMOUNT, &much, of_a_spec),
-        (at::KIND_COUNT, &0_u32.to_le_bytes(), of_a_spec),
-        (at::KIND_COUNT, &14_u32.to_le_bytes(), of_a_spec),
-        (at::KIND_FLAGS, &2_u32.to_le_bytes(), of_a_spec),
+        (at::BODY, &3_u32.to_le_bytes(), "numbers of the body"),
+        (max_age, &short, of_a_spec),
+        (max_age, &much, of_a_spec),
+        (slices, &0_u64.to_le_bytes(), of_a_spec),
+        (slices, &14_u64.to_le_bytes(), of_a_spec),
+        // Its low 32 bits are those of a spec.
+        (slices, &((1_u64 << 32) + 8).to_le_bytes(), of_a_spec),
+        (refresh, &2_u64.to_le_bytes(), "numbers of the body"),
         (table + 32, &much, "epoch of shard 0: expected at most"),
     ];
     for (offset, value, expected) in cases {
@@ -73,7 +71,7 @@ fn a_shard_comes_back_with_its_epoch() {
     let (name, id) = (&header.name, header.filter);
     directory.set_filter(name, id, &files, 0, None).unwrap();
     let reader = directory.read_filter(name).unwrap().unwrap();
-    let mut words = vec![0; header.spec.shape().shard_words()];
+    let mut words = vec![0; header.spec.body.shape().shard_words()];
     let found = reader.read_shard(0, &mut words, &mut Err).unwrap();
     assert_eq!((found, words[0]), (state, 0xf0));
 }

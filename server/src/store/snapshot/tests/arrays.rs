@@ -41,53 +41,38 @@ fn what_they_are_comes_back() {
 #[test]
 fn what_no_such_filter_has_is_refused_by_name() {
     let (much, one) = (u64::MAX.to_le_bytes(), 1_u64.to_le_bytes());
+    let (words, hash_count) = (at::NUMBERS, at::NUMBERS + 8);
+    let impossible = "body: expected a possible filter of Guava";
     let of_guava: &[(usize, &[u8], &str)] = &[
+        (words, &[0; 8], impossible),
+        (words, &much, impossible),
+        (words, &(1_u64 << 31).to_le_bytes(), impossible),
         (
-            at::BIT_COUNT,
-            &1025_u64.to_le_bytes(),
-            "bit_count: expected 1024",
+            words,
+            &32_u64.to_le_bytes(),
+            "length of the file: expected 704 bytes, found 576",
         ),
-        (
-            at::BIT_COUNT,
-            &one,
-            "layout: expected a possible filter of guava",
-        ),
-        (
-            at::BIT_COUNT,
-            &(1_u64 << 40).to_le_bytes(),
-            "possible filter of guava",
-        ),
-        (
-            at::BIT_COUNT,
-            &2048_u64.to_le_bytes(),
-            "bits per shard: expected 2048",
-        ),
-        (
-            at::LAYOUT,
-            &[1, 0, 0, 0],
-            "hash function: expected one of the layout",
-        ),
-        (
-            at::LAYOUT,
-            &[5, 0, 0, 0],
-            "hash function: expected one of the layout",
-        ),
-        (at::LAYOUT, &[6, 0, 0, 0], "layout: expected 1 to 5"),
+        (hash_count, &[0; 8], impossible),
+        (hash_count, &65_u64.to_le_bytes(), impossible),
+        // Its low 32 bits are those of a filter.
+        (hash_count, &((1_u64 << 32) + 7).to_le_bytes(), impossible),
+        (at::NUMBERS + 16, &one, "numbers of the body: expected 0"),
+        (at::BODY, &[1, 0, 0, 0], "hash_count: expected 1 to 64"),
+        (at::BODY, &[10, 0, 0, 0], "extension: expected the layers"),
+        (at::BODY, &[11, 0, 0, 0], "body: expected 1 to 10"),
         (
             at::HASH_FUNCTION,
             b"siphash-1-3-128\0",
             "hash function: expected one of",
         ),
-        (at::SHARD_BITS, &much, "bits per shard: expected 1024"),
-        (at::KIND_TAG, &[1, 0, 0, 0], "layout: expected blocked"),
     ];
     let of_a_chain: &[(usize, &[u8], &str)] = &[
+        (words, &one, "numbers of the body: expected 0"),
         (
-            at::BIT_COUNT,
-            &2048_u64.to_le_bytes(),
-            "bit_count: expected 1024",
+            at::HASH_FUNCTION,
+            b"murmur3-x64-128\0",
+            "hash function: expected one of",
         ),
-        (at::HASH_COUNT, &[8, 0, 0, 0], "hash_count: expected 9"),
         (384, &[0; 8], "extension: expected the layers"),
         (384, &one, "extension: expected the layers"),
         (384, &much, "extension: expected the layers"),
@@ -105,7 +90,7 @@ fn what_no_such_filter_has_is_refused_by_name() {
     ];
     for (spec, cases) in [(guava(), of_guava), (chain(), of_a_chain)] {
         let (disk, directory, file, good) = victim_with(&spec);
-        let extension = 384..384 + if spec.chain.is_some() { 88 } else { 0 };
+        let extension = 384..384 + if spec.body.chain().is_some() { 88 } else { 0 };
         for (offset, value, expected) in cases {
             let mut bytes = good.clone();
             bytes[*offset..][..value.len()].copy_from_slice(value);

@@ -11,7 +11,7 @@ fn sparse(at: &[usize]) -> (SimulatedDisk, DataDirectory, String, Vec<u64>) {
     let directory = directory(&disk);
     let mut header = header(&directory, Layout::Blocked, BITS);
     header.number = directory.new_number();
-    let mut stored = vec![0; header.spec.shape().shard_words()];
+    let mut stored = vec![0; header.spec.body.shape().shard_words()];
     at.iter().for_each(|&word| stored[word] = 1 << (word % 64));
     let written = directory.write_snapshot(&header, &[0], |_, words| {
         words.copy_from_slice(&stored);
@@ -33,7 +33,7 @@ fn sparse(at: &[usize]) -> (SimulatedDisk, DataDirectory, String, Vec<u64>) {
 
 fn words(directory: &DataDirectory, before: u64) -> Result<Vec<u64>, StoreError> {
     let reader = directory.read_filter(&"urls".parse().unwrap())?.unwrap();
-    let mut words = vec![before; reader.header().spec.shape().shard_words()];
+    let mut words = vec![before; reader.header().spec.body.shape().shard_words()];
     reader.read_shard(0, &mut words, &mut Err)?;
     Ok(words)
 }

@@ -72,8 +72,8 @@ fn layers_that_no_plan_has_are_refused_by_name() {
         .unwrap()
         .header()
         .spec
-        .layers
-        .as_ref()
+        .body
+        .layers()
         .unwrap()
         .layers()
         .len();
@@ -81,43 +81,20 @@ fn layers_that_no_plan_has_are_refused_by_name() {
     let extension = 384..384 + 16 + count * 40;
     let (much, zero, one) = (u64::MAX.to_le_bytes(), [0; 8], 1_u64.to_le_bytes());
     let cases: &[(usize, &[u8], &str)] = &[
-        (at::BIT_COUNT, &one, "bit_count: expected"),
-        (at::HASH_COUNT, &[1, 0, 0, 0], "hash_count: expected"),
-        (at::SHARD_COUNT, &one, "shard count: expected"),
-        (at::SHARD_BITS, &much, "bits per shard: expected"),
-        (at::LAYOUT, &[2, 0, 0, 0], "layout: expected blocked"),
+        (at::NUMBERS, &one, "growth: expected 2..=16, found 1"),
         (
-            at::KIND_COUNT,
-            &[1, 0, 0, 0],
-            "numbers of the kind: expected those of a spec",
+            at::NUMBERS,
+            &17_u64.to_le_bytes(),
+            "growth: expected 2..=16, found 17",
         ),
+        (at::NUMBERS, &much, "growth: expected 2..=16"),
         (
-            at::KIND_COUNT,
-            &[17, 0, 0, 0],
-            "numbers of the kind: expected those of a spec",
+            at::NUMBERS + 16,
+            &one,
+            "numbers of the body: expected 0 if the body does not have them",
         ),
-        (
-            at::KIND_FLAGS,
-            &[1, 0, 0, 0],
-            "numbers of the kind: expected those of a spec",
-        ),
-        (
-            at::KIND_FLAGS,
-            &[3, 0, 0, 0],
-            "numbers of the kind: expected those of a spec",
-        ),
-        // A filter that rejects new keys, and has one layer.
-        (
-            at::KIND_TAG,
-            &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-            "number of layers: expected 1",
-        ),
-        // The same, with the numbers of a filter that grows.
-        (
-            at::KIND_TAG,
-            &[4, 0, 0, 0],
-            "numbers of the kind: expected those of a spec",
-        ),
+        // A filter that rejects new keys has one layer.
+        (at::BODY, &[6, 0, 0, 0], "number of layers: expected 1"),
         (384, &zero, "layers: expected those of a plan"),
         (384, &much, "layers: expected those of a plan"),
         (392, &zero, "layers: expected those of a plan"),
@@ -141,19 +118,17 @@ fn layers_that_no_plan_has_are_refused_by_name() {
     }
 }
 
-/// A header without layers is refused for a filter that grows.
+/// The tag of a filter in layers, in a file without layers.
 #[test]
 fn a_filter_that_grows_has_layers() {
-    let (disk, directory) = {
-        let disk = SimulatedDisk::default();
-        (disk.clone(), directory(&disk))
-    };
-    let mut header = header(&directory, Layout::Blocked, 1024);
-    header.spec.kind = kind();
-    let files = store(&directory, &header, &SnapshotFiles::default(), &[0], 1).unwrap();
-    let number = files.numbers().next().unwrap();
-    let file = names::snapshot(&header.name, number);
+    let (disk, directory, file, mut bytes) = victim(None);
+    bytes[at::BODY] = 5;
+    bytes[at::NUMBERS] = 2;
+    bytes[at::NUMBERS + 16] = 0;
+    let sum = checksum(&bytes[COVERED]).to_le_bytes();
+    bytes[at::CHECKSUM..][..8].copy_from_slice(&sum);
+    disk.put(&file, &bytes);
     let message = refusal(&directory, &file, "no layers");
-    assert!(message.contains("layers: expected"), "{message}");
-    drop(disk);
+    let expected = "extension: expected the layers of a filter";
+    assert!(message.contains(expected), "{message}");
 }

@@ -18,17 +18,14 @@ fn spec(layout: Layout) -> FilterSpec {
 fn a_filter_keeps_its_number_of_shards() {
     for layout in Layout::OWN {
         let many = spec(layout);
-        assert_eq!(many.shard_count, 256);
-        let few = FilterSpec {
-            shard_count: 16,
-            ..many.clone()
-        };
+        assert_eq!(many.body.shape().shard_count(), 256);
+        let few = in_shards(many.clone(), 16);
         for spec in [many, few] {
             let (_, directory, ..) = victim_with(&spec);
             let reader = directory.read_filter(&"urls".parse().unwrap());
             assert_eq!(reader.unwrap().unwrap().header().spec, spec);
             let stored = read(&directory, "urls").unwrap().unwrap();
-            assert_eq!(stored.len() as u64, spec.shard_count);
+            assert_eq!(stored.len(), spec.body.shape().shard_count());
             assert_eq!(stored.iter().sum::<u64>(), 1, "the first alone is stored");
         }
     }
@@ -38,22 +35,27 @@ fn a_filter_keeps_its_number_of_shards() {
 #[test]
 fn shards_of_other_sizes_are_refused() {
     let (disk, directory, file, good) = victim_with(&spec(Layout::Blocked));
-    for (count, expected) in [
-        (0, "shard count: expected at least 1"),
-        (u64::MAX, "shard count: expected at least 1"),
+    for (sizes, expected) in [
+        ([0, 2_097_152], "bit_count: expected 1 to"),
+        ([u64::MAX, 2_097_152], "bit_count: expected 1 to"),
+        ([256, 0], "bit_count: expected 1 to"),
         (
-            15,
+            [16, 2_097_152 * 17],
             "shard count: expected one, or shards of 16 KiB to 4 MiB",
         ),
         (
-            8192,
+            [8192, 65_536],
             "shard count: expected one, or shards of 16 KiB to 4 MiB",
         ),
-        (512, "bits per shard: expected 1048576, found 2097152"),
-        (255, "bit_count: expected 536993280, found 536870912"),
+        (
+            [256, 2_097_153],
+            "bits per shard: expected 2097664, found 2097153",
+        ),
     ] {
         let mut bytes = good.clone();
-        bytes[at::SHARD_COUNT..][..8].copy_from_slice(&u64::to_le_bytes(count));
+        for (place, number) in bytes[at::NUMBERS..].chunks_mut(8).zip(sizes) {
+            place.copy_from_slice(&u64::to_le_bytes(number));
+        }
         let sum = checksum(&bytes[COVERED]).to_le_bytes();
         bytes[at::CHECKSUM..][..8].copy_from_slice(&sum);
         disk.put(&file, &bytes);

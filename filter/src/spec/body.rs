@@ -1,0 +1,166 @@
+//! The bits of a filter: what they are, and how many.
+
+use std::sync::Arc;
+
+use super::{Aging, Kind, Layout};
+use crate::{
+    exchange::{
+        ForeignBits, guava,
+        redisbloom::{Chain, ChainLayer},
+    },
+    scaling::{Layers, OnFull},
+    shape::{CellFormat, Dimensions, Shape, fewest_shards},
+};
+
+/// The bits of a filter, or the counters or stamps in their place. Each variant has the numbers of
+/// its kind and layout, and no others.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BodySpec {
+    /// Keys that were added stay. A key has one cache line.
+    Blocked(Dimensions),
+    /// Keys that were added stay. A key has bits anywhere in a shard.
+    Classic(Dimensions),
+    /// Keys can be removed.
+    Counting(Dimensions),
+    /// Keys are forgotten after a time.
+    Aging(Dimensions, Aging),
+    /// The filter detects when it is full. These are all layers that it can ever have.
+    Layered(OnFull, Arc<Layers>),
+    /// The bits of a filter of Guava.
+    Guava(guava::Shape),
+    /// The layers of a filter of RedisBloom.
+    RedisBloom(Arc<Chain>),
+}
+
+impl BodySpec {
+    /// Returns the kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Blocked(_) | Self::Classic(_) | Self::Guava(_) | Self::RedisBloom(_) => {
+                Kind::Plain
+            }
+            Self::Counting(_) => Kind::Counting,
+            Self::Aging(_, aging) => Kind::Aging(*aging),
+            Self::Layered(on_full, _) => Kind::Scaling(*on_full),
+        }
+    }
+
+    /// Returns the bits that a key can set.
+    pub fn layout(&self) -> Layout {
+        match self {
+            Self::Blocked(_) | Self::Counting(_) | Self::Aging(..) | Self::Layered(..) => {
+                Layout::Blocked
+            }
+            Self::Classic(_) => Layout::Classic,
+            Self::Guava(shape) => shape.strategy().into(),
+            Self::RedisBloom(_) => Layout::RedisBloom,
+        }
+    }
+
+    /// Returns the size in bits, or counters or stamps in their place (m). Of a filter in layers it
+    /// is that of the first layer, of RedisBloom's that of all layers together.
+    pub fn bit_count(&self) -> u64 {
+        match self {
+            Self::Blocked(dimensions)
+            | Self::Classic(dimensions)
+            | Self::Counting(dimensions)
+            | Self::Aging(dimensions, _) => dimensions.bit_count(),
+            Self::Layered(_, layers) => layers.layer_of(0).shape().bit_count(),
+            Self::Guava(shape) => shape.bit_count(),
+            Self::RedisBloom(chain) => {
+                chain
+                    .layers()
+                    .iter()
+                    .map(ChainLayer::word_count)
+                    .sum::<u64>()
+                    * 64
+            }
+        }
+    }
+
+    /// Returns the number of bits that each key sets. Of a filter in layers it is that of the first
+    /// layer, of RedisBloom's that of the last layer, where new keys go.
+    pub fn hash_count(&self) -> u32 {
+        match self {
+            Self::Blocked(dimensions)
+            | Self::Classic(dimensions)
+            | Self::Counting(dimensions)
+            | Self::Aging(dimensions, _) => dimensions.hash_count,
+            Self::Layered(_, layers) => layers.layer_of(0).shape().hash_count(),
+            Self::Guava(shape) => shape.hash_count(),
+            Self::RedisBloom(chain) => chain.layers().last().map_or(1, ChainLayer::hash_count),
+        }
+    }
+
+    /// Returns the shape of the memory. Of a filter in layers it is that of the first layer.
+    pub fn shape(&self) -> Shape {
+        match self {
+            Self::Blocked(dimensions) => dimensions.of(CellFormat::Blocked),
+            Self::Classic(dimensions) => dimensions.of(CellFormat::Classic),
+            Self::Counting(dimensions) => dimensions.of(CellFormat::Counting),
+            Self::Aging(dimensions, _) => dimensions.of(CellFormat::Aging),
+            Self::Layered(_, layers) => *layers.layer_of(0).shape(),
+            Self::Guava(_) | Self::RedisBloom(_) => {
+                let shard_count = fewest_shards(CellFormat::Foreign, self.bit_count());
+                let dimensions = Dimensions {
+                    shard_count,
+                    shard_bits: self.bit_count().div_ceil(shard_count),
+                    hash_count: self.hash_count(),
+                };
+                dimensions.of(CellFormat::Foreign)
+            }
+        }
+    }
+
+    /// Returns all layers that the filter can ever have; `None` if it is not in layers.
+    pub fn layers(&self) -> Option<&Arc<Layers>> {
+        match self {
+            Self::Layered(_, layers) => Some(layers),
+            Self::Blocked(_)
+            | Self::Classic(_)
+            | Self::Counting(_)
+            | Self::Aging(..)
+            | Self::Guava(_)
+            | Self::RedisBloom(_) => None,
+        }
+    }
+
+    /// Returns the layers of a filter of RedisBloom; `None` of all others.
+    pub fn chain(&self) -> Option<&Chain> {
+        match self {
+            Self::RedisBloom(chain) => Some(chain),
+            Self::Blocked(_)
+            | Self::Classic(_)
+            | Self::Counting(_)
+            | Self::Aging(..)
+            | Self::Layered(..)
+            | Self::Guava(_) => None,
+        }
+    }
+
+    /// Returns the bits that the filter has if a number is asked for: the number, rounded up.
+    pub(super) fn rounded(&self, bit_count: u64) -> u64 {
+        match self {
+            Self::Guava(_) | Self::RedisBloom(_) => bit_count.next_multiple_of(64),
+            Self::Blocked(_)
+            | Self::Classic(_)
+            | Self::Counting(_)
+            | Self::Aging(..)
+            | Self::Layered(..) => self.shape().rounded(bit_count),
+        }
+    }
+
+    /// Returns the bits of keys in a filter of another program; `None` if the layout is one of our
+    /// own.
+    pub fn foreign_bits(&self) -> Option<ForeignBits> {
+        match self {
+            Self::Guava(shape) => Some(ForeignBits::of_guava(*shape)),
+            Self::RedisBloom(chain) => Some(ForeignBits::of_chain(chain)),
+            Self::Blocked(_)
+            | Self::Classic(_)
+            | Self::Counting(_)
+            | Self::Aging(..)
+            | Self::Layered(..) => None,
+        }
+    }
+}
