@@ -10,7 +10,7 @@ mod lanes;
 pub mod murmur;
 mod secret;
 
-use std::{fmt, str::FromStr};
+use std::fmt;
 
 use siphasher::sip128::SipHasher13;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
@@ -18,6 +18,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 pub use self::secret::{Purpose, Secret};
 
 use self::lanes::Waiting;
+use crate::names::by_name;
 
 /// A hash function that a filter can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -58,25 +59,7 @@ impl HashFunction {
     }
 }
 
-impl fmt::Display for HashFunction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for HashFunction {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|function| function.name() == name)
-            .ok_or_else(|| {
-                let known = Self::ALL.map(Self::name).join(", ");
-                format!("there is no hash function named {name:?}: use one of {known}")
-            })
-    }
-}
+by_name!(HashFunction, name, "hash function", Self::ALL);
 
 /// The least number of keys for which hashing at once is faster than one by one.
 const MIN_AT_ONCE: usize = 4;

@@ -39,6 +39,7 @@ pub mod counting;
 pub mod exchange;
 pub mod hash;
 pub mod limits;
+mod names;
 pub mod profile;
 pub mod scaling;
 pub mod shape;

@@ -13,13 +13,12 @@
 mod file;
 mod sizing;
 
-use std::{fmt, str::FromStr};
-
 pub use self::file::{FilterReader, FilterWriter};
 use super::{ExchangeError, array, error::require};
 use crate::{
     hash::KeyHash,
     limits::MAX_HASH_COUNT,
+    names::by_name,
     sizing::{
         spaced::{Spaced, Wrapping},
         uneven::Uneven,
@@ -61,25 +60,7 @@ impl Strategy {
     }
 }
 
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Strategy {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|strategy| strategy.name() == name)
-            .ok_or_else(|| {
-                let known = Self::ALL.map(Self::name).join(" or ");
-                format!("there is no strategy named {name:?}: use {known}")
-            })
-    }
-}
+by_name!(Strategy, name, "strategy", Self::ALL);
 
 /// Everything of a filter except its bits: the rule for the bits that a key sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! The action of a filter that is full.
 
-use std::{fmt, str::FromStr};
-
 use super::{Layers, Scaling, ScalingError};
+use crate::names::by_name;
 
 /// The action for new keys when a filter is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,22 +98,7 @@ impl OnFullName {
     }
 }
 
-impl fmt::Display for OnFullName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for OnFullName {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|on_full| on_full.as_str() == name)
-            .ok_or_else(|| format!("there is no {name:?}: use scale, reject or degrade"))
-    }
-}
+by_name!(OnFullName, as_str, "policy", Self::ALL);
 
 #[cfg(test)]
 mod tests {

@@ -116,12 +116,7 @@ impl BodySpec {
     pub fn layers(&self) -> Option<&Arc<Layers>> {
         match self {
             Self::Layered(_, layers) => Some(layers),
-            Self::Blocked(_)
-            | Self::Classic(_)
-            | Self::Counting(_)
-            | Self::Aging(..)
-            | Self::Guava(_)
-            | Self::RedisBloom(_) => None,
+            _ => None,
         }
     }
 
@@ -129,12 +124,7 @@ impl BodySpec {
     pub fn chain(&self) -> Option<&Chain> {
         match self {
             Self::RedisBloom(chain) => Some(chain),
-            Self::Blocked(_)
-            | Self::Classic(_)
-            | Self::Counting(_)
-            | Self::Aging(..)
-            | Self::Layered(..)
-            | Self::Guava(_) => None,
+            _ => None,
         }
     }
 
@@ -142,11 +132,7 @@ impl BodySpec {
     pub(super) fn rounded(&self, bit_count: u64) -> u64 {
         match self {
             Self::Guava(_) | Self::RedisBloom(_) => bit_count.next_multiple_of(64),
-            Self::Blocked(_)
-            | Self::Classic(_)
-            | Self::Counting(_)
-            | Self::Aging(..)
-            | Self::Layered(..) => self.shape().rounded(bit_count),
+            _ => self.shape().rounded(bit_count),
         }
     }
 
@@ -156,11 +142,7 @@ impl BodySpec {
         match self {
             Self::Guava(shape) => Some(ForeignBits::of_guava(*shape)),
             Self::RedisBloom(chain) => Some(ForeignBits::of_chain(chain)),
-            Self::Blocked(_)
-            | Self::Classic(_)
-            | Self::Counting(_)
-            | Self::Aging(..)
-            | Self::Layered(..) => None,
+            _ => None,
         }
     }
 }

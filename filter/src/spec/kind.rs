@@ -1,9 +1,9 @@
 //! The kinds of filters, by their extra ability.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
 
 use super::{Aging, Layout};
-use crate::scaling::OnFull;
+use crate::{names::by_name, scaling::OnFull};
 
 /// The kind of a filter: its ability beyond reporting the keys that it has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -101,23 +101,4 @@ impl KindName {
     }
 }
 
-impl fmt::Display for KindName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for KindName {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.as_str() == name)
-            .ok_or_else(|| {
-                format!(
-                    "there is no kind of filter named {name:?}: use plain, counting, aging or scaling"
-                )
-            })
-    }
-}
+by_name!(KindName, as_str, "kind of filter", Self::ALL);

@@ -1,8 +1,6 @@
 //! The bits of a filter that a key can set: layouts of our own, and layouts of other programs.
 
-use std::{fmt, str::FromStr};
-
-use crate::{exchange::guava::Strategy, hash::HashFunction};
+use crate::{exchange::guava::Strategy, hash::HashFunction, names::by_name};
 
 /// The bits of a filter that a key can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -74,23 +72,9 @@ impl From<Strategy> for Layout {
     }
 }
 
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Layout {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|layout| layout.name() == name)
-            .ok_or_else(|| {
-                format!(
-                    "there is no layout named {name:?}: use blocked, classic, guava or guava-mitz-32"
-                )
-            })
-    }
-}
+by_name!(
+    Layout,
+    name,
+    "layout",
+    [Self::Blocked, Self::Classic, Self::Guava, Self::GuavaMitz32]
+);
