@@ -16,7 +16,7 @@ use prost::Message;
 use seenset_proto::{
     batch::{BatchRequest, BatchResponse},
     codec::{self, Decode},
-    v1::{AddBatchResponse, StoreRequest, StoreResponse, dedup_service_server::SERVICE_NAME},
+    v1::{StoreRequest, StoreResponse, dedup_service_server::SERVICE_NAME},
 };
 use tokio::time::Instant;
 use tonic::{
@@ -52,11 +52,8 @@ pub enum ResponseHead {
 #[derive(Debug, Clone, Copy)]
 pub enum Method {
     OneKey(Op),
-    QueryBatch,
-    AddBatch,
-    QueryAndAddBatch,
+    Batch(Op),
     QueryAndAddStream,
-    RemoveBatch,
     Store,
 }
 
@@ -69,11 +66,11 @@ impl Method {
             "/Query" => Self::OneKey(Op::Query),
             "/Add" => Self::OneKey(Op::Write(Action::Add)),
             "/Remove" => Self::OneKey(Op::Write(Action::Remove)),
-            "/RemoveBatch" => Self::RemoveBatch,
+            "/RemoveBatch" => Self::Batch(Op::Write(Action::Remove)),
             "/QueryAndAddStream" => Self::QueryAndAddStream,
-            "/QueryAndAddBatch" => Self::QueryAndAddBatch,
-            "/QueryBatch" => Self::QueryBatch,
-            "/AddBatch" => Self::AddBatch,
+            "/QueryAndAddBatch" => Self::Batch(Op::Write(Action::QueryAndAdd)),
+            "/QueryBatch" => Self::Batch(Op::Query),
+            "/AddBatch" => Self::Batch(Op::Write(Action::Add)),
             "/Store" => Self::Store,
             _ => return None,
         })
@@ -98,9 +95,9 @@ pub fn answer(core: &Arc<Core>, method: Method, request: Request<Received>) -> R
     };
     match method {
         Method::OneKey(op) => ResponseHead::OneKey(OneKeyCall::new(core, op, messages, deadline)),
-        Method::QueryBatch => unary(core, messages, deadline, query_batch),
-        Method::AddBatch => unary(core, messages, deadline, add_batch),
-        Method::QueryAndAddBatch => unary(core, messages, deadline, query_and_add_batch),
+        Method::Batch(op) => unary(core, messages, deadline, move |core, request, at| {
+            batch(core, op, request, at)
+        }),
         Method::QueryAndAddStream => {
             let answers = Answers::new(
                 core.engine.clone(),
@@ -111,7 +108,6 @@ pub fn answer(core: &Arc<Core>, method: Method, request: Request<Received>) -> R
             );
             ResponseHead::Now(success(Content::Stream(Box::new(answers), kept)))
         }
-        Method::RemoveBatch => unary(core, messages, deadline, remove_batch),
         Method::Store => unary(core, messages, deadline, store),
     }
 }
@@ -121,7 +117,7 @@ fn unary<Q, A, F>(
     core: &Arc<Core>,
     messages: Messages,
     deadline: Deadline,
-    answer: fn(Arc<Core>, Q, Option<Instant>) -> F,
+    answer: impl FnOnce(Arc<Core>, Q, Option<Instant>) -> F + Send + 'static,
 ) -> ResponseHead
 where
     Q: Decode + Send + 'static,
@@ -141,7 +137,7 @@ async fn answer_one<Q, A, F>(
     core: Arc<Core>,
     messages: Messages,
     mut deadline: Deadline,
-    answer: fn(Arc<Core>, Q, Option<Instant>) -> F,
+    answer: impl FnOnce(Arc<Core>, Q, Option<Instant>) -> F,
 ) -> Result<Bytes, Status>
 where
     Q: Decode,
@@ -159,73 +155,37 @@ where
     Ok(bytes.freeze())
 }
 
-async fn query_batch(
+/// Answers a batch. The answer to an addition has no flags.
+async fn batch(
     core: Arc<Core>,
+    op: Op,
     request: BatchRequest,
     deadline: Option<Instant>,
 ) -> Result<BatchResponse, Status> {
+    let has_age = matches!(op, Op::Query | Op::Write(Action::QueryAndAdd));
     let call = convert::call(
         &request.filter,
         &request.request_id,
-        request.max_age,
+        request.max_age.filter(|_| has_age),
         deadline,
     )?;
     let keys = keys::of_batch(request.keys)?;
-    let seen = core.engine.query_batch(call, keys).await;
+    let Op::Write(action) = op else {
+        let seen = core.engine.query_batch(call, keys).await;
+        return Ok(BatchResponse {
+            seen: seen.map_err(status)?,
+            capacity_warning: None,
+        });
+    };
+    let written = core.engine.begin_write_batch(call, action, keys).await;
+    let written = written.map_err(status)?;
+    let capacity_warning = match action {
+        Action::Add | Action::QueryAndAdd => convert::capacity_warning(&written),
+        Action::Remove => None,
+    };
     Ok(BatchResponse {
-        seen: seen.map_err(status)?,
-        capacity_warning: None,
-    })
-}
-
-async fn add_batch(
-    core: Arc<Core>,
-    request: BatchRequest,
-    deadline: Option<Instant>,
-) -> Result<AddBatchResponse, Status> {
-    let call = convert::call(&request.filter, &request.request_id, None, deadline)?;
-    let keys = keys::of_batch(request.keys)?;
-    let added = core.engine.begin_write_batch(call, Action::Add, keys).await;
-    let added = added.map_err(status)?;
-    let capacity_warning = convert::capacity_warning(&added);
-    added.durable().await.map_err(status)?;
-    Ok(AddBatchResponse { capacity_warning })
-}
-
-async fn query_and_add_batch(
-    core: Arc<Core>,
-    request: BatchRequest,
-    deadline: Option<Instant>,
-) -> Result<BatchResponse, Status> {
-    let call = convert::call(
-        &request.filter,
-        &request.request_id,
-        request.max_age,
-        deadline,
-    )?;
-    let keys = keys::of_batch(request.keys)?;
-    let seen = core
-        .engine
-        .begin_write_batch(call, Action::QueryAndAdd, keys)
-        .await;
-    let seen = seen.map_err(status)?;
-    Ok(BatchResponse {
-        capacity_warning: convert::capacity_warning(&seen),
-        seen: seen.durable().await.map_err(status)?,
-    })
-}
-
-async fn remove_batch(
-    core: Arc<Core>,
-    request: BatchRequest,
-    deadline: Option<Instant>,
-) -> Result<BatchResponse, Status> {
-    let call = convert::call(&request.filter, &request.request_id, None, deadline)?;
-    let keys = keys::of_batch(request.keys)?;
-    let removed = core.engine.remove_batch(call, keys).await;
-    Ok(BatchResponse {
-        seen: removed.map_err(status)?,
-        capacity_warning: None,
+        capacity_warning,
+        seen: written.durable().await.map_err(status)?,
     })
 }
 
@@ -259,8 +219,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let core = testing::core(dir.path(), Durability::Always).await;
         let request = || codec::decode(Bytes::new()).unwrap();
-        let add = query_and_add_batch(core.clone(), request(), None);
-        let query = query_batch(core, request(), None);
+        let add = batch(
+            core.clone(),
+            Op::Write(Action::QueryAndAdd),
+            request(),
+            None,
+        );
+        let query = batch(core, Op::Query, request(), None);
         for bytes in [size_of_val(&add), size_of_val(&query)] {
             assert!(bytes <= 1024, "{bytes}");
         }

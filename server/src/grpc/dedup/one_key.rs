@@ -48,51 +48,47 @@ pub struct OneKey {
 
 impl OneKey {
     fn decode(op: Op, message: Bytes, deadline: Option<Instant>) -> Result<Self, Status> {
-        Ok(match op {
+        let (filter, key, binary_key, request_id, max_age) = match op {
             Op::Query => {
                 let request: QueryRequest = codec::decode(message)?;
-                Self {
-                    op,
-                    filter: request.filter,
-                    key: Key::new(request.key, request.binary_key)?,
-                    request_id: String::new(),
-                    max_age: convert::max_age(request.max_age)?,
-                    deadline,
-                }
+                let (key, binary_key) = (request.key, request.binary_key);
+                (
+                    request.filter,
+                    key,
+                    binary_key,
+                    String::new(),
+                    request.max_age,
+                )
             }
             Op::Write(Action::Add) => {
                 let request: AddRequest = codec::decode(message)?;
-                Self {
-                    op,
-                    filter: request.filter,
-                    key: Key::new(request.key, request.binary_key)?,
-                    request_id: request.request_id,
-                    max_age: None,
-                    deadline,
-                }
+                let (key, binary_key) = (request.key, request.binary_key);
+                (request.filter, key, binary_key, request.request_id, None)
             }
             Op::Write(Action::QueryAndAdd) => {
                 let request: QueryAndAddRequest = codec::decode(message)?;
-                Self {
-                    op,
-                    filter: request.filter,
-                    key: Key::new(request.key, request.binary_key)?,
-                    request_id: request.request_id,
-                    max_age: convert::max_age(request.max_age)?,
-                    deadline,
-                }
+                let (key, binary_key) = (request.key, request.binary_key);
+                (
+                    request.filter,
+                    key,
+                    binary_key,
+                    request.request_id,
+                    request.max_age,
+                )
             }
             Op::Write(Action::Remove) => {
                 let request: RemoveRequest = codec::decode(message)?;
-                Self {
-                    op,
-                    filter: request.filter,
-                    key: Key::new(request.key, request.binary_key)?,
-                    request_id: request.request_id,
-                    max_age: None,
-                    deadline,
-                }
+                let (key, binary_key) = (request.key, request.binary_key);
+                (request.filter, key, binary_key, request.request_id, None)
             }
+        };
+        Ok(Self {
+            op,
+            filter,
+            key: Key::new(key, binary_key)?,
+            request_id,
+            max_age: convert::max_age(max_age)?,
+            deadline,
         })
     }
 
