@@ -26,6 +26,12 @@ ROOMS = {
     "verify": {"config", "engine", "store"},
 }
 
+# The rooms of the engine. Each may import those before it.
+ENGINE = (
+    "budget clock per_thread error background commit call filter registry data_path catalog "
+    "upkeep persist"
+).split()
+
 Module = tuple[str, ...]
 
 
@@ -113,6 +119,23 @@ def test_no_room_imports_one_above_it() -> None:
     assert {room for room, tos in found.items() if tos - ROOMS[room]} == set(), found
     for room in ("engine", "grpc", "net"):
         assert found[room], "the imports are not found any more"
+
+
+def test_the_rooms_of_the_engine_import_downwards() -> None:
+    found = set()
+    for module, tos in graph("server").items():
+        for to in tos:
+            if len(module) > 1 and len(to) > 1 and module[0] == to[0] == "engine":
+                found.add((module[1], to[1]))
+    assert len(found) > len(ENGINE), "the imports are not found any more"
+    assert {room for arrow in found for room in arrow} == set(ENGINE)
+    assert [(one, to) for one, to in found if ENGINE.index(to) > ENGINE.index(one)] == []
+    # What the face passes on would hide where it comes from.
+    for file in (ROOT / "server/src/engine").rglob("*.rs"):
+        if "tests" not in (*file.parts, file.stem):
+            for path in imports(file.read_text()):
+                if path[:2] == ("crate", "engine") and len(path) > 2:
+                    assert path[2] in {*ENGINE, "Engine", "Settings"}, f"{file}: {path}"
 
 
 @pytest.mark.parametrize("package", ["server", "filter", "client", "cli"])

@@ -3,13 +3,13 @@
 mod layers;
 
 use seenset_filter::{
-    scaling::{OnFull, OnFullName, ScalingError},
-    spec::{Aging, FilterSpec, HashFunction, Kind, Layout, SpecRequest},
+    scaling::OnFullName,
+    spec::{FilterSpec, HashFunction, Kind, KindOptions, Layout, SpecError, SpecRequest},
 };
 use serde_json::json;
 
 use super::{
-    args::{Global, HashFunctionArg, KindArg, OnFullArg, Spec},
+    args::{Global, HashFunctionArg, KindArg, Spec},
     failure::Failure,
     output::Output,
 };
@@ -33,7 +33,15 @@ pub(super) fn run(global: &Global, spec: &Spec) -> Result<(), Failure> {
     output.finish()
 }
 
-fn request(spec: &Spec, layout: Layout) -> Result<SpecRequest, ScalingError> {
+fn request(spec: &Spec, layout: Layout) -> Result<SpecRequest, SpecError> {
+    let options = KindOptions {
+        max_age: spec.aging.max_age,
+        slices: spec.aging.slices,
+        refresh: spec.aging.refresh,
+        on_full: spec.scaling.on_full.map(OnFullName::from),
+        growth: spec.scaling.growth,
+        max_memory_bytes: spec.scaling.max_memory,
+    };
     Ok(SpecRequest {
         capacity: spec.capacity,
         false_positive_rate: spec.rate(),
@@ -45,27 +53,9 @@ fn request(spec: &Spec, layout: Layout) -> Result<SpecRequest, ScalingError> {
             Some(HashFunctionArg::SipHash) => HashFunction::SipHash13_128,
             Some(HashFunctionArg::Xxh3) => HashFunction::Xxh3_128,
         },
-        kind: match spec.kind() {
-            KindArg::Plain => Kind::Plain,
-            KindArg::Counting => Kind::Counting,
-            KindArg::Aging => Kind::Aging(Aging {
-                max_age: spec.aging.max_age.unwrap_or_default(),
-                slices: spec.aging.slices.unwrap_or(Aging::DEFAULT_SLICES),
-                refresh: spec.aging.refresh,
-            }),
-            KindArg::Scaling => Kind::Scaling(on_full(spec)?),
-        },
+        kind: options.kind(spec.kind().into())?,
         key_profile: None,
     })
-}
-
-fn on_full(spec: &Spec) -> Result<OnFull, ScalingError> {
-    let name = match spec.scaling.on_full.unwrap_or_default() {
-        OnFullArg::Scale => OnFullName::Scale,
-        OnFullArg::Reject => OnFullName::Reject,
-        OnFullArg::Degrade => OnFullName::Degrade,
-    };
-    OnFull::new(name, spec.scaling.growth, spec.scaling.max_memory)
 }
 
 fn bits_per_key(plan: &FilterSpec) -> f64 {

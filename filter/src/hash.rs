@@ -18,48 +18,33 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 pub use self::secret::{Purpose, Secret};
 
 use self::lanes::Waiting;
-use crate::names::by_name;
+use crate::names::named;
 
-/// A hash function that a filter can use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum HashFunction {
-    /// SipHash-1-3 with 128 bits of output: a keyed pseudo-random function, for keys that anybody
-    /// can choose. (J.-P. Aumasson, D. J. Bernstein, "SipHash: a fast short-input PRF", 2012.)
-    #[default]
-    SipHash13_128,
-    /// XXH3 with 128 bits of output and a seed: several times as fast, for trusted keys.
-    Xxh3_128,
-    /// MurmurHash3 (x64) with 128 bits and without a secret: used only by filters of
-    /// [Guava](crate::exchange::guava).
-    Murmur3X64_128,
-    /// MurmurHash64A, twice, without a secret: used only by filters of
-    /// [RedisBloom](crate::exchange::redisbloom).
-    Murmur2_64A,
+named! {
+    "hash function", name,
+    /// A hash function that a filter can use.
+    #[derive(Default)]
+    pub enum HashFunction {
+        /// SipHash-1-3 with 128 bits of output: a keyed pseudo-random function, for keys that
+        /// anybody can choose. (J.-P. Aumasson, D. J. Bernstein, "SipHash: a fast short-input PRF",
+        /// 2012.)
+        #[default]
+        SipHash13_128 = "siphash-1-3-128",
+        /// XXH3 with 128 bits of output and a seed: several times as fast, for trusted keys.
+        Xxh3_128 = "xxh3-128",
+        /// MurmurHash3 (x64) with 128 bits and without a secret: used only by filters of
+        /// [Guava](crate::exchange::guava).
+        Murmur3X64_128 = "murmur3-x64-128",
+        /// MurmurHash64A, twice, without a secret: used only by filters of
+        /// [RedisBloom](crate::exchange::redisbloom).
+        Murmur2_64A = "murmur2-64a",
+    }
 }
 
 impl HashFunction {
     /// The hash functions of our own layouts.
     pub const OWN: [Self; 2] = [Self::SipHash13_128, Self::Xxh3_128];
-    /// Every hash function.
-    pub const ALL: [Self; 4] = [
-        Self::SipHash13_128,
-        Self::Xxh3_128,
-        Self::Murmur3X64_128,
-        Self::Murmur2_64A,
-    ];
-
-    /// The name that snapshots, flags and logs use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SipHash13_128 => "siphash-1-3-128",
-            Self::Xxh3_128 => "xxh3-128",
-            Self::Murmur3X64_128 => "murmur3-x64-128",
-            Self::Murmur2_64A => "murmur2-64a",
-        }
-    }
 }
-
-by_name!(HashFunction, name, "hash function", Self::ALL);
 
 /// The least number of keys for which hashing at once is faster than one by one.
 const MIN_AT_ONCE: usize = 4;

@@ -33,3 +33,36 @@ macro_rules! by_name {
     };
 }
 pub(crate) use by_name;
+
+/// Declares an enum by the names of its values: with the constant `ALL`, the method that returns
+/// the name, `Display` and `FromStr`.
+macro_rules! named {
+    (
+        $what:literal, $method:ident,
+        $(#[$of_enum:meta])*
+        pub enum $type:ident {
+            $($(#[$of_value:meta])* $value:ident = $name:literal,)*
+        }
+    ) => {
+        $(#[$of_enum])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $type {
+            $($(#[$of_value])* $value,)*
+        }
+
+        impl $type {
+            /// Every value.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$value),*];
+
+            /// Returns the name that flags and logs use.
+            pub const fn $method(self) -> &'static str {
+                match self {
+                    $(Self::$value => $name,)*
+                }
+            }
+        }
+
+        $crate::names::by_name!($type, $method, $what, Self::ALL);
+    };
+}
+pub(crate) use named;

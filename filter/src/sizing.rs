@@ -247,7 +247,8 @@ impl KeySpace {
     }
 }
 
-/// Returns the fill of the lanes of a filter, if its bits are dealt to lanes.
+/// Returns the fill of the lanes of a filter; `None` if its bits are not dealt to lanes, so that
+/// the classic formulas apply.
 fn fill(shape: &Shape) -> Option<Fill> {
     let hash_count = shape.hash_count();
     match KeySpace::of(shape) {

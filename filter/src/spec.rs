@@ -11,7 +11,7 @@ pub use self::{
     aging::Aging,
     body::BodySpec,
     error::SpecError,
-    kind::{Kind, KindName},
+    kind::{Kind, KindName, KindOptions},
     layout::Layout,
 };
 pub use crate::hash::HashFunction;

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use clap::{ValueEnum, value_parser};
-use seenset_filter::spec::{KindName, Layout};
+use seenset_filter::{
+    scaling::OnFullName,
+    spec::{KindName, Layout},
+};
 use seenset_proto::units;
 
 use crate::failure::Failure;
@@ -218,6 +221,17 @@ pub(crate) enum KindArg {
     Scaling,
 }
 
+impl From<KindArg> for KindName {
+    fn from(kind: KindArg) -> Self {
+        match kind {
+            KindArg::Plain => Self::Plain,
+            KindArg::Counting => Self::Counting,
+            KindArg::Aging => Self::Aging,
+            KindArg::Scaling => Self::Scaling,
+        }
+    }
+}
+
 /// The behaviour of a scaling filter when it is full and new keys come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum OnFullArg {
@@ -229,4 +243,14 @@ pub(crate) enum OnFullArg {
     Reject,
     /// Adds new keys, and the false-positive rate rises.
     Degrade,
+}
+
+impl From<OnFullArg> for OnFullName {
+    fn from(on_full: OnFullArg) -> Self {
+        match on_full {
+            OnFullArg::Scale => Self::Scale,
+            OnFullArg::Reject => Self::Reject,
+            OnFullArg::Degrade => Self::Degrade,
+        }
+    }
 }

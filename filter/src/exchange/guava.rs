@@ -18,7 +18,7 @@ use super::{ExchangeError, array, error::require};
 use crate::{
     hash::KeyHash,
     limits::MAX_HASH_COUNT,
-    names::by_name,
+    names::named,
     sizing::{
         spaced::{Spaced, Wrapping},
         uneven::Uneven,
@@ -35,32 +35,20 @@ const MITZ_32_BITS: u64 = 1 << 31;
 /// more bits, a step of 32 bits goes around the bits too few times to wrap anywhere.
 const MAX_SPACED_MITZ_32_BITS: u64 = 1 << 24;
 
-/// The rule by which Guava makes positions from a hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Strategy {
-    /// `MURMUR128_MITZ_32`, of the first releases: uses 64 bits of the hash, and positions of 31
-    /// bits, so that bits from 2^31 on are never set.
-    Mitz32,
-    /// `MURMUR128_MITZ_64`, of all later releases: uses all bits of the hash, and positions of 63
-    /// bits.
-    #[default]
-    Mitz64,
-}
-
-impl Strategy {
-    /// Every strategy, in the order of Guava's ordinals.
-    pub const ALL: [Self; 2] = [Self::Mitz32, Self::Mitz64];
-
-    /// The name that flags and logs use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mitz32 => "murmur128-mitz-32",
-            Self::Mitz64 => "murmur128-mitz-64",
-        }
+named! {
+    "strategy", name,
+    /// The rule by which Guava makes positions from a hash. `ALL` has the order of Guava's ordinals.
+    #[derive(Default)]
+    pub enum Strategy {
+        /// `MURMUR128_MITZ_32`, of the first releases: uses 64 bits of the hash, and positions of
+        /// 31 bits, so that bits from 2^31 on are never set.
+        Mitz32 = "murmur128-mitz-32",
+        /// `MURMUR128_MITZ_64`, of all later releases: uses all bits of the hash, and positions of
+        /// 63 bits.
+        #[default]
+        Mitz64 = "murmur128-mitz-64",
     }
 }
-
-by_name!(Strategy, name, "strategy", Self::ALL);
 
 /// Everything of a filter except its bits: the rule for the bits that a key sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

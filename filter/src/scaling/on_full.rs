@@ -1,7 +1,7 @@
 //! The action of a filter that is full.
 
 use super::{Layers, Scaling, ScalingError};
-use crate::names::by_name;
+use crate::names::named;
 
 /// The action for new keys when a filter is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -72,33 +72,20 @@ impl OnFull {
     }
 }
 
-/// The name of the action when a filter is full, without its parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum OnFullName {
-    /// [`OnFull::Scale`].
-    #[default]
-    Scale,
-    /// [`OnFull::Reject`].
-    Reject,
-    /// [`OnFull::Degrade`].
-    Degrade,
-}
-
-impl OnFullName {
-    /// All actions.
-    pub const ALL: [Self; 3] = [Self::Scale, Self::Reject, Self::Degrade];
-
-    /// Returns the name that flags and logs use.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Scale => "scale",
-            Self::Reject => "reject",
-            Self::Degrade => "degrade",
-        }
+named! {
+    "policy", as_str,
+    /// The name of the action when a filter is full, without its parameters.
+    #[derive(Default)]
+    pub enum OnFullName {
+        /// [`OnFull::Scale`].
+        #[default]
+        Scale = "scale",
+        /// [`OnFull::Reject`].
+        Reject = "reject",
+        /// [`OnFull::Degrade`].
+        Degrade = "degrade",
     }
 }
-
-by_name!(OnFullName, as_str, "policy", Self::ALL);
 
 #[cfg(test)]
 mod tests {

@@ -89,15 +89,24 @@ impl Shape {
     /// Returns the index in its shard of the block that holds all bits of a key, if there are
     /// blocks.
     pub fn block_of(&self, hash: KeyHash) -> Option<usize> {
-        (self.cell_format == CellFormat::Blocked).then(|| self.block(hash))
+        match self.cell_format {
+            CellFormat::Blocked => Some(self.block(hash)),
+            CellFormat::Classic
+            | CellFormat::Counting
+            | CellFormat::Aging
+            | CellFormat::Foreign => None,
+        }
     }
 
     /// Returns the indices in its shard of the 64-byte lines that hold the counters or stamps of a
     /// key. Returns none if the filter has bits.
     pub fn lines_of_cells(&self, hash: KeyHash) -> Vec<usize> {
         let mut lines = Vec::new();
-        if let CellFormat::Counting | CellFormat::Aging = self.cell_format {
-            self.visit_lines(hash, |word| lines.push(word / LANES));
+        match self.cell_format {
+            CellFormat::Counting | CellFormat::Aging => {
+                self.visit_lines(hash, |word| lines.push(word / LANES));
+            }
+            CellFormat::Blocked | CellFormat::Classic | CellFormat::Foreign => {}
         }
         lines
     }

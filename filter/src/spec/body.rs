@@ -45,6 +45,16 @@ impl BodySpec {
         }
     }
 
+    /// Returns whether keys are counted, so that they can be removed.
+    pub fn counts(&self) -> bool {
+        matches!(self, Self::Counting(_))
+    }
+
+    /// Returns whether keys are forgotten after a time.
+    pub fn ages(&self) -> bool {
+        matches!(self, Self::Aging(..))
+    }
+
     /// Returns the bits that a key can set.
     pub fn layout(&self) -> Layout {
         match self {

@@ -1,9 +1,12 @@
 //! The kinds of filters, by their extra ability.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
-use super::{Aging, Layout};
-use crate::{names::by_name, scaling::OnFull};
+use super::{Aging, Layout, SpecError};
+use crate::{
+    names::named,
+    scaling::{OnFull, OnFullName},
+};
 
 /// The kind of a filter: its ability beyond reporting the keys that it has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -62,23 +65,22 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The name of a kind, without its parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum KindName {
-    /// [`Kind::Plain`].
-    Plain,
-    /// [`Kind::Counting`].
-    Counting,
-    /// [`Kind::Aging`].
-    Aging,
-    /// [`Kind::Scaling`].
-    Scaling,
+named! {
+    "kind of filter", as_str,
+    /// The name of a kind, without its parameters.
+    pub enum KindName {
+        /// [`Kind::Plain`].
+        Plain = "plain",
+        /// [`Kind::Counting`].
+        Counting = "counting",
+        /// [`Kind::Aging`].
+        Aging = "aging",
+        /// [`Kind::Scaling`].
+        Scaling = "scaling",
+    }
 }
 
 impl KindName {
-    /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Plain, Self::Counting, Self::Aging, Self::Scaling];
-
     /// Returns the kind of a filter whose request names none. It is scaling, so that no key is lost
     /// when more are added than the filter is made for. It is plain if the request gives bits,
     /// hashes or another layout than blocked, because a scaling filter chooses these by itself.
@@ -89,16 +91,51 @@ impl KindName {
             false => Self::Scaling,
         }
     }
+}
 
-    /// Returns the name that flags and logs use.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Counting => "counting",
-            Self::Aging => "aging",
-            Self::Scaling => "scaling",
+/// The options of the kinds, as flags give them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct KindOptions {
+    /// See [`Aging::max_age`].
+    pub max_age: Option<Duration>,
+    /// See [`Aging::slices`].
+    pub slices: Option<u32>,
+    /// See [`Aging::refresh`].
+    pub refresh: bool,
+    /// The action of a scaling filter when it is full.
+    pub on_full: Option<OnFullName>,
+    /// See [`Scaling::growth`](crate::scaling::Scaling::growth).
+    pub growth: Option<u32>,
+    /// See [`Scaling::max_memory_bytes`](crate::scaling::Scaling::max_memory_bytes).
+    pub max_memory_bytes: Option<u64>,
+}
+
+impl KindOptions {
+    /// Returns a kind with these options.
+    ///
+    /// # Errors
+    ///
+    /// [`SpecError`] if options are given that the kind does not have, or that contradict each
+    /// other.
+    pub fn kind(&self, name: KindName) -> Result<Kind, SpecError> {
+        let ages = self.max_age.is_some() || self.slices.is_some() || self.refresh;
+        let layers =
+            self.on_full.is_some() || self.growth.is_some() || self.max_memory_bytes.is_some();
+        match name {
+            kind if ages && kind != KindName::Aging => Err(SpecError::AgesOfKind { kind }),
+            kind if layers && kind != KindName::Scaling => Err(SpecError::LayersOfKind { kind }),
+            KindName::Plain => Ok(Kind::Plain),
+            KindName::Counting => Ok(Kind::Counting),
+            KindName::Aging => Ok(Kind::Aging(Aging {
+                max_age: self.max_age.unwrap_or_default(),
+                slices: self.slices.unwrap_or(Aging::DEFAULT_SLICES),
+                refresh: self.refresh,
+            })),
+            KindName::Scaling => {
+                let on_full = self.on_full.unwrap_or_default();
+                let on_full = OnFull::new(on_full, self.growth, self.max_memory_bytes)?;
+                Ok(Kind::Scaling(on_full))
+            }
         }
     }
 }
-
-by_name!(KindName, as_str, "kind of filter", Self::ALL);

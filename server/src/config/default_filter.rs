@@ -3,8 +3,7 @@
 use super::Config;
 use crate::filter::{
     profile::KeyProfile,
-    scaling::OnFull,
-    spec::{Aging, Kind, KindName, SpecError, SpecRequest},
+    spec::{Kind, KindName, KindOptions, SpecError, SpecRequest},
 };
 
 /// The rate of the default filter if neither a rate nor bits are configured.
@@ -39,25 +38,15 @@ impl Config {
     }
 
     fn kind(&self) -> Result<Kind, SpecError> {
-        let ages = self.max_age.is_some() || self.slices.is_some() || self.refresh;
-        let max_memory_bytes = self.max_filter_memory.map(super::Size::bytes);
-        let layers = self.on_full.is_some() || self.growth.is_some() || max_memory_bytes.is_some();
+        let options = KindOptions {
+            max_age: self.max_age.map(super::Period::get),
+            slices: self.slices,
+            refresh: self.refresh,
+            on_full: self.on_full,
+            growth: self.growth,
+            max_memory_bytes: self.max_filter_memory.map(super::Size::bytes),
+        };
         let default = || KindName::default_for(self.bit_count, self.hash_count, self.layout);
-        match self.kind.unwrap_or_else(default) {
-            kind if ages && kind != KindName::Aging => Err(SpecError::AgesOfKind { kind }),
-            kind if layers && kind != KindName::Scaling => Err(SpecError::LayersOfKind { kind }),
-            KindName::Aging => Ok(Kind::Aging(Aging {
-                max_age: self.max_age.map(super::Period::get).unwrap_or_default(),
-                slices: self.slices.unwrap_or(Aging::DEFAULT_SLICES),
-                refresh: self.refresh,
-            })),
-            KindName::Plain => Ok(Kind::Plain),
-            KindName::Counting => Ok(Kind::Counting),
-            KindName::Scaling => {
-                let on_full = self.on_full.unwrap_or_default();
-                let on_full = OnFull::new(on_full, self.growth, max_memory_bytes)?;
-                Ok(Kind::Scaling(on_full))
-            }
-        }
+        options.kind(self.kind.unwrap_or_else(default))
     }
 }

@@ -315,7 +315,7 @@ fn bad_values_are_refused_in_one_line_that_names_them() {
         ),
         (
             &["--kind=scaling", "--on-full=fail"],
-            "there is no \"fail\": use scale, reject or degrade",
+            "there is no policy named \"fail\": use scale, reject or degrade",
         ),
         (
             &["--kind=scaling", "--growth=17"],

@@ -237,7 +237,7 @@ pub enum EngineError {
     /// An import while the greatest number of imports is in progress.
     #[error(
         "{} imports are under way, and no more may be at one time: try again when one has ended",
-        super::Limits::MAX_IMPORTS
+        super::call::limits::Limits::MAX_IMPORTS
     )]
     TooManyImports,
     /// An export of a filter whose layout no other program has.
@@ -319,7 +319,7 @@ pub enum EngineError {
     /// A page size below 0.
     #[error(
         "page_size is {value}; it must be at least 0 (0 means {})",
-        super::Limits::DEFAULT_PAGE_SIZE
+        super::call::limits::Limits::DEFAULT_PAGE_SIZE
     )]
     PageSize {
         /// The page size asked for.

@@ -5,36 +5,32 @@
 //! and keys as the client sent them, and checks them before it changes anything. Work that blocks
 //! runs on threads of its own.
 
+mod background;
 mod budget;
 mod call;
 mod catalog;
 mod clock;
 mod commit;
+mod data_path;
 mod error;
 mod filter;
 mod per_thread;
 mod persist;
+mod registry;
 mod upkeep;
 
-use std::{
-    ops::RangeInclusive,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::watch;
 
 pub use budget::OverBudget;
 pub use call::limits::Limits;
-pub use call::pending::Pending;
 pub use call::requests::RequestLimits;
 pub use call::{Action, Call, Keys, Op};
 pub use catalog::{Creation, Export, FileFormat, Import, Page};
 pub use clock::{Clock, ManualClock};
 pub use commit::Durability;
+pub use data_path::Pending;
 pub use error::{EngineError, Full};
 pub use filter::counters::Usage;
 pub use filter::{
@@ -69,17 +65,7 @@ pub mod modelled {
     pub use crate::sync::{Mutex, set_stripe};
 }
 
-use self::{
-    budget::MemoryBudget,
-    call::admission::Admission,
-    call::barrier::WriteBarrier,
-    call::requests::Requests,
-    call::workers::{Threads, Workers},
-    catalog::{Creating, Entry, Promised, Registry, change_both},
-    commit::Journal,
-    filter::{Answer, Filter, WriteContext},
-    upkeep::background::Queue,
-};
+use self::{catalog::Catalog, commit::Journal, data_path::DataPath, filter::Filter};
 use crate::store::DataDirectory;
 
 /// All filters of one server. Cheap to clone; clones are the same engine.
@@ -87,42 +73,6 @@ use crate::store::DataDirectory;
 pub struct Engine {
     data: Arc<DataPath>,
     catalog: Arc<Catalog>,
-}
-
-/// Everything that a call with keys needs.
-#[derive(Debug)]
-struct DataPath {
-    registry: Registry,
-    limits: Limits,
-    recovered: AtomicBool,
-    barrier: WriteBarrier,
-    durability: Durability,
-    /// The log, once there is one.
-    journal: OnceLock<Journal>,
-    is_read_only: watch::Sender<bool>,
-    requests: Requests,
-    /// Set by recovery.
-    workers: OnceLock<Workers>,
-}
-
-/// Everything that operations on whole filters need besides.
-#[derive(Debug)]
-struct Catalog {
-    data: Arc<DataPath>,
-    directory: DataDirectory,
-    budget: Arc<MemoryBudget>,
-    clock: Clock,
-    segment_bytes: u64,
-    /// The queue for the work of operators' calls that needs no disk.
-    queue: Queue,
-    /// See [`catalog::Naming`].
-    naming: Arc<Mutex<()>>,
-    /// Serialises the removal of old segments of the log.
-    shortening: parking_lot::Mutex<()>,
-    promised: Promised,
-    creating: Creating,
-    /// One permit for each import that can be in progress.
-    imports: Arc<Semaphore>,
 }
 
 /// The settings of an engine.
@@ -164,66 +114,10 @@ impl Engine {
 
     /// [`Self::new`], with another clock than the system clock.
     pub fn with_clock(directory: DataDirectory, settings: Settings, clock: Clock) -> Self {
-        let data = Arc::new(DataPath {
-            registry: Registry::default(),
-            limits: settings.limits,
-            recovered: AtomicBool::new(false),
-            barrier: WriteBarrier::default(),
-            durability: settings.durability,
-            journal: OnceLock::new(),
-            is_read_only: watch::Sender::new(false),
-            requests: Requests::new(settings.requests, settings.limits.max_batch_keys),
-            workers: OnceLock::new(),
-        });
-        let catalog = Arc::new(Catalog {
-            data: data.clone(),
-            directory,
-            budget: MemoryBudget::new(settings.max_memory_bytes),
-            clock,
-            segment_bytes: settings.segment_bytes,
-            queue: Queue::new(),
-            naming: Arc::default(),
-            shortening: parking_lot::Mutex::default(),
-            promised: Promised::default(),
-            creating: Creating::default(),
-            imports: Semaphore::new(Limits::MAX_IMPORTS).into(),
-        });
+        let data = Arc::new(DataPath::new(&settings));
+        let catalog = Catalog::new(data.clone(), directory, &settings, clock);
+        let catalog = Arc::new(catalog);
         Self { data, catalog }
-    }
-
-    /// Restores every filter from its snapshots and the log, and then accepts calls. If there is no
-    /// default filter, creates it from `default`, if given.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a file is damaged, has a newer format, or does not fit the memory budget. Fails
-    /// with [`EngineError::Stopping`] soon after [`Self::close`]. The engine then still refuses
-    /// calls, and no file is changed.
-    pub async fn recover(&self, default: Option<SpecRequest>) -> Result<Recovered, EngineError> {
-        self.recover_telling(default, |_| {}).await
-    }
-
-    /// [`Self::recover`], which also calls `tell` with its progress whenever some MiB have been
-    /// read.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::recover`].
-    pub async fn recover_telling(
-        &self,
-        default: Option<SpecRequest>,
-        mut tell: impl FnMut(&Progress) + Send + 'static,
-    ) -> Result<Recovered, EngineError> {
-        let recover = move |catalog: &Catalog| catalog.recover(&mut tell);
-        let recovered = self.blocking(recover).await?;
-        if let Some(request) = default {
-            let name = filter_name("name", FilterName::DEFAULT)?;
-            if self.data.registry.get(&name).is_none() {
-                self.create(name, request).await?;
-            }
-        }
-        self.data.recovered.store(true, Ordering::Release);
-        Ok(recovered)
     }
 
     /// Returns the durability of a change before its answer is sent.
@@ -298,154 +192,6 @@ impl Engine {
     ) -> Result<T, EngineError> {
         let catalog = self.catalog.clone();
         self.catalog.queue.run(move || work(&catalog)).await
-    }
-}
-
-impl DataPath {
-    /// Calls `look` with the filter that a request names.
-    fn find<T>(&self, name: &str, look: impl FnOnce(&Filter) -> T) -> Result<T, EngineError> {
-        self.find_entry(name, |entry| look(&entry.filter))
-    }
-
-    /// Calls `look` with the registry entry that a request names.
-    fn find_entry<T>(&self, name: &str, look: impl FnOnce(&Entry) -> T) -> Result<T, EngineError> {
-        self.check_recovered()?;
-        match self.registry.now().get(or_default(name)) {
-            Some(entry) => Ok(look(entry)),
-            None => Err(EngineError::UnknownFilter {
-                name: filter_name("filter", name)?,
-            }),
-        }
-    }
-
-    /// Runs a query on the filter that a call names.
-    fn ask<T>(
-        &self,
-        call: Call<'_>,
-        ask: impl FnOnce(&Filter) -> Answer<T>,
-    ) -> Result<Pending<T>, EngineError> {
-        self.find(call.filter, |filter| {
-            filter.check_age(call.max_age)?;
-            Ok(pending(filter, ask(filter)))
-        })?
-    }
-
-    /// Applies a write to the filter of a call, and to its mirror by `follow`.
-    fn write<'a, T>(
-        &self,
-        call: Call<'a>,
-        admission: Admission<'a>,
-        change: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
-        follow: impl FnOnce(&Filter, WriteContext<'_>) -> u64,
-    ) -> Result<Pending<T>, EngineError> {
-        let _permit = self.barrier.pass()?;
-        // The call may have waited for a worker or for room in the log. A caller that gets
-        // `DeadlineOver` believes that nothing was added.
-        call.check_deadline()?;
-        self.find_entry(call.filter, |entry| {
-            if !admission.fits(entry) {
-                return Err(EngineError::FilterReplaced);
-            }
-            let filter = &*entry.filter;
-            match &entry.mirror {
-                None => write_to(filter, call, admission, change),
-                Some(mirror) => change_both(filter, mirror, call, admission, change, follow),
-            }
-        })?
-    }
-
-    /// Applies a write of `keys` keys to a filter without a mirror, if nothing has to be waited
-    /// for; returns `None` otherwise.
-    fn try_write<'a, T>(
-        &'a self,
-        call: Call<'a>,
-        action: Action,
-        keys: usize,
-        threads: Threads,
-        change: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
-    ) -> Result<Option<Pending<T>>, EngineError> {
-        let _permit = self.barrier.pass()?;
-        call.check_deadline()?;
-        self.find_entry(call.filter, |entry| {
-            let Entry {
-                filter,
-                mirror: None,
-            } = entry
-            else {
-                return Ok(None);
-            };
-            match self.try_admit(filter, call, action, keys, threads)? {
-                Some(admission) => write_to(filter, call, admission, change).map(Some),
-                None => Ok(None),
-            }
-        })?
-    }
-
-    fn workers(&self) -> Result<&Workers, EngineError> {
-        self.workers.get().ok_or(EngineError::Recovering)
-    }
-
-    /// While the log cannot be written: returns whether keys that a filter has found are certainly
-    /// in the log.
-    fn is_certain<'a>(
-        &self,
-        name: &str,
-        depends_on: u64,
-        keys: impl IntoIterator<Item = &'a [u8]>,
-    ) -> bool {
-        let found = self.find(name, |filter| filter.is_certain(depends_on, keys));
-        found.unwrap_or(false)
-    }
-
-    fn check_recovered(&self) -> Result<(), EngineError> {
-        if self.recovered.load(Ordering::Acquire) {
-            Ok(())
-        } else {
-            Err(EngineError::Recovering)
-        }
-    }
-}
-
-/// Applies a write to a filter without a mirror.
-fn write_to<T>(
-    filter: &Filter,
-    call: Call<'_>,
-    admission: Admission<'_>,
-    change: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
-) -> Result<Pending<T>, EngineError> {
-    filter.check_age(call.max_age)?;
-    filter.check_takes_keys()?;
-    let answer = change(filter, admission.change(call))?;
-    Ok(Pending {
-        capacity_warning: filter.capacity_warning(),
-        ..pending(filter, answer)
-    })
-}
-
-/// Returns an answer together with the log and version that it waits for.
-fn pending<T>(filter: &Filter, answer: Answer<T>) -> Pending<T> {
-    let Answer { value, depends_on } = answer;
-    Pending {
-        value,
-        log: filter.pending(depends_on),
-        depends_on,
-        mirror: None,
-        capacity_warning: None,
-    }
-}
-
-/// Parses the name in a request. An empty name is the default filter.
-fn filter_name(field: &'static str, name: &str) -> Result<FilterName, EngineError> {
-    or_default(name)
-        .parse()
-        .map_err(|source| EngineError::Name { field, source })
-}
-
-fn or_default(name: &str) -> &str {
-    if name.is_empty() {
-        FilterName::DEFAULT
-    } else {
-        name
     }
 }
 

@@ -284,7 +284,7 @@ pub fn explanation(explanation: &Explanation) -> v1::ExplainResponse {
         Ok(text) => (text, Vec::new()),
         Err(error) => (String::new(), error.into_bytes()),
     };
-    let bits = explanation.bits.iter();
+    let bits = explanation.place.bits.iter();
     let bits = bits.map(|&(index, is_set)| v1::ExplainedBit {
         index: Some(index),
         is_set: Some(is_set),
@@ -294,12 +294,17 @@ pub fn explanation(explanation: &Explanation) -> v1::ExplainResponse {
         binary_canonical_key,
         // Little-endian, the byte order in which hashes are stored.
         hash: format!("{:016x}{:016x}", low.swap_bytes(), high.swap_bytes()),
-        shard: explanation.shard.map(|shard| shard as u32),
-        block: explanation.block.map(|block| block as u32),
+        shard: explanation.place.shard.map(|shard| shard as u32),
+        block: explanation.place.block.map(|block| block as u32),
         bits: bits.collect(),
         seen: Some(explanation.seen()),
-        layer: explanation.layer.map(|layer| layer as u32),
-        lines: explanation.lines.iter().map(|&line| line as u32).collect(),
+        layer: explanation.place.layer.map(|layer| layer as u32),
+        lines: explanation
+            .place
+            .lines
+            .iter()
+            .map(|&line| line as u32)
+            .collect(),
     }
 }
 

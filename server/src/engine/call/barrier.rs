@@ -15,7 +15,7 @@
 //! waiter either waits for the write, or the write sees everything that the waiter did before.
 
 use crate::{
-    engine::{EngineError, per_thread::PerThread},
+    engine::{error::EngineError, per_thread::PerThread},
     sync::{
         Condvar, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},

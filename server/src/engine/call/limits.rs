@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::workers::Weight;
-use crate::engine::{EngineError, Keys};
+use super::{Keys, workers::Weight};
+use crate::engine::error::EngineError;
 
 /// The limits on keys and filters. A call beyond them is refused before it changes anything.
 #[derive(Debug, Clone, Copy)]

@@ -1,11 +1,7 @@
 //! The parameters of a call, and its keys.
 
-pub mod admission;
 pub mod barrier;
-pub mod batches;
 pub mod limits;
-pub mod one_key;
-pub mod pending;
 pub mod requests;
 pub mod workers;
 
@@ -13,8 +9,8 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use tokio::time::Instant;
 
-use super::EngineError;
-use crate::store::Direction;
+use super::error::EngineError;
+use crate::store::{Direction, FilterName};
 
 /// The parameters of a call: its filter, idempotency key, age limit and deadline.
 #[derive(Debug, Clone, Copy)]
@@ -121,5 +117,21 @@ pub trait Keys: Send + Sync + 'static {
 impl<K: AsRef<[u8]> + Send + Sync + 'static> Keys for Vec<K> {
     fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.as_slice().iter().map(AsRef::as_ref)
+    }
+}
+
+/// Parses the name in a request. An empty name is the default filter.
+pub(super) fn filter_name(field: &'static str, name: &str) -> Result<FilterName, EngineError> {
+    or_default(name)
+        .parse()
+        .map_err(|source| EngineError::Name { field, source })
+}
+
+/// Returns the name of the filter that a request means.
+pub(super) fn or_default(name: &str) -> &str {
+    if name.is_empty() {
+        FilterName::DEFAULT
+    } else {
+        name
     }
 }

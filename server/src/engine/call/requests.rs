@@ -36,7 +36,7 @@ use crossbeam_utils::CachePadded;
 
 use self::first_added::FirstAdded;
 use crate::{
-    engine::EngineError,
+    engine::{commit::Remembered, error::EngineError},
     filter::hash::KeyHash,
     store::{FilterId, RequestId},
     sync::{
@@ -117,14 +117,6 @@ struct Request {
     first_added: FirstAdded,
     /// The newest record of the request is in this segment or a later one.
     segment: u64,
-}
-
-/// A request that is remembered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remembered {
-    pub filter: FilterId,
-    pub request: RequestId,
-    pub hashes: Vec<KeyHash>,
 }
 
 /// A request that has the session of its id. Dropping it passes the session on.

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use crate::{
-    engine::{EngineError, upkeep::background::give_way},
+    engine::{background::give_way, error::EngineError},
     sync::cores,
 };
 #[cfg(test)]

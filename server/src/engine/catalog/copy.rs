@@ -5,13 +5,12 @@ use std::{sync::Arc, thread, time::SystemTime};
 use super::names::given_name;
 use crate::{
     engine::{
-        Engine, EngineError, FilterStatus, Full,
+        Engine, background,
         budget::MemoryBudget,
-        call::barrier::WriteBarrier,
+        call::{barrier::WriteBarrier, filter_name},
         commit::{Journal, versions::Versions},
-        filter::Filter,
-        filter_name,
-        upkeep::background,
+        error::{EngineError, Full},
+        filter::{Filter, FilterStatus},
     },
     store::{FilterId, FilterName},
 };

@@ -9,16 +9,17 @@ use std::{
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
+    Catalog,
     filters::random_secret,
     names::{Promise, given_name},
 };
 use crate::{
     engine::{
-        Catalog, Engine, EngineError, FilterStatus,
+        Engine, background,
+        call::filter_name,
         commit::{Journal, versions::Versions},
-        filter::{Filter, Shard},
-        filter_name,
-        upkeep::background,
+        error::EngineError,
+        filter::{Filter, FilterStatus, Shard},
     },
     filter::{
         exchange::{ExchangeError, guava, redisbloom},

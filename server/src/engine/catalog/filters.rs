@@ -5,14 +5,16 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use super::names::given_name;
+use super::{Catalog, names::given_name};
 use crate::{
     engine::{
-        Catalog, Engine, EngineError, Explanation, FilterName, FilterStatus, Limits, SpecRequest,
-        filter::Filter, filter_name,
+        Engine,
+        call::{filter_name, limits::Limits},
+        error::EngineError,
+        filter::{Explanation, Filter, FilterStatus},
     },
-    filter::hash::Secret,
-    store::{FilterId, StoreError},
+    filter::{hash::Secret, spec::SpecRequest},
+    store::{FilterId, FilterName, StoreError},
 };
 
 /// The result of `CreateFilter`.
@@ -253,11 +255,19 @@ impl Engine {
         .await
     }
 
+    /// Returns the status of a filter.
+    pub(in crate::engine) async fn status_of(
+        &self,
+        filter: Arc<Filter>,
+    ) -> Result<FilterStatus, EngineError> {
+        self.queued(move |catalog| Ok(catalog.status(&filter)))
+            .await
+    }
+
     /// Returns a filter that already has the spec of a request.
     async fn made(&self, filter: Arc<Filter>) -> Result<Creation, EngineError> {
-        let status = self.queued(move |catalog| Ok(catalog.status(&filter)));
         Ok(Creation {
-            filter: status.await?,
+            filter: self.status_of(filter).await?,
             is_new: false,
         })
     }

@@ -43,11 +43,11 @@ use tokio::runtime::Handle;
 use super::names::given_name;
 use crate::{
     engine::{
-        Engine, EngineError, FilterStatus,
+        Engine, background,
         call::barrier::WriteBarrier,
         commit::{FilterLog, WalReservation},
-        filter::{Addition, Filter, Presence, SnapshotLock, Unfit, Whole},
-        upkeep::background,
+        error::EngineError,
+        filter::{Addition, Filter, FilterStatus, Presence, SnapshotLock, Unfit, Whole},
     },
     store::{DataDirectory, FilterName, FilterReader, RecordHead, StoreError},
 };

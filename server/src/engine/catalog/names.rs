@@ -5,9 +5,11 @@ use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::Catalog;
 use crate::{
     engine::{
-        Catalog, Engine, EngineError,
+        Engine,
+        error::EngineError,
         filter::{Filter, SnapshotLock},
     },
     store::FilterName,

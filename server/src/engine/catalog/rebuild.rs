@@ -8,28 +8,25 @@
 //! entry on the disk names the filter that it rebuilds, so recovery continues a rebuild.
 
 use std::{
-    mem,
     sync::Arc,
     time::{Instant, SystemTime},
 };
 
 use tokio::runtime::Handle;
 
-use super::{mirror::Mirror, names::given_name};
+use super::{Catalog, names::given_name};
 use crate::{
     engine::{
-        Answer, Call, Catalog, Engine, EngineError, FilterStatus, Pending, WriteContext,
-        call::{
-            admission::{Admission, Share},
-            requests::Remembered,
-        },
-        commit::{Durability, FilterLog, Journal},
-        filter::{Filter, SnapshotLock},
-        pending,
-        upkeep::background,
+        Engine, background,
+        budget::MemoryBudget,
+        call::barrier::WriteBarrier,
+        commit::{Durability, Journal, Remembered, versions::Versions},
+        error::EngineError,
+        filter::{Filter, FilterStatus, Presence, SnapshotLock},
+        registry::Mirror,
     },
-    filter::spec::SpecRequest,
-    store::{FilterId, FilterName},
+    filter::spec::{FilterSpec, SpecRequest},
+    store::{DataDirectory, FilterId, FilterName, Renamed, StoreError},
 };
 
 impl Engine {
@@ -63,9 +60,7 @@ impl Engine {
         if let Some(mirror) = mirror.filter(|mirror| mirror.filter().name() == new_name) {
             let asked = |request: &SpecRequest| mirror.filter().spec().answers(request);
             if request.as_ref().is_none_or(asked) {
-                return self
-                    .blocking(move |catalog| Ok(catalog.status(mirror.filter())))
-                    .await;
+                return self.status_of(mirror.filter().clone()).await;
             }
         }
         let spec = spec.unwrap_or_else(|| Ok(filter.spec().clone()))?;
@@ -127,9 +122,7 @@ impl Engine {
         let mirror = self.catalog.mirror_of(&name);
         let Some(mirror) = mirror.filter(|mirror| mirror.filter().name() == new_name) else {
             if self.catalog.has_been_rebuilt(&filter, &new_name) {
-                return self
-                    .blocking(move |catalog| Ok(catalog.status(&filter)))
-                    .await;
+                return self.status_of(filter).await;
             }
             return Err(EngineError::NotRebuilding { name, new_name });
         };
@@ -322,42 +315,113 @@ impl Catalog {
     }
 }
 
-/// Changes a filter and its mirror.
-#[cold]
-pub fn change_both<T>(
-    filter: &Filter,
-    mirror: &Mirror,
-    call: Call<'_>,
-    mut admission: Admission<'_>,
-    change: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
-    follow: impl FnOnce(&Filter, WriteContext<'_>) -> u64,
-) -> Result<Pending<T>, EngineError> {
-    let new = mirror.filter();
-    filter.check_age(call.max_age)?;
-    filter.check_takes_keys()?;
-    new.check_takes_keys()?;
-    // The mirror must get every key that the filter gets, even if it has to wait for that.
-    if admission.must_not_wait() && new.may_be_full() {
-        return Err(EngineError::FilterBusy);
+impl Filter {
+    /// Returns a new filter of a spec, which is to take the place of this one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn mirror(
+        &self,
+        id: FilterId,
+        name: FilterName,
+        spec: FilterSpec,
+        create_time: SystemTime,
+        budget: &Arc<MemoryBudget>,
+    ) -> Result<Self, EngineError> {
+        let (secret, clock) = (self.secret, &self.clock);
+        let mut mirror = Self::new(id, name, spec, secret, create_time, budget, clock)?;
+        mirror.rebuilds = Some(self.id);
+        // The versions go on from those of the other, for callers that watch the name.
+        mirror.versions = Versions::behind(self.versions.latest() + 1);
+        Ok(mirror)
     }
-    let _order = admission.order.take();
-    let Share {
-        reservation,
-        session,
-    } = mem::take(&mut admission.mirrors);
-    let answer = change(filter, admission.change(call))?;
-    let depends_on = follow(
-        new,
-        WriteContext {
-            reservation,
-            session,
-            ..WriteContext::default()
-        },
-    );
-    let waits_for: Option<(FilterLog, u64)> = new.waits_for(depends_on);
-    Ok(Pending {
-        mirror: waits_for.map(Box::new),
-        capacity_warning: filter.capacity_warning(),
-        ..pending(filter, answer)
-    })
+
+    /// Fails with the reason if a filter of a spec cannot take the place of this one.
+    pub fn check_rebuild(&self, spec: &FilterSpec) -> Result<(), String> {
+        let own = &self.spec;
+        if own.hash_function != spec.hash_function || own.key_profile != spec.key_profile {
+            return Err(
+                "spec.hash_function and spec.key_profile must be those of the filter, or a repeated \
+                 call would not be recognised afterwards"
+                    .to_owned(),
+            );
+        }
+        let counts = spec.body.counts();
+        if self.counts() && !counts {
+            return Err(
+                "spec.counting must be there, as it is of the filter: keys that are removed \
+                 meanwhile must be removed from both"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Prepares this filter to take the place of another, so that little is left to be stored then.
+    /// Returns `false` if it has been deleted. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub fn prepare_to_take_place(
+        &self,
+        directory: &DataDirectory,
+        barrier: &WriteBarrier,
+        lock: &mut SnapshotLock,
+    ) -> Result<bool, StoreError> {
+        let is_there = self.prepare_rename(directory, barrier, lock)?;
+        let (version, _) = self.begin_snapshot(barrier);
+        self.store_unlogged(directory, lock, version)?;
+        Ok(is_there)
+    }
+
+    /// Stores the changes of a filter without a log, up to a version. No call up to that version is
+    /// in progress.
+    fn store_unlogged(
+        &self,
+        directory: &DataDirectory,
+        lock: &mut SnapshotLock,
+        version: u64,
+    ) -> Result<(), StoreError> {
+        let stored = *self.last_store.lock();
+        if let Presence::Present { files, .. } = &mut *lock.presence
+            && self.log.is_none()
+            && self.has_changed()
+        {
+            self.write_snapshot(directory, files, (version, 0), stored, None)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the name of another filter and its place in the data directory, in one step. Returns
+    /// what is left to do with the files; `None` if either filter has been deleted. Calls must not
+    /// change either filter meanwhile. The other one is not stored again afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`]; both filters are unchanged then. After [`StoreError::InDoubt`], this filter
+    /// can have the place after a crash, so the other one takes no keys until it is stored again.
+    pub fn take_place_of(
+        &self,
+        other: &Self,
+        its_lock: &mut SnapshotLock,
+        directory: &DataDirectory,
+        lock: &mut SnapshotLock,
+    ) -> Result<Option<Renamed>, StoreError> {
+        if matches!(*its_lock.presence, Presence::Deleted) {
+            return Ok(None);
+        }
+        let version = self.versions.seal();
+        self.store_unlogged(directory, lock, version)?;
+        let taken = self.rename_stored(&other.name(), directory, lock);
+        if let Err(StoreError::InDoubt(_)) = &taken {
+            other.doubt_place();
+        }
+        let taken = taken?;
+        if taken.is_some() {
+            *its_lock.presence = Presence::Deleted;
+        }
+        Ok(taken)
+    }
 }

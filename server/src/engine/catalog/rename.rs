@@ -7,9 +7,10 @@
 use super::names::given_name;
 use crate::{
     engine::{
-        Engine, EngineError, FilterStatus,
+        Engine,
         call::barrier::WriteBarrier,
-        filter::{Filter, Names, Presence, SnapshotLock},
+        error::EngineError,
+        filter::{Filter, FilterStatus, Names, Presence, SnapshotLock},
     },
     store::{DataDirectory, FilterName, Renamed, ShardState, StoreError},
 };
@@ -39,15 +40,11 @@ impl Engine {
             && let Some(filter) = self.data.registry.get(&new_name)
             && filter.had_name(&name)
         {
-            return self
-                .blocking(move |catalog| Ok(catalog.status(&filter)))
-                .await;
+            return self.status_of(filter).await;
         }
         let (filter, lock) = found?;
         if name == new_name {
-            return self
-                .blocking(move |catalog| Ok(catalog.status(&filter)))
-                .await;
+            return self.status_of(filter).await;
         }
         let naming = self.naming().await;
         self.catalog.check_free(&new_name)?;

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use super::names::given_name;
 use crate::{
     engine::{
-        Engine, EngineError, FilterStatus,
+        Engine,
         call::barrier::WriteBarrier,
         commit::{Journal, versions::Versions},
-        filter::{Filter, Presence, SnapshotLock},
+        error::EngineError,
+        filter::{Filter, FilterStatus, Presence, SnapshotLock},
     },
     store::{DataDirectory, FilterId, StoreError},
 };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::{
-    engine::EngineError,
+    engine::error::EngineError,
     filter::hash::KeyHash,
     store::{FilterId, StoreError},
 };

@@ -30,10 +30,10 @@ use self::{
     disk_watch::DiskWatch, failure::Failure, parker::Parker, queues::WalQueues, trackers::Trackers,
     versions::Versions, watermark::Watermark, writer::Writer,
 };
-use super::{EngineError, call::requests::Remembered};
+use super::error::EngineError;
 use crate::{
     filter::hash::KeyHash,
-    store::{Batch, FilterId, LogWriter, RecordHead, Segment, StoreError},
+    store::{Batch, FilterId, LogWriter, RecordHead, RequestId, Segment, StoreError},
 };
 
 /// The types that `testing/models/` tries with loom.
@@ -59,6 +59,14 @@ pub enum Durability {
 pub struct Journal {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// A request that is remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered {
+    pub filter: FilterId,
+    pub request: RequestId,
+    pub hashes: Vec<KeyHash>,
 }
 
 /// The log of one filter.

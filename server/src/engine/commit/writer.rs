@@ -17,7 +17,7 @@ use super::{
     segment_worker::{Done, SegmentWorker},
 };
 use crate::{
-    engine::EngineError,
+    engine::error::EngineError,
     planted::Bug,
     store::{Batch, FilterId, LogWriter, RecordHead, Segment, StoreError},
 };

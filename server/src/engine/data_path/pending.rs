@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::{CapacityWarning, EngineError, commit::FilterLog};
+use crate::engine::{commit::FilterLog, error::EngineError, filter::CapacityWarning};
 
 /// An answer that may have to wait for the log, and must not be sent before.
 #[derive(Debug)]

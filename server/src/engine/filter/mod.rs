@@ -63,16 +63,17 @@ use self::{
     snapshot_lock::SnapshotLocks,
 };
 use super::{
-    Clock, EngineError,
     budget::{MemoryBudget, Reservation},
     call::requests::RetrySession,
+    clock::Clock,
     commit::{FilterLog, WalReservation, versions::Versions},
+    error::EngineError,
 };
 use crate::{
     filter::{
         hash::{KeyHash, KeyHasher, Purpose, Secret},
         shape::Shape,
-        spec::{FilterSpec, Kind},
+        spec::FilterSpec,
     },
     store::{FilterId, FilterName},
 };
@@ -110,7 +111,7 @@ pub struct Filter {
     /// The filter that this one was created to replace.
     pub(super) rebuilds: Option<FilterId>,
     pub(super) last_store: Mutex<Option<LastStore>>,
-    locks: SnapshotLocks,
+    pub(super) locks: SnapshotLocks,
     hold: Hold,
     /// `None` if there is no log.
     pub(super) log: Option<FilterLog>,
@@ -236,7 +237,7 @@ impl Filter {
 
     /// Returns whether keys are counted, so that they can be removed.
     pub fn counts(&self) -> bool {
-        self.spec.body.kind() == Kind::Counting
+        self.spec.body.counts()
     }
 
     /// Checks the age that a call asks for.

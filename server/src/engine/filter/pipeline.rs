@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     engine::{
-        EngineError, Keys,
-        call::{Action, check_deadline},
+        call::{Action, Keys, check_deadline},
+        error::EngineError,
     },
     filter::hash::KeyHash,
     planted::Bug,

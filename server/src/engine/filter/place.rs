@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Filter;
-use crate::engine::EngineError;
+use crate::engine::error::EngineError;
 
 impl Filter {
     /// Records that after a crash another filter can have the place of this one, or that this is

@@ -17,7 +17,7 @@ mod versions;
 use super::{counters::Usage, *};
 use crate::{
     engine::call::{Action, barrier::WriteBarrier},
-    filter::spec::{BodySpec, Layout, SpecRequest},
+    filter::spec::{BodySpec, Kind, Layout, SpecRequest},
     store::{
         Counted, DataDirectory, Direction, Disk, RecordHead, RecordKind,
         simulated::{Fault, SimulatedDisk},

@@ -1,27 +1,27 @@
 //! Recovery: restores filters from their snapshots and the log.
 
 mod order;
+mod restore;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Instant,
 };
 
 use self::order::Order;
 use crate::{
     engine::{
-        Catalog, Durability, EngineError, FilterName, Torn,
-        call::{
-            requests::{Remembered, Requests},
-            workers::Workers,
-        },
-        commit::Journal,
+        Engine,
+        call::{filter_name, requests::Requests, workers::Workers},
+        catalog::Catalog,
+        commit::{Durability, Journal, Remembered},
+        error::EngineError,
         filter::Filter,
     },
-    filter::hash::KeyHash,
-    store::{FilterId, FoundLog, LogReader, Record, RecordHead, RecordKind},
+    filter::{hash::KeyHash, spec::SpecRequest},
+    store::{FilterId, FilterName, FoundLog, LogReader, Record, RecordHead, RecordKind, Torn},
 };
 
 /// The number of keys of the log that are added at once.
@@ -58,6 +58,43 @@ pub struct Recovered {
     pub replayed_keys: u64,
     /// The torn write that a crash left after the end of the log.
     pub torn: Option<Torn>,
+}
+
+impl Engine {
+    /// Restores every filter from its snapshots and the log, and then accepts calls. If there is no
+    /// default filter, creates it from `default`, if given.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file is damaged, has a newer format, or does not fit the memory budget. Fails
+    /// with [`EngineError::Stopping`] soon after [`Self::close`]. The engine then still refuses
+    /// calls, and no file is changed.
+    pub async fn recover(&self, default: Option<SpecRequest>) -> Result<Recovered, EngineError> {
+        self.recover_telling(default, |_| {}).await
+    }
+
+    /// [`Self::recover`], which also calls `tell` with its progress whenever some MiB have been
+    /// read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::recover`].
+    pub async fn recover_telling(
+        &self,
+        default: Option<SpecRequest>,
+        mut tell: impl FnMut(&Progress) + Send + 'static,
+    ) -> Result<Recovered, EngineError> {
+        let recover = move |catalog: &Catalog| catalog.recover(&mut tell);
+        let recovered = self.blocking(recover).await?;
+        if let Some(request) = default {
+            let name = filter_name("name", FilterName::DEFAULT)?;
+            if self.data.registry.get(&name).is_none() {
+                self.create(name, request).await?;
+            }
+        }
+        self.data.recovered.store(true, Ordering::Release);
+        Ok(recovered)
+    }
 }
 
 impl Catalog {

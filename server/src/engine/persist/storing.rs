@@ -11,11 +11,12 @@ use tokio::{
 
 use crate::{
     engine::{
-        Catalog, Engine, EngineError,
+        Engine, background,
+        call::filter_name,
+        catalog::Catalog,
         commit::Journal,
+        error::EngineError,
         filter::{Filter, StoreReport},
-        filter_name,
-        upkeep::background,
     },
     planted::Bug,
     store::{FilterId, FilterName},

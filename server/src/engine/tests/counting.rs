@@ -355,10 +355,10 @@ async fn an_explanation_tells_the_lines_of_the_counters() {
     for (key, is_there) in [("a", true), ("b", false)] {
         let explained = engine.explain("urls", key).await.unwrap();
         assert_eq!(explained.seen(), is_there);
-        assert_eq!((explained.block, explained.layer), (None, None));
-        let lines: BTreeSet<usize> = explained.lines.iter().copied().collect();
-        assert_eq!((lines.len(), explained.lines.len()), (2, 2));
-        let bits = explained.bits.iter();
+        assert_eq!((explained.place.block, explained.place.layer), (None, None));
+        let lines: BTreeSet<usize> = explained.place.lines.iter().copied().collect();
+        assert_eq!((lines.len(), explained.place.lines.len()), (2, 2));
+        let bits = explained.place.bits.iter();
         let of_bits = bits.map(|&(counter, _)| (counter / LINE_CELLS) as usize);
         assert_eq!(of_bits.collect::<BTreeSet<usize>>(), lines);
     }

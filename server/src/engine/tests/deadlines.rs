@@ -6,6 +6,7 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::engine::filter::WriteContext;
 
 /// The size of a batch that is too large to be answered at once.
 const HEAVY: usize = 3000;

@@ -59,9 +59,9 @@ fn import(name: &str, format: FileFormat, file: &[u8]) -> Import {
 }
 
 async fn imported(engine: &Engine, name: &str, file: &'static [u8]) -> FilterStatus {
-    let format = match file == REDISBLOOM {
-        true => FileFormat::RedisBloom,
-        false => FileFormat::Guava,
+    let format = match GUAVA.iter().any(|(_, guava)| *guava == file) {
+        true => FileFormat::Guava,
+        false => FileFormat::RedisBloom,
     };
     let imported = engine.import_filter(import(name, format, file), file).await;
     imported.unwrap()
@@ -119,8 +119,8 @@ async fn a_file_of_guava_is_served_added_to_and_comes_back_byte_for_byte() {
 
         let explained = engine.explain("java", &key(3)).await.unwrap();
         assert!(explained.seen());
-        assert_eq!((explained.shard, explained.block), (None, None));
-        assert!(explained.layer.is_none() && explained.lines.is_empty());
+        assert_eq!((explained.place.shard, explained.place.block), (None, None));
+        assert!(explained.place.layer.is_none() && explained.place.lines.is_empty());
         assert_eq!(explained.hash, murmur::of_guava(key(3).as_bytes()));
 
         let new = engine.query_and_add_batch("java", vec![key(1), key(900)]);
@@ -140,6 +140,26 @@ async fn a_file_of_guava_is_served_added_to_and_comes_back_byte_for_byte() {
         assert_eq!(found.spec, status.spec);
         assert_eq!(found.keys_added, status.keys_added + 2);
     }
+}
+
+/// A merge can set bits in layers to which no keys are added any more.
+#[tokio::test]
+async fn bits_of_old_layers_count_after_a_merge() {
+    let engine = start(&SimulatedDisk::default(), Durability::Always).await;
+    let engine = engine.unwrap();
+    let mut without_old_layers = REDISBLOOM.to_vec();
+    for (at, bytes) in [(0xd3, 16), (0xf3, 32)] {
+        without_old_layers[at..][..bytes].fill(0);
+    }
+    let few = imported(&engine, "few", without_old_layers.leak()).await;
+    let all = imported(&engine, "all", REDISBLOOM).await;
+    assert!(few.predicted_false_positive_rate < all.predicted_false_positive_rate);
+    let merged = engine.merge_filters("all", "few").await.unwrap();
+    assert_eq!(
+        merged.predicted_false_positive_rate,
+        all.predicted_false_positive_rate
+    );
+    assert_eq!(seen(&engine, "few", 0..KEYS).await, KEYS as usize);
 }
 
 #[tokio::test]
@@ -176,11 +196,11 @@ async fn a_dump_of_redisbloom_is_served_and_its_last_layer_added_to() {
     }
     let explained = engine.explain("redis", &won[0]).await.unwrap();
     let last = (2 + 4) * 64;
-    assert!(explained.seen() && explained.bits.iter().all(|&(bit, _)| bit >= last));
-    assert_eq!(explained.layer, Some(2));
+    assert!(explained.seen() && explained.place.bits.iter().all(|&(bit, _)| bit >= last));
+    assert_eq!(explained.place.layer, Some(2));
     let oldest = engine.explain("redis", &key(0)).await.unwrap();
-    assert!(oldest.seen() && oldest.bits.iter().all(|&(bit, _)| bit < 2 * 64));
-    assert_eq!(oldest.layer, Some(0));
+    assert!(oldest.seen() && oldest.place.bits.iter().all(|&(bit, _)| bit < 2 * 64));
+    assert_eq!(oldest.place.layer, Some(0));
     let killed = disk.kill();
     let engine = start(&killed, Durability::Always).await.unwrap();
     engine.store("redis").await.unwrap();

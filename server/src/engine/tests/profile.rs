@@ -176,12 +176,12 @@ async fn an_explanation_is_what_calls_find() {
         engine.create_filter(name, request).await.unwrap();
         let explained = engine.explain(name, WAYS[1]).await.unwrap();
         assert_eq!(explained.canonical_key, WAYS[0].as_bytes());
-        assert!(!explained.seen() && explained.bits.iter().all(|(_, is_set)| !is_set));
-        assert!(explained.bits.len() <= 7 && explained.bits.is_sorted());
-        assert_eq!(explained.block.is_some(), layout == Layout::Blocked);
-        if let Some(block) = explained.block {
+        assert!(!explained.seen() && explained.place.bits.iter().all(|(_, is_set)| !is_set));
+        assert!(explained.place.bits.len() <= 7 && explained.place.bits.is_sorted());
+        assert_eq!(explained.place.block.is_some(), layout == Layout::Blocked);
+        if let Some(block) = explained.place.block {
             let of_block = |(bit, _): &(u64, bool)| bit / 512 == block as u64;
-            assert!(explained.bits.iter().all(of_block));
+            assert!(explained.place.bits.iter().all(of_block));
         }
         // The explanation has marked nothing, and does not count as a query.
         let status = engine.get_filter(name).await.unwrap();
@@ -189,8 +189,11 @@ async fn an_explanation_is_what_calls_find() {
 
         engine.add(name, WAYS[2]).await.unwrap();
         let after = engine.explain(name, WAYS[3]).await.unwrap();
-        assert!(after.seen() && after.bits.iter().all(|&(_, is_set)| is_set));
-        assert_eq!((after.hash, after.shard), (explained.hash, explained.shard));
+        assert!(after.seen() && after.place.bits.iter().all(|&(_, is_set)| is_set));
+        assert_eq!(
+            (after.hash, after.place.shard),
+            (explained.hash, explained.place.shard)
+        );
         let other = engine.explain(name, OTHERS[1]).await.unwrap();
         assert_eq!(other.canonical_key, OTHERS[1].as_bytes());
         assert!(!other.seen() && other.hash != after.hash);

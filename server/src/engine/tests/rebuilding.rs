@@ -3,7 +3,10 @@
 mod disk;
 mod room;
 
-use std::{sync::atomic::AtomicU64, time::Duration};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use super::{
     durability::{key, start},

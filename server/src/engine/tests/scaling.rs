@@ -522,8 +522,8 @@ async fn whole_filters_in_layers() {
         let explained = engine.explain("urls", &key(number)).await.unwrap();
         let seen = engine.query("urls", &key(number)).await.unwrap();
         assert_eq!(explained.seen(), seen, "{number}: {explained:?}");
-        let layer = explained.layer.unwrap();
-        assert!(explained.block.is_some() && explained.lines.is_empty());
+        let layer = explained.place.layer.unwrap();
+        assert!(explained.place.block.is_some() && explained.place.lines.is_empty());
         // The first keys are in the first layer. New ones would be added to one of the last.
         match number {
             0 => assert_eq!(layer, 0),

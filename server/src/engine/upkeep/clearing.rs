@@ -4,8 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::sleep;
 
-use super::background;
-use crate::engine::{Engine, filter::Filter};
+use crate::engine::{Engine, background, filter::Filter};
 
 /// The interval between two checks whether a slice has begun. No slice is shorter.
 const LOOK: Duration = Duration::from_secs(1);

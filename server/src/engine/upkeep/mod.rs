@@ -1,5 +1,4 @@
 //! Work beside the calls: long operations, keys that are too old, the growth of filters.
 
-pub mod background;
 pub mod clearing;
 pub mod sampling;

@@ -3,13 +3,10 @@
 use std::{collections::BTreeSet, path::Path};
 
 use super::Inspection;
-use crate::{
-    filter::spec::Kind,
-    store::{
-        Batch, DataDirectory, Direction, FilterId, FilterName, LogWriter, RecordKind,
-        SnapshotHeader, StoreError,
-        manifest::{Manifest, NotWritten, StoredFilter},
-    },
+use crate::store::{
+    Batch, DataDirectory, Direction, FilterId, FilterName, LogWriter, RecordKind, SnapshotHeader,
+    StoreError,
+    manifest::{Manifest, NotWritten, StoredFilter},
 };
 
 /// The suffix of the names of damaged files, which are kept so that somebody can examine them.
@@ -131,17 +128,17 @@ fn rewrite(
         return Ok(None);
     };
     let header = reader.header().clone();
-    let counts = header.spec.body.kind() == Kind::Counting;
+    let counts = header.spec.body.counts();
     let is_newest = !counts || stored.files.last() == Some(&header.number);
     let header = SnapshotHeader {
         number: new_number(),
         // The newest readable snapshot can be from when the filter had another name.
         name: name.clone(),
-        version: match header.spec.body.kind() {
+        version: match counts {
             // The lost keys may be in the log, which is read from here on.
-            Kind::Plain | Kind::Aging(_) | Kind::Scaling(_) => 0,
+            false => 0,
             // The keys that are not lost must not be counted again.
-            Kind::Counting => header.version,
+            true => header.version,
         },
         ..header
     };

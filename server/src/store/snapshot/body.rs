@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{
-    extension::{long_number, take},
-    fields::Checks,
-};
+use super::fields::{Checks, long_number, take};
 use crate::{
     filter::{
         exchange::{
@@ -27,6 +24,34 @@ const NO_LIMIT: u64 = u64::MAX;
 /// The most numbers of a body.
 const NUMBERS: usize = 6;
 
+/// Declares the tags of bodies, and the list of them all.
+macro_rules! tags {
+    ($($name:ident = $tag:literal,)*) => {
+        /// The tag of a body in a file.
+        #[derive(Debug, Clone, Copy)]
+        enum Tag {
+            $($name = $tag,)*
+        }
+
+        impl Tag {
+            const ALL: &[Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+tags! {
+    Blocked = 1,
+    Classic = 2,
+    Counting = 3,
+    Aging = 4,
+    Scale = 5,
+    Reject = 6,
+    Degrade = 7,
+    Guava = 8,
+    GuavaMitz32 = 9,
+    RedisBloom = 10,
+}
+
 /// The bytes of a body in the header: a tag, and the numbers that go with it. The others are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
@@ -37,9 +62,9 @@ pub(super) struct EncodedBody {
 }
 
 impl EncodedBody {
-    fn new(tag: u32, numbers: &[u64]) -> Self {
+    fn new(tag: Tag, numbers: &[u64]) -> Self {
         let mut encoded = Self::zeroed();
-        encoded.tag = tag.to_le_bytes();
+        encoded.tag = (tag as u32).to_le_bytes();
         for (place, number) in encoded.numbers.iter_mut().zip(numbers) {
             *place = number.to_le_bytes();
         }
@@ -57,9 +82,9 @@ impl EncodedBody {
             [shard_count, shard_bits, hash_count.into()]
         };
         match body {
-            BodySpec::Blocked(dimensions) => Self::new(1, &sizes(dimensions)),
-            BodySpec::Classic(dimensions) => Self::new(2, &sizes(dimensions)),
-            BodySpec::Counting(dimensions) => Self::new(3, &sizes(dimensions)),
+            BodySpec::Blocked(dimensions) => Self::new(Tag::Blocked, &sizes(dimensions)),
+            BodySpec::Classic(dimensions) => Self::new(Tag::Classic, &sizes(dimensions)),
+            BodySpec::Counting(dimensions) => Self::new(Tag::Counting, &sizes(dimensions)),
             BodySpec::Aging(dimensions, aging) => {
                 let [shard_count, shard_bits, hash_count] = sizes(dimensions);
                 // A spec has no more than a century.
@@ -73,22 +98,22 @@ impl EncodedBody {
                     slices,
                     refresh,
                 ];
-                Self::new(4, &numbers)
+                Self::new(Tag::Aging, &numbers)
             }
             BodySpec::Layered(OnFull::Scale(scaling), _) => {
                 let bytes = scaling.max_memory_bytes.unwrap_or(NO_LIMIT);
-                Self::new(5, &[scaling.growth.into(), bytes])
+                Self::new(Tag::Scale, &[scaling.growth.into(), bytes])
             }
-            BodySpec::Layered(OnFull::Reject, _) => Self::new(6, &[]),
-            BodySpec::Layered(OnFull::Degrade, _) => Self::new(7, &[]),
+            BodySpec::Layered(OnFull::Reject, _) => Self::new(Tag::Reject, &[]),
+            BodySpec::Layered(OnFull::Degrade, _) => Self::new(Tag::Degrade, &[]),
             BodySpec::Guava(shape) => {
                 let tag = match shape.strategy() {
-                    Strategy::Mitz64 => 8,
-                    Strategy::Mitz32 => 9,
+                    Strategy::Mitz64 => Tag::Guava,
+                    Strategy::Mitz32 => Tag::GuavaMitz32,
                 };
                 Self::new(tag, &[shape.word_count(), shape.hash_count().into()])
             }
-            BodySpec::RedisBloom(_) => Self::new(10, &[]),
+            BodySpec::RedisBloom(_) => Self::new(Tag::RedisBloom, &[]),
         }
     }
 
@@ -98,14 +123,20 @@ impl EncodedBody {
         extension: &mut &[u8],
         checks: &Checks<'_>,
     ) -> Result<BodySpec, StoreError> {
-        let tag = u32::from_le_bytes(self.tag);
+        let number_of_tag = u32::from_le_bytes(self.tag);
+        let mut tags = Tag::ALL.iter();
+        let tag = tags.find(|&&tag| tag as u32 == number_of_tag);
+        let tag = *tag.ok_or_else(|| {
+            let expected = format!("1 to {}", Tag::ALL.len());
+            checks.damaged("body", &expected, &number_of_tag.to_string())
+        })?;
         let [first, second, third, max_age, slices, refresh] = self.numbers.map(u64::from_le_bytes);
         let sizes = [first, second, third];
         let body = match tag {
-            1 => sharded(BodySpec::Blocked, sizes, checks)?,
-            2 => sharded(BodySpec::Classic, sizes, checks)?,
-            3 => sharded(BodySpec::Counting, sizes, checks)?,
-            4 => {
+            Tag::Blocked => sharded(BodySpec::Blocked, sizes, checks)?,
+            Tag::Classic => sharded(BodySpec::Classic, sizes, checks)?,
+            Tag::Counting => sharded(BodySpec::Counting, sizes, checks)?,
+            Tag::Aging => {
                 let aging = Aging {
                     max_age: Duration::from_nanos(max_age),
                     slices: number(slices),
@@ -119,7 +150,7 @@ impl EncodedBody {
                     checks,
                 )?
             }
-            5 => {
+            Tag::Scale => {
                 let growth = number(first);
                 let is_known = GROWTHS.contains(&growth);
                 checks.require("growth", is_known, &format!("{GROWTHS:?}"), &first)?;
@@ -129,18 +160,19 @@ impl EncodedBody {
                 });
                 BodySpec::Layered(on_full, layers(extension, checks)?.into())
             }
-            6 => BodySpec::Layered(OnFull::Reject, one_layer(extension, checks)?.into()),
-            7 => BodySpec::Layered(OnFull::Degrade, one_layer(extension, checks)?.into()),
-            8 => guava(Strategy::Mitz64, first, second, checks)?,
-            9 => guava(Strategy::Mitz32, first, second, checks)?,
-            10 => {
+            Tag::Reject => BodySpec::Layered(OnFull::Reject, one_layer(extension, checks)?.into()),
+            Tag::Degrade => {
+                BodySpec::Layered(OnFull::Degrade, one_layer(extension, checks)?.into())
+            }
+            Tag::Guava => guava(Strategy::Mitz64, first, second, checks)?,
+            Tag::GuavaMitz32 => guava(Strategy::Mitz32, first, second, checks)?,
+            Tag::RedisBloom => {
                 let chain = chain(extension).ok_or_else(|| {
                     let expected = "the layers of a filter of RedisBloom";
                     checks.damaged("extension", expected, "something else")
                 })?;
                 BodySpec::RedisBloom(chain.into())
             }
-            _ => return Err(checks.damaged("body", "1 to 10", &tag.to_string())),
         };
         // Each body has one encoding, so the numbers that it does not have are 0.
         checks.require(

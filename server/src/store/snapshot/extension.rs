@@ -3,7 +3,11 @@
 
 use std::path::Path;
 
-use super::{body::encode_layers, checksum, fields::Hex};
+use super::{
+    body::encode_layers,
+    checksum,
+    fields::{Hex, number, take},
+};
 use crate::{
     filter::{
         profile::{KeyProfile, MAX_DROP_PARAMETER_BYTES, MAX_DROP_PARAMETERS},
@@ -106,24 +110,6 @@ fn whole_profile(mut left: &[u8], path: &Path) -> Result<KeyProfile, StoreError>
     }
     let profile = KeyProfile::new(&name, flags & SORT_QUERY != 0, &names);
     profile.map_err(|error| damaged(path, "key profile", "a known one".to_owned(), error))
-}
-
-pub(super) fn take<'a>(left: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
-    let (first, rest) = left.split_at_checked(count)?;
-    *left = rest;
-    Some(first)
-}
-
-fn number(left: &mut &[u8]) -> Option<u32> {
-    let (first, rest) = left.split_first_chunk()?;
-    *left = rest;
-    Some(u32::from_le_bytes(*first))
-}
-
-pub(super) fn long_number(left: &mut &[u8]) -> Option<u64> {
-    let (first, rest) = left.split_first_chunk()?;
-    *left = rest;
-    Some(u64::from_le_bytes(*first))
 }
 
 fn text(bytes: &[u8]) -> String {

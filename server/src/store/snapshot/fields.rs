@@ -1,4 +1,4 @@
-//! The fields of a header: their checks, and text in them.
+//! The fields of a header and an extension: their checks, numbers and text.
 
 use std::{fmt, path::Path};
 
@@ -72,4 +72,25 @@ pub fn padded<const N: usize>(text: &str) -> [u8; N] {
 pub fn text(field: &[u8]) -> String {
     let text = field.split(|&byte| byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
+}
+
+/// Removes and returns the first bytes; `None` if there are fewer.
+pub fn take<'a>(left: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (first, rest) = left.split_at_checked(count)?;
+    *left = rest;
+    Some(first)
+}
+
+/// Removes and returns a number of 4 bytes.
+pub fn number(left: &mut &[u8]) -> Option<u32> {
+    let (first, rest) = left.split_first_chunk()?;
+    *left = rest;
+    Some(u32::from_le_bytes(*first))
+}
+
+/// Removes and returns a number of 8 bytes.
+pub fn long_number(left: &mut &[u8]) -> Option<u64> {
+    let (first, rest) = left.split_first_chunk()?;
+    *left = rest;
+    Some(u64::from_le_bytes(*first))
 }

@@ -14,7 +14,7 @@ use super::{
     table::{Row, Table},
 };
 use crate::{
-    filter::{shard_map::ShardMap, spec::Kind},
+    filter::shard_map::ShardMap,
     planted::Bug,
     store::{
         DataDirectory, Disk, DiskFile, FilterId, FilterName, OnDamage, StoreError,
@@ -337,7 +337,7 @@ impl SnapshotReader {
         let table = Table {
             bytes: &table,
             shard_map: &shard_map,
-            ages: matches!(header.spec.body.kind(), Kind::Aging(_)),
+            ages: header.spec.body.ages(),
             pages,
             path: &path,
         };
@@ -450,7 +450,7 @@ impl SnapshotReader {
             let what = format!("set bits of shard {shard}");
             on_damage(damaged(what, expected.to_string(), bits_set.to_string()))?;
         }
-        let ages = matches!(self.header.spec.body.kind(), Kind::Aging(_));
+        let ages = self.header.spec.body.ages();
         Ok(ShardState {
             bits_set,
             // A new key has set at least one bit. In a filter whose keys age, that bit may have

@@ -32,8 +32,8 @@ use super::{
 };
 use crate::{
     engine::{
-        Clock,
         call::Action,
+        clock::Clock,
         error::Full,
         filter::{mapping::Cache, shard::Shard, stripes::Stripe},
     },

@@ -7,7 +7,7 @@ use super::{
     sharded::Sharded, whole::Whole,
 };
 use crate::{
-    engine::{Clock, budget::MemoryBudget},
+    engine::{budget::MemoryBudget, clock::Clock},
     filter::{
         exchange::ForeignBits,
         spec::{BodySpec, FilterSpec},

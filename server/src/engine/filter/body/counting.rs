@@ -24,7 +24,7 @@ use super::{
     Body,
     content::Content,
     group::Group,
-    sharded::{Sharded, in_one_shard, whole_in_shards},
+    sharded::{Sharded, asks_whether_bits_are_set, in_one_shard, whole_in_shards},
     tally::Tally,
     whole::{KeyBits, Whole, united},
 };
@@ -91,7 +91,6 @@ impl Counting {
 }
 
 impl Body for Counting {
-    type Call = ();
     type Tag = ();
     type Replay = Step;
 
@@ -99,28 +98,7 @@ impl Body for Counting {
     const ABSENCE_DEPENDS: bool = true;
 
     in_one_shard!();
-
-    fn begin_query(&self, _: Option<Duration>) {}
-
-    fn begin_write(&self, _: Action, _: Option<Duration>) {}
-
-    #[inline]
-    fn probe(
-        &self,
-        stripe: &Stripe<Shard>,
-        first: usize,
-        keys: Group<'_, '_, Self>,
-        (): &(),
-        mut found: impl FnMut(usize, u64, bool),
-    ) {
-        self.sharded.shape.contains_each(
-            &stripe.read(),
-            first,
-            keys,
-            #[inline(always)]
-            |key, shard: &Shard, there| found(key, shard.state.version, there),
-        );
-    }
+    asks_whether_bits_are_set!();
 
     #[inline]
     fn apply(

@@ -38,10 +38,9 @@ use self::{
 use super::{Body, Terms, WhenFull, group::Group, tally::Tally};
 use crate::{
     engine::{
-        EngineError,
         budget::MemoryBudget,
         call::Action,
-        error::Full,
+        error::{EngineError, Full},
         filter::{
             Filter,
             hashed_key::HashedKey,

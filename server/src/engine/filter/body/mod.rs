@@ -26,7 +26,10 @@ pub use self::{
 pub use self::{layered::MergePlan, tally::by_tag};
 use super::{Filter, hashed_key::HashedKey, mapping::Cache};
 use crate::{
-    engine::{EngineError, call::Action, error::Full},
+    engine::{
+        call::Action,
+        error::{EngineError, Full},
+    },
     filter::hash::KeyHash,
     store::{RecordHead, RecordKind},
 };

@@ -6,7 +6,7 @@ use super::{
     Body,
     content::Content,
     group::Group,
-    sharded::{Sharded, in_one_shard, whole_in_shards},
+    sharded::{Sharded, asks_whether_bits_are_set, in_one_shard, whole_in_shards},
     tally::Tally,
     whole::{KeyBits, Whole},
 };
@@ -28,33 +28,11 @@ pub struct Plain {
 }
 
 impl Body for Plain {
-    type Call = ();
     type Tag = ();
     type Replay = ();
 
     in_one_shard!();
-
-    fn begin_query(&self, _: Option<Duration>) {}
-
-    fn begin_write(&self, _: Action, _: Option<Duration>) {}
-
-    #[inline]
-    fn probe(
-        &self,
-        stripe: &Stripe<Shard>,
-        first: usize,
-        keys: Group<'_, '_, Self>,
-        (): &(),
-        mut found: impl FnMut(usize, u64, bool),
-    ) {
-        self.sharded.shape.contains_each(
-            &stripe.read(),
-            first,
-            keys,
-            #[inline(always)]
-            |key, shard: &Shard, there| found(key, shard.state.version, there),
-        );
-    }
+    asks_whether_bits_are_set!();
 
     #[inline]
     fn apply(

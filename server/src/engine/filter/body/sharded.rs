@@ -227,3 +227,34 @@ macro_rules! in_one_shard {
     };
 }
 pub(super) use in_one_shard;
+
+/// Implements the methods of [`Body`](super::body::Body) for queries of a kind whose keys are there
+/// if their bits are set.
+macro_rules! asks_whether_bits_are_set {
+    () => {
+        type Call = ();
+
+        fn begin_query(&self, _: Option<Duration>) {}
+
+        fn begin_write(&self, _: Action, _: Option<Duration>) {}
+
+        #[inline]
+        fn probe(
+            &self,
+            stripe: &Stripe<Shard>,
+            first: usize,
+            keys: Group<'_, '_, Self>,
+            (): &(),
+            mut found: impl FnMut(usize, u64, bool),
+        ) {
+            self.sharded.shape.contains_each(
+                &stripe.read(),
+                first,
+                keys,
+                #[inline(always)]
+                |key, shard: &Shard, there| found(key, shard.state.version, there),
+            );
+        }
+    };
+}
+pub(super) use asks_whether_bits_are_set;

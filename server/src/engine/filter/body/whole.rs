@@ -184,13 +184,22 @@ impl From<StoreError> for Unfit {
     }
 }
 
-/// The bits of a key. The fields are those of [`Explanation`](crate::engine::Explanation).
-#[derive(Debug)]
+/// The bits of a key, and where they lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyBits {
+    /// The layer that holds the key, or the layer that would take it. `None` if the filter has no
+    /// layers.
     pub layer: Option<usize>,
+    /// The shard that holds all bits of the key. `None` if they can lie in several shards.
     pub shard: Option<usize>,
+    /// The block in the shard that holds the bits. `None` if the layout has no blocks, or if the
+    /// key has counters or stamps.
     pub block: Option<usize>,
+    /// The 64-byte lines in the shard that hold the counters or stamps of the key. Empty if it has
+    /// none.
     pub lines: Vec<usize>,
+    /// The bits of the key: for each, its index and whether it is set. The index is in the shard,
+    /// or in the filter if the bits can lie in several shards.
     pub bits: Vec<(u64, bool)>,
 }
 

@@ -20,7 +20,7 @@ use std::{
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use super::collapse;
-use crate::{engine::upkeep::background, filter::shape::Shape};
+use crate::{engine::background, filter::shape::Shape};
 
 const SMALL_PAGE: usize = 4 << 10;
 const HUGE_PAGE: usize = 2 << 20;

@@ -13,26 +13,14 @@ pub struct Explanation {
     pub canonical_key: Vec<u8>,
     /// The hash of these bytes, under the filter's secret if the hash function takes one.
     pub hash: KeyHash,
-    /// The layer that holds the key, or the layer that would take it. `None` if the filter has no
-    /// layers.
-    pub layer: Option<usize>,
-    /// The shard that holds all bits of the key. `None` if they can lie in several shards.
-    pub shard: Option<usize>,
-    /// The block in the shard that holds the bits. `None` if the layout has no blocks, or if the
-    /// key has counters or stamps.
-    pub block: Option<usize>,
-    /// The 64-byte lines in the shard that hold the counters or stamps of the key. Empty if it has
-    /// none.
-    pub lines: Vec<usize>,
-    /// The bits of the key: for each, its index and whether it is set. The index is in the shard,
-    /// or in the filter if the bits can lie in several shards.
-    pub bits: Vec<(u64, bool)>,
+    /// The bits of the key, and where they lie.
+    pub place: KeyBits,
 }
 
 impl Explanation {
     /// Returns whether the key is seen: all of its bits are set.
     pub fn seen(&self) -> bool {
-        self.bits.iter().all(|&(_, is_set)| is_set)
+        self.place.bits.iter().all(|&(_, is_set)| is_set)
     }
 }
 
@@ -46,21 +34,10 @@ impl Filter {
             Some(profile) => profile.canonical(key).into_owned(),
         };
         let hash = self.hasher.hash(&canonical_key);
-        let KeyBits {
-            layer,
-            shard,
-            block,
-            lines,
-            bits,
-        } = self.body.whole().explain(hash);
         Explanation {
             canonical_key,
             hash,
-            layer,
-            shard,
-            block,
-            lines,
-            bits,
+            place: self.body.whole().explain(hash),
         }
     }
 }

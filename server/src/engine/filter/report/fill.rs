@@ -17,7 +17,7 @@ use crate::{
     engine::filter::{Filter, body::Content},
     filter::{
         scaling::OnFull,
-        spec::{BodySpec, FilterSpec, Kind},
+        spec::{BodySpec, FilterSpec},
     },
 };
 
@@ -113,14 +113,14 @@ impl Filter {
             return;
         };
         let until_dense = self.body.whole().look_at_pages(content.bits_set);
-        let capacity = match self.spec.body.kind() {
-            Kind::Scaling(OnFull::Scale(_)) => most_keys(&self.spec),
+        let capacity = match self.spec.body {
+            BodySpec::Layered(OnFull::Scale(_), _) => most_keys(&self.spec),
             _ => self.spec.capacity,
         };
-        let keys = match self.spec.body.kind() {
+        let keys = match self.spec.body.ages() {
             // Many of the keys that were added can be too old by now.
-            Kind::Aging(_) => content.estimated_keys().unwrap_or(f64::INFINITY) as u64,
-            Kind::Plain | Kind::Counting | Kind::Scaling(_) => content.keys_added,
+            true => content.estimated_keys().unwrap_or(f64::INFINITY) as u64,
+            false => content.keys_added,
         };
         let until_warning = keys.max(capacity).div_ceil(LOOKS);
         let until_look = until_dense.map_or(u64::MAX, |keys| keys.div_ceil(LOOKS_UNTIL_DENSE));

@@ -5,10 +5,7 @@ use std::time::{Instant, SystemTime};
 use super::Growth;
 use crate::{
     engine::filter::{Filter, LastStore, body::Content, counters::Usage},
-    filter::{
-        canary::Measurement,
-        spec::{FilterSpec, Kind},
-    },
+    filter::{canary::Measurement, spec::FilterSpec},
     store::FilterName,
 };
 
@@ -77,14 +74,12 @@ impl FilterStatus {
 
     /// Returns whether the filter has reached its capacity.
     pub fn is_full(&self) -> bool {
-        match self.spec.body.kind() {
-            Kind::Plain | Kind::Counting | Kind::Scaling(_) => {
-                self.keys_added >= most_keys(&self.spec)
-            }
+        match self.spec.body.ages() {
             // Many of the keys that were added can be too old by now.
-            Kind::Aging(_) => self
+            true => self
                 .estimated_keys
                 .is_none_or(|keys| keys >= self.spec.capacity),
+            false => self.keys_added >= most_keys(&self.spec),
         }
     }
 }

@@ -177,3 +177,56 @@ async fn keys_that_come_meanwhile_do_not_make_it_wrong_too_often() {
         assert!(predicted(engine).await <= 0.01);
     }
 }
+
+/// Returns how many keys a filter takes until it is full.
+async fn room(engine: &Engine, filter: &str) -> u64 {
+    let mut taken = 0;
+    for index in CAPACITY.. {
+        match engine.add(filter, &key(index)).await {
+            Ok(()) => taken += 1,
+            Err(EngineError::FilterFull { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    taken
+}
+
+/// The bits that a merge expects count as set only until it ends, whether it succeeds or not. A
+/// copy of the filter counts its bits anew.
+#[tokio::test]
+async fn after_a_merge_there_is_as_much_room_as_the_bits_leave() {
+    let mut failed = 0;
+    for call in 0.. {
+        let disk = SimulatedDisk::default();
+        let engine = start(&disk, INTERVAL).await.unwrap();
+        let small = SpecRequest {
+            kind: Kind::Scaling(OnFull::Reject),
+            ..SpecRequest::new(400, 0.01)
+        };
+        engine.create_filter("urls", small).await.unwrap();
+        engine.copy_filter("urls", "other").await.unwrap();
+        add(&engine, "urls", 0..100).await;
+        add(&engine, "other", 100..200).await;
+        let before = disk.calls();
+        disk.fail(before + call, 1, Fault::Error(io::ErrorKind::Other));
+        let merged = engine.merge_filters("other", "urls").await;
+        let used = disk.calls() - before;
+        disk.heal();
+        failed += u64::from(merged.is_err());
+        while engine.copy_filter("urls", "copy").await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let expected = room(&engine, "copy").await;
+        assert!(expected > 100, "{expected}");
+        assert_eq!(
+            room(&engine, "urls").await,
+            expected,
+            "call {call}: {merged:?}"
+        );
+        if used <= call {
+            merged.unwrap();
+            break;
+        }
+    }
+    assert!(failed > 5, "{failed}");
+}

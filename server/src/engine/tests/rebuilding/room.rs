@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::{
-    engine::call::requests::Remembered,
+    engine::commit::Remembered,
     store::{FilterId, RequestId},
 };
 

@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::{requests::RetrySession, workers::Threads};
+use super::DataPath;
 use crate::{
     engine::{
-        Action, Call, DataPath, EngineError, Filter, WriteContext,
-        catalog::Entry,
+        call::{Action, Call, requests::RetrySession, workers::Threads},
         commit::{Journal, WalReservation},
+        error::EngineError,
+        filter::{Filter, WriteContext},
+        registry::Entry,
     },
     store::{FilterId, RequestId},
 };
@@ -68,13 +70,10 @@ impl Needs {
             session: filter.session_id(request_id, action),
             records: filter.records_of_a_call(keys),
         };
-        let mirrors = mirror.as_ref().map(|mirror| {
-            let filter = mirror.filter();
-            Need {
-                filter: filter.id(),
-                session: filter.following_session_id(request_id, action),
-                records: filter.records_of_a_call(keys),
-            }
+        let mirrors = mirror.as_ref().map(|mirror| Need {
+            filter: mirror.filter().id(),
+            session: mirror.session_id(request_id, action),
+            records: mirror.filter().records_of_a_call(keys),
         });
         Self {
             own,

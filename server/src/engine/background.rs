@@ -11,7 +11,8 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::{engine::EngineError, sync::cores};
+use super::error::EngineError;
+use crate::sync::cores;
 
 /// The increment of the thread's nice value. Where all cores are busy, the thread gets a quarter of
 /// one. It is not larger, because calls wait while the thread copies a shard.

@@ -1,8 +1,11 @@
 //! Calls for many keys.
 
-use super::{admission::Admission, workers::Threads};
+use super::{DataPath, Pending, admission::Admission};
 use crate::engine::{
-    Action, Call, DataPath, Engine, EngineError, Filter, Keys, Op, Pending, WriteContext,
+    Engine,
+    call::{Action, Call, Keys, Op, workers::Threads},
+    error::EngineError,
+    filter::{Filter, WriteContext},
 };
 
 impl Engine {
@@ -103,9 +106,13 @@ impl Engine {
         let data = &self.data;
         let weight = data.limits.check_batch(&keys)?;
         data.limits.check_request_id(call.request_id)?;
-        let has_profile = || data.find(call.filter, Filter::has_profile);
-        if weight.is_light() && (weight.is_light_with_profile() || !has_profile()?) {
-            match data.batch(call, op, &keys, Threads::Core).await {
+        if weight.is_light() {
+            let is_too_heavy =
+                |filter: &Filter| filter.has_profile() && !weight.is_light_with_profile();
+            match data
+                .batch(call, op, &keys, Threads::Core, is_too_heavy)
+                .await
+            {
                 Err(EngineError::FilterBusy) => {}
                 answer => return Ok((answer?, keys)),
             }
@@ -113,7 +120,8 @@ impl Engine {
         self.on_worker(call, op, keys).await
     }
 
-    /// Runs a batch on a worker. If the caller drops the call first, the batch does not run.
+    /// Runs a batch on a worker, which looks its filter up when it begins. If the caller drops the
+    /// call first, the batch does not run.
     pub(in crate::engine) async fn on_worker<K: Keys>(
         &self,
         call: Call<'_>,
@@ -137,7 +145,9 @@ impl Engine {
             // Writes check the deadline again before they change anything. Queries check it only
             // here.
             call.check_deadline()?;
-            let answer = data.batch(call, op, &keys, Threads::Workers).await?;
+            let answer = data
+                .batch(call, op, &keys, Threads::Workers, |_| false)
+                .await?;
             Ok((answer, keys))
         };
         self.data.workers()?.run(keys, work).await
@@ -145,25 +155,36 @@ impl Engine {
 }
 
 impl DataPath {
+    /// Answers a batch on these threads. Fails with [`EngineError::FilterBusy`] if it is too heavy
+    /// for them.
     async fn batch<K: Keys>(
         &self,
         call: Call<'_>,
         op: Op,
         keys: &K,
         threads: Threads,
+        is_too_heavy: impl Fn(&Filter) -> bool,
     ) -> Result<Pending<Vec<bool>>, EngineError> {
+        let check_weight = |filter: &Filter| match is_too_heavy(filter) {
+            true => Err(EngineError::FilterBusy),
+            false => Ok(()),
+        };
         let Op::Write(action) = op else {
-            return self.ask(call, |filter| filter.query_batch(keys, call.max_age));
+            return self.ask(call, |filter| {
+                check_weight(filter)?;
+                Ok(filter.query_batch(keys, call.max_age))
+            });
         };
         let count = keys.iter().len();
-        let change =
-            |filter: &Filter, change: WriteContext<'_>| filter.write_batch(keys, action, change);
-        let follow =
-            |mirror: &Filter, change: WriteContext<'_>| mirror.mirror_batch(keys, action, change);
+        let change = |filter: &Filter, context: WriteContext<'_>| {
+            check_weight(filter)?;
+            filter.write_batch(keys, action, context)
+        };
         if let Some(answer) = self.try_write(call, action, count, threads, change)? {
             return Ok(answer);
         }
-        let write = |admission: Admission<'_>| self.write(call, admission, change, follow);
+        let write =
+            |admission: Admission<'_>| self.write(call, admission, change, (action, keys.iter()));
         self.admitted(call, action, count, threads, write).await
     }
 }

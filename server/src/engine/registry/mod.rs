@@ -1,11 +1,14 @@
 //! The filters by name.
 
+mod mirror;
+
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::mirror::Mirror;
-use crate::{engine::filter::Filter, store::FilterName};
+pub use self::mirror::Mirror;
+use super::filter::Filter;
+use crate::store::FilterName;
 
 type Filters = BTreeMap<FilterName, Entry>;
 

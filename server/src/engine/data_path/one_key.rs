@@ -1,7 +1,12 @@
 //! Calls for one key.
 
-use super::{admission::Admission, workers::Threads};
-use crate::engine::{Action, Call, Engine, EngineError, Filter, Op, Pending, WriteContext};
+use super::{Pending, admission::Admission};
+use crate::engine::{
+    Engine,
+    call::{Action, Call, Op, workers::Threads},
+    error::EngineError,
+    filter::{Filter, WriteContext},
+};
 
 impl Engine {
     /// Returns whether a key has been seen.
@@ -124,7 +129,7 @@ impl Engine {
     fn ask_key(&self, call: Call<'_>, key: &[u8]) -> Result<Pending<bool>, EngineError> {
         self.data.limits.check_key(key)?;
         self.data
-            .ask(call, |filter| filter.query(key, call.max_age))
+            .ask(call, |filter| Ok(filter.query(key, call.max_age)))
     }
 
     /// Writes a key if nothing has to be waited for first. Returns `None` otherwise.
@@ -156,8 +161,8 @@ impl Engine {
             self.data.write(
                 call,
                 admission,
-                |filter, change| filter.write(key, action, change),
-                |mirror, change| mirror.mirror_key(key, action, change),
+                |filter, context| filter.write(key, action, context),
+                (action, [key].into_iter()),
             )
         };
         let admitted = self.data.admitted(call, action, 1, Threads::Core, write);
