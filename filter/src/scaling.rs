@@ -27,11 +27,13 @@
 mod kernel;
 mod on_full;
 mod plan;
+mod together;
 
 use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
+use self::together::Together;
 pub use self::{
     kernel::Added,
     on_full::{OnFull, OnFullName},
@@ -406,10 +408,10 @@ impl Layers {
     /// Returns the expected false-positive rate after `keys` distinct keys were added. Past
     /// [`capacity`](Self::capacity) the last layer has more keys than it is planned for.
     pub fn false_positive_rate(&self, keys: u64) -> f64 {
-        let (mut left, mut rate) = (keys as f64, 0.0);
+        let (mut left, mut together) = (keys as f64, Together::default());
         for (number, layer) in self.layers.iter().enumerate() {
             // Keys that older layers report as seen do not reach this layer.
-            let passing = 1.0 - rate;
+            let passing = 1.0 - together.rate();
             let mut own = left * passing;
             if number + 1 < self.layers.len() {
                 let fill_ratio = layer.spec.full_bits as f64 / layer.partition_bits() as f64;
@@ -417,27 +419,37 @@ impl Layers {
                 own = most.map_or(own, |most| own.min(most));
             }
             left -= own / passing;
-            let own_rate = sizing::false_positive_rate(&layer.shape, own);
-            rate = compound([rate, own_rate].into_iter());
-            if left <= 0.0 || rate >= 1.0 {
+            together.add(&layer.shape, own, 1.0);
+            if left <= 0.0 || together.rate() >= 1.0 {
                 break;
             }
         }
-        rate
+        together.rate()
     }
 
     /// Returns the expected false-positive rate of a filter with these fills, the first layer
     /// first. Each fill is the number of partitions that have the layer, and the bits set in all of
     /// them.
     pub fn false_positive_rate_at_fill(&self, fills: impl IntoIterator<Item = Fill>) -> f64 {
-        compound(self.layers.iter().zip(fills).map(|(layer, fill)| {
+        let mut together = Together::default();
+        for (layer, fill) in self.layers.iter().zip(fills) {
             let partitions = fill.partitions.min(self.partitions) as f64;
             let bits = partitions * layer.partition_bits() as f64;
-            let rate = match fill.partitions {
-                0 => 0.0,
-                _ => sizing::false_positive_rate_at_fill(&layer.shape, fill.bits_set as f64 / bits),
+            let keys = match fill.partitions {
+                0 => Some(0.0),
+                _ => sizing::keys_at_fill(&layer.shape, fill.bits_set as f64 / bits),
             };
-            rate * partitions / self.partitions as f64
+            let share = partitions / self.partitions as f64;
+            together.add(&layer.shape, keys.unwrap_or(f64::INFINITY), share);
+        }
+        together.rate()
+    }
+
+    /// Returns the expected false-positive rate when all layers are full.
+    fn rate_when_full(&self) -> f64 {
+        self.false_positive_rate_at_fill(self.layers.iter().map(|layer| Fill {
+            partitions: self.partitions,
+            bits_set: layer.spec.full_bits * self.partitions,
         }))
     }
 

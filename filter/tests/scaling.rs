@@ -145,3 +145,22 @@ fn in_many_partitions() {
     let ratio = measure(300_000, 0.01, 2, 1_000_000);
     assert!(ratio <= 1.43, "{ratio}");
 }
+
+/// At the highest rate layers depend on each other most. The keys fill ten layers, four of them
+/// past the horizon.
+#[test]
+fn one_in_two() {
+    let (capacity, rate, queries) = (5_000, 0.5, 1_000_000);
+    let mut filter = Filter::new(capacity, rate, 2);
+    filter.add(0..capacity * 1020);
+    let found = filter.found((1 << 40)..(1 << 40) + queries);
+    let measured = found as f64 / queries as f64;
+    assert!(measured <= rate, "{measured}");
+    let fills = filter.growing.fills();
+    let predicted = filter.growing.layers.false_positive_rate_at_fill(fills);
+    // For independent layers the prediction would be lower by more than this.
+    assert!(
+        (measured / predicted - 1.0).abs() < 0.015,
+        "{measured} for {predicted}"
+    );
+}

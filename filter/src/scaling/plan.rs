@@ -37,25 +37,29 @@ pub fn plan(capacity: u64, rate: f64, scaling: &Scaling) -> Result<(Layers, End)
     if !GROWTHS.contains(&growth) {
         return Err(ScalingError::Growth { value: growth });
     }
-    let planner = Planner {
+    let mut planner = Planner {
         capacity: capacity as f64,
         growth: f64::from(growth),
         rate,
     };
     let most = MAX_BIT_COUNT / 8;
     let bound = scaling.max_memory_bytes.unwrap_or(most);
-    let (layers, is_cut) = planner
-        .within(bound.min(most))
-        .map_err(|needed| match needed {
-            Some(needed) if needed <= most => ScalingError::MaxMemory {
-                value: bound,
-                needed,
-            },
-            _ => ScalingError::Unreachable {
-                capacity,
-                false_positive_rate: rate,
-            },
-        })?;
+    let mut planned = planner.within(bound.min(most));
+    // Layers are not independent, and near the highest rate they would miss it: see `together.rs`.
+    while (planned.as_ref()).is_ok_and(|(layers, _)| layers.rate_when_full() > rate) {
+        planner.rate *= sizing::MARGIN;
+        planned = planner.within(bound.min(most));
+    }
+    let (layers, is_cut) = planned.map_err(|needed| match needed {
+        Some(needed) if needed <= most => ScalingError::MaxMemory {
+            value: bound,
+            needed,
+        },
+        _ => ScalingError::Unreachable {
+            capacity,
+            false_positive_rate: rate,
+        },
+    })?;
     let end = match is_cut && bound < most {
         true => End::Memory,
         false => End::Size,
@@ -203,7 +207,8 @@ impl Planner {
                 (1.0 - NEAR_SHARE) * part * (late + 1.0) / late
             }
         };
-        // All layers together are wrong no more often than one with the whole rate is.
+        // If layers were independent, all together would be wrong as often as one with the whole
+        // rate is.
         let rate = |share: f64| -(share * (-self.rate).ln_1p()).exp_m1();
         (0..count)
             .map(|number| (size(number) * self.capacity, rate(share(number))))
