@@ -12,6 +12,7 @@ pub mod files;
 pub mod filter;
 pub mod inspection;
 pub mod log;
+mod memory;
 pub mod repair;
 pub mod start;
 pub mod written;
