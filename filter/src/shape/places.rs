@@ -47,7 +47,7 @@ impl Shape {
                 let lines = self.two_lines(hash);
                 let places = cells::places(hash, self.hash_count);
                 let line =
-                    |place: cells::CellPlace| lines.get(place.line).copied().unwrap_or_default();
+                    |place: cells::CellPlace| *lines.get(place.line).expect("a key has two lines");
                 let bit = |place| line(place) as u64 * LINE_CELLS + place.cell();
                 places.map(bit).collect()
             }

@@ -187,7 +187,8 @@ impl<'a> SegmentReader<'a> {
                 self.synced = header.synced;
             }
             begins = false;
-            let mut records = batch.get(BatchHeader::BYTES..).unwrap_or_default();
+            let records = batch.get(BatchHeader::BYTES..);
+            let mut records = records.expect("a batch begins with its header");
             while !records.is_empty() {
                 let Some(record) = record::decode(&mut records) else {
                     on_damage(self.damaged(self.at, "a whole record"))?;

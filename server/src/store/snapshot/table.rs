@@ -164,7 +164,7 @@ impl Table<'_> {
             .map(|bits| u16::from_le_bytes(*bits));
         let mut pages = Vec::with_capacity(count);
         for length in self.pages.lengths(shard_bytes) {
-            let bits = bits.next().unwrap_or_default();
+            let bits = bits.next().expect("a number has the blocks of four pages");
             let known = Blocks::bits_of_all(length);
             if bits & !known != 0 {
                 let what = format!("blocks of page {} of shard {shard}", pages.len());
