@@ -14,7 +14,6 @@ use super::{
     Disk, FilterId, FilterName, StoreError,
     names::{Kind, MANIFEST_FILE, TEMPORARY_SUFFIX},
 };
-use crate::planted::Bug;
 
 /// The format that is written, and the newest that is read.
 pub const FORMAT: u32 = 1;
@@ -173,17 +172,8 @@ impl Manifest {
             file.write_all_at(&self.encode(), 0)?;
             file.sync()
         };
-        if Bug::ManifestInPlace.is_planted() {
-            let file = disk.create(Self::FILE).map_err(failed(true))?;
-            let written = file.write_all_at(&self.encode(), 0);
-            let synced = written.and_then(|()| file.sync());
-            return synced.and_then(|()| disk.sync()).map_err(failed(true));
-        }
         prepare().map_err(failed(false))?;
         let replaced = disk.rename(&temporary, Self::FILE);
-        if Bug::ManifestNameNotSynced.is_planted() {
-            return replaced.map_err(failed(true));
-        }
         // A failed rename may still have been done: the kernel does not say.
         replaced.and_then(|()| disk.sync()).map_err(failed(true))
     }

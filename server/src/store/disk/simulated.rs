@@ -12,7 +12,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
+    io, mem,
     path::Path,
     sync::Arc,
     thread,
@@ -23,9 +23,14 @@ use fastrand::Rng;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{Disk, DiskFile};
+use crate::{planted::Bug, store::names::MANIFEST_FILE};
 
 /// The unit that reaches stable storage whole or not at all, in bytes.
 const SECTOR_BYTES: usize = 512;
+
+/// Parts of the names of files that planted bugs concern.
+const SEGMENT: &str = ".log";
+const SNAPSHOT: &str = ".snapshot.";
 
 /// A disk, and all handles to it.
 #[derive(Debug, Clone, Default)]
@@ -196,6 +201,12 @@ impl State {
         Err(io::Error::other("the power is off"))
     }
 
+    /// Returns whether a file has, in the page cache, a name with this part.
+    fn is_named(&self, file: usize, part: &str) -> bool {
+        let mut names = self.names.iter();
+        names.any(|(name, &named)| named == file && name.contains(part))
+    }
+
     fn find(&self, name: &str) -> io::Result<usize> {
         let file = self.names.get(name).copied();
         file.ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -308,6 +319,20 @@ impl NameChange {
     }
 }
 
+/// Returns whether a planted bug leaves a change of a name unsynced for good.
+fn is_left_out(change: &NameChange) -> bool {
+    match change {
+        NameChange::Set(name, _) => {
+            Bug::SnapshotNameNotSynced.is_planted() && name.contains(SNAPSHOT)
+        }
+        NameChange::Rename(_, name, _) => {
+            Bug::ManifestNameNotSynced.is_planted() && name == MANIFEST_FILE
+                || Bug::SegmentNameNotSynced.is_planted() && name.ends_with(SEGMENT)
+        }
+        NameChange::Remove(_) => false,
+    }
+}
+
 impl SimulatedDisk {
     fn change_name(&self, change: NameChange) -> io::Result<()> {
         let mut state = self.0.lock();
@@ -366,6 +391,15 @@ impl Disk for SimulatedDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        if Bug::ManifestInPlace.is_planted()
+            && to == MANIFEST_FILE
+            && let Some(bytes) = self.contents(from)
+            && let Ok(file) = self.open(to)
+        {
+            file.reserve(bytes.len() as u64)?;
+            file.write_at(&bytes, 0)?;
+            return self.remove(from);
+        }
         let file = self.0.lock().find(from);
         // If there is no such file, the call fails anyway.
         let file = file.unwrap_or(usize::MAX);
@@ -379,8 +413,13 @@ impl Disk for SimulatedDisk {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.0.lock();
         state.call()?;
-        state.durable_names = state.names.clone();
-        state.name_changes.clear();
+        let changes = mem::take(&mut state.name_changes);
+        for change in changes {
+            match is_left_out(&change) {
+                true => state.name_changes.push(change),
+                false => change.apply(&mut state.durable_names),
+            }
+        }
         Ok(())
     }
 }
@@ -425,7 +464,10 @@ impl DiskFile for SimulatedFile {
         state.take_room(self.file, at + count)?;
         let bytes = from[..count].to_vec();
         state.files[self.file].change(Change::Write { at, bytes });
-        Ok(count)
+        match Bug::ShortWriteTaken.is_planted() {
+            true => Ok(from.len()),
+            false => Ok(count),
+        }
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
@@ -448,6 +490,12 @@ impl DiskFile for SimulatedFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.0.lock();
+        let is_segment = state.is_named(self.file, SEGMENT);
+        if Bug::LogNotSynced.is_planted() && is_segment
+            || Bug::SnapshotNotSynced.is_planted() && state.is_named(self.file, SNAPSHOT)
+        {
+            return Ok(());
+        }
         let done = state.call();
         // Data that is written during this sync is for the next one.
         let count = state.files[self.file].changes.len();
@@ -461,7 +509,10 @@ impl DiskFile for SimulatedFile {
             // The kernel treats the pages as clean from now on.
             Err(_) => file.changes.clear(),
         }
-        done.map(|_| ())
+        match done {
+            Err(_) if Bug::FailedSyncBelieved.is_planted() && is_segment => Ok(()),
+            done => done.map(|_| ()),
+        }
     }
 
     fn forget(&self) {}

@@ -93,9 +93,7 @@ impl Segment {
             file.sync()?;
             file.bypass_cache();
             disk.rename(&temporary, &name)?;
-            if !Bug::SegmentNameNotSynced.is_planted() {
-                disk.sync()?;
-            }
+            disk.sync()?;
             Ok(Self {
                 file: Some(file.into()),
                 sequence,
@@ -183,13 +181,7 @@ impl PendingSync {
         let file = self.file.as_ref().ok_or_else(missing)?;
         let written = file.write_all_at(pages, at);
         written.map_err(failed("write"))?;
-        if Bug::LogNotSynced.is_planted() {
-            return Ok(());
-        }
-        match file.sync().map_err(failed("sync")) {
-            Err(_) if Bug::FailedSyncBelieved.is_planted() => Ok(()),
-            synced => synced,
-        }
+        file.sync().map_err(failed("sync"))
     }
 }
 

@@ -9,7 +9,6 @@ use super::{
 };
 use crate::{
     filter::shard_map::ShardMap,
-    planted::Bug,
     store::{DataDirectory, DiskFile, StoreError, names},
 };
 
@@ -54,9 +53,7 @@ impl DataDirectory {
             let file = self.disk.create(&name)?;
             let bytes = write(&*file, header, shards, copy_shard)?;
             // The name must be durable before a manifest can contain it.
-            if !Bug::SnapshotNameNotSynced.is_planted() {
-                self.disk.sync()?;
-            }
+            self.disk.sync()?;
             Ok(bytes)
         };
         let bytes = write().map_err(|unwritten| {
@@ -147,9 +144,7 @@ fn write(
     }
     let header = header.encode(bytes, table.len() as u64, extension_bytes);
     file.write_all_at(&header, 0)?;
-    if !Bug::SnapshotNotSynced.is_planted() {
-        file.sync()?;
-    }
+    file.sync()?;
     file.forget();
     Ok(bytes)
 }
