@@ -130,7 +130,7 @@ def test_the_rooms_of_the_engine_import_downwards() -> None:
     assert len(found) > len(ENGINE), "the imports are not found any more"
     assert {room for arrow in found for room in arrow} == set(ENGINE)
     assert [(one, to) for one, to in found if ENGINE.index(to) > ENGINE.index(one)] == []
-    # What the face passes on would hide where it comes from.
+    # An import of a name that mod.rs re-exports would hide the room that the name comes from.
     for file in (ROOT / "server/src/engine").rglob("*.rs"):
         if "tests" not in (*file.parts, file.stem):
             for path in imports(file.read_text()):

@@ -9,7 +9,10 @@ macro_rules! bugs {
     ($($(#[$doc:meta])* $bug:ident,)*) => {
         /// A bug that is absent unless a test plants it. Those of calls to the disk are planted in
         /// the simulated disk.
-        #[allow(dead_code, reason = "only tests have the simulated disk")]
+        #[cfg_attr(
+            not(any(test, fuzzing)),
+            expect(dead_code, reason = "only tests and fuzzing have the simulated disk")
+        )]
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Bug {
             $($(#[$doc])* $bug,)*

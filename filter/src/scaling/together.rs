@@ -25,40 +25,40 @@
 use super::compound;
 use crate::{shape::Shape, sizing};
 
-/// The layers of a filter, taken together one after the other.
+/// The false-positive rate of layers, which are added from the oldest to the newest.
 #[derive(Default)]
 pub struct Together {
-    /// The rate at which at least one layer is wrong.
+    /// The rate at which at least one layer reports a key that was not added.
     rate: f64,
     /// For each layer, its hash count and the logarithm of its factor.
-    favours: Vec<(f64, f64)>,
+    factors: Vec<(f64, f64)>,
 }
 
 impl Together {
-    /// Returns the rate at which at least one layer is wrong.
+    /// Returns the rate at which at least one layer reports a key that was not added.
     pub fn rate(&self) -> f64 {
         self.rate
     }
 
-    /// Takes the next layer, with `keys` keys. A `share` of all keys belongs to partitions that
-    /// have it.
+    /// Adds the next layer, with `keys` keys. A `share` of all keys belongs to partitions that have
+    /// this layer.
     pub fn add(&mut self, shape: &Shape, keys: f64, share: f64) {
         if keys <= 0.0 {
             return;
         }
         let count = f64::from(shape.hash_count());
-        let favours = self.favours.iter();
-        let favour: f64 = favours
-            .map(|(older, favour)| (older / count).min(1.0).powi(2) * favour)
+        let factors = self.factors.iter();
+        let factor: f64 = factors
+            .map(|(older, factor)| (older / count).min(1.0).powi(2) * factor)
             .sum();
-        let rate = sizing::false_positive_rate(shape, keys * favour.exp());
+        let rate = sizing::false_positive_rate(shape, keys * factor.exp());
         self.rate = compound([self.rate, rate * share].into_iter());
 
         let fill_ratio = sizing::fill_ratio(shape, keys);
         if rate < 1.0 {
             let odds = rate / (1.0 - rate);
             let excess = odds * odds * (1.0 / fill_ratio - 1.0);
-            self.favours.push((count, excess.ln_1p()));
+            self.factors.push((count, excess.ln_1p()));
         }
     }
 }

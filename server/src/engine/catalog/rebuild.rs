@@ -395,8 +395,9 @@ impl Filter {
     }
 
     /// Takes the name of another filter and its place in the data directory, in one step. Returns
-    /// what is left to do with the files; `None` if either filter has been deleted. Calls must not
-    /// change either filter meanwhile. The other one is not stored again afterwards.
+    /// the renamed filter, whose files the caller must then rename; `None` if either filter has been
+    /// deleted. Calls must not change either filter meanwhile. The other filter is not stored again
+    /// afterwards.
     ///
     /// # Errors
     ///

@@ -184,7 +184,7 @@ impl DataPath {
             return Ok(answer);
         }
         let write =
-            |admission: Admission<'_>| self.write(call, admission, change, (action, keys.iter()));
+            |admission: Admission<'_>| self.write(call, admission, change, action, keys.iter());
         self.admitted(call, action, count, threads, write).await
     }
 }

@@ -94,14 +94,15 @@ impl DataPath {
         })?
     }
 
-    /// Applies a write to the filter of a call, and to its mirror if it has one: the action to the
-    /// keys.
+    /// Applies a write to the filter of a call. If the filter has a mirror, applies the action to
+    /// these keys of the mirror too.
     fn write<'a, T>(
         &self,
         call: Call<'a>,
         admission: Admission<'a>,
         change: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
-        keys: (Action, impl Iterator<Item = &'a [u8]>),
+        action: Action,
+        keys: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Pending<T>, EngineError> {
         let _permit = self.barrier.pass()?;
         // The call may have waited for a worker or for room in the log. A caller that gets
@@ -114,7 +115,9 @@ impl DataPath {
             let filter = &*entry.filter;
             match &entry.mirror {
                 None => write_to(filter, call, admission, change),
-                Some(mirror) => write_to_both(filter, mirror, call, admission, change, keys),
+                Some(mirror) => {
+                    write_to_both(filter, mirror, call, admission, change, action, keys)
+                }
             }
         })?
     }
@@ -217,7 +220,8 @@ fn write_to_both<'a, T>(
     call: Call<'_>,
     mut admission: Admission<'_>,
     write: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
-    keys: (Action, impl Iterator<Item = &'a [u8]>),
+    action: Action,
+    keys: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Pending<T>, EngineError> {
     let new = mirror.filter();
     filter.check_age(call.max_age)?;
@@ -238,7 +242,6 @@ fn write_to_both<'a, T>(
         session,
         ..WriteContext::default()
     };
-    let (action, keys) = keys;
     Ok(Pending {
         mirror: mirror.write(keys, action, context).map(Box::new),
         capacity_warning: filter.capacity_warning(),

@@ -162,7 +162,8 @@ impl Engine {
                 call,
                 admission,
                 |filter, context| filter.write(key, action, context),
-                (action, [key].into_iter()),
+                action,
+                [key].into_iter(),
             )
         };
         let admitted = self.data.admitted(call, action, 1, Threads::Core, write);

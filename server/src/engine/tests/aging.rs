@@ -517,3 +517,17 @@ async fn keys_are_there_for_as_long_as_they_are_to_be_after_power_cuts() {
         }
     }
 }
+
+/// A key that the old filter has seen counts from now in the new one.
+#[tokio::test]
+async fn what_is_found_during_a_rebuild_is_young_in_the_new_filter() {
+    let (_, engine, _, manual_clock) = begun(false).await;
+    engine.start_rebuild("urls", "new", None).await.unwrap();
+    for found in [false, true] {
+        let seen = engine.query_and_add("urls", &key(1)).await.unwrap();
+        assert_eq!(seen, found);
+        manual_clock.advance(SLICE * 3);
+    }
+    let [old, new] = ["urls", "new"].map(|name| engine.query(name, key(1)));
+    assert_eq!([old.await.unwrap(), new.await.unwrap()], [false, true]);
+}

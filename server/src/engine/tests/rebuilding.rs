@@ -153,6 +153,18 @@ async fn a_call_that_is_repeated_afterwards_gets_its_answer() {
     }
 }
 
+/// A call of the new filter has not added what a call of the old one with its id has.
+#[tokio::test]
+async fn an_id_of_the_old_filter_wins_nothing_in_the_new_one() {
+    let engine = filled(&SimulatedDisk::default(), of_kind(Kind::Counting)).await;
+    engine.start_rebuild("urls", "new", None).await.unwrap();
+    for (name, found) in [("urls", false), ("urls", false), ("new", true)] {
+        let call = named(name, "again");
+        let seen = engine.query_and_add(call, &key(500)).await.unwrap();
+        assert_eq!(seen, found, "{name}");
+    }
+}
+
 /// Without a log only stored keys are on the disk: they stay, and a crash ends a rebuild.
 #[tokio::test]
 async fn without_a_log_what_was_stored_stays() {

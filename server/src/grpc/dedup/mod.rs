@@ -210,8 +210,14 @@ async fn store(
 
 #[cfg(test)]
 mod tests {
+    use seenset_proto::v1::QueryAndAddBatchRequest;
+    use tonic::Code;
+
     use super::*;
-    use crate::{engine::Durability, grpc::testing};
+    use crate::{
+        engine::{Durability, Kind, SpecRequest},
+        grpc::testing,
+    };
 
     /// A client can make the server hold one future for each call in flight.
     #[tokio::test]
@@ -228,6 +234,43 @@ mod tests {
         let query = batch(core, Op::Query, request(), None);
         for bytes in [size_of_val(&add), size_of_val(&query)] {
             assert!(bytes <= 1024, "{bytes}");
+        }
+    }
+
+    /// AddBatch and RemoveBatch have no age. Only calls that add keys are warned.
+    #[tokio::test]
+    async fn a_batch_has_the_fields_of_its_rpc() {
+        let dir = tempfile::tempdir().unwrap();
+        let core = testing::core(dir.path(), Durability::Always).await;
+        let small = SpecRequest {
+            kind: Kind::Counting,
+            ..SpecRequest::new(1, 0.01)
+        };
+        core.engine.create_filter("small", small).await.unwrap();
+        let request = QueryAndAddBatchRequest {
+            filter: "small".to_owned(),
+            keys: ["a", "b", "c"].map(str::to_owned).to_vec(),
+            max_age: Some(prost_types::Duration::default()),
+            ..Default::default()
+        };
+        let message = Bytes::from(request.encode_to_vec());
+        let answer = |op| {
+            batch(
+                core.clone(),
+                op,
+                codec::decode(message.clone()).unwrap(),
+                None,
+            )
+        };
+        let add = answer(Op::Write(Action::Add)).await.unwrap();
+        assert!(add.seen.is_empty() && add.capacity_warning.is_some());
+        let remove = answer(Op::Write(Action::Remove)).await.unwrap();
+        assert!(remove.seen == [true; 3] && remove.capacity_warning.is_none());
+        for op in [Op::Query, Op::Write(Action::QueryAndAdd)] {
+            assert_eq!(
+                answer(op).await.unwrap_err().code(),
+                Code::FailedPrecondition
+            );
         }
     }
 }

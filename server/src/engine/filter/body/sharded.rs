@@ -187,7 +187,7 @@ macro_rules! whole_in_shards {
 }
 pub(super) use whole_in_shards;
 
-/// Implements the methods of [`Body`](super::body::Body) that say where a key lies, by the field
+/// Implements the methods of [`Body`](super::Body) that say where a key lies, by the field
 /// `sharded`.
 macro_rules! in_one_shard {
     () => {
@@ -228,7 +228,7 @@ macro_rules! in_one_shard {
 }
 pub(super) use in_one_shard;
 
-/// Implements the methods of [`Body`](super::body::Body) for queries of a kind whose keys are there
+/// Implements the methods of [`Body`](super::Body) for queries of a kind whose keys are there
 /// if their bits are set.
 macro_rules! asks_whether_bits_are_set {
     () => {
