@@ -68,11 +68,28 @@ fn print(help: &clap::Error) -> Result<(), Failure> {
 
 fn start(args: Args) -> Result<(), Failure> {
     streams::check_stdout()?;
+    #[cfg(unix)]
+    check_open_files()?;
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(Failure::from)
+        .map_err(|error| Failure::Failed(format!("cannot start the runtime: {error}")))
         .and_then(|runtime| runtime.block_on(run(args)))
+}
+
+/// Fails if the process can open too few files for a command. With fewer there is no runtime to
+/// report an error from.
+#[cfg(unix)]
+fn check_open_files() -> Result<(), Failure> {
+    use rustix::process::{Resource, getrlimit};
+
+    const NEEDED: u64 = 32;
+    match getrlimit(Resource::Nofile).current {
+        Some(limit @ ..NEEDED) => Err(Failure::Failed(format!(
+            "the limit of open files is {limit}, and a command needs {NEEDED}: raise it (ulimit -n)"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 async fn run(Args { global, command }: Args) -> Result<(), Failure> {

@@ -25,7 +25,7 @@ use tokio::{
 use crate::listeners::{Listeners, OpenStream, Stream};
 
 /// The file descriptors that are kept for everything but connections.
-const OTHER_FILES: usize = 64;
+pub const OTHER_FILES: usize = 64;
 
 /// The pause after the kernel refused to accept a connection: it would refuse the next attempt just
 /// the same.
@@ -200,7 +200,7 @@ fn set_options(stream: &std::net::TcpStream) {
 
 /// Raises the limit of open files to `wanted` as far as the process is allowed to, and returns the
 /// number of files that it may have open.
-fn allow_files(wanted: usize) -> usize {
+pub fn allow_files(wanted: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     let allowed = |soft: Option<u64>| {
         soft.map_or(usize::MAX, |files| {

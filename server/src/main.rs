@@ -10,12 +10,12 @@ use seenset_server::{
     telemetry::Log,
     verify,
 };
+use tokio::runtime::Builder;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let config = match Config::load(env::args_os(), env::vars_os().map(|(name, _)| name)) {
         Ok(Command::Run(config)) => *config,
         Ok(Command::Print(text)) => return exit::print(&text, true),
@@ -25,17 +25,23 @@ async fn main() -> ExitCode {
         },
         Err(error) => return exit::failed(&error, USAGE),
     };
-    let log = Log::start(&config);
-    let done = tokio::select! {
-        done = run(config) => done,
-        () = log.tell_of_left_out() => Ok(()),
-    };
-    // Its last lines come before the error.
-    drop(log);
-    match done {
+    match start(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::failed(&error, FAILURE),
     }
+}
+
+fn start(config: Config) -> Result<(), ServerError> {
+    server::check_open_files()?;
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(ServerError::Runtime)?.block_on(async {
+        // Dropped at the end, so that its last lines come before the error.
+        let log = Log::start(&config);
+        tokio::select! {
+            done = run(config) => done,
+            () = log.tell_of_left_out() => Ok(()),
+        }
+    })
 }
 
 async fn run(config: Config) -> Result<(), ServerError> {

@@ -68,6 +68,21 @@ pub struct Server {
     metrics: Option<(Connections, JoinHandle<()>)>,
 }
 
+/// Checks that the process may open the files that it needs without any connection. Called before
+/// there is a runtime, which needs files itself, and panics where it gets none for signals.
+///
+/// # Errors
+///
+/// [`ServerError::OpenFiles`].
+pub fn check_open_files() -> Result<(), ServerError> {
+    let needed = connections::OTHER_FILES;
+    let limit = connections::allow_files(needed);
+    if limit < needed {
+        return Err(ServerError::OpenFiles { limit, needed });
+    }
+    Ok(())
+}
+
 /// Opens the data directory, listens, and serves. Until [`Server::recover`] is done, health is
 /// NOT_SERVING and all other calls fail with UNAVAILABLE.
 ///

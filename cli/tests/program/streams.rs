@@ -31,6 +31,18 @@ fn fails(service: &Service, directory: &Path, line: &str, code: i32, message: &s
     assert!(stderr.contains(message), "{line}: {stderr}");
 }
 
+/// Down to the fewest with which a program can load its libraries.
+#[tokio::test(flavor = "multi_thread")]
+async fn too_few_files_that_can_be_open_are_an_error() {
+    let service = Service::start().await;
+    let directory = TempDir::new().unwrap();
+    for limit in [4, 6, 8, 12, 31] {
+        let line = format!("ulimit -n {limit}; exec \"$s\" health");
+        let message = format!("the limit of open files is {limit}");
+        fails(&service, directory.path(), &line, 1, &message);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_output_ends_every_command_before_it_does_anything() {
     let service = Service::start().await;

@@ -34,6 +34,20 @@ pub enum ServerError {
     /// The descriptors of the contract do not decode.
     #[error("cannot serve reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// The process can open too few files.
+    #[error(
+        "the limit of open files is {limit}, and the server needs {needed}, and one for each \
+         connection: raise it (ulimit -n; systemd: LimitNOFILE=)"
+    )]
+    OpenFiles {
+        /// The limit of the process.
+        limit: usize,
+        /// The number of files without connections.
+        needed: usize,
+    },
+    /// The operating system refuses what the tasks of the process need.
+    #[error("cannot start the runtime: {0}")]
+    Runtime(#[source] io::Error),
     /// The operating system gives no threads to serve calls on.
     #[error("cannot start the threads that serve calls: {0}")]
     Cores(#[source] io::Error),

@@ -4,7 +4,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Output,
+    process::{self, Output},
     time::{Duration, Instant},
 };
 
@@ -31,6 +31,22 @@ fn assert_refused(output: &Output, code: i32, expected: &str) {
         stderr.contains(expected),
         "{stderr:?} does not say {expected:?}"
     );
+}
+
+/// Down to the fewest with which a program can load its libraries.
+#[test]
+fn too_few_files_that_can_be_open_are_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    for limit in [4, 6, 8, 12, 63] {
+        let script = format!("ulimit -n {limit}; exec \"$@\"");
+        let output = process::Command::new("sh")
+            .args(["-c", &script, "sh", env!("CARGO_BIN_EXE_seenset-server")])
+            .args(["--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(dir.path())
+            .output()
+            .unwrap();
+        assert_refused(&output, 1, &format!("the limit of open files is {limit}"));
+    }
 }
 
 #[test]
