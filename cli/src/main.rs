@@ -77,16 +77,18 @@ fn start(args: Args) -> Result<(), Failure> {
         .and_then(|runtime| runtime.block_on(run(args)))
 }
 
-/// Fails if the process can open too few files for a command. With fewer there is no runtime to
-/// report an error from.
+/// Fails if the process may open too few files for a command. Must be called before the runtime
+/// starts: with too few files, tokio panics instead of returning an error.
 #[cfg(unix)]
 fn check_open_files() -> Result<(), Failure> {
     use rustix::process::{Resource, getrlimit};
 
+    /// Nine for the runtime; the rest for connections and the files of the command.
     const NEEDED: u64 = 32;
     match getrlimit(Resource::Nofile).current {
         Some(limit @ ..NEEDED) => Err(Failure::Failed(format!(
-            "the limit of open files is {limit}, and a command needs {NEEDED}: raise it (ulimit -n)"
+            "the limit of open files is {limit}; a command needs at least {NEEDED}: raise it \
+             (ulimit -n)"
         ))),
         _ => Ok(()),
     }

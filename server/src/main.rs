@@ -10,7 +10,7 @@ use seenset_server::{
     telemetry::Log,
     verify,
 };
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -25,23 +25,30 @@ fn main() -> ExitCode {
         },
         Err(error) => return exit::failed(&error, USAGE),
     };
-    match start(config) {
-        Ok(()) => ExitCode::SUCCESS,
+    match runtime() {
+        Ok(runtime) => runtime.block_on(serve(config)),
         Err(error) => exit::failed(&error, FAILURE),
     }
 }
 
-fn start(config: Config) -> Result<(), ServerError> {
+fn runtime() -> Result<Runtime, ServerError> {
     server::check_open_files()?;
     let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.map_err(ServerError::Runtime)?.block_on(async {
-        // Dropped at the end, so that its last lines come before the error.
-        let log = Log::start(&config);
-        tokio::select! {
-            done = run(config) => done,
-            () = log.tell_of_left_out() => Ok(()),
-        }
-    })
+    runtime.map_err(ServerError::Runtime)
+}
+
+async fn serve(config: Config) -> ExitCode {
+    let log = Log::start(&config);
+    let done = tokio::select! {
+        done = run(config) => done,
+        () = log.tell_of_left_out() => Ok(()),
+    };
+    // Its last lines come before the error.
+    drop(log);
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::failed(&error, FAILURE),
+    }
 }
 
 async fn run(config: Config) -> Result<(), ServerError> {

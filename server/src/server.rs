@@ -68,8 +68,8 @@ pub struct Server {
     metrics: Option<(Connections, JoinHandle<()>)>,
 }
 
-/// Checks that the process may open the files that it needs without any connection. Called before
-/// there is a runtime, which needs files itself, and panics where it gets none for signals.
+/// Checks that the process may open the files that it needs without any connection. Must be called
+/// before the runtime starts: with too few files, tokio panics instead of returning an error.
 ///
 /// # Errors
 ///

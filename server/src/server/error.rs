@@ -36,8 +36,8 @@ pub enum ServerError {
     Reflection(#[from] tonic_reflection::server::Error),
     /// The process can open too few files.
     #[error(
-        "the limit of open files is {limit}, and the server needs {needed}, and one for each \
-         connection: raise it (ulimit -n; systemd: LimitNOFILE=)"
+        "the limit of open files is {limit}; the server needs at least {needed}, and one more for \
+         each connection: raise it (ulimit -n; systemd: LimitNOFILE=)"
     )]
     OpenFiles {
         /// The limit of the process.
@@ -45,7 +45,7 @@ pub enum ServerError {
         /// The number of files without connections.
         needed: usize,
     },
-    /// The operating system refuses what the tasks of the process need.
+    /// The tokio runtime cannot start.
     #[error("cannot start the runtime: {0}")]
     Runtime(#[source] io::Error),
     /// The operating system gives no threads to serve calls on.
