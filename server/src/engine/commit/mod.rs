@@ -3,9 +3,12 @@
 
 mod disk_watch;
 mod failure;
+mod filter_log;
+mod log_state;
 mod parker;
 mod queues;
 mod segment_worker;
+
 mod trackers;
 pub mod versions;
 mod watermark;
@@ -16,7 +19,6 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc::{SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -25,15 +27,14 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-pub use self::queues::WalReservation;
+pub use self::{filter_log::FilterLog, queues::WalReservation};
 use self::{
-    disk_watch::DiskWatch, failure::Failure, parker::Parker, queues::WalQueues, trackers::Trackers,
-    versions::Versions, watermark::Watermark, writer::Writer,
+    log_state::LogState, parker::Parker, queues::WalQueues, versions::Versions, writer::Writer,
 };
 use super::error::EngineError;
 use crate::{
     filter::hash::KeyHash,
-    store::{Batch, FilterId, LogWriter, RecordHead, RequestId, Segment, StoreError},
+    store::{Batch, FilterId, LogWriter, RecordHead, RequestId, Segment},
 };
 
 /// The types that `testing/models/` tries with loom.
@@ -57,7 +58,7 @@ pub enum Durability {
 /// The log of all filters.
 #[derive(Debug)]
 pub struct Journal {
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -67,47 +68,6 @@ pub struct Remembered {
     pub filter: FilterId,
     pub request: RequestId,
     pub hashes: Vec<KeyHash>,
-}
-
-/// The log of one filter.
-#[derive(Debug, Clone)]
-pub struct FilterLog {
-    shared: Arc<Shared>,
-    filter: FilterId,
-    watermark: Arc<Watermark>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    queues: WalQueues,
-    is_stopping: AtomicBool,
-    trackers: Mutex<Trackers>,
-    /// The reason why nothing can be written at present.
-    failure: Mutex<Option<Failure>>,
-    has_failed: AtomicBool,
-    /// The reason why the log cannot get longer than it is.
-    shortage: Mutex<Option<Failure>>,
-    /// Whether calls are refused until there is another segment.
-    is_full: AtomicBool,
-    /// Publishes whether keys are refused, for either reason.
-    is_read_only: watch::Sender<bool>,
-    flushes: Mutex<Vec<Flush>>,
-    /// The number of the segment that is being written.
-    segment: AtomicU64,
-    /// Whether the segment worker has a result.
-    has_news: AtomicBool,
-    /// Whether the thread has ended.
-    has_ended: AtomicBool,
-    writer: Parker,
-    watch: Arc<DiskWatch>,
-}
-
-/// A request to be notified when changes are on stable storage.
-#[derive(Debug)]
-struct Flush {
-    /// The changes of a filter up to a version. `None`: all records appended before the request.
-    of: Option<(FilterId, u64)>,
-    done: SyncSender<Result<(), String>>,
 }
 
 impl Journal {
@@ -123,7 +83,7 @@ impl Journal {
         segment_bytes: u64,
         is_read_only: watch::Sender<bool>,
     ) -> Result<Self, EngineError> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LogState {
             queues: WalQueues::new(segment_bytes),
             is_stopping: AtomicBool::new(false),
             trackers: Mutex::default(),
@@ -341,183 +301,6 @@ impl Drop for Journal {
             // A panic there has been logged by its message.
             let _ = thread.join();
         }
-    }
-}
-
-impl FilterLog {
-    /// Appends the `count` hashes that a call with one version has changed, into space that was
-    /// reserved for them. A version without hashes gets a record too.
-    pub fn append(
-        &self,
-        reservation: &mut WalReservation<'_>,
-        head: &RecordHead,
-        count: usize,
-        hashes: impl Iterator<Item = KeyHash>,
-    ) {
-        self.shared.queues.append(reservation, head, count, hashes);
-        self.shared.wake();
-    }
-
-    /// [`Self::append`] for a version whose hashes need records with different heads.
-    pub fn append_parts<H: Iterator<Item = KeyHash>>(
-        &self,
-        reservation: &mut WalReservation<'_>,
-        parts: impl Iterator<Item = (RecordHead, usize, H)>,
-    ) {
-        self.shared.queues.append_parts(reservation, parts);
-        self.shared.wake();
-    }
-
-    /// Returns the most hashes of a record. A call with more hashes has several records.
-    pub fn hashes_of_a_record(&self) -> usize {
-        self.shared.queues.hashes_of_a_record()
-    }
-
-    /// As [`Journal::segment`].
-    pub fn segment(&self) -> u64 {
-        self.shared.segment()
-    }
-
-    /// Returns whether a version and all before it are as durable as configured.
-    #[inline]
-    pub fn has_reached(&self, version: u64) -> bool {
-        self.watermark.has_reached(version)
-    }
-
-    /// Waits until a version and all before it are as durable as configured.
-    ///
-    /// # Errors
-    ///
-    /// The reason why the log cannot be written. It is not known then whether the change survives a
-    /// crash.
-    pub async fn reached(&self, version: u64) -> Result<(), EngineError> {
-        self.watermark
-            .reached(version, || self.shared.check())
-            .await
-    }
-
-    /// Waits until a version and all before it are on stable storage, whatever durability is
-    /// configured. Blocks.
-    ///
-    /// # Errors
-    ///
-    /// The reason why the log cannot be written.
-    pub fn flush(&self, version: u64) -> Result<(), String> {
-        self.shared.flush(Some((self.filter, version)))
-    }
-
-    /// While the log cannot be written: returns whether keys are certainly in it. `version` is that
-    /// of the latest change where the keys were found.
-    pub fn is_certain(&self, version: u64, hashes: impl Iterator<Item = KeyHash>) -> bool {
-        let failure = self.shared.failure.lock();
-        let certain = |failure: &Failure| failure.is_certain(self.filter, version, hashes);
-        failure.as_ref().is_some_and(certain)
-    }
-
-    /// Ends the log of a filter that has been deleted or replaced: no call waits for it any more.
-    pub fn end(&self) {
-        self.shared.trackers.lock().end(self.filter);
-    }
-}
-
-impl Shared {
-    fn segment(&self) -> u64 {
-        self.segment.load(Ordering::Acquire)
-    }
-
-    fn check(&self) -> Result<(), EngineError> {
-        if !self.has_failed.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        match &*self.failure.lock() {
-            None => Ok(()),
-            Some(failure) => Err(failure.error()),
-        }
-    }
-
-    fn flush(&self, of: Option<(FilterId, u64)>) -> Result<(), String> {
-        let (done, result) = sync_channel(1);
-        {
-            // Under the lock: when the thread ends, it drops the waiting flushes under this lock.
-            let mut flushes = self.flushes.lock();
-            if !self.has_ended.load(Ordering::Acquire) {
-                flushes.push(Flush { of, done });
-            }
-        }
-        self.wake();
-        let stopped = |_| "the server is stopping".to_owned();
-        result.recv().map_err(stopped)?
-    }
-
-    /// Wakes the thread, so that it writes the appended records.
-    fn wake(&self) {
-        self.writer.wake();
-    }
-
-    fn tell_news(&self) {
-        self.has_news.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Acquire)
-    }
-
-    fn is_idle(&self) -> bool {
-        !self.is_stopping()
-            && !self.has_news.load(Ordering::Acquire)
-            && self.flushes.lock().is_empty()
-            && self.queues.is_empty()
-    }
-
-    /// Sets or clears the reason why the log cannot be written, and notifies all calls that wait.
-    fn set_failure(&self, failure: Option<Failure>) {
-        let (has_failed, had_failed) = (failure.is_some(), self.has_failed.load(Ordering::Relaxed));
-        match &failure {
-            None if !had_failed => return,
-            None => tracing::info!("the log can be written again"),
-            Some(_) if had_failed => {}
-            Some(failure) => {
-                let error = failure.error();
-                tracing::error!(%error, "the log cannot be written: keys are refused until it can");
-            }
-        }
-        *self.failure.lock() = failure;
-        self.has_failed.store(has_failed, Ordering::Release);
-        self.tell_read_only();
-        self.trackers.lock().wake_all();
-        self.queues.more_space.notify_waiters();
-    }
-
-    fn tell_read_only(&self) {
-        self.is_read_only.send_if_modified(|is_read_only| {
-            // The flags are read here, under the lock of the channel, so the last caller publishes
-            // the latest state.
-            let [has_failed, is_full] =
-                [&self.has_failed, &self.is_full].map(|flag| flag.load(Ordering::Acquire));
-            let now = has_failed || is_full;
-            std::mem::replace(is_read_only, now) != now
-        });
-    }
-
-    /// Sets or clears the reason why the log cannot get longer, and notifies all calls that wait
-    /// for space.
-    fn set_shortage(&self, error: Option<&StoreError>) {
-        let mut shortage = self.shortage.lock();
-        match (&*shortage, error) {
-            (None, Some(error)) => {
-                tracing::warn!(%error, "the log cannot get longer: keys are refused when it is full");
-            }
-            (Some(_), None) => tracing::info!("the log can get longer again"),
-            _ => {}
-        }
-        *shortage = error.map(|error| Failure::new(error, Default::default()));
-        drop(shortage);
-        if error.is_none() {
-            self.is_full.store(false, Ordering::Release);
-            self.tell_read_only();
-        }
-        self.queues.more_space.notify_waiters();
     }
 }
 

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 
 use super::{versions::tests::lease, *};
 use crate::store::{
-    Disk, LogEnd, LogReader, RequestId, Segment,
+    Disk, LogEnd, LogReader, RequestId, Segment, StoreError,
     simulated::{Fault, SimulatedDisk},
 };
 

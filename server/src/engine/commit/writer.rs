@@ -10,9 +10,10 @@ use std::{
 };
 
 use super::{
-    Durability, Flush, Shared,
+    Durability,
     disk_watch::{Caller, Calling},
     failure::{Doubts, Failure},
+    log_state::{Flush, LogState},
     queues::{End, Filled},
     segment_worker::{Done, SegmentWorker},
 };
@@ -36,7 +37,7 @@ const SYNC_BYTES: u64 = 4 << 20;
 
 /// The writer thread.
 pub struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
     log: LogWriter,
     segment_worker: SegmentWorker,
     segment_bytes: u64,
@@ -82,7 +83,7 @@ impl Writer {
     ///
     /// [`EngineError::Internal`] if the operating system cannot start the segment worker thread.
     pub fn new(
-        shared: Arc<Shared>,
+        shared: Arc<LogState>,
         log: LogWriter,
         durability: Durability,
         segment_bytes: u64,
