@@ -20,23 +20,26 @@ use std::{
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use super::collapse;
-use crate::{engine::background, filter::shape::Shape};
+use crate::filter::shape::Shape;
 
 const SMALL_PAGE: usize = 4 << 10;
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Memory is dense when keys have touched one in so many of its small pages.
-const DENSE_PART: usize = 8;
+///
+/// A small page that a key touches before the huge page is there costs a page fault and a copy, so
+/// a larger part makes the first keys slow (`docs/lab/small-pages.md`).
+const DENSE_PART: usize = 32;
 
 /// The memory of one call to the kernel: it prepares all cores for each call.
 const STEP: usize = 32 * HUGE_PAGE;
 
 /// The number of attempts. `MADV_COLLAPSE` fails with `EAGAIN` for a huge page while a core's LRU
 /// batch holds one of its small pages, as after a first access; so failed parts are tried again.
-const ROUNDS: u32 = 10;
+const ROUNDS: u32 = 15;
 
 /// The pause after the first attempt. Each further pause is twice as long.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Moves memory to huge pages when it is dense.
 #[derive(Debug)]
@@ -90,7 +93,9 @@ impl PageSize {
         // Memory that no key has touched yet comes on huge pages from now on.
         self.be_huge();
         let mapping = Arc::downgrade(&self.mapping);
-        let moved = background::spawn("huge-pages", move || move_in_rounds(&mapping));
+        // At full priority: the sooner all is moved, the fewer small pages calls touch first.
+        let thread = thread::Builder::new().name("huge-pages".to_owned());
+        let moved = thread.spawn(move || move_in_rounds(&mapping));
         if let Err(error) = moved {
             tracing::debug!(%error, "a filter stays on small pages, and is slower for it");
         }
@@ -233,7 +238,7 @@ mod tests {
             return;
         }
         let mut mapping = mapping(64);
-        assert_eq!(mapping.page_size.dense_keys(), Some(2048));
+        assert_eq!(mapping.page_size.dense_keys(), Some(512));
         let dense_bits = mapping.page_size.dense_bits;
         touch(&mut mapping, 100);
         mapping.page_size.look(dense_bits - 1);
@@ -241,7 +246,7 @@ mod tests {
         assert!(resident_kib <= 100 * 4, "{resident_kib}");
         assert_eq!(huge_kib, 0);
 
-        touch(&mut mapping, 2048);
+        touch(&mut mapping, 512);
         let held: Vec<Vec<u64>> = mapping.shards.iter().map(|shard| shard.to_vec()).collect();
         assert!(mapping.page_size.becomes_dense(dense_bits));
         mapping.page_size.be_huge();
