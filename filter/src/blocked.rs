@@ -16,7 +16,13 @@
 
 use fearless_simd::{Simd, SimdBase, SimdFrom, SimdMask, u64x8};
 
-use crate::hash::KeyHash;
+use crate::{
+    cells::Cell,
+    format::{Format, KeySpace, declare_format},
+    hash::{KeyHash, choose},
+    key_set::{Bits, KeySet},
+    shape::Grain,
+};
 
 /// The 64-bit words of a block.
 pub const LANES: usize = 8;
@@ -116,6 +122,14 @@ pub fn insert<S: Simd>(simd: S, block: &mut Block, hash: KeyHash, hash_count: u3
     added
 }
 
+pub(crate) fn as_blocks(words: &[u64]) -> &[Block] {
+    words.as_chunks().0
+}
+
+pub(crate) fn as_blocks_mut(words: &mut [u64]) -> &mut [Block] {
+    words.as_chunks_mut().0
+}
+
 /// Returns the bits of a key in its block, found one by one.
 pub(crate) fn bits(hash: KeyHash, hash_count: u32) -> Block {
     let mut bits = [0; LANES];
@@ -163,6 +177,70 @@ pub(crate) fn round<S: Simd>(
     let index = all(value) >> u64x8::simd_from(simd, INDEX_SHIFTS) & all(63);
     (ones, index)
 }
+
+declare_format!(
+    /// A filter in blocks.
+    Blocked
+);
+
+impl Blocked {
+    /// Returns the index of a key's block in its shard. The rest of the high half after the choice
+    /// of the shard chooses the block, so that all blocks of all shards are equally likely.
+    #[inline]
+    pub fn block(&self, hash: KeyHash) -> usize {
+        let (_, rest) = self.0.choose(hash);
+        choose(rest, self.0.shard_bits() / BLOCK_BITS).0 as usize
+    }
+}
+
+impl Format for Blocked {
+    const GRAIN: Grain = Grain {
+        cell: Cell::Bit,
+        unit: BLOCK_BITS,
+    };
+    const HAS_LANES: bool = true;
+
+    fn key_space(&self) -> KeySpace {
+        KeySpace::Blocks(self.0)
+    }
+
+    fn key_lines(&self) -> usize {
+        1
+    }
+
+    #[inline]
+    fn visit_lines(&self, hash: KeyHash, mut visit: impl FnMut(usize)) {
+        visit(self.block(hash) * LANES);
+    }
+
+    fn bits(&self, hash: KeyHash) -> Vec<u64> {
+        let block = bits(hash, self.0.hash_count());
+        let first = self.block(hash) as u64 * BLOCK_BITS;
+        let in_block = |bit: &u64| Cell::Bit.value(&block, *bit) == Some(1);
+        let set = (0..BLOCK_BITS).filter(in_block);
+        set.map(|bit| first + bit).collect()
+    }
+}
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the caller gives a whole shard, and blocks are chosen inside of it"
+)]
+impl KeySet for Blocked {
+    #[inline(always)]
+    fn contains_with<S: Simd>(&self, simd: S, words: &[u64], hash: KeyHash) -> bool {
+        let block = &as_blocks(words)[self.block(hash)];
+        contains(simd, block, hash, self.0.hash_count())
+    }
+
+    #[inline(always)]
+    fn insert_with<S: Simd>(&self, simd: S, words: &mut [u64], hash: KeyHash) -> u32 {
+        let block = &mut as_blocks_mut(words)[self.block(hash)];
+        insert(simd, block, hash, self.0.hash_count())
+    }
+}
+
+impl Bits for Blocked {}
 
 #[cfg(test)]
 mod tests {

@@ -3,12 +3,13 @@
 //! If the filter has a [`profile`], a key is brought into its canonical form. It is then hashed
 //! once, to 128 keyed bits ([`hash`]). A filter's [`spec`] gives the number of keys and the
 //! false-positive rate. [`sizing`] computes the bits for these, and the rate for given bits. The
-//! spec determines the [`shape`]: the division of the bits into shards, and the bits that a key
-//! sets, in one cache line ([`blocked`]) or anywhere in a shard ([`classic`]). A filter that can
-//! forget has a [cell](cells) of four bits in the place of each bit. The cell is a counter, so that
-//! keys can be removed ([`counting`]), or a stamp of the time, so that keys are forgotten after a
-//! while ([`aging`]). A filter that can grow has layers ([`scaling`]). Keys that nobody can add
-//! measure its real rate ([`canary`]). Filters of other programs hash and divide in their own ways
+//! spec determines the [`shape`]: the division of the bits into shards. The [`mod@format`] of
+//! the memory determines the bits that a key sets: in one cache line ([`blocked`]) or anywhere in a
+//! shard ([`classic`]). A filter that can forget has a [cell](cells) of four bits in the place of
+//! each bit, and a key has its cells in [two lines](two_lines). The cell is a counter, so that keys
+//! can be removed ([`counters`]), or a stamp of the time, so that keys are forgotten after a while
+//! ([`stamps`]). A filter that can grow has layers ([`scaling`]). Keys that nobody can add measure
+//! its real rate ([`canary`]). Filters of other programs hash and divide in their own ways
 //! ([`exchange`]).
 //!
 //! Nothing here takes a lock, reads a clock, opens a file or allocates a filter. The caller brings
@@ -30,14 +31,15 @@
 //! * S. J. Swamidass, P. Baldi, "Mathematical Correction for Fingerprint Similarity Measures to
 //!   Improve Chemical Retrieval", J. Chem. Inf. Model. 2007
 
-pub mod aging;
 pub mod blocked;
 pub mod canary;
 pub mod cells;
 pub mod classic;
-pub mod counting;
+pub mod counters;
 pub mod exchange;
+pub mod format;
 pub mod hash;
+pub mod key_set;
 pub mod limits;
 mod names;
 pub mod profile;
@@ -46,4 +48,6 @@ pub mod shape;
 pub mod shard_map;
 pub mod sizing;
 pub mod spec;
+pub mod stamps;
+pub mod two_lines;
 pub mod union;

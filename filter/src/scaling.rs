@@ -40,10 +40,11 @@ pub use self::{
 };
 
 use crate::{
-    blocked::BLOCK_BITS,
+    blocked::{BLOCK_BITS, Blocked},
+    format::Format,
     hash::{KeyHash, choose},
     limits::{MAX_BIT_COUNT, MAX_HASH_COUNT},
-    shape::{CellFormat, MAX_SHARD_BITS, Shape},
+    shape::{Dimensions, MAX_SHARD_BITS, Shape},
     sizing,
 };
 
@@ -162,7 +163,8 @@ pub struct LayerSpec {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Layer {
     spec: LayerSpec,
-    shape: Shape,
+    /// The shards of all partitions. The shards of a partition are neighbours.
+    blocked: Blocked,
     /// The number of shards of a partition in this layer and those before it.
     end: usize,
     /// The number of blocks of all its shards.
@@ -176,9 +178,14 @@ impl Layer {
         &self.spec
     }
 
-    /// Returns the shape of the shards of all partitions. The shards of a partition are neighbours.
+    /// Returns the blocks of the shards of all partitions. The shards of a partition are neighbours.
+    pub fn blocked(&self) -> &Blocked {
+        &self.blocked
+    }
+
+    /// Returns the sizes of the shards of all partitions.
     pub fn shape(&self) -> &Shape {
-        &self.shape
+        self.blocked.shape()
     }
 
     /// Returns the number of shards of each partition.
@@ -208,16 +215,16 @@ impl Layer {
 
     /// Returns the memory of all shards, in bytes.
     pub fn memory_bytes(&self) -> u64 {
-        self.shape.bit_count() / 8
+        self.shape().bit_count() / 8
     }
 
     /// Returns the expected number of keys that still fit until the shards of a partition are full,
     /// if `bits_set` of their bits are set. Takes microseconds.
     pub fn keys_left(&self, bits_set: u64) -> u64 {
-        let partitions = (self.shape.bit_count() / self.partition_bits()) as f64;
+        let partitions = (self.shape().bit_count() / self.partition_bits()) as f64;
         let keys = |bits: u64| {
             let fill_ratio = bits as f64 / self.partition_bits() as f64;
-            sizing::keys_at_fill(&self.shape, fill_ratio).map(|keys| keys / partitions)
+            sizing::keys_at_fill(self.blocked.key_space(), fill_ratio).map(|keys| keys / partitions)
         };
         match (keys(self.spec.full_bits), keys(bits_set)) {
             (Some(most), Some(there)) => (most - there).max(0.0) as u64,
@@ -288,7 +295,7 @@ impl Layers {
         let bits_before: u64 = self
             .layers
             .iter()
-            .map(|layer| layer.shape.bit_count())
+            .map(|layer| layer.shape().bit_count())
             .sum();
         let shards = self.partitions.checked_mul(spec.shards);
         let bits = shards.and_then(|shards| shards.checked_mul(spec.shard_bits));
@@ -298,7 +305,7 @@ impl Layers {
         let is_one = self.layers.len() < MAX_LAYERS
             && (1..=MAX_BIT_COUNT - bits_before).contains(&bits)
             && spec.shard_bits <= MAX_SHARD_BITS
-            && spec.shard_bits.is_multiple_of(CellFormat::Blocked.unit())
+            && spec.shard_bits.is_multiple_of(BLOCK_BITS)
             && (1..=MAX_HASH_COUNT).contains(&spec.hash_count)
             && (1..=bits / self.partitions).contains(&spec.full_bits)
             // At most as many shards and partitions as these bits need.
@@ -307,19 +314,18 @@ impl Layers {
         if !is_one {
             return Err(error);
         }
-        let shape = Shape::divided(
-            CellFormat::Blocked,
-            shards,
-            spec.shard_bits,
-            spec.hash_count,
-        );
+        let blocked = Blocked::from(Dimensions {
+            shard_count: shards,
+            shard_bits: spec.shard_bits,
+            hash_count: spec.hash_count,
+        });
         let fill_ratio = spec.full_bits as f64 / (bits / self.partitions) as f64;
         self.layers.push(Layer {
             spec,
-            shape,
+            blocked,
             end: self.layers.last().map_or(0, |layer| layer.end) + spec.shards as usize,
-            blocks: shape.bit_count() / BLOCK_BITS,
-            rate: sizing::false_positive_rate_at_fill(&shape, fill_ratio),
+            blocks: bits / BLOCK_BITS,
+            rate: sizing::false_positive_rate_at_fill(blocked.key_space(), fill_ratio),
         });
         Ok(())
     }
@@ -415,11 +421,11 @@ impl Layers {
             let mut own = left * passing;
             if number + 1 < self.layers.len() {
                 let fill_ratio = layer.spec.full_bits as f64 / layer.partition_bits() as f64;
-                let most = sizing::keys_at_fill(&layer.shape, fill_ratio);
+                let most = sizing::keys_at_fill(layer.blocked.key_space(), fill_ratio);
                 own = most.map_or(own, |most| own.min(most));
             }
             left -= own / passing;
-            together.add(&layer.shape, own, 1.0);
+            together.add(&layer.blocked, own, 1.0);
             if left <= 0.0 || together.rate() >= 1.0 {
                 break;
             }
@@ -437,10 +443,10 @@ impl Layers {
             let bits = partitions * layer.partition_bits() as f64;
             let keys = match fill.partitions {
                 0 => Some(0.0),
-                _ => sizing::keys_at_fill(&layer.shape, fill.bits_set as f64 / bits),
+                _ => sizing::keys_at_fill(layer.blocked.key_space(), fill.bits_set as f64 / bits),
             };
             let share = partitions / self.partitions as f64;
-            together.add(&layer.shape, keys.unwrap_or(f64::INFINITY), share);
+            together.add(&layer.blocked, keys.unwrap_or(f64::INFINITY), share);
         }
         together.rate()
     }
@@ -463,10 +469,10 @@ impl Layers {
             if share == 0.0 {
                 break;
             }
-            let fill_ratio = fill.bits_set as f64 / (layer.shape.bit_count() as f64 * share);
-            let own = sizing::keys_at_fill(&layer.shape, fill_ratio)? * share;
+            let fill_ratio = fill.bits_set as f64 / (layer.shape().bit_count() as f64 * share);
+            let own = sizing::keys_at_fill(layer.blocked.key_space(), fill_ratio)? * share;
             keys += own / passing;
-            let rate = sizing::false_positive_rate_at_fill(&layer.shape, fill_ratio);
+            let rate = sizing::false_positive_rate_at_fill(layer.blocked.key_space(), fill_ratio);
             passing *= 1.0 - rate * share;
         }
         Some(keys)

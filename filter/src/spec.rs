@@ -16,12 +16,17 @@ pub use self::{
 };
 pub use crate::hash::HashFunction;
 use crate::{
+    blocked::Blocked,
+    classic::Classic,
+    counters::Counters,
     exchange::guava::Strategy,
+    format::Format,
     limits::{MAX_BIT_COUNT, MAX_HASH_COUNT},
     profile::KeyProfile,
     scaling::OnFull,
-    shape::{CellFormat, Dimensions, Shape},
+    shape::Dimensions,
     sizing,
+    stamps::Stamps,
 };
 
 /// A request for a filter: `capacity` with `false_positive_rate`, or `capacity` with `bit_count`.
@@ -77,21 +82,16 @@ impl SpecRequest {
             (_, layout) if !layout.takes(function) => {
                 Err(SpecError::HashFunctionOfLayout { function, layout })
             }
-            (Kind::Plain, Layout::Blocked) => {
-                self.resolve_sharded(CellFormat::Blocked, BodySpec::Blocked)
-            }
-            (Kind::Plain, Layout::Classic) => {
-                self.resolve_sharded(CellFormat::Classic, BodySpec::Classic)
-            }
+            (Kind::Plain, Layout::Blocked) => self.resolve_sharded::<Blocked>(BodySpec::Blocked),
+            (Kind::Plain, Layout::Classic) => self.resolve_sharded::<Classic>(BodySpec::Classic),
             (Kind::Plain, Layout::Guava) => self.resolve_guava(Strategy::Mitz64),
             (Kind::Plain, Layout::GuavaMitz32) => self.resolve_guava(Strategy::Mitz32),
             (Kind::Counting, Layout::Blocked) => {
-                self.resolve_sharded(CellFormat::Counting, BodySpec::Counting)
+                self.resolve_sharded::<Counters>(BodySpec::Counting)
             }
-            (Kind::Aging(aging), Layout::Blocked) => self
-                .resolve_sharded(CellFormat::Aging, |dimensions| {
-                    BodySpec::Aging(dimensions, aging)
-                }),
+            (Kind::Aging(aging), Layout::Blocked) => {
+                self.resolve_sharded::<Stamps>(|dimensions| BodySpec::Aging(dimensions, aging))
+            }
             (Kind::Scaling(on_full), Layout::Blocked) => self.resolve_layers(on_full),
             (kind, layout @ (Layout::Classic | Layout::Guava | Layout::GuavaMitz32)) => {
                 let kind = kind.name();
@@ -100,34 +100,30 @@ impl SpecRequest {
         }
     }
 
-    fn resolve_sharded(
+    fn resolve_sharded<F: Format>(
         &self,
-        cell_format: CellFormat,
         body: impl FnOnce(Dimensions) -> BodySpec,
     ) -> Result<FilterSpec, SpecError> {
-        let shape = match (self.bit_count, self.false_positive_rate) {
+        let filter: F = match (self.bit_count, self.false_positive_rate) {
             (Some(bit_count), _) => {
-                let hash_count = self.hash_count.unwrap_or_else(|| {
-                    sizing::best_hash_count(cell_format, bit_count, self.capacity)
-                });
-                Shape::new(cell_format, bit_count, hash_count)
+                let best = || sizing::best_hash_count::<F>(bit_count, self.capacity);
+                F::new(bit_count, self.hash_count.unwrap_or_else(best))
             }
             (None, Some(rate)) => {
-                sizing::smallest(cell_format, self.capacity, rate, self.hash_count).ok_or(
-                    SpecError::Unreachable {
-                        capacity: self.capacity,
-                        false_positive_rate: rate,
-                    },
-                )?
+                let smallest = sizing::smallest(self.capacity, rate, self.hash_count);
+                smallest.ok_or(SpecError::Unreachable {
+                    capacity: self.capacity,
+                    false_positive_rate: rate,
+                })?
             }
             (None, None) => return Err(SpecError::FalsePositiveRate { value: 0.0 }),
         };
         Ok(FilterSpec {
             capacity: self.capacity,
-            false_positive_rate: self.rate(&shape)?,
+            false_positive_rate: self.rate(&filter)?,
             hash_function: self.hash_function,
             key_profile: self.key_profile.clone(),
-            body: body(shape.dimensions()),
+            body: body(filter.shape().dimensions()),
         })
     }
 
@@ -173,17 +169,17 @@ impl SpecRequest {
         }
     }
 
-    /// Returns the rate of the resolved spec: the one asked for if the shape keeps it. If none was
-    /// asked for, it is the rate of the shape.
-    fn rate(&self, shape: &Shape) -> Result<f64, SpecError> {
-        let reached = sizing::false_positive_rate(shape, self.capacity as f64)
+    /// Returns the rate of the resolved spec: the one asked for if the filter keeps it. If none
+    /// was asked for, it is the rate of the filter.
+    fn rate(&self, filter: &impl Format) -> Result<f64, SpecError> {
+        let reached = sizing::false_positive_rate(filter.key_space(), self.capacity as f64)
             // A probability can round to 0 or 1, which the spec does not allow.
             .clamp(f64::MIN_POSITIVE, 1.0 - f64::EPSILON);
         match self.false_positive_rate {
             // Not compared to the last digit: a spec that was resolved on another machine must
             // resolve to itself here.
             Some(asked) if reached > asked * (1.0 + 1e-6) => Err(SpecError::RateOutOfReach {
-                bit_count: shape.bit_count(),
+                bit_count: filter.shape().bit_count(),
                 asked,
                 reached,
             }),
@@ -212,7 +208,7 @@ impl FilterSpec {
     /// Returns the memory of the bits, counters or stamps, in bytes. For a filter in layers, that
     /// of the first layer.
     pub fn memory_bytes(&self) -> u64 {
-        self.body.bit_count() / 8 * self.body.shape().cell_format().cell_bits()
+        self.body.bit_count() / 8 * self.body.shape().cell_bits()
     }
 
     /// Whether this spec satisfies `request`. Fields that the request leaves to be computed are not

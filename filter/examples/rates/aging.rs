@@ -5,11 +5,11 @@
 //! slice after the one before, so that the keys that count have all ages.
 
 use seenset_filter::{
-    aging::Window,
+    format::Format,
     hash::{KeyHash, KeyHasher},
-    shape::Shape,
     sizing,
     spec::Aging as Ages,
+    stamps::{Stamps, Window},
 };
 
 use crate::{filter::Filter, keys::hash_batches};
@@ -23,15 +23,16 @@ const FORGOTTEN_EPOCHS: u64 = 3;
 const FIRST: u64 = FORGOTTEN_EPOCHS + SLICES as u64;
 
 pub struct Aging {
-    shape: Shape,
+    stamps: Stamps,
     shards: Vec<Vec<u64>>,
     window: Window,
 }
 
 impl Aging {
-    pub fn new(shape: Shape, capacity: u64, hasher: &KeyHasher) -> Self {
+    pub fn new(stamps: Stamps, capacity: u64, hasher: &KeyHasher) -> Self {
+        let shape = stamps.shape();
         let mut filter = Self {
-            shape,
+            stamps,
             shards: vec![vec![0; shape.shard_words()]; shape.shard_count()],
             window: Window {
                 cleared: 0,
@@ -69,7 +70,7 @@ impl Filter for Aging {
         let how = self.window.stamping(self.window.now, SLICES);
         hashes.sort_unstable_by_key(|hash| hash.high);
         let hashes = hashes.iter().copied().enumerate();
-        self.shape
+        self.stamps
             .stamp_each(&mut self.shards, 0, hashes, false, |_| how, |_, _, _| {});
     }
 
@@ -79,21 +80,21 @@ impl Filter for Aging {
         hashes.sort_unstable_by_key(|hash| hash.high);
         let hashes = hashes.iter().copied().enumerate();
         let count = |_, _: &Vec<u64>, is_there| found += u64::from(is_there);
-        self.shape
+        self.stamps
             .contains_stamped(&self.shards, 0, hashes, |_| there, count);
         found
     }
 
     fn rate_by_keys(&self, keys: u64) -> f64 {
-        sizing::false_positive_rate(&self.shape, keys as f64)
+        sizing::false_positive_rate(self.stamps.key_space(), keys as f64)
     }
 
     /// Returns the rate expected from the stamps that count.
     fn rate_by_fill(&self) -> f64 {
         let set = |shard: &Vec<u64>| self.window.clone().clear(&mut shard.clone());
         let bits_set: u64 = self.shards.iter().map(set).sum();
-        let fill_ratio = bits_set as f64 / self.shape.bit_count() as f64;
-        sizing::false_positive_rate_at_fill(&self.shape, fill_ratio)
+        let fill_ratio = bits_set as f64 / self.stamps.shape().bit_count() as f64;
+        sizing::false_positive_rate_at_fill(self.stamps.key_space(), fill_ratio)
     }
 
     fn pass(&mut self) {
@@ -124,7 +125,7 @@ mod tests {
         };
         let shape = request.resolve().unwrap().body.shape();
         let hasher = Subject::Aging.hasher(0.1);
-        let mut filter = Aging::new(shape, 1000, &hasher);
+        let mut filter = Aging::new(shape.dimensions().into(), 1000, &hasher);
         let stamps = |filter: &Aging| shape.bits_set(&filter.shards[0]);
         assert!(filter.rate_by_fill() > 0.0);
         filter.pass();

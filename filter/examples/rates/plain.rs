@@ -1,30 +1,31 @@
 //! Filters that keep their keys: plain ones in both layouts, and counting ones.
 
-use seenset_filter::{hash::KeyHash, shape::Shape, sizing};
+use seenset_filter::{hash::KeyHash, key_set::KeySet, sizing};
 
 use crate::filter::Filter;
 
-pub struct Plain {
-    shape: Shape,
+pub struct Plain<F> {
+    format: F,
     shards: Vec<Vec<u64>>,
     bits_set: u64,
 }
 
-impl Plain {
-    pub fn new(shape: Shape) -> Self {
+impl<F: KeySet> Plain<F> {
+    pub fn new(format: F) -> Self {
+        let shape = format.shape();
         Self {
-            shape,
+            format,
             shards: vec![vec![0; shape.shard_words()]; shape.shard_count()],
             bits_set: 0,
         }
     }
 }
 
-impl Filter for Plain {
+impl<F: KeySet> Filter for Plain<F> {
     fn add(&mut self, hashes: &mut [KeyHash]) {
         hashes.sort_unstable_by_key(|hash| hash.high);
         let hashes = hashes.iter().copied().enumerate();
-        self.shape
+        self.format
             .insert_each(&mut self.shards, 0, hashes, |_, _, bits| {
                 self.bits_set += u64::from(bits);
             });
@@ -34,7 +35,7 @@ impl Filter for Plain {
         let mut found = 0;
         hashes.sort_unstable_by_key(|hash| hash.high);
         let hashes = hashes.iter().copied().enumerate();
-        self.shape
+        self.format
             .contains_each(&self.shards, 0, hashes, |_, _, is_there| {
                 found += u64::from(is_there);
             });
@@ -42,11 +43,11 @@ impl Filter for Plain {
     }
 
     fn rate_by_keys(&self, keys: u64) -> f64 {
-        sizing::false_positive_rate(&self.shape, keys as f64)
+        sizing::false_positive_rate(self.format.key_space(), keys as f64)
     }
 
     fn rate_by_fill(&self) -> f64 {
-        let fill_ratio = self.bits_set as f64 / self.shape.bit_count() as f64;
-        sizing::false_positive_rate_at_fill(&self.shape, fill_ratio)
+        let fill_ratio = self.bits_set as f64 / self.format.shape().bit_count() as f64;
+        sizing::false_positive_rate_at_fill(self.format.key_space(), fill_ratio)
     }
 }

@@ -1,9 +1,14 @@
 //! The kinds and layouts that are measured.
 
 use seenset_filter::{
+    blocked::Blocked,
+    classic::Classic,
+    counters::Counters,
     exchange::redisbloom::Chain,
     hash::{HashFunction, KeyHasher, Secret},
+    key_set::KeySet,
     scaling::{HORIZON, OnFull, Scaling},
+    shape::Dimensions,
     spec::{Aging as Ages, FilterSpec, Kind, Layout, SpecRequest},
 };
 
@@ -162,8 +167,7 @@ impl Subject {
             };
             request.resolve()
         };
-        let plain =
-            |kind, layout| -> Made { Ok(Box::new(Plain::new(spec(kind, layout)?.body.shape()))) };
+        let sizes = |kind, layout| spec(kind, layout).map(|spec| spec.body.shape().dimensions());
         let growing = |on_full: OnFull| -> Made {
             Ok(Box::new(Growing::new(on_full.layers(capacity, rate)?)))
         };
@@ -182,17 +186,17 @@ impl Subject {
             array(&FilterSpec::of_chain(&chain, None))
         };
         match self {
-            Self::Blocked => plain(Kind::Plain, Layout::Blocked),
-            Self::Classic => plain(Kind::Plain, Layout::Classic),
-            Self::Counting => plain(Kind::Counting, Layout::Blocked),
+            Self::Blocked => plain::<Blocked>(sizes(Kind::Plain, Layout::Blocked)?),
+            Self::Classic => plain::<Classic>(sizes(Kind::Plain, Layout::Classic)?),
+            Self::Counting => plain::<Counters>(sizes(Kind::Counting, Layout::Blocked)?),
             Self::Aging => {
                 let ages = Ages {
                     max_age: std::time::Duration::from_secs(SLICES.into()),
                     slices: SLICES,
                     refresh: false,
                 };
-                let shape = spec(Kind::Aging(ages), Layout::Blocked)?.body.shape();
-                Ok(Box::new(Aging::new(shape, capacity, &self.hasher(rate))))
+                let stamps = sizes(Kind::Aging(ages), Layout::Blocked)?.into();
+                Ok(Box::new(Aging::new(stamps, capacity, &self.hasher(rate))))
             }
             Self::Scaling => scaling(2),
             Self::ScalingBy4 => scaling(4),
@@ -204,4 +208,8 @@ impl Subject {
             Self::RedisBloomLayers => chain(chain::doubling(capacity / 3, rate, 2)),
         }
     }
+}
+
+fn plain<F: KeySet + 'static>(sizes: Dimensions) -> Made {
+    Ok(Box::new(Plain::new(F::from(sizes))))
 }

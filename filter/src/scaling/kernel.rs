@@ -7,9 +7,8 @@ use fearless_simd::{Level, Simd, dispatch};
 
 use super::{Layer, Layers};
 use crate::{
-    blocked::{self, BLOCK_BITS},
+    blocked::{self, BLOCK_BITS, as_blocks, as_blocks_mut},
     hash::{KeyHash, choose},
-    shape::{as_blocks, as_blocks_mut},
 };
 
 /// The result of adding a key.
@@ -201,7 +200,7 @@ impl Layer {
 
     /// Returns the shard of a key among the shards of its partition, and the block in that shard.
     /// `rest` is the part of the high half of the hash that the choice of the partition left over.
-    /// The result is the same as the choice of [`Layer::shape`].
+    /// The result is the same as the choice of [`Layer::blocked`].
     #[inline(always)]
     fn place(&self, rest: u64) -> (usize, usize) {
         let (shard, rest) = choose(rest, self.spec.shards);

@@ -7,8 +7,10 @@ use super::{
     ScalingError, compound,
 };
 use crate::{
+    blocked::{BLOCK_BITS, Blocked},
+    format::Format,
     limits::MAX_BIT_COUNT,
-    shape::{CellFormat, MAX_SHARD_BITS, Shape},
+    shape::{Dimensions, MAX_SHARD_BITS},
     sizing,
 };
 
@@ -219,9 +221,9 @@ impl Planner {
 /// Returns the number of partitions of a filter with such a first layer.
 fn partitions(size: f64, rate: f64) -> u64 {
     let by_keys = (size as u64 / PARTITION_KEYS).clamp(1, MAX_PARTITIONS);
-    let whole = sizing::smallest(CellFormat::Blocked, size as u64, rate, None);
-    let by_bits = whole.map_or(1, |whole| whole.bit_count().div_ceil(MAX_SHARD_BITS));
-    by_keys.max(by_bits)
+    let whole = sizing::smallest::<Blocked>(size as u64, rate, None);
+    let bits = whole.map_or(1, |whole| whole.shape().bit_count());
+    by_keys.max(bits.div_ceil(MAX_SHARD_BITS))
 }
 
 /// Returns the layer that lets a filter grow by `size` keys; `None` if the layer would have more
@@ -235,21 +237,23 @@ fn next(layers: &Layers, size: f64, rate: f64) -> Option<LayerSpec> {
     let own = padded((keys + size) / partitions) - padded(keys / partitions);
     let own = (own * partitions * passing).ceil();
 
-    let whole = sizing::smallest(CellFormat::Blocked, own as u64, rate, None)?;
+    let whole = sizing::smallest::<Blocked>(own as u64, rate, None)?;
+    let whole = whole.shape();
     let bits = whole.bit_count().div_ceil(layers.partitions);
     let shards = bits.div_ceil(MAX_SHARD_BITS);
-    let shape = Shape::divided(
-        CellFormat::Blocked,
-        layers.partitions * shards,
-        bits.div_ceil(shards),
-        whole.hash_count(),
-    );
-    let bits = shards * shape.shard_bits();
+    let shard_bits = bits.div_ceil(shards).next_multiple_of(BLOCK_BITS);
+    let hash_count = whole.hash_count();
+    let layer = Blocked::from(Dimensions {
+        shard_count: layers.partitions * shards,
+        shard_bits,
+        hash_count,
+    });
+    let bits = shards * shard_bits;
     Some(LayerSpec {
         shards,
-        shard_bits: shape.shard_bits(),
-        hash_count: shape.hash_count(),
-        full_bits: ((sizing::fill_ratio(&shape, own) * bits as f64) as u64).max(1),
+        shard_bits,
+        hash_count,
+        full_bits: ((sizing::fill_ratio(&layer, own) * bits as f64) as u64).max(1),
         capacity: size.ceil() as u64,
     })
 }

@@ -1,7 +1,7 @@
 //! Plans, and the places of keys in the layers.
 
 use super::*;
-use crate::{blocked::LANES, spec::SpecRequest};
+use crate::{blocked::LANES, key_set::KeySet, spec::SpecRequest};
 
 const RATES_ASKED: [f64; 4] = [0.1, 0.01, 0.001, 0.0001];
 
@@ -319,7 +319,7 @@ fn rates_follow_what_is_there() {
 }
 
 /// In each layer the shards of a partition hold the same keys, and the bits of a key are those of
-/// the layer's shape.
+/// the layer's blocks.
 #[test]
 fn shards_of_a_partition_have_the_same_keys_in_all_layers() {
     let layers = plan(30_000_000, 1e-6, 16);
@@ -329,11 +329,11 @@ fn shards_of_a_partition_have_the_same_keys_in_all_layers() {
         let partition = layers.partition(hash);
         let mut end = 0;
         for layer in &layers.layers[..3] {
-            let (shard, mut block) = (layer.shape.shard(hash), 0);
-            layer.shape.visit_lines(hash, |word| block = word / LANES);
+            let (shard, mut block) = (layer.shape().shard(hash), 0);
+            layer.blocked.visit_lines(hash, |word| block = word / LANES);
             assert_eq!(
                 layer.line(hash),
-                shard * (layer.shape.shard_words() / LANES) + block
+                shard * (layer.shape().shard_words() / LANES) + block
             );
             let first = end;
             end += layer.shards();
@@ -356,9 +356,9 @@ fn a_key_is_added_to_the_newest_layer_alone() {
             assert_eq!(added.shard, newest.first_shard());
             assert_eq!(
                 u64::from(added.bits),
-                newest.shape.bits_set(&shards[added.shard])
+                newest.shape().bits_set(&shards[added.shard])
             );
-            assert!(newest.shape.contains(&shards[added.shard], hash));
+            assert!(newest.blocked.contains(&shards[added.shard], hash));
             assert_eq!(layers.find(&shards, hash), Some(added.shard));
             assert_eq!(layers.insert(&mut shards, hash), Added { bits: 0, ..added });
             assert_eq!(added.layer, count - 1);
@@ -375,7 +375,7 @@ fn a_key_is_there_when_all_its_bits_are_in_one_layer() {
         for number in 0..3 {
             let layer = &layers.layers[number];
             let mut shards = shards(&layers, 3);
-            layer.shape.insert(&mut shards[layer.first_shard()], hash);
+            layer.blocked.insert(&mut shards[layer.first_shard()], hash);
             assert_eq!(layers.find(&shards, hash), Some(layer.first_shard()));
             let added = layers.insert(&mut shards, hash);
             let expected = Added {
@@ -386,11 +386,11 @@ fn a_key_is_there_when_all_its_bits_are_in_one_layer() {
             assert_eq!(added, expected);
             // With one bit less in this layer the key is not found: bits of different layers do not
             // add up.
-            let bit = layer.shape.bits(hash)[0];
+            let bit = layer.blocked.bits(hash)[0];
             shards[layer.first_shard()][bit as usize / 64] &= !(1 << (bit % 64));
             let other = (number + 1) % 3;
             let words = &mut shards[layers.layers[other].first_shard()];
-            let bits = layers.layers[other].shape.bits(hash);
+            let bits = layers.layers[other].blocked.bits(hash);
             bits[1..]
                 .iter()
                 .for_each(|bit| words[*bit as usize / 64] |= 1 << (bit % 64));

@@ -23,7 +23,7 @@
 //! much that is.
 
 use super::compound;
-use crate::{shape::Shape, sizing};
+use crate::{blocked::Blocked, format::Format, sizing};
 
 /// The false-positive rate of layers, which are added from the oldest to the newest.
 #[derive(Default)]
@@ -42,19 +42,19 @@ impl Together {
 
     /// Adds the next layer, with `keys` keys. A `share` of all keys belongs to partitions that have
     /// this layer.
-    pub fn add(&mut self, shape: &Shape, keys: f64, share: f64) {
+    pub fn add(&mut self, layer: &Blocked, keys: f64, share: f64) {
         if keys <= 0.0 {
             return;
         }
-        let count = f64::from(shape.hash_count());
+        let count = f64::from(layer.shape().hash_count());
         let factors = self.factors.iter();
         let factor: f64 = factors
             .map(|(older, factor)| (older / count).min(1.0).powi(2) * factor)
             .sum();
-        let rate = sizing::false_positive_rate(shape, keys * factor.exp());
+        let rate = sizing::false_positive_rate(layer.key_space(), keys * factor.exp());
         self.rate = compound([self.rate, rate * share].into_iter());
 
-        let fill_ratio = sizing::fill_ratio(shape, keys);
+        let fill_ratio = sizing::fill_ratio(layer, keys);
         if rate < 1.0 {
             let odds = rate / (1.0 - rate);
             let excess = odds * odds * (1.0 / fill_ratio - 1.0);

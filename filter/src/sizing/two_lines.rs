@@ -1,4 +1,4 @@
-//! The rate where the cells of a key lie in two lines, as [`crate::cells`] deals them.
+//! The rate where the cells of a key lie in two lines, as [`crate::two_lines`] deals them.
 //!
 //! For a key that is looked up, with its two lines, there are three sorts of other keys: keys that
 //! have the first line, keys that have the second, and the few that have both. The number of keys
@@ -15,7 +15,7 @@ use super::{
     blocked::weights_of_binomial,
     fill::{ByDraws, FULL, LANES},
 };
-use crate::cells;
+use crate::two_lines::REACH;
 
 /// The cells of a lane in two lines.
 pub const LANE_CELLS: f64 = 32.0;
@@ -40,7 +40,7 @@ impl Lines {
     /// Returns the probability that a key has both lines of another key: it has chosen the same way
     /// or, in a shard with few lines, the other way round.
     fn chance_of_both(self) -> f64 {
-        let reach = (cells::REACH as f64).min(self.of_shard - 1.0);
+        let reach = (REACH as f64).min(self.of_shard - 1.0);
         let other_way = (2.0 * reach - self.of_shard + 1.0).max(0.0) / reach;
         (1.0 + other_way) / (self.all * reach)
     }
@@ -244,10 +244,12 @@ impl LaneRate {
 #[cfg(test)]
 mod tests {
     use crate::{
-        cells::LINE_CELLS,
+        counters::Counters,
+        format::Format,
         hash::KeyHash,
-        shape::{CellFormat, Shape},
+        key_set::KeySet,
         sizing::{false_positive_rate, false_positive_rate_at_fill, keys_at_fill},
+        two_lines::LINE_CELLS,
     };
 
     fn key(number: u64) -> KeyHash {
@@ -281,8 +283,8 @@ mod tests {
     }
 
     fn check(lines: u64, fills: u64, hash_count: u32, per_line: u64) {
-        let cell_format = CellFormat::Counting;
-        let shape = Shape::new(cell_format, lines * LINE_CELLS, hash_count);
+        let counters = Counters::new(lines * LINE_CELLS, hash_count);
+        let (shape, space) = (counters.shape(), counters.key_space());
         let keys = lines * per_line;
         let queries = 500_000 / fills;
         let (mut found, mut set, mut number) = (0, 0, 0);
@@ -291,12 +293,12 @@ mod tests {
             for _ in 0..keys {
                 number += 1;
                 let hash = key(number);
-                shape.insert(&mut shards[shape.shard(hash)], hash);
+                counters.insert(&mut shards[shape.shard(hash)], hash);
             }
             for _ in 0..queries {
                 number += 1;
                 let hash = key(number);
-                found += u64::from(shape.contains(&shards[shape.shard(hash)], hash));
+                found += u64::from(counters.contains(&shards[shape.shard(hash)], hash));
             }
             set += shards
                 .iter()
@@ -304,7 +306,7 @@ mod tests {
                 .sum::<u64>();
         }
         let (found, queries) = (found as f64, (queries * fills) as f64);
-        let expected = false_positive_rate(&shape, keys as f64);
+        let expected = false_positive_rate(space, keys as f64);
         let mean = expected * queries;
         // 4.5 standard deviations, and a little for the chance in the filters.
         let bound = 4.5 * (mean * (1.0 - expected)).sqrt() + 0.004 * mean;
@@ -312,12 +314,12 @@ mod tests {
         assert!((found - mean).abs() < bound, "{case}: {found} for {mean}");
 
         let fill = set as f64 / (shape.bit_count() * fills) as f64;
-        let estimate = keys_at_fill(&shape, fill).unwrap();
+        let estimate = keys_at_fill(space, fill).unwrap();
         assert!(
             (estimate / keys as f64 - 1.0).abs() < 0.005,
             "{case}: {estimate} of {keys}"
         );
-        let at_fill = false_positive_rate_at_fill(&shape, fill);
+        let at_fill = false_positive_rate_at_fill(space, fill);
         assert!((at_fill / expected - 1.0).abs() < 0.03, "{case}: {at_fill}");
     }
 }

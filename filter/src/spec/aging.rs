@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::SpecError;
-use crate::aging::MAX_SLICES;
+use crate::stamps::MAX_SLICES;
 
 /// The shortest slice. In each slice all memory is cleared once of stamps that are too old.
 const MIN_SLICE: Duration = Duration::from_secs(1);

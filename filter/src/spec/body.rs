@@ -4,12 +4,17 @@ use std::sync::Arc;
 
 use super::{Aging, Kind, Layout};
 use crate::{
+    blocked::Blocked,
+    classic::Classic,
+    counters::Counters,
     exchange::{
         ForeignBits, guava,
         redisbloom::{Chain, ChainLayer},
     },
+    format::Format,
     scaling::{Layers, OnFull},
-    shape::{CellFormat, Dimensions, Shape, fewest_shards},
+    shape::{Dimensions, Shape},
+    stamps::Stamps,
 };
 
 /// The bits of a filter, or the counters or stamps in their place. Each variant has the numbers of
@@ -105,19 +110,13 @@ impl BodySpec {
     /// Returns the shape of the memory. Of a filter in layers it is that of the first layer.
     pub fn shape(&self) -> Shape {
         match self {
-            Self::Blocked(dimensions) => dimensions.of(CellFormat::Blocked),
-            Self::Classic(dimensions) => dimensions.of(CellFormat::Classic),
-            Self::Counting(dimensions) => dimensions.of(CellFormat::Counting),
-            Self::Aging(dimensions, _) => dimensions.of(CellFormat::Aging),
+            Self::Blocked(dimensions) => *Blocked::from(*dimensions).shape(),
+            Self::Classic(dimensions) => *Classic::from(*dimensions).shape(),
+            Self::Counting(dimensions) => *Counters::from(*dimensions).shape(),
+            Self::Aging(dimensions, _) => *Stamps::from(*dimensions).shape(),
             Self::Layered(_, layers) => *layers.layer_of(0).shape(),
             Self::Guava(_) | Self::RedisBloom(_) => {
-                let shard_count = fewest_shards(CellFormat::Foreign, self.bit_count());
-                let dimensions = Dimensions {
-                    shard_count,
-                    shard_bits: self.bit_count().div_ceil(shard_count),
-                    hash_count: self.hash_count(),
-                };
-                dimensions.of(CellFormat::Foreign)
+                Shape::of_array(self.bit_count(), self.hash_count())
             }
         }
     }

@@ -6,10 +6,10 @@ use thiserror::Error;
 
 use super::{Aging, HashFunction, KindName, Layout};
 use crate::{
-    aging::MAX_SLICES,
     limits::{MAX_BIT_COUNT, MAX_HASH_COUNT},
     profile::ProfileError,
     scaling::ScalingError,
+    stamps::MAX_SLICES,
 };
 
 /// The reason why a spec was refused. Field names are those of the contract's `FilterSpec`.

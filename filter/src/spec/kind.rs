@@ -14,9 +14,9 @@ pub enum Kind {
     /// No extra ability: keys that were added stay.
     #[default]
     Plain,
-    /// Keys can be removed: see [`crate::counting`].
+    /// Keys can be removed: see [`crate::counters`].
     Counting,
-    /// Keys are forgotten after a time: see [`crate::aging`].
+    /// Keys are forgotten after a time: see [`crate::stamps`].
     Aging(Aging),
     /// It detects when it is full, and then grows or takes another configured action: see
     /// [`crate::scaling`].

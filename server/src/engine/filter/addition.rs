@@ -49,13 +49,13 @@ impl<'a> Addition<'a> {
         let target = self.target;
         for number in self.stored.shards() {
             let other = self.read(number)?;
-            let Some(mut shard) = target.body.whole().write(number) else {
+            let whole = target.body.whole();
+            let Some(mut shard) = whole.write(number) else {
                 continue;
             };
-            let saturated = target.shape.saturated(&shard.words);
+            let saturated = whole.saturated_in(&shard.words);
             shard.state = self.unite(number, (shard.state, &mut shard.words), other);
-            let saturated = target.shape.saturated(&shard.words) - saturated;
-            target.body.whole().add_saturated(saturated);
+            whole.add_saturated(whole.saturated_in(&shard.words) - saturated);
             drop(shard);
             thread::yield_now();
         }

@@ -48,12 +48,12 @@ pub struct Mapping {
     pub page_size: PageSize,
 }
 
-/// Reserves the memory of a filter or of a layer.
+/// Reserves the memory of a filter or of a layer, in which a key has `key_lines` cache lines.
 ///
 /// # Errors
 ///
 /// The kernel's error if the process does not have enough address space left.
-pub fn reserve(shape: &Shape) -> io::Result<Mapping> {
+pub fn reserve(shape: &Shape, key_lines: usize) -> io::Result<Mapping> {
     let (stride, words) = (stride(shape), shape.shard_words());
     let length = (stride as u64).checked_mul(shape.shard_count() as u64);
     let length = length.and_then(|length| usize::try_from(length).ok());
@@ -76,7 +76,7 @@ pub fn reserve(shape: &Shape) -> io::Result<Mapping> {
     Ok(Mapping {
         shards,
         prefetcher: Prefetcher { start, stride },
-        page_size: PageSize::small(mapping, shape),
+        page_size: PageSize::small(mapping, shape, key_lines),
     })
 }
 
@@ -250,7 +250,7 @@ mod tests {
                 mut shards,
                 prefetcher,
                 page_size,
-            } = reserve(&shape).unwrap();
+            } = reserve(&shape, 1).unwrap();
             assert_eq!(shards.len(), 256);
             for (index, shard) in shards.iter_mut().enumerate() {
                 assert!(shard.iter().all(|&word| word == 0));
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn shards_of_blocks_lie_one_behind_the_other() {
         let shape = shape(Layout::Blocked, 100_000_001);
-        let Mapping { shards, .. } = reserve(&shape).unwrap();
+        let Mapping { shards, .. } = reserve(&shape, 1).unwrap();
         let begin = |shard: &ShardWords| shard.as_ptr() as u64;
         assert_eq!(begin(&shards[1]) - begin(&shards[0]), shape.shard_bytes());
         assert_eq!(region_bytes(&shape), shape.bit_count() / 8);
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn terabytes_are_reserved_at_once() {
-        let mapping = reserve(&shape(Layout::Blocked, 1 << 43)).unwrap();
+        let mapping = reserve(&shape(Layout::Blocked, 1 << 43), 1).unwrap();
         assert_eq!(mapping.shards.len(), 1 << 18);
     }
 }

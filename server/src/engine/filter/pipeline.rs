@@ -49,7 +49,7 @@ impl Filter {
     pub fn query(&self, key: &[u8], max_age: Option<Duration>) -> Answer<bool> {
         let hash = self.hash(key);
         let mut seen = false;
-        let depends_on = with_body!(self, body => {
+        let depends_on = with_body!(&self.body, body => {
             let keys = [hashed(body, 0, hash)];
             self.look_up(body, &keys, max_age, slice::from_mut(&mut seen))
         });
@@ -63,7 +63,7 @@ impl Filter {
     /// Returns for each key whether it has been seen.
     pub fn query_batch(&self, keys: &impl Keys, max_age: Option<Duration>) -> Answer<Vec<bool>> {
         let mut seen = vec![false; keys.iter().len()];
-        let depends_on = with_body!(self, body => {
+        let depends_on = with_body!(&self.body, body => {
             let keys = self.in_order(body, self.hash_keys(body, keys));
             self.look_up(body, &keys, max_age, &mut seen)
         });
@@ -90,7 +90,7 @@ impl Filter {
         self.check_action(action)?;
         let hash = self.hash(key);
         let mut told = false;
-        let depends_on = with_body!(self, body => {
+        let depends_on = with_body!(&self.body, body => {
             let keys = [hashed(body, 0, hash)];
             let told = slice::from_mut(&mut told);
             self.change(body, &keys, action, &mut context, WhenFull::Refuse, told)
@@ -116,7 +116,7 @@ impl Filter {
     ) -> Result<Answer<Vec<bool>>, EngineError> {
         self.check_action(action)?;
         let mut told = vec![false; keys.iter().len()];
-        let depends_on = with_body!(self, body => {
+        let depends_on = with_body!(&self.body, body => {
             let keys = self.hash_keys(body, keys);
             check_deadline(context.deadline)?;
             let keys = self.in_order(body, keys);
@@ -141,7 +141,7 @@ impl Filter {
         mut context: WriteContext<'_>,
     ) -> u64 {
         let mut told = vec![false; hashes.len()];
-        let changed = with_body!(self, body => {
+        let changed = with_body!(&self.body, body => {
             let keys = self.in_order(body, with_locks(body, hashes));
             // No key is refused.
             self.change(body, &keys, action, &mut context, WhenFull::Add, &mut told)
@@ -152,7 +152,7 @@ impl Filter {
     /// Returns how many of some hashes are seen. Leaves memory untouched that has no bits.
     pub fn count_seen(&self, mut hashes: Vec<KeyHash>) -> usize {
         let mut seen = vec![false; hashes.len()];
-        with_body!(self, body => {
+        with_body!(&self.body, body => {
             hashes.retain(|&hash| !body.is_untouched(hash));
             let keys = self.in_order(body, with_locks(body, &hashes));
             self.look_up(body, &keys, None, &mut seen);
@@ -174,7 +174,7 @@ impl Filter {
         if head.kind.adds() {
             self.note_new(hashes.len());
         }
-        with_body!(self, body => {
+        with_body!(&self.body, body => {
             let replay = body.begin_replay(head);
             let replay = replay.map_err(|why| EngineError::NoRoomToRestore {
                 name: self.name(),

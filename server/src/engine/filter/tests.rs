@@ -336,17 +336,7 @@ fn a_snapshot_holds_all_that_came_before_it() {
     assert!(!filter.has_changed());
     let stale = |filter: &Filter| -> HashSet<usize> {
         (0..filter.shape.shard_count())
-            .filter(|&index| {
-                filter
-                    .body
-                    .sharded()
-                    .unwrap()
-                    .shards
-                    .read(index)
-                    .state
-                    .version
-                    > version
-            })
+            .filter(|&index| filter.body.shards().unwrap().read(index).state.version > version)
             .collect()
     };
     assert!(stale(&filter).is_empty());

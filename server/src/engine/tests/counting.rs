@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     engine,
-    filter::cells::LINE_CELLS,
+    filter::two_lines::LINE_CELLS,
     store::{
         Disk,
         simulated::{Fault, SimulatedDisk},

@@ -9,7 +9,7 @@ use seenset_models::{
         Parker, Shard, Stripes, Trackers, Versions, WalQueues, Watermark, WriteBarrier, reserve,
         set_stripe,
     },
-    filter::{hash::KeyHash, shape::Shape, spec::SpecRequest},
+    filter::{blocked::Blocked, hash::KeyHash, key_set::KeySet, spec::SpecRequest},
     store::{FilterId, Record, RecordHead},
 };
 
@@ -19,8 +19,8 @@ const ID: FilterId = FilterId(1);
 
 /// A filter of two shards, and its log.
 pub struct Filter {
-    /// The shape of one shard.
-    shape: Shape,
+    /// The format of one shard.
+    format: Blocked,
     shards: Stripes<Shard>,
     versions: Arc<Versions>,
     pub barrier: WriteBarrier,
@@ -78,7 +78,7 @@ impl Filter {
     pub fn new(fault: Option<Fault>) -> Self {
         let spec = SpecRequest::new(10, 0.01).resolve().unwrap();
         let shape = spec.body.shape();
-        let words = || reserve(&shape).unwrap().shards.remove(0);
+        let words = || reserve(&shape, 1).unwrap().shards.remove(0);
         let mut trackers = Trackers::default();
         let versions = Arc::new(Versions::default());
         // The first caller has met others, so it leases the versions that it takes. Without the
@@ -94,7 +94,7 @@ impl Filter {
         let queues = WalQueues::new(64 << 10);
         queues.add_space(32 << 10);
         Self {
-            shape,
+            format: shape.dimensions().into(),
             shards: Stripes::new([words(), words()].into_iter().map(Shard::new)),
             versions,
             barrier: WriteBarrier::default(),
@@ -131,10 +131,10 @@ impl Filter {
         let mut was_there = None;
         if self.fault == Some(Fault::LockLetGo) {
             let shard = self.shards.read(shard);
-            was_there = Some(self.shape.contains(&shard.words, hash));
+            was_there = Some(self.format.contains(&shard.words, hash));
         }
         let mut guard = self.shards.write(shard);
-        let bits_added = self.shape.insert(&mut guard.words, hash);
+        let bits_added = self.format.insert(&mut guard.words, hash);
         if was_there.unwrap_or(bits_added == 0) {
             if self.fault != Some(Fault::SeenDoesNotWait) {
                 changes.depends_on = guard.state.version.max(changes.depends_on);
@@ -208,7 +208,7 @@ impl Filter {
 
     /// Returns whether a snapshot contains a key.
     pub fn is_in(&self, snapshot: &Snapshot, key: Key) -> bool {
-        self.shape.contains(&snapshot.words[key.shard], key.hash)
+        self.format.contains(&snapshot.words[key.shard], key.hash)
     }
 }
 

@@ -38,10 +38,11 @@ use crate::{
         filter::{mapping::Cache, shard::Shard, stripes::Stripe},
     },
     filter::{
-        aging::{self, StampEffect, Window},
         cells::Values,
+        format::Format,
         hash::KeyHash,
         spec::{self, FilterSpec},
+        stamps::{self, StampEffect, Stamps, Window},
     },
     store::{RecordHead, RecordKind, ShardState},
 };
@@ -49,7 +50,7 @@ use crate::{
 /// The stamps of a filter whose keys age.
 #[derive(Debug)]
 pub struct Aging {
-    pub sharded: Sharded,
+    pub sharded: Sharded<Stamps>,
     spec: spec::Aging,
     clock: Clock,
     /// The time by which the filter's time is ahead of the clock.
@@ -63,7 +64,7 @@ pub struct Aging {
 }
 
 impl Aging {
-    pub fn new(spec: spec::Aging, clock: &Clock, sharded: Sharded) -> Self {
+    pub fn new(spec: spec::Aging, clock: &Clock, sharded: Sharded<Stamps>) -> Self {
         Self {
             sharded,
             spec,
@@ -207,7 +208,7 @@ impl Body for Aging {
         mut found: impl FnMut(usize, u64, bool),
     ) {
         let there = |shard: &Shard| self.there(shard, slices);
-        self.sharded.shape.contains_stamped(
+        self.sharded.format.contains_stamped(
             &stripe.read(),
             first,
             keys,
@@ -230,7 +231,7 @@ impl Body for Aging {
             let window = self.fit(shard);
             window.stamping(window.now, slices)
         };
-        self.sharded.shape.stamp_each(
+        self.sharded.format.stamp_each(
             &mut stripe.write(),
             first,
             keys,
@@ -293,7 +294,7 @@ impl Body for Aging {
             }
         };
         self.sharded
-            .shape
+            .format
             .stamp_each(&mut stripe.write(), first, keys, true, how, tell);
     }
 }
@@ -342,7 +343,7 @@ impl Whole for Aging {
         let state = Self::cleared_in(window(&own), own, words);
         Self::cleared_in(window(&other), other, others);
         ShardState {
-            bits_set: state.bits_set + aging::unite(words, others, now),
+            bits_set: state.bits_set + stamps::unite(words, others, now),
             // Keys that are too old by now have no bits, from which their number could be computed.
             keys_added: own.keys_added.max(other.keys_added),
             ..state

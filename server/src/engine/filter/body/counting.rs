@@ -36,8 +36,10 @@ use crate::{
     },
     filter::{
         cells::Values,
-        counting::{self, CountEffect, Step, Stepper},
+        counters::{self, CountEffect, Counters, Step, Stepper},
+        format::Format,
         hash::KeyHash,
+        key_set::KeySet,
         spec::FilterSpec,
     },
     planted::Bug,
@@ -47,7 +49,7 @@ use crate::{
 /// The counters of a filter.
 #[derive(Debug)]
 pub struct Counting {
-    pub sharded: Sharded,
+    pub sharded: Sharded<Counters>,
     /// See [`Counted::since`].
     since: u64,
     /// The number of counters that have reached their greatest value.
@@ -55,7 +57,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    pub fn new(sharded: Sharded) -> Self {
+    pub fn new(sharded: Sharded<Counters>) -> Self {
         Self {
             sharded,
             since: 0,
@@ -114,7 +116,7 @@ impl Body for Counting {
             tally,
         };
         self.sharded
-            .shape
+            .format
             .take_each(&mut stripe.write(), first, keys, &mut counter);
     }
 
@@ -144,11 +146,11 @@ impl Body for Counting {
         version: u64,
         &step: &Step,
     ) {
-        let Sharded { shape, .. } = &self.sharded;
+        let Sharded { format, .. } = &self.sharded;
         let mut stripe = stripe.write();
         // Looked at before the first key of the record gives the shard its version.
         let is_missing = |hash| {
-            let shard = stripe.get(shape.shard(hash) - first);
+            let shard = stripe.get(format.shape().shard(hash) - first);
             shard.is_some_and(|shard| shard.state.version < version)
         };
         let is_missing =
@@ -161,7 +163,7 @@ impl Body for Counting {
             step,
             version,
         };
-        shape.take_each(&mut stripe, first, keys, &mut replay);
+        format.take_each(&mut stripe, first, keys, &mut replay);
     }
 }
 
@@ -169,7 +171,7 @@ impl Whole for Counting {
     whole_in_shards!();
 
     fn note_filled(&self, shard: &Shard) {
-        self.add_saturated(self.sharded.shape.saturated(&shard.words));
+        self.add_saturated(self.saturated_in(&shard.words));
     }
 
     fn content(&self, spec: &FilterSpec) -> Content<'_> {
@@ -182,6 +184,10 @@ impl Whole for Counting {
 
     fn saturated(&self) -> u64 {
         self.saturated.load(Ordering::Relaxed)
+    }
+
+    fn saturated_in(&self, words: &[u64]) -> u64 {
+        counters::saturated(words)
     }
 
     fn add_saturated(&self, counters: u64) {
@@ -206,7 +212,7 @@ impl Whole for Counting {
         (own, words): (ShardState, &mut [u64]),
         (other, others): (ShardState, &mut [u64]),
     ) -> ShardState {
-        let bits_set = own.bits_set + counting::unite(words, others);
+        let bits_set = own.bits_set + counters::unite(words, others);
         united(bits, own, other, bits_set)
     }
 

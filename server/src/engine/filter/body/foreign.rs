@@ -39,6 +39,7 @@ use crate::{
     filter::{
         exchange::{ForeignBits, Part},
         hash::KeyHash,
+        shape::Shape,
         spec::FilterSpec,
     },
     store::{RecordHead, RecordKind},
@@ -48,7 +49,7 @@ use crate::{
 /// The bits of another program's filter.
 #[derive(Debug)]
 pub struct Foreign {
-    pub sharded: Sharded,
+    pub sharded: Sharded<Shape>,
     parts: ForeignBits,
     /// The number of words of each shard.
     shard_words: usize,
@@ -66,8 +67,8 @@ struct Found {
 
 impl Foreign {
     /// Creates a filter without keys.
-    pub fn new(parts: ForeignBits, sharded: Sharded) -> Self {
-        let shard_words = sharded.shape.shard_words();
+    pub fn new(parts: ForeignBits, sharded: Sharded<Shape>) -> Self {
+        let shard_words = sharded.format.shard_words();
         Self {
             sharded,
             parts,
@@ -332,12 +333,16 @@ impl Whole for Foreign {
     }
 
     fn content(&self, spec: &FilterSpec) -> Content<'_> {
-        let content = self.sharded.content(spec);
-        let layout = LayoutContent::Foreign {
-            parts: &self.parts,
-            bits: self.bits_of_parts(content.bits_set),
-        };
-        Content { layout, ..content }
+        let (keys_added, bits_set) = self.sharded.sums();
+        Content {
+            keys_added,
+            bits_set,
+            fill_ratio: bits_set as f64 / spec.body.bit_count() as f64,
+            layout: LayoutContent::Foreign {
+                parts: &self.parts,
+                bits: self.bits_of_parts(bits_set),
+            },
+        }
     }
 
     /// Explains the part that holds the key, or the part that would take it.

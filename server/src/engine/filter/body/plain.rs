@@ -16,18 +16,18 @@ use crate::{
         error::Full,
         filter::{mapping::Cache, shard::Shard, stripes::Stripe},
     },
-    filter::{cells::Values, hash::KeyHash, spec::FilterSpec},
+    filter::{cells::Values, hash::KeyHash, key_set::Bits, spec::FilterSpec},
     planted::Bug,
     store::{RecordHead, RecordKind},
 };
 
 /// The bits of a filter that only adds keys.
 #[derive(Debug)]
-pub struct Plain {
-    pub sharded: Sharded,
+pub struct Plain<F> {
+    pub sharded: Sharded<F>,
 }
 
-impl Body for Plain {
+impl<F: Bits> Body for Plain<F> {
     type Tag = ();
     type Replay = ();
 
@@ -46,7 +46,7 @@ impl Body for Plain {
         if Bug::BitByBit.is_planted() {
             return self.add_bit_by_bit(keys, tally);
         }
-        self.sharded.shape.insert_each(
+        self.sharded.format.insert_each(
             &mut stripe.write(),
             first,
             keys,
@@ -77,12 +77,12 @@ impl Body for Plain {
             }
         };
         self.sharded
-            .shape
+            .format
             .insert_each(&mut stripe.write(), first, keys, tell);
     }
 }
 
-impl Whole for Plain {
+impl<F: Bits> Whole for Plain<F> {
     whole_in_shards!();
 
     fn content(&self, spec: &FilterSpec) -> Content<'_> {
@@ -96,8 +96,8 @@ impl Whole for Plain {
 
 /// Tallies a key that has set `bits_added` bits of a shard.
 #[inline(always)]
-fn tally_key(
-    tally: &mut Tally<'_, '_, Plain>,
+fn tally_key<F: Bits>(
+    tally: &mut Tally<'_, '_, Plain<F>>,
     key: (usize, KeyHash),
     shard: &mut Shard,
     bits_added: u32,
@@ -110,12 +110,12 @@ fn tally_key(
 }
 
 /// The planted bug [`Bug::BitByBit`].
-impl Plain {
+impl<F: Bits> Plain<F> {
     /// Adds keys as atomic operations on single bits would: releases the lock between any two bits.
     fn add_bit_by_bit(&self, keys: Group<'_, '_, Self>, tally: &mut Tally<'_, '_, Self>) {
         for key @ (_, hash) in keys {
             let bits_added = self.set_bit_by_bit(hash);
-            let shard = self.sharded.shape.shard(hash);
+            let shard = self.sharded.format.shape().shard(hash);
             let shard = &mut self.sharded.shards.write(shard);
             tally_key(tally, key, shard, bits_added);
         }
@@ -123,17 +123,17 @@ impl Plain {
 
     /// Returns the number of bits that it has set.
     fn set_bit_by_bit(&self, hash: KeyHash) -> u32 {
-        let Sharded { shape, shards, .. } = &self.sharded;
-        let index = shape.shard(hash);
+        let Sharded { format, shards, .. } = &self.sharded;
+        let index = format.shape().shard(hash);
         let mut missing = Vec::new();
         {
             let mut shard = shards.write(index);
             let mut before = BTreeMap::new();
-            shape.visit_lines(hash, |line| {
+            format.visit_lines(hash, |line| {
                 let words = shard.words.iter().copied().enumerate();
                 before.extend(words.skip(line).take(8));
             });
-            shape.insert(&mut shard.words, hash);
+            format.insert(&mut shard.words, hash);
             for (index, before) in before {
                 let Some(word) = shard.words.get_mut(index) else {
                     continue;

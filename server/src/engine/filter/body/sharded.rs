@@ -12,98 +12,50 @@ use crate::{
         shard::Shard,
         stripes::{Stripe, Stripes},
     },
-    filter::{cells::Values, hash::KeyHash, shape::Shape, spec::FilterSpec},
+    filter::{
+        blocked::LANES,
+        cells::Values,
+        format::{Format, KeySpace},
+        hash::KeyHash,
+        shape::Shape,
+        spec::FilterSpec,
+    },
     store::ShardState,
 };
 
 /// The shards of a filter that is not in layers, and their memory.
 #[derive(Debug)]
-pub struct Sharded {
-    pub shape: Shape,
+pub struct Sharded<F> {
+    pub format: F,
     pub shards: Stripes<Shard>,
     prefetcher: Prefetcher,
     page_size: PageSize,
 }
 
-impl Sharded {
-    /// Reserves memory for the shards of a shape.
+impl<F: AsRef<Shape>> Sharded<F> {
+    /// Reserves memory for shards, in which a key has `key_lines` cache lines.
     ///
     /// # Errors
     ///
     /// The error of the kernel if not enough address space is left.
-    pub fn new(shape: Shape) -> io::Result<Self> {
+    pub fn new(format: F, key_lines: usize) -> io::Result<Self> {
         let Mapping {
             shards,
             prefetcher,
             page_size,
-        } = mapping::reserve(&shape)?;
+        } = mapping::reserve(format.as_ref(), key_lines)?;
         Ok(Self {
-            shape,
+            format,
             shards: Stripes::new(shards.into_iter().map(Shard::new)),
             prefetcher,
             page_size,
         })
     }
 
-    /// Returns a lock, and the index of the first shard that it guards.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the pipeline asks for locks of keys"
-    )]
-    #[inline]
-    pub fn lock(&self, number: usize) -> (&Stripe<Shard>, usize) {
-        (&self.shards.locks()[number], self.shards.first_of(number))
-    }
-
-    /// Returns the number of the lock of a key that has all of its bits in one shard.
-    #[inline]
-    pub fn lock_of(&self, hash: KeyHash) -> usize {
-        self.shards.stripe_of(self.shape.shard(hash))
-    }
-
-    /// Prefetches a lock that is about to be taken.
-    #[inline]
-    pub fn fetch_lock(&self, number: usize) {
-        fetch_to_write(&**self.lock(number).0);
-    }
-
-    /// Prefetches the cache lines of a key that has all of its bits in one shard.
-    #[inline]
-    pub fn fetch(&self, hash: KeyHash, to: Cache) {
-        let shard = self.shape.shard(hash);
-        self.shape
-            .visit_lines(hash, |word| self.prefetcher.fetch(shard, word, to));
-    }
-
-    /// Returns the number of cache lines of a key.
-    pub fn lines(&self, hash: KeyHash) -> usize {
-        let mut lines = 0;
-        self.shape.visit_lines(hash, |_| lines += 1);
-        lines
-    }
-
-    /// Returns whether no bit is set in the shard of a key that has all of its bits in one shard.
-    pub fn is_untouched(&self, hash: KeyHash) -> bool {
-        self.shards.read(self.shape.shard(hash)).state.bits_set == 0
-    }
-
     /// Prefetches the cache line of a word.
     #[inline]
     pub fn fetch_word(&self, shard: usize, word: usize, to: Cache) {
         self.prefetcher.fetch(shard, word, to);
-    }
-}
-
-impl Sharded {
-    /// Returns the content of all shards. Takes each lock for a moment.
-    pub fn content(&self, spec: &FilterSpec) -> Content<'_> {
-        let (keys_added, bits_set) = self.sums();
-        Content {
-            keys_added,
-            bits_set,
-            fill_ratio: bits_set as f64 / spec.body.bit_count() as f64,
-            layout: LayoutContent::Shards(&self.shape),
-        }
     }
 
     /// Returns the numbers of keys that were added and of bits that are set.
@@ -114,22 +66,6 @@ impl Sharded {
             bits_set += shard.state.bits_set;
         });
         (keys_added, bits_set)
-    }
-
-    /// Returns the bits of a key. `stamps` returns the values in a shard that count as set.
-    pub fn explain(&self, hash: KeyHash, stamps: impl FnOnce(&Shard) -> Values) -> KeyBits {
-        let number = self.shape.shard(hash);
-        let shard = self.shards.read(number);
-        let stamps = stamps(&shard);
-        let bits = self.shape.bits(hash).into_iter();
-        let is_set = |bit| self.shape.is_set(&shard.words, bit, stamps);
-        KeyBits {
-            layer: None,
-            shard: Some(number),
-            block: self.shape.block_of(hash),
-            lines: self.shape.lines_of_cells(hash),
-            bits: bits.map(|bit| (bit, is_set(bit))).collect(),
-        }
     }
 
     /// Moves memory that has become dense to huge pages. Returns the number of keys that make the
@@ -146,12 +82,86 @@ impl Sharded {
     }
 }
 
+impl<F: Format> Sharded<F> {
+    /// Returns a lock, and the index of the first shard that it guards.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the pipeline asks for locks of keys"
+    )]
+    #[inline]
+    pub fn lock(&self, number: usize) -> (&Stripe<Shard>, usize) {
+        (&self.shards.locks()[number], self.shards.first_of(number))
+    }
+
+    /// Returns the number of the lock of a key that has all of its bits in one shard.
+    #[inline]
+    pub fn lock_of(&self, hash: KeyHash) -> usize {
+        self.shards.stripe_of(self.format.shape().shard(hash))
+    }
+
+    /// Prefetches a lock that is about to be taken.
+    #[inline]
+    pub fn fetch_lock(&self, number: usize) {
+        fetch_to_write(&**self.lock(number).0);
+    }
+
+    /// Prefetches the cache lines of a key that has all of its bits in one shard.
+    #[inline]
+    pub fn fetch(&self, hash: KeyHash, to: Cache) {
+        let shard = self.format.shape().shard(hash);
+        self.format
+            .visit_lines(hash, |word| self.prefetcher.fetch(shard, word, to));
+    }
+
+    /// Returns whether no bit is set in the shard of a key that has all of its bits in one shard.
+    pub fn is_untouched(&self, hash: KeyHash) -> bool {
+        let shard = self.format.shape().shard(hash);
+        self.shards.read(shard).state.bits_set == 0
+    }
+
+    /// Returns the content of all shards. Takes each lock for a moment.
+    pub fn content(&self, spec: &FilterSpec) -> Content<'_> {
+        let (keys_added, bits_set) = self.sums();
+        Content {
+            keys_added,
+            bits_set,
+            fill_ratio: bits_set as f64 / spec.body.bit_count() as f64,
+            layout: LayoutContent::Shards(self.format.key_space()),
+        }
+    }
+
+    /// Returns the bits of a key. `stamps` returns the values in a shard that count as set.
+    pub fn explain(&self, hash: KeyHash, stamps: impl FnOnce(&Shard) -> Values) -> KeyBits {
+        let shape = self.format.shape();
+        let number = shape.shard(hash);
+        let shard = self.shards.read(number);
+        let stamps = stamps(&shard);
+        let bits = self.format.bits(hash).into_iter();
+        let is_set = |bit| shape.is_set(&shard.words, bit, stamps);
+        let mut lines = Vec::new();
+        self.format
+            .visit_lines(hash, |word| lines.push(word / LANES));
+        let (block, lines) = match self.format.key_space() {
+            KeySpace::Blocks(_) => (lines.pop(), Vec::new()),
+            KeySpace::Lines(_) => (None, lines),
+            KeySpace::Shards(_) => (None, Vec::new()),
+        };
+        KeyBits {
+            layer: None,
+            shard: Some(number),
+            block,
+            lines,
+            bits: bits.map(|bit| (bit, is_set(bit))).collect(),
+        }
+    }
+}
+
 /// Implements the methods of [`Whole`](super::whole::Whole) that concern the shards, by the field
 /// `sharded`.
 macro_rules! whole_in_shards {
     () => {
         fn numbers(&self) -> std::ops::Range<usize> {
-            0..self.sharded.shape.shard_count()
+            0..self.sharded.format.as_ref().shard_count()
         }
 
         fn read(
@@ -217,8 +227,8 @@ macro_rules! in_one_shard {
             self.sharded.fetch(hash, to);
         }
 
-        fn lines(&self, hash: KeyHash) -> usize {
-            self.sharded.lines(hash)
+        fn lines(&self, _: KeyHash) -> usize {
+            self.sharded.format.key_lines()
         }
 
         fn is_untouched(&self, hash: KeyHash) -> bool {
@@ -247,7 +257,7 @@ macro_rules! asks_whether_bits_are_set {
             (): &(),
             mut found: impl FnMut(usize, u64, bool),
         ) {
-            self.sharded.shape.contains_each(
+            self.sharded.format.contains_each(
                 &stripe.read(),
                 first,
                 keys,

@@ -75,6 +75,11 @@ pub trait Whole {
         0
     }
 
+    /// Returns the number of counters in words of a shard that have reached their greatest value.
+    fn saturated_in(&self, _words: &[u64]) -> u64 {
+        0
+    }
+
     /// Notes counters that have reached their greatest value.
     fn add_saturated(&self, _counters: u64) {}
 

@@ -54,10 +54,10 @@ pub struct PageSize {
 }
 
 impl PageSize {
-    /// Has a new mapping begin on small pages.
-    pub(in crate::engine) fn small(mapping: Arc<MmapRaw>, shape: &Shape) -> Self {
+    /// Has a new mapping begin on small pages. A key has `key_lines` cache lines.
+    pub(in crate::engine) fn small(mapping: Arc<MmapRaw>, shape: &Shape, key_lines: usize) -> Self {
         let pages = mapping.len() / SMALL_PAGE;
-        let dense_keys = (pages / DENSE_PART / shape.lines_of_a_key()) as u64;
+        let dense_keys = (pages / DENSE_PART / key_lines) as u64;
         let page_size = Self {
             dense_keys,
             dense_bits: dense_keys * u64::from(shape.hash_count()),
@@ -196,7 +196,7 @@ mod tests {
             false_positive_rate: None,
             ..SpecRequest::new(1000, 0.5)
         };
-        reserve(&request.resolve().unwrap().body.shape()).unwrap()
+        reserve(&request.resolve().unwrap().body.shape(), 1).unwrap()
     }
 
     /// The resident memory of a mapping and what of it is on huge pages, in KiB.

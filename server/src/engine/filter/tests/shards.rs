@@ -14,7 +14,7 @@ fn no_filter_brings_more_records_than_is_said() {
     };
     let most = Filter::most_records(1_000_000);
     let counting = of(Kind::Counting, 10_000_000);
-    assert!(counting.body.sharded().unwrap().shards.locks().len() >= 128);
+    assert!(counting.body.shards().unwrap().locks().len() >= 128);
     for filter in [counting, of(Kind::Plain, 1), of(Kind::Counting, 1)] {
         assert!(filter.records_of_a_call(1_000_000) <= most);
     }
@@ -33,7 +33,7 @@ fn they_take_keys_and_are_merged_with_their_like_alone() {
         filter_with(spec)
     };
     let [many, few, more_of_few] = [16, 1, 1].map(of);
-    assert_eq!(many.body.sharded().unwrap().shards.locks().len(), 16);
+    assert_eq!(many.body.shards().unwrap().locks().len(), 16);
     for filter in [&many, &few] {
         let keys: Vec<String> = (0..500).map(key).collect();
         let seen = filter.query_and_add_batch(&keys, WriteContext::default());

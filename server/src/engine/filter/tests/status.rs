@@ -120,14 +120,7 @@ fn a_full_array_says_nothing_of_its_keys() {
 
 /// Sets all bits of a shard without a note of the change.
 fn spoil(filter: &Filter) {
-    filter
-        .body
-        .sharded()
-        .unwrap()
-        .shards
-        .write(0)
-        .words
-        .fill(u64::MAX);
+    filter.body.shards().unwrap().write(0).words.fill(u64::MAX);
 }
 
 #[test]
@@ -141,10 +134,10 @@ fn a_filter_is_measured_again_when_it_has_changed() {
     assert_eq!(measured(&filter), first, "nothing has changed");
 
     // The rest of a batch, which had its version before.
-    filter.body.sharded().unwrap().shards.write(0).note(1, 1);
+    filter.body.shards().unwrap().write(0).note(1, 1);
     assert_eq!(measured(&filter).rate(), 1.0);
 
-    filter.body.sharded().unwrap().shards.write(0).words.fill(0);
+    filter.body.shards().unwrap().write(0).words.fill(0);
     assert_eq!(measured(&filter).rate(), 1.0);
     filter.add(b"b", WriteContext::default()).unwrap();
     assert_eq!(measured(&filter).seen, 0);
@@ -160,7 +153,7 @@ fn whoever_has_waited_shares_a_measurement() {
     let first = filter.measured_status(turn).measured.unwrap();
 
     spoil(&filter);
-    filter.body.sharded().unwrap().shards.write(0).note(1, 2);
+    filter.body.shards().unwrap().write(0).note(1, 2);
     let shared = filter.measured_status(block_on(waits));
     assert_eq!(shared.measured, Some(first));
     let soon = filter.measured_status(block_on(filter.measuring_turn()));

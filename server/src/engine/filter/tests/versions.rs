@@ -91,7 +91,7 @@ fn a_filter_that_counts_gives_versions_to_each_lock() {
         reservation: Some(block_on(journal.reserve(keys, filter.records_of_a_call(keys))).unwrap()),
         ..WriteContext::default()
     };
-    let stripes = filter.body.sharded().unwrap().shards.locks().len();
+    let stripes = filter.body.shards().unwrap().locks().len();
     assert!(stripes > 4);
     for count in 1..4 * stripes {
         let keys: Vec<String> = (0..count).map(|i| format!("{count} {i}")).collect();
@@ -105,7 +105,7 @@ fn a_filter_that_counts_gives_versions_to_each_lock() {
         );
         let of_keys = keys.iter().map(|key| {
             let shard = filter.shape.shard(filter.hash(key.as_bytes()));
-            filter.body.sharded().unwrap().shards.stripe_of(shard)
+            filter.body.shards().unwrap().stripe_of(shard)
         });
         assert_eq!(versions as usize, of_keys.collect::<HashSet<_>>().len());
         assert_eq!(added.unwrap().depends_on, before + versions);

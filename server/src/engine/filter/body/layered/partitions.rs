@@ -26,6 +26,7 @@ use crate::{
         },
     },
     filter::{
+        format::Format,
         hash::KeyHash,
         scaling::{Added, Fill, Layer, Layers},
     },
@@ -223,7 +224,8 @@ impl Partitions {
             memory: Mutex::default(),
             layers,
         };
-        let first = mapping::reserve(partitions.layers.layer_of(0).shape())?;
+        let first = partitions.layers.layer_of(0).blocked();
+        let first = mapping::reserve(first.shape(), first.key_lines())?;
         partitions.hand_out(first);
         Ok(partitions)
     }
@@ -264,7 +266,7 @@ impl Partitions {
         })?;
         let needed_bytes = next.memory_bytes();
         let memory = budget.reserve(needed_bytes).map_err(Full::OverBudget)?;
-        let layer = mapping::reserve(next.shape());
+        let layer = mapping::reserve(next.shape(), next.blocked().key_lines());
         let layer = layer.map_err(|_| Full::OutOfMemory { needed_bytes })?;
         self.memory.lock().push(memory);
         self.hand_out(layer);

@@ -15,7 +15,7 @@ use crate::{
             shard::Shard,
         },
     },
-    filter::{cells::Values, hash::KeyHash, spec::FilterSpec},
+    filter::{cells::Values, format::Format, hash::KeyHash, spec::FilterSpec},
     store::{FilterReader, ShardState},
     sync::{MappedRwLockReadGuard, MappedRwLockWriteGuard},
 };
@@ -89,17 +89,17 @@ impl Whole for Layered {
     /// Explains the layer that holds the key, or the layer that would take it.
     fn explain(&self, hash: KeyHash) -> KeyBits {
         let number = self.partitions.find(hash);
-        let shape = *self.plan().layer_of(number).shape();
+        let blocked = self.plan().layer_of(number).blocked();
         let shard = self.read(number);
         let is_set = |bit| {
             let shard = shard.as_ref();
-            shard.is_some_and(|shard| shape.is_set(&shard.words, bit, Values::SET))
+            shard.is_some_and(|shard| blocked.shape().is_set(&shard.words, bit, Values::SET))
         };
-        let bits = shape.bits(hash).into_iter();
+        let bits = blocked.bits(hash).into_iter();
         KeyBits {
             layer: self.plan().locate(number).map(|(layer, ..)| layer),
             shard: Some(number),
-            block: shape.block_of(hash),
+            block: Some(blocked.block(hash)),
             lines: Vec::new(),
             bits: bits.map(|bit| (bit, is_set(bit))).collect(),
         }

@@ -14,12 +14,14 @@
 
 use std::borrow::Borrow;
 
-use fearless_simd::{Simd, SimdBase, SimdMask};
+use fearless_simd::{Level, Simd, SimdBase, SimdMask, dispatch};
 
 use crate::{
     blocked::LANES,
-    cells::{self, CELL_BITS, LINES, Line, Picked, Values, places},
+    cells::{self, CELL_BITS, Values},
+    format::declare_format,
     hash::KeyHash,
+    two_lines::{LINES, Line, Picked, TwoLines, places},
 };
 
 /// The number of different stamps.
@@ -232,12 +234,71 @@ fn stamp_by_places(
     Some(StampEffect { is_new, bits })
 }
 
+declare_format!(
+    /// A filter with a stamp in the place of each bit.
+    Stamps
+);
+
+impl TwoLines for Stamps {}
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the caller gives the shards of its keys"
+)]
+impl Stamps {
+    /// Looks up many keys, one after the other. The shards start at `first_shard`. `there` returns
+    /// the stamps that count in a shard. Each key comes with its number, and `tell` receives that
+    /// number.
+    pub fn contains_stamped<W: AsRef<[u64]>>(
+        &self,
+        shards: &[W],
+        first_shard: usize,
+        keys: impl Iterator<Item = (usize, KeyHash)>,
+        mut there: impl FnMut(&W) -> Values,
+        mut tell: impl FnMut(usize, &W, bool),
+    ) {
+        dispatch!(Level::new(), simd => {
+            for (number, hash) in keys {
+                let shard = &shards[self.0.shard(hash) - first_shard];
+                let there = there(shard);
+                let lines = self.lines_in(shard.as_ref(), hash);
+                let seen = contains(simd, lines, hash, self.0.hash_count(), there);
+                tell(number, shard, seen);
+            }
+        });
+    }
+
+    /// Adds many keys, one after the other. The shards start at `first_shard`. `how` returns the
+    /// rule that stamps keys in a shard. `renews` decides whether keys that are present are stamped
+    /// again. `tell` receives the change.
+    pub fn stamp_each<W: AsMut<[u64]>>(
+        &self,
+        shards: &mut [W],
+        first_shard: usize,
+        keys: impl Iterator<Item = (usize, KeyHash)>,
+        renews: bool,
+        mut how: impl FnMut(&mut W) -> Stamping,
+        mut tell: impl FnMut((usize, KeyHash), &mut W, Option<StampEffect>),
+    ) {
+        dispatch!(Level::new(), simd => {
+            for (number, hash) in keys {
+                let shard = &mut shards[self.0.shard(hash) - first_shard];
+                let how = how(shard);
+                let count = self.0.hash_count();
+                let change = match self.lines_mut(shard.as_mut(), hash) {
+                    Some(lines) => stamp_key(simd, lines, hash, count, how, renews),
+                    None => None,
+                };
+                tell((number, hash), shard, change);
+            }
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use fearless_simd::{Level, dispatch};
-
     use super::*;
-    use crate::cells::LINE_CELLS;
+    use crate::two_lines::LINE_CELLS;
 
     /// Two lines, and for each bit the epoch of its last stamp, as long as that stamp counts.
     struct Lines {

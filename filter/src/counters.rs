@@ -3,7 +3,7 @@
 //! Fan, Cao, Almeida and Broder (2000): each bit of a Bloom filter becomes a counter of four bits.
 //! Adding a key increments its counters, and removing a key decrements them. A bit is set if its
 //! counter is above 0. So at every moment the bits, and the rates, are those of a plain filter that
-//! holds the keys that are left. The counters are [`crate::cells`].
+//! holds the keys that are left. A counter is a [cell](crate::cells).
 //!
 //! # What cannot be counted
 //!
@@ -17,12 +17,15 @@
 
 use std::borrow::Borrow;
 
-use fearless_simd::{Select, Simd, SimdBase};
+use fearless_simd::{Level, Select, Simd, SimdBase, dispatch};
 
 use crate::{
     blocked::LANES,
-    cells::{LINES, Line, MAX as SATURATED, Picked, above_zero, places},
+    cells::{MAX as SATURATED, above_zero, count},
+    format::declare_format,
     hash::KeyHash,
+    key_set::KeySet,
+    two_lines::{LINES, Line, Picked, TwoLines, places},
 };
 
 /// The effect on its counters of adding or removing a key.
@@ -148,6 +151,11 @@ fn take_by_places(
     Some(change)
 }
 
+/// Returns the number of counters in these words that have the greatest value.
+pub fn saturated(words: &[u64]) -> u64 {
+    count(words, |word| word & word >> 1 & word >> 2 & word >> 3)
+}
+
 /// Adds the counters of `others`, which must have the same length. Returns the number of counters
 /// that were at 0 before and are above it now. A counter whose sum reaches or exceeds the greatest
 /// value is saturated.
@@ -170,14 +178,69 @@ fn saturating_add(one: u64, other: u64) -> u64 {
     sums | ((too_large >> 3) * SATURATED)
 }
 
+declare_format!(
+    /// A filter with a counter in the place of each bit.
+    Counters
+);
+
+impl TwoLines for Counters {}
+
+/// Adding a key that is there counts nothing.
+impl KeySet for Counters {
+    #[inline(always)]
+    fn contains_with<S: Simd>(&self, simd: S, words: &[u64], hash: KeyHash) -> bool {
+        contains(simd, self.lines_in(words, hash), hash, self.0.hash_count())
+    }
+
+    #[inline(always)]
+    fn insert_with<S: Simd>(&self, simd: S, words: &mut [u64], hash: KeyHash) -> u32 {
+        let change = self.take_with(simd, words, hash, Step::AddNew);
+        change.map_or(0, |change| change.bits)
+    }
+}
+
+impl Counters {
+    /// Runs a step for each of many keys. The shards start at `first_shard`.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the caller gives the shards of its keys"
+    )]
+    pub fn take_each<W: AsMut<[u64]>>(
+        &self,
+        shards: &mut [W],
+        first_shard: usize,
+        keys: impl Iterator<Item = (usize, KeyHash)>,
+        stepper: &mut impl Stepper<W>,
+    ) {
+        dispatch!(Level::new(), simd => {
+            for (number, hash) in keys {
+                let shard = &mut shards[self.0.shard(hash) - first_shard];
+                let change = self.take_with(simd, shard.as_mut(), hash, stepper.step(hash));
+                stepper.done(number, hash, shard, change);
+            }
+        });
+    }
+
+    /// Runs a step for a key; `None` if nothing changed.
+    #[inline(always)]
+    fn take_with<S: Simd>(
+        &self,
+        simd: S,
+        words: &mut [u64],
+        hash: KeyHash,
+        step: Step,
+    ) -> Option<CountEffect> {
+        let lines = self.lines_mut(words, hash)?;
+        take(simd, lines, hash, self.0.hash_count(), step)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use fearless_simd::{Level, dispatch};
-
     use super::*;
     use crate::{
         blocked::{self, Block},
-        cells::{LINE_CELLS, at_most},
+        two_lines::LINE_CELLS,
     };
 
     /// The lines of keys that share the same lines.
@@ -272,7 +335,7 @@ mod tests {
             }
             assert_eq!(counters, before);
         }
-        let saturated = at_most(counters.as_flattened());
+        let saturated = saturated(counters.as_flattened());
         assert_eq!(saturated, 0, "k = {hash_count}: take fewer keys");
         for (index, &key) in keys.iter().enumerate() {
             let change = remove(&mut counters, key, hash_count).unwrap();
@@ -305,7 +368,7 @@ mod tests {
             let change = add(&mut counters, one, 8);
             assert_eq!(change.saturated, if times == 15 { 8 } else { 0 });
         }
-        assert_eq!(at_most(counters.as_flattened()), 8);
+        assert_eq!(saturated(counters.as_flattened()), 8);
         assert_eq!(remove(&mut counters, one, 8), None);
         assert!(contains(&counters, one, 8));
         // The counters that only the other key has are counted as usual.
@@ -318,7 +381,7 @@ mod tests {
         assert!(shared < 8);
         add(&mut counters, other, 8);
         assert_eq!(remove(&mut counters, other, 8).unwrap().bits, 8 - shared);
-        assert_eq!(at_most(counters.as_flattened()), 8);
+        assert_eq!(saturated(counters.as_flattened()), 8);
     }
 
     #[test]
