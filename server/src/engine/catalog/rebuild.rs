@@ -23,7 +23,7 @@ use crate::{
         commit::{Durability, Journal, Remembered, versions::Versions},
         error::EngineError,
         filter::{Filter, FilterStatus, Presence, SnapshotLock},
-        registry::Mirror,
+        registry::{Entry, Mirror},
     },
     filter::spec::{FilterSpec, SpecRequest},
     store::{DataDirectory, FilterId, FilterName, Renamed, StoreError},
@@ -88,8 +88,8 @@ impl Engine {
         self.blocking(move |catalog| {
             new.store(&catalog.directory, &catalog.data.barrier, its_lock)?;
             new.sample(Instant::now());
-            let mirror = Mirror::new(new.clone(), &filter);
-            catalog.data.registry.set_mirror(&name, &mirror);
+            let mirror = Mirror::new(new.clone(), filter);
+            catalog.data.registry.set_mirror(&mirror);
             // Writes that began before go to the filter only: waits until they have ended.
             catalog.data.barrier.wait_for_writes();
             drop((promise, lock));
@@ -161,9 +161,7 @@ impl Catalog {
         status: FilterStatus,
     ) -> FilterStatus {
         let view = self.data.registry.now();
-        let mirror = view
-            .get(status.name.as_str())
-            .and_then(|entry| entry.mirror.as_ref());
+        let mirror = view.get(status.name.as_str()).and_then(Entry::mirror);
         FilterStatus {
             rebuilt_as: mirror.map(|mirror| mirror.filter().name()),
             rebuilds: view.rebuilt_as(filter).map(|rebuilt| rebuilt.name()),
@@ -232,8 +230,8 @@ impl Catalog {
             let rebuilds = self.directory.rebuilds(&mirror.name());
             let rebuilt = filters.iter().find(|filter| Some(filter.id()) == rebuilds);
             if let Some(rebuilt) = rebuilt {
-                let mirror = Mirror::new(mirror.clone(), rebuilt);
-                self.data.registry.set_mirror(&rebuilt.name(), &mirror);
+                let mirror = Mirror::new(mirror.clone(), rebuilt.clone());
+                self.data.registry.set_mirror(&mirror);
             }
         }
         Ok(())
@@ -283,7 +281,12 @@ impl Catalog {
     }
 
     fn mirror_of(&self, name: &FilterName) -> Option<Arc<Mirror>> {
-        self.data.registry.now().get(name.as_str())?.mirror.clone()
+        self.data
+            .registry
+            .now()
+            .get(name.as_str())?
+            .mirror()
+            .cloned()
     }
 
     /// Copies the remembered requests of a filter to its mirror: the keys that a request added

@@ -6,15 +6,14 @@
 //! Every write acquires in the same order: the session of its request id, the order lock of a
 //! filter under rebuild, the reservation in the log. So writes cannot deadlock.
 
-use std::sync::Arc;
-
-use tokio::sync::{Mutex, OwnedMutexGuard};
-
-use super::DataPath;
+use super::{
+    DataPath,
+    mirrored::{MirrorShare, NeedsOfBoth},
+};
 use crate::{
     engine::{
         call::{Action, Call, requests::RetrySession, workers::Threads},
-        commit::{Journal, WalReservation},
+        commit::WalReservation,
         error::EngineError,
         filter::{Filter, WriteContext},
         registry::Entry,
@@ -25,20 +24,17 @@ use crate::{
 /// Everything that one write has acquired.
 #[derive(Debug)]
 pub(in crate::engine) struct Admission<'a> {
-    /// The filter, and the mirror that will take its place.
-    filters: (FilterId, Option<FilterId>),
+    filter: FilterId,
     /// The resources for the filter.
-    pub own: Share<'a>,
-    /// The resources for the mirror.
-    pub mirrors: Share<'a>,
+    own: Share<'a>,
     threads: Threads,
-    /// The order lock of a counting filter under rebuild.
-    pub order: Option<OwnedMutexGuard<()>>,
+    /// What it has acquired for the mirror, if the filter is rebuilt.
+    pub(super) mirrors: Option<MirrorShare<'a>>,
 }
 
 /// The session and the log reservation of a write for one filter.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Share<'a> {
+pub(super) struct Share<'a> {
     /// The reservation, if there is a log.
     pub reservation: Option<WalReservation<'a>>,
     /// The session, if the call has a request id.
@@ -47,49 +43,51 @@ pub(in crate::engine) struct Share<'a> {
 
 /// The requirements of a write for one filter.
 #[derive(Debug, Clone, Copy)]
-struct Need {
-    filter: FilterId,
-    session: Option<RequestId>,
-    records: usize,
+pub(super) struct Need {
+    pub filter: FilterId,
+    pub session: Option<RequestId>,
+    pub records: usize,
 }
 
 /// The requirements of a write.
-struct Needs {
-    own: Need,
-    mirrors: Option<Need>,
-    order: Option<Arc<Mutex<()>>>,
-    /// A filter that is on hold.
-    held: Option<Arc<Filter>>,
+enum Needs {
+    One(Need),
+    Both(NeedsOfBoth),
 }
 
 impl Needs {
     fn of(entry: &Entry, request_id: &str, action: Action, keys: usize) -> Self {
-        let Entry { filter, mirror } = entry;
+        let filter = entry.filter();
         let own = Need {
             filter: filter.id(),
             session: filter.session_id(request_id, action),
             records: filter.records_of_a_call(keys),
         };
-        let mirrors = mirror.as_ref().map(|mirror| Need {
-            filter: mirror.filter().id(),
-            session: mirror.session_id(request_id, action),
-            records: mirror.filter().records_of_a_call(keys),
-        });
-        Self {
-            own,
-            mirrors,
-            order: mirror.as_ref().and_then(|mirror| mirror.order()),
-            held: entry.held().cloned(),
+        match entry {
+            Entry::Filter(_) => Self::One(own),
+            Entry::Mirrored(mirror) => {
+                Self::Both(NeedsOfBoth::of(own, mirror, request_id, action, keys))
+            }
         }
     }
 }
 
 impl<'a> Admission<'a> {
+    fn to_one(filter: FilterId, own: Share<'a>, threads: Threads) -> Self {
+        Self {
+            filter,
+            own,
+            threads,
+            mirrors: None,
+        }
+    }
+
     /// Returns whether the admission was acquired for the filters that the name means now, and none
     /// of them is on hold.
     pub fn fits(&self, found: &Entry) -> bool {
-        let mirror = found.mirror.as_ref().map(|mirror| mirror.filter().id());
-        self.filters == (found.filter.id(), mirror) && found.held().is_none()
+        let acquired = self.mirrors.as_ref().map(|share| share.filter);
+        let mirror = found.mirror().map(|mirror| mirror.filter().id());
+        self.filter == found.filter().id() && acquired == mirror && found.held().is_none()
     }
 
     /// Returns whether the write runs on a thread that serves connections, which must not block.
@@ -115,7 +113,7 @@ impl<'a> Admission<'a> {
 }
 
 impl DataPath {
-    /// Acquires everything for a write of `keys` keys to a filter without a mirror. Returns `None`
+    /// Acquires everything for a write of `keys` keys to a filter that is not rebuilt. Returns `None`
     /// if the write has to wait for something.
     pub(in crate::engine) fn try_admit(
         &self,
@@ -142,16 +140,11 @@ impl DataPath {
             },
             None => None,
         };
-        Ok(Some(Admission {
-            filters: (filter.id(), None),
-            own: Share {
-                reservation,
-                session,
-            },
-            mirrors: Share::default(),
-            threads,
-            order: None,
-        }))
+        let own = Share {
+            reservation,
+            session,
+        };
+        Ok(Some(Admission::to_one(filter.id(), own, threads)))
     }
 
     /// Acquires everything for a write of `keys` keys, then calls `write`.
@@ -183,44 +176,43 @@ impl DataPath {
         let needs = loop {
             // Before recovery has opened the log, a write would not be logged.
             self.check_recovered()?;
-            let needs = self.find_entry(call.filter, |entry| {
-                Needs::of(entry, call.request_id, action, keys)
+            let needs = self.find_entry(call.filter, |entry| match entry.held() {
+                None => Ok(Needs::of(entry, call.request_id, action, keys)),
+                Some(held) => Err(held.clone()),
             })?;
-            match &needs.held {
-                None => break needs,
-                Some(filter) => filter.released().await,
+            match needs {
+                Ok(needs) => break needs,
+                Err(held) => held.released().await,
             }
         };
-        let Needs { own, mirrors, .. } = needs;
-        let own_session = self.session(own).await?;
-        let mirrors_session = match mirrors {
-            Some(mirrors) => self.session(mirrors).await?,
-            None => None,
-        };
-        let order = match needs.order {
-            Some(order) => Some(order.lock_owned().await),
-            None => None,
-        };
-        let [own_reservation, mirrors_reservation] = match self.journal.get() {
-            Some(journal) => reserve(journal, keys, own, mirrors).await?,
-            None => [None, None],
-        };
-        Ok(Admission {
-            filters: (own.filter, mirrors.map(|mirrors| mirrors.filter)),
-            own: Share {
-                reservation: own_reservation,
-                session: own_session,
-            },
-            mirrors: Share {
-                reservation: mirrors_reservation,
-                session: mirrors_session,
-            },
-            threads,
-            order,
+        Ok(match needs {
+            Needs::One(need) => {
+                let session = self.session(need).await?;
+                let reservation = match self.journal.get() {
+                    Some(journal) => Some(journal.reserve(keys, need.records).await?),
+                    None => None,
+                };
+                let own = Share {
+                    reservation,
+                    session,
+                };
+                Admission::to_one(need.filter, own, threads)
+            }
+            Needs::Both(needs) => {
+                let filter = needs.own.filter;
+                let (own, mirrors) = self.acquire_for_both(needs, keys).await?;
+                Admission {
+                    mirrors: Some(mirrors),
+                    ..Admission::to_one(filter, own, threads)
+                }
+            }
         })
     }
 
-    async fn session(&self, need: Need) -> Result<Option<Box<RetrySession<'_>>>, EngineError> {
+    pub(super) async fn session(
+        &self,
+        need: Need,
+    ) -> Result<Option<Box<RetrySession<'_>>>, EngineError> {
         match need.session {
             Some(id) if self.requests.is_on() => {
                 self.requests.begin(need.filter, id).await.map(Some)
@@ -228,19 +220,4 @@ impl DataPath {
             _ => Ok(None),
         }
     }
-}
-
-async fn reserve(
-    journal: &Journal,
-    keys: usize,
-    own: Need,
-    mirrors: Option<Need>,
-) -> Result<[Option<WalReservation<'_>>; 2], EngineError> {
-    Ok(match mirrors {
-        None => [Some(journal.reserve(keys, own.records).await?), None],
-        Some(mirrors) => {
-            let records = [own.records, mirrors.records];
-            journal.reserve_for_both(keys, records).await?.map(Some)
-        }
-    })
 }

@@ -2,20 +2,18 @@
 
 mod admission;
 mod batches;
+mod mirrored;
 mod one_key;
 mod pending;
 
-use std::{
-    mem,
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicBool, Ordering},
 };
 
 use tokio::sync::watch;
 
-use self::admission::{Admission, Share};
+use self::admission::Admission;
 pub use self::pending::Pending;
 use super::{
     Settings,
@@ -31,7 +29,7 @@ use super::{
     commit::{Durability, Journal},
     error::EngineError,
     filter::{Answer, Filter, WriteContext},
-    registry::{Entry, Mirror, Registry},
+    registry::{Entry, Registry},
 };
 
 /// Everything that a call with keys needs.
@@ -68,7 +66,7 @@ impl DataPath {
 
     /// Calls `look` with the filter that a request names.
     pub fn find<T>(&self, name: &str, look: impl FnOnce(&Filter) -> T) -> Result<T, EngineError> {
-        self.find_entry(name, |entry| look(&entry.filter))
+        self.find_entry(name, |entry| look(entry.filter()))
     }
 
     /// Calls `look` with the registry entry that a request names.
@@ -94,7 +92,7 @@ impl DataPath {
         })?
     }
 
-    /// Applies a write to the filter of a call. If the filter has a mirror, applies the action to
+    /// Applies a write to the filter of a call. If the filter is rebuilt, applies the action to
     /// these keys of the mirror too.
     fn write<'a, T>(
         &self,
@@ -112,17 +110,16 @@ impl DataPath {
             if !admission.fits(entry) {
                 return Err(EngineError::FilterReplaced);
             }
-            let filter = &*entry.filter;
-            match &entry.mirror {
-                None => write_to(filter, call, admission, change),
-                Some(mirror) => {
-                    write_to_both(filter, mirror, call, admission, change, action, keys)
+            match entry {
+                Entry::Filter(filter) => write_to(filter, call, admission, change),
+                Entry::Mirrored(mirror) => {
+                    mirrored::write(mirror, call, admission, change, action, keys)
                 }
             }
         })?
     }
 
-    /// Applies a write of `keys` keys to a filter without a mirror, if nothing has to be waited
+    /// Applies a write of `keys` keys to a filter that is not rebuilt, if nothing has to be waited
     /// for; returns `None` otherwise.
     fn try_write<'a, T>(
         &'a self,
@@ -135,11 +132,7 @@ impl DataPath {
         let _permit = self.barrier.pass()?;
         call.check_deadline()?;
         self.find_entry(call.filter, |entry| {
-            let Entry {
-                filter,
-                mirror: None,
-            } = entry
-            else {
+            let Entry::Filter(filter) = entry else {
                 return Ok(None);
             };
             match self.try_admit(filter, call, action, keys, threads)? {
@@ -184,7 +177,7 @@ impl DataPath {
     }
 }
 
-/// Applies a write to a filter without a mirror.
+/// Applies a write to a filter that is not rebuilt.
 fn write_to<T>(
     filter: &Filter,
     call: Call<'_>,
@@ -210,41 +203,4 @@ fn pending<T>(filter: &Filter, answer: Answer<T>) -> Pending<T> {
         mirror: None,
         capacity_warning: None,
     }
-}
-
-/// Applies a write to a filter and to its mirror.
-#[cold]
-fn write_to_both<'a, T>(
-    filter: &Filter,
-    mirror: &Mirror,
-    call: Call<'_>,
-    mut admission: Admission<'_>,
-    write: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
-    action: Action,
-    keys: impl Iterator<Item = &'a [u8]>,
-) -> Result<Pending<T>, EngineError> {
-    let new = mirror.filter();
-    filter.check_age(call.max_age)?;
-    filter.check_takes_keys()?;
-    new.check_takes_keys()?;
-    // The mirror must get every key that the filter gets, even if it has to wait for that.
-    if admission.must_not_wait() && new.may_be_full() {
-        return Err(EngineError::FilterBusy);
-    }
-    let _order = admission.order.take();
-    let Share {
-        reservation,
-        session,
-    } = mem::take(&mut admission.mirrors);
-    let answer = write(filter, admission.change(call))?;
-    let context = WriteContext {
-        reservation,
-        session,
-        ..WriteContext::default()
-    };
-    Ok(Pending {
-        mirror: mirror.write(keys, action, context).map(Box::new),
-        capacity_warning: filter.capacity_warning(),
-        ..pending(filter, answer)
-    })
 }

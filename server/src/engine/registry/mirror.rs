@@ -1,14 +1,14 @@
-//! The mirror of a filter: the new filter of a rebuild, which is to take the place of the other and
-//! gets every write as well until then.
+//! A filter that is rebuilt, and its mirror: the new filter, which is to take the place of the other
+//! and gets every write as well until then.
 //!
-//! The other filter answers the calls. Keys that calls add to it are added here too. In a filter
-//! that counts, keys that calls remove from it are also removed here. So every change that is
-//! acknowledged while both exist is in this filter when it takes the place of the other. This
-//! filter never refuses keys. Where keys age, their age counts from now, as it does for the keys
-//! that the filter is filled with.
+//! The rebuilt filter answers the calls. Keys that calls add to it are added to the mirror too. If
+//! the filters count, keys that calls remove from it are also removed from the mirror. So every
+//! change that is acknowledged while both exist is in the mirror when it takes the place of the
+//! other. The mirror never refuses keys. Where keys age, their age counts from now, as it does for
+//! the keys that the mirror is filled with.
 //!
 //! Both filters have the same secret and hash alike. So the keys that requests have added first to
-//! the other filter can be handed over unchanged.
+//! the rebuilt filter can be handed over unchanged.
 
 use std::sync::Arc;
 
@@ -24,9 +24,10 @@ use crate::{
     store::RequestId,
 };
 
-/// A filter that will take the place of another one.
+/// A filter that is rebuilt, and the filter that will take its place.
 #[derive(Debug)]
 pub struct Mirror {
+    of: Arc<Filter>,
     filter: Arc<Filter>,
     /// The order lock of a counting filter. The result of removals depends on the order of the
     /// calls, which must be the same in both filters. So the calls run one at a time.
@@ -34,13 +35,18 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Creates the mirror of a filter.
-    pub fn new(filter: Arc<Filter>, of: &Filter) -> Arc<Self> {
+    /// Makes a filter the mirror of another one.
+    pub fn new(filter: Arc<Filter>, of: Arc<Filter>) -> Arc<Self> {
         let order = of.counts().then(Arc::default);
-        Arc::new(Self { filter, order })
+        Arc::new(Self { of, filter, order })
     }
 
-    /// Returns the filter.
+    /// Returns the filter that is rebuilt. It answers the calls.
+    pub fn of(&self) -> &Arc<Filter> {
+        &self.of
+    }
+
+    /// Returns the filter that will take its place.
     pub fn filter(&self) -> &Arc<Filter> {
         &self.filter
     }
@@ -50,13 +56,13 @@ impl Mirror {
         self.order.clone()
     }
 
-    /// Returns the [`Filter::session_id`] in this filter for a call of the other filter, so that no
-    /// key is counted twice. `None` if keys are not counted here, or if `id` is empty.
+    /// Returns the [`Filter::session_id`] in the mirror for a call of the rebuilt filter, so that no
+    /// key is counted twice. `None` if keys are not counted, or if `id` is empty.
     ///
-    /// The keys that such a call adds first here must not be reported to a call of this filter. So
-    /// the id is one that no call of this filter has. [`Action::Add`] is an exception: it returns
-    /// nothing about the keys, and a caller can retry it after this filter has taken the place of
-    /// the other.
+    /// The keys that such a call adds first to the mirror must not be reported to a call of the
+    /// mirror. So the id is one that no call of the mirror has. [`Action::Add`] is an exception: it
+    /// returns nothing about the keys, and a caller can retry it after the mirror has taken the
+    /// place of the other.
     pub fn session_id(&self, id: &str, action: Action) -> Option<RequestId> {
         if id.is_empty() || !self.filter.counts() {
             return None;
@@ -69,8 +75,8 @@ impl Mirror {
         Some(RequestId(id.to_le_bytes()))
     }
 
-    /// Applies to keys what a call has done with them in the other filter. Returns the log and the
-    /// version that the answer has to wait for; `None` if it need not wait.
+    /// Applies to keys of the mirror what a call has done with them in the rebuilt filter. Returns
+    /// the log and the version that the answer has to wait for; `None` if it need not wait.
     pub fn write<'a>(
         &self,
         keys: impl Iterator<Item = &'a [u8]>,
@@ -78,8 +84,8 @@ impl Mirror {
         context: WriteContext<'_>,
     ) -> Option<(FilterLog, u64)> {
         let hashes: Vec<KeyHash> = keys.map(|key| self.filter.hash(key)).collect();
-        // Keys that the other filter has seen are added, too: they may be missing here, and their
-        // age counts from now.
+        // Keys that the rebuilt filter has seen are added, too: they may be missing in the mirror,
+        // and their age counts from now.
         let action = match self.filter.counts() {
             true => action,
             false => Action::Add,

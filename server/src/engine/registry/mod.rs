@@ -21,11 +21,10 @@ pub struct Registry {
 
 /// The registry entry of a name.
 #[derive(Debug, Clone)]
-pub struct Entry {
-    /// The filter.
-    pub filter: Arc<Filter>,
-    /// The mirror that will take its place, during a rebuild.
-    pub mirror: Option<Arc<Mirror>>,
+pub enum Entry {
+    Filter(Arc<Filter>),
+    /// A filter that is rebuilt.
+    Mirrored(Arc<Mirror>),
 }
 
 /// A view of the registry at one moment.
@@ -41,21 +40,37 @@ impl View {
     pub fn rebuilt_as(&self, mirror: &Filter) -> Option<&Arc<Filter>> {
         let mut entries = self.0.values();
         let entry = entries.find(|entry| entry.is_rebuilt_as(mirror))?;
-        Some(&entry.filter)
+        Some(entry.filter())
     }
 }
 
 impl Entry {
+    /// Returns the filter that answers the calls.
+    pub fn filter(&self) -> &Arc<Filter> {
+        match self {
+            Self::Filter(filter) => filter,
+            Self::Mirrored(mirror) => mirror.of(),
+        }
+    }
+
+    /// Returns the mirror, if the filter is rebuilt.
+    pub fn mirror(&self) -> Option<&Arc<Mirror>> {
+        match self {
+            Self::Filter(_) => None,
+            Self::Mirrored(mirror) => Some(mirror),
+        }
+    }
+
     /// Returns the filter or the mirror that is on hold, if either is.
     pub fn held(&self) -> Option<&Arc<Filter>> {
-        let mirror = self.mirror.as_ref().map(|mirror| mirror.filter());
-        let mut filters = [Some(&self.filter), mirror].into_iter().flatten();
+        let mirror = self.mirror().map(|mirror| mirror.filter());
+        let mut filters = [Some(self.filter()), mirror].into_iter().flatten();
         filters.find(|filter| filter.is_held())
     }
 
     fn is_rebuilt_as(&self, filter: &Filter) -> bool {
-        let mirror = self.mirror.as_ref();
-        mirror.is_some_and(|mirror| mirror.filter().id() == filter.id())
+        self.mirror()
+            .is_some_and(|mirror| mirror.filter().id() == filter.id())
     }
 }
 
@@ -67,7 +82,7 @@ impl Registry {
 
     /// Returns the filter of a name.
     pub fn get(&self, name: &FilterName) -> Option<Arc<Filter>> {
-        let entry = |entry: &Entry| entry.filter.clone();
+        let entry = |entry: &Entry| entry.filter().clone();
         self.now().get(name.as_str()).map(entry)
     }
 
@@ -82,7 +97,7 @@ impl Registry {
         let filters = self.filters.load();
         filters
             .range::<FilterName, _>((from, Bound::Unbounded))
-            .map(|(_, entry)| entry.filter.clone())
+            .map(|(_, entry)| entry.filter().clone())
             .take(count)
             .collect()
     }
@@ -90,8 +105,7 @@ impl Registry {
     /// Makes a filter reachable, in the place of a filter of the same name.
     pub fn insert(&self, filter: Arc<Filter>) {
         self.change(|filters| {
-            let (filter, mirror) = (filter.clone(), None);
-            filters.insert(filter.name(), Entry { filter, mirror });
+            filters.insert(filter.name(), Entry::Filter(filter.clone()));
         });
     }
 
@@ -103,8 +117,8 @@ impl Registry {
                 return;
             };
             for entry in filters.values_mut() {
-                if entry.is_rebuilt_as(&removed.filter) {
-                    entry.mirror = None;
+                if entry.is_rebuilt_as(removed.filter()) {
+                    *entry = Entry::Filter(entry.filter().clone());
                 }
             }
         });
@@ -114,24 +128,22 @@ impl Registry {
     /// the new name becomes unreachable.
     pub fn rename(&self, from: &FilterName, filter: &Arc<Filter>) {
         self.change(|filters| {
-            let mirror = filters.remove(from).and_then(|entry| entry.mirror);
-            let filter = filter.clone();
-            filters.insert(filter.name(), Entry { filter, mirror });
+            let renamed = match filters.remove(from) {
+                Some(Entry::Mirrored(mirror)) => Entry::Mirrored(mirror),
+                _ => Entry::Filter(filter.clone()),
+            };
+            filters.insert(filter.name(), renamed);
         });
     }
 
-    /// Sets the mirror of the filter of a name: from now on, calls that change the filter change
-    /// the mirror too. Makes the mirror reachable under its own name.
-    pub fn set_mirror(&self, of: &FilterName, mirror: &Arc<Mirror>) {
+    /// Sets the mirror of a filter: from now on, calls that change the filter change the mirror
+    /// too. Makes the mirror reachable under its own name.
+    pub fn set_mirror(&self, mirror: &Arc<Mirror>) {
         self.change(|filters| {
             let filter = mirror.filter().clone();
-            let own = Entry {
-                filter,
-                mirror: None,
-            };
-            filters.insert(own.filter.name(), own);
-            if let Some(entry) = filters.get_mut(of) {
-                entry.mirror = Some(mirror.clone());
+            filters.insert(filter.name(), Entry::Filter(filter));
+            if let Some(entry) = filters.get_mut(&mirror.of().name()) {
+                *entry = Entry::Mirrored(mirror.clone());
             }
         });
     }

@@ -104,7 +104,7 @@ async fn a_call_waits_for_its_turn_in_a_rebuild_without_a_thread() {
     let engine = with_filters(dir.path(), &filters).await;
     engine.start_rebuild("urls", "new", None).await.unwrap();
     let view = engine.data.registry.now();
-    let order = view.get("urls").unwrap().mirror.as_ref().unwrap().order();
+    let order = view.get("urls").unwrap().mirror().unwrap().order();
     let heavy = order.unwrap().lock_owned().await;
     let mut single = Box::pin(engine.add("urls", "a"));
     waits(&mut single);
