@@ -18,7 +18,7 @@ use fearless_simd::{Simd, SimdBase, SimdFrom, SimdMask, u64x8};
 
 use crate::{
     cells::Cell,
-    format::{Format, KeySpace, declare_format},
+    format::{Format, KeyArea, declare_format},
     hash::{KeyHash, choose},
     key_set::{Bits, KeySet},
     shape::Grain,
@@ -198,11 +198,7 @@ impl Format for Blocked {
         cell: Cell::Bit,
         unit: BLOCK_BITS,
     };
-    const HAS_LANES: bool = true;
-
-    fn key_space(&self) -> KeySpace {
-        KeySpace::Blocks(self.0)
-    }
+    const KEY_AREA: KeyArea = KeyArea::Block;
 
     fn key_lines(&self) -> usize {
         1

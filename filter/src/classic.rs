@@ -7,7 +7,7 @@
 use fearless_simd::Simd;
 
 use crate::{
-    format::{Format, KeySpace, declare_format},
+    format::{Format, KeyArea, declare_format},
     hash::{KeyHash, choose},
     key_set::{Bits, KeySet},
     shape::Grain,
@@ -32,11 +32,7 @@ impl Classic {
 
 impl Format for Classic {
     const GRAIN: Grain = Grain::WORDS;
-    const HAS_LANES: bool = false;
-
-    fn key_space(&self) -> KeySpace {
-        KeySpace::Shards(self.0)
-    }
+    const KEY_AREA: KeyArea = KeyArea::Shard;
 
     fn key_lines(&self) -> usize {
         self.0.hash_count() as usize

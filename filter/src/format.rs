@@ -7,12 +7,27 @@ use crate::{
     shape::{Dimensions, Grain, Shape},
 };
 
+/// The expected rates of a filter. [`crate::sizing`] has them for all arguments.
+pub trait Rates: fmt::Debug {
+    /// Returns the expected false-positive rate after `keys` distinct keys were added.
+    fn rate(&self, keys: f64) -> f64;
+
+    /// Returns the expected number of distinct keys when the share `fill_ratio` of the bits is set.
+    /// The share is above 0 and below 1, here and below.
+    fn keys_at_fill(&self, fill_ratio: f64) -> f64;
+
+    /// Returns the expected false-positive rate when the share `fill_ratio` of the bits is set.
+    fn rate_at_fill(&self, fill_ratio: f64) -> f64 {
+        self.rate(self.keys_at_fill(fill_ratio))
+    }
+}
+
 /// A format of memory, with the sizes of a filter in it.
-pub trait Format: Copy + fmt::Debug + From<Dimensions> + AsRef<Shape> {
+pub trait Format: Rates + Copy + From<Dimensions> + AsRef<Shape> {
     /// The smallest parts of the memory.
     const GRAIN: Grain;
-    /// Whether the bits of a key are dealt to lanes.
-    const HAS_LANES: bool;
+    /// The part of a shard in which the bits of a key lie.
+    const KEY_AREA: KeyArea;
 
     /// Returns the format with the sizes of a filter of at least `bit_count` bits, which must be at
     /// least 1 and at most [`crate::limits::MAX_BIT_COUNT`].
@@ -26,9 +41,6 @@ pub trait Format: Copy + fmt::Debug + From<Dimensions> + AsRef<Shape> {
     fn shape(&self) -> &Shape {
         self.as_ref()
     }
-
-    /// Returns the part of the filter that a key uses.
-    fn key_space(&self) -> KeySpace;
 
     /// Returns the number of cache lines that are visited for a key.
     fn key_lines(&self) -> usize;
@@ -67,16 +79,15 @@ macro_rules! declare_format {
 }
 pub(crate) use declare_format;
 
-/// The part of a filter that a key uses, in a filter of some sizes. The false-positive rate depends
-/// on nothing else.
+/// The part of a shard in which the bits of a key lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeySpace {
-    /// One block.
-    Blocks(Shape),
-    /// Two lines of cells, near each other.
-    Lines(Shape),
-    /// A whole shard.
-    Shards(Shape),
+pub enum KeyArea {
+    /// One block, to whose lanes the bits are dealt.
+    Block,
+    /// Two lines of cells near each other, to whose lanes the cells are dealt.
+    Lines,
+    /// The whole shard.
+    Shard,
 }
 
 #[cfg(test)]

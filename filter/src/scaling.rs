@@ -224,7 +224,7 @@ impl Layer {
         let partitions = (self.shape().bit_count() / self.partition_bits()) as f64;
         let keys = |bits: u64| {
             let fill_ratio = bits as f64 / self.partition_bits() as f64;
-            sizing::keys_at_fill(self.blocked.key_space(), fill_ratio).map(|keys| keys / partitions)
+            sizing::keys_at_fill(&self.blocked, fill_ratio).map(|keys| keys / partitions)
         };
         match (keys(self.spec.full_bits), keys(bits_set)) {
             (Some(most), Some(there)) => (most - there).max(0.0) as u64,
@@ -325,7 +325,7 @@ impl Layers {
             blocked,
             end: self.layers.last().map_or(0, |layer| layer.end) + spec.shards as usize,
             blocks: bits / BLOCK_BITS,
-            rate: sizing::false_positive_rate_at_fill(blocked.key_space(), fill_ratio),
+            rate: sizing::false_positive_rate_at_fill(&blocked, fill_ratio),
         });
         Ok(())
     }
@@ -421,7 +421,7 @@ impl Layers {
             let mut own = left * passing;
             if number + 1 < self.layers.len() {
                 let fill_ratio = layer.spec.full_bits as f64 / layer.partition_bits() as f64;
-                let most = sizing::keys_at_fill(layer.blocked.key_space(), fill_ratio);
+                let most = sizing::keys_at_fill(&layer.blocked, fill_ratio);
                 own = most.map_or(own, |most| own.min(most));
             }
             left -= own / passing;
@@ -443,7 +443,7 @@ impl Layers {
             let bits = partitions * layer.partition_bits() as f64;
             let keys = match fill.partitions {
                 0 => Some(0.0),
-                _ => sizing::keys_at_fill(layer.blocked.key_space(), fill.bits_set as f64 / bits),
+                _ => sizing::keys_at_fill(&layer.blocked, fill.bits_set as f64 / bits),
             };
             let share = partitions / self.partitions as f64;
             together.add(&layer.blocked, keys.unwrap_or(f64::INFINITY), share);
@@ -470,9 +470,9 @@ impl Layers {
                 break;
             }
             let fill_ratio = fill.bits_set as f64 / (layer.shape().bit_count() as f64 * share);
-            let own = sizing::keys_at_fill(layer.blocked.key_space(), fill_ratio)? * share;
+            let own = sizing::keys_at_fill(&layer.blocked, fill_ratio)? * share;
             keys += own / passing;
-            let rate = sizing::false_positive_rate_at_fill(layer.blocked.key_space(), fill_ratio);
+            let rate = sizing::false_positive_rate_at_fill(&layer.blocked, fill_ratio);
             passing *= 1.0 - rate * share;
         }
         Some(keys)

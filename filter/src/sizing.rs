@@ -12,13 +12,10 @@ pub(crate) mod spaced;
 mod two_lines;
 pub(crate) mod uneven;
 
-use self::{fill::Fill, two_lines::Lines};
 use crate::{
-    blocked::{BLOCK_BITS, Blocked},
-    format::{Format, KeySpace},
+    blocked::Blocked,
+    format::{Format, KeyArea, Rates},
     limits::{MAX_BIT_COUNT, MAX_HASH_COUNT},
-    shape::Shape,
-    two_lines::LINE_CELLS,
 };
 
 /// The share of the asked rate that a filter is sized for.
@@ -35,67 +32,43 @@ const MAX_SECANTS: u32 = 8;
 /// known.
 const FIRST_SLOPE: f64 = 8.0;
 
-/// Returns the expected false-positive rate of a filter with this space for keys after `keys`
-/// distinct keys were added.
-pub fn false_positive_rate(space: KeySpace, keys: f64) -> f64 {
-    let rate = match space {
-        KeySpace::Blocks(shape) => blocked::rate(blocks(&shape), shape.hash_count(), keys),
-        KeySpace::Lines(shape) => two_lines::rate(lines(&shape), shape.hash_count(), keys),
-        KeySpace::Shards(shape) => {
-            let (shards, bits) = (shape.shard_count() as f64, shape.shard_bits() as f64);
-            classic::rate(shards, bits, shape.hash_count(), keys / shards)
-        }
-    };
-    rate.clamp(0.0, 1.0)
+/// Returns the expected false-positive rate of a filter after `keys` distinct keys were added.
+pub fn false_positive_rate(filter: &(impl Rates + ?Sized), keys: f64) -> f64 {
+    filter.rate(keys).clamp(0.0, 1.0)
 }
 
-/// Returns the expected false-positive rate of a filter with this space for keys when the share
-/// `fill_ratio` of its bits is set, no matter how many keys set them.
-pub fn false_positive_rate_at_fill(space: KeySpace, fill_ratio: f64) -> f64 {
+/// Returns the expected false-positive rate of a filter when the share `fill_ratio` of its bits is
+/// set, no matter how many keys set them.
+pub fn false_positive_rate_at_fill(filter: &(impl Rates + ?Sized), fill_ratio: f64) -> f64 {
     if fill_ratio <= 0.0 {
         return 0.0;
     }
     if fill_ratio >= 1.0 {
         return 1.0;
     }
-    let fill = match space {
-        KeySpace::Blocks(shape) => fill_of_blocks(&shape),
-        KeySpace::Lines(shape) => fill_of_lines(&shape),
-        KeySpace::Shards(shape) => {
-            let (shards, bits) = (shape.shard_count() as f64, shape.shard_bits() as f64);
-            return classic::rate_at_fill(shards, bits, shape.hash_count(), fill_ratio).min(1.0);
-        }
-    };
-    false_positive_rate(space, fill.keys_at(fill_ratio))
+    filter.rate_at_fill(fill_ratio).clamp(0.0, 1.0)
 }
 
-/// Returns the expected number of distinct keys in a filter with this space for keys when the share
-/// `fill_ratio` of its bits is set. It is the inverse of the fill that the rates are computed from.
-/// Returns `None` if all bits are set, because the number is then unknown.
+/// Returns the expected number of distinct keys in a filter when the share `fill_ratio` of its bits
+/// is set. It is the inverse of the fill that the rates are computed from. Returns `None` if all
+/// bits are set, because the number is then unknown.
 ///
 /// S. J. Swamidass and P. Baldi, "Mathematical Correction for Fingerprint Similarity Measures to
 /// Improve Chemical Retrieval", J. Chem. Inf. Model. 2007: -m/k · ln(1 - X/m) with X bits set.
-pub fn keys_at_fill(space: KeySpace, fill_ratio: f64) -> Option<f64> {
+pub fn keys_at_fill(filter: &(impl Rates + ?Sized), fill_ratio: f64) -> Option<f64> {
     if fill_ratio >= 1.0 {
         return None;
     }
     if fill_ratio <= 0.0 {
         return Some(0.0);
     }
-    Some(match space {
-        KeySpace::Blocks(shape) => fill_of_blocks(&shape).keys_at(fill_ratio),
-        KeySpace::Lines(shape) => fill_of_lines(&shape).keys_at(fill_ratio),
-        KeySpace::Shards(shape) => {
-            let bits = shape.shard_bits() as f64;
-            shape.shard_count() as f64 * classic::keys_at_fill(bits, shape.hash_count(), fill_ratio)
-        }
-    })
+    Some(filter.keys_at_fill(fill_ratio))
 }
 
 /// Returns the expected share of set bits of a filter in blocks after `keys` distinct keys were
 /// added.
 pub(crate) fn fill_ratio(blocked: &Blocked, keys: f64) -> f64 {
-    fill_of_blocks(blocked.shape()).after(keys)
+    blocked::fill(blocked).after(keys)
 }
 
 /// Returns the smallest filter that keeps `rate` with `capacity` keys, by [`MARGIN`]. Returns `None`
@@ -134,8 +107,8 @@ fn rank(filter: &impl Format) -> (u64, u32) {
 /// Returns the number of hashes with the lowest rate for `bit_count` bits and `capacity` keys.
 pub(crate) fn best_hash_count<F: Format>(bit_count: u64, capacity: u64) -> u32 {
     let rate = |hash_count: &u32| {
-        let space = F::new(bit_count, *hash_count).key_space();
-        false_positive_rate(space, capacity as f64)
+        let filter = F::new(bit_count, *hash_count);
+        false_positive_rate(&filter, capacity as f64)
     };
     candidates::<F>(None)
         .min_by(|a, b| rate(a).total_cmp(&rate(b)))
@@ -149,7 +122,8 @@ fn candidates<F: Format>(hash_count: Option<u32>) -> impl Iterator<Item = u32> {
         Some(given) => given..=given,
         None => 1..=MAX_HASH_COUNT,
     };
-    all.filter(move |&count| hash_count.is_some() || !F::HAS_LANES || count <= 8 || count % 8 == 0)
+    let takes_all = hash_count.is_some() || F::KEY_AREA == KeyArea::Shard;
+    all.filter(move |&count| takes_all || count <= 8 || count % 8 == 0)
 }
 
 /// Returns the smallest filter with `hash_count` hashes and at most `most_bits` bits that keeps the
@@ -165,7 +139,7 @@ fn smallest_with<F: Format>(
     let most = most_bits / unit;
     let keys = capacity as f64;
     let target = rate * MARGIN;
-    let rate_at = |units: u64| false_positive_rate(filter(units).key_space(), keys);
+    let rate_at = |units: u64| false_positive_rate(&filter(units), keys);
     if most == 0 || rate_at(most) > target {
         return None;
     }
@@ -219,27 +193,6 @@ fn least(most: u64, guess: f64, target: f64, rate: impl Fn(u64) -> f64) -> u64 {
         step = step.saturating_mul(2);
     }
     enough
-}
-
-fn blocks(shape: &Shape) -> f64 {
-    (shape.bit_count() / BLOCK_BITS) as f64
-}
-
-fn lines(shape: &Shape) -> Lines {
-    Lines {
-        all: (shape.bit_count() / LINE_CELLS) as f64,
-        of_shard: (shape.shard_bits() / LINE_CELLS) as f64,
-    }
-}
-
-fn fill_of_blocks(shape: &Shape) -> Fill {
-    Fill::new(blocks(shape), blocked::LANE_BITS, shape.hash_count())
-}
-
-fn fill_of_lines(shape: &Shape) -> Fill {
-    // A key has two lines.
-    let places = lines(shape).all / 2.0;
-    Fill::new(places, two_lines::LANE_CELLS, shape.hash_count())
 }
 
 #[cfg(test)]
@@ -298,8 +251,8 @@ mod tests {
                 let filter: F = smallest(200_000, rate, None).unwrap();
                 let shape = filter.shape();
                 let at = |bits| {
-                    let space = F::new(bits, shape.hash_count()).key_space();
-                    false_positive_rate(space, 200_000.0)
+                    let filter = F::new(bits, shape.hash_count());
+                    false_positive_rate(&filter, 200_000.0)
                 };
                 assert!(at(shape.bit_count()) <= rate * MARGIN);
                 let unit = 512 * shape.shard_count() as u64;
@@ -316,7 +269,7 @@ mod tests {
             let (mut short, mut enough) = (0, MAX_BIT_COUNT / F::GRAIN.unit);
             while enough - short > 1 {
                 let middle = short + (enough - short) / 2;
-                let reached = false_positive_rate(filter(middle).key_space(), capacity as f64);
+                let reached = false_positive_rate(&filter(middle), capacity as f64);
                 let is_enough = reached <= rate * MARGIN;
                 *(if is_enough { &mut enough } else { &mut short }) = middle;
             }
@@ -372,16 +325,16 @@ mod tests {
         with_each!(F in [Blocked, Classic, Counters] => {
             for hash_count in [1, 3, 7, 8, 9, 12, 16, 30, 64] {
                 let filter = F::new(1 << 20, hash_count);
-                let space = filter.key_space();
+                let filter = &filter;
                 let mut last = 0.0;
                 for step in 1..60 {
-                    let rate = false_positive_rate(space, f64::from(step) * 4000.0);
+                    let rate = false_positive_rate(filter, f64::from(step) * 4000.0);
                     assert!(rate >= last - 1e-13, "{filter:?}, step {step}");
                     last = rate;
                 }
                 assert!(last > 0.1, "{filter:?}: {last}");
-                assert_eq!(false_positive_rate_at_fill(space, 0.0), 0.0);
-                assert_eq!(false_positive_rate_at_fill(space, 1.0), 1.0);
+                assert_eq!(false_positive_rate_at_fill(filter, 0.0), 0.0);
+                assert_eq!(false_positive_rate_at_fill(filter, 1.0), 1.0);
             }
         });
     }
@@ -391,14 +344,14 @@ mod tests {
         with_each!(F in [Blocked, Classic, Counters] => {
             for bits in [1, 512, 1 << 20, MAX_BIT_COUNT] {
                 for hash_count in [1, 7, 8, 23, 64] {
-                    let space = F::new(bits, hash_count).key_space();
+                    let filter = &F::new(bits, hash_count);
                     for keys in [0.0, 1.0, 1e3, 1e9, u64::MAX as f64] {
-                        let rate = false_positive_rate(space, keys);
-                        assert!((0.0..=1.0).contains(&rate), "{space:?} with {keys}: {rate}");
+                        let rate = false_positive_rate(filter, keys);
+                        assert!((0.0..=1.0).contains(&rate), "{filter:?} with {keys}: {rate}");
                     }
                     for fill in [1e-12, 0.3, 1.0 - 1e-12] {
-                        let rate = false_positive_rate_at_fill(space, fill);
-                        assert!((0.0..=1.0).contains(&rate), "{space:?} at {fill}: {rate}");
+                        let rate = false_positive_rate_at_fill(filter, fill);
+                        assert!((0.0..=1.0).contains(&rate), "{filter:?} at {fill}: {rate}");
                     }
                 }
             }

@@ -16,17 +16,8 @@ pub use self::{
 };
 pub use crate::hash::HashFunction;
 use crate::{
-    blocked::Blocked,
-    classic::Classic,
-    counters::Counters,
-    exchange::guava::Strategy,
-    format::Format,
     limits::{MAX_BIT_COUNT, MAX_HASH_COUNT},
     profile::KeyProfile,
-    scaling::OnFull,
-    shape::Dimensions,
-    sizing,
-    stamps::Stamps,
 };
 
 /// A request for a filter: `capacity` with `false_positive_rate`, or `capacity` with `bit_count`.
@@ -76,71 +67,17 @@ impl SpecRequest {
     /// A [`SpecError`] that names the field, its value and the limit.
     pub fn resolve(&self) -> Result<FilterSpec, SpecError> {
         self.check()?;
-        let function = self.hash_function;
-        match (self.kind, self.layout) {
-            (_, Layout::RedisBloom) => Err(SpecError::ImportedLayout),
-            (_, layout) if !layout.takes(function) => {
-                Err(SpecError::HashFunctionOfLayout { function, layout })
-            }
-            (Kind::Plain, Layout::Blocked) => self.resolve_sharded::<Blocked>(BodySpec::Blocked),
-            (Kind::Plain, Layout::Classic) => self.resolve_sharded::<Classic>(BodySpec::Classic),
-            (Kind::Plain, Layout::Guava) => self.resolve_guava(Strategy::Mitz64),
-            (Kind::Plain, Layout::GuavaMitz32) => self.resolve_guava(Strategy::Mitz32),
-            (Kind::Counting, Layout::Blocked) => {
-                self.resolve_sharded::<Counters>(BodySpec::Counting)
-            }
-            (Kind::Aging(aging), Layout::Blocked) => {
-                self.resolve_sharded::<Stamps>(|dimensions| BodySpec::Aging(dimensions, aging))
-            }
-            (Kind::Scaling(on_full), Layout::Blocked) => self.resolve_layers(on_full),
-            (kind, layout @ (Layout::Classic | Layout::Guava | Layout::GuavaMitz32)) => {
-                let kind = kind.name();
-                Err(SpecError::LayoutOfKind { kind, layout })
-            }
+        let (layout, function) = (self.layout, self.hash_function);
+        if layout != Layout::RedisBloom && !layout.takes(function) {
+            return Err(SpecError::HashFunctionOfLayout { function, layout });
         }
-    }
-
-    fn resolve_sharded<F: Format>(
-        &self,
-        body: impl FnOnce(Dimensions) -> BodySpec,
-    ) -> Result<FilterSpec, SpecError> {
-        let filter: F = match (self.bit_count, self.false_positive_rate) {
-            (Some(bit_count), _) => {
-                let best = || sizing::best_hash_count::<F>(bit_count, self.capacity);
-                F::new(bit_count, self.hash_count.unwrap_or_else(best))
-            }
-            (None, Some(rate)) => {
-                let smallest = sizing::smallest(self.capacity, rate, self.hash_count);
-                smallest.ok_or(SpecError::Unreachable {
-                    capacity: self.capacity,
-                    false_positive_rate: rate,
-                })?
-            }
-            (None, None) => return Err(SpecError::FalsePositiveRate { value: 0.0 }),
-        };
+        let (body, false_positive_rate) = BodySpec::of(self)?;
         Ok(FilterSpec {
             capacity: self.capacity,
-            false_positive_rate: self.rate(&filter)?,
+            false_positive_rate,
             hash_function: self.hash_function,
             key_profile: self.key_profile.clone(),
-            body: body(filter.shape().dimensions()),
-        })
-    }
-
-    fn resolve_layers(&self, on_full: OnFull) -> Result<FilterSpec, SpecError> {
-        if self.bit_count.is_some() || self.hash_count.is_some() {
-            return Err(SpecError::BitsOfLayers);
-        }
-        let Some(rate) = self.false_positive_rate else {
-            return Err(SpecError::FalsePositiveRate { value: 0.0 });
-        };
-        let layers = on_full.layers(self.capacity, rate)?;
-        Ok(FilterSpec {
-            capacity: self.capacity,
-            false_positive_rate: rate,
-            hash_function: self.hash_function,
-            key_profile: self.key_profile.clone(),
-            body: BodySpec::Layered(on_full, layers.into()),
+            body,
         })
     }
 
@@ -166,25 +103,6 @@ impl SpecRequest {
                 Err(SpecError::BitCount { value })
             }
             _ => Ok(()),
-        }
-    }
-
-    /// Returns the rate of the resolved spec: the one asked for if the filter keeps it. If none
-    /// was asked for, it is the rate of the filter.
-    fn rate(&self, filter: &impl Format) -> Result<f64, SpecError> {
-        let reached = sizing::false_positive_rate(filter.key_space(), self.capacity as f64)
-            // A probability can round to 0 or 1, which the spec does not allow.
-            .clamp(f64::MIN_POSITIVE, 1.0 - f64::EPSILON);
-        match self.false_positive_rate {
-            // Not compared to the last digit: a spec that was resolved on another machine must
-            // resolve to itself here.
-            Some(asked) if reached > asked * (1.0 + 1e-6) => Err(SpecError::RateOutOfReach {
-                bit_count: filter.shape().bit_count(),
-                asked,
-                reached,
-            }),
-            Some(asked) => Ok(asked),
-            None => Ok(reached),
         }
     }
 }

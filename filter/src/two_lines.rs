@@ -13,7 +13,7 @@ use fearless_simd::{Select, Simd, SimdBase, SimdFrom, SimdMask, u64x8};
 use crate::{
     blocked::{self, BLOCK_BITS, Block, LANES, as_blocks, as_blocks_mut},
     cells::{CELL_BITS, Cell, MAX, Values},
-    format::{Format, KeySpace},
+    format::{Format, KeyArea},
     hash::{KeyHash, choose},
     shape::{Dimensions, Grain, Shape},
 };
@@ -75,11 +75,7 @@ impl<C: TwoLines> Format for C {
         cell: Cell::FourBits,
         unit: BLOCK_BITS,
     };
-    const HAS_LANES: bool = true;
-
-    fn key_space(&self) -> KeySpace {
-        KeySpace::Lines(*self.shape())
-    }
+    const KEY_AREA: KeyArea = KeyArea::Lines;
 
     fn key_lines(&self) -> usize {
         LINES

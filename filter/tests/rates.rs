@@ -89,7 +89,7 @@ fn measure_at<F: KeySet>(layout: Layout, capacity: u64, rate: f64, queries: u64)
         let found = (0..queries)
             .filter(|key| filter.contains((1 << 40) + key))
             .count() as f64;
-        let predicted = false_positive_rate(filter.format.key_space(), keys as f64);
+        let predicted = false_positive_rate(&filter.format, keys as f64);
         let (low, high) = interval(queries as f64, predicted);
         assert!(
             (low..=high).contains(&found),
@@ -104,7 +104,7 @@ fn measure_at<F: KeySet>(layout: Layout, capacity: u64, rate: f64, queries: u64)
         }
 
         // The fill alone gives the same result.
-        let from_fill = false_positive_rate_at_fill(filter.format.key_space(), filter.fill());
+        let from_fill = false_positive_rate_at_fill(&filter.format, filter.fill());
         assert!(
             (from_fill / predicted - 1.0).abs() < 0.03,
             "{layout} for {rate} at {percent} %: {from_fill} from the fill, {predicted} from keys"
@@ -167,7 +167,7 @@ fn count_by_fill<F: KeySet>(layout: Layout, kind: Kind) {
             let keys = 200_000 * percent / 100;
             (added..keys).for_each(|key| filter.add(key));
             added = keys;
-            let estimate = keys_at_fill(filter.format.key_space(), filter.fill()).unwrap();
+            let estimate = keys_at_fill(&filter.format, filter.fill()).unwrap();
             assert!(
                 (estimate / keys as f64 - 1.0).abs() < 0.01,
                 "{layout}, {kind}, k = {hash_count}, {percent} %: {estimate} of {keys}"
@@ -184,10 +184,9 @@ fn a_fill_that_says_nothing_of_the_keys_is_told() {
 
 fn check_empty_and_full<F: KeySet>(layout: Layout) {
     let format = Filter::<F>::new(layout, 1000, 0.01).format;
-    let space = format.key_space();
-    assert_eq!(keys_at_fill(space, 0.0), Some(0.0));
-    assert_eq!(keys_at_fill(space, 1.0), None);
+    assert_eq!(keys_at_fill(&format, 0.0), Some(0.0));
+    assert_eq!(keys_at_fill(&format, 1.0), None);
     let all_but_one = 1.0 - 1.0 / format.shape().bit_count() as f64;
-    let most = keys_at_fill(space, all_but_one).unwrap();
+    let most = keys_at_fill(&format, all_but_one).unwrap();
     assert!(most.is_finite() && most > 5000.0, "{layout}: {most}");
 }

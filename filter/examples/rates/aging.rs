@@ -86,7 +86,7 @@ impl Filter for Aging {
     }
 
     fn rate_by_keys(&self, keys: u64) -> f64 {
-        sizing::false_positive_rate(self.stamps.key_space(), keys as f64)
+        sizing::false_positive_rate(&self.stamps, keys as f64)
     }
 
     /// Returns the rate expected from the stamps that count.
@@ -94,7 +94,7 @@ impl Filter for Aging {
         let set = |shard: &Vec<u64>| self.window.clone().clear(&mut shard.clone());
         let bits_set: u64 = self.shards.iter().map(set).sum();
         let fill_ratio = bits_set as f64 / self.stamps.shape().bit_count() as f64;
-        sizing::false_positive_rate_at_fill(self.stamps.key_space(), fill_ratio)
+        sizing::false_positive_rate_at_fill(&self.stamps, fill_ratio)
     }
 
     fn pass(&mut self) {

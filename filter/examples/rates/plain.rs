@@ -43,11 +43,11 @@ impl<F: KeySet> Filter for Plain<F> {
     }
 
     fn rate_by_keys(&self, keys: u64) -> f64 {
-        sizing::false_positive_rate(self.format.key_space(), keys as f64)
+        sizing::false_positive_rate(&self.format, keys as f64)
     }
 
     fn rate_by_fill(&self) -> f64 {
         let fill_ratio = self.bits_set as f64 / self.format.shape().bit_count() as f64;
-        sizing::false_positive_rate_at_fill(self.format.key_space(), fill_ratio)
+        sizing::false_positive_rate_at_fill(&self.format, fill_ratio)
     }
 }

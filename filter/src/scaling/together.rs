@@ -51,7 +51,7 @@ impl Together {
         let factor: f64 = factors
             .map(|(older, factor)| (older / count).min(1.0).powi(2) * factor)
             .sum();
-        let rate = sizing::false_positive_rate(layer.key_space(), keys * factor.exp());
+        let rate = sizing::false_positive_rate(layer, keys * factor.exp());
         self.rate = compound([self.rate, rate * share].into_iter());
 
         let fill_ratio = sizing::fill_ratio(layer, keys);

@@ -9,12 +9,35 @@ use std::{
     sync::{LazyLock, OnceLock},
 };
 
-use super::fill::{ByDraws, FULL, LANES};
+use super::fill::{ByDraws, FULL, Fill, LANES};
+use crate::{
+    blocked::{BLOCK_BITS, Blocked},
+    format::{Format, Rates},
+};
 
 /// The bits of a lane.
 pub const LANE_BITS: f64 = 64.0;
 /// The probability that a random bit misses a given bit of its lane.
 const MISS: f64 = 1.0 - 1.0 / LANE_BITS;
+
+impl Rates for Blocked {
+    fn rate(&self, keys: f64) -> f64 {
+        rate(blocks(self), self.shape().hash_count(), keys)
+    }
+
+    fn keys_at_fill(&self, fill_ratio: f64) -> f64 {
+        fill(self).keys_at(fill_ratio)
+    }
+}
+
+/// Returns how the blocks of a filter fill.
+pub fn fill(blocked: &Blocked) -> Fill {
+    Fill::new(blocks(blocked), LANE_BITS, blocked.shape().hash_count())
+}
+
+fn blocks(blocked: &Blocked) -> f64 {
+    (blocked.shape().bit_count() / BLOCK_BITS) as f64
+}
 
 /// Returns the false-positive rate of `blocks` blocks with `hash_count` hashes after `keys` keys.
 pub fn rate(blocks: f64, hash_count: u32, keys: f64) -> f64 {

@@ -1,5 +1,30 @@
 //! The rate of the classic layout.
 
+use crate::{
+    classic::Classic,
+    format::{Format, Rates},
+};
+
+impl Rates for Classic {
+    fn rate(&self, keys: f64) -> f64 {
+        let shape = self.shape();
+        let (shards, bits) = (shape.shard_count() as f64, shape.shard_bits() as f64);
+        rate(shards, bits, shape.hash_count(), keys / shards)
+    }
+
+    fn keys_at_fill(&self, fill_ratio: f64) -> f64 {
+        let shape = self.shape();
+        let of_shard = keys_at_fill(shape.shard_bits() as f64, shape.hash_count(), fill_ratio);
+        shape.shard_count() as f64 * of_shard
+    }
+
+    fn rate_at_fill(&self, fill_ratio: f64) -> f64 {
+        let shape = self.shape();
+        let (shards, bits) = (shape.shard_count() as f64, shape.shard_bits() as f64);
+        rate_at_fill(shards, bits, shape.hash_count(), fill_ratio)
+    }
+}
+
 /// Returns the false-positive rate of `shards` shards of `bits` bits each with `hash_count` hashes
 /// after `keys` keys for each shard.
 ///

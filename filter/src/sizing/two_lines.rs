@@ -13,9 +13,13 @@ use std::{
 
 use super::{
     blocked::weights_of_binomial,
-    fill::{ByDraws, FULL, LANES},
+    fill::{ByDraws, FULL, Fill, LANES},
 };
-use crate::two_lines::REACH;
+use crate::{
+    format::{Format, Rates},
+    shape::Shape,
+    two_lines::{LINE_CELLS, REACH, TwoLines},
+};
 
 /// The cells of a lane in two lines.
 pub const LANE_CELLS: f64 = 32.0;
@@ -32,6 +36,13 @@ pub struct Lines {
 }
 
 impl Lines {
+    fn of(shape: &Shape) -> Self {
+        Self {
+            all: (shape.bit_count() / LINE_CELLS) as f64,
+            of_shard: (shape.shard_bits() / LINE_CELLS) as f64,
+        }
+    }
+
     /// Returns the probability that a key has a given line.
     fn chance(self) -> f64 {
         2.0 / self.all
@@ -43,6 +54,20 @@ impl Lines {
         let reach = (REACH as f64).min(self.of_shard - 1.0);
         let other_way = (2.0 * reach - self.of_shard + 1.0).max(0.0) / reach;
         (1.0 + other_way) / (self.all * reach)
+    }
+}
+
+impl<C: TwoLines> Rates for C {
+    fn rate(&self, keys: f64) -> f64 {
+        let shape = self.shape();
+        rate(Lines::of(shape), shape.hash_count(), keys)
+    }
+
+    fn keys_at_fill(&self, fill_ratio: f64) -> f64 {
+        let shape = self.shape();
+        // A key has two lines.
+        let places = Lines::of(shape).all / 2.0;
+        Fill::new(places, LANE_CELLS, shape.hash_count()).keys_at(fill_ratio)
     }
 }
 
@@ -284,7 +309,7 @@ mod tests {
 
     fn check(lines: u64, fills: u64, hash_count: u32, per_line: u64) {
         let counters = Counters::new(lines * LINE_CELLS, hash_count);
-        let (shape, space) = (counters.shape(), counters.key_space());
+        let shape = counters.shape();
         let keys = lines * per_line;
         let queries = 500_000 / fills;
         let (mut found, mut set, mut number) = (0, 0, 0);
@@ -306,7 +331,7 @@ mod tests {
                 .sum::<u64>();
         }
         let (found, queries) = (found as f64, (queries * fills) as f64);
-        let expected = false_positive_rate(space, keys as f64);
+        let expected = false_positive_rate(&counters, keys as f64);
         let mean = expected * queries;
         // 4.5 standard deviations, and a little for the chance in the filters.
         let bound = 4.5 * (mean * (1.0 - expected)).sqrt() + 0.004 * mean;
@@ -314,12 +339,12 @@ mod tests {
         assert!((found - mean).abs() < bound, "{case}: {found} for {mean}");
 
         let fill = set as f64 / (shape.bit_count() * fills) as f64;
-        let estimate = keys_at_fill(space, fill).unwrap();
+        let estimate = keys_at_fill(&counters, fill).unwrap();
         assert!(
             (estimate / keys as f64 - 1.0).abs() < 0.005,
             "{case}: {estimate} of {keys}"
         );
-        let at_fill = false_positive_rate_at_fill(space, fill);
+        let at_fill = false_positive_rate_at_fill(&counters, fill);
         assert!((at_fill / expected - 1.0).abs() < 0.03, "{case}: {at_fill}");
     }
 }

@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
-use super::{Aging, Kind, Layout};
+use super::{Aging, Kind, Layout, SpecError, SpecRequest};
 use crate::{
     blocked::Blocked,
     classic::Classic,
     counters::Counters,
     exchange::{
-        ForeignBits, guava,
+        ForeignBits,
+        guava::{self, Strategy},
         redisbloom::{Chain, ChainLayer},
     },
     format::Format,
     scaling::{Layers, OnFull},
     shape::{Dimensions, Shape},
+    sizing,
     stamps::Stamps,
 };
 
@@ -38,6 +40,27 @@ pub enum BodySpec {
 }
 
 impl BodySpec {
+    /// Returns the body for a request, which has been checked, and its false-positive rate at
+    /// capacity.
+    pub(super) fn of(request: &SpecRequest) -> Result<(Self, f64), SpecError> {
+        match (request.kind, request.layout) {
+            (_, Layout::RedisBloom) => Err(SpecError::ImportedLayout),
+            (Kind::Plain, Layout::Blocked) => sharded::<Blocked>(request, Self::Blocked),
+            (Kind::Plain, Layout::Classic) => sharded::<Classic>(request, Self::Classic),
+            (Kind::Plain, Layout::Guava) => request.guava_body(Strategy::Mitz64),
+            (Kind::Plain, Layout::GuavaMitz32) => request.guava_body(Strategy::Mitz32),
+            (Kind::Counting, Layout::Blocked) => sharded::<Counters>(request, Self::Counting),
+            (Kind::Aging(aging), Layout::Blocked) => {
+                sharded::<Stamps>(request, |dimensions| Self::Aging(dimensions, aging))
+            }
+            (Kind::Scaling(on_full), Layout::Blocked) => layered(request, on_full),
+            (kind, layout @ (Layout::Classic | Layout::Guava | Layout::GuavaMitz32)) => {
+                let kind = kind.name();
+                Err(SpecError::LayoutOfKind { kind, layout })
+            }
+        }
+    }
+
     /// Returns the kind.
     pub fn kind(&self) -> Kind {
         match self {
@@ -154,4 +177,56 @@ impl BodySpec {
             _ => None,
         }
     }
+}
+
+fn sharded<F: Format>(
+    request: &SpecRequest,
+    body: impl FnOnce(Dimensions) -> BodySpec,
+) -> Result<(BodySpec, f64), SpecError> {
+    let filter: F = match (request.bit_count, request.false_positive_rate) {
+        (Some(bit_count), _) => {
+            let best = || sizing::best_hash_count::<F>(bit_count, request.capacity);
+            F::new(bit_count, request.hash_count.unwrap_or_else(best))
+        }
+        (None, Some(rate)) => {
+            let smallest = sizing::smallest(request.capacity, rate, request.hash_count);
+            smallest.ok_or(SpecError::Unreachable {
+                capacity: request.capacity,
+                false_positive_rate: rate,
+            })?
+        }
+        (None, None) => return Err(SpecError::FalsePositiveRate { value: 0.0 }),
+    };
+    let rate = rate(request, &filter)?;
+    Ok((body(filter.shape().dimensions()), rate))
+}
+
+/// Returns the rate of the resolved spec: the one asked for if the filter keeps it. If none was
+/// asked for, it is the rate of the filter.
+fn rate(request: &SpecRequest, filter: &impl Format) -> Result<f64, SpecError> {
+    let reached = sizing::false_positive_rate(filter, request.capacity as f64)
+        // A probability can round to 0 or 1, which the spec does not allow.
+        .clamp(f64::MIN_POSITIVE, 1.0 - f64::EPSILON);
+    match request.false_positive_rate {
+        // Not compared to the last digit: a spec that was resolved on another machine must resolve
+        // to itself here.
+        Some(asked) if reached > asked * (1.0 + 1e-6) => Err(SpecError::RateOutOfReach {
+            bit_count: filter.shape().bit_count(),
+            asked,
+            reached,
+        }),
+        Some(asked) => Ok(asked),
+        None => Ok(reached),
+    }
+}
+
+fn layered(request: &SpecRequest, on_full: OnFull) -> Result<(BodySpec, f64), SpecError> {
+    if request.bit_count.is_some() || request.hash_count.is_some() {
+        return Err(SpecError::BitsOfLayers);
+    }
+    let Some(rate) = request.false_positive_rate else {
+        return Err(SpecError::FalsePositiveRate { value: 0.0 });
+    };
+    let layers = on_full.layers(request.capacity, rate)?;
+    Ok((BodySpec::Layered(on_full, layers.into()), rate))
 }

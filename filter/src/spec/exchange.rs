@@ -14,9 +14,10 @@ use crate::{
 };
 
 impl SpecRequest {
-    /// Resolves a request to a filter as Guava would size it, or with the number of bits asked for.
+    /// Returns the body of a filter as Guava would size it, or with the number of bits asked for, and
+    /// its false-positive rate at capacity.
     /// Guava's own sizes may miss the rate: [`FilterSpec::missed_rate`] returns by how much.
-    pub(super) fn resolve_guava(&self, strategy: Strategy) -> Result<FilterSpec, SpecError> {
+    pub(super) fn guava_body(&self, strategy: Strategy) -> Result<(BodySpec, f64), SpecError> {
         let own = self.false_positive_rate.map(|rate| {
             let shape = Shape::for_capacity(strategy, self.capacity, rate);
             shape.map_err(|error| self.refused(error))
@@ -50,12 +51,7 @@ impl SpecRequest {
             Some(asked) => asked,
             None => reached,
         };
-        Ok(FilterSpec {
-            capacity: self.capacity,
-            false_positive_rate,
-            key_profile: self.key_profile.clone(),
-            ..FilterSpec::of_guava(shape, Some(self.capacity))
-        })
+        Ok((BodySpec::Guava(shape), false_positive_rate))
     }
 
     fn refused(&self, error: impl ToString) -> SpecError {

@@ -1,6 +1,7 @@
 //! Refused requests, and the specs that other requests resolve to.
 
 use super::*;
+use crate::shape::Dimensions;
 
 fn request() -> SpecRequest {
     SpecRequest::new(1_000_000, 0.001)

@@ -2,7 +2,7 @@
 
 use crate::filter::{
     exchange::ForeignBits,
-    format::KeySpace,
+    format::Rates,
     scaling::{Fill, Layers},
     sizing,
 };
@@ -17,7 +17,7 @@ pub struct Content<'a> {
 
 /// The basis of the expected rate, for each layout.
 pub enum LayoutContent<'a> {
-    Shards(KeySpace),
+    Shards(&'a dyn Rates),
     Foreign {
         parts: &'a ForeignBits,
         bits: Vec<u64>,
@@ -33,8 +33,8 @@ impl Content<'_> {
     /// milliseconds to compute.
     pub fn false_positive_rate(&self) -> f64 {
         match &self.layout {
-            LayoutContent::Shards(space) => {
-                sizing::false_positive_rate_at_fill(*space, self.fill_ratio)
+            LayoutContent::Shards(format) => {
+                sizing::false_positive_rate_at_fill(*format, self.fill_ratio)
             }
             LayoutContent::Foreign { parts, bits } => parts.false_positive_rate_at_fill(bits),
             LayoutContent::Layers { layers, fills } => {
@@ -46,7 +46,7 @@ impl Content<'_> {
     /// Returns the expected number of distinct keys; `None` if all bits are set.
     pub fn estimated_keys(&self) -> Option<f64> {
         match &self.layout {
-            LayoutContent::Shards(space) => sizing::keys_at_fill(*space, self.fill_ratio),
+            LayoutContent::Shards(format) => sizing::keys_at_fill(*format, self.fill_ratio),
             LayoutContent::Foreign { parts, bits } => parts.keys_at_fill(bits),
             LayoutContent::Layers { layers, fills } => layers.keys_at_fill(fills.iter().copied()),
         }

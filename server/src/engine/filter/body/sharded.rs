@@ -15,7 +15,7 @@ use crate::{
     filter::{
         blocked::LANES,
         cells::Values,
-        format::{Format, KeySpace},
+        format::{Format, KeyArea},
         hash::KeyHash,
         shape::Shape,
         spec::FilterSpec,
@@ -126,7 +126,7 @@ impl<F: Format> Sharded<F> {
             keys_added,
             bits_set,
             fill_ratio: bits_set as f64 / spec.body.bit_count() as f64,
-            layout: LayoutContent::Shards(self.format.key_space()),
+            layout: LayoutContent::Shards(&self.format),
         }
     }
 
@@ -141,10 +141,10 @@ impl<F: Format> Sharded<F> {
         let mut lines = Vec::new();
         self.format
             .visit_lines(hash, |word| lines.push(word / LANES));
-        let (block, lines) = match self.format.key_space() {
-            KeySpace::Blocks(_) => (lines.pop(), Vec::new()),
-            KeySpace::Lines(_) => (None, lines),
-            KeySpace::Shards(_) => (None, Vec::new()),
+        let (block, lines) = match F::KEY_AREA {
+            KeyArea::Block => (lines.pop(), Vec::new()),
+            KeyArea::Lines => (None, lines),
+            KeyArea::Shard => (None, Vec::new()),
         };
         KeyBits {
             layer: None,
