@@ -9,16 +9,16 @@
 use super::{
     DataPath,
     mirrored::{MirrorShare, NeedsOfBoth},
+    share::{Need, Share},
 };
 use crate::{
     engine::{
-        call::{Action, Call, requests::RetrySession, workers::Threads},
-        commit::WalReservation,
+        call::{Action, Call, workers::Threads},
         error::EngineError,
         filter::{Filter, WriteContext},
         registry::Entry,
     },
-    store::{FilterId, RequestId},
+    store::FilterId,
 };
 
 /// Everything that one write has acquired.
@@ -28,25 +28,8 @@ pub(in crate::engine) struct Admission<'a> {
     /// The resources for the filter.
     own: Share<'a>,
     threads: Threads,
-    /// What it has acquired for the mirror, if the filter is rebuilt.
-    pub(super) mirrors: Option<MirrorShare<'a>>,
-}
-
-/// The session and the log reservation of a write for one filter.
-#[derive(Debug, Default)]
-pub(super) struct Share<'a> {
-    /// The reservation, if there is a log.
-    pub reservation: Option<WalReservation<'a>>,
-    /// The session, if the call has a request id.
-    pub session: Option<Box<RetrySession<'a>>>,
-}
-
-/// The requirements of a write for one filter.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Need {
-    pub filter: FilterId,
-    pub session: Option<RequestId>,
-    pub records: usize,
+    /// The resources for the mirror, if the filter is rebuilt.
+    mirrors: Option<MirrorShare<'a>>,
 }
 
 /// The requirements of a write.
@@ -90,14 +73,15 @@ impl<'a> Admission<'a> {
         self.filter == found.filter().id() && acquired == mirror && found.held().is_none()
     }
 
-    /// Returns whether the write runs on a thread that serves connections, which must not block.
-    pub fn must_not_wait(&self) -> bool {
-        self.threads == Threads::Core
+    /// Returns the resources for the mirror, if the filter is rebuilt.
+    pub(super) fn take_mirrors(&mut self) -> Option<MirrorShare<'a>> {
+        self.mirrors.take()
     }
 
     /// Returns the per-call context for the filter.
     pub fn change(self, call: Call<'a>) -> WriteContext<'a> {
-        let must_not_wait = self.must_not_wait();
+        // A thread that serves connections must not block.
+        let must_not_wait = self.threads == Threads::Core;
         let Share {
             reservation,
             session,
@@ -207,17 +191,5 @@ impl DataPath {
                 }
             }
         })
-    }
-
-    pub(super) async fn session(
-        &self,
-        need: Need,
-    ) -> Result<Option<Box<RetrySession<'_>>>, EngineError> {
-        match need.session {
-            Some(id) if self.requests.is_on() => {
-                self.requests.begin(need.filter, id).await.map(Some)
-            }
-            _ => Ok(None),
-        }
     }
 }

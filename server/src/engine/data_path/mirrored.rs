@@ -5,13 +5,12 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
-    DataPath, Pending,
-    admission::{Admission, Need, Share},
-    pending,
+    DataPath, Pending, pending,
+    share::{Need, Share},
 };
 use crate::{
     engine::{
-        call::{Action, Call},
+        call::Action,
         error::EngineError,
         filter::{Answer, Filter, WriteContext},
         registry::Mirror,
@@ -19,7 +18,7 @@ use crate::{
     store::FilterId,
 };
 
-/// What a write has acquired for the mirror.
+/// The resources of a write for the mirror.
 #[derive(Debug)]
 pub(super) struct MirrorShare<'a> {
     pub filter: FilterId,
@@ -96,25 +95,22 @@ impl DataPath {
 #[cold]
 pub(super) fn write<'a, T>(
     mirror: &Mirror,
-    call: Call<'_>,
-    mut admission: Admission<'_>,
+    own: WriteContext<'_>,
+    mirrors: MirrorShare<'_>,
     write: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
     action: Action,
     keys: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Pending<T>, EngineError> {
     let [filter, new] = [mirror.of(), mirror.filter()];
-    filter.check_age(call.max_age)?;
+    filter.check_age(own.max_age)?;
     filter.check_takes_keys()?;
     new.check_takes_keys()?;
     // The mirror must get every key that the filter gets, even if it has to wait for that.
-    if admission.must_not_wait() && new.may_be_full() {
+    if own.must_not_wait && new.may_be_full() {
         return Err(EngineError::FilterBusy);
     }
-    let MirrorShare { share, _order, .. } = admission
-        .mirrors
-        .take()
-        .expect("it fits the registry entry");
-    let answer = write(filter, admission.change(call))?;
+    let MirrorShare { share, _order, .. } = mirrors;
+    let answer = write(filter, own)?;
     let context = WriteContext {
         reservation: share.reservation,
         session: share.session,

@@ -5,6 +5,7 @@ mod batches;
 mod mirrored;
 mod one_key;
 mod pending;
+mod share;
 
 use std::sync::{
     OnceLock,
@@ -97,7 +98,7 @@ impl DataPath {
     fn write<'a, T>(
         &self,
         call: Call<'a>,
-        admission: Admission<'a>,
+        mut admission: Admission<'a>,
         change: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
         action: Action,
         keys: impl Iterator<Item = &'a [u8]>,
@@ -113,7 +114,9 @@ impl DataPath {
             match entry {
                 Entry::Filter(filter) => write_to(filter, call, admission, change),
                 Entry::Mirrored(mirror) => {
-                    mirrored::write(mirror, call, admission, change, action, keys)
+                    let mirrors = admission.take_mirrors().expect("it fits the entry");
+                    let own = admission.change(call);
+                    mirrored::write(mirror, own, mirrors, change, action, keys)
                 }
             }
         })?
