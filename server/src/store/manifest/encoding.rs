@@ -28,7 +28,6 @@ struct Head {
 }
 
 /// The entry of a filter. The numbers of its files follow.
-
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Entry {
@@ -168,6 +167,10 @@ impl Manifest {
                 let expected = format!("another, with an id below {next_number}");
                 return Err(damaged(&what, expected, of.to_string()));
             }
+            if filters.contains_key(&name) {
+                let expected = "each name once".to_owned();
+                return Err(damaged("names of the filters", expected, name.to_string()));
+            }
             filters.insert(name, stored);
         }
         let listed = removed.as_chunks().0.iter().copied();
@@ -289,6 +292,28 @@ mod tests {
         let file = Path::new("data/MANIFEST");
         let error = Manifest::decode(&bytes, file).unwrap_err();
         error.assert_is_of_newer_format(file, FORMAT);
+    }
+
+    /// Two filters with one name, and a header that counts them as one.
+    #[test]
+    fn a_name_that_comes_twice_is_refused() {
+        let manifest = Manifest {
+            removed: [].into(),
+            ..example()
+        };
+        let mut bytes = manifest.encode();
+        bytes.truncate(bytes.len() - 8);
+        let first = size_of::<Head>() + offset_of!(Entry, name);
+        let second = first + size_of::<Entry>() + 3 * 8;
+        bytes.copy_within(first..first + FilterName::MAX_BYTES, second);
+        let count = offset_of!(Head, filters);
+        bytes[count..count + 8].copy_from_slice(&2_u64.to_le_bytes());
+        bytes.extend(xxh3_64(&bytes).to_le_bytes());
+        let error = Manifest::decode(&bytes, Path::new("MANIFEST")).unwrap_err();
+        assert!(
+            error.to_string().contains("names of the filters"),
+            "{error}"
+        );
     }
 
     /// Bad numbers with the right checksum.
