@@ -12,7 +12,7 @@ pub trait KeySet: Format {
     /// [`Self::insert`], with the instructions of one level.
     fn insert_with<S: Simd>(&self, simd: S, words: &mut [u64], hash: KeyHash) -> u32;
 
-    /// Whether a key is in its shard, given the shard's [words](crate::shape::Shape::shard_words).
+    /// Returns whether a key is in its shard, given the shard's [words](crate::shape::Shape::shard_words).
     #[inline]
     fn contains(&self, words: &[u64], hash: KeyHash) -> bool {
         dispatch!(Level::new(), simd => self.contains_with(simd, words, hash))

@@ -8,9 +8,9 @@
 //! shard ([`classic`]). A filter that can forget has a [cell](cells) of four bits in the place of
 //! each bit, and a key has its cells in [two lines](two_lines). The cell is a counter, so that keys
 //! can be removed ([`counters`]), or a stamp of the time, so that keys are forgotten after a while
-//! ([`stamps`]). A filter that can grow has layers ([`scaling`]). Keys that nobody can add measure
-//! its real rate ([`canary`]). Filters of other programs hash and divide in their own ways
-//! ([`exchange`]).
+//! ([`stamps`]). A filter that can grow has layers ([`scaling`]). Canaries, keys that no client can
+//! add, measure the real rate of a filter ([`canary`]). Filters of other programs hash and divide in
+//! their own ways ([`exchange`]).
 //!
 //! Nothing here takes a lock, reads a clock, opens a file or allocates a filter. The caller brings
 //! the memory, and the readers and writers for files of other programs. It is a separate crate so

@@ -122,7 +122,7 @@ impl Shape {
         Self::in_shards(self.grain, shard_count, bit_count, hash_count).bit_count()
     }
 
-    /// Whether the shards are neither too large nor too small.
+    /// Returns whether the shards are neither too large nor too small.
     pub fn has_good_shards(&self) -> bool {
         let is_small = self.shard_bytes() < MIN_SHARD_BYTES && self.shard_count() > 1;
         self.shard_bytes() <= MAX_SHARD_BYTES && !is_small
@@ -169,7 +169,7 @@ impl Shape {
         self.grain.cell.above_zero(words)
     }
 
-    /// Whether a bit of a shard has one of these values, given the shard's
+    /// Returns whether a bit of a shard has one of these values, given the shard's
     /// [words](Self::shard_words): the values of its counter or stamp, if it has one.
     pub fn is_set(&self, words: &[u64], bit: u64, values: Values) -> bool {
         let value = self.grain.cell.value(words, bit);

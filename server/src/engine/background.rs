@@ -108,7 +108,7 @@ pub async fn run<T: Send + 'static>(
 /// # Errors
 ///
 /// The kernel's error if it gives no thread.
-pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = thread::Builder::new().name(name.to_owned());
     let begun = thread.spawn(move || {
         give_way(NICE);

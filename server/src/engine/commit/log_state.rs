@@ -28,16 +28,16 @@ pub(super) struct LogState {
     pub(super) has_failed: AtomicBool,
     /// The reason why the log cannot get longer than it is.
     pub(super) shortage: Mutex<Option<Failure>>,
-    /// Whether calls are refused until there is another segment.
+    /// The log refuses calls until there is another segment.
     pub(super) is_full: AtomicBool,
     /// Publishes whether keys are refused, for either reason.
     pub(super) is_read_only: watch::Sender<bool>,
     pub(super) flushes: Mutex<Vec<Flush>>,
     /// The number of the segment that is being written.
     pub(super) segment: AtomicU64,
-    /// Whether the segment worker has a result.
+    /// The segment worker has a result.
     pub(super) has_news: AtomicBool,
-    /// Whether the thread has ended.
+    /// The log thread has ended.
     pub(super) has_ended: AtomicBool,
     pub(super) writer: Parker,
     pub(super) watch: Arc<DiskWatch>,

@@ -15,7 +15,7 @@ pub(super) struct Need {
 }
 
 /// The session and the log reservation of a write for one filter.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Share<'a> {
     /// The reservation, if there is a log.
     pub reservation: Option<WalReservation<'a>>,
