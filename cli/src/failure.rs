@@ -63,10 +63,10 @@ impl Failure {
     }
 
     /// Changes the message.
-    pub(super) fn map(self, tell: impl FnOnce(String) -> String) -> Self {
+    pub(super) fn map(self, change: impl FnOnce(String) -> String) -> Self {
         match self {
-            Self::Failed(message) => Self::Failed(tell(message)),
-            Self::Interrupted(message) => Self::Interrupted(tell(message)),
+            Self::Failed(message) => Self::Failed(change(message)),
+            Self::Interrupted(message) => Self::Interrupted(change(message)),
             other => other,
         }
     }

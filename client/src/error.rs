@@ -125,7 +125,7 @@ impl Error {
     }
 
     /// Returns whether it is certain that the call changed nothing. If false, a key may be marked
-    /// although no caller was told that it was new.
+    /// although no caller got the answer that it was new.
     pub fn changed_nothing(&self) -> bool {
         match self {
             Self::Endpoint { .. }

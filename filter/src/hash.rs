@@ -128,7 +128,7 @@ impl KeyHasher {
 }
 
 impl KeyHasher {
-    /// Hashes many keys, and passes each hash to `tell` with the index of its key, in any order.
+    /// Hashes many keys, and passes each hash to `report` with the index of its key, in any order.
     ///
     /// On machines with wide registers this takes less than half of the time of a call of
     /// [`hash`](Self::hash) for each key, if the hash function is SipHash and the keys are equally
@@ -136,23 +136,23 @@ impl KeyHasher {
     pub fn hash_each<'k>(
         &self,
         keys: impl ExactSizeIterator<Item = &'k [u8]>,
-        mut tell: impl FnMut(usize, KeyHash),
+        mut report: impl FnMut(usize, KeyHash),
     ) {
         match self.inner {
             Inner::SipHash13_128 { secret, .. } if keys.len() >= MIN_AT_ONCE => {
                 let mut waiting = Waiting::new(secret);
                 for (place, key) in keys.enumerate() {
                     if key.len() <= Waiting::MAX_BYTES {
-                        waiting.take(place, key, &mut tell);
+                        waiting.take(place, key, &mut report);
                     } else {
-                        tell(place, self.hash(key));
+                        report(place, self.hash(key));
                     }
                 }
-                waiting.finish(tell);
+                waiting.finish(report);
             }
             _ => keys
                 .enumerate()
-                .for_each(|(place, key)| tell(place, self.hash(key))),
+                .for_each(|(place, key)| report(place, self.hash(key))),
         }
     }
 }

@@ -27,7 +27,7 @@ pub trait KeySet: Format {
     }
 
     /// Runs [`contains`](Self::contains) for many keys, one after the other, faster than separate
-    /// calls. The shards start at `first_shard`. Each key comes with its number, and `tell`
+    /// calls. The shards start at `first_shard`. Each key comes with its number, and `report`
     /// receives that number.
     #[expect(
         clippy::indexing_slicing,
@@ -38,18 +38,18 @@ pub trait KeySet: Format {
         shards: &[W],
         first_shard: usize,
         keys: impl Iterator<Item = (usize, KeyHash)>,
-        mut tell: impl FnMut(usize, &W, bool),
+        mut report: impl FnMut(usize, &W, bool),
     ) {
         dispatch!(Level::new(), simd => {
             for (number, hash) in keys {
                 let shard = &shards[self.shape().shard(hash) - first_shard];
-                tell(number, shard, self.contains_with(simd, shard.as_ref(), hash));
+                report(number, shard, self.contains_with(simd, shard.as_ref(), hash));
             }
         });
     }
 
     /// Runs [`insert`](Self::insert) for many keys, one after the other, faster than separate
-    /// calls. The shards start at `first_shard`. Each key comes with its number, and `tell`
+    /// calls. The shards start at `first_shard`. Each key comes with its number, and `report`
     /// receives both.
     #[expect(
         clippy::indexing_slicing,
@@ -60,13 +60,13 @@ pub trait KeySet: Format {
         shards: &mut [W],
         first_shard: usize,
         keys: impl Iterator<Item = (usize, KeyHash)>,
-        mut tell: impl FnMut((usize, KeyHash), &mut W, u32),
+        mut report: impl FnMut((usize, KeyHash), &mut W, u32),
     ) {
         dispatch!(Level::new(), simd => {
             for (number, hash) in keys {
                 let shard = &mut shards[self.shape().shard(hash) - first_shard];
                 let bits_added = self.insert_with(simd, shard.as_mut(), hash);
-                tell((number, hash), shard, bits_added);
+                report((number, hash), shard, bits_added);
             }
         });
     }

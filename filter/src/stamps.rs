@@ -247,7 +247,7 @@ impl TwoLines for Stamps {}
 )]
 impl Stamps {
     /// Looks up many keys, one after the other. The shards start at `first_shard`. `there` returns
-    /// the stamps that count in a shard. Each key comes with its number, and `tell` receives that
+    /// the stamps that count in a shard. Each key comes with its number, and `report` receives that
     /// number.
     pub fn contains_stamped<W: AsRef<[u64]>>(
         &self,
@@ -255,7 +255,7 @@ impl Stamps {
         first_shard: usize,
         keys: impl Iterator<Item = (usize, KeyHash)>,
         mut there: impl FnMut(&W) -> Values,
-        mut tell: impl FnMut(usize, &W, bool),
+        mut report: impl FnMut(usize, &W, bool),
     ) {
         dispatch!(Level::new(), simd => {
             for (number, hash) in keys {
@@ -263,14 +263,14 @@ impl Stamps {
                 let there = there(shard);
                 let lines = self.lines_in(shard.as_ref(), hash);
                 let seen = contains(simd, lines, hash, self.0.hash_count(), there);
-                tell(number, shard, seen);
+                report(number, shard, seen);
             }
         });
     }
 
     /// Adds many keys, one after the other. The shards start at `first_shard`. `how` returns the
     /// rule that stamps keys in a shard. `renews` decides whether keys that are present are stamped
-    /// again. `tell` receives the change.
+    /// again. `report` receives the change.
     pub fn stamp_each<W: AsMut<[u64]>>(
         &self,
         shards: &mut [W],
@@ -278,7 +278,7 @@ impl Stamps {
         keys: impl Iterator<Item = (usize, KeyHash)>,
         renews: bool,
         mut how: impl FnMut(&mut W) -> Stamping,
-        mut tell: impl FnMut((usize, KeyHash), &mut W, Option<StampEffect>),
+        mut report: impl FnMut((usize, KeyHash), &mut W, Option<StampEffect>),
     ) {
         dispatch!(Level::new(), simd => {
             for (number, hash) in keys {
@@ -289,7 +289,7 @@ impl Stamps {
                     Some(lines) => stamp_key(simd, lines, hash, count, how, renews),
                     None => None,
                 };
-                tell((number, hash), shard, change);
+                report((number, hash), shard, change);
             }
         });
     }

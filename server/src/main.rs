@@ -41,7 +41,7 @@ async fn serve(config: Config) -> ExitCode {
     let log = Log::start(&config);
     let done = tokio::select! {
         done = run(config) => done,
-        () = log.tell_of_left_out() => Ok(()),
+        () = log.log_left_out() => Ok(()),
     };
     // Its last lines come before the error.
     drop(log);

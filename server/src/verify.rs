@@ -91,7 +91,7 @@ pub fn run(command: &Verify) -> Result<Verdict, StoreError> {
     if is_whole {
         line(&mut text, format_args!("whole: a server starts on it"));
     } else if command.salvage {
-        tell_salvaged(&mut text, &inspection.salvage(Settings::SEGMENT_BYTES)?);
+        write_salvaged(&mut text, &inspection.salvage(Settings::SEGMENT_BYTES)?);
     } else {
         line(
             &mut text,
@@ -108,7 +108,7 @@ pub fn run(command: &Verify) -> Result<Verdict, StoreError> {
     })
 }
 
-fn tell_salvaged(text: &mut String, salvaged: &Salvaged) {
+fn write_salvaged(text: &mut String, salvaged: &Salvaged) {
     for name in &salvaged.filters {
         line(
             text,

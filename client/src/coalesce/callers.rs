@@ -26,7 +26,7 @@ pub(super) struct Callers {
 enum Seat {
     /// Waits for an answer, and has to be woken by it.
     Waiting(Waker),
-    Told(Result<bool, Box<Error>>),
+    Answered(Result<bool, Box<Error>>),
     /// The call was cancelled, so no answer is needed.
     Left,
 }
@@ -52,7 +52,7 @@ impl Callers {
         PendingAnswer {
             seats: Arc::clone(&self.seats),
             place,
-            is_told: false,
+            is_taken: false,
         }
     }
 
@@ -84,8 +84,8 @@ impl Callers {
     }
 
     /// Gives each caller its own answer.
-    pub fn tell(mut self, seen: Vec<bool>) {
-        self.tell_all(seen.into_iter().map(Ok));
+    pub fn answer(mut self, seen: Vec<bool>) {
+        self.answer_all(seen.into_iter().map(Ok));
     }
 
     /// Gives all callers the same error.
@@ -94,16 +94,16 @@ impl Callers {
     }
 
     fn fail_all(&mut self, error: &Error) {
-        self.tell_all(std::iter::repeat_with(|| Err(Box::new(error.clone()))));
+        self.answer_all(std::iter::repeat_with(|| Err(Box::new(error.clone()))));
     }
 
-    fn tell_all(&mut self, answers: impl Iterator<Item = Result<bool, Box<Error>>>) {
+    fn answer_all(&mut self, answers: impl Iterator<Item = Result<bool, Box<Error>>>) {
         let mut wakers = Vec::with_capacity(self.places.len());
         let mut seats = self.seats.lock();
         for (place, answer) in self.places.drain(..).zip(answers) {
             if let Some(seat) = seats.get_mut(place)
                 && let Seat::Waiting(_) = seat
-                && let Seat::Waiting(waker) = mem::replace(seat, Seat::Told(answer))
+                && let Seat::Waiting(waker) = mem::replace(seat, Seat::Answered(answer))
             {
                 wakers.push(waker);
             }
@@ -127,7 +127,7 @@ pub(super) struct PendingAnswer {
     seats: Arc<Seats>,
     place: usize,
     /// `poll` has returned the answer, so dropping this cancels nothing.
-    is_told: bool,
+    is_taken: bool,
 }
 
 impl Future for PendingAnswer {
@@ -137,7 +137,7 @@ impl Future for PendingAnswer {
         let waker = context.waker();
         let answer = self.get_mut();
         let mut seats = answer.seats.lock();
-        let told = match seats.get_mut(answer.place) {
+        let result = match seats.get_mut(answer.place) {
             Some(Seat::Waiting(same)) if same.will_wake(waker) => return Poll::Pending,
             Some(Seat::Waiting(waiting)) => {
                 let before = mem::replace(waiting, waker.clone());
@@ -146,18 +146,18 @@ impl Future for PendingAnswer {
                 drop(before);
                 return Poll::Pending;
             }
-            Some(Seat::Told(Ok(seen))) => Ok(*seen),
-            Some(Seat::Told(Err(error))) => Err(Error::clone(error)),
+            Some(Seat::Answered(Ok(seen))) => Ok(*seen),
+            Some(Seat::Answered(Err(error))) => Err(Error::clone(error)),
             Some(Seat::Left) | None => Err(Error::StreamClosed),
         };
-        answer.is_told = true;
-        Poll::Ready(told)
+        answer.is_taken = true;
+        Poll::Ready(result)
     }
 }
 
 impl Drop for PendingAnswer {
     fn drop(&mut self) {
-        if self.is_told {
+        if self.is_taken {
             return;
         }
         let mut seats = self.seats.lock();

@@ -67,7 +67,7 @@ impl Gatherer {
                     match answer {
                         Some(Ok(Answered { tag, seen })) => {
                             self.flight.arrive();
-                            tag.tell(seen);
+                            tag.answer(seen);
                         }
                         Some(Err(broken)) => self.begin_again(broken),
                         None => return,
@@ -170,7 +170,7 @@ async fn ask_apart(client: Client, error: Error, callers: Callers) {
     split_or_fail(callers, &error, &mut parts);
     while let Some(callers) = parts.pop() {
         match client.query_and_add_batch(callers.keys().clone()).await {
-            Ok(seen) => callers.tell(seen),
+            Ok(seen) => callers.answer(seen),
             Err(error) => split_or_fail(callers, &error, &mut parts),
         }
     }

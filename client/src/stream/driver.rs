@@ -234,8 +234,8 @@ impl<T> Driver<T> {
             tag: first.tag,
             seen,
         };
-        let told = self.answers.send((Ok(answered), Some(first.permit)));
-        told.map_err(|_| End::Done)
+        let sent = self.answers.send((Ok(answered), Some(first.permit)));
+        sent.map_err(|_| End::Done)
     }
 
     /// Returns the error for the first batch, which was not answered in time.

@@ -6,12 +6,12 @@ use super::ExchangeError;
 pub const MAX_PIECE_WORDS: usize = 8192;
 
 /// Reads `count` words with `fill`, which fills all of the bytes that it gets. Passes each piece of
-/// them to `tell`, with the index of its first word.
+/// them to `report`, with the index of its first word.
 pub fn read<E: From<ExchangeError>>(
     count: u64,
     decode: impl Fn([u8; 8]) -> u64,
     mut fill: impl FnMut(&mut [u8]) -> Result<(), ExchangeError>,
-    mut tell: impl FnMut(u64, &[u64]) -> Result<(), E>,
+    mut report: impl FnMut(u64, &[u64]) -> Result<(), E>,
 ) -> Result<(), E> {
     let length = |first: u64| (count - first).min(MAX_PIECE_WORDS as u64) as usize;
     let mut words = vec![0; length(0)];
@@ -25,7 +25,7 @@ pub fn read<E: From<ExchangeError>>(
         for (word, bytes) in words.iter_mut().zip(&bytes) {
             *word = decode(*bytes);
         }
-        tell(first, &words)?;
+        report(first, &words)?;
         first += words.len() as u64;
     }
     Ok(())

@@ -59,14 +59,14 @@ impl Waiting {
     }
 
     /// Takes a key of at most [`MAX_BYTES`](Self::MAX_BYTES). If it fills the last lane, passes the
-    /// hashes of all waiting keys to `tell`.
+    /// hashes of all waiting keys to `report`.
     #[expect(
         clippy::indexing_slicing,
         reason = "`count` is less than `LANES`, and `MAX_BYTES` have less than `MAX_WORDS` whole \
                   words"
     )]
     #[inline]
-    pub fn take(&mut self, place: usize, key: &[u8], tell: impl FnMut(usize, KeyHash)) {
+    pub fn take(&mut self, place: usize, key: &[u8], report: impl FnMut(usize, KeyHash)) {
         let lane = self.count;
         let (whole, _) = key.as_chunks::<WORD>();
         for (row, word) in self.words.rows.iter_mut().zip(whole) {
@@ -77,13 +77,13 @@ impl Waiting {
         self.places[lane] = place;
         self.count += 1;
         if self.count == LANES {
-            self.finish(tell);
+            self.finish(report);
         }
     }
 
-    /// Passes the hashes of all waiting keys to `tell`.
+    /// Passes the hashes of all waiting keys to `report`.
     #[inline]
-    pub fn finish(&mut self, mut tell: impl FnMut(usize, KeyHash)) {
+    pub fn finish(&mut self, mut report: impl FnMut(usize, KeyHash)) {
         if self.count == 0 {
             return;
         }
@@ -91,7 +91,7 @@ impl Waiting {
         let (low, high) = dispatch!(self.level, simd => sip_hash(simd, secret, words));
         let hashes = low.into_iter().zip(high);
         for (place, (low, high)) in self.places.into_iter().zip(hashes).take(self.count) {
-            tell(place, KeyHash { low, high });
+            report(place, KeyHash { low, high });
         }
         self.count = 0;
     }

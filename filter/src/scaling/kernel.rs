@@ -83,23 +83,23 @@ impl Layers {
     }
 
     /// Runs [`find`](Self::find) for many keys, one after the other, faster than separate calls.
-    /// The partitions start at `first_partition`. Each key comes with its number, and `tell`
+    /// The partitions start at `first_partition`. Each key comes with its number, and `report`
     /// receives that number.
     pub fn find_each<P: AsRef<[W]>, W: AsRef<[u64]>>(
         &self,
         partitions: &[P],
         first_partition: usize,
         keys: impl Iterator<Item = (usize, KeyHash)>,
-        tell: impl FnMut(usize, &P, Option<usize>),
+        report: impl FnMut(usize, &P, Option<usize>),
     ) {
         dispatch!(Level::new(), simd => {
-            find_each(simd, self, partitions, first_partition, keys, tell)
+            find_each(simd, self, partitions, first_partition, keys, report)
         });
     }
 
     /// Runs [`insert`](Self::insert) for many keys, one after the other, faster than separate
-    /// calls. The partitions start at `first_partition`. Each key comes with its number, and `tell`
-    /// receives both. `tell` can add a layer to the partition, for the keys that follow.
+    /// calls. The partitions start at `first_partition`. Each key comes with its number, and `report`
+    /// receives both. `report` can add a layer to the partition, for the keys that follow.
     ///
     /// The keys of a partition must not come sorted by their hashes. Otherwise the keys that fill a
     /// layer would fill only its first blocks, and the rate would be higher than the number of set
@@ -109,10 +109,10 @@ impl Layers {
         partitions: &mut [P],
         first_partition: usize,
         keys: impl Iterator<Item = (usize, KeyHash)>,
-        tell: impl FnMut((usize, KeyHash), &mut P, Added),
+        report: impl FnMut((usize, KeyHash), &mut P, Added),
     ) {
         dispatch!(Level::new(), simd => {
-            insert_each(simd, self, partitions, first_partition, keys, tell)
+            insert_each(simd, self, partitions, first_partition, keys, report)
         });
     }
 
@@ -220,7 +220,7 @@ fn find_each<S: Simd, P: AsRef<[W]>, W: AsRef<[u64]>>(
     partitions: &[P],
     first_partition: usize,
     mut keys: impl Iterator<Item = (usize, KeyHash)>,
-    mut tell: impl FnMut(usize, &P, Option<usize>),
+    mut report: impl FnMut(usize, &P, Option<usize>),
 ) {
     let first = &layers.layers[0];
     // The first key whose partition has several layers. The keys before it run in a loop of their
@@ -237,12 +237,12 @@ fn find_each<S: Simd, P: AsRef<[W]>, W: AsRef<[u64]>>(
         let (shard, block) = first.place(rest);
         let block = &as_blocks(shards[shard].as_ref())[block];
         let found = blocked::contains(simd, block, hash, first.spec.hash_count);
-        tell(number, partition, found.then_some(shard));
+        report(number, partition, found.then_some(shard));
     }
     while let Some((number, hash)) = several {
         let partition = &partitions[layers.partition(hash) - first_partition];
         let found = layers.find_with(simd, partition.as_ref(), hash);
-        tell(number, partition, found);
+        report(number, partition, found);
         several = keys.next();
     }
 }
@@ -258,7 +258,7 @@ fn insert_each<S: Simd, P: AsMut<[W]>, W: AsMut<[u64]>>(
     partitions: &mut [P],
     first_partition: usize,
     mut keys: impl Iterator<Item = (usize, KeyHash)>,
-    mut tell: impl FnMut((usize, KeyHash), &mut P, Added),
+    mut report: impl FnMut((usize, KeyHash), &mut P, Added),
 ) {
     let first = &layers.layers[0];
     // As in `find_each`.
@@ -278,12 +278,12 @@ fn insert_each<S: Simd, P: AsMut<[W]>, W: AsMut<[u64]>>(
             shard,
             bits: blocked::insert(simd, block, hash, first.spec.hash_count),
         };
-        tell((number, hash), partition, added);
+        report((number, hash), partition, added);
     }
     while let Some((number, hash)) = several {
         let partition = &mut partitions[layers.partition(hash) - first_partition];
         let added = layers.insert_with(simd, partition.as_mut(), hash);
-        tell((number, hash), partition, added);
+        report((number, hash), partition, added);
         several = keys.next();
     }
 }

@@ -29,7 +29,7 @@ pub enum ServerError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// The operating system does not report the size of the memory.
-    #[error("cannot tell how much memory the machine has: {0}; give --max-memory in bytes")]
+    #[error("cannot read how much memory the machine has: {0}; give --max-memory in bytes")]
     Memory(#[from] sysinfo::Error),
     /// The descriptors of the contract do not decode.
     #[error("cannot serve reflection: {0}")]

@@ -6,12 +6,12 @@ use crate::engine::{Engine, FilterStatus, Kind, OnFull, Progress, Scaling, Store
 
 /// Returns a function that logs the progress of a recovery, at most once per `interval`.
 pub(super) fn telling_every(interval: Duration) -> impl FnMut(&Progress) {
-    let mut told = Instant::now();
+    let mut logged = Instant::now();
     move |progress| {
-        if told.elapsed() < interval {
+        if logged.elapsed() < interval {
             return;
         }
-        told = Instant::now();
+        logged = Instant::now();
         let Progress {
             filter,
             read_bytes,

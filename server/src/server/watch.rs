@@ -35,7 +35,7 @@ pub(super) fn watch_disk(health: &Health, engine: &Engine) -> JoinHandle<()> {
     let (health, engine) = (health.clone(), engine.clone());
     tokio::spawn(async move {
         let mut is_read_only = engine.is_read_only();
-        let (mut ticks, mut was_silent, mut told) = (interval(TICK), false, false);
+        let (mut ticks, mut was_silent, mut reported) = (interval(TICK), false, false);
         loop {
             tokio::select! {
                 changed = is_read_only.changed() => {
@@ -58,9 +58,9 @@ pub(super) fn watch_disk(health: &Health, engine: &Engine) -> JoinHandle<()> {
             was_silent = is_silent;
             let is_read_only = *is_read_only.borrow_and_update();
             let refuses = is_read_only || is_silent;
-            if refuses != told {
+            if refuses != reported {
                 health.read_only(refuses).await;
-                told = refuses;
+                reported = refuses;
             }
         }
     })
@@ -70,7 +70,7 @@ pub(super) fn watch_disk(health: &Health, engine: &Engine) -> JoinHandle<()> {
 pub(super) fn watch_files(engine: &Engine) -> JoinHandle<()> {
     let engine = engine.clone();
     tokio::spawn(async move {
-        let (mut ticks, mut told) = (interval(FILES_TICK), None);
+        let (mut ticks, mut reported) = (interval(FILES_TICK), None);
         loop {
             ticks.tick().await;
             let engine = engine.clone();
@@ -78,10 +78,10 @@ pub(super) fn watch_files(engine: &Engine) -> JoinHandle<()> {
             let checked = tokio::task::spawn_blocking(move || engine.check_directory()).await;
             let Ok(checked) = checked else { return };
             let error = checked.err().map(|error| error.to_string());
-            if let Some(error) = error.as_ref().filter(|_| told != error) {
+            if let Some(error) = error.as_ref().filter(|_| reported != error) {
                 tracing::error!(%error, "the data directory is not the server's alone");
             }
-            told = error;
+            reported = error;
         }
     })
 }

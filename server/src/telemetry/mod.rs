@@ -65,16 +65,16 @@ impl Log {
     }
 
     /// Logs once a second which lines were left out. Never returns.
-    pub async fn tell_of_left_out(&self) {
-        let mut told = 0;
+    pub async fn log_left_out(&self) {
+        let mut logged = 0;
         loop {
             tokio::time::sleep(TELL_INTERVAL).await;
-            tell(self.limit.left_out());
+            log_each(self.limit.left_out());
             let unread = self.unread.dropped_lines();
-            if unread > told {
-                let lines = unread - told;
+            if unread > logged {
+                let lines = unread - logged;
                 tracing::warn!(lines, "lines were left out: standard error was not read");
-                told = unread;
+                logged = unread;
             }
         }
     }
@@ -82,11 +82,11 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        tell(self.limit.all_left_out());
+        log_each(self.limit.all_left_out());
     }
 }
 
-fn tell(left_out: Vec<LeftOut>) {
+fn log_each(left_out: Vec<LeftOut>) {
     for LeftOut { message, lines } in left_out {
         tracing::warn!(
             event = message,

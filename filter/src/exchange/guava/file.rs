@@ -80,18 +80,18 @@ impl<R: Read> FilterReader<R> {
         self.shape
     }
 
-    /// Reads all words, and passes each piece of them to `tell`, with the index of its first word.
+    /// Reads all words, and passes each piece of them to `report`, with the index of its first word.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be read, or with the error that `tell` returns. The rest is then
+    /// Fails if the file cannot be read, or with the error that `report` returns. The rest is then
     /// not read.
     pub fn read_words<E: From<ExchangeError>>(
         mut self,
-        tell: impl FnMut(u64, &[u64]) -> Result<(), E>,
+        report: impl FnMut(u64, &[u64]) -> Result<(), E>,
     ) -> Result<(), E> {
         let fill = |bytes: &mut [u8]| self.reader.read_exact(bytes).map_err(ExchangeError::Read);
-        piece::read(self.shape.word_count(), u64::from_be_bytes, fill, tell)
+        piece::read(self.shape.word_count(), u64::from_be_bytes, fill, report)
     }
 }
 

@@ -89,16 +89,16 @@ impl<R: Read> DumpReader<R> {
         &self.chain
     }
 
-    /// Reads all words of all layers, and passes each piece of them to `tell`, with the number of
+    /// Reads all words of all layers, and passes each piece of them to `report`, with the number of
     /// its layer and the index of its first word there.
     ///
     /// # Errors
     ///
     /// Fails if the dump cannot be read, if its chunks do not follow each other, or with the error
-    /// that `tell` returns. The rest is then not read.
+    /// that `report` returns. The rest is then not read.
     pub fn read_words<E: From<ExchangeError>>(
         self,
-        mut tell: impl FnMut(usize, u64, &[u64]) -> Result<(), E>,
+        mut report: impl FnMut(usize, u64, &[u64]) -> Result<(), E>,
     ) -> Result<(), E> {
         let Self { chain, mut chunks } = self;
         for (number, layer) in chain.layers().iter().enumerate() {
@@ -106,7 +106,7 @@ impl<R: Read> DumpReader<R> {
                 layer.word_count(),
                 u64::from_le_bytes,
                 |bytes| chunks.fill(bytes),
-                |first, words| tell(number, first, words),
+                |first, words| report(number, first, words),
             )?;
         }
         chunks.finish()?;

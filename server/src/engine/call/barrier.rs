@@ -124,14 +124,14 @@ impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let before = self.counter.fetch_sub(WRITE, Ordering::AcqRel);
         if before & AWAITED != 0 && before < 2 * WRITE {
-            self.barrier.tell_of_zero();
+            self.barrier.notify_zero();
         }
     }
 }
 
 impl WriteBarrier {
     #[cold]
-    fn tell_of_zero(&self) {
+    fn notify_zero(&self) {
         // Under the mutex, or the waiter could miss it between its check and its wait.
         let _look = self.look.lock();
         self.zero.notify_all();

@@ -143,7 +143,7 @@ pub struct RetrySession<'a> {
     /// The keys that it had added first before, in each generation.
     first_added: [FirstAdded; 2],
     /// The first-added keys that it has been answered as new again: the halves of their hashes.
-    told: HashSet<(u64, u64)>,
+    reported: HashSet<(u64, u64)>,
 }
 
 impl Requests {
@@ -277,7 +277,7 @@ impl Requests {
         Ok(Box::new(RetrySession {
             running,
             first_added,
-            told: HashSet::new(),
+            reported: HashSet::new(),
         }))
     }
 
@@ -444,7 +444,7 @@ impl RetrySession<'_> {
     /// Returns whether the request had added a key first before. True only once for each key: if a
     /// key is twice in a batch, the second is answered as seen.
     pub fn has_first_added(&mut self, hash: KeyHash) -> bool {
-        self.has_ever_won(hash) && self.told.insert((hash.low, hash.high))
+        self.has_ever_won(hash) && self.reported.insert((hash.low, hash.high))
     }
 
     /// Returns whether the request had added a key first before, however often this is called.

@@ -85,7 +85,7 @@ impl LogState {
         self.writer.wake();
     }
 
-    pub(super) fn tell_news(&self) {
+    pub(super) fn note_result(&self) {
         self.has_news.store(true, Ordering::Release);
         self.wake();
     }
@@ -115,12 +115,12 @@ impl LogState {
         }
         *self.failure.lock() = failure;
         self.has_failed.store(has_failed, Ordering::Release);
-        self.tell_read_only();
+        self.publish_read_only();
         self.trackers.lock().wake_all();
         self.queues.more_space.notify_waiters();
     }
 
-    pub(super) fn tell_read_only(&self) {
+    pub(super) fn publish_read_only(&self) {
         self.is_read_only.send_if_modified(|is_read_only| {
             // The flags are read here, under the lock of the channel, so the last caller publishes
             // the latest state.
@@ -146,7 +146,7 @@ impl LogState {
         drop(shortage);
         if error.is_none() {
             self.is_full.store(false, Ordering::Release);
-            self.tell_read_only();
+            self.publish_read_only();
         }
         self.queues.more_space.notify_waiters();
     }

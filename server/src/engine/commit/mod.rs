@@ -284,7 +284,7 @@ impl Journal {
                 // From now on all calls are refused. Otherwise small calls would still succeed long
                 // after a large one was refused.
                 if !shared.is_full.swap(true, Ordering::AcqRel) {
-                    shared.tell_read_only();
+                    shared.publish_read_only();
                 }
                 Err(shortage.error())
             }

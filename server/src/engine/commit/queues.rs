@@ -100,7 +100,7 @@ impl<'a> WalReservation<'a> {
 impl Drop for WalReservation<'_> {
     fn drop(&mut self) {
         self.queue.lock().room_bytes += self.bytes;
-        self.queues.tell_of_more_room();
+        self.queues.notify_more_space();
     }
 }
 
@@ -154,7 +154,7 @@ impl WalQueues {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    fn tell_of_more_room(&self) {
+    fn notify_more_space(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.more_space.notify_waiters();
         }

@@ -41,7 +41,7 @@ pub enum Done {
 }
 
 impl SegmentWorker {
-    /// Starts the thread. It calls `tell` after each job.
+    /// Starts the thread. It calls `notify` after each job.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl SegmentWorker {
         disk: Arc<dyn Disk>,
         segment_bytes: u64,
         watch: Arc<DiskWatch>,
-        tell: impl Fn() + Send + 'static,
+        notify: impl Fn() + Send + 'static,
     ) -> std::io::Result<Self> {
         let (jobs, to_do) = channel::<Job>();
         let (result, done) = channel();
@@ -70,7 +70,7 @@ impl SegmentWorker {
                 if result.send(done).is_err() {
                     return;
                 }
-                tell();
+                notify();
             }
         };
         let thread = thread::Builder::new()

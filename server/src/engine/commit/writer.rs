@@ -88,12 +88,12 @@ impl Writer {
         durability: Durability,
         segment_bytes: u64,
     ) -> Result<Self, EngineError> {
-        let told = shared.clone();
+        let state = shared.clone();
         let segment_worker = SegmentWorker::start(
             log.disk().clone(),
             segment_bytes,
             shared.watch.clone(),
-            move || told.tell_news(),
+            move || state.note_result(),
         );
         let is_broken = !log.has_segment();
         let mut writer = Self {
@@ -117,7 +117,7 @@ impl Writer {
             room_bytes: 0,
             is_broken,
         };
-        writer.tell_room(0);
+        writer.publish_space(0);
         if !writer.is_broken {
             writer.segment_worker.make(writer.log.sequence() + 1);
             writer.begin_tail();
@@ -139,7 +139,7 @@ impl Writer {
             let shared = self.shared.clone();
             let calling = shared.watch.call(Caller::Writer);
             let done = self.commit(is_stopping, &calling);
-            self.tell(done.as_ref().err());
+            self.report(done.as_ref().err());
             self.answer_flushes();
             drop(calling);
             if is_stopping {
@@ -192,7 +192,7 @@ impl Writer {
             }
             _ => {
                 if Bug::AnswerBeforeSync.is_planted() {
-                    self.tell(None);
+                    self.report(None);
                 }
                 self.sync()
             }
@@ -221,7 +221,7 @@ impl Writer {
         }
         filled.batch.clear();
         self.shared.queues.reuse(filled.batch);
-        self.tell_room(filled.reserved_bytes);
+        self.publish_space(filled.reserved_bytes);
     }
 
     /// Begins a [tail](LogWriter::begin_tail) in interval mode, so that a killed process loses no
@@ -299,7 +299,7 @@ impl Writer {
             self.make_at = None;
             self.segment_worker.make(self.log.sequence() + 1);
         }
-        self.tell_room(0);
+        self.publish_space(0);
         self.begin_tail();
     }
 
@@ -313,7 +313,7 @@ impl Writer {
             Done::Segment(Ok(segment)) => {
                 self.spare = Some(segment);
                 self.shared.set_shortage(None);
-                self.tell_room(0);
+                self.publish_space(0);
             }
             Done::Segment(Err(error)) => {
                 self.make_at = Some(Instant::now() + RETRY);
@@ -325,7 +325,7 @@ impl Writer {
 
     /// Updates the space that the queues know of, after a write released `released_bytes` of
     /// reserved space.
-    fn tell_room(&mut self, released_bytes: u64) {
+    fn publish_space(&mut self, released_bytes: u64) {
         // The last batch of a segment can leave space that was too small for the next batch.
         let slack = self.shared.queues.max_batch_bytes() as i64;
         let spare = self.spare.as_ref();
@@ -410,7 +410,7 @@ impl Writer {
     }
 
     /// Wakes the calls whose records have been written, or reports the error to all that wait.
-    fn tell(&mut self, error: Option<&StoreError>) {
+    fn report(&mut self, error: Option<&StoreError>) {
         if let Some(error) = error {
             let failure = Failure::new(error, self.doubts());
             self.shared.set_failure(Some(failure));

@@ -89,15 +89,15 @@ impl Filter {
     ) -> Result<Answer<bool>, EngineError> {
         self.check_action(action)?;
         let hash = self.hash(key);
-        let mut told = false;
+        let mut answer = false;
         let depends_on = with_body!(&self.body, body => {
             let keys = [hashed(body, 0, hash)];
-            let told = slice::from_mut(&mut told);
-            self.change(body, &keys, action, &mut context, WhenFull::Refuse, told)
+            let answers = slice::from_mut(&mut answer);
+            self.change(body, &keys, action, &mut context, WhenFull::Refuse, answers)
         })?;
-        self.count_call(action, 1, usize::from(told));
+        self.count_call(action, 1, usize::from(answer));
         Ok(Answer {
-            value: told && action != Action::Add,
+            value: answer && action != Action::Add,
             depends_on,
         })
     }
@@ -115,19 +115,19 @@ impl Filter {
         mut context: WriteContext<'_>,
     ) -> Result<Answer<Vec<bool>>, EngineError> {
         self.check_action(action)?;
-        let mut told = vec![false; keys.iter().len()];
+        let mut answers = vec![false; keys.iter().len()];
         let depends_on = with_body!(&self.body, body => {
             let keys = self.hash_keys(body, keys);
             check_deadline(context.deadline)?;
             let keys = self.in_order(body, keys);
-            self.change(body, &keys, action, &mut context, WhenFull::Refuse, &mut told)
+            self.change(body, &keys, action, &mut context, WhenFull::Refuse, &mut answers)
         })?;
-        self.count_call(action, told.len(), trues(&told));
+        self.count_call(action, answers.len(), trues(&answers));
         if action == Action::Add {
-            told.clear();
+            answers.clear();
         }
         Ok(Answer {
-            value: told,
+            value: answers,
             depends_on,
         })
     }
@@ -140,11 +140,11 @@ impl Filter {
         action: Action,
         mut context: WriteContext<'_>,
     ) -> u64 {
-        let mut told = vec![false; hashes.len()];
+        let mut answers = vec![false; hashes.len()];
         let changed = with_body!(&self.body, body => {
             let keys = self.in_order(body, with_locks(body, hashes));
             // No key is refused.
-            self.change(body, &keys, action, &mut context, WhenFull::Add, &mut told)
+            self.change(body, &keys, action, &mut context, WhenFull::Add, &mut answers)
         });
         changed.unwrap_or(0)
     }
@@ -218,7 +218,7 @@ impl Filter {
         depends_on
     }
 
-    /// Applies an action to keys, one after the other, and answers in `told`: for each key whether
+    /// Applies an action to keys, one after the other, and answers in `answers`: for each key whether
     /// it was there, or was removed. Where keys are counted, the answers for [`Action::Add`] mean
     /// nothing. Returns the version that the answers depend on.
     ///
@@ -233,7 +233,7 @@ impl Filter {
         action: Action,
         context: &mut WriteContext<'_>,
         when_full: WhenFull,
-        told: &mut [bool],
+        answers: &mut [bool],
     ) -> Result<u64, EngineError> {
         debug_assert!(self.check_action(action).is_ok(), "{action:?}");
         let terms = Terms {
@@ -242,7 +242,7 @@ impl Filter {
         };
         let mut call = body.begin_write(action, context.max_age);
         body.admit(self, keys, terms, &mut call, |call| {
-            let mut tally = Tally::new(self, action, context, told);
+            let mut tally = Tally::new(self, action, context, answers);
             self.visit(body, keys, |lock, first, keys| {
                 tally.begin_lock();
                 body.apply(lock, first, keys, call, &mut tally);

@@ -43,9 +43,9 @@ pub struct Progress {
 
 impl Progress {
     /// Adds to the bytes read, and reports the progress.
-    fn advance(&mut self, bytes: u64, tell: &mut impl FnMut(&Self)) {
+    fn advance(&mut self, bytes: u64, report: &mut impl FnMut(&Self)) {
         self.read_bytes += bytes;
-        tell(self);
+        report(self);
     }
 }
 
@@ -73,7 +73,7 @@ impl Engine {
         self.recover_telling(default, |_| {}).await
     }
 
-    /// [`Self::recover`], which also calls `tell` with its progress whenever some MiB have been
+    /// [`Self::recover`], which also calls `report` with its progress whenever some MiB have been
     /// read.
     ///
     /// # Errors
@@ -82,9 +82,9 @@ impl Engine {
     pub async fn recover_telling(
         &self,
         default: Option<SpecRequest>,
-        mut tell: impl FnMut(&Progress) + Send + 'static,
+        mut report: impl FnMut(&Progress) + Send + 'static,
     ) -> Result<Recovered, EngineError> {
-        let recover = move |catalog: &Catalog| catalog.recover(&mut tell);
+        let recover = move |catalog: &Catalog| catalog.recover(&mut report);
         let recovered = self.blocking(recover).await?;
         if let Some(request) = default {
             let name = filter_name("name", FilterName::DEFAULT)?;
@@ -101,7 +101,7 @@ impl Catalog {
     /// Restores all filters, and then opens a log after the end of the existing one.
     pub(in crate::engine) fn recover(
         &self,
-        tell: &mut impl FnMut(&Progress),
+        report: &mut impl FnMut(&Progress),
     ) -> Result<Recovered, EngineError> {
         let workers = Workers::new();
         let workers =
@@ -117,7 +117,7 @@ impl Catalog {
                     read_bytes: 0,
                 };
                 let advance = |bytes| {
-                    progress.advance(bytes, tell);
+                    progress.advance(bytes, report);
                     self.data.barrier.pass().map(|_| ())
                 };
                 let filter = Filter::restore(stored, &self.budget, &self.clock, advance)?;
@@ -136,7 +136,7 @@ impl Catalog {
                 bytes: log.bytes()?,
             };
             let advance = |bytes| {
-                progress.advance(bytes, tell);
+                progress.advance(bytes, report);
                 self.data.barrier.pass().map(|_| ())
             };
             replay(&log, &filters, &self.data.requests, advance)?

@@ -7,7 +7,7 @@
 
 #![allow(
     clippy::indexing_slicing,
-    reason = "no server has it: it is for tests and for fuzzing, which a panic tells of a mistake"
+    reason = "no server has it: it is for tests and for fuzzing, where a panic shows a mistake"
 )]
 
 use std::{

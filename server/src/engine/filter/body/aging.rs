@@ -288,14 +288,14 @@ impl Body for Aging {
         &epoch: &u64,
     ) {
         let how = |shard: &mut Shard| self.fit(shard).stamping(epoch, self.spec.slices);
-        let tell = |_, shard: &mut Shard, effect: Option<StampEffect>| {
+        let note = |_, shard: &mut Shard, effect: Option<StampEffect>| {
             if let Some(StampEffect { is_new, bits }) = effect {
                 shard.note_stamped(is_new, bits, version);
             }
         };
         self.sharded
             .format
-            .stamp_each(&mut stripe.write(), first, keys, true, how, tell);
+            .stamp_each(&mut stripe.write(), first, keys, true, how, note);
     }
 }
 

@@ -69,12 +69,12 @@ pub struct Layered {
     pub key_bits: u64,
     /// The bits that every partition can take.
     bit_budget: BitBudget,
-    told: Mutex<Told>,
+    logged: Mutex<Logged>,
 }
 
 /// The events that the server's log has already, so that each is logged once.
 #[derive(Debug, Default)]
-struct Told {
+struct Logged {
     /// Whether it was logged that keys are refused, since the last layer was added.
     is_full: bool,
 }
@@ -99,7 +99,7 @@ impl Layered {
             budget: budget.clone(),
             key_bits: key_bits.max().unwrap_or_default().into(),
             bit_budget: BitBudget::default(),
-            told: Mutex::default(),
+            logged: Mutex::default(),
         };
         layered.note_left(&layered.bit_budget.alone());
         Ok(layered)
@@ -344,7 +344,7 @@ impl Body for Layered {
         let needed = self.new_keys(filter, keys);
         let mapped = self.partitions.mapped();
         let made = self.make_room(&needed);
-        filter.tell_of_growth(self, mapped, made.err());
+        filter.log_growth(self, mapped, made.err());
         if let (Err(why), WhenFull::Refuse) = (made, terms.when_full) {
             let name = filter.name();
             return Err(EngineError::FilterFull { name, why });
@@ -423,18 +423,18 @@ impl Filter {
     }
 
     /// Logs new layers, and that keys are refused.
-    pub fn tell_of_growth(&self, layered: &Layered, mapped: usize, refused: Option<Full>) {
-        let mut told = layered.told.lock();
+    pub fn log_growth(&self, layered: &Layered, mapped: usize, refused: Option<Full>) {
+        let mut logged = layered.logged.lock();
         let layers = layered.partitions.mapped();
         if layers > mapped {
-            told.is_full = false;
+            logged.is_full = false;
             // The new layer begins on small pages.
             self.counters.look_after(1);
             let memory_bytes = self.memory_bytes();
             tracing::info!(filter = %self.name(), layers, memory_bytes, "the filter has grown");
         }
-        if let Some(why) = refused.filter(|_| !told.is_full) {
-            told.is_full = true;
+        if let Some(why) = refused.filter(|_| !logged.is_full) {
+            logged.is_full = true;
             tracing::warn!(filter = %self.name(), %why, "the filter is full, and refuses new keys");
         }
     }

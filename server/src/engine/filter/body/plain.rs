@@ -71,14 +71,14 @@ impl<F: Bits> Body for Plain<F> {
         version: u64,
         (): &(),
     ) {
-        let tell = |_, shard: &mut Shard, bits_added| {
+        let note = |_, shard: &mut Shard, bits_added| {
             if bits_added > 0 {
                 shard.note(bits_added, version);
             }
         };
         self.sharded
             .format
-            .insert_each(&mut stripe.write(), first, keys, tell);
+            .insert_each(&mut stripe.write(), first, keys, note);
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Tally<'a, 'r, B: Body> {
     action: Action,
     context: &'a mut WriteContext<'r>,
     /// The answer for each key, at its index: whether it was there, or was removed.
-    told: &'a mut [bool],
+    answers: &'a mut [bool],
     depends_on: u64,
     /// The version of the next change; 0 if it needs a new one.
     version: u64,
@@ -43,25 +43,25 @@ struct Given {
 }
 
 impl<'a, 'r, B: Body> Tally<'a, 'r, B> {
-    /// Begins the tally of a write, which answers in `told`.
+    /// Begins the tally of a write, which answers in `answers`.
     #[inline]
     pub fn new(
         filter: &'a Filter,
         action: Action,
         context: &'a mut WriteContext<'r>,
-        told: &'a mut [bool],
+        answers: &'a mut [bool],
     ) -> Self {
-        told.fill(action != Action::Remove);
+        answers.fill(action != Action::Remove);
         let keeps_changed = filter.log.is_some() || context.session.is_some();
         let changed = match keeps_changed {
-            true => SmallVec::with_capacity(told.len()),
+            true => SmallVec::with_capacity(answers.len()),
             false => SmallVec::new(),
         };
         Self {
             filter,
             action,
             context,
-            told,
+            answers,
             depends_on: 0,
             version: 0,
             given: SmallVec::new(),
@@ -133,7 +133,7 @@ impl<'a, 'r, B: Body> Tally<'a, 'r, B> {
     /// Notes that a key was changed: added where it was not there, or removed.
     #[inline(always)]
     pub fn changed(&mut self, (index, hash): (usize, KeyHash), tag: B::Tag) {
-        set(self.told, index, self.action == Action::Remove);
+        set(self.answers, index, self.action == Action::Remove);
         self.changed_again(hash, tag);
     }
 
@@ -202,9 +202,9 @@ impl<'a, 'r, B: Body> Tally<'a, 'r, B> {
             match self.action {
                 // Equal keys are visited in their order in the batch: the first one was new.
                 Action::Add | Action::QueryAndAdd if session.has_first_added(key.hash) => {
-                    set(self.told, index, false);
+                    set(self.answers, index, false);
                 }
-                Action::Remove if session.has_ever_won(key.hash) => set(self.told, index, true),
+                Action::Remove if session.has_ever_won(key.hash) => set(self.answers, index, true),
                 Action::Add | Action::QueryAndAdd | Action::Remove => {}
             }
         }

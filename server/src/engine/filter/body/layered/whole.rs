@@ -118,7 +118,7 @@ impl Whole for Layered {
         let merge_plan = MergePlan::find(self, source)?;
         let mapped = self.partitions.mapped();
         let expected = merge_plan.expect(self);
-        filter.tell_of_growth(self, mapped, None);
+        filter.log_growth(self, mapped, None);
         expected
     }
 }
