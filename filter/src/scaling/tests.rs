@@ -446,7 +446,7 @@ fn many_keys_are_as_one_after_the_other(layers: &Layers, counts: impl Iterator<I
     }
 }
 
-/// A layer that `tell` adds to a partition gets the next of its keys.
+/// A layer that `report` adds to a partition gets the next of its keys.
 #[test]
 fn a_partition_may_grow_amid_a_batch() {
     let layers = plan(1000, 0.01, 2);

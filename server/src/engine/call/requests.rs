@@ -444,11 +444,11 @@ impl RetrySession<'_> {
     /// Returns whether the request had added a key first before. True only once for each key: if a
     /// key is twice in a batch, the second is answered as seen.
     pub fn has_first_added(&mut self, hash: KeyHash) -> bool {
-        self.has_ever_won(hash) && self.reported.insert((hash.low, hash.high))
+        self.has_added_first(hash) && self.reported.insert((hash.low, hash.high))
     }
 
     /// Returns whether the request had added a key first before, however often this is called.
-    pub fn has_ever_won(&self, hash: KeyHash) -> bool {
+    pub fn has_added_first(&self, hash: KeyHash) -> bool {
         self.first_added
             .iter()
             .any(|first_added| first_added.contains(hash))

@@ -36,7 +36,7 @@ pub(super) struct LogState {
     /// The number of the segment that is being written.
     pub(super) segment: AtomicU64,
     /// The segment worker has a result.
-    pub(super) has_news: AtomicBool,
+    pub(super) has_result: AtomicBool,
     /// The log thread has ended.
     pub(super) has_ended: AtomicBool,
     pub(super) writer: Parker,
@@ -86,7 +86,7 @@ impl LogState {
     }
 
     pub(super) fn note_result(&self) {
-        self.has_news.store(true, Ordering::Release);
+        self.has_result.store(true, Ordering::Release);
         self.wake();
     }
 
@@ -96,7 +96,7 @@ impl LogState {
 
     pub(super) fn is_idle(&self) -> bool {
         !self.is_stopping()
-            && !self.has_news.load(Ordering::Acquire)
+            && !self.has_result.load(Ordering::Acquire)
             && self.flushes.lock().is_empty()
             && self.queues.is_empty()
     }

@@ -94,7 +94,7 @@ impl Journal {
             is_read_only,
             flushes: Mutex::default(),
             segment: AtomicU64::new(log.sequence()),
-            has_news: AtomicBool::new(false),
+            has_result: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             writer: Parker::default(),
             watch: Arc::default(),

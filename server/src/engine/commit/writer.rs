@@ -163,7 +163,7 @@ impl Writer {
 
     /// Writes the batches, and syncs if a sync is due.
     fn commit(&mut self, is_stopping: bool, calling: &Calling<'_>) -> Result<(), StoreError> {
-        self.shared.has_news.store(false, Ordering::Release);
+        self.shared.has_result.store(false, Ordering::Release);
         self.check_files()?;
         while let Some(done) = self.segment_worker.done() {
             self.note_done(done)?;

@@ -81,7 +81,7 @@ impl<'a, 'r, B: Body> Tally<'a, 'r, B> {
     #[inline(always)]
     pub fn is_done(&self, hash: KeyHash) -> bool {
         let session = self.context.session.as_ref();
-        session.is_some_and(|session| session.has_ever_won(hash))
+        session.is_some_and(|session| session.has_added_first(hash))
     }
 
     /// Returns whether each lock needs a version of its own.
@@ -204,7 +204,9 @@ impl<'a, 'r, B: Body> Tally<'a, 'r, B> {
                 Action::Add | Action::QueryAndAdd if session.has_first_added(key.hash) => {
                     set(self.answers, index, false);
                 }
-                Action::Remove if session.has_ever_won(key.hash) => set(self.answers, index, true),
+                Action::Remove if session.has_added_first(key.hash) => {
+                    set(self.answers, index, true)
+                }
                 Action::Add | Action::QueryAndAdd | Action::Remove => {}
             }
         }
