@@ -8,8 +8,8 @@
 
 use super::{
     DataPath,
-    mirrored::{MirrorShare, NeedsOfBoth},
-    share::{Need, Share},
+    mirrored::{MirrorResources, NeedsOfBoth},
+    resources::{Need, Resources},
 };
 use crate::{
     engine::{
@@ -26,10 +26,10 @@ use crate::{
 pub(in crate::engine) struct Admission<'a> {
     filter: FilterId,
     /// The resources for the filter.
-    own: Share<'a>,
+    own: Resources<'a>,
     threads: Threads,
     /// The resources for the mirror, if the filter is rebuilt.
-    mirrors: Option<MirrorShare<'a>>,
+    mirror: Option<MirrorResources<'a>>,
 }
 
 /// The requirements of a write.
@@ -56,33 +56,33 @@ impl Needs {
 }
 
 impl<'a> Admission<'a> {
-    fn to_one(filter: FilterId, own: Share<'a>, threads: Threads) -> Self {
+    fn to_one(filter: FilterId, own: Resources<'a>, threads: Threads) -> Self {
         Self {
             filter,
             own,
             threads,
-            mirrors: None,
+            mirror: None,
         }
     }
 
     /// Returns whether the admission was acquired for the filters that the name means now, and none
     /// of them is on hold.
     pub fn fits(&self, found: &Entry) -> bool {
-        let acquired = self.mirrors.as_ref().map(|share| share.filter);
+        let acquired = self.mirror.as_ref().map(|resources| resources.filter);
         let mirror = found.mirror().map(|mirror| mirror.filter().id());
         self.filter == found.filter().id() && acquired == mirror && found.held().is_none()
     }
 
     /// Returns the resources for the mirror, if the filter is rebuilt.
-    pub(super) fn take_mirrors(&mut self) -> Option<MirrorShare<'a>> {
-        self.mirrors.take()
+    pub(super) fn take_mirror(&mut self) -> Option<MirrorResources<'a>> {
+        self.mirror.take()
     }
 
     /// Returns the per-call context for the filter.
     pub fn change(self, call: Call<'a>) -> WriteContext<'a> {
         // A thread that serves connections must not block.
         let must_not_wait = self.threads == Threads::Core;
-        let Share {
+        let Resources {
             reservation,
             session,
         } = self.own;
@@ -124,7 +124,7 @@ impl DataPath {
             },
             None => None,
         };
-        let own = Share {
+        let own = Resources {
             reservation,
             session,
         };
@@ -176,7 +176,7 @@ impl DataPath {
                     Some(journal) => Some(journal.reserve(keys, need.records).await?),
                     None => None,
                 };
-                let own = Share {
+                let own = Resources {
                     reservation,
                     session,
                 };
@@ -184,9 +184,9 @@ impl DataPath {
             }
             Needs::Both(needs) => {
                 let filter = needs.own.filter;
-                let (own, mirrors) = self.acquire_for_both(needs, keys).await?;
+                let (own, mirror) = self.acquire_for_both(needs, keys).await?;
                 Admission {
-                    mirrors: Some(mirrors),
+                    mirror: Some(mirror),
                     ..Admission::to_one(filter, own, threads)
                 }
             }

@@ -6,7 +6,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
     DataPath, Pending, pending,
-    share::{Need, Share},
+    resources::{Need, Resources},
 };
 use crate::{
     engine::{
@@ -20,9 +20,9 @@ use crate::{
 
 /// The resources of a write for the mirror.
 #[derive(Debug)]
-pub(super) struct MirrorShare<'a> {
+pub(super) struct MirrorResources<'a> {
     pub filter: FilterId,
-    share: Share<'a>,
+    resources: Resources<'a>,
     /// The order lock, if the filters count.
     _order: Option<OwnedMutexGuard<()>>,
 }
@@ -30,20 +30,20 @@ pub(super) struct MirrorShare<'a> {
 /// The requirements of a write to a filter and to its mirror.
 pub(super) struct NeedsOfBoth {
     pub own: Need,
-    mirrors: Need,
+    of_mirror: Need,
     order: Option<Arc<Mutex<()>>>,
 }
 
 impl NeedsOfBoth {
     pub fn of(own: Need, mirror: &Mirror, id: &str, action: Action, keys: usize) -> Self {
-        let mirrors = Need {
+        let of_mirror = Need {
             filter: mirror.filter().id(),
             session: mirror.session_id(id, action),
             records: mirror.filter().records_of_a_call(keys),
         };
         Self {
             own,
-            mirrors,
+            of_mirror,
             order: mirror.order(),
         }
     }
@@ -55,39 +55,38 @@ impl DataPath {
         &self,
         needs: NeedsOfBoth,
         keys: usize,
-    ) -> Result<(Share<'_>, MirrorShare<'_>), EngineError> {
+    ) -> Result<(Resources<'_>, MirrorResources<'_>), EngineError> {
         let NeedsOfBoth {
             own,
-            mirrors,
+            of_mirror,
             order,
         } = needs;
-        let [own_session, mirrors_session] =
-            [self.session(own).await?, self.session(mirrors).await?];
+        let [own_session, mirror_session] =
+            [self.session(own).await?, self.session(of_mirror).await?];
         let order = match order {
             Some(order) => Some(order.lock_owned().await),
             None => None,
         };
-        let [own_reservation, mirrors_reservation] = match self.journal.get() {
+        let [own_reservation, mirror_reservation] = match self.journal.get() {
             Some(journal) => {
-                let records = [own.records, mirrors.records];
+                let records = [own.records, of_mirror.records];
                 journal.reserve_for_both(keys, records).await?.map(Some)
             }
             None => [None, None],
         };
-        let share = Share {
-            reservation: mirrors_reservation,
-            session: mirrors_session,
-        };
-        let own = Share {
+        let own = Resources {
             reservation: own_reservation,
             session: own_session,
         };
-        let mirrors = MirrorShare {
-            filter: mirrors.filter,
-            share,
+        let of_mirror = MirrorResources {
+            filter: of_mirror.filter,
+            resources: Resources {
+                reservation: mirror_reservation,
+                session: mirror_session,
+            },
             _order: order,
         };
-        Ok((own, mirrors))
+        Ok((own, of_mirror))
     }
 }
 
@@ -96,7 +95,7 @@ impl DataPath {
 pub(super) fn write<'a, T>(
     mirror: &Mirror,
     own: WriteContext<'_>,
-    mirrors: MirrorShare<'_>,
+    of_mirror: MirrorResources<'_>,
     write: impl FnOnce(&Filter, WriteContext<'_>) -> Result<Answer<T>, EngineError>,
     action: Action,
     keys: impl Iterator<Item = &'a [u8]>,
@@ -109,11 +108,13 @@ pub(super) fn write<'a, T>(
     if own.must_not_wait && new.may_be_full() {
         return Err(EngineError::FilterBusy);
     }
-    let MirrorShare { share, _order, .. } = mirrors;
+    let MirrorResources {
+        resources, _order, ..
+    } = of_mirror;
     let answer = write(filter, own)?;
     let context = WriteContext {
-        reservation: share.reservation,
-        session: share.session,
+        reservation: resources.reservation,
+        session: resources.session,
         ..WriteContext::default()
     };
     Ok(Pending {

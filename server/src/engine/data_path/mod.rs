@@ -5,7 +5,7 @@ mod batches;
 mod mirrored;
 mod one_key;
 mod pending;
-mod share;
+mod resources;
 
 use std::sync::{
     OnceLock,
@@ -114,9 +114,9 @@ impl DataPath {
             match entry {
                 Entry::Filter(filter) => write_to(filter, call, admission, change),
                 Entry::Mirrored(mirror) => {
-                    let mirrors = admission.take_mirrors().expect("it fits the entry");
+                    let resources = admission.take_mirror().expect("it fits the entry");
                     let own = admission.change(call);
-                    mirrored::write(mirror, own, mirrors, change, action, keys)
+                    mirrored::write(mirror, own, resources, change, action, keys)
                 }
             }
         })?

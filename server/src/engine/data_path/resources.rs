@@ -16,7 +16,7 @@ pub(super) struct Need {
 
 /// The session and the log reservation of a write for one filter.
 #[derive(Debug)]
-pub(super) struct Share<'a> {
+pub(super) struct Resources<'a> {
     /// The reservation, if there is a log.
     pub reservation: Option<WalReservation<'a>>,
     /// The session, if the call has a request id.
