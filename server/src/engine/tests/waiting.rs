@@ -96,6 +96,24 @@ async fn a_call_waits_for_another_of_its_id_without_a_thread() {
     assert!(!single.await.unwrap());
 }
 
+/// The call has acquired what it needs for one filter, and now needs it for two.
+#[tokio::test]
+async fn a_call_that_waits_while_a_rebuild_begins_adds_its_key_to_both_filters() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = with_filters(dir.path(), &[("urls", small())]).await;
+    let (data, urls) = (&engine.data, found(&engine, "urls"));
+    let id = urls.session_id("id", Action::QueryAndAdd).unwrap();
+    let heavy = told(data.requests.begin(urls.id(), id));
+    let mut single = Box::pin(engine.query_and_add(call("urls", "id"), "a"));
+    waits(&mut single);
+    engine.start_rebuild("urls", "new", None).await.unwrap();
+    drop(heavy);
+    assert!(!single.await.unwrap());
+    for name in ["urls", "new"] {
+        assert!(told(engine.query(name, "a")), "{name}");
+    }
+}
+
 /// If a filter allows removals, calls run one by one while it is rebuilt.
 #[tokio::test]
 async fn a_call_waits_for_its_turn_in_a_rebuild_without_a_thread() {
